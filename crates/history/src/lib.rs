@@ -1,0 +1,1 @@
+//! Recorded operations and how consistent they were.

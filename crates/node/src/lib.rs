@@ -1,0 +1,1 @@
+//! One process of a cluster, still pure: its roles wired together.

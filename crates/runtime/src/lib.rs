@@ -1,0 +1,1 @@
+//! Sockets, clocks and threads that carry a node.

@@ -1,0 +1,1 @@
+//! The doors: SQL over the PostgreSQL protocol, metrics and health over HTTP.

@@ -1,0 +1,1 @@
+//! The shared-scan table engine: typed rows, predicates, and one pass for many operations.
