@@ -1,1 +1,27 @@
 //! The protocols of Quorate as pure state machines, and the words they share.
+//!
+//! A protocol here is a value that is handed inputs and writes outputs into a sink ([`Protocol`], [`Input`],
+//! [`Sink`]). It has no socket, thread, clock, or source of chance of its own: those come in, so the simulator and the
+//! real runtime drive the very same code.
+//!
+//! | module | promise |
+//! |---|---|
+//! | [`seam`] | how protocols meet the world and each other |
+//! | [`id`] | who is who: processes, incarnations, domains |
+//! | [`time`] | instants and spans as plain numbers |
+//! | [`wire`] | bytes from a peer become messages, or an error; never a panic, never an unchecked length |
+//! | [`quorum`] | counting majorities of a set of processes |
+//! | [`detector`] | who seems to have failed |
+//! | [`paxos`] | one log that all routers agree on |
+
+pub mod detector;
+pub mod id;
+pub mod paxos;
+pub mod quorum;
+pub mod seam;
+pub mod time;
+pub mod wire;
+
+pub use id::{DomainId, Incarnation, Peer, ProcessId};
+pub use seam::{Context, Destination, Input, Protocol, Session, Sink, Ticket};
+pub use time::{Duration, Time};

@@ -1,0 +1,143 @@
+//! Who seems to have failed.
+//!
+//! A peer is suspected when it has been silent for longer than its own habit explains, or when its link has been broken
+//! for a while and could not be made anew. Suspicion is a guess, never a fact: what follows from it is decided by an
+//! ordered message (rule S14), and no safety rests on it (S11).
+//!
+//! The silence allowed adapts: `mean + 8·deviation` of the gaps between signs of life, kept within
+//! [`Settings::silence_min`] and [`Settings::silence_max`]. The factor is large because a wrong suspicion costs a
+//! migration and a late one only patience. A detector whose own tick comes late was itself asleep (starved of the
+//! processor, or paused): it discards that interval and gives every peer a fresh start.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    id::ProcessId,
+    time::{Duration, Time},
+};
+
+/// How patient a detector is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How often signs of life are sent, and the detector ticks.
+    pub interval: Duration,
+    /// No peer is suspected of silence sooner.
+    pub silence_min: Duration,
+    /// A silent peer is suspected no later.
+    pub silence_max: Duration,
+    /// How long a link may stay broken.
+    pub unlinked_max: Duration,
+}
+
+impl Default for Settings {
+    /// Suits a machine whose processors are shared with other work: a starved process is late by some hundred
+    /// milliseconds, a dead one breaks its links at once.
+    fn default() -> Self {
+        Settings {
+            interval: Duration::from_millis(50),
+            silence_min: Duration::from_millis(600),
+            silence_max: Duration::from_secs(4),
+            unlinked_max: Duration::from_millis(150),
+        }
+    }
+}
+
+/// Watches a set of peers.
+#[derive(Debug)]
+pub struct Detector {
+    settings: Settings,
+    peers: BTreeMap<ProcessId, Watch>,
+    ticked: Option<Time>,
+}
+
+#[derive(Debug)]
+struct Watch {
+    heard: Time,
+    gap_mean: f64,
+    gap_deviation: f64,
+    unlinked: Option<Time>,
+}
+
+impl Detector {
+    /// A detector that watches nobody yet.
+    pub fn new(settings: Settings) -> Self {
+        Detector { settings, peers: BTreeMap::new(), ticked: None }
+    }
+
+    /// The settings it was made with.
+    pub fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    /// Starts to watch `peer`; it has the benefit of the doubt from now on. No effect if watched already.
+    pub fn watch(&mut self, peer: ProcessId, now: Time) {
+        let gap_mean = self.settings.interval.as_nanos() as f64;
+        self.peers.entry(peer).or_insert(Watch {
+            heard: now,
+            gap_mean,
+            gap_deviation: gap_mean / 2.0,
+            unlinked: None,
+        });
+    }
+
+    /// Stops to watch `peer`.
+    pub fn unwatch(&mut self, peer: ProcessId) {
+        self.peers.remove(&peer);
+    }
+
+    /// The watched peers, in id order.
+    pub fn watched(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        self.peers.keys().copied()
+    }
+
+    /// A sign of life.
+    pub fn heard(&mut self, peer: ProcessId, now: Time) {
+        let Some(watch) = self.peers.get_mut(&peer) else { return };
+        let gap = now.since(watch.heard).as_nanos() as f64;
+        // Signs that come in bursts tell nothing about the habit; only gaps of half an interval and more count.
+        if gap * 2.0 >= self.settings.interval.as_nanos() as f64 {
+            let error = (gap - watch.gap_mean).abs();
+            watch.gap_mean += (gap - watch.gap_mean) / 8.0;
+            watch.gap_deviation += (error - watch.gap_deviation) / 4.0;
+            watch.heard = now;
+        }
+    }
+
+    /// The link to `peer` stands again.
+    pub fn linked(&mut self, peer: ProcessId, now: Time) {
+        if let Some(watch) = self.peers.get_mut(&peer) {
+            watch.unlinked = None;
+            watch.heard = now;
+        }
+    }
+
+    /// The link to `peer` broke. Told again while it stays broken, the first instant counts.
+    pub fn unlinked(&mut self, peer: ProcessId, now: Time) {
+        if let Some(watch) = self.peers.get_mut(&peer) {
+            watch.unlinked.get_or_insert(now);
+        }
+    }
+
+    /// To be called every [`Settings::interval`]; a call that comes much later than that means that we were asleep, and
+    /// excuses everyone.
+    pub fn tick(&mut self, now: Time) {
+        if let Some(ticked) = self.ticked
+            && now.since(ticked) > self.settings.interval * 3
+        {
+            for watch in self.peers.values_mut() {
+                watch.heard = now;
+                watch.unlinked = watch.unlinked.map(|_| now);
+            }
+        }
+        self.ticked = Some(now);
+    }
+
+    /// Whether `peer` seems to have failed. One that is not watched does not.
+    pub fn suspects(&self, peer: ProcessId, now: Time) -> bool {
+        let Some(watch) = self.peers.get(&peer) else { return false };
+        let habit = Duration::from_nanos((watch.gap_mean + 8.0 * watch.gap_deviation) as u64);
+        let silence = habit.clamp(self.settings.silence_min, self.settings.silence_max);
+        now.since(watch.heard) > silence
+            || watch.unlinked.is_some_and(|unlinked| now.since(unlinked) > self.settings.unlinked_max)
+    }
+}

@@ -1,0 +1,64 @@
+//! Who is who.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A domain: one set of routers and everything it orders. Drawn at random when the domain is founded and carried in
+/// every hello, so that processes of two clusters never mistake each other (rule S1).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DomainId(pub u128);
+
+/// 128 random bits drawn when a process starts. Compared for equality only.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Incarnation(pub u128);
+
+/// A process. One that restarts without its memory is a *new* process: same node, other incarnation. Promises made by
+/// the old one are gone, and nobody counts the new one for them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ProcessId {
+    /// The place in the cluster: stable over restarts, chosen by configuration.
+    pub node: u64,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+}
+
+/// A process and where it listens (`host:port`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Peer {
+    /// Who.
+    pub id: ProcessId,
+    /// Where, as `host:port`; opaque to protocols.
+    pub address: String,
+}
+
+impl fmt::Debug for DomainId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for DomainId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Eight digits tell lives of one node apart in a log line; equality always uses all of them.
+        write!(f, "{:08x}", self.0 >> 96)
+    }
+}
+
+impl fmt::Debug for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:?}", self.node, self.incarnation)
+    }
+}
+
+impl fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}

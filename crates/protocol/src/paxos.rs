@@ -1,0 +1,1 @@
+//! Multi-Paxos: one log that all routers agree on.

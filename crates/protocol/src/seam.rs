@@ -1,0 +1,104 @@
+//! How protocols meet the world and each other.
+//!
+//! A protocol is handed one [`Input`] at a time and answers through a [`Sink`]. Layers compose by ownership: a parent
+//! owns its child, gives it a sink that wraps the child's messages into the parent's and appends the child's events to
+//! a reusable queue, and afterwards loops until that queue is empty.
+//!
+//! A *link* between two processes is lossless and FIFO within a session. On [`Input::Unlinked`] any suffix of what was
+//! sent may be lost; the protocol resends after the next [`Input::Linked`]. Batching is by draining: inputs that arrived
+//! together are handed over one after another, and [`Input::Drained`] closes them; protocols flush there and not before.
+
+use crate::{id::ProcessId, time::Time};
+
+/// A sans-IO protocol state machine.
+pub trait Protocol {
+    /// What it exchanges with its peers.
+    type Message;
+    /// What must be on disk before certain messages may leave.
+    type Record;
+    /// What its user asks of it.
+    type Command;
+    /// What it tells its user.
+    type Event;
+
+    /// Takes one input and writes every consequence into `out`.
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>)
+    where
+        Self: Sized;
+
+    /// When [`Input::Deadline`] is wanted next; at or after this instant, never before.
+    fn deadline(&self) -> Option<Time>;
+}
+
+/// What the world lends to a protocol during one call.
+pub struct Context<'a> {
+    /// The present instant.
+    pub now: Time,
+    /// The process itself.
+    pub me: ProcessId,
+    /// Uniform random bits; the simulator's come from the seed.
+    pub random: &'a mut dyn FnMut() -> u64,
+}
+
+/// One thing that happened.
+pub enum Input<P: Protocol + ?Sized> {
+    /// A peer's message arrived.
+    Receive {
+        /// Who sent it; the runtime vouches for it by the hello of the link.
+        from: ProcessId,
+        /// What.
+        message: P::Message,
+    },
+    /// The user asks for something.
+    Command(P::Command),
+    /// The instant told by [`Protocol::deadline`] has come.
+    Deadline,
+    /// Every record up to this ticket is on disk.
+    Persisted(Ticket),
+    /// A link to `peer` stands; lossless and FIFO until it is unlinked.
+    Linked {
+        /// Whom it reaches.
+        peer: ProcessId,
+        /// Which session; a number that never repeats for this pair.
+        session: Session,
+    },
+    /// The link broke (reset, closed or refused): any suffix of what was sent may be lost.
+    Unlinked {
+        /// Whom it reached.
+        peer: ProcessId,
+    },
+    /// The end of a batch of inputs: now flush.
+    Drained,
+}
+
+/// Where a protocol's outputs go.
+pub trait Sink<P: Protocol + ?Sized> {
+    /// Sends, but not before `after` is on disk. To a peer without a link the message is dropped; a link that comes up
+    /// later starts empty.
+    fn send(&mut self, to: Destination, message: P::Message, after: Option<Ticket>);
+    /// Writes a record. In memory mode it is complete at once, and [`Input::Persisted`] comes before the next input.
+    fn persist(&mut self, record: P::Record) -> Ticket;
+    /// Tells the user.
+    fn emit(&mut self, event: P::Event);
+    /// Tells where `peer` listens, and that a link to it is wanted until [`Sink::forget`].
+    fn reach(&mut self, peer: ProcessId, address: &str);
+    /// The link to `peer` is wanted no more.
+    fn forget(&mut self, peer: ProcessId);
+}
+
+/// Whom a message goes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// One process. A process may send to itself: it is delivered like any other message, later.
+    One(ProcessId),
+    /// Several: encoded once.
+    Many(Vec<ProcessId>),
+}
+
+/// Counts records of one process; one counter for all its protocols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// Counts links between two processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Session(pub u64);

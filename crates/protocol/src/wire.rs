@@ -1,0 +1,137 @@
+//! Bytes from a peer become messages, or an error; never a panic, never an unchecked length.
+//!
+//! Hot messages have a hand-written little-endian form; rare bodies are `postcard` with versioned enums, behind a length
+//! ([`encode_body`], [`decode_body`]). Every length is compared with what is there before anything is allocated.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use serde::{Serialize, de::DeserializeOwned};
+use thiserror::Error;
+
+use crate::id::{Incarnation, ProcessId};
+
+/// The version of everything that travels between processes; told in the hello.
+pub const PROTOCOL_VERSION: u16 = 1;
+
+/// No frame is longer than this many bytes.
+pub const FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// What was wrong with bytes from a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum WireError {
+    /// The bytes end inside a value.
+    #[error("bytes end inside a value: {wanted} more wanted, {left} left")]
+    Short {
+        /// How many the value needs.
+        wanted: usize,
+        /// How many there are.
+        left: usize,
+    },
+    /// A tag that no message has.
+    #[error("unknown tag {0}")]
+    Tag(u8),
+    /// A length beyond its limit.
+    #[error("length {length} is over the limit {limit}")]
+    Length {
+        /// What was claimed.
+        length: u64,
+        /// What is allowed.
+        limit: u64,
+    },
+    /// A body that does not decode.
+    #[error("malformed body")]
+    Body,
+    /// Bytes left behind the last value.
+    #[error("{0} bytes left over")]
+    Trailing(usize),
+}
+
+/// A message with a byte form.
+pub trait Wire: Sized {
+    /// Appends the byte form.
+    fn encode(&self, out: &mut BytesMut);
+    /// Takes one value off the front of `input`; payloads share its memory.
+    fn decode(input: &mut Bytes) -> Result<Self, WireError>;
+}
+
+/// Checks that `wanted` bytes are left.
+pub fn need(input: &Bytes, wanted: usize) -> Result<(), WireError> {
+    if input.remaining() < wanted {
+        return Err(WireError::Short { wanted, left: input.remaining() });
+    }
+    Ok(())
+}
+
+/// Takes a byte.
+pub fn take_u8(input: &mut Bytes) -> Result<u8, WireError> {
+    need(input, 1)?;
+    Ok(input.get_u8())
+}
+
+/// Takes a little-endian number of 32 bits.
+pub fn take_u32(input: &mut Bytes) -> Result<u32, WireError> {
+    need(input, 4)?;
+    Ok(input.get_u32_le())
+}
+
+/// Takes a little-endian number of 64 bits.
+pub fn take_u64(input: &mut Bytes) -> Result<u64, WireError> {
+    need(input, 8)?;
+    Ok(input.get_u64_le())
+}
+
+/// Takes a little-endian number of 128 bits.
+pub fn take_u128(input: &mut Bytes) -> Result<u128, WireError> {
+    need(input, 16)?;
+    Ok(input.get_u128_le())
+}
+
+/// Takes a count of things that take at least `least` bytes each, so a forged count cannot make us allocate.
+pub fn take_count(input: &mut Bytes, least: usize) -> Result<usize, WireError> {
+    let count = take_u32(input)? as usize;
+    let limit = input.remaining() / least.max(1);
+    if count > limit {
+        return Err(WireError::Length { length: count as u64, limit: limit as u64 });
+    }
+    Ok(count)
+}
+
+/// Appends a length and the bytes.
+pub fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
+    out.put_u32_le(u32::try_from(bytes.len()).expect("payloads are bounded far below 4 GiB"));
+    out.put_slice(bytes);
+}
+
+/// Takes a length and shares that many bytes.
+pub fn take_bytes(input: &mut Bytes) -> Result<Bytes, WireError> {
+    let length = take_u32(input)? as usize;
+    need(input, length)?;
+    Ok(input.split_to(length))
+}
+
+/// Appends a process id: 24 bytes.
+pub fn put_process(out: &mut BytesMut, process: ProcessId) {
+    out.put_u64_le(process.node);
+    out.put_u128_le(process.incarnation.0);
+}
+
+/// Takes a process id.
+pub fn take_process(input: &mut Bytes) -> Result<ProcessId, WireError> {
+    need(input, 24)?;
+    Ok(ProcessId { node: input.get_u64_le(), incarnation: Incarnation(input.get_u128_le()) })
+}
+
+/// Appends a length and the `postcard` form of a rare body.
+pub fn encode_body<T: Serialize>(out: &mut BytesMut, body: &T) {
+    let bytes = postcard::to_stdvec(body).expect("our own types always serialise");
+    put_bytes(out, &bytes);
+}
+
+/// Takes what [`encode_body`] wrote.
+pub fn decode_body<T: DeserializeOwned>(input: &mut Bytes) -> Result<T, WireError> {
+    let bytes = take_bytes(input)?;
+    let (body, rest) = postcard::take_from_bytes(&bytes).map_err(|_| WireError::Body)?;
+    if !rest.is_empty() {
+        return Err(WireError::Trailing(rest.len()));
+    }
+    Ok(body)
+}
