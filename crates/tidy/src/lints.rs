@@ -1,0 +1,93 @@
+//! Pure crates carry the purity rules; `unsafe` only where an argument stands beside it.
+//!
+//! Cargo lets a crate take the workspace's lints whole or write its own, nothing between. Those that may hold `unsafe`
+//! therefore repeat the workspace's table with two lines changed, and this rule keeps the rest equal.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result};
+use toml::{Table, Value};
+
+use crate::{Findings, Workspace, floors::FLOORS};
+
+/// Crates that may hold `unsafe` blocks, each with its safety argument: scan kernels and system calls.
+pub const MAY_BE_UNSAFE: [&str; 2] = ["table", "runtime"];
+
+/// Crates without their own clock, thread, socket, disk, chance or hash order: floors 0 and 1, less procedural macros,
+/// which run in the compiler.
+pub fn is_pure(name: &str) -> bool {
+    name != "macros" && FLOORS[..2].iter().any(|crates| crates.contains(&name))
+}
+
+/// Crates whose lints differ from the house's.
+pub fn findings(workspace: &Workspace) -> Result<Findings> {
+    let root = &workspace.workspace_root;
+    let house = manifest(&root.join("Cargo.toml"))?;
+    let house = table(&house, &["workspace", "lints"]).context("the workspace has no lints")?;
+    let purity = fs::read_to_string(root.join("pure.clippy.toml"))?;
+    let mut findings = house_findings(house);
+    for package in workspace.members() {
+        let name = package.short_name();
+        let crate_manifest = manifest(&package.manifest_path)?;
+        let own = table(&crate_manifest, &["lints"]).cloned().unwrap_or_default();
+        findings.extend(crate_findings(name, &own, house));
+        if is_pure(name) {
+            let rules = package.manifest_path.with_file_name("clippy.toml");
+            findings.extend(purity_findings(name, fs::read_to_string(rules).ok().as_deref(), &purity));
+        }
+    }
+    Ok(findings)
+}
+
+/// What the house's own lints must hold.
+pub fn house_findings(house: &Table) -> Findings {
+    let wanted = [("rust", "unsafe_code", "forbid"), ("clippy", "iter_over_hash_type", "deny")];
+    let missing = wanted.into_iter().filter(|(tool, lint, level)| {
+        house.get(*tool).and_then(|tool| tool.get(*lint)).and_then(Value::as_str) != Some(level)
+    });
+    missing.map(|(tool, lint, level)| format!("Cargo.toml: {tool} lint {lint} must be {level}")).collect()
+}
+
+/// Whether a crate's `[lints]` are the house's, or the house's with `unsafe` allowed block by block.
+pub fn crate_findings(name: &str, own: &Table, house: &Table) -> Findings {
+    if MAY_BE_UNSAFE.contains(&name) {
+        let mut expected = house.clone();
+        set(&mut expected, "rust", "unsafe_code", "deny");
+        set(&mut expected, "clippy", "undocumented_unsafe_blocks", "deny");
+        if *own != expected {
+            return vec![format!(
+                "{name}: its lints must be the workspace's with rust.unsafe_code and \
+                 clippy.undocumented_unsafe_blocks = \"deny\""
+            )];
+        }
+    } else if own.get("workspace") != Some(&Value::Boolean(true)) {
+        return vec![format!("{name}: must have `[lints] workspace = true`, as it may hold no `unsafe`")];
+    }
+    Findings::new()
+}
+
+/// Whether a pure crate's `clippy.toml` is the one of the pure crates.
+pub fn purity_findings(name: &str, rules: Option<&str>, purity: &str) -> Findings {
+    match rules {
+        None => {
+            vec![format!("{name}: is pure, so crates/{name}/clippy.toml must link to ../../pure.clippy.toml")]
+        }
+        Some(rules) if rules != purity => vec![format!("{name}: its clippy.toml is not pure.clippy.toml")],
+        Some(_) => Findings::new(),
+    }
+}
+
+fn set(lints: &mut Table, tool: &str, lint: &str, level: &str) {
+    let tool = lints.entry(tool).or_insert_with(|| Value::Table(Table::new()));
+    if let Some(tool) = tool.as_table_mut() {
+        tool.insert(lint.into(), Value::String(level.into()));
+    }
+}
+
+fn manifest(path: &Path) -> Result<Table> {
+    fs::read_to_string(path)?.parse().with_context(|| path.display().to_string())
+}
+
+fn table<'a>(manifest: &'a Table, path: &[&str]) -> Option<&'a Table> {
+    path.iter().try_fold(manifest, |table, key| table.get(*key)?.as_table())
+}

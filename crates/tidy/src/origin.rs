@@ -1,0 +1,40 @@
+//! Dependencies come from the registry, under licences that `deny.toml` allows.
+
+use anyhow::{Context, Result};
+use spdx::{Expression, LicenseReq, ParseMode};
+
+use crate::{Findings, Workspace};
+
+/// The licences allowed by the text of a `deny.toml`.
+pub fn allowed(deny: &str) -> Result<Vec<LicenseReq>> {
+    let deny: toml::Table = deny.parse()?;
+    let list = deny.get("licenses").and_then(|table| table.get("allow")).and_then(toml::Value::as_array);
+    let list = list.context("deny.toml has no licenses.allow")?;
+    list.iter()
+        .map(|licence| {
+            let licence = licence.as_str().context("a licence is not a string")?;
+            let expression = Expression::parse(licence)?;
+            Ok(expression.requirements().next().context("a licence is empty")?.req.clone())
+        })
+        .collect()
+}
+
+/// Foreign packages from elsewhere than the registry, and those under no licence that is allowed.
+pub fn findings(workspace: &Workspace, allowed: &[LicenseReq]) -> Findings {
+    let mut findings = Findings::new();
+    for package in workspace.foreigners() {
+        if !package.source.as_deref().is_some_and(|source| source.starts_with("registry+")) {
+            findings
+                .push(format!("{}: comes from {:?}, not from the registry", package.name, package.source));
+        }
+        let licence = package.license.as_deref().unwrap_or("");
+        match Expression::parse_mode(licence, ParseMode::LAX) {
+            Err(_) => findings.push(format!("{}: `{licence}` is no licence expression", package.name)),
+            Ok(expression) if !expression.evaluate(|asked| allowed.contains(asked)) => {
+                findings.push(format!("{}: {licence} is not allowed by deny.toml", package.name));
+            }
+            Ok(_) => {}
+        }
+    }
+    findings
+}
