@@ -1,1 +1,0 @@
-//! Multi-Paxos: one log that all routers agree on.

@@ -1,0 +1,72 @@
+//! Numbers that order things: slots of the log, ballots of its leaders.
+
+use std::fmt;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    id::{Incarnation, ProcessId},
+    wire::{WireError, put_process, take_process, take_u64},
+};
+
+/// A place in the log. The first is 1; 0 stands for "before the first".
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub struct Slot(pub u64);
+
+impl Slot {
+    /// Before the first slot.
+    pub const ZERO: Slot = Slot(0);
+
+    /// The slot behind this one.
+    pub fn next(self) -> Slot {
+        Slot(self.0 + 1)
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A reign: the round, and the router that leads it. No two routers share a ballot, and a router uses each at most once.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Ballot {
+    /// Grows with every candidacy.
+    pub round: u64,
+    /// Who leads; breaks ties.
+    pub router: ProcessId,
+}
+
+impl Ballot {
+    /// Below every ballot that anybody leads.
+    pub const ZERO: Ballot = Ballot { round: 0, router: ProcessId { node: 0, incarnation: Incarnation(0) } };
+
+    pub(super) fn encode(self, out: &mut BytesMut) {
+        out.put_u64_le(self.round);
+        put_process(out, self.router);
+    }
+
+    pub(super) fn decode(input: &mut Bytes) -> Result<Ballot, WireError> {
+        Ok(Ballot { round: take_u64(input)?, router: take_process(input)? })
+    }
+}
+
+impl fmt::Debug for Ballot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b{}@{}", self.round, self.router)
+    }
+}
+
+impl fmt::Display for Ballot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}

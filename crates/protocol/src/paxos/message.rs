@@ -1,0 +1,491 @@
+//! What routers say to each other, and its bytes.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+
+use super::{Ballot, Slot, Value};
+use crate::{
+    id::{Peer, ProcessId},
+    wire::{Wire, WireError, decode_body, encode_body, put_bytes, take_bytes, take_count, take_u8, take_u64},
+};
+
+/// What routers say to each other. The first six are hot and have a form of their own; so have those that carry values
+/// or state, to share its memory; the rest are small and rare.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// To the leader of `ballot`: propose these, in this order.
+    Forward {
+        /// The reign that the sender means; another drops it.
+        ballot: Ballot,
+        /// The payloads.
+        payloads: Vec<Bytes>,
+    },
+    /// Phase 2: the value of the slot behind the last one sent in this ballot.
+    Accept {
+        /// The leader's ballot.
+        ballot: Ballot,
+        /// Which slot.
+        slot: Slot,
+        /// All up to here is chosen.
+        chosen: Slot,
+        /// What for.
+        value: Value,
+    },
+    /// The sender holds what the leader of `ballot` proposed, from the beginning of the log through this slot.
+    Accepted {
+        /// The ballot.
+        ballot: Ballot,
+        /// The last slot held.
+        through: Slot,
+    },
+    /// All up to here is chosen; said on its own when no [`Message::Accept`] carries it.
+    Chosen {
+        /// The leader's ballot.
+        ballot: Ballot,
+        /// The last slot chosen.
+        through: Slot,
+    },
+    /// The leader lives.
+    Heartbeat {
+        /// Its ballot.
+        ballot: Ballot,
+        /// All up to here is chosen.
+        chosen: Slot,
+        /// Every member holds the log up to here: nobody needs it any more.
+        collect: Slot,
+    },
+    /// Answer to [`Message::Heartbeat`], and how a follower says that it lacks something.
+    Following {
+        /// The leader's ballot.
+        ballot: Ballot,
+        /// What the sender holds in this ballot; `None` before its first [`Message::Sync`] of it.
+        through: Option<Slot>,
+        /// What the sender has learned.
+        chosen: Slot,
+    },
+    /// Replaces everything behind `start` in one step by the leader's log, to its end. What phase 2 begins with.
+    Sync {
+        /// The leader's ballot.
+        ballot: Ballot,
+        /// The values come behind this slot.
+        start: Slot,
+        /// All up to here is chosen.
+        chosen: Slot,
+        /// The leader's log behind `start`.
+        values: Vec<Value>,
+    },
+    /// A part of the chosen log, for one that is far behind.
+    CatchUp {
+        /// The leader's ballot.
+        ballot: Ballot,
+        /// The values come behind this slot.
+        start: Slot,
+        /// All chosen.
+        values: Vec<Value>,
+    },
+    /// A part of a snapshot, for one that lacks more than the log that is kept.
+    Chunk {
+        /// The leader's ballot.
+        ballot: Ballot,
+        /// The state is the one behind this slot.
+        slot: Slot,
+        /// The members behind this slot.
+        members: Vec<Peer>,
+        /// How many bytes the state has.
+        total: u64,
+        /// Where these begin.
+        offset: u64,
+        /// The bytes.
+        bytes: Bytes,
+    },
+    /// How much of a snapshot has come.
+    ChunkTaken {
+        /// The leader's ballot.
+        ballot: Ballot,
+        /// Which snapshot.
+        slot: Slot,
+        /// How many bytes from its beginning.
+        offset: u64,
+    },
+    /// Phase 1b: the sender takes part in no ballot below this one. Carries what the candidate may lack.
+    Promise {
+        /// The candidate's ballot.
+        ballot: Ballot,
+        /// The ballot in which the sender's log was accepted.
+        accepted: Ballot,
+        /// The end of the sender's log.
+        last: Slot,
+        /// What the sender has learned.
+        chosen: Slot,
+        /// The values come behind this slot, which is the candidate's `chosen`.
+        start: Slot,
+        /// The sender's log: up to `chosen`, or to `last` when it beats the candidate's.
+        values: Vec<Value>,
+    },
+    /// Before phase 1: would you?
+    PreVote(Prepare),
+    /// The sender would promise this ballot.
+    PreVoted {
+        /// Which.
+        ballot: Ballot,
+    },
+    /// Phase 1a.
+    Prepare(Prepare),
+    /// A candidacy refused.
+    Refused {
+        /// The candidate's ballot.
+        ballot: Ballot,
+        /// What the sender promised already.
+        promised: Ballot,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The leader goes: elect another now.
+    Resign {
+        /// Its ballot.
+        ballot: Ballot,
+    },
+    /// Make me a router.
+    Join {
+        /// The sender and its address.
+        peer: Peer,
+    },
+    /// The answer to [`Message::Join`] and [`Message::Change`] of one that does not lead: ask there.
+    Refer {
+        /// Who leads, if known.
+        leader: Option<ProcessId>,
+        /// The members, as far as the sender has learned.
+        members: Vec<Peer>,
+    },
+    /// Forwarded to the leader.
+    Change(Change),
+    /// The answer of the leader that will not.
+    ChangeRefused {
+        /// What.
+        change: Change,
+        /// Why.
+        reason: ChangeRefusal,
+    },
+    /// The leader had no room for what the sender forwarded.
+    Dropped {
+        /// Its ballot.
+        ballot: Ballot,
+    },
+    /// You are no member.
+    NotMember {
+        /// As of this slot.
+        chosen: Slot,
+        /// But these are.
+        members: Vec<Peer>,
+    },
+}
+
+/// What a candidate says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepare {
+    /// The ballot it stands for.
+    pub ballot: Ballot,
+    /// The ballot in which its log was accepted.
+    pub accepted: Ballot,
+    /// The end of its log.
+    pub last: Slot,
+    /// What it has learned.
+    pub chosen: Slot,
+}
+
+/// Why a candidacy was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refusal {
+    /// A higher ballot was promised.
+    Outbid,
+    /// The leader seems well.
+    LeaderLives,
+    /// The candidate lacks chosen slots that the sender no longer keeps.
+    Behind,
+}
+
+/// A change of the members.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    /// One more.
+    Add(Peer),
+    /// One less.
+    Remove(ProcessId),
+}
+
+/// Why a change of the members will not be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChangeRefusal {
+    /// Nobody leads.
+    NoLeader,
+    /// It is so already.
+    AlreadySo,
+    /// Too few would remain.
+    TooFew,
+}
+
+const FORWARD: u8 = 1;
+const ACCEPT: u8 = 2;
+const ACCEPTED: u8 = 3;
+const CHOSEN: u8 = 4;
+const HEARTBEAT: u8 = 5;
+const FOLLOWING: u8 = 6;
+const SYNC: u8 = 7;
+const CATCH_UP: u8 = 8;
+const CHUNK: u8 = 9;
+const CHUNK_TAKEN: u8 = 10;
+const PROMISE: u8 = 11;
+const RARE: u8 = 12;
+
+const PAYLOADS: u8 = 0;
+const MEMBERS: u8 = 1;
+
+/// The messages that are small and rare, as `postcard` has them. New ones go to the end.
+#[derive(Serialize, Deserialize)]
+enum Rare {
+    PreVote(Prepare),
+    PreVoted(Ballot),
+    Prepare(Prepare),
+    Refused(Ballot, Ballot, Refusal),
+    Resign(Ballot),
+    Join(Peer),
+    Refer(Option<ProcessId>, Vec<Peer>),
+    Change(Change),
+    ChangeRefused(Change, ChangeRefusal),
+    Dropped(Ballot),
+    NotMember(Slot, Vec<Peer>),
+}
+
+impl Wire for Message {
+    fn encode(&self, out: &mut BytesMut) {
+        match self {
+            Message::Forward { ballot, payloads } => {
+                out.put_u8(FORWARD);
+                ballot.encode(out);
+                put_payloads(out, payloads);
+            }
+            Message::Accept { ballot, slot, chosen, value } => {
+                out.put_u8(ACCEPT);
+                ballot.encode(out);
+                put_slots(out, [slot, chosen]);
+                put_value(out, value);
+            }
+            Message::Accepted { ballot, through } => {
+                out.put_u8(ACCEPTED);
+                ballot.encode(out);
+                put_slots(out, [through]);
+            }
+            Message::Chosen { ballot, through } => {
+                out.put_u8(CHOSEN);
+                ballot.encode(out);
+                put_slots(out, [through]);
+            }
+            Message::Heartbeat { ballot, chosen, collect } => {
+                out.put_u8(HEARTBEAT);
+                ballot.encode(out);
+                put_slots(out, [chosen, collect]);
+            }
+            Message::Following { ballot, through, chosen } => {
+                out.put_u8(FOLLOWING);
+                ballot.encode(out);
+                out.put_u8(u8::from(through.is_some()));
+                if let Some(through) = through {
+                    put_slots(out, [through]);
+                }
+                put_slots(out, [chosen]);
+            }
+            Message::Sync { ballot, start, chosen, values } => {
+                out.put_u8(SYNC);
+                ballot.encode(out);
+                put_slots(out, [start, chosen]);
+                put_values(out, values);
+            }
+            Message::CatchUp { ballot, start, values } => {
+                out.put_u8(CATCH_UP);
+                ballot.encode(out);
+                put_slots(out, [start]);
+                put_values(out, values);
+            }
+            Message::Chunk { ballot, slot, members, total, offset, bytes } => {
+                out.put_u8(CHUNK);
+                ballot.encode(out);
+                put_slots(out, [slot]);
+                encode_body(out, members);
+                out.put_u64_le(*total);
+                out.put_u64_le(*offset);
+                put_bytes(out, bytes);
+            }
+            Message::ChunkTaken { ballot, slot, offset } => {
+                out.put_u8(CHUNK_TAKEN);
+                ballot.encode(out);
+                put_slots(out, [slot]);
+                out.put_u64_le(*offset);
+            }
+            Message::Promise { ballot, accepted, last, chosen, start, values } => {
+                out.put_u8(PROMISE);
+                ballot.encode(out);
+                accepted.encode(out);
+                put_slots(out, [last, chosen, start]);
+                put_values(out, values);
+            }
+            Message::PreVote(prepare) => put_rare(out, &Rare::PreVote(*prepare)),
+            Message::PreVoted { ballot } => put_rare(out, &Rare::PreVoted(*ballot)),
+            Message::Prepare(prepare) => put_rare(out, &Rare::Prepare(*prepare)),
+            Message::Refused { ballot, promised, refusal } => {
+                put_rare(out, &Rare::Refused(*ballot, *promised, *refusal))
+            }
+            Message::Resign { ballot } => put_rare(out, &Rare::Resign(*ballot)),
+            Message::Join { peer } => put_rare(out, &Rare::Join(peer.clone())),
+            Message::Refer { leader, members } => put_rare(out, &Rare::Refer(*leader, members.clone())),
+            Message::Change(change) => put_rare(out, &Rare::Change(change.clone())),
+            Message::ChangeRefused { change, reason } => {
+                put_rare(out, &Rare::ChangeRefused(change.clone(), *reason))
+            }
+            Message::Dropped { ballot } => put_rare(out, &Rare::Dropped(*ballot)),
+            Message::NotMember { chosen, members } => {
+                put_rare(out, &Rare::NotMember(*chosen, members.clone()))
+            }
+        }
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Message, WireError> {
+        Ok(match take_u8(input)? {
+            FORWARD => Message::Forward { ballot: Ballot::decode(input)?, payloads: take_payloads(input)? },
+            ACCEPT => Message::Accept {
+                ballot: Ballot::decode(input)?,
+                slot: take_slot(input)?,
+                chosen: take_slot(input)?,
+                value: take_value(input)?,
+            },
+            ACCEPTED => Message::Accepted { ballot: Ballot::decode(input)?, through: take_slot(input)? },
+            CHOSEN => Message::Chosen { ballot: Ballot::decode(input)?, through: take_slot(input)? },
+            HEARTBEAT => Message::Heartbeat {
+                ballot: Ballot::decode(input)?,
+                chosen: take_slot(input)?,
+                collect: take_slot(input)?,
+            },
+            FOLLOWING => Message::Following {
+                ballot: Ballot::decode(input)?,
+                through: match take_u8(input)? {
+                    0 => None,
+                    1 => Some(take_slot(input)?),
+                    tag => return Err(WireError::Tag(tag)),
+                },
+                chosen: take_slot(input)?,
+            },
+            SYNC => Message::Sync {
+                ballot: Ballot::decode(input)?,
+                start: take_slot(input)?,
+                chosen: take_slot(input)?,
+                values: take_values(input)?,
+            },
+            CATCH_UP => Message::CatchUp {
+                ballot: Ballot::decode(input)?,
+                start: take_slot(input)?,
+                values: take_values(input)?,
+            },
+            CHUNK => Message::Chunk {
+                ballot: Ballot::decode(input)?,
+                slot: take_slot(input)?,
+                members: decode_body(input)?,
+                total: take_u64(input)?,
+                offset: take_u64(input)?,
+                bytes: take_bytes(input)?,
+            },
+            CHUNK_TAKEN => Message::ChunkTaken {
+                ballot: Ballot::decode(input)?,
+                slot: take_slot(input)?,
+                offset: take_u64(input)?,
+            },
+            PROMISE => Message::Promise {
+                ballot: Ballot::decode(input)?,
+                accepted: Ballot::decode(input)?,
+                last: take_slot(input)?,
+                chosen: take_slot(input)?,
+                start: take_slot(input)?,
+                values: take_values(input)?,
+            },
+            RARE => decode_body::<Rare>(input)?.into(),
+            tag => return Err(WireError::Tag(tag)),
+        })
+    }
+}
+
+impl From<Rare> for Message {
+    fn from(rare: Rare) -> Message {
+        match rare {
+            Rare::PreVote(prepare) => Message::PreVote(prepare),
+            Rare::PreVoted(ballot) => Message::PreVoted { ballot },
+            Rare::Prepare(prepare) => Message::Prepare(prepare),
+            Rare::Refused(ballot, promised, refusal) => Message::Refused { ballot, promised, refusal },
+            Rare::Resign(ballot) => Message::Resign { ballot },
+            Rare::Join(peer) => Message::Join { peer },
+            Rare::Refer(leader, members) => Message::Refer { leader, members },
+            Rare::Change(change) => Message::Change(change),
+            Rare::ChangeRefused(change, reason) => Message::ChangeRefused { change, reason },
+            Rare::Dropped(ballot) => Message::Dropped { ballot },
+            Rare::NotMember(chosen, members) => Message::NotMember { chosen, members },
+        }
+    }
+}
+
+fn put_rare(out: &mut BytesMut, rare: &Rare) {
+    out.put_u8(RARE);
+    encode_body(out, rare);
+}
+
+fn put_slots<const N: usize>(out: &mut BytesMut, slots: [&Slot; N]) {
+    for slot in slots {
+        out.put_u64_le(slot.0);
+    }
+}
+
+fn take_slot(input: &mut Bytes) -> Result<Slot, WireError> {
+    Ok(Slot(take_u64(input)?))
+}
+
+fn put_payloads(out: &mut BytesMut, payloads: &[Bytes]) {
+    out.reserve(4 + payloads.iter().map(|payload| 4 + payload.len()).sum::<usize>());
+    out.put_u32_le(u32::try_from(payloads.len()).expect("a slot holds far fewer than 2^32 payloads"));
+    for payload in payloads {
+        put_bytes(out, payload);
+    }
+}
+
+fn take_payloads<C: FromIterator<Bytes>>(input: &mut Bytes) -> Result<C, WireError> {
+    let count = take_count(input, 4)?;
+    (0..count).map(|_| take_bytes(input)).collect()
+}
+
+fn put_value(out: &mut BytesMut, value: &Value) {
+    match value {
+        Value::Payloads(payloads) => {
+            out.put_u8(PAYLOADS);
+            put_payloads(out, payloads);
+        }
+        Value::Members(members) => {
+            out.put_u8(MEMBERS);
+            encode_body(out, members);
+        }
+    }
+}
+
+fn take_value(input: &mut Bytes) -> Result<Value, WireError> {
+    match take_u8(input)? {
+        PAYLOADS => Ok(Value::Payloads(take_payloads(input)?)),
+        MEMBERS => Ok(Value::Members(decode_body(input)?)),
+        tag => Err(WireError::Tag(tag)),
+    }
+}
+
+fn put_values(out: &mut BytesMut, values: &[Value]) {
+    out.put_u32_le(u32::try_from(values.len()).expect("a message holds far fewer than 2^32 slots"));
+    for value in values {
+        put_value(out, value);
+    }
+}
+
+fn take_values(input: &mut Bytes) -> Result<Vec<Value>, WireError> {
+    let count = take_count(input, 5)?;
+    (0..count).map(|_| take_value(input)).collect()
+}
