@@ -1,13 +1,18 @@
-//! What every engine offers. The plain engine is the twin that the fast one is tested against.
-
-use serde::{Deserialize, Serialize};
-use thiserror::Error;
+//! What every engine offers. The plain engine (`plain.rs`) is the twin that the fast one is tested against.
+//!
+//! Source: 002 §3.2 (batches of operations that see exactly the writes before them) and §6.6 (partial live migration).
+//! An engine is a deterministic function of the calls made on it: replicas that were given the same operations for a
+//! range hold the same rows of it, under the same row numbers, and give the same answers. Nothing in it waits, reads a
+//! clock or draws a number.
 
 use crate::{
-    operation::Operation,
-    schema::{KeyRange, TableId},
+    operation::{LoadId, Operation, Select},
+    schema::{KeyRange, Schema, TableId},
     value::Row,
 };
+use serde::{Deserialize, Serialize};
+
+pub use crate::failure::Failure;
 
 /// The position in the total order that a version of the data stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -53,58 +58,96 @@ pub struct Group {
     pub states: Vec<crate::aggregate::State>,
 }
 
-/// Why an operation failed: deterministic, so every replica that holds the row says the same.
-#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[error("{message}")]
-pub struct Failure {
-    /// The five characters of the SQLSTATE.
-    pub sqlstate: String,
-    /// What was wrong, with which value.
-    pub message: String,
-    /// More, if there is any.
-    pub detail: Option<String>,
-}
-
 /// A storage process's data, all tables of it. Deterministic: same calls, same answers, on every replica.
 pub trait Engine: Send {
     /// Runs `jobs` in order, exactly as if one after another, and stops behind the first held one. Returns one answer
-    /// per job run; a held job's answer is what it would be, and it must be settled before the next call.
+    /// per job run; a held job's answer is what it would be, and it must be settled before the next call. Epochs of
+    /// writes ascend. A read whose epoch lies before the last write is answered from the version pinned at that very
+    /// epoch, and fails (72000) if there is none.
     fn apply(&mut self, jobs: &[Job]) -> Vec<Answer>;
 
     /// Publishes or voids the held job.
     fn settle(&mut self, epoch: Epoch, publish: bool);
 
-    /// Keeps the present version readable until released.
+    /// Keeps the present version readable until released; as often as it was pinned. Not while a job is held.
     fn pin(&mut self, epoch: Epoch);
 
     /// Gives a pinned version back.
     fn release(&mut self, epoch: Epoch);
 
+    /// Part of a long read of plain rows (no order, no DISTINCT, no limit) as of a pinned epoch, so that a result of
+    /// any size streams: at most `rows` matching rows from where `cursor` stands (`None` at first).
+    fn page(
+        &self,
+        epoch: Epoch,
+        ranges: &[KeyRange],
+        select: &Select,
+        cursor: Option<Cursor>,
+        rows: usize,
+    ) -> Result<Page, Failure>;
+
     /// Streams the rows (and staged rows) of `ranges` as of a pinned epoch; `cursor` starts at `None`, and each chunk
-    /// tells where to go on.
+    /// tells where to go on. Any replica of the ranges can go on from another's cursor.
     fn export(&self, epoch: Epoch, ranges: &[KeyRange], cursor: Option<Cursor>, rows: usize) -> Chunk;
 
-    /// Takes in a chunk of an export.
+    /// Takes in a chunk of an export. Rows that are already here stay as they are.
     fn import(&mut self, chunk: Chunk);
 
     /// Drops every row of these ranges (they moved elsewhere).
     fn forget(&mut self, ranges: &[KeyRange]);
 
+    /// A hash of the definitions and of the rows (and staged rows) in `ranges`, as of a pinned epoch or the present:
+    /// equal on replicas that hold the same, whatever way they came to it.
+    fn digest(&self, epoch: Option<Epoch>, ranges: &[KeyRange]) -> u64;
+
     /// Rows and bytes held, by table.
     fn usage(&self) -> Vec<Usage>;
 }
 
-/// Where an export stands; opaque.
+/// A row's number: where it was inserted. The same on every replica, kept by updates and migration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RowId {
+    /// The position of the operation that brought it.
+    pub epoch: Epoch,
+    /// Which of that operation's rows.
+    pub line: u32,
+}
+
+/// Where an export or a long read stands; opaque.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor(pub Vec<u64>);
+
+/// Part of a long read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Page {
+    /// Output rows.
+    pub rows: Vec<Row>,
+    /// Where to go on; `None` when this was the last.
+    pub next: Option<Cursor>,
+}
 
 /// Part of an export.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chunk {
-    /// Definitions and rows as operations that rebuild them (`CreateTable`, `Insert`, `Stage`).
-    pub operations: Vec<Operation>,
+    /// Every table's definition; only in the first chunk.
+    pub definitions: Vec<(TableId, Schema)>,
+    /// Rows in the order of the engine.
+    pub rows: Vec<Exported>,
     /// Where to go on; `None` when this was the last.
     pub next: Option<Cursor>,
+}
+
+/// A row on its way to another process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Exported {
+    /// Its table.
+    pub table: TableId,
+    /// The load it is staged for; `None` for a visible row.
+    pub load: Option<LoadId>,
+    /// Its number.
+    pub id: RowId,
+    /// Its values.
+    pub row: Row,
 }
 
 /// What a table takes.

@@ -1,8 +1,19 @@
 //! Bound expressions: names resolved, types checked, coercions explicit.
+//!
+//! The binder (in the SQL door) turns text into these; `eval.rs` gives them their meaning. A statement is bound once
+//! with its parameters open and instantiated for each execution by [`Expr::bind`]. Trees must stay shallow, because
+//! they are evaluated, encoded and dropped by recursion: long conjunctions are built with [`Expr::all`] and
+//! [`Expr::any`], which balance them, and [`Expr::depth`] tells a binder what to refuse ([`DEPTH_MAX`]).
 
 use serde::{Deserialize, Serialize};
 
-use crate::value::{Type, Value};
+use crate::{
+    failure::Failure,
+    value::{Type, Value},
+};
+
+/// How deep an expression may be; a deeper one is refused as too complex (54001).
+pub const DEPTH_MAX: usize = 200;
 
 /// An expression over one row. Every node's type is known (`Expr::ty`); operands of a binary operator have already
 /// been brought to one type by explicit casts, so evaluation never guesses.
@@ -48,6 +59,116 @@ pub enum Expr {
     Call(Function, Vec<Expr>),
 }
 
+impl Expr {
+    /// The type of its values.
+    pub fn ty(&self) -> Type {
+        match self {
+            Expr::Column(_, ty)
+            | Expr::Constant(_, ty)
+            | Expr::Parameter(_, ty)
+            | Expr::Cast(_, ty)
+            | Expr::Case { ty, .. } => *ty,
+            Expr::Unary(Unary::Not, _) | Expr::IsNull(_) | Expr::In(..) | Expr::Like { .. } => Type::Bool,
+            Expr::Unary(Unary::Negate, inner) => inner.ty(),
+            Expr::Binary(operator, left, right) => operator.ty(left.ty(), right.ty()),
+            Expr::Call(function, arguments) => function.ty(arguments),
+        }
+    }
+
+    /// A constant.
+    pub fn constant(value: Value, ty: Type) -> Expr {
+        Expr::Constant(value, ty)
+    }
+
+    /// A binary operator on two expressions.
+    pub fn binary(operator: Binary, left: Expr, right: Expr) -> Expr {
+        Expr::Binary(operator, Box::new(left), Box::new(right))
+    }
+
+    /// All of these hold; TRUE for none. Balanced.
+    pub fn all(terms: Vec<Expr>) -> Expr {
+        Expr::balanced(Binary::And, terms).unwrap_or(Expr::Constant(Value::Bool(true), Type::Bool))
+    }
+
+    /// One of these holds; FALSE for none. Balanced.
+    pub fn any(terms: Vec<Expr>) -> Expr {
+        Expr::balanced(Binary::Or, terms).unwrap_or(Expr::Constant(Value::Bool(false), Type::Bool))
+    }
+
+    fn balanced(operator: Binary, mut terms: Vec<Expr>) -> Option<Expr> {
+        if terms.len() <= 1 {
+            return terms.pop();
+        }
+        let rest = terms.split_off(terms.len() / 2);
+        Some(Expr::binary(operator, Expr::balanced(operator, terms)?, Expr::balanced(operator, rest)?))
+    }
+
+    /// The same with constants for parameters. 42P02 for a parameter without a value, 42804 for one of another type.
+    pub fn bind(&self, parameters: &[Value]) -> Result<Expr, Failure> {
+        let mut bound = self.clone();
+        bound.substitute(parameters)?;
+        Ok(bound)
+    }
+
+    fn substitute(&mut self, parameters: &[Value]) -> Result<(), Failure> {
+        if let Expr::Parameter(number, ty) = *self {
+            let value = parameters
+                .get(number)
+                .ok_or_else(|| Failure::new("42P02", format!("there is no parameter ${}", number + 1)))?;
+            if !value.fits(ty) {
+                return Err(Failure::new(
+                    "42804",
+                    format!(
+                        "parameter ${} is of type {}, not of the type of its value",
+                        number + 1,
+                        ty.name()
+                    ),
+                ));
+            }
+            *self = Expr::Constant(value.clone(), ty);
+            return Ok(());
+        }
+        self.children_mut().into_iter().try_for_each(|child| child.substitute(parameters))
+    }
+
+    /// How many levels of nodes.
+    pub fn depth(&self) -> usize {
+        1 + self.children().into_iter().map(Expr::depth).max().unwrap_or(0)
+    }
+
+    /// The operands, from left to right.
+    pub fn children(&self) -> Vec<&Expr> {
+        match self {
+            Expr::Column(..) | Expr::Constant(..) | Expr::Parameter(..) => Vec::new(),
+            Expr::Unary(_, inner) | Expr::IsNull(inner) | Expr::Cast(inner, _) => vec![inner],
+            Expr::Binary(_, left, right) => vec![left, right],
+            Expr::Like { text, pattern, .. } => vec![text, pattern],
+            Expr::In(probe, list) => std::iter::once(&**probe).chain(list).collect(),
+            Expr::Case { branches, otherwise, .. } => {
+                let branches = branches.iter().flat_map(|(condition, result)| [condition, result]);
+                branches.chain(otherwise.as_deref()).collect()
+            }
+            Expr::Call(_, arguments) => arguments.iter().collect(),
+        }
+    }
+
+    /// The operands, to be changed in place.
+    pub fn children_mut(&mut self) -> Vec<&mut Expr> {
+        match self {
+            Expr::Column(..) | Expr::Constant(..) | Expr::Parameter(..) => Vec::new(),
+            Expr::Unary(_, inner) | Expr::IsNull(inner) | Expr::Cast(inner, _) => vec![inner],
+            Expr::Binary(_, left, right) => vec![left, right],
+            Expr::Like { text, pattern, .. } => vec![text, pattern],
+            Expr::In(probe, list) => std::iter::once(&mut **probe).chain(list).collect(),
+            Expr::Case { branches, otherwise, .. } => {
+                let branches = branches.iter_mut().flat_map(|(condition, result)| [condition, result]);
+                branches.chain(otherwise.as_deref_mut()).collect()
+            }
+            Expr::Call(_, arguments) => arguments.iter_mut().collect(),
+        }
+    }
+}
+
 /// Unary operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unary {
@@ -88,35 +209,123 @@ pub enum Binary {
     Modulo,
     /// `||`
     Concat,
+    /// `IS DISTINCT FROM`: `<>` with NULL as a value of its own.
+    Distinct,
 }
 
-/// Scalar functions.
+impl Binary {
+    /// The result's type for operands of these types.
+    pub fn ty(self, left: Type, right: Type) -> Type {
+        match self {
+            Binary::Add | Binary::Subtract if left == Type::Date && right == Type::Date => Type::Int4,
+            Binary::Add if right == Type::Date => Type::Date,
+            Binary::Add | Binary::Subtract | Binary::Multiply | Binary::Divide | Binary::Modulo => left,
+            Binary::Concat => Type::Text,
+            _ => Type::Bool,
+        }
+    }
+
+    /// Whether it compares two values of one type.
+    pub fn is_comparison(self) -> bool {
+        use Binary::*;
+        matches!(self, Equal | NotEqual | Less | LessEqual | Greater | GreaterEqual)
+    }
+}
+
+/// Scalar functions. Unless said otherwise NULL in any argument gives NULL. Where several types are named, the
+/// arguments have been cast to one of them and the result is of that type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Function {
-    /// `abs(x)`
+    /// `abs(number)`
     Abs,
+    /// `sign(float8 | numeric)`
+    Sign,
+    /// `round(float8 | numeric)`, `round(numeric, int4)`
+    Round,
+    /// `trunc(float8 | numeric)`, `trunc(numeric, int4)`
+    Trunc,
+    /// `floor(float8 | numeric)`
+    Floor,
+    /// `ceil(float8 | numeric)`
+    Ceil,
+    /// `sqrt(float8 | numeric)`
+    Sqrt,
+    /// `power(float8, float8)`
+    Power,
+    /// `exp(float8)`
+    Exp,
+    /// `ln(float8)`
+    Ln,
+    /// `log10(float8)`
+    Log10,
     /// `lower(text)`
     Lower,
     /// `upper(text)`
     Upper,
     /// `length(text)`, in characters
     Length,
-    /// `coalesce(…)`
-    Coalesce,
-    /// `nullif(a, b)`
-    NullIf,
-    /// `round(x [, digits])`
-    Round,
-    /// `floor(x)`
-    Floor,
-    /// `ceil(x)`
-    Ceil,
-    /// `substring(text, from [, for])`
+    /// `octet_length(text)`, in bytes
+    OctetLength,
+    /// `substring(text, from int4 [, for int4])`
     Substring,
-    /// `date_trunc(field, timestamp)`
+    /// `left(text, int4)`
+    Left,
+    /// `right(text, int4)`
+    Right,
+    /// `btrim(text [, characters])`, also `trim(both …)`
+    Trim,
+    /// `ltrim(text [, characters])`
+    TrimLeft,
+    /// `rtrim(text [, characters])`
+    TrimRight,
+    /// `lpad(text, int4 [, fill])`
+    PadLeft,
+    /// `rpad(text, int4 [, fill])`
+    PadRight,
+    /// `replace(text, from, to)`
+    Replace,
+    /// `repeat(text, int4)`
+    Repeat,
+    /// `reverse(text)`
+    Reverse,
+    /// `strpos(text, part)`, also `position(part in text)`
+    Position,
+    /// `starts_with(text, prefix)`
+    StartsWith,
+    /// `split_part(text, delimiter, int4)`
+    SplitPart,
+    /// `concat(…)` of texts; NULLs are empty
+    Concat,
+    /// `coalesce(…)`: the first that is not NULL
+    Coalesce,
+    /// `nullif(a, b)`: NULL if they are equal
+    NullIf,
+    /// `greatest(…)`; NULLs are passed over
+    Greatest,
+    /// `least(…)`; NULLs are passed over
+    Least,
+    /// `date_trunc(field text, timestamp | timestamptz)`, zones in UTC
     DateTrunc,
-    /// `extract(field from source)`
+    /// `extract(field text from date | timestamp | timestamptz)`: numeric, zones in UTC
     Extract,
+    /// `make_date(int4, int4, int4)`
+    MakeDate,
+}
+
+impl Function {
+    /// The result's type for these arguments.
+    pub fn ty(self, arguments: &[Expr]) -> Type {
+        use Function::*;
+        let argument = |index: usize| arguments.get(index).map_or(Type::Text, Expr::ty);
+        match self {
+            Length | OctetLength | Position => Type::Int4,
+            StartsWith => Type::Bool,
+            Extract => Type::Numeric,
+            DateTrunc => argument(1),
+            MakeDate => Type::Date,
+            _ => argument(0),
+        }
+    }
 }
 
 /// An aggregate over the rows of a group.
@@ -128,6 +337,35 @@ pub struct Aggregate {
     pub argument: Option<Expr>,
     /// `DISTINCT` inside the call.
     pub distinct: bool,
+}
+
+impl Aggregate {
+    /// The same with constants for parameters (see [`Expr::bind`]).
+    pub fn bind(&self, parameters: &[Value]) -> Result<Aggregate, Failure> {
+        let argument = self.argument.as_ref().map(|argument| argument.bind(parameters)).transpose()?;
+        Ok(Aggregate { function: self.function, argument, distinct: self.distinct })
+    }
+
+    /// The result's type.
+    pub fn ty(&self) -> Type {
+        let argument = self.argument.as_ref().map_or(Type::Int8, Expr::ty);
+        match self.function {
+            AggregateFunction::Count => Type::Int8,
+            AggregateFunction::Min | AggregateFunction::Max => argument,
+            AggregateFunction::Sum => match argument {
+                Type::Int2 | Type::Int4 => Type::Int8,
+                Type::Int8 => Type::Numeric,
+                other => other,
+            },
+            AggregateFunction::Avg => {
+                if argument == Type::Float8 {
+                    Type::Float8
+                } else {
+                    Type::Numeric
+                }
+            }
+        }
+    }
 }
 
 /// Aggregate functions.

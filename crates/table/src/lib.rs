@@ -6,8 +6,14 @@
 //! hosts an engine calls it from a thread of its own.
 
 pub mod aggregate;
+pub mod calendar;
 pub mod engine;
 pub mod expr;
+pub mod failure;
+pub mod merge;
+pub mod numeric;
 pub mod operation;
+pub mod partition;
 pub mod schema;
+pub mod text;
 pub mod value;

@@ -1,11 +1,18 @@
 //! Operations on a table, as they travel in the total order and to the engine.
+//!
+//! A statement becomes an operation once: prepared with its parameters open, then bound for each execution by
+//! [`Operation::bind`]. What it does is decided by the operation and the rows alone, so that every replica of a row
+//! does the same.
+
+use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     expr::{Aggregate, Expr},
+    failure::Failure,
     schema::{Schema, TableId},
-    value::Row,
+    value::{Row, Value},
 };
 
 /// One operation. Expressions are bound and without parameters by the time it reaches an engine.
@@ -81,6 +88,68 @@ pub enum Operation {
     Select(Select),
 }
 
+impl Operation {
+    /// The table it is about.
+    pub fn table(&self) -> TableId {
+        match self {
+            Operation::CreateTable { table, .. }
+            | Operation::DropTable { table }
+            | Operation::Insert { table, .. }
+            | Operation::Update { table, .. }
+            | Operation::Delete { table, .. }
+            | Operation::Stage { table, .. }
+            | Operation::Publish { table, .. }
+            | Operation::Discard { table, .. } => *table,
+            Operation::Select(select) => select.table,
+        }
+    }
+
+    /// Whether it changes anything.
+    pub fn is_write(&self) -> bool {
+        !matches!(self, Operation::Select(_))
+    }
+
+    /// Which rows it reads or changes; `None` for all, and for operations that have no filter.
+    pub fn filter(&self) -> Option<&Expr> {
+        match self {
+            Operation::Update { filter, .. } | Operation::Delete { filter, .. } => filter.as_ref(),
+            Operation::Select(select) => select.filter.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The same with constants for parameters (see [`Expr::bind`]).
+    pub fn bind(&self, parameters: &[Value]) -> Result<Operation, Failure> {
+        let many =
+            |exprs: &[Expr]| exprs.iter().map(|expr| expr.bind(parameters)).collect::<Result<Vec<_>, _>>();
+        let filtered =
+            |filter: &Option<Expr>| filter.as_ref().map(|filter| filter.bind(parameters)).transpose();
+        Ok(match self {
+            Operation::Insert { table, rows, returning } => {
+                Operation::Insert { table: *table, rows: rows.clone(), returning: many(returning)? }
+            }
+            Operation::Update { table, assignments, filter, returning } => Operation::Update {
+                table: *table,
+                assignments: assignments
+                    .iter()
+                    .map(|(column, expr)| Ok((*column, expr.bind(parameters)?)))
+                    .collect::<Result<Vec<_>, Failure>>()?,
+                filter: filtered(filter)?,
+                returning: many(returning)?,
+            },
+            Operation::Delete { table, filter, returning } => {
+                Operation::Delete { table: *table, filter: filtered(filter)?, returning: many(returning)? }
+            }
+            Operation::Select(select) => Operation::Select(select.bind(parameters)?),
+            Operation::CreateTable { .. }
+            | Operation::DropTable { .. }
+            | Operation::Stage { .. }
+            | Operation::Publish { .. }
+            | Operation::Discard { .. } => self.clone(),
+        })
+    }
+}
+
 /// A bulk load (one COPY), unique over all gateways and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LoadId(pub u128, pub u64);
@@ -94,6 +163,31 @@ pub struct Select {
     pub filter: Option<Expr>,
     /// What of them.
     pub output: Output,
+}
+
+impl Select {
+    /// The same with constants for parameters (see [`Expr::bind`]).
+    pub fn bind(&self, parameters: &[Value]) -> Result<Select, Failure> {
+        let many =
+            |exprs: &[Expr]| exprs.iter().map(|expr| expr.bind(parameters)).collect::<Result<Vec<_>, _>>();
+        let filter = self.filter.as_ref().map(|filter| filter.bind(parameters)).transpose()?;
+        let output = match &self.output {
+            Output::Rows { columns, order, limit, distinct } => Output::Rows {
+                columns: many(columns)?,
+                order: order.clone(),
+                limit: *limit,
+                distinct: *distinct,
+            },
+            Output::Groups { keys, aggregates } => Output::Groups {
+                keys: many(keys)?,
+                aggregates: aggregates
+                    .iter()
+                    .map(|aggregate| aggregate.bind(parameters))
+                    .collect::<Result<Vec<_>, _>>()?,
+            },
+        };
+        Ok(Select { table: self.table, filter, output })
+    }
 }
 
 /// What a read returns from one replica.
@@ -128,4 +222,25 @@ pub struct Order {
     pub descending: bool,
     /// NULLS FIRST (the default for DESC, as in PostgreSQL).
     pub nulls_first: bool,
+}
+
+impl Order {
+    /// How two rows of the output stand to each other by these sort keys.
+    pub fn compare(keys: &[Order], left: &[Value], right: &[Value]) -> Ordering {
+        keys.iter()
+            .map(|key| {
+                let (a, b) = (&left[key.column], &right[key.column]);
+                match (a.is_null(), b.is_null()) {
+                    (true, true) => Ordering::Equal,
+                    (true, false) if key.nulls_first => Ordering::Less,
+                    (true, false) => Ordering::Greater,
+                    (false, true) if key.nulls_first => Ordering::Greater,
+                    (false, true) => Ordering::Less,
+                    (false, false) if key.descending => b.order(a),
+                    (false, false) => a.order(b),
+                }
+            })
+            .find(|ordering| ordering.is_ne())
+            .unwrap_or(Ordering::Equal)
+    }
 }

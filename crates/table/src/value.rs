@@ -1,8 +1,23 @@
 //! Types and values, with PostgreSQL's meaning.
+//!
+//! A [`Value`] knows its type except when it is NULL. Three relations must not be confused:
+//!
+//! - *identity* (`==`): same type, same representation. 1.0 is not 1.00, -0 is not 0, NaN is itself. Tests and caches
+//!   use it.
+//! - *order* ([`Value::order`]): PostgreSQL's sort order, total over all values. NULL comes last, NaN above all floats,
+//!   text bytewise (C collation), integers and numerics by value whatever their width.
+//! - *key* ([`Value::write_key`]): bytes that are equal exactly for values that order calls equal. Ring keys, grouping,
+//!   DISTINCT and unique indexes rest on it.
 
-use std::sync::Arc;
+use std::{
+    cmp::Ordering,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
+
+use crate::numeric::Numeric;
 
 /// The type of a column or expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -29,8 +44,36 @@ pub enum Type {
     Timestamptz,
 }
 
+impl Type {
+    /// The name PostgreSQL uses in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Type::Bool => "boolean",
+            Type::Int2 => "smallint",
+            Type::Int4 => "integer",
+            Type::Int8 => "bigint",
+            Type::Float8 => "double precision",
+            Type::Numeric => "numeric",
+            Type::Text => "text",
+            Type::Date => "date",
+            Type::Timestamp => "timestamp without time zone",
+            Type::Timestamptz => "timestamp with time zone",
+        }
+    }
+
+    /// `smallint`, `integer`, `bigint`.
+    pub fn is_integer(self) -> bool {
+        matches!(self, Type::Int2 | Type::Int4 | Type::Int8)
+    }
+
+    /// An integer, `double precision` or `numeric`.
+    pub fn is_number(self) -> bool {
+        self.is_integer() || matches!(self, Type::Float8 | Type::Numeric)
+    }
+}
+
 /// A value, or NULL.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Value {
     /// SQL NULL, of any type.
     Null,
@@ -44,17 +87,212 @@ pub enum Value {
     Int8(i64),
     /// A `double precision`.
     Float8(f64),
-    /// A `numeric` (see `numeric.rs` when it lands: arbitrary precision, keeps its scale).
-    Numeric(String),
+    /// A `numeric`.
+    Numeric(Numeric),
     /// A string, valid UTF-8 without NUL bytes.
     Text(Arc<str>),
-    /// Days since 2000-01-01.
+    /// Days since 2000-01-01; the ends of the integer are the infinities.
     Date(i32),
-    /// Microseconds since 2000-01-01 00:00.
+    /// Microseconds since 2000-01-01 00:00; the ends are the infinities.
     Timestamp(i64),
-    /// Microseconds since 2000-01-01 00:00 UTC.
+    /// Microseconds since 2000-01-01 00:00 UTC; the ends are the infinities.
     Timestamptz(i64),
 }
 
 /// One row: a value per column, in schema order.
 pub type Row = Vec<Value>;
+
+impl Value {
+    /// A string.
+    pub fn text_of(text: impl AsRef<str>) -> Value {
+        Value::Text(Arc::from(text.as_ref()))
+    }
+
+    /// The type; `None` for NULL, which is of every type.
+    pub fn ty(&self) -> Option<Type> {
+        Some(match self {
+            Value::Null => return None,
+            Value::Bool(_) => Type::Bool,
+            Value::Int2(_) => Type::Int2,
+            Value::Int4(_) => Type::Int4,
+            Value::Int8(_) => Type::Int8,
+            Value::Float8(_) => Type::Float8,
+            Value::Numeric(_) => Type::Numeric,
+            Value::Text(_) => Type::Text,
+            Value::Date(_) => Type::Date,
+            Value::Timestamp(_) => Type::Timestamp,
+            Value::Timestamptz(_) => Type::Timestamptz,
+        })
+    }
+
+    /// Whether a column of type `ty` can hold it.
+    pub fn fits(&self, ty: Type) -> bool {
+        self.ty().is_none_or(|own| own == ty)
+    }
+
+    /// Whether it is NULL.
+    pub fn is_null(&self) -> bool {
+        matches!(self, Value::Null)
+    }
+
+    /// The integer, of whatever width.
+    pub fn as_integer(&self) -> Option<i64> {
+        match *self {
+            Value::Int2(i) => Some(i64::from(i)),
+            Value::Int4(i) => Some(i64::from(i)),
+            Value::Int8(i) => Some(i),
+            _ => None,
+        }
+    }
+
+    /// PostgreSQL's sort order, total over all values: NULL last, and values of types that do not compare by type.
+    pub fn order(&self, other: &Value) -> Ordering {
+        use Value::*;
+        match (self, other) {
+            (Bool(a), Bool(b)) => a.cmp(b),
+            (Float8(a), Float8(b)) => order_floats(*a, *b),
+            (Text(a), Text(b)) => a.as_bytes().cmp(b.as_bytes()),
+            (Date(a), Date(b)) => a.cmp(b),
+            (Timestamp(a), Timestamp(b)) | (Timestamptz(a), Timestamptz(b)) => a.cmp(b),
+            (Numeric(a), Numeric(b)) => a.order(b),
+            (a, b) => match (a.as_integer(), b.as_integer()) {
+                (Some(a), Some(b)) => a.cmp(&b),
+                (Some(a), None) if matches!(b, Numeric(_)) => {
+                    Numeric(crate::numeric::Numeric::from_i128(a.into())).order(b)
+                }
+                (None, Some(b)) if matches!(a, Numeric(_)) => {
+                    a.order(&Numeric(crate::numeric::Numeric::from_i128(b.into())))
+                }
+                _ => a.rank().cmp(&b.rank()),
+            },
+        }
+    }
+
+    /// Where values of different kinds stand to each other; integers and numerics are of one kind.
+    fn rank(&self) -> u8 {
+        match self {
+            Value::Bool(_) => 0,
+            Value::Int2(_) | Value::Int4(_) | Value::Int8(_) | Value::Numeric(_) => 1,
+            Value::Float8(_) => 2,
+            Value::Text(_) => 3,
+            Value::Date(_) => 4,
+            Value::Timestamp(_) => 5,
+            Value::Timestamptz(_) => 6,
+            Value::Null => 7,
+        }
+    }
+
+    /// Appends bytes that are equal exactly for values that [`Value::order`] calls equal, and that no other value's
+    /// bytes begin with. Part of the ring's definition: never to be changed.
+    pub fn write_key(&self, key: &mut Vec<u8>) {
+        match self {
+            Value::Null => key.push(0),
+            Value::Bool(b) => key.extend([1, u8::from(*b)]),
+            Value::Float8(f) => {
+                let canonical = if f.is_nan() { f64::NAN } else { f + 0.0 };
+                key.push(2);
+                key.extend(canonical.to_bits().to_le_bytes());
+            }
+            Value::Text(text) => {
+                key.push(3);
+                key.extend((text.len() as u64).to_le_bytes());
+                key.extend(text.as_bytes());
+            }
+            Value::Date(days) => {
+                key.push(4);
+                key.extend(days.to_le_bytes());
+            }
+            Value::Timestamp(micros) => {
+                key.push(5);
+                key.extend(micros.to_le_bytes());
+            }
+            Value::Timestamptz(micros) => {
+                key.push(6);
+                key.extend(micros.to_le_bytes());
+            }
+            Value::Numeric(number) => {
+                let number = number.normalized();
+                match number.to_i64() {
+                    Some(integer) if number.scale() == 0 => write_integer_key(integer, key),
+                    _ => {
+                        let digits = number.digit_bytes();
+                        key.push(8);
+                        key.extend(number.scale().to_le_bytes());
+                        key.extend((digits.len() as u64).to_le_bytes());
+                        key.extend(digits);
+                    }
+                }
+            }
+            Value::Int2(_) | Value::Int4(_) | Value::Int8(_) => {
+                write_integer_key(self.as_integer().expect("an integer"), key);
+            }
+        }
+    }
+
+    /// Bytes it takes in memory, what it shares counted in full.
+    pub fn bytes(&self) -> usize {
+        let outside = match self {
+            Value::Text(text) => text.len() + 2 * size_of::<usize>(),
+            Value::Numeric(number) => number.outside_bytes(),
+            _ => 0,
+        };
+        size_of::<Value>() + outside
+    }
+}
+
+fn write_integer_key(integer: i64, key: &mut Vec<u8>) {
+    key.push(7);
+    key.extend(integer.to_le_bytes());
+}
+
+/// The key bytes of several values, one behind the other.
+pub fn key_of<'a>(values: impl IntoIterator<Item = &'a Value>) -> Vec<u8> {
+    let mut key = Vec::with_capacity(32);
+    for value in values {
+        value.write_key(&mut key);
+    }
+    key
+}
+
+/// NaN equals itself and is above everything; the zeros are equal.
+pub fn order_floats(a: f64, b: f64) -> Ordering {
+    a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+}
+
+/// Identity, not SQL equality.
+impl PartialEq for Value {
+    fn eq(&self, other: &Value) -> bool {
+        use Value::*;
+        match (self, other) {
+            (Null, Null) => true,
+            (Bool(a), Bool(b)) => a == b,
+            (Int2(a), Int2(b)) => a == b,
+            (Int4(a), Int4(b)) => a == b,
+            (Int8(a), Int8(b)) => a == b,
+            (Float8(a), Float8(b)) => a.to_bits() == b.to_bits(),
+            (Numeric(a), Numeric(b)) => a == b,
+            (Text(a), Text(b)) => a == b,
+            (Date(a), Date(b)) => a == b,
+            (Timestamp(a), Timestamp(b)) | (Timestamptz(a), Timestamptz(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Value {}
+
+impl Hash for Value {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::mem::discriminant(self).hash(state);
+        match self {
+            Value::Null => {}
+            Value::Bool(b) => b.hash(state),
+            Value::Int2(i) => i.hash(state),
+            Value::Int4(i) | Value::Date(i) => i.hash(state),
+            Value::Int8(i) | Value::Timestamp(i) | Value::Timestamptz(i) => i.hash(state),
+            Value::Float8(f) => f.to_bits().hash(state),
+            Value::Numeric(number) => number.hash(state),
+            Value::Text(text) => text.hash(state),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Why an operation fails, in PostgreSQL's words.
+//!
+//! A [`Failure`] is part of an answer: it is deterministic, so every replica that evaluates the same operation on the
+//! same rows reports the same SQLSTATE, message and detail. Texts are those of PostgreSQL 15 wherever it has one,
+//! because clients match on them. An `XX000` failure means that an operation reached an engine which no binder would
+//! have built; it is reported instead of panicking because operations arrive as bytes.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::value::Type;
+
+/// Why an operation failed: deterministic, so every replica that holds the row says the same.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error("{message}")]
+pub struct Failure {
+    /// The five characters of the SQLSTATE.
+    pub sqlstate: String,
+    /// What was wrong, with which value.
+    pub message: String,
+    /// More, if there is any.
+    pub detail: Option<String>,
+}
+
+impl Failure {
+    /// A failure without detail.
+    pub fn new(sqlstate: &str, message: impl Into<String>) -> Failure {
+        debug_assert_eq!(sqlstate.len(), 5, "a SQLSTATE has five characters");
+        Failure { sqlstate: sqlstate.to_owned(), message: message.into(), detail: None }
+    }
+
+    /// The same with a detail.
+    pub fn with_detail(mut self, detail: impl Into<String>) -> Failure {
+        self.detail = Some(detail.into());
+        self
+    }
+
+    /// `22003`: a result that its type cannot hold.
+    pub fn out_of_range(ty: Type) -> Failure {
+        match ty {
+            Type::Numeric => Failure::new("22003", "value overflows numeric format"),
+            Type::Float8 => Failure::new("22003", "value out of range: overflow"),
+            Type::Date | Type::Timestamp | Type::Timestamptz => {
+                let name = if ty == Type::Date { "date" } else { "timestamp" };
+                Failure::new("22008", format!("{name} out of range"))
+            }
+            _ => Failure::new("22003", format!("{} out of range", ty.name())),
+        }
+    }
+
+    /// `22012`.
+    pub fn division_by_zero() -> Failure {
+        Failure::new("22012", "division by zero")
+    }
+
+    /// `22P02` (or `22007` for dates and times): text that is no value of the type.
+    pub fn invalid_text(ty: Type, text: &str) -> Failure {
+        let sqlstate = match ty {
+            Type::Date | Type::Timestamp | Type::Timestamptz => "22007",
+            _ => "22P02",
+        };
+        Failure::new(sqlstate, format!("invalid input syntax for type {}: \"{text}\"", ty.name()))
+    }
+
+    /// `XX000`: an operation that no binder builds.
+    pub fn malformed(what: impl std::fmt::Display) -> Failure {
+        Failure::new("XX000", format!("malformed operation: {what}"))
+    }
+}

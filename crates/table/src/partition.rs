@@ -1,0 +1,343 @@
+//! Where rows lie on the ring, and which arcs of it a filter can touch.
+//!
+//! Source: 002 §6.1 (hash and range partitioning of the key space by one column). A row's ring key is computed once,
+//! when the row is inserted; its partition column is never assigned afterwards. Everybody computes it alike: gateways
+//! to split inserts and to prune reads, storage processes to know which rows are theirs. NULL has a place like every
+//! other value.
+//!
+//! Pruning is conservative: [`Partition::ranges`] may name arcs without a matching row, but never leaves out an arc
+//! that has one. No arcs at all means that no row can match.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{
+    calendar::DAY,
+    expr::{Binary, Expr, Unary},
+    failure::Failure,
+    schema::{Column, KeyRange, Partition},
+    value::{Type, Value, key_of},
+};
+
+impl Partition {
+    /// The partition column.
+    pub fn column(&self) -> usize {
+        match self {
+            Partition::Hash { column } | Partition::Range { column, .. } => *column,
+        }
+    }
+
+    /// The ring key of a row of the table.
+    pub fn key(&self, row: &[Value]) -> u64 {
+        self.key_of(row.get(self.column()).unwrap_or(&Value::Null))
+    }
+
+    /// The ring key of a partition column's value.
+    pub fn key_of(&self, value: &Value) -> u64 {
+        match self {
+            Partition::Hash { .. } => xxh3_64(&key_of([value])),
+            Partition::Range { low, high, .. } => interpolate(value, low.as_ref(), high.as_ref()),
+        }
+    }
+
+    /// Refuses a partition that its columns do not allow: bounds of another type, or none between them.
+    pub fn check(&self, columns: &[Column]) -> Result<(), Failure> {
+        let invalid = |message: String| Err(Failure::new("42P17", message));
+        let Some(column) = columns.get(self.column()) else {
+            return Err(Failure::malformed("the partition column does not exist"));
+        };
+        let Partition::Range { low, high, .. } = self else { return Ok(()) };
+        for bound in [low, high].into_iter().flatten() {
+            if bound.ty() != Some(column.ty) {
+                return invalid(format!(
+                    "a partition bound of column \"{}\" is not {}",
+                    column.name,
+                    column.ty.name()
+                ));
+            }
+            if matches!(bound, Value::Float8(f) if !f.is_finite()) {
+                return invalid(format!("a partition bound of column \"{}\" is not finite", column.name));
+            }
+        }
+        if matches!(column.ty, Type::Float8 | Type::Numeric) && low.is_some() != high.is_some() {
+            return invalid(format!("partition column \"{}\" needs both bounds or none", column.name));
+        }
+        if let (Some(low), Some(high)) = (low, high)
+            && low.order(high).is_ge()
+        {
+            return invalid(format!("the partition bounds of column \"{}\" enclose nothing", column.name));
+        }
+        Ok(())
+    }
+
+    /// The arcs that rows satisfying `filter` can lie in: sorted, disjoint; none if no row can satisfy it. Parameters
+    /// must be bound for pruning to see them.
+    pub fn ranges(&self, filter: &Expr) -> Vec<KeyRange> {
+        match filter {
+            Expr::Constant(Value::Bool(false) | Value::Null, _) => Vec::new(),
+            Expr::Binary(Binary::And, left, right) => {
+                KeyRange::intersection(&self.ranges(left), &self.ranges(right))
+            }
+            Expr::Binary(Binary::Or, left, right) => {
+                let mut ranges = self.ranges(left);
+                ranges.extend(self.ranges(right));
+                KeyRange::union(ranges)
+            }
+            Expr::Binary(operator, left, right) => {
+                if let (Some(ty), Some(value)) = (self.of_column(left), constant(right)) {
+                    self.compared(*operator, ty, value)
+                } else if let (Some(ty), Some(value)) = (self.of_column(right), constant(left)) {
+                    self.compared(mirrored(*operator), ty, value)
+                } else {
+                    vec![KeyRange::ALL]
+                }
+            }
+            Expr::In(probe, list) => match (self.of_column(probe), list.iter().map(constant).collect()) {
+                (Some(ty), Some(values)) => {
+                    let values: Vec<&Value> = values;
+                    let points = values.into_iter().flat_map(|value| self.compared(Binary::Equal, ty, value));
+                    KeyRange::union(points.collect())
+                }
+                _ => vec![KeyRange::ALL],
+            },
+            Expr::IsNull(probe) if self.of_column(probe).is_some() => self.point(&Value::Null),
+            Expr::Column(..) if self.of_column(filter).is_some() => self.point(&Value::Bool(true)),
+            Expr::Unary(Unary::Not, inner)
+                if matches!(**inner, Expr::Column(..)) && self.of_column(inner).is_some() =>
+            {
+                self.point(&Value::Bool(false))
+            }
+            _ => vec![KeyRange::ALL],
+        }
+    }
+
+    /// The partition column's type if `expr` is that column, or a cast of it that keeps its order and its values.
+    fn of_column(&self, expr: &Expr) -> Option<Type> {
+        match expr {
+            Expr::Column(column, ty) => (*column == self.column()).then_some(*ty),
+            Expr::Cast(inner, to) => {
+                let from = self.of_column(inner)?;
+                let exact = match from {
+                    Type::Int2 => matches!(to, Type::Int4 | Type::Int8 | Type::Numeric),
+                    Type::Int4 => matches!(to, Type::Int8 | Type::Numeric),
+                    Type::Int8 => *to == Type::Numeric,
+                    Type::Date => matches!(to, Type::Timestamp | Type::Timestamptz),
+                    _ => false,
+                };
+                (exact || from == *to).then_some(from)
+            }
+            _ => None,
+        }
+    }
+
+    fn point(&self, value: &Value) -> Vec<KeyRange> {
+        let key = self.key_of(value);
+        vec![KeyRange { low: key, high: key }]
+    }
+
+    /// The arcs of `column operator value` for a column of type `ty`.
+    fn compared(&self, operator: Binary, ty: Type, value: &Value) -> Vec<KeyRange> {
+        let comparison = matches!(
+            operator,
+            Binary::Equal
+                | Binary::NotEqual
+                | Binary::Less
+                | Binary::LessEqual
+                | Binary::Greater
+                | Binary::GreaterEqual
+        );
+        if !comparison {
+            return vec![KeyRange::ALL];
+        }
+        if value.is_null() {
+            return Vec::new();
+        }
+        let Some((below, above)) = nearest(ty, value) else { return vec![KeyRange::ALL] };
+        let range = matches!(self, Partition::Range { .. });
+        match operator {
+            Binary::Equal => match (below, above) {
+                (Some(below), Some(above)) if below.order(&above).is_eq() => self.point(&below),
+                _ => Vec::new(),
+            },
+            Binary::Less | Binary::LessEqual if range => {
+                below.map(|below| KeyRange { low: 0, high: self.key_of(&below) }).into_iter().collect()
+            }
+            Binary::Greater | Binary::GreaterEqual if range => {
+                above.map(|above| KeyRange { low: self.key_of(&above), high: u64::MAX }).into_iter().collect()
+            }
+            _ => vec![KeyRange::ALL],
+        }
+    }
+}
+
+impl KeyRange {
+    /// The same keys as sorted, disjoint arcs that do not touch.
+    pub fn union(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
+        ranges.sort_unstable();
+        let mut joined: Vec<KeyRange> = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            match joined.last_mut() {
+                Some(last) if range.low <= last.high.saturating_add(1) => {
+                    last.high = last.high.max(range.high)
+                }
+                _ => joined.push(range),
+            }
+        }
+        joined
+    }
+
+    /// The keys in both of two lists, each sorted and disjoint.
+    pub fn intersection(left: &[KeyRange], right: &[KeyRange]) -> Vec<KeyRange> {
+        let (mut common, mut i, mut j) = (Vec::new(), 0, 0);
+        while let (Some(a), Some(b)) = (left.get(i), right.get(j)) {
+            let both = KeyRange { low: a.low.max(b.low), high: a.high.min(b.high) };
+            if both.low <= both.high {
+                common.push(both);
+            }
+            if a.high < b.high {
+                i += 1;
+            } else {
+                j += 1;
+            }
+        }
+        common
+    }
+}
+
+fn constant(expr: &Expr) -> Option<&Value> {
+    match expr {
+        Expr::Constant(value, _) => Some(value),
+        _ => None,
+    }
+}
+
+/// The comparison with its sides exchanged.
+fn mirrored(operator: Binary) -> Binary {
+    match operator {
+        Binary::Less => Binary::Greater,
+        Binary::LessEqual => Binary::GreaterEqual,
+        Binary::Greater => Binary::Less,
+        Binary::GreaterEqual => Binary::LessEqual,
+        other => other,
+    }
+}
+
+/// The greatest value of a column's type that is not above `value`, and the least that is not below it; `None` for
+/// either if there is none. `None` altogether if the two types have no common order.
+fn nearest(ty: Type, value: &Value) -> Option<(Option<Value>, Option<Value>)> {
+    let same = |value: &Value| Some((Some(value.clone()), Some(value.clone())));
+    match (ty, value) {
+        _ if value.ty() == Some(ty) => same(value),
+        (Type::Int2 | Type::Int4 | Type::Int8, Value::Int2(_) | Value::Int4(_) | Value::Int8(_)) => {
+            let integer = i128::from(value.as_integer().expect("an integer"));
+            Some(nearest_integers(ty, integer, integer))
+        }
+        (Type::Int2 | Type::Int4 | Type::Int8, Value::Numeric(number)) => {
+            // Outside 64 bits any integer on the right side serves: it lies outside every column type.
+            let beyond = i128::MAX / 2 * i128::from(number.signum());
+            let whole = |rounded: Result<crate::numeric::Numeric, Failure>| {
+                rounded.ok().and_then(|whole| whole.to_i64()).map_or(beyond, i128::from)
+            };
+            Some(nearest_integers(ty, whole(number.floor()), whole(number.ceil())))
+        }
+        (Type::Date, Value::Timestamp(micros) | Value::Timestamptz(micros)) => {
+            if matches!(*micros, i64::MIN | i64::MAX) {
+                return same(&Value::Date(if *micros == i64::MIN { i32::MIN } else { i32::MAX }));
+            }
+            let day = |days: i64| Some(Value::Date(days as i32));
+            let below = micros.div_euclid(DAY);
+            Some((day(below), day(below + i64::from(micros.rem_euclid(DAY) != 0))))
+        }
+        _ => None,
+    }
+}
+
+fn nearest_integers(ty: Type, below: i128, above: i128) -> (Option<Value>, Option<Value>) {
+    let (least, most): (i128, i128) = match ty {
+        Type::Int2 => (i16::MIN.into(), i16::MAX.into()),
+        Type::Int4 => (i32::MIN.into(), i32::MAX.into()),
+        _ => (i64::MIN.into(), i64::MAX.into()),
+    };
+    // Ring keys do not depend on an integer's width once it fits the column's.
+    let value = |integer: i128| match ty {
+        Type::Int2 => Value::Int2(integer as i16),
+        Type::Int4 => Value::Int4(integer as i32),
+        _ => Value::Int8(integer as i64),
+    };
+    ((below >= least).then(|| value(below.min(most))), (above <= most).then(|| value(above.max(least))))
+}
+
+/// Where a value stands among those of its type.
+enum Place {
+    /// One of finitely many steps.
+    Step(i128),
+    /// A real number.
+    Real(f64),
+}
+
+fn place(value: &Value) -> Place {
+    match value {
+        Value::Null => Place::Step(i128::MAX),
+        Value::Bool(b) => Place::Step(i128::from(*b)),
+        Value::Int2(_) | Value::Int4(_) | Value::Int8(_) => {
+            Place::Step(value.as_integer().expect("an integer").into())
+        }
+        Value::Float8(f) => Place::Real(*f),
+        Value::Numeric(number) => Place::Real(number.to_f64()),
+        Value::Text(text) => {
+            let mut prefix = [0; 8];
+            let length = text.len().min(8);
+            prefix[..length].copy_from_slice(&text.as_bytes()[..length]);
+            Place::Step(u64::from_be_bytes(prefix).into())
+        }
+        Value::Date(days) => Place::Step((*days).into()),
+        Value::Timestamp(micros) | Value::Timestamptz(micros) => Place::Step((*micros).into()),
+    }
+}
+
+/// The first and last step of a value's type.
+fn ends(value: &Value) -> (i128, i128) {
+    match value {
+        Value::Bool(_) => (0, 1),
+        Value::Int2(_) => (i16::MIN.into(), i16::MAX.into()),
+        Value::Int4(_) | Value::Date(_) => (i32::MIN.into(), i32::MAX.into()),
+        Value::Int8(_) | Value::Timestamp(_) | Value::Timestamptz(_) => (i64::MIN.into(), i64::MAX.into()),
+        Value::Null | Value::Float8(_) | Value::Numeric(_) | Value::Text(_) => (0, u64::MAX.into()),
+    }
+}
+
+/// The monotone map of range partitioning. NULL and NaN lie at the top.
+fn interpolate(value: &Value, low: Option<&Value>, high: Option<&Value>) -> u64 {
+    let (first, last) = ends(value);
+    let step = |bound: &Value| match place(bound) {
+        Place::Step(step) => step,
+        Place::Real(real) => ordered_bits(real).into(),
+    };
+    let (position, first, last) = match (place(value), low, high) {
+        (Place::Real(real), Some(low), Some(high)) => {
+            let (Place::Real(low), Place::Real(high)) = (place(low), place(high)) else { return u64::MAX };
+            if real.is_nan() || real >= high {
+                return u64::MAX;
+            }
+            // Each operation is monotone, so their composition is; the cast saturates.
+            return (((real - low) / (high - low)).max(0.0) * u64::MAX as f64) as u64;
+        }
+        (Place::Real(real), _, _) => (ordered_bits(real).into(), first, last),
+        (Place::Step(position), low, high) => (position, low.map_or(first, step), high.map_or(last, step)),
+    };
+    if position >= last {
+        return u64::MAX;
+    }
+    if position <= first {
+        return 0;
+    }
+    ((position - first) as u128 * u128::from(u64::MAX) / (last - first) as u128) as u64
+}
+
+/// The float's bits as an integer of the same order; zeros are one, NaN is the top.
+fn ordered_bits(float: f64) -> u64 {
+    if float.is_nan() {
+        return u64::MAX;
+    }
+    let bits = (float + 0.0).to_bits();
+    if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
+}
