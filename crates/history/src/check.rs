@@ -1,0 +1,164 @@
+//! Checking: every key on its own, then all together.
+
+use crate::history::{History, KeyHistory};
+use crate::proportion::{Weight, lightest};
+use crate::report::{KeyReport, Measures, Method, Report, Score, Verdict};
+use crate::session::Sessions;
+use crate::staleness;
+use crate::witness::Witness;
+use crate::zone::{Zone, Zones, distance, worst};
+
+/// What a check takes into account.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// ε: by how much the difference of two recorded times may be wrong because two hosts' clocks differ.
+    pub clock_error: u64,
+    /// How many steps the general search may take for one key before it answers "unknown".
+    pub search_steps: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { clock_error: 0, search_steps: 20_000_000 }
+    }
+}
+
+/// Checks a whole history, one key after another.
+///
+/// ```
+/// use quorate_history::{History, Operation, Score, Verdict, check};
+///
+/// // The second read returns what had been replaced 5 ns before it began.
+/// let history: History = [
+///     Operation::write(1, "x", "old", 0, 10),
+///     Operation::write(1, "x", "new", 20, 30),
+///     Operation::read(2, "x", Some("new".into()), 32, 34),
+///     Operation::read(2, "x", Some("old".into()), 35, 40),
+/// ]
+/// .into_iter()
+/// .collect();
+/// let report = check(&history);
+/// assert_eq!(report.verdict, Verdict::NotAtomic);
+/// assert_eq!(report.measures.unwrap().gamma, Score::Finite(5));
+/// assert_eq!(report.proportion(), Some(0.5));
+/// ```
+pub fn check(history: &History) -> Report {
+    check_with(history, &Options::default())
+}
+
+/// Checks a whole history under the given options.
+pub fn check_with(history: &History, options: &Options) -> Report {
+    let mut report = Report::new();
+    for key in history.keys() {
+        report.add(check_key(key, options));
+    }
+    report.rank();
+    report
+}
+
+/// Checks one key. Keys are independent of each other, so a host may check them on as many threads as it likes.
+pub fn check_key(key: &KeyHistory, options: &Options) -> KeyReport {
+    let mut sessions = Sessions::default();
+    if key.has_distinct_writes() { by_zones(key, options, &mut sessions) } else { by_search(key, options) }
+}
+
+/// Decides and measures a key with distinct writes.
+pub(crate) fn by_zones(key: &KeyHistory, options: &Options, sessions: &mut Sessions) -> KeyReport {
+    let Zones { written, orphans } = Zones::of(key);
+    let values = (written.len() + orphans.len()) as u64;
+    let orphan_reads: u64 = orphans.iter().map(|zone| u64::from(zone.reads)).sum();
+
+    let worst = worst(&written);
+    let future: Vec<Zone> = written.iter().copied().filter(|zone| zone.future() > 0).collect();
+    let conflicting: Vec<Zone> = written
+        .iter()
+        .zip(&worst)
+        .filter(|(zone, worst)| worst.gamma > 0 && zone.future() == 0)
+        .map(|(zone, _)| *zone)
+        .collect();
+    let gamma_future = future.iter().map(Zone::future).max().unwrap_or(0);
+    let gamma_pairs = worst.iter().map(|worst| worst.gamma).max().unwrap_or(0);
+    let gamma = gamma_pairs.max(gamma_future);
+    let sound = orphans.is_empty() && future.is_empty();
+
+    let mut measures = Measures {
+        gamma: if orphans.is_empty() { Score::Finite(gamma) } else { Score::Infinite },
+        gamma_finite: gamma,
+        sessions: sessions.observe(key),
+        ..Measures::ATOMIC
+    };
+    let mut verdict = Verdict::Atomic;
+    if gamma > 0 || !sound {
+        verdict = Verdict::NotAtomic;
+        measures.delta =
+            if sound { Score::Finite(staleness::delta(&conflicting, gamma)) } else { Score::Infinite };
+        measures.k = if sound { Score::Finite(staleness::k(key, &conflicting)) } else { Score::Infinite };
+        measures.irregular_reads = orphan_reads + staleness::irregular_reads(key, &conflicting, &future);
+
+        let bound = orphans.iter().chain(&future);
+        measures.inconsistent_operations = removed(&conflicting, bound.clone(), 0, Weight::Operations);
+        measures.inconsistent_values = removed(&conflicting, bound, 0, Weight::One);
+    }
+    measures.certain_operations = measures.inconsistent_operations;
+    measures.possible_operations = measures.inconsistent_operations;
+    if options.clock_error > 0 {
+        let slack = i64::try_from(options.clock_error).unwrap_or(i64::MAX);
+        // Certain: what remains although every difference were smaller by ε. Possible: what may be although none looks so.
+        let future_by = |zone: &&Zone, slack: i64| {
+            zone.reads > 0 && distance(zone.read_finish_min.saturating_add(slack), zone.write_start) > 0
+        };
+        let certain_future: Vec<&Zone> = written.iter().filter(|zone| future_by(zone, slack)).collect();
+        let rest: Vec<Zone> = written.iter().copied().filter(|zone| !future_by(&zone, slack)).collect();
+        let bound = orphans.iter().chain(certain_future);
+        measures.certain_operations = removed(&rest, bound, slack, Weight::Operations);
+
+        let possible_future: Vec<&Zone> = written.iter().filter(|zone| future_by(zone, -slack)).collect();
+        let rest: Vec<Zone> = written.iter().copied().filter(|zone| !future_by(&zone, -slack)).collect();
+        let bound = orphans.iter().chain(possible_future);
+        measures.possible_operations = removed(&rest, bound, -slack, Weight::Operations);
+        if verdict == Verdict::NotAtomic && measures.certain_operations == 0 {
+            verdict = Verdict::Unknown;
+        }
+    }
+
+    let witness = if let Some(orphan) = orphans.first() {
+        Some(Witness::orphan(key, orphan))
+    } else if gamma_future > 0 && gamma_future >= gamma_pairs {
+        future.iter().max_by_key(|zone| zone.future()).map(|zone| Witness::future_read(key, zone))
+    } else {
+        let most = written.iter().zip(&worst).filter(|(_, worst)| worst.gamma > 0);
+        let most = most.max_by_key(|(_, worst)| worst.gamma);
+        most.map(|(zone, worst)| Witness::conflict(key, zone, &written[worst.partner], worst.gamma))
+    };
+    KeyReport {
+        key: key.key().into(),
+        operations: key.len() as u64,
+        values,
+        method: Method::Zones,
+        verdict,
+        orphan_reads,
+        measures: Some(measures),
+        witness,
+    }
+}
+
+/// The weight of the lightest set without which nothing conflicts; `bound` clusters are in it whatever the others do.
+fn removed<'a>(zones: &[Zone], bound: impl Iterator<Item = &'a Zone>, slack: i64, weight: Weight) -> u64 {
+    let weight_of = |zone: &Zone| if weight == Weight::One { 1 } else { u64::from(zone.operations) };
+    let chosen: u64 = lightest(zones, slack, weight).into_iter().map(|index| weight_of(&zones[index])).sum();
+    chosen + bound.map(weight_of).sum::<u64>()
+}
+
+/// Decides a key whose values repeat, or that has other operations than reads and writes.
+fn by_search(key: &KeyHistory, _options: &Options) -> KeyReport {
+    KeyReport {
+        key: key.key().into(),
+        operations: key.len() as u64,
+        values: key.numbers() as u64 - 1,
+        method: Method::Search,
+        verdict: Verdict::Unknown,
+        orphan_reads: 0,
+        measures: None,
+        witness: None,
+    }
+}

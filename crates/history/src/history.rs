@@ -1,0 +1,292 @@
+//! All recorded operations, grouped by key and packed.
+//!
+//! Consistency is a property of each key alone (linearizability is local), so the key is the unit of everything: of
+//! memory layout, of checking, of parallelism. Values are numbered within their key; an operation is 32 bytes.
+
+use std::collections::BTreeMap;
+
+use indexmap::IndexSet;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use thiserror::Error;
+
+use crate::format::Record;
+use crate::operation::{Action, NANOS_MAX, Nanos, Operation, Outcome, Value};
+
+/// An operation that cannot be part of any history.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Impossible {
+    /// It ended before it began.
+    #[error("finish {finish} is before start {start}")]
+    FinishBeforeStart {
+        /// Recorded start.
+        start: Nanos,
+        /// Recorded finish.
+        finish: Nanos,
+    },
+    /// A time too large to calculate with.
+    #[error("time {0} is out of range: nanoseconds must lie within ±{NANOS_MAX}")]
+    TimeOutOfRange(Nanos),
+    /// An answered operation without the time of its answer.
+    #[error("an operation of outcome ok needs its finish time")]
+    FinishMissing,
+}
+
+/// A value's number within its key.
+pub(crate) type ValueId = u32;
+
+/// "Nothing": what a key holds at first and after a delete.
+pub(crate) const NOTHING: ValueId = 0;
+
+/// Before and after everything.
+pub(crate) const BEGINNING: Nanos = Nanos::MIN;
+pub(crate) const FOREVER: Nanos = Nanos::MAX;
+
+/// What a packed operation did; the values are in `value` and `other`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Read,
+    Write,
+    /// `value` is written if `other` is there.
+    Cas,
+    /// A compare-and-set that was answered "something else than `other` is there".
+    CasRefused,
+    /// A compare-and-set of unknown outcome.
+    CasUnknown,
+    Append,
+    Add,
+    Remove,
+    Enqueue,
+    Dequeue,
+    /// Nobody knows whether something was taken, nor what.
+    DequeueUnknown,
+}
+
+/// A packed operation. Those that failed and reads that were never answered are not kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    pub start: Nanos,
+    /// [`FOREVER`] if the outcome is unknown.
+    pub finish: Nanos,
+    pub value: ValueId,
+    pub other: ValueId,
+    pub client: u32,
+    pub verb: Verb,
+}
+
+/// The operations on one key.
+#[derive(Clone, Debug)]
+pub struct KeyHistory {
+    pub(crate) key: Box<str>,
+    /// Value `v` has number `v`'s position plus one; zero is [`NOTHING`].
+    values: IndexSet<Value, FxBuildHasher>,
+    pub(crate) steps: Vec<Step>,
+    /// Whether zones can decide: only reads and writes, every value written at most once, never "nothing".
+    pub(crate) distinct: bool,
+    written: Vec<bool>,
+}
+
+impl KeyHistory {
+    fn new(key: &str) -> Self {
+        Self {
+            key: key.into(),
+            values: IndexSet::default(),
+            steps: Vec::new(),
+            distinct: true,
+            written: vec![false],
+        }
+    }
+
+    /// The key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// How many operations count: those that failed and reads that were never answered do not.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether no operation counts.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Whether it consists of reads and writes only and no value was written twice, so that zones decide and measure it.
+    pub fn has_distinct_writes(&self) -> bool {
+        self.distinct
+    }
+
+    /// The value behind a number; `None` behind [`NOTHING`].
+    pub(crate) fn value(&self, id: ValueId) -> Option<&Value> {
+        self.values.get_index((id as usize).checked_sub(1)?)
+    }
+
+    /// How many numbers are in use, [`NOTHING`] included.
+    pub(crate) fn numbers(&self) -> usize {
+        self.values.len() + 1
+    }
+
+    fn number(&mut self, value: Value) -> ValueId {
+        let (index, new) = self.values.insert_full(value);
+        if new {
+            self.written.push(false);
+        }
+        ValueId::try_from(index + 1).expect("fewer than 2^32 values of a key")
+    }
+
+    fn number_of(&mut self, value: Option<Value>) -> ValueId {
+        value.map_or(NOTHING, |value| self.number(value))
+    }
+
+    fn push(&mut self, client: u32, action: Action, start: Nanos, finish: Nanos, outcome: Outcome) {
+        let unknown = outcome == Outcome::Unknown;
+        let (verb, value, other) = match action {
+            Action::Read(value) => (Verb::Read, self.number_of(value), NOTHING),
+            Action::Write(value) => (Verb::Write, self.number(value), NOTHING),
+            Action::Delete => (Verb::Write, NOTHING, NOTHING),
+            Action::Cas { expected, new, matched } => {
+                let (new, expected) = (self.number(new), self.number_of(expected));
+                let verb = match (unknown, matched) {
+                    (true, _) => Verb::CasUnknown,
+                    (false, true) => Verb::Cas,
+                    (false, false) => Verb::CasRefused,
+                };
+                (verb, new, expected)
+            }
+            Action::Append(value) => (Verb::Append, self.number(value), NOTHING),
+            Action::Add(value) => (Verb::Add, self.number(value), NOTHING),
+            Action::Remove(value) => (Verb::Remove, self.number(value), NOTHING),
+            Action::Enqueue(value) => (Verb::Enqueue, self.number(value), NOTHING),
+            Action::Dequeue(_) if unknown => (Verb::DequeueUnknown, NOTHING, NOTHING),
+            Action::Dequeue(value) => (Verb::Dequeue, self.number_of(value), NOTHING),
+        };
+        match verb {
+            Verb::Read => {}
+            Verb::Write => {
+                let again = std::mem::replace(&mut self.written[value as usize], true);
+                self.distinct &= !again && value != NOTHING;
+            }
+            _ => self.distinct = false,
+        }
+        self.steps.push(Step { start, finish, value, other, client, verb });
+    }
+}
+
+/// Recorded operations of any number of clients and keys.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    keys: Vec<KeyHistory>,
+    key_numbers: FxHashMap<Box<str>, usize>,
+    clients: FxHashMap<u64, u32>,
+    left_out: u64,
+    clocks: BTreeMap<String, u64>,
+}
+
+impl History {
+    /// A history without operations.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds one operation, in any order.
+    ///
+    /// One that failed did not happen, and a read without an answer says nothing: both are counted as
+    /// [`left_out`](Self::left_out) and not kept. An update of unknown outcome is kept as ending never.
+    pub fn push(&mut self, operation: Operation) -> Result<(), Impossible> {
+        let Operation { client, key, action, start, finish, outcome } = operation;
+        for time in [Some(start), finish].into_iter().flatten() {
+            if !(-NANOS_MAX..=NANOS_MAX).contains(&time) {
+                return Err(Impossible::TimeOutOfRange(time));
+            }
+        }
+        if let Some(finish) = finish.filter(|finish| *finish < start) {
+            return Err(Impossible::FinishBeforeStart { start, finish });
+        }
+        let finish = match (outcome, finish) {
+            (Outcome::Ok, None) => return Err(Impossible::FinishMissing),
+            (Outcome::Ok, Some(finish)) => finish,
+            (Outcome::Unknown, _) => FOREVER,
+            (Outcome::Failed, _) => {
+                self.left_out += 1;
+                return Ok(());
+            }
+        };
+        if finish == FOREVER && matches!(action, Action::Read(_)) {
+            self.left_out += 1;
+            return Ok(());
+        }
+        let next = u32::try_from(self.clients.len()).expect("fewer than 2^32 clients");
+        let client = *self.clients.entry(client).or_insert(next);
+        let index = match self.key_numbers.get(&key) {
+            Some(index) => *index,
+            None => {
+                self.keys.push(KeyHistory::new(&key));
+                self.key_numbers.insert(key, self.keys.len() - 1);
+                self.keys.len() - 1
+            }
+        };
+        self.keys[index].push(client, action, start, finish, outcome);
+        Ok(())
+    }
+
+    /// Adds what a line of a file said.
+    pub fn record(&mut self, record: Record) -> Result<(), Impossible> {
+        match record {
+            Record::Operation(operation) => self.push(operation),
+            Record::Clock { host, error } => {
+                self.declare_clock(&host, error);
+                Ok(())
+            }
+        }
+    }
+
+    /// Says how far the clock of `host` may be off true time, in either direction.
+    pub fn declare_clock(&mut self, host: &str, error: u64) {
+        let known = self.clocks.entry(host.into()).or_default();
+        *known = error.max(*known);
+    }
+
+    /// ε: how wrong the difference of two times may be, which is the sum of the two largest errors of different hosts.
+    pub fn clock_error(&self) -> u64 {
+        let mut errors: Vec<u64> = self.clocks.values().copied().collect();
+        errors.sort_unstable_by(|a, b| b.cmp(a));
+        match errors[..] {
+            [first, second, ..] => first.saturating_add(second),
+            _ => 0,
+        }
+    }
+
+    /// The keys in the order of their first operation.
+    pub fn keys(&self) -> &[KeyHistory] {
+        &self.keys
+    }
+
+    /// How many operations count.
+    pub fn len(&self) -> usize {
+        self.keys.iter().map(KeyHistory::len).sum()
+    }
+
+    /// Whether no operation counts.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// How many operations were pushed and do not count: failed ones, and reads that were never answered.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+}
+
+impl FromIterator<Operation> for History {
+    /// Collects operations that are known to be possible.
+    ///
+    /// # Panics
+    /// If one is [`Impossible`].
+    fn from_iter<I: IntoIterator<Item = Operation>>(operations: I) -> Self {
+        let mut history = Self::new();
+        for operation in operations {
+            history.push(operation).expect("operations of a program's own making are possible");
+        }
+        history
+    }
+}

@@ -1,0 +1,131 @@
+//! The proportion of inconsistent operations: the lightest set of clusters to take away so that no conflict is left
+//! (004 §II.B after Golab, Li and Shah).
+//!
+//! What stays is a set of forward zones that do not overlap, with all backward zones that lie in none of them. A backward zone
+//! inside one kept forward zone is inside no other, so a forward zone is worth its own weight less that of the backward
+//! zones inside it, and the best choice is weighted interval scheduling. O(n log n).
+
+use crate::operation::Nanos;
+use crate::zone::Zone;
+
+/// What a cluster weighs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weight {
+    /// Its operations, as in 004.
+    Operations,
+    /// One.
+    One,
+}
+
+impl Weight {
+    fn of(self, zone: &Zone) -> i64 {
+        match self {
+            Self::Operations => i64::from(zone.operations),
+            Self::One => 1,
+        }
+    }
+}
+
+/// The indices of a lightest set of zones without which the rest has no conflict.
+///
+/// `slack` is added to every first finish: zero for the times as recorded; the clock error ε for the conflicts that no error
+/// explains away; −ε for all that an error could hide. With a negative slack a backward zone can touch two
+/// neighbours and is then counted against both, which makes the result an upper bound rather than the minimum.
+pub(crate) fn lightest(zones: &[Zone], slack: i64, weight: Weight) -> Vec<usize> {
+    let first_finish = |zone: &Zone| zone.first_finish().saturating_add(slack);
+    // A lone operation is a point in time whatever the clocks say: it never becomes a forward zone.
+    let is_forward =
+        |zone: &Zone| first_finish(zone) < zone.last_start() && (slack >= 0 || zone.operations > 1);
+
+    let (mut forward, mut backward) = (Vec::new(), Vec::new());
+    for (index, zone) in zones.iter().enumerate() {
+        if is_forward(zone) { forward.push(index) } else { backward.push(index) }
+    }
+    forward.sort_by_key(|&index| (zones[index].last_start(), index));
+
+    // Weight of the backward zones inside each forward one: those with f_b < s_a less those that also have s_b <= f_a.
+    let mut inside = vec![0; forward.len()];
+    let mut last_starts: Vec<Nanos> = backward.iter().map(|&index| zones[index].last_start()).collect();
+    last_starts.sort_unstable();
+    backward.sort_by_key(|&index| (first_finish(&zones[index]), index));
+    let mut seen = FenwickTree::new(last_starts.len());
+    let mut arriving = backward.iter().map(|&index| &zones[index]).peekable();
+    for (inside, &index) in inside.iter_mut().zip(&forward) {
+        let zone = &zones[index];
+        while let Some(zone) = arriving.next_if(|inner| first_finish(inner) < zone.last_start()) {
+            seen.add(last_starts.partition_point(|&start| start < zone.last_start()), weight.of(zone));
+        }
+        let not_after = last_starts.partition_point(|&start| start <= first_finish(zone));
+        *inside = seen.total() - seen.sum(not_after);
+    }
+
+    // best[i]: the most weight that the first i forward zones can keep; compatible[i]: how many of them end before i begins.
+    let ends: Vec<Nanos> = forward.iter().map(|&index| zones[index].last_start()).collect();
+    let mut best = vec![0i64; forward.len() + 1];
+    let mut compatible = vec![0; forward.len()];
+    for (i, &index) in forward.iter().enumerate() {
+        compatible[i] = ends[..i].partition_point(|&end| end <= first_finish(&zones[index]));
+        best[i + 1] = best[i].max(best[compatible[i]] + weight.of(&zones[index]) - inside[i]);
+    }
+
+    let mut kept: Vec<&Zone> = Vec::new();
+    let mut removed = Vec::new();
+    let mut i = forward.len();
+    while i > 0 {
+        if best[i] == best[i - 1] {
+            removed.push(forward[i - 1]);
+            i -= 1;
+        } else {
+            let next = compatible[i - 1];
+            kept.push(&zones[forward[i - 1]]);
+            removed.extend(&forward[next..i - 1]);
+            i = next;
+        }
+    }
+    kept.reverse();
+    for &index in &backward {
+        let inner = &zones[index];
+        // The kept zones are disjoint: of those that end after the inner one's first finish, only the first can begin before its last start
+        // unless slack is negative; then any of them will do, and it is again the first that begins earliest.
+        let outer = kept.partition_point(|outer| outer.last_start() <= first_finish(inner));
+        if kept.get(outer).is_some_and(|outer| first_finish(outer) < inner.last_start()) {
+            removed.push(index);
+        }
+    }
+    removed
+}
+
+/// Prefix sums with updates in O(log n).
+pub(crate) struct FenwickTree {
+    sums: Vec<i64>,
+    total: i64,
+}
+
+impl FenwickTree {
+    pub(crate) fn new(len: usize) -> Self {
+        Self { sums: vec![0; len + 1], total: 0 }
+    }
+
+    pub(crate) fn add(&mut self, index: usize, weight: i64) {
+        self.total += weight;
+        let mut at = index + 1;
+        while at < self.sums.len() {
+            self.sums[at] += weight;
+            at += at & at.wrapping_neg();
+        }
+    }
+
+    /// The sum of the first `len` entries.
+    pub(crate) fn sum(&self, len: usize) -> i64 {
+        let (mut at, mut sum) = (len, 0);
+        while at > 0 {
+            sum += self.sums[at];
+            at &= at - 1;
+        }
+        sum
+    }
+
+    pub(crate) fn total(&self) -> i64 {
+        self.total
+    }
+}

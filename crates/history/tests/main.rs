@@ -1,0 +1,6 @@
+//! The checker against hand-made cases, against exhaustive search, and against a checker that others wrote.
+
+mod cases;
+mod exhaustive;
+mod formats;
+mod twins;
