@@ -1,0 +1,185 @@
+//! What goes wrong, how often: a seed draws which kinds of faults its run has, and then strikes at random instants.
+
+use std::time::Duration;
+
+use quorate_protocol::{Protocol, wire::Wire};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    random::Chance,
+    world::{Crash, World},
+};
+
+/// The faults that a scenario allows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FaultSettings {
+    /// The mean time between faults; zero: none ever.
+    pub interval_ms: f64,
+    /// How long cuts, clogs and isolations last, at most.
+    pub span_ms_max: f64,
+    /// How long pauses last, at most; above the detector's patience, some are mistaken for crashes.
+    pub pause_ms_max: f64,
+    /// How long a machine stays down, at most.
+    pub down_ms_max: f64,
+    /// How likely each kind is to be among the faults of a run.
+    pub presence: f64,
+    /// How many processes of one group may be down together.
+    pub down_max: usize,
+}
+
+impl Default for FaultSettings {
+    fn default() -> Self {
+        FaultSettings {
+            interval_ms: 150.0,
+            span_ms_max: 1_500.0,
+            pause_ms_max: 2_500.0,
+            down_ms_max: 800.0,
+            presence: 0.5,
+            down_max: 1,
+        }
+    }
+}
+
+/// Kinds of faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A process is killed, and its machine says so.
+    Kill,
+    /// A process ends and its machine is silent.
+    Vanish,
+    /// A process stands still.
+    Pause,
+    /// Two machines cannot talk.
+    Cut,
+    /// One machine cannot talk to another, but hears it.
+    CutOneWay,
+    /// A machine is cut off from all others.
+    Isolate,
+    /// A direction holds everything back for a while.
+    Clog,
+    /// A session breaks.
+    BreakLink,
+}
+
+impl Fault {
+    const ALL: [Fault; 8] = [
+        Fault::Kill,
+        Fault::Vanish,
+        Fault::Pause,
+        Fault::Cut,
+        Fault::CutOneWay,
+        Fault::Isolate,
+        Fault::Clog,
+        Fault::BreakLink,
+    ];
+
+    /// How the counts call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fault::Kill => "fault: kill",
+            Fault::Vanish => "fault: vanish",
+            Fault::Pause => "fault: pause",
+            Fault::Cut => "fault: cut",
+            Fault::CutOneWay => "fault: one-way cut",
+            Fault::Isolate => "fault: isolate",
+            Fault::Clog => "fault: clog",
+            Fault::BreakLink => "fault: break link",
+        }
+    }
+}
+
+/// The one who strikes.
+#[derive(Clone, Debug)]
+pub struct Nemesis {
+    settings: FaultSettings,
+    kinds: Vec<Fault>,
+    interval: Duration,
+    chance: Chance,
+}
+
+impl Nemesis {
+    /// Draws from the seed which faults this run has and how dense they are.
+    pub fn new(seed: u64, settings: FaultSettings) -> Self {
+        let mut chance = Chance::new(seed, "crash");
+        let kinds = Fault::ALL.into_iter().filter(|_| chance.happens(settings.presence)).collect();
+        // From a third to three times the scenario's density.
+        let scale = 3f64.powf(2.0 * chance.unit() - 1.0);
+        let interval = Duration::from_nanos((settings.interval_ms * scale * 1e6) as u64);
+        Nemesis { settings, kinds, interval, chance }
+    }
+
+    /// When to strike next, counted from now; `None`: never.
+    pub fn pause(&mut self) -> Option<Duration> {
+        if self.interval.is_zero() || self.kinds.is_empty() {
+            return None;
+        }
+        let factor = -(1.0 - self.chance.unit()).ln();
+        Some(self.interval.mul_f64(factor.min(8.0)))
+    }
+
+    /// Strikes one machine out of `groups`. In each group no more than the allowed number are ever down, paused or
+    /// isolated by crashes; machines outside all groups are spared. Tells which fault it was and whom it hit.
+    pub fn strike<P: Protocol>(
+        &mut self,
+        world: &mut World<P>,
+        groups: &[Vec<usize>],
+    ) -> Option<(Fault, usize)>
+    where
+        P::Message: Wire,
+    {
+        if self.kinds.is_empty() || groups.is_empty() {
+            return None;
+        }
+        let kind = self.kinds[self.chance.index(self.kinds.len())];
+        let group = &groups[self.chance.index(groups.len())];
+        if group.is_empty() {
+            return None;
+        }
+        let victim = group[self.chance.index(group.len())];
+        let all: Vec<usize> = groups.iter().flatten().copied().filter(|&other| other != victim).collect();
+        let other = (!all.is_empty()).then(|| all[self.chance.index(all.len())]);
+        let span = self.span(self.settings.span_ms_max);
+        match kind {
+            Fault::Kill | Fault::Vanish => {
+                let down = group.iter().filter(|&&machine| world.process(machine).is_none()).count();
+                if down >= self.settings.down_max || world.process(victim).is_none() {
+                    return None;
+                }
+                let crash = if kind == Fault::Kill { Crash::Killed } else { Crash::Vanished };
+                world.crash(victim, crash);
+                let down = self.span(self.settings.down_ms_max);
+                world.restart_after(victim, down);
+            }
+            Fault::Pause => {
+                let span = self.span(self.settings.pause_ms_max);
+                world.pause(victim, span);
+            }
+            Fault::Cut => {
+                world.cut(victim, other?, span);
+                world.cut(other?, victim, span);
+            }
+            Fault::CutOneWay => world.cut(victim, other?, span),
+            Fault::Isolate => {
+                for machine in (0..world.machines()).filter(|&machine| machine != victim) {
+                    world.cut(victim, machine, span);
+                    world.cut(machine, victim, span);
+                }
+            }
+            Fault::Clog => world.clog(victim, other?, span),
+            Fault::BreakLink => {
+                if !world.break_link(victim, other?) {
+                    return None;
+                }
+            }
+        }
+        world.count(kind.name());
+        Some((kind, victim))
+    }
+
+    /// Mostly short, sometimes as long as allowed.
+    fn span(&mut self, ms_max: f64) -> Duration {
+        let share = self.chance.unit().powi(3);
+        Duration::from_nanos((ms_max * share * 1e6) as u64)
+    }
+}

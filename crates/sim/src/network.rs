@@ -1,0 +1,148 @@
+//! Links between processes: what is wanted, what stands, what is on its way.
+//!
+//! A link exists implicitly for any pair of processes of which one wants to reach the other. While it stands it is
+//! lossless and FIFO; when it breaks, each end is told at its own time, everything that has not arrived by then is lost,
+//! and whoever still wants the link dials again. What crosses a link is bytes, in frames: the messages that one batch of
+//! the sender had for this peer.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use quorate_protocol::Time;
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+use crate::random::Delay;
+
+/// One life of a process: an index into everything that was ever started.
+pub(crate) type Life = u32;
+
+/// How the network behaves while nobody breaks it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NetworkSettings {
+    /// How long a frame travels.
+    pub delay: Delay,
+    /// How likely the sending of a frame is to break its link.
+    pub break_probability: f64,
+    /// How likely a frame is to arrive in two parts.
+    pub split_probability: f64,
+}
+
+impl Default for NetworkSettings {
+    fn default() -> Self {
+        NetworkSettings {
+            delay: Delay::Exponential { least_micros: 20.0, mean_micros: 60.0 },
+            break_probability: 0.0,
+            split_probability: 0.05,
+        }
+    }
+}
+
+/// All links and cuts.
+#[derive(Default)]
+pub(crate) struct Network {
+    links: FxHashMap<(Life, Life), Link>,
+    /// Directions between machines that pass nothing before an instant.
+    cuts: BTreeMap<(usize, usize), Time>,
+    sessions: u64,
+}
+
+/// A link between two lives; `ends[0]` belongs to the one with the smaller number.
+#[derive(Default)]
+pub(crate) struct Link {
+    pub(crate) state: LinkState,
+    pub(crate) session: u64,
+    pub(crate) ends: [End; 2],
+    /// A dial is under way.
+    pub(crate) dialing: bool,
+    /// Dials that failed since the link last stood.
+    pub(crate) failures: u32,
+}
+
+/// Where a link is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum LinkState {
+    /// No session.
+    #[default]
+    Idle,
+    /// A session stands.
+    Up,
+    /// The session is lost, and at least one end does not know yet.
+    Broken,
+}
+
+/// One end of a link.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct End {
+    /// This end asked for the link and did not take it back.
+    pub(crate) wanted: bool,
+    /// This end knows of the session: between `Linked` and `Unlinked`.
+    pub(crate) open: bool,
+    /// Nothing that this end receives in this session arrives before this instant.
+    pub(crate) clear: Time,
+}
+
+/// What arrives at a process together.
+#[derive(Clone)]
+pub(crate) struct Frame {
+    pub(crate) messages: Vec<Bytes>,
+}
+
+impl Network {
+    /// The link between two lives, made if need be.
+    pub(crate) fn link(&mut self, one: Life, other: Life) -> &mut Link {
+        self.links.entry(key(one, other)).or_default()
+    }
+
+    /// The link between two lives, if there ever was one.
+    pub(crate) fn existing(&mut self, one: Life, other: Life) -> Option<&mut Link> {
+        self.links.get_mut(&key(one, other))
+    }
+
+    /// Forgets a link of the dead.
+    pub(crate) fn remove(&mut self, one: Life, other: Life) {
+        self.links.remove(&key(one, other));
+    }
+
+    /// A session number that never repeats.
+    pub(crate) fn session(&mut self) -> u64 {
+        self.sessions += 1;
+        self.sessions
+    }
+
+    /// Lets nothing pass from one machine to another before `until`.
+    pub(crate) fn cut(&mut self, from: usize, to: usize, until: Time) {
+        let entry = self.cuts.entry((from, to)).or_insert(until);
+        *entry = (*entry).max(until);
+    }
+
+    /// When the direction passes again, if it is cut at `now`.
+    pub(crate) fn cut_until(&self, from: usize, to: usize, now: Time) -> Option<Time> {
+        if self.cuts.is_empty() {
+            return None;
+        }
+        self.cuts.get(&(from, to)).copied().filter(|&until| until > now)
+    }
+
+    /// Ends all cuts and tells which directions they held.
+    pub(crate) fn heal(&mut self) -> Vec<(usize, usize)> {
+        std::mem::take(&mut self.cuts).into_keys().collect()
+    }
+}
+
+impl Link {
+    /// Whether either end wants the link.
+    pub(crate) fn wanted(&self) -> bool {
+        self.ends[0].wanted || self.ends[1].wanted
+    }
+}
+
+/// Which end of their link `one` has.
+pub(crate) fn end(one: Life, other: Life) -> usize {
+    usize::from(one > other)
+}
+
+fn key(one: Life, other: Life) -> (Life, Life) {
+    (one.min(other), one.max(other))
+}

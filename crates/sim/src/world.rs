@@ -1,0 +1,1040 @@
+//! The virtual world: machines, their clocks and processors, the network between them, and one queue of what happens.
+//!
+//! A world is generic over one [`Protocol`]; processes of several roles are one protocol with several forms. Every
+//! message goes through its bytes: encoded when it is sent, decoded when it arrives. Nothing ticks: an idle process
+//! costs nothing. What happens is ordered by (time, sequence), all chance comes from the seed, and a rolling hash over
+//! everything that happened proves that a run replays.
+//!
+//! What a process tells its user goes to an [`Environment`], which is also the one that starts processes, issues
+//! commands and checks.
+//!
+//! ```text
+//!             Environment            issues commands, records, checks
+//!          events │  ▲ │ commands
+//!   ┌─────────────▼──┴─▼──────────┐
+//!   │ machine: inbox → process    │  one batch at a time, at a modelled cost, on a skewed clock
+//!   └───────┬───────────────▲─────┘
+//!     frames│               │frames after their delay, while their session stands
+//!           └── the links ──┘
+//! ```
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use quorate_protocol::{
+    Context, Destination, Incarnation, Input, ProcessId, Protocol, Session, Sink, Ticket, Time, wire::Wire,
+};
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::{
+    network::{End, Frame, Life, LinkState, Network, NetworkSettings, end},
+    random::{Chance, Delay},
+};
+
+/// What the world does with a process' user.
+pub trait Environment<P: Protocol> {
+    /// Makes the process for a new life of `machine`.
+    fn start(&mut self, world: &mut World<P>, machine: usize, id: ProcessId) -> P;
+    /// A process told its user something.
+    fn event(&mut self, world: &mut World<P>, machine: usize, event: P::Event) -> Result<(), Violation>;
+    /// A timer of [`World::timer`] fired.
+    fn timer(&mut self, world: &mut World<P>, token: u64) -> Result<(), Violation>;
+    /// A process finished a batch: the moment for checkers that look inside.
+    fn stepped(&mut self, _world: &mut World<P>, _machine: usize) -> Result<(), Violation> {
+        Ok(())
+    }
+}
+
+/// A promise that was broken, found by a checker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which promise.
+    pub rule: &'static str,
+    /// By whom and how.
+    pub detail: String,
+}
+
+impl Violation {
+    /// The violation of `rule`, with its detail.
+    pub fn new(rule: &'static str, detail: impl Into<String>) -> Self {
+        Violation { rule, detail: detail.into() }
+    }
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.rule, self.detail)
+    }
+}
+
+/// What machines are like.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MachineSettings {
+    /// What an input costs.
+    pub input_micros: f64,
+    /// What a thousand bytes cost, in and out.
+    pub kilobyte_micros: f64,
+    /// How long inputs gather before a batch is handed over.
+    pub gather_micros: f64,
+    /// How late timers fire.
+    pub timer_lateness: Delay,
+    /// Clocks run fast or slow by up to this fraction.
+    pub drift_max: f64,
+    /// Processors are up to this many times slower than the fastest.
+    pub slowness_max: f64,
+}
+
+impl Default for MachineSettings {
+    fn default() -> Self {
+        MachineSettings {
+            input_micros: 1.0,
+            kilobyte_micros: 0.5,
+            gather_micros: 5.0,
+            timer_lateness: Delay::Exponential { least_micros: 1.0, mean_micros: 80.0 },
+            drift_max: 2e-4,
+            slowness_max: 2.0,
+        }
+    }
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// The process dies, its machine resets its links: peers see it soon.
+    Killed,
+    /// The machine vanishes: peers see silence.
+    Vanished,
+}
+
+/// The virtual world.
+pub struct World<P: Protocol> {
+    now: Time,
+    sequence: u64,
+    queue: BinaryHeap<Reverse<Entry<P>>>,
+    machines: Vec<Machine<P>>,
+    lives: Vec<Living>,
+    life_of: FxHashMap<ProcessId, Life>,
+    network: Network,
+    network_settings: NetworkSettings,
+    machine_settings: MachineSettings,
+    chance_network: Chance,
+    chance_birth: Chance,
+    seed: u64,
+    trace: Xxh3,
+    steps: u64,
+    counts: BTreeMap<&'static str, u64>,
+}
+
+struct Living {
+    machine: usize,
+    id: ProcessId,
+    alive: bool,
+    /// Died without a word.
+    vanished: bool,
+}
+
+struct Machine<P: Protocol> {
+    process: Option<P>,
+    life: Life,
+    inbox: VecDeque<Arrival<P>>,
+    /// Lives with which the present process has a link, or wants one.
+    neighbours: BTreeSet<Life>,
+    chance: Chance,
+    clock: Clock,
+    slowness: f64,
+    busy_until: Time,
+    paused_until: Time,
+    work_at: Option<Time>,
+    wake_at: Option<Time>,
+    tickets: u64,
+}
+
+/// A machine's boot-time clock.
+#[derive(Clone, Copy)]
+struct Clock {
+    base: u64,
+    /// Nanoseconds that it counts in a real second.
+    rate: u64,
+}
+
+impl Clock {
+    fn local(self, real: Time) -> Time {
+        Time(self.base + (u128::from(real.0) * u128::from(self.rate) / NANOS) as u64)
+    }
+
+    /// The first real instant at which the clock shows `local` or more.
+    fn real(self, local: Time) -> Time {
+        let past = u128::from(local.0.saturating_sub(self.base));
+        Time(u64::try_from((past * NANOS).div_ceil(u128::from(self.rate))).unwrap_or(u64::MAX))
+    }
+}
+
+enum Arrival<P: Protocol> {
+    Frame { from: Life, frame: Frame },
+    Linked { peer: Life, session: u64 },
+    Unlinked { peer: ProcessId },
+    Command(P::Command),
+    Deadline,
+}
+
+enum Happening<P: Protocol> {
+    Work { life: Life },
+    Wake { life: Life },
+    Frame { from: Life, to: Life, session: u64, frame: Frame },
+    Dial { from: Life, to: Life },
+    DialFailed { from: Life, to: Life },
+    Linked { life: Life, peer: Life, session: u64 },
+    Unlinked { life: Life, peer: Life, session: u64 },
+    Command { life: Life, command: P::Command },
+    Break { one: Life, other: Life, session: u64 },
+    Start { machine: usize },
+    Timer { token: u64 },
+}
+
+struct Entry<P: Protocol> {
+    at: Time,
+    sequence: u64,
+    happening: Happening<P>,
+}
+
+impl<P: Protocol> PartialEq for Entry<P> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.sequence) == (other.at, other.sequence)
+    }
+}
+
+impl<P: Protocol> Eq for Entry<P> {}
+
+impl<P: Protocol> PartialOrd for Entry<P> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<P: Protocol> Ord for Entry<P> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+    }
+}
+
+impl<P: Protocol> World<P>
+where
+    P::Message: Wire,
+{
+    /// An empty world.
+    pub fn new(seed: u64, network: NetworkSettings, machines: MachineSettings) -> Self {
+        World {
+            now: Time::ZERO,
+            sequence: 0,
+            queue: BinaryHeap::new(),
+            machines: Vec::new(),
+            lives: Vec::new(),
+            life_of: FxHashMap::default(),
+            network: Network::default(),
+            network_settings: network,
+            machine_settings: machines,
+            chance_network: Chance::new(seed, "network"),
+            chance_birth: Chance::new(seed, "birth"),
+            seed,
+            trace: Xxh3::new(),
+            steps: 0,
+            counts: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a machine, on which nothing runs yet, and tells its number.
+    pub fn machine(&mut self) -> usize {
+        let number = self.machines.len();
+        let mut chance = Chance::new(self.seed, &format!("machine {number}"));
+        let drift = self.machine_settings.drift_max * (2.0 * chance.unit() - 1.0);
+        let clock = Clock { base: chance.below(1 << 50), rate: (NANOS as f64 * (1.0 + drift)) as u64 };
+        let slowness = 1.0 + chance.unit() * (self.machine_settings.slowness_max - 1.0).max(0.0);
+        self.machines.push(Machine {
+            process: None,
+            life: Life::MAX,
+            inbox: VecDeque::new(),
+            neighbours: BTreeSet::new(),
+            chance,
+            clock,
+            slowness,
+            busy_until: Time::ZERO,
+            paused_until: Time::ZERO,
+            work_at: None,
+            wake_at: None,
+            tickets: 0,
+        });
+        number
+    }
+
+    /// The id that the next life of `machine` will have, drawn now; [`World::start`] takes it. For founders, who must
+    /// know each other before they live.
+    pub fn birth(&mut self, machine: usize) -> ProcessId {
+        ProcessId { node: machine as u64, incarnation: Incarnation(self.chance_birth.bits_128()) }
+    }
+
+    /// Starts `process` on `machine`, where nothing may run.
+    pub fn start(&mut self, machine: usize, id: ProcessId, process: P) {
+        let life = Life::try_from(self.lives.len()).expect("fewer than 2³² lives");
+        self.lives.push(Living { machine, id, alive: true, vanished: false });
+        let before = self.life_of.insert(id, life);
+        assert!(before.is_none(), "{id} lives twice");
+        let slot = &mut self.machines[machine];
+        assert!(
+            slot.process.is_none(),
+            "machine {machine} runs {} already",
+            self.lives[slot.life as usize].id
+        );
+        slot.process = Some(process);
+        slot.life = life;
+        slot.work_at = None;
+        slot.wake_at = None;
+        slot.busy_until = self.now;
+        slot.tickets = 0;
+        self.note(b'S', machine as u64, life.into());
+        // An empty batch lets the process ask for links and deadlines.
+        self.work_later(machine);
+    }
+
+    /// Has [`Environment::start`] make a new process on `machine` after `delay`, unless one runs there by then.
+    pub fn restart_after(&mut self, machine: usize, delay: Duration) {
+        self.push(self.now + delay, Happening::Start { machine });
+    }
+
+    /// Ends the process on `machine`. Memory, inbox and what has not left are lost.
+    pub fn crash(&mut self, machine: usize, crash: Crash) {
+        let slot = &mut self.machines[machine];
+        if slot.process.take().is_none() {
+            return;
+        }
+        let life = slot.life;
+        slot.inbox.clear();
+        slot.paused_until = Time::ZERO;
+        let neighbours = std::mem::take(&mut slot.neighbours);
+        self.lives[life as usize].alive = false;
+        self.lives[life as usize].vanished = crash == Crash::Vanished;
+        self.note(b'X', machine as u64, u64::from(crash == Crash::Vanished));
+        for peer in neighbours {
+            self.sever(life, peer, crash);
+        }
+    }
+
+    /// Lets the process on `machine` do nothing for a while. Its links stand, its clock runs.
+    pub fn pause(&mut self, machine: usize, span: Duration) {
+        self.note(b'P', machine as u64, span.as_nanos() as u64);
+        let slot = &mut self.machines[machine];
+        slot.paused_until = slot.paused_until.max(self.now + span);
+    }
+
+    /// Lets nothing pass between two machines in one direction for a while. Links in use break by and by when that lasts.
+    pub fn cut(&mut self, from: usize, to: usize, span: Duration) {
+        self.note(b'C', from as u64, to as u64);
+        self.network.cut(from, to, self.now + span);
+        let patience = self.chance_network.between(CUT_PATIENCE_MIN, CUT_PATIENCE_MAX);
+        if patience < span
+            && let (Some(one), Some(other)) = (self.present(from), self.present(to))
+            && let Some(link) = self.network.existing(one, other)
+            && link.state == LinkState::Up
+        {
+            let session = link.session;
+            self.push(self.now + patience, Happening::Break { one, other, session });
+        }
+    }
+
+    /// Holds back what one machine sends to another for a while; nothing breaks.
+    pub fn clog(&mut self, from: usize, to: usize, span: Duration) {
+        self.note(b'G', from as u64, to as u64);
+        self.network.cut(from, to, self.now + span);
+    }
+
+    /// Breaks the link between the processes of two machines, if one stands.
+    pub fn break_link(&mut self, one: usize, other: usize) -> bool {
+        let (Some(one), Some(other)) = (self.present(one), self.present(other)) else { return false };
+        let Some(link) = self.network.existing(one, other) else { return false };
+        if link.state != LinkState::Up {
+            return false;
+        }
+        let session = link.session;
+        self.broken(one, other, session);
+        true
+    }
+
+    /// Ends all cuts, clogs and pauses, and makes the links flawless. What was held back is lost with its session.
+    pub fn heal(&mut self) {
+        self.network_settings.break_probability = 0.0;
+        for (from, to) in self.network.heal() {
+            self.break_link(from, to);
+        }
+        for machine in 0..self.machines.len() {
+            let slot = &mut self.machines[machine];
+            slot.paused_until = Time::ZERO;
+            if slot.process.is_some() && !slot.inbox.is_empty() {
+                self.work_later(machine);
+            }
+        }
+        self.note(b'H', 0, 0);
+    }
+
+    /// Hands `command` to the process on `machine` after `delay`, if it still lives by then.
+    pub fn command_after(&mut self, machine: usize, delay: Duration, command: P::Command) {
+        if self.machines[machine].process.is_some() {
+            let life = self.machines[machine].life;
+            self.push(self.now + delay, Happening::Command { life, command });
+        }
+    }
+
+    /// Hands `command` to the process on `machine`.
+    pub fn command(&mut self, machine: usize, command: P::Command) {
+        self.command_after(machine, Duration::ZERO, command);
+    }
+
+    /// Fires [`Environment::timer`] after `delay`.
+    pub fn timer(&mut self, delay: Duration, token: u64) {
+        self.push(self.now + delay, Happening::Timer { token });
+    }
+
+    /// The present instant; no process sees this clock.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// How many machines there are.
+    pub fn machines(&self) -> usize {
+        self.machines.len()
+    }
+
+    /// The process on `machine`, while one runs.
+    pub fn process(&self, machine: usize) -> Option<&P> {
+        self.machines[machine].process.as_ref()
+    }
+
+    /// Who runs on `machine`.
+    pub fn id(&self, machine: usize) -> Option<ProcessId> {
+        let slot = &self.machines[machine];
+        slot.process.as_ref().map(|_| self.lives[slot.life as usize].id)
+    }
+
+    /// Whether this process lives.
+    pub fn alive(&self, id: ProcessId) -> bool {
+        self.life_of.get(&id).is_some_and(|&life| self.lives[life as usize].alive)
+    }
+
+    /// Whether the process on `machine` is paused.
+    pub fn paused(&self, machine: usize) -> bool {
+        self.machines[machine].paused_until > self.now
+    }
+
+    /// What the clock of `machine` shows.
+    pub fn clock(&self, machine: usize) -> Time {
+        self.machines[machine].clock.local(self.now)
+    }
+
+    /// Where the process on `machine` listens.
+    pub fn address(machine: usize) -> String {
+        format!("machine:{machine}")
+    }
+
+    /// Counts that something noteworthy happened.
+    pub fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    /// What happened how often.
+    pub fn counts(&self) -> &BTreeMap<&'static str, u64> {
+        &self.counts
+    }
+
+    /// The hash of everything that happened so far.
+    pub fn trace(&self) -> u64 {
+        self.trace.digest()
+    }
+
+    /// How many things happened so far.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Runs until `until`, or until `done` says so after something happened, or until a checker objects.
+    pub fn run<E: Environment<P>>(
+        &mut self,
+        environment: &mut E,
+        until: Time,
+        mut done: impl FnMut(&mut Self, &mut E) -> bool,
+    ) -> Result<bool, Violation> {
+        while let Some(Reverse(entry)) = self.queue.peek() {
+            if entry.at > until {
+                break;
+            }
+            let Some(Reverse(entry)) = self.queue.pop() else { break };
+            assert!(entry.at >= self.now, "time runs backwards");
+            self.now = entry.at;
+            self.steps += 1;
+            self.happen(environment, entry.happening)?;
+            if done(self, environment) {
+                return Ok(true);
+            }
+        }
+        self.now = self.now.max(until);
+        Ok(false)
+    }
+
+    fn happen<E: Environment<P>>(
+        &mut self,
+        environment: &mut E,
+        happening: Happening<P>,
+    ) -> Result<(), Violation> {
+        match happening {
+            Happening::Work { life } => {
+                if let Some(machine) = self.living(life)
+                    && self.machines[machine].work_at == Some(self.now)
+                {
+                    self.work(environment, machine)?;
+                }
+            }
+            Happening::Wake { life } => {
+                if let Some(machine) = self.living(life)
+                    && self.machines[machine].wake_at == Some(self.now)
+                {
+                    self.machines[machine].wake_at = None;
+                    if self.deadline(machine).is_some_and(|at| at <= self.now) {
+                        self.arrive(machine, Arrival::Deadline);
+                    } else {
+                        self.wake_later(machine);
+                    }
+                }
+            }
+            Happening::Frame { from, to, session, frame } => {
+                let Some(machine) = self.living(to) else { return Ok(()) };
+                // Between a process and itself there is no link that could break.
+                let stands = from == to
+                    || self
+                        .network
+                        .existing(from, to)
+                        .is_some_and(|link| link.session == session && link.ends[end(to, from)].open);
+                if stands {
+                    self.arrive(machine, Arrival::Frame { from, frame });
+                }
+            }
+            Happening::Linked { life, peer, session } => {
+                let Some(machine) = self.living(life) else { return Ok(()) };
+                let Some(link) = self.network.existing(life, peer) else { return Ok(()) };
+                if link.session == session && link.state != LinkState::Idle {
+                    link.ends[end(life, peer)].open = true;
+                    self.arrive(machine, Arrival::Linked { peer, session });
+                }
+            }
+            Happening::Unlinked { life, peer, session } => self.unlinked(life, peer, session),
+            Happening::Dial { from, to } => self.dial(from, to),
+            Happening::DialFailed { from, to } => self.dial_failed(from, to),
+            Happening::Command { life, command } => {
+                if let Some(machine) = self.living(life) {
+                    self.arrive(machine, Arrival::Command(command));
+                }
+            }
+            Happening::Break { one, other, session } => self.broken(one, other, session),
+            Happening::Start { machine } => {
+                if self.machines[machine].process.is_none() {
+                    let id = self.birth(machine);
+                    let process = environment.start(self, machine, id);
+                    self.start(machine, id, process);
+                    environment.stepped(self, machine)?;
+                }
+            }
+            Happening::Timer { token } => {
+                self.note(b'T', token, 0);
+                environment.timer(self, token)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands over what has arrived, as one batch.
+    fn work<E: Environment<P>>(&mut self, environment: &mut E, machine: usize) -> Result<(), Violation> {
+        let slot = &mut self.machines[machine];
+        slot.work_at = None;
+        let ready = slot.busy_until.max(slot.paused_until);
+        if ready > self.now {
+            self.work_later(machine);
+            return Ok(());
+        }
+        let Machine { process, inbox, chance, clock, slowness, tickets, life, .. } = slot;
+        let process = process.as_mut().expect("only the living work");
+        let me = self.lives[*life as usize].id;
+        let life = *life;
+        let now = clock.local(self.now);
+        let mut outbox: Outbox<P> = Outbox::new(*tickets);
+        let mut inputs = 0u64;
+        let mut bytes = 0usize;
+        let mut draw = || chance.bits();
+        let mut give = |input: Input<P>, outbox: &mut Outbox<P>| {
+            let before = outbox.tickets;
+            process.handle(&mut Context { now, me, random: &mut draw }, input, outbox);
+            // In memory everything is durable at once, and that is told before the next input.
+            if outbox.tickets > before {
+                let ticket = Ticket(outbox.tickets);
+                process.handle(&mut Context { now, me, random: &mut draw }, Input::Persisted(ticket), outbox);
+            }
+        };
+        let batch = std::mem::take(inbox);
+        let mut malformed = 0u64;
+        for arrival in batch {
+            match arrival {
+                Arrival::Frame { from, frame } => {
+                    let from = self.lives[from as usize].id;
+                    for message in frame.messages {
+                        inputs += 1;
+                        bytes += message.len();
+                        self.trace.update(&message);
+                        let mut rest = message;
+                        match P::Message::decode(&mut rest) {
+                            Ok(message) if rest.is_empty() => {
+                                give(Input::Receive { from, message }, &mut outbox);
+                            }
+                            Ok(_) | Err(_) => malformed += 1,
+                        }
+                    }
+                }
+                Arrival::Linked { peer, session } => {
+                    inputs += 1;
+                    let peer = self.lives[peer as usize].id;
+                    outbox.sends.push(Outgoing::Barrier(peer));
+                    give(Input::Linked { peer, session: Session(session) }, &mut outbox);
+                }
+                Arrival::Unlinked { peer } => {
+                    inputs += 1;
+                    outbox.sends.push(Outgoing::Barrier(peer));
+                    give(Input::Unlinked { peer }, &mut outbox);
+                }
+                Arrival::Command(command) => {
+                    inputs += 1;
+                    give(Input::Command(command), &mut outbox);
+                }
+                Arrival::Deadline => {
+                    inputs += 1;
+                    give(Input::Deadline, &mut outbox);
+                }
+            }
+        }
+        give(Input::Drained, &mut outbox);
+        assert_eq!(malformed, 0, "{me} received bytes that its own kind does not decode");
+        let slowness = *slowness;
+        slot.tickets = outbox.tickets;
+        let bytes = bytes + outbox.bytes;
+        let cost = (inputs as f64 * self.machine_settings.input_micros
+            + bytes as f64 * self.machine_settings.kilobyte_micros / 1e3)
+            * slowness;
+        slot.busy_until = self.now + Duration::from_nanos((cost * 1e3) as u64 + 200);
+        let leave = slot.busy_until;
+        self.note(b'W', u64::from(life), inputs);
+        let Outbox { sends, wishes, events, .. } = outbox;
+        for (peer, wish) in wishes {
+            match wish {
+                Wish::Reach(address) => self.reach(machine, peer, &address),
+                Wish::Forget => self.forget(machine, peer),
+            }
+        }
+        self.dispatch(machine, leave, sends);
+        for event in events {
+            environment.event(self, machine, event)?;
+        }
+        if self.living(life).is_some() {
+            self.wake_later(machine);
+        }
+        environment.stepped(self, machine)
+    }
+
+    /// Puts what a batch sent on its way: one frame per peer, in the order of first mention.
+    fn dispatch(&mut self, machine: usize, leave: Time, sends: Vec<Outgoing>) {
+        if sends.is_empty() {
+            return;
+        }
+        let life = self.machines[machine].life;
+        let mut frames: Vec<(ProcessId, Vec<Bytes>)> = Vec::new();
+        let mut index: FxHashMap<ProcessId, usize> = FxHashMap::default();
+        let mut frame = |to: ProcessId| {
+            *index.entry(to).or_insert_with(|| {
+                frames.push((to, Vec::new()));
+                frames.len() - 1
+            })
+        };
+        let mut numbered: Vec<(usize, Option<Bytes>)> = Vec::with_capacity(sends.len());
+        for outgoing in sends {
+            match outgoing {
+                Outgoing::Message(Destination::One(to), bytes) => numbered.push((frame(to), Some(bytes))),
+                Outgoing::Message(Destination::Many(all), bytes) => {
+                    numbered.extend(all.into_iter().map(|to| (frame(to), Some(bytes.clone()))));
+                }
+                Outgoing::Barrier(to) => numbered.push((frame(to), None)),
+            }
+        }
+        for (at, bytes) in numbered {
+            match bytes {
+                Some(bytes) => frames[at].1.push(bytes),
+                None => frames[at].1.clear(),
+            }
+        }
+        for (to, messages) in frames {
+            if messages.is_empty() {
+                continue;
+            }
+            if to == self.lives[life as usize].id {
+                let frame = Frame { messages };
+                self.push(leave, Happening::Frame { from: life, to: life, session: 0, frame });
+                continue;
+            }
+            let Some(&peer) = self.life_of.get(&to) else {
+                self.count("sent to nobody");
+                continue;
+            };
+            self.send(life, peer, leave, messages);
+        }
+    }
+
+    fn send(&mut self, life: Life, peer: Life, leave: Time, mut messages: Vec<Bytes>) {
+        let (from, to) = (self.lives[life as usize].machine, self.lives[peer as usize].machine);
+        let Some(link) = self.network.existing(life, peer) else {
+            self.count("sent without a link");
+            return;
+        };
+        if link.state != LinkState::Up || !link.ends[end(life, peer)].open {
+            self.count("sent without a link");
+            return;
+        }
+        let session = link.session;
+        let split =
+            messages.len() > 1 && self.chance_network.happens(self.network_settings.split_probability);
+        let second = split.then(|| {
+            let at = 1 + self.chance_network.index(messages.len() - 1);
+            messages.split_off(at)
+        });
+        for part in [Some(messages), second].into_iter().flatten() {
+            let at = self.arrival(life, peer, from, to, leave);
+            let frame = Frame { messages: part };
+            self.push(at, Happening::Frame { from: life, to: peer, session, frame });
+        }
+        if self.chance_network.happens(self.network_settings.break_probability) {
+            self.count("link broken");
+            let at = leave + self.chance_network.between(Duration::ZERO, Duration::from_micros(200));
+            self.push(at, Happening::Break { one: life, other: peer, session });
+        }
+    }
+
+    /// When something that leaves now arrives: after its delay, and never before what was sent earlier.
+    fn arrival(&mut self, life: Life, peer: Life, from: usize, to: usize, leave: Time) -> Time {
+        let held = self.network.cut_until(from, to, leave).unwrap_or(leave);
+        let at = held + self.chance_network.span(self.network_settings.delay);
+        let link = self.network.link(life, peer);
+        let clear = &mut link.ends[end(peer, life)].clear;
+        *clear = (*clear).max(at);
+        *clear
+    }
+
+    fn reach(&mut self, machine: usize, peer: ProcessId, address: &str) {
+        let life = self.machines[machine].life;
+        let Some(&other) = self.life_of.get(&peer) else {
+            self.count("reached for nobody");
+            return;
+        };
+        if other == life {
+            return;
+        }
+        assert_eq!(
+            address,
+            Self::address(self.lives[other as usize].machine),
+            "a process was told a false address of {peer}"
+        );
+        self.machines[machine].neighbours.insert(other);
+        let link = self.network.link(life, other);
+        link.ends[end(life, other)].wanted = true;
+        if link.state == LinkState::Idle && !link.dialing {
+            link.dialing = true;
+            let delay = self.chance_network.span(self.network_settings.delay) * 2;
+            self.push(self.now + delay, Happening::Dial { from: life, to: other });
+        }
+    }
+
+    fn forget(&mut self, machine: usize, peer: ProcessId) {
+        let life = self.machines[machine].life;
+        let Some(&other) = self.life_of.get(&peer) else { return };
+        let Some(link) = self.network.existing(life, other) else { return };
+        link.ends[end(life, other)].wanted = false;
+        if !link.wanted() && link.state == LinkState::Up {
+            let session = link.session;
+            self.broken(life, other, session);
+        }
+    }
+
+    fn dial(&mut self, from: Life, to: Life) {
+        let wanted = self.network.existing(from, to).is_some_and(|link| link.wanted());
+        let Some(source) = self.living(from).filter(|_| wanted) else {
+            if let Some(link) = self.network.existing(from, to) {
+                link.dialing = false;
+            }
+            return;
+        };
+        let target = self.lives[to as usize].machine;
+        let cut = self.network.cut_until(source, target, self.now).is_some()
+            || self.network.cut_until(target, source, self.now).is_some();
+        let gone = &self.lives[to as usize];
+        let silent = cut
+            || (gone.alive && self.machines[target].paused_until > self.now)
+            || (gone.vanished && self.machines[target].process.is_none());
+        if silent {
+            self.push(self.now + DIAL_PATIENCE, Happening::DialFailed { from, to });
+        } else if !gone.alive {
+            self.dial_failed(from, to);
+        } else {
+            let session = self.network.session();
+            let later = self.now + self.chance_network.span(self.network_settings.delay);
+            let link = self.network.link(from, to);
+            link.dialing = false;
+            link.failures = 0;
+            link.session = session;
+            link.state = LinkState::Up;
+            for one in &mut link.ends {
+                *one = End { wanted: one.wanted, open: false, clear: self.now };
+            }
+            link.ends[end(to, from)].clear = later;
+            self.machines[target].neighbours.insert(from);
+            self.machines[source].neighbours.insert(to);
+            self.note(b'L', from.into(), to.into());
+            self.push(self.now, Happening::Linked { life: from, peer: to, session });
+            self.push(later, Happening::Linked { life: to, peer: from, session });
+        }
+    }
+
+    /// A dial came to nothing: tells the one who dialled, and tries again later.
+    fn dial_failed(&mut self, from: Life, to: Life) {
+        let Some(machine) = self.living(from) else { return };
+        let peer = self.lives[to as usize].id;
+        let link = self.network.link(from, to);
+        link.dialing = false;
+        link.failures += 1;
+        let failures = link.failures;
+        if link.wanted() {
+            self.arrive(machine, Arrival::Unlinked { peer });
+            self.redial(from, to, failures);
+        }
+    }
+
+    fn redial(&mut self, one: Life, other: Life, failures: u32) {
+        let link = self.network.link(one, other);
+        if link.dialing || link.state != LinkState::Idle {
+            return;
+        }
+        let dialer = match (link.ends[end(one, other)].wanted, link.ends[end(other, one)].wanted) {
+            (true, _) => (one, other),
+            (_, true) => (other, one),
+            _ => return,
+        };
+        link.dialing = true;
+        let most = DIAL_BACKOFF_MAX.min(DIAL_BACKOFF_MIN * (1 << failures.min(10)));
+        let delay = self.chance_network.between(DIAL_BACKOFF_MIN, most);
+        self.push(self.now + delay, Happening::Dial { from: dialer.0, to: dialer.1 });
+    }
+
+    /// A session is lost; its ends learn it by and by.
+    fn broken(&mut self, one: Life, other: Life, session: u64) {
+        let Some(link) = self.network.existing(one, other) else { return };
+        if link.session != session || link.state != LinkState::Up {
+            return;
+        }
+        link.state = LinkState::Broken;
+        self.note(b'B', one.into(), other.into());
+        for (life, peer) in [(one, other), (other, one)] {
+            let clear = self.network.link(one, other).ends[end(life, peer)].clear;
+            // Either at once, with everything on its way lost, or later, after some of it still came.
+            let at = if self.chance_network.happens(0.5) {
+                self.now
+            } else {
+                self.now + self.chance_network.span(self.network_settings.delay)
+            };
+            // `Linked` itself may be on its way still, and must come first.
+            let opened = self.network.link(one, other).ends[end(life, peer)].open;
+            let at = if opened { at } else { at.max(clear) };
+            self.push(at, Happening::Unlinked { life, peer, session });
+        }
+    }
+
+    /// One end learns that its session is lost.
+    fn unlinked(&mut self, life: Life, peer: Life, session: u64) {
+        let peer_id = self.lives[peer as usize].id;
+        let alive = self.living(life);
+        let Some(link) = self.network.existing(life, peer) else { return };
+        if link.session != session || link.state != LinkState::Broken {
+            return;
+        }
+        let was_open = std::mem::take(&mut link.ends[end(life, peer)].open);
+        let settled = !link.ends[0].open && !link.ends[1].open;
+        if settled {
+            link.state = LinkState::Idle;
+        }
+        if was_open && let Some(machine) = alive {
+            self.arrive(machine, Arrival::Unlinked { peer: peer_id });
+        }
+        if settled {
+            self.redial(life, peer, 0);
+        }
+    }
+
+    /// Severs the link of a dead process; the peer is told soon, or after a long silence.
+    fn sever(&mut self, dead: Life, peer: Life, crash: Crash) {
+        let Some(link) = self.network.existing(dead, peer) else { return };
+        link.ends[end(dead, peer)] = End::default();
+        let wanted = link.ends[end(peer, dead)].wanted;
+        let (session, state) = (link.session, link.state);
+        match state {
+            LinkState::Idle if !wanted => self.network.remove(dead, peer),
+            LinkState::Idle => {
+                // The dead one may have been the one who dialled.
+                link.dialing = false;
+                self.redial(peer, dead, 0);
+            }
+            LinkState::Up | LinkState::Broken => {
+                link.state = LinkState::Broken;
+                let clear = link.ends[end(peer, dead)];
+                let delay = match crash {
+                    Crash::Killed => self.chance_network.between(Duration::ZERO, Duration::from_micros(500)),
+                    Crash::Vanished => self.chance_network.between(CUT_PATIENCE_MIN, CUT_PATIENCE_MAX),
+                };
+                let at = if clear.open { self.now + delay } else { (self.now + delay).max(clear.clear) };
+                self.push(at, Happening::Unlinked { life: peer, peer: dead, session });
+            }
+        }
+    }
+
+    fn arrive(&mut self, machine: usize, arrival: Arrival<P>) {
+        self.machines[machine].inbox.push_back(arrival);
+        self.work_later(machine);
+    }
+
+    fn work_later(&mut self, machine: usize) {
+        let gather = self.machine_settings.gather_micros;
+        let slot = &mut self.machines[machine];
+        let gathered = self.now + Duration::from_nanos((gather * slot.slowness * 1e3) as u64);
+        let at = gathered.max(slot.busy_until).max(slot.paused_until);
+        if slot.work_at.is_none_or(|before| at < before) {
+            slot.work_at = Some(at);
+            let life = slot.life;
+            self.push(at, Happening::Work { life });
+        }
+    }
+
+    fn deadline(&self, machine: usize) -> Option<Time> {
+        let slot = &self.machines[machine];
+        slot.process.as_ref()?.deadline().map(|local| slot.clock.real(local))
+    }
+
+    fn wake_later(&mut self, machine: usize) {
+        let Some(at) = self.deadline(machine) else { return };
+        let lateness = self.machine_settings.timer_lateness;
+        let slot = &mut self.machines[machine];
+        if slot.wake_at.is_none_or(|before| at < before) {
+            let at = at.max(self.now) + slot.chance.span(lateness);
+            slot.wake_at = Some(at);
+            let life = slot.life;
+            self.push(at, Happening::Wake { life });
+        }
+    }
+
+    fn living(&self, life: Life) -> Option<usize> {
+        let living = &self.lives[life as usize];
+        living.alive.then_some(living.machine)
+    }
+
+    fn present(&self, machine: usize) -> Option<Life> {
+        let slot = &self.machines[machine];
+        slot.process.as_ref().map(|_| slot.life)
+    }
+
+    fn push(&mut self, at: Time, happening: Happening<P>) {
+        self.sequence += 1;
+        self.queue.push(Reverse(Entry { at, sequence: self.sequence, happening }));
+    }
+
+    /// Folds a happening into the trace.
+    fn note(&mut self, kind: u8, one: u64, other: u64) {
+        let mut bytes = [0; 25];
+        bytes[0] = kind;
+        bytes[1..9].copy_from_slice(&self.now.0.to_le_bytes());
+        bytes[9..17].copy_from_slice(&one.to_le_bytes());
+        bytes[17..25].copy_from_slice(&other.to_le_bytes());
+        self.trace.update(&bytes);
+    }
+}
+
+/// What one batch puts out.
+struct Outbox<P: Protocol> {
+    sends: Vec<Outgoing>,
+    wishes: Vec<(ProcessId, Wish)>,
+    events: Vec<P::Event>,
+    scratch: BytesMut,
+    bytes: usize,
+    tickets: u64,
+}
+
+enum Outgoing {
+    Message(Destination, Bytes),
+    /// The process was told that its session with this peer began or ended: what it sent before is not of the next one.
+    Barrier(ProcessId),
+}
+
+enum Wish {
+    Reach(String),
+    Forget,
+}
+
+impl<P: Protocol> Outbox<P> {
+    fn new(tickets: u64) -> Self {
+        Outbox {
+            sends: Vec::new(),
+            wishes: Vec::new(),
+            events: Vec::new(),
+            scratch: BytesMut::new(),
+            bytes: 0,
+            tickets,
+        }
+    }
+}
+
+impl<P: Protocol> Sink<P> for Outbox<P>
+where
+    P::Message: Wire,
+{
+    fn send(&mut self, to: Destination, message: P::Message, _after: Option<Ticket>) {
+        message.encode(&mut self.scratch);
+        let bytes = self.scratch.split().freeze();
+        self.bytes += bytes.len();
+        self.sends.push(Outgoing::Message(to, bytes));
+    }
+
+    fn persist(&mut self, _record: P::Record) -> Ticket {
+        self.tickets += 1;
+        Ticket(self.tickets)
+    }
+
+    fn emit(&mut self, event: P::Event) {
+        self.events.push(event);
+    }
+
+    fn reach(&mut self, peer: ProcessId, address: &str) {
+        self.wishes.push((peer, Wish::Reach(address.to_owned())));
+    }
+
+    fn forget(&mut self, peer: ProcessId) {
+        self.wishes.push((peer, Wish::Forget));
+    }
+}
+
+const NANOS: u128 = 1_000_000_000;
+const CUT_PATIENCE_MIN: Duration = Duration::from_millis(200);
+const CUT_PATIENCE_MAX: Duration = Duration::from_secs(6);
+const DIAL_PATIENCE: Duration = Duration::from_millis(500);
+const DIAL_BACKOFF_MIN: Duration = Duration::from_millis(2);
+const DIAL_BACKOFF_MAX: Duration = Duration::from_millis(250);

@@ -1,0 +1,3 @@
+//! The simulator itself: does the world keep the promises of the seam, and does it replay?
+
+mod world;
