@@ -18,23 +18,22 @@
 //!           └── the links ──┘
 //! ```
 
+mod links;
+
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
     time::Duration,
 };
 
-use bytes::{Bytes, BytesMut};
-use quorate_protocol::{
-    Context, Destination, Incarnation, Input, ProcessId, Protocol, Session, Sink, Ticket, Time, wire::Wire,
-};
+use quorate_protocol::{Context, Incarnation, Input, ProcessId, Protocol, Session, Ticket, Time, wire::Wire};
 use rustc_hash::FxHashMap;
-use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
-    network::{End, Frame, Life, LinkState, Network, NetworkSettings, end},
-    random::{Chance, Delay},
+    machine::{Arrival, Clock, Machine, MachineSettings, Outbox, Outgoing, Wish},
+    network::{Frame, Life, LinkState, Network, NetworkSettings, end},
+    random::Chance,
 };
 
 /// What the world does with a process' user.
@@ -73,37 +72,6 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// What machines are like.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct MachineSettings {
-    /// What an input costs.
-    pub input_micros: f64,
-    /// What a thousand bytes cost, in and out.
-    pub kilobyte_micros: f64,
-    /// How long inputs gather before a batch is handed over.
-    pub gather_micros: f64,
-    /// How late timers fire.
-    pub timer_lateness: Delay,
-    /// Clocks run fast or slow by up to this fraction.
-    pub drift_max: f64,
-    /// Processors are up to this many times slower than the fastest.
-    pub slowness_max: f64,
-}
-
-impl Default for MachineSettings {
-    fn default() -> Self {
-        MachineSettings {
-            input_micros: 1.0,
-            kilobyte_micros: 0.5,
-            gather_micros: 5.0,
-            timer_lateness: Delay::Exponential { least_micros: 1.0, mean_micros: 80.0 },
-            drift_max: 2e-4,
-            slowness_max: 2.0,
-        }
-    }
-}
-
 /// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
@@ -138,50 +106,6 @@ struct Living {
     alive: bool,
     /// Died without a word.
     vanished: bool,
-}
-
-struct Machine<P: Protocol> {
-    process: Option<P>,
-    life: Life,
-    inbox: VecDeque<Arrival<P>>,
-    /// Lives with which the present process has a link, or wants one.
-    neighbours: BTreeSet<Life>,
-    chance: Chance,
-    clock: Clock,
-    slowness: f64,
-    busy_until: Time,
-    paused_until: Time,
-    work_at: Option<Time>,
-    wake_at: Option<Time>,
-    tickets: u64,
-}
-
-/// A machine's boot-time clock.
-#[derive(Clone, Copy)]
-struct Clock {
-    base: u64,
-    /// Nanoseconds that it counts in a real second.
-    rate: u64,
-}
-
-impl Clock {
-    fn local(self, real: Time) -> Time {
-        Time(self.base + (u128::from(real.0) * u128::from(self.rate) / NANOS) as u64)
-    }
-
-    /// The first real instant at which the clock shows `local` or more.
-    fn real(self, local: Time) -> Time {
-        let past = u128::from(local.0.saturating_sub(self.base));
-        Time(u64::try_from((past * NANOS).div_ceil(u128::from(self.rate))).unwrap_or(u64::MAX))
-    }
-}
-
-enum Arrival<P: Protocol> {
-    Frame { from: Life, frame: Frame },
-    Linked { peer: Life, session: u64 },
-    Unlinked { peer: ProcessId },
-    Command(P::Command),
-    Deadline,
 }
 
 enum Happening<P: Protocol> {
@@ -254,7 +178,7 @@ where
         let number = self.machines.len();
         let mut chance = Chance::new(self.seed, &format!("machine {number}"));
         let drift = self.machine_settings.drift_max * (2.0 * chance.unit() - 1.0);
-        let clock = Clock { base: chance.below(1 << 50), rate: (NANOS as f64 * (1.0 + drift)) as u64 };
+        let clock = Clock::new(chance.below(1 << 50), drift);
         let slowness = 1.0 + chance.unit() * (self.machine_settings.slowness_max - 1.0).max(0.0);
         self.machines.push(Machine {
             process: None,
@@ -649,266 +573,6 @@ where
         environment.stepped(self, machine)
     }
 
-    /// Puts what a batch sent on its way: one frame per peer, in the order of first mention.
-    fn dispatch(&mut self, machine: usize, leave: Time, sends: Vec<Outgoing>) {
-        if sends.is_empty() {
-            return;
-        }
-        let life = self.machines[machine].life;
-        let mut frames: Vec<(ProcessId, Vec<Bytes>)> = Vec::new();
-        let mut index: FxHashMap<ProcessId, usize> = FxHashMap::default();
-        let mut frame = |to: ProcessId| {
-            *index.entry(to).or_insert_with(|| {
-                frames.push((to, Vec::new()));
-                frames.len() - 1
-            })
-        };
-        let mut numbered: Vec<(usize, Option<Bytes>)> = Vec::with_capacity(sends.len());
-        for outgoing in sends {
-            match outgoing {
-                Outgoing::Message(Destination::One(to), bytes) => numbered.push((frame(to), Some(bytes))),
-                Outgoing::Message(Destination::Many(all), bytes) => {
-                    numbered.extend(all.into_iter().map(|to| (frame(to), Some(bytes.clone()))));
-                }
-                Outgoing::Barrier(to) => numbered.push((frame(to), None)),
-            }
-        }
-        for (at, bytes) in numbered {
-            match bytes {
-                Some(bytes) => frames[at].1.push(bytes),
-                None => frames[at].1.clear(),
-            }
-        }
-        for (to, messages) in frames {
-            if messages.is_empty() {
-                continue;
-            }
-            if to == self.lives[life as usize].id {
-                let frame = Frame { messages };
-                self.push(leave, Happening::Frame { from: life, to: life, session: 0, frame });
-                continue;
-            }
-            let Some(&peer) = self.life_of.get(&to) else {
-                self.count("sent to nobody");
-                continue;
-            };
-            self.send(life, peer, leave, messages);
-        }
-    }
-
-    fn send(&mut self, life: Life, peer: Life, leave: Time, mut messages: Vec<Bytes>) {
-        let (from, to) = (self.lives[life as usize].machine, self.lives[peer as usize].machine);
-        let Some(link) = self.network.existing(life, peer) else {
-            self.count("sent without a link");
-            return;
-        };
-        if link.state != LinkState::Up || !link.ends[end(life, peer)].open {
-            self.count("sent without a link");
-            return;
-        }
-        let session = link.session;
-        let split =
-            messages.len() > 1 && self.chance_network.happens(self.network_settings.split_probability);
-        let second = split.then(|| {
-            let at = 1 + self.chance_network.index(messages.len() - 1);
-            messages.split_off(at)
-        });
-        for part in [Some(messages), second].into_iter().flatten() {
-            let at = self.arrival(life, peer, from, to, leave);
-            let frame = Frame { messages: part };
-            self.push(at, Happening::Frame { from: life, to: peer, session, frame });
-        }
-        if self.chance_network.happens(self.network_settings.break_probability) {
-            self.count("link broken");
-            let at = leave + self.chance_network.between(Duration::ZERO, Duration::from_micros(200));
-            self.push(at, Happening::Break { one: life, other: peer, session });
-        }
-    }
-
-    /// When something that leaves now arrives: after its delay, and never before what was sent earlier.
-    fn arrival(&mut self, life: Life, peer: Life, from: usize, to: usize, leave: Time) -> Time {
-        let held = self.network.cut_until(from, to, leave).unwrap_or(leave);
-        let at = held + self.chance_network.span(self.network_settings.delay);
-        let link = self.network.link(life, peer);
-        let clear = &mut link.ends[end(peer, life)].clear;
-        *clear = (*clear).max(at);
-        *clear
-    }
-
-    fn reach(&mut self, machine: usize, peer: ProcessId, address: &str) {
-        let life = self.machines[machine].life;
-        let Some(&other) = self.life_of.get(&peer) else {
-            self.count("reached for nobody");
-            return;
-        };
-        if other == life {
-            return;
-        }
-        assert_eq!(
-            address,
-            Self::address(self.lives[other as usize].machine),
-            "a process was told a false address of {peer}"
-        );
-        self.machines[machine].neighbours.insert(other);
-        let link = self.network.link(life, other);
-        link.ends[end(life, other)].wanted = true;
-        if link.state == LinkState::Idle && !link.dialing {
-            link.dialing = true;
-            let delay = self.chance_network.span(self.network_settings.delay) * 2;
-            self.push(self.now + delay, Happening::Dial { from: life, to: other });
-        }
-    }
-
-    fn forget(&mut self, machine: usize, peer: ProcessId) {
-        let life = self.machines[machine].life;
-        let Some(&other) = self.life_of.get(&peer) else { return };
-        let Some(link) = self.network.existing(life, other) else { return };
-        link.ends[end(life, other)].wanted = false;
-        if !link.wanted() && link.state == LinkState::Up {
-            let session = link.session;
-            self.broken(life, other, session);
-        }
-    }
-
-    fn dial(&mut self, from: Life, to: Life) {
-        let wanted = self.network.existing(from, to).is_some_and(|link| link.wanted());
-        let Some(source) = self.living(from).filter(|_| wanted) else {
-            if let Some(link) = self.network.existing(from, to) {
-                link.dialing = false;
-            }
-            return;
-        };
-        let target = self.lives[to as usize].machine;
-        let cut = self.network.cut_until(source, target, self.now).is_some()
-            || self.network.cut_until(target, source, self.now).is_some();
-        let gone = &self.lives[to as usize];
-        let silent = cut
-            || (gone.alive && self.machines[target].paused_until > self.now)
-            || (gone.vanished && self.machines[target].process.is_none());
-        if silent {
-            self.push(self.now + DIAL_PATIENCE, Happening::DialFailed { from, to });
-        } else if !gone.alive {
-            self.dial_failed(from, to);
-        } else {
-            let session = self.network.session();
-            let later = self.now + self.chance_network.span(self.network_settings.delay);
-            let link = self.network.link(from, to);
-            link.dialing = false;
-            link.failures = 0;
-            link.session = session;
-            link.state = LinkState::Up;
-            for one in &mut link.ends {
-                *one = End { wanted: one.wanted, open: false, clear: self.now };
-            }
-            link.ends[end(to, from)].clear = later;
-            self.machines[target].neighbours.insert(from);
-            self.machines[source].neighbours.insert(to);
-            self.note(b'L', from.into(), to.into());
-            self.push(self.now, Happening::Linked { life: from, peer: to, session });
-            self.push(later, Happening::Linked { life: to, peer: from, session });
-        }
-    }
-
-    /// A dial came to nothing: tells the one who dialled, and tries again later.
-    fn dial_failed(&mut self, from: Life, to: Life) {
-        let Some(machine) = self.living(from) else { return };
-        let peer = self.lives[to as usize].id;
-        let link = self.network.link(from, to);
-        link.dialing = false;
-        link.failures += 1;
-        let failures = link.failures;
-        if link.wanted() {
-            self.arrive(machine, Arrival::Unlinked { peer });
-            self.redial(from, to, failures);
-        }
-    }
-
-    fn redial(&mut self, one: Life, other: Life, failures: u32) {
-        let link = self.network.link(one, other);
-        if link.dialing || link.state != LinkState::Idle {
-            return;
-        }
-        let dialer = match (link.ends[end(one, other)].wanted, link.ends[end(other, one)].wanted) {
-            (true, _) => (one, other),
-            (_, true) => (other, one),
-            _ => return,
-        };
-        link.dialing = true;
-        let most = DIAL_BACKOFF_MAX.min(DIAL_BACKOFF_MIN * (1 << failures.min(10)));
-        let delay = self.chance_network.between(DIAL_BACKOFF_MIN, most);
-        self.push(self.now + delay, Happening::Dial { from: dialer.0, to: dialer.1 });
-    }
-
-    /// A session is lost; its ends learn it by and by.
-    fn broken(&mut self, one: Life, other: Life, session: u64) {
-        let Some(link) = self.network.existing(one, other) else { return };
-        if link.session != session || link.state != LinkState::Up {
-            return;
-        }
-        link.state = LinkState::Broken;
-        self.note(b'B', one.into(), other.into());
-        for (life, peer) in [(one, other), (other, one)] {
-            let clear = self.network.link(one, other).ends[end(life, peer)].clear;
-            // Either at once, with everything on its way lost, or later, after some of it still came.
-            let at = if self.chance_network.happens(0.5) {
-                self.now
-            } else {
-                self.now + self.chance_network.span(self.network_settings.delay)
-            };
-            // `Linked` itself may be on its way still, and must come first.
-            let opened = self.network.link(one, other).ends[end(life, peer)].open;
-            let at = if opened { at } else { at.max(clear) };
-            self.push(at, Happening::Unlinked { life, peer, session });
-        }
-    }
-
-    /// One end learns that its session is lost.
-    fn unlinked(&mut self, life: Life, peer: Life, session: u64) {
-        let peer_id = self.lives[peer as usize].id;
-        let alive = self.living(life);
-        let Some(link) = self.network.existing(life, peer) else { return };
-        if link.session != session || link.state != LinkState::Broken {
-            return;
-        }
-        let was_open = std::mem::take(&mut link.ends[end(life, peer)].open);
-        let settled = !link.ends[0].open && !link.ends[1].open;
-        if settled {
-            link.state = LinkState::Idle;
-        }
-        if was_open && let Some(machine) = alive {
-            self.arrive(machine, Arrival::Unlinked { peer: peer_id });
-        }
-        if settled {
-            self.redial(life, peer, 0);
-        }
-    }
-
-    /// Severs the link of a dead process; the peer is told soon, or after a long silence.
-    fn sever(&mut self, dead: Life, peer: Life, crash: Crash) {
-        let Some(link) = self.network.existing(dead, peer) else { return };
-        link.ends[end(dead, peer)] = End::default();
-        let wanted = link.ends[end(peer, dead)].wanted;
-        let (session, state) = (link.session, link.state);
-        match state {
-            LinkState::Idle if !wanted => self.network.remove(dead, peer),
-            LinkState::Idle => {
-                // The dead one may have been the one who dialled.
-                link.dialing = false;
-                self.redial(peer, dead, 0);
-            }
-            LinkState::Up | LinkState::Broken => {
-                link.state = LinkState::Broken;
-                let clear = link.ends[end(peer, dead)];
-                let delay = match crash {
-                    Crash::Killed => self.chance_network.between(Duration::ZERO, Duration::from_micros(500)),
-                    Crash::Vanished => self.chance_network.between(CUT_PATIENCE_MIN, CUT_PATIENCE_MAX),
-                };
-                let at = if clear.open { self.now + delay } else { (self.now + delay).max(clear.clear) };
-                self.push(at, Happening::Unlinked { life: peer, peer: dead, session });
-            }
-        }
-    }
-
     fn arrive(&mut self, machine: usize, arrival: Arrival<P>) {
         self.machines[machine].inbox.push_back(arrival);
         self.work_later(machine);
@@ -969,72 +633,5 @@ where
     }
 }
 
-/// What one batch puts out.
-struct Outbox<P: Protocol> {
-    sends: Vec<Outgoing>,
-    wishes: Vec<(ProcessId, Wish)>,
-    events: Vec<P::Event>,
-    scratch: BytesMut,
-    bytes: usize,
-    tickets: u64,
-}
-
-enum Outgoing {
-    Message(Destination, Bytes),
-    /// The process was told that its session with this peer began or ended: what it sent before is not of the next one.
-    Barrier(ProcessId),
-}
-
-enum Wish {
-    Reach(String),
-    Forget,
-}
-
-impl<P: Protocol> Outbox<P> {
-    fn new(tickets: u64) -> Self {
-        Outbox {
-            sends: Vec::new(),
-            wishes: Vec::new(),
-            events: Vec::new(),
-            scratch: BytesMut::new(),
-            bytes: 0,
-            tickets,
-        }
-    }
-}
-
-impl<P: Protocol> Sink<P> for Outbox<P>
-where
-    P::Message: Wire,
-{
-    fn send(&mut self, to: Destination, message: P::Message, _after: Option<Ticket>) {
-        message.encode(&mut self.scratch);
-        let bytes = self.scratch.split().freeze();
-        self.bytes += bytes.len();
-        self.sends.push(Outgoing::Message(to, bytes));
-    }
-
-    fn persist(&mut self, _record: P::Record) -> Ticket {
-        self.tickets += 1;
-        Ticket(self.tickets)
-    }
-
-    fn emit(&mut self, event: P::Event) {
-        self.events.push(event);
-    }
-
-    fn reach(&mut self, peer: ProcessId, address: &str) {
-        self.wishes.push((peer, Wish::Reach(address.to_owned())));
-    }
-
-    fn forget(&mut self, peer: ProcessId) {
-        self.wishes.push((peer, Wish::Forget));
-    }
-}
-
-const NANOS: u128 = 1_000_000_000;
 const CUT_PATIENCE_MIN: Duration = Duration::from_millis(200);
 const CUT_PATIENCE_MAX: Duration = Duration::from_secs(6);
-const DIAL_PATIENCE: Duration = Duration::from_millis(500);
-const DIAL_BACKOFF_MIN: Duration = Duration::from_millis(2);
-const DIAL_BACKOFF_MAX: Duration = Duration::from_millis(250);

@@ -1,0 +1,157 @@
+//! A machine: its clock, its processor, its inbox, and the process on it.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use bytes::{Bytes, BytesMut};
+use quorate_protocol::{Destination, ProcessId, Protocol, Sink, Ticket, Time, wire::Wire};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    network::{Frame, Life},
+    random::{Chance, Delay},
+};
+
+/// What machines are like.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MachineSettings {
+    /// What an input costs.
+    pub input_micros: f64,
+    /// What a thousand bytes cost, in and out.
+    pub kilobyte_micros: f64,
+    /// How long inputs gather before a batch is handed over.
+    pub gather_micros: f64,
+    /// How late timers fire.
+    pub timer_lateness: Delay,
+    /// Clocks run fast or slow by up to this fraction.
+    pub drift_max: f64,
+    /// Processors are up to this many times slower than the fastest.
+    pub slowness_max: f64,
+}
+
+impl Default for MachineSettings {
+    fn default() -> Self {
+        MachineSettings {
+            input_micros: 1.0,
+            kilobyte_micros: 0.5,
+            gather_micros: 5.0,
+            timer_lateness: Delay::Exponential { least_micros: 1.0, mean_micros: 80.0 },
+            drift_max: 2e-4,
+            slowness_max: 2.0,
+        }
+    }
+}
+
+pub(crate) struct Machine<P: Protocol> {
+    pub(crate) process: Option<P>,
+    pub(crate) life: Life,
+    pub(crate) inbox: VecDeque<Arrival<P>>,
+    /// Lives with which the present process has a link, or wants one.
+    pub(crate) neighbours: BTreeSet<Life>,
+    pub(crate) chance: Chance,
+    pub(crate) clock: Clock,
+    pub(crate) slowness: f64,
+    pub(crate) busy_until: Time,
+    pub(crate) paused_until: Time,
+    pub(crate) work_at: Option<Time>,
+    pub(crate) wake_at: Option<Time>,
+    pub(crate) tickets: u64,
+}
+
+/// A machine's boot-time clock.
+#[derive(Clone, Copy)]
+pub(crate) struct Clock {
+    pub(crate) base: u64,
+    /// Nanoseconds that it counts in a real second.
+    pub(crate) rate: u64,
+}
+
+impl Clock {
+    /// A clock that shows `base` at the beginning and runs fast by the fraction `drift`.
+    pub(crate) fn new(base: u64, drift: f64) -> Self {
+        Clock { base, rate: (NANOS as f64 * (1.0 + drift)) as u64 }
+    }
+
+    pub(crate) fn local(self, real: Time) -> Time {
+        Time(self.base + (u128::from(real.0) * u128::from(self.rate) / NANOS) as u64)
+    }
+
+    /// The first real instant at which the clock shows `local` or more.
+    pub(crate) fn real(self, local: Time) -> Time {
+        let past = u128::from(local.0.saturating_sub(self.base));
+        Time(u64::try_from((past * NANOS).div_ceil(u128::from(self.rate))).unwrap_or(u64::MAX))
+    }
+}
+
+pub(crate) enum Arrival<P: Protocol> {
+    Frame { from: Life, frame: Frame },
+    Linked { peer: Life, session: u64 },
+    Unlinked { peer: ProcessId },
+    Command(P::Command),
+    Deadline,
+}
+
+/// What one batch puts out.
+pub(crate) struct Outbox<P: Protocol> {
+    pub(crate) sends: Vec<Outgoing>,
+    pub(crate) wishes: Vec<(ProcessId, Wish)>,
+    pub(crate) events: Vec<P::Event>,
+    pub(crate) scratch: BytesMut,
+    pub(crate) bytes: usize,
+    pub(crate) tickets: u64,
+}
+
+pub(crate) enum Outgoing {
+    Message(Destination, Bytes),
+    /// The process was told that its session with this peer began or ended: what it sent before is not of the next one.
+    Barrier(ProcessId),
+}
+
+pub(crate) enum Wish {
+    Reach(String),
+    Forget,
+}
+
+impl<P: Protocol> Outbox<P> {
+    pub(crate) fn new(tickets: u64) -> Self {
+        Outbox {
+            sends: Vec::new(),
+            wishes: Vec::new(),
+            events: Vec::new(),
+            scratch: BytesMut::new(),
+            bytes: 0,
+            tickets,
+        }
+    }
+}
+
+impl<P: Protocol> Sink<P> for Outbox<P>
+where
+    P::Message: Wire,
+{
+    fn send(&mut self, to: Destination, message: P::Message, _after: Option<Ticket>) {
+        message.encode(&mut self.scratch);
+        let bytes = self.scratch.split().freeze();
+        self.bytes += bytes.len();
+        self.sends.push(Outgoing::Message(to, bytes));
+    }
+
+    fn persist(&mut self, _record: P::Record) -> Ticket {
+        self.tickets += 1;
+        Ticket(self.tickets)
+    }
+
+    fn emit(&mut self, event: P::Event) {
+        self.events.push(event);
+    }
+
+    fn reach(&mut self, peer: ProcessId, address: &str) {
+        self.wishes.push((peer, Wish::Reach(address.to_owned())));
+    }
+
+    fn forget(&mut self, peer: ProcessId) {
+        self.wishes.push((peer, Wish::Forget));
+    }
+}
+
+const NANOS: u128 = 1_000_000_000;

@@ -1,0 +1,282 @@
+//! How frames travel, and how links come and go.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use quorate_protocol::{Destination, ProcessId, Protocol, Time, wire::Wire};
+use rustc_hash::FxHashMap;
+
+use super::{CUT_PATIENCE_MAX, CUT_PATIENCE_MIN, Crash, Happening, World};
+use crate::{
+    machine::{Arrival, Outgoing},
+    network::{End, Frame, Life, LinkState, end},
+};
+
+impl<P: Protocol> World<P>
+where
+    P::Message: Wire,
+{
+    /// Puts what a batch sent on its way: one frame per peer, in the order of first mention.
+    pub(super) fn dispatch(&mut self, machine: usize, leave: Time, sends: Vec<Outgoing>) {
+        if sends.is_empty() {
+            return;
+        }
+        let life = self.machines[machine].life;
+        let mut frames: Vec<(ProcessId, Vec<Bytes>)> = Vec::new();
+        let mut index: FxHashMap<ProcessId, usize> = FxHashMap::default();
+        let mut frame = |to: ProcessId| {
+            *index.entry(to).or_insert_with(|| {
+                frames.push((to, Vec::new()));
+                frames.len() - 1
+            })
+        };
+        let mut numbered: Vec<(usize, Option<Bytes>)> = Vec::with_capacity(sends.len());
+        for outgoing in sends {
+            match outgoing {
+                Outgoing::Message(Destination::One(to), bytes) => numbered.push((frame(to), Some(bytes))),
+                Outgoing::Message(Destination::Many(all), bytes) => {
+                    numbered.extend(all.into_iter().map(|to| (frame(to), Some(bytes.clone()))));
+                }
+                Outgoing::Barrier(to) => numbered.push((frame(to), None)),
+            }
+        }
+        for (at, bytes) in numbered {
+            match bytes {
+                Some(bytes) => frames[at].1.push(bytes),
+                None => frames[at].1.clear(),
+            }
+        }
+        for (to, messages) in frames {
+            if messages.is_empty() {
+                continue;
+            }
+            if to == self.lives[life as usize].id {
+                let frame = Frame { messages };
+                self.push(leave, Happening::Frame { from: life, to: life, session: 0, frame });
+                continue;
+            }
+            let Some(&peer) = self.life_of.get(&to) else {
+                self.count("sent to nobody");
+                continue;
+            };
+            self.send(life, peer, leave, messages);
+        }
+    }
+
+    fn send(&mut self, life: Life, peer: Life, leave: Time, mut messages: Vec<Bytes>) {
+        let (from, to) = (self.lives[life as usize].machine, self.lives[peer as usize].machine);
+        let Some(link) = self.network.existing(life, peer) else {
+            self.count("sent without a link");
+            return;
+        };
+        if link.state != LinkState::Up || !link.ends[end(life, peer)].open {
+            self.count("sent without a link");
+            return;
+        }
+        let session = link.session;
+        let split =
+            messages.len() > 1 && self.chance_network.happens(self.network_settings.split_probability);
+        let second = split.then(|| {
+            let at = 1 + self.chance_network.index(messages.len() - 1);
+            messages.split_off(at)
+        });
+        for part in [Some(messages), second].into_iter().flatten() {
+            let at = self.arrival(life, peer, from, to, leave);
+            let frame = Frame { messages: part };
+            self.push(at, Happening::Frame { from: life, to: peer, session, frame });
+        }
+        if self.chance_network.happens(self.network_settings.break_probability) {
+            self.count("link broken");
+            let at = leave + self.chance_network.between(Duration::ZERO, Duration::from_micros(200));
+            self.push(at, Happening::Break { one: life, other: peer, session });
+        }
+    }
+
+    /// When something that leaves now arrives: after its delay, and never before what was sent earlier.
+    fn arrival(&mut self, life: Life, peer: Life, from: usize, to: usize, leave: Time) -> Time {
+        let held = self.network.cut_until(from, to, leave).unwrap_or(leave);
+        let at = held + self.chance_network.span(self.network_settings.delay);
+        let link = self.network.link(life, peer);
+        let clear = &mut link.ends[end(peer, life)].clear;
+        *clear = (*clear).max(at);
+        *clear
+    }
+
+    pub(super) fn reach(&mut self, machine: usize, peer: ProcessId, address: &str) {
+        let life = self.machines[machine].life;
+        let Some(&other) = self.life_of.get(&peer) else {
+            self.count("reached for nobody");
+            return;
+        };
+        if other == life {
+            return;
+        }
+        assert_eq!(
+            address,
+            Self::address(self.lives[other as usize].machine),
+            "a process was told a false address of {peer}"
+        );
+        self.machines[machine].neighbours.insert(other);
+        let link = self.network.link(life, other);
+        link.ends[end(life, other)].wanted = true;
+        if link.state == LinkState::Idle && !link.dialing {
+            link.dialing = true;
+            let delay = self.chance_network.span(self.network_settings.delay) * 2;
+            self.push(self.now + delay, Happening::Dial { from: life, to: other });
+        }
+    }
+
+    pub(super) fn forget(&mut self, machine: usize, peer: ProcessId) {
+        let life = self.machines[machine].life;
+        let Some(&other) = self.life_of.get(&peer) else { return };
+        let Some(link) = self.network.existing(life, other) else { return };
+        link.ends[end(life, other)].wanted = false;
+        if !link.wanted() && link.state == LinkState::Up {
+            let session = link.session;
+            self.broken(life, other, session);
+        }
+    }
+
+    pub(super) fn dial(&mut self, from: Life, to: Life) {
+        let wanted = self.network.existing(from, to).is_some_and(|link| link.wanted());
+        let Some(source) = self.living(from).filter(|_| wanted) else {
+            if let Some(link) = self.network.existing(from, to) {
+                link.dialing = false;
+            }
+            return;
+        };
+        let target = self.lives[to as usize].machine;
+        let cut = self.network.cut_until(source, target, self.now).is_some()
+            || self.network.cut_until(target, source, self.now).is_some();
+        let gone = &self.lives[to as usize];
+        let silent = cut
+            || (gone.alive && self.machines[target].paused_until > self.now)
+            || (gone.vanished && self.machines[target].process.is_none());
+        if silent {
+            self.push(self.now + DIAL_PATIENCE, Happening::DialFailed { from, to });
+        } else if !gone.alive {
+            self.dial_failed(from, to);
+        } else {
+            let session = self.network.session();
+            let later = self.now + self.chance_network.span(self.network_settings.delay);
+            let link = self.network.link(from, to);
+            link.dialing = false;
+            link.failures = 0;
+            link.session = session;
+            link.state = LinkState::Up;
+            for one in &mut link.ends {
+                *one = End { wanted: one.wanted, open: false, clear: self.now };
+            }
+            link.ends[end(to, from)].clear = later;
+            self.machines[target].neighbours.insert(from);
+            self.machines[source].neighbours.insert(to);
+            self.note(b'L', from.into(), to.into());
+            self.push(self.now, Happening::Linked { life: from, peer: to, session });
+            self.push(later, Happening::Linked { life: to, peer: from, session });
+        }
+    }
+
+    /// A dial came to nothing: tells the one who dialled, and tries again later.
+    pub(super) fn dial_failed(&mut self, from: Life, to: Life) {
+        let Some(machine) = self.living(from) else { return };
+        let peer = self.lives[to as usize].id;
+        let link = self.network.link(from, to);
+        link.dialing = false;
+        link.failures += 1;
+        let failures = link.failures;
+        if link.wanted() {
+            self.arrive(machine, Arrival::Unlinked { peer });
+            self.redial(from, to, failures);
+        }
+    }
+
+    fn redial(&mut self, one: Life, other: Life, failures: u32) {
+        let link = self.network.link(one, other);
+        if link.dialing || link.state != LinkState::Idle {
+            return;
+        }
+        let dialer = match (link.ends[end(one, other)].wanted, link.ends[end(other, one)].wanted) {
+            (true, _) => (one, other),
+            (_, true) => (other, one),
+            _ => return,
+        };
+        link.dialing = true;
+        let most = DIAL_BACKOFF_MAX.min(DIAL_BACKOFF_MIN * (1 << failures.min(10)));
+        let delay = self.chance_network.between(DIAL_BACKOFF_MIN, most);
+        self.push(self.now + delay, Happening::Dial { from: dialer.0, to: dialer.1 });
+    }
+
+    /// A session is lost; its ends learn it by and by.
+    pub(super) fn broken(&mut self, one: Life, other: Life, session: u64) {
+        let Some(link) = self.network.existing(one, other) else { return };
+        if link.session != session || link.state != LinkState::Up {
+            return;
+        }
+        link.state = LinkState::Broken;
+        self.note(b'B', one.into(), other.into());
+        for (life, peer) in [(one, other), (other, one)] {
+            let clear = self.network.link(one, other).ends[end(life, peer)].clear;
+            // Either at once, with everything on its way lost, or later, after some of it still came.
+            let at = if self.chance_network.happens(0.5) {
+                self.now
+            } else {
+                self.now + self.chance_network.span(self.network_settings.delay)
+            };
+            // `Linked` itself may be on its way still, and must come first.
+            let opened = self.network.link(one, other).ends[end(life, peer)].open;
+            let at = if opened { at } else { at.max(clear) };
+            self.push(at, Happening::Unlinked { life, peer, session });
+        }
+    }
+
+    /// One end learns that its session is lost.
+    pub(super) fn unlinked(&mut self, life: Life, peer: Life, session: u64) {
+        let peer_id = self.lives[peer as usize].id;
+        let alive = self.living(life);
+        let Some(link) = self.network.existing(life, peer) else { return };
+        if link.session != session || link.state != LinkState::Broken {
+            return;
+        }
+        let was_open = std::mem::take(&mut link.ends[end(life, peer)].open);
+        let settled = !link.ends[0].open && !link.ends[1].open;
+        if settled {
+            link.state = LinkState::Idle;
+        }
+        if was_open && let Some(machine) = alive {
+            self.arrive(machine, Arrival::Unlinked { peer: peer_id });
+        }
+        if settled {
+            self.redial(life, peer, 0);
+        }
+    }
+
+    /// Severs the link of a dead process; the peer is told soon, or after a long silence.
+    pub(super) fn sever(&mut self, dead: Life, peer: Life, crash: Crash) {
+        let Some(link) = self.network.existing(dead, peer) else { return };
+        link.ends[end(dead, peer)] = End::default();
+        let wanted = link.ends[end(peer, dead)].wanted;
+        let (session, state) = (link.session, link.state);
+        match state {
+            LinkState::Idle if !wanted => self.network.remove(dead, peer),
+            LinkState::Idle => {
+                // The dead one may have been the one who dialled.
+                link.dialing = false;
+                self.redial(peer, dead, 0);
+            }
+            LinkState::Up | LinkState::Broken => {
+                link.state = LinkState::Broken;
+                let clear = link.ends[end(peer, dead)];
+                let delay = match crash {
+                    Crash::Killed => self.chance_network.between(Duration::ZERO, Duration::from_micros(500)),
+                    Crash::Vanished => self.chance_network.between(CUT_PATIENCE_MIN, CUT_PATIENCE_MAX),
+                };
+                let at = if clear.open { self.now + delay } else { (self.now + delay).max(clear.clear) };
+                self.push(at, Happening::Unlinked { life: peer, peer: dead, session });
+            }
+        }
+    }
+}
+
+const DIAL_PATIENCE: Duration = Duration::from_millis(500);
+const DIAL_BACKOFF_MIN: Duration = Duration::from_millis(2);
+const DIAL_BACKOFF_MAX: Duration = Duration::from_millis(250);
