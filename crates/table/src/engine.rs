@@ -34,19 +34,24 @@ pub struct Job {
 /// The result of a job at one replica.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
-    /// A write was applied: how many rows, and what RETURNING asked for.
-    Written {
-        /// Rows inserted, changed or deleted.
-        rows: u64,
-        /// RETURNING, a row each.
-        returning: Vec<Row>,
-    },
+    /// A write was applied: one result per range of the job, in their order. (Replicas hold overlapping sets of ranges,
+    /// and the gateway takes each range's result once.)
+    Written(Vec<Written>),
     /// Rows of a read.
     Rows(Vec<Row>),
     /// Partial groups of a read, to be merged.
     Groups(Vec<Group>),
     /// The operation failed and changed nothing.
     Failed(Failure),
+}
+
+/// What a write did in one range.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Written {
+    /// Rows inserted, changed or deleted.
+    pub rows: u64,
+    /// RETURNING, a row each.
+    pub returning: Vec<Row>,
 }
 
 /// One group's partial state.
