@@ -24,8 +24,6 @@ pub struct FaultSettings {
     pub down_ms_max: f64,
     /// How likely each kind is to be among the faults of a run.
     pub presence: f64,
-    /// How many processes of one group may be down together.
-    pub down_max: usize,
 }
 
 impl Default for FaultSettings {
@@ -36,7 +34,6 @@ impl Default for FaultSettings {
             pause_ms_max: 2_500.0,
             down_ms_max: 800.0,
             presence: 0.5,
-            down_max: 1,
         }
     }
 }
@@ -142,8 +139,7 @@ impl Nemesis {
         let span = self.span(self.settings.span_ms_max);
         match kind {
             Fault::Kill | Fault::Vanish => {
-                let down = group.iter().filter(|&&machine| world.process(machine).is_none()).count();
-                if down >= self.settings.down_max || world.process(victim).is_none() {
+                if world.process(victim).is_none() || !may_crash(world, victim) {
                     return None;
                 }
                 let crash = if kind == Fault::Kill { Crash::Killed } else { Crash::Vanished };

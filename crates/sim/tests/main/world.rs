@@ -140,7 +140,7 @@ impl Environment<Gossip> for Room {
     fn timer(&mut self, world: &mut World<Gossip>, _: u64) -> Result<(), Violation> {
         let machines = vec![(0..self.machines).collect()];
         if let Some(nemesis) = &mut self.nemesis {
-            nemesis.strike(world, &machines);
+            nemesis.strike(world, &machines, |_, _| true);
             if let Some(pause) = nemesis.pause() {
                 world.timer(pause, 0);
             }

@@ -1,0 +1,119 @@
+//! The ghost log: a position is fixed at its first learning anywhere, for ever.
+
+use std::{collections::BTreeMap, fmt::Debug};
+
+use quorate_protocol::ProcessId;
+
+use crate::world::Violation;
+
+/// What the world has learned, and how far each process has.
+#[derive(Debug)]
+pub struct GhostLog<V> {
+    entries: BTreeMap<u64, (V, ProcessId)>,
+    learners: BTreeMap<ProcessId, u64>,
+}
+
+impl<V> Default for GhostLog<V> {
+    fn default() -> Self {
+        GhostLog { entries: BTreeMap::new(), learners: BTreeMap::new() }
+    }
+}
+
+impl<V: PartialEq + Debug + Clone> GhostLog<V> {
+    /// `who` learned `value` at `position`. Agreement: whoever was first fixed it. Order: each life learns position after
+    /// position. Tells whether this was the first learning anywhere.
+    pub fn learned(&mut self, who: ProcessId, position: u64, value: V) -> Result<bool, Violation> {
+        let last = self.learners.entry(who).or_insert(0);
+        if position != *last + 1 {
+            return Err(Violation::new("order", format!("{who} learned {position} after {last}")));
+        }
+        *last = position;
+        match self.entries.get(&position) {
+            None => {
+                let end = self.end();
+                if position != end + 1 {
+                    return Err(Violation::new(
+                        "order",
+                        format!("{who} was the first to learn {position}, yet nobody learned {}", end + 1),
+                    ));
+                }
+                self.entries.insert(position, (value, who));
+                Ok(true)
+            }
+            Some((fixed, _)) if *fixed == value => Ok(false),
+            Some((fixed, by)) => Err(Violation::new(
+                "agreement",
+                format!("at {position} {who} learned {value:?}, but {by} had learned {fixed:?}"),
+            )),
+        }
+    }
+
+    /// `who` took a snapshot that covers everything up to `position`.
+    pub fn installed(&mut self, who: ProcessId, position: u64) -> Result<(), Violation> {
+        let last = self.learners.entry(who).or_insert(0);
+        if position < *last {
+            return Err(Violation::new("order", format!("{who} at {last} went back to a snapshot of {position}")));
+        }
+        *last = position;
+        if position > self.end() {
+            return Err(Violation::new(
+                "agreement",
+                format!("{who} has a snapshot of {position}, which nobody has learned"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// What is fixed at `position`.
+    pub fn at(&self, position: u64) -> Option<&V> {
+        self.entries.get(&position).map(|(value, _)| value)
+    }
+
+    /// The last position that anybody has learned; 0 before the first.
+    pub fn end(&self) -> u64 {
+        self.entries.last_key_value().map_or(0, |(&position, _)| position)
+    }
+
+    /// How far `who` has learned.
+    pub fn learned_through(&self, who: ProcessId) -> u64 {
+        self.learners.get(&who).copied().unwrap_or(0)
+    }
+
+    /// Everything that is fixed, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
+        self.entries.iter().map(|(&position, (value, _))| (position, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_protocol::Incarnation;
+
+    use super::*;
+
+    fn process(node: u64) -> ProcessId {
+        ProcessId { node, incarnation: Incarnation(node.into()) }
+    }
+
+    #[test]
+    fn what_was_learned_once_stays() {
+        let mut ghost = GhostLog::default();
+        assert_eq!(ghost.learned(process(1), 1, 'a'), Ok(true));
+        assert_eq!(ghost.learned(process(2), 1, 'a'), Ok(false));
+        assert_eq!(ghost.learned(process(3), 1, 'b').unwrap_err().rule, "agreement");
+    }
+
+    #[test]
+    fn nobody_skips_repeats_or_invents() {
+        let mut ghost = GhostLog::default();
+        assert_eq!(ghost.learned(process(1), 2, 'b').unwrap_err().rule, "order");
+        let mut ghost = GhostLog::default();
+        ghost.learned(process(1), 1, 'a').unwrap();
+        assert_eq!(ghost.learned(process(1), 1, 'a').unwrap_err().rule, "order");
+        assert_eq!(ghost.installed(process(2), 5).unwrap_err().rule, "agreement");
+        let mut ghost = GhostLog::default();
+        ghost.learned(process(1), 1, 'a').unwrap();
+        ghost.installed(process(2), 1).unwrap();
+        assert_eq!(ghost.learned(process(2), 2, 'b'), Ok(true));
+    }
+}

@@ -1,0 +1,487 @@
+//! A router set and its log, without anything on top.
+//!
+//! Each router has a user that appends numbered entries: an entry is proposed until its proposer learns it, and appended
+//! iff it is the next one of its proposer (rule S3). Routers are killed and come back as new processes that ask to be
+//! admitted; the log must go on, and be one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use quorate_protocol::{
+    Context, Destination, Input, Peer, ProcessId, Protocol, Sink, Ticket, Time,
+    paxos::{self, Command, Event, Paxos, Slot},
+    quorum::majority,
+    wire::{decode_body, encode_body, put_process, take_process, take_u64},
+};
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::{
+    check::GhostLog,
+    fault::Nemesis,
+    mutation::Mutation,
+    random::Chance,
+    run::{Report, Stage, two_phases},
+    scenario::Scenario,
+    world::{Crash, Environment, Violation, World},
+};
+
+/// How large, and how busy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// How many routers there should be.
+    pub routers: usize,
+    /// How many more machines ask to be admitted.
+    pub spares: usize,
+    /// How many entries all users together append.
+    pub entries: u64,
+    /// An entry's payload has up to this many bytes.
+    pub payload_bytes_max: u64,
+    /// How much chosen log is kept; little, so that snapshots are needed.
+    pub log_bytes_kept: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { routers: 3, spares: 1, entries: 1_500, payload_bytes_max: 200, log_bytes_kept: 16 << 10 }
+    }
+}
+
+/// A router and its user.
+pub(crate) struct Replica {
+    paxos: Paxos,
+    state: State,
+    /// Own entries that are not learned yet, in order.
+    own: VecDeque<(u64, Bytes)>,
+    own_next: u64,
+    queue: VecDeque<Event>,
+}
+
+/// What the log adds up to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct State {
+    slot: u64,
+    chain: u64,
+    /// How many entries of each proposer are in.
+    appended: BTreeMap<ProcessId, u64>,
+}
+
+pub(crate) enum Ask {
+    Append(Bytes),
+    Remove(ProcessId),
+}
+
+#[derive(Debug)]
+pub(crate) enum Told {
+    Learned { slot: u64, payloads: Vec<Bytes>, chain: u64 },
+    Installed { slot: u64, chain: u64 },
+    Members(Vec<Peer>),
+    Leader(Option<ProcessId>),
+    SnapshotMade,
+    Removed,
+    ChangeRefused,
+}
+
+impl Replica {
+    fn new(paxos: Paxos) -> Self {
+        let state = State::default();
+        Replica { paxos, state, own: VecDeque::new(), own_next: 0, queue: VecDeque::new() }
+    }
+
+    fn give(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Replica>) {
+        self.paxos.handle(cx, input, &mut Adapter { out, queue: &mut self.queue });
+    }
+
+    fn settle(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Replica>) {
+        while let Some(event) = self.queue.pop_front() {
+            match event {
+                Event::Learned { slot, payloads } => {
+                    for payload in &payloads {
+                        self.learned(cx.me, payload);
+                    }
+                    self.state.slot = slot.0;
+                    self.state.chain = chained(self.state.chain, slot.0, &payloads);
+                    out.emit(Told::Learned { slot: slot.0, payloads, chain: self.state.chain });
+                }
+                Event::Leader(leader) => {
+                    if leader.is_some() {
+                        for (_, payload) in self.own.clone() {
+                            self.give(cx, Input::Command(Command::Propose { payload }), out);
+                        }
+                    }
+                    out.emit(Told::Leader(leader));
+                }
+                Event::SnapshotWanted { slot } => {
+                    assert_eq!(slot.0, self.state.slot, "a snapshot is wanted of what was not last learned");
+                    let mut state = BytesMut::new();
+                    encode_body(&mut state, &self.state);
+                    let command = Command::Snapshot { slot, state: state.freeze() };
+                    self.give(cx, Input::Command(command), out);
+                    out.emit(Told::SnapshotMade);
+                }
+                Event::Install { slot, mut state } => {
+                    self.state = decode_body(&mut state).expect("a snapshot arrives as it was made");
+                    let known = self.state.appended.get(&cx.me).copied().unwrap_or(0);
+                    self.own.retain(|&(number, _)| number >= known);
+                    out.emit(Told::Installed { slot: slot.0, chain: self.state.chain });
+                }
+                Event::Members(members) => out.emit(Told::Members(members)),
+                Event::Removed => out.emit(Told::Removed),
+                Event::ChangeRefused { .. } => out.emit(Told::ChangeRefused),
+            }
+        }
+    }
+
+    fn learned(&mut self, me: ProcessId, payload: &Bytes) {
+        let (proposer, number) = opened(payload);
+        let next = self.state.appended.entry(proposer).or_insert(0);
+        if number == *next {
+            *next += 1;
+            if proposer == me {
+                let (first, _) = self.own.pop_front().expect("what we propose we keep until it is learned");
+                assert_eq!(first, number, "own entries are learned in order");
+            }
+        }
+    }
+}
+
+impl Protocol for Replica {
+    type Message = paxos::Message;
+    type Record = paxos::Record;
+    type Command = Ask;
+    type Event = Told;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        let input = match input {
+            Input::Command(Ask::Append(filler)) => {
+                let payload = sealed(cx.me, self.own_next, &filler);
+                self.own.push_back((self.own_next, payload.clone()));
+                self.own_next += 1;
+                Input::Command(Command::Propose { payload })
+            }
+            Input::Command(Ask::Remove(router)) => Input::Command(Command::RemoveRouter(router)),
+            Input::Receive { from, message } => Input::Receive { from, message },
+            Input::Deadline => Input::Deadline,
+            Input::Persisted(ticket) => Input::Persisted(ticket),
+            Input::Linked { peer, session } => Input::Linked { peer, session },
+            Input::Unlinked { peer } => Input::Unlinked { peer },
+            Input::Drained => Input::Drained,
+        };
+        self.give(cx, input, out);
+        self.settle(cx, out);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.paxos.deadline()
+    }
+}
+
+struct Adapter<'a, S> {
+    out: &'a mut S,
+    queue: &'a mut VecDeque<Event>,
+}
+
+impl<S: Sink<Replica>> Sink<Paxos> for Adapter<'_, S> {
+    fn send(&mut self, to: Destination, message: paxos::Message, after: Option<Ticket>) {
+        self.out.send(to, message, after);
+    }
+
+    fn persist(&mut self, record: paxos::Record) -> Ticket {
+        self.out.persist(record)
+    }
+
+    fn emit(&mut self, event: Event) {
+        self.queue.push_back(event);
+    }
+
+    fn reach(&mut self, peer: ProcessId, address: &str) {
+        self.out.reach(peer, address);
+    }
+
+    fn forget(&mut self, peer: ProcessId) {
+        self.out.forget(peer);
+    }
+}
+
+fn sealed(proposer: ProcessId, number: u64, filler: &[u8]) -> Bytes {
+    let mut payload = BytesMut::with_capacity(32 + filler.len());
+    put_process(&mut payload, proposer);
+    payload.put_u64_le(number);
+    payload.put_slice(filler);
+    payload.freeze()
+}
+
+fn opened(payload: &Bytes) -> (ProcessId, u64) {
+    let mut rest = payload.clone();
+    let proposer = take_process(&mut rest).expect("a payload is as it was proposed");
+    (proposer, take_u64(&mut rest).expect("a payload is as it was proposed"))
+}
+
+fn chained(chain: u64, slot: u64, payloads: &[Bytes]) -> u64 {
+    let chain = xxh3_64_with_seed(&slot.to_le_bytes(), chain);
+    payloads.iter().fold(chain, |chain, payload| xxh3_64_with_seed(payload, chain))
+}
+
+/// The users, the nemesis and the checkers.
+struct Users {
+    settings: Settings,
+    paxos: paxos::Settings,
+    founded: bool,
+    ghost: GhostLog<Vec<u64>>,
+    /// What the log adds up to at each position, computed from its first learning.
+    chains: BTreeMap<u64, u64>,
+    members: Vec<ProcessId>,
+    /// Entries asked for, by the life that was asked.
+    asked: BTreeMap<ProcessId, u64>,
+    /// First appearances in the ghost log: how many entries of each life were appended.
+    appended: BTreeMap<ProcessId, u64>,
+    asked_total: u64,
+    leader: Option<ProcessId>,
+    workload: Chance,
+    nemesis: Option<Nemesis>,
+    healed: bool,
+}
+
+const STRIKE: u64 = 0;
+const APPEND: u64 = 1;
+const REMOVE: u64 = 2;
+
+/// Runs one seed.
+pub(crate) fn simulate(
+    scenario: &Scenario,
+    settings: &Settings,
+    seed: u64,
+    _mutation: Option<Mutation>,
+) -> Report {
+    let mut world = World::new(seed, scenario.network, scenario.machines);
+    let users = Users {
+        settings: settings.clone(),
+        paxos: paxos::Settings {
+            wanted: settings.routers,
+            log_bytes_kept: settings.log_bytes_kept,
+            chunk_bytes: 2 << 10,
+            batch_bytes_max: 2 << 10,
+            window_max: 8,
+            ..paxos::Settings::default()
+        },
+        founded: false,
+        ghost: GhostLog::default(),
+        chains: BTreeMap::from([(0, 0)]),
+        members: Vec::new(),
+        asked: BTreeMap::new(),
+        appended: BTreeMap::new(),
+        asked_total: 0,
+        leader: None,
+        workload: Chance::new(seed, "workload"),
+        nemesis: Some(Nemesis::new(seed, scenario.faults.clone())),
+        healed: false,
+    };
+    for number in 0..settings.routers + settings.spares {
+        let machine = world.machine();
+        world.restart_after(machine, Duration::from_millis(number as u64));
+    }
+    world.timer(Duration::from_millis(50), APPEND);
+    world.timer(Duration::from_millis(300), STRIKE);
+    world.timer(Duration::from_millis(700), REMOVE);
+    two_phases(world, users, scenario, seed)
+}
+
+impl Users {
+    fn machines(&self) -> usize {
+        self.settings.routers + self.settings.spares
+    }
+
+    /// Whether the members known to the world at large would still have a majority without `machine`.
+    fn may_crash(&self, world: &World<Replica>, machine: usize) -> bool {
+        let alive = self.members.iter().filter(|&&id| world.alive(id) && Some(id) != world.id(machine)).count();
+        self.founded && alive >= majority(self.members.len())
+    }
+
+    fn append(&mut self, world: &mut World<Replica>) {
+        let machine = self.workload.index(self.machines());
+        let Some(id) = world.id(machine) else { return };
+        for _ in 0..1 + self.workload.below(8) {
+            let length = self.workload.below(self.settings.payload_bytes_max + 1);
+            let filler = Bytes::from(vec![self.workload.bits() as u8; length as usize]);
+            let later = self.workload.between(Duration::ZERO, Duration::from_micros(300));
+            world.command_after(machine, later, Ask::Append(filler));
+            *self.asked.entry(id).or_default() += 1;
+            self.asked_total += 1;
+        }
+    }
+}
+
+impl Environment<Replica> for Users {
+    fn start(&mut self, world: &mut World<Replica>, machine: usize, id: ProcessId) -> Replica {
+        let me = Peer { id, address: World::<Replica>::address(machine) };
+        let now = world.clock(machine);
+        let paxos = if self.founded {
+            let seeds = (0..world.machines())
+                .filter_map(|other| Some((world.id(other)?, other)))
+                .map(|(id, other)| Peer { id, address: World::<Replica>::address(other) })
+                .collect();
+            Paxos::join(me, seeds, self.paxos.clone(), now)
+        } else {
+            self.founded = true;
+            self.members = vec![id];
+            Paxos::found(me, self.paxos.clone(), now)
+        };
+        Replica::new(paxos)
+    }
+
+    fn event(&mut self, world: &mut World<Replica>, machine: usize, event: Told) -> Result<(), Violation> {
+        let Some(me) = world.id(machine) else { return Ok(()) };
+        match event {
+            Told::Learned { slot, payloads, chain } => {
+                let value = payloads.iter().map(|payload| xxh3_64(payload)).collect();
+                if self.ghost.learned(me, slot, value)? {
+                    let before = self.chains.get(&(slot - 1)).copied().unwrap_or(0);
+                    self.chains.insert(slot, chained(before, slot, &payloads));
+                    for payload in &payloads {
+                        let (proposer, number) = opened(payload);
+                        let next = self.appended.entry(proposer).or_insert(0);
+                        *next += u64::from(number == *next);
+                        if number >= self.asked.get(&proposer).copied().unwrap_or(0) {
+                            let what = format!("{proposer} never proposed the entry {number} at {slot}");
+                            return Err(Violation::new("valid", what));
+                        }
+                    }
+                }
+                if self.chains.get(&slot) != Some(&chain) {
+                    return Err(Violation::new("agreement", format!("{me} adds up to another log at {slot}")));
+                }
+            }
+            Told::Installed { slot, chain } => {
+                world.count("snapshot catch-up");
+                self.ghost.installed(me, slot)?;
+                if self.chains.get(&slot) != Some(&chain) {
+                    return Err(Violation::new("agreement", format!("{me} installed another state at {slot}")));
+                }
+            }
+            Told::Members(members) => {
+                let position = self.ghost.learned_through(me);
+                let ids: Vec<ProcessId> = members.iter().map(|peer| peer.id).collect();
+                // The first to tell of the last position knows the newest members.
+                if position == self.ghost.end() && ids != self.members {
+                    let (old, new): (BTreeSet<_>, BTreeSet<_>) =
+                        (self.members.iter().copied().collect(), ids.iter().copied().collect());
+                    if old.symmetric_difference(&new).count() > 1 {
+                        let what = format!("from {old:?} to {new:?} in one step at {position}");
+                        return Err(Violation::new("one router at a time", what));
+                    }
+                    world.count(if new.len() > old.len() { "router added" } else { "router removed" });
+                    self.members = ids;
+                }
+            }
+            Told::Leader(leader) => {
+                if leader.is_some() && leader != self.leader {
+                    world.count("election");
+                    self.leader = leader;
+                }
+            }
+            Told::SnapshotMade => world.count("snapshot made"),
+            Told::Removed => {
+                world.count("removed process starts anew");
+                world.crash(machine, Crash::Killed);
+                world.restart_after(machine, Duration::from_millis(20));
+            }
+            Told::ChangeRefused => world.count("change refused"),
+        }
+        Ok(())
+    }
+
+    fn timer(&mut self, world: &mut World<Replica>, token: u64) -> Result<(), Violation> {
+        match token {
+            STRIKE => {
+                if let Some(mut nemesis) = self.nemesis.take() {
+                    let all: Vec<usize> = (0..self.machines()).collect();
+                    nemesis.strike(world, &[all], |world, machine| self.may_crash(world, machine));
+                    if let Some(pause) = nemesis.pause() {
+                        world.timer(pause, STRIKE);
+                    }
+                    self.nemesis = Some(nemesis);
+                }
+            }
+            APPEND => {
+                if self.asked_total < self.settings.entries {
+                    self.append(world);
+                    let pause = self.workload.between(Duration::from_micros(100), Duration::from_millis(20));
+                    world.timer(pause, APPEND);
+                }
+            }
+            REMOVE => {
+                // An operator takes out a router that is well, now and then; it comes back as a new process.
+                let router = self.members[self.workload.index(self.members.len())];
+                let asked = self.workload.index(self.machines());
+                if !self.healed && self.workload.happens(0.3) && world.alive(router) {
+                    world.command(asked, Ask::Remove(router));
+                }
+                world.timer(Duration::from_secs(1), REMOVE);
+            }
+            _ => unreachable!("no such timer"),
+        }
+        Ok(())
+    }
+}
+
+impl Stage<Replica> for Users {
+    fn heal(&mut self, world: &mut World<Replica>) {
+        self.nemesis = None;
+        self.healed = true;
+        for machine in 0..self.machines() {
+            world.restart_after(machine, Duration::ZERO);
+        }
+    }
+
+    fn settled(&mut self, world: &mut World<Replica>) -> bool {
+        let wanted = self.settings.routers;
+        self.asked_total >= self.settings.entries
+            && self.members.len() == wanted
+            && self.members.iter().all(|&id| {
+                let process = world.process(id.node as usize).filter(|_| world.alive(id));
+                process.is_some_and(|replica| {
+                    replica.own.is_empty()
+                        && replica.state.slot == self.ghost.end()
+                        && replica.paxos.leader() == self.leader
+                        && replica.paxos.members().iter().map(|peer| peer.id).eq(self.members.iter().copied())
+                })
+            })
+    }
+
+    fn unsettled(&self, world: &World<Replica>) -> Option<Violation> {
+        let alive = self.members.iter().filter(|&&id| world.alive(id)).count();
+        if alive < majority(self.members.len()) {
+            return None;
+        }
+        let routers: Vec<String> = (0..self.machines())
+            .map(|machine| match world.process(machine) {
+                Some(replica) => format!(
+                    "machine {machine}: {:?}, {} own entries left; {:?}",
+                    world.id(machine),
+                    replica.own.len(),
+                    replica.paxos.status()
+                ),
+                None => format!("machine {machine}: down"),
+            })
+            .collect();
+        Some(Violation::new(
+            "liveness",
+            format!("the log ends at {}, members {:?}; {}", self.ghost.end(), self.members, routers.join("; ")),
+        ))
+    }
+
+    fn judge(&mut self, world: &mut World<Replica>) -> Result<(), Violation> {
+        for (&id, &asked) in &self.asked {
+            let appended = self.appended.get(&id).copied().unwrap_or(0);
+            if self.members.contains(&id) && world.alive(id) && appended != asked {
+                let what = format!("{id} was asked for {asked} entries, and {appended} are in the log");
+                return Err(Violation::new("terminated", what));
+            }
+        }
+        Ok(())
+    }
+}
