@@ -1,5 +1,7 @@
 //! Checkers: what a run must show, judged from outside and without a line of the code that is judged.
 
 pub mod ghost;
+pub mod routing;
 
 pub use ghost::GhostLog;
+pub use routing::RoutingCheck;

@@ -115,12 +115,13 @@ impl Nemesis {
         Some(self.interval.mul_f64(factor.min(8.0)))
     }
 
-    /// Strikes one machine out of `groups`. In each group no more than the allowed number are ever down, paused or
-    /// isolated by crashes; machines outside all groups are spared. Tells which fault it was and whom it hit.
+    /// Strikes one machine out of `groups`, each group equally often; machines outside all groups are spared, and only
+    /// those that `may_crash` allows are killed. Tells which fault it was and whom it hit.
     pub fn strike<P: Protocol>(
         &mut self,
         world: &mut World<P>,
         groups: &[Vec<usize>],
+        may_crash: impl Fn(&World<P>, usize) -> bool,
     ) -> Option<(Fault, usize)>
     where
         P::Message: Wire,

@@ -30,6 +30,6 @@ pub use machine::MachineSettings;
 pub use mutation::Mutation;
 pub use network::NetworkSettings;
 pub use random::{Chance, Delay};
-pub use run::{Report, run};
+pub use run::{Report, Sweep, run, sweep};
 pub use scenario::Scenario;
 pub use world::{Crash, Environment, Violation, World};

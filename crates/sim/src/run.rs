@@ -1,10 +1,16 @@
 //! One seed from beginning to end, and sweeps over many.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::BTreeMap,
+    ops::Range,
     panic::{self, AssertUnwindSafe},
-    sync::Once,
+    sync::{
+        Once,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
+    thread,
     time::Duration,
 };
 
@@ -108,8 +114,81 @@ pub fn run(scenario: &Scenario, seed: u64, mutation: Option<Mutation>) -> Report
     report
 }
 
+/// What a sweep over many seeds showed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sweep {
+    /// How many seeds ran.
+    pub seeds: u64,
+    /// The runs that failed, by seed.
+    pub failures: Vec<Report>,
+    /// What occurred: how often, and in how many runs.
+    pub counts: BTreeMap<String, (u64, u64)>,
+    /// How many things happened.
+    pub steps: u64,
+    /// Virtual time, all runs together.
+    pub span: Duration,
+}
+
+impl Sweep {
+    /// What the scenario expects and no run had.
+    pub fn missing(&self, scenario: &Scenario) -> Vec<String> {
+        scenario.expect.iter().filter(|what| !self.counts.contains_key(*what)).cloned().collect()
+    }
+}
+
+/// Runs the seeds of a range, several at a time, and stops early after `failures_max` failures. `progress` is told of
+/// each run when it ends.
+pub fn sweep(
+    scenario: &Scenario,
+    seeds: Range<u64>,
+    mutation: Option<Mutation>,
+    jobs: usize,
+    failures_max: usize,
+    mut progress: impl FnMut(&Report),
+) -> Sweep {
+    let next = AtomicU64::new(seeds.start);
+    let end = AtomicU64::new(seeds.end);
+    let (done, reports) = mpsc::channel();
+    let mut sweep = Sweep::default();
+    thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            let (done, next, end) = (done.clone(), &next, &end);
+            scope.spawn(move || {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end.load(Ordering::Relaxed)
+                        || done.send(run(scenario, seed, mutation)).is_err()
+                    {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(done);
+        for report in reports {
+            progress(&report);
+            sweep.seeds += 1;
+            sweep.steps += report.steps;
+            sweep.span += report.span;
+            for (what, count) in &report.counts {
+                let entry = sweep.counts.entry(what.clone()).or_default();
+                entry.0 += count;
+                entry.1 += 1;
+            }
+            if report.failure.is_some() {
+                sweep.failures.push(report);
+                if sweep.failures.len() >= failures_max {
+                    end.store(0, Ordering::Relaxed);
+                }
+            }
+        }
+    });
+    sweep.failures.sort_by_key(|report| report.seed);
+    sweep
+}
+
 thread_local! {
-    static SIMULATING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static SIMULATING: Cell<bool> = const { Cell::new(false) };
     static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 

@@ -46,11 +46,42 @@ impl Scenario {
         toml::from_str(text).map_err(|error| error.to_string())
     }
 
+    /// The scenario called `name`, of those that come with Quorate.
+    pub fn named(name: &str) -> Option<Self> {
+        let (_, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
+        Some(Self::parse(text).expect("a test reads every scenario that comes with Quorate"))
+    }
+
+    /// The names of the scenarios that come with Quorate.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
     pub(crate) fn safety(&self) -> Duration {
         Duration::from_millis(self.safety_ms)
     }
 
     pub(crate) fn liveness(&self) -> Duration {
         Duration::from_millis(self.liveness_ms)
+    }
+}
+
+const BUILT_IN: [(&str, &str); 1] = [("paxos", include_str!("../../../scenarios/paxos.toml"))];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scenarios_that_come_along_can_be_read() {
+        for name in Scenario::names() {
+            assert!(Scenario::named(name).is_some());
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_that_names_it() {
+        let error = Scenario::parse("about = \"\"\nsafty_ms = 1").unwrap_err();
+        assert!(error.contains("safty_ms"), "{error}");
     }
 }

@@ -52,7 +52,10 @@ impl<V: PartialEq + Debug + Clone> GhostLog<V> {
     pub fn installed(&mut self, who: ProcessId, position: u64) -> Result<(), Violation> {
         let last = self.learners.entry(who).or_insert(0);
         if position < *last {
-            return Err(Violation::new("order", format!("{who} at {last} went back to a snapshot of {position}")));
+            return Err(Violation::new(
+                "order",
+                format!("{who} at {last} went back to a snapshot of {position}"),
+            ));
         }
         *last = position;
         if position > self.end() {

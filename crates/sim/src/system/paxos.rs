@@ -12,7 +12,7 @@ use std::{
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protocol::{
     Context, Destination, Input, Peer, ProcessId, Protocol, Sink, Ticket, Time,
-    paxos::{self, Command, Event, Paxos, Slot},
+    paxos::{self, Command, Event, Paxos},
     quorum::majority,
     wire::{decode_body, encode_body, put_process, take_process, take_u64},
 };
@@ -297,7 +297,8 @@ impl Users {
 
     /// Whether the members known to the world at large would still have a majority without `machine`.
     fn may_crash(&self, world: &World<Replica>, machine: usize) -> bool {
-        let alive = self.members.iter().filter(|&&id| world.alive(id) && Some(id) != world.id(machine)).count();
+        let alive =
+            self.members.iter().filter(|&&id| world.alive(id) && Some(id) != world.id(machine)).count();
         self.founded && alive >= majority(self.members.len())
     }
 
@@ -352,14 +353,20 @@ impl Environment<Replica> for Users {
                     }
                 }
                 if self.chains.get(&slot) != Some(&chain) {
-                    return Err(Violation::new("agreement", format!("{me} adds up to another log at {slot}")));
+                    return Err(Violation::new(
+                        "agreement",
+                        format!("{me} adds up to another log at {slot}"),
+                    ));
                 }
             }
             Told::Installed { slot, chain } => {
                 world.count("snapshot catch-up");
                 self.ghost.installed(me, slot)?;
                 if self.chains.get(&slot) != Some(&chain) {
-                    return Err(Violation::new("agreement", format!("{me} installed another state at {slot}")));
+                    return Err(Violation::new(
+                        "agreement",
+                        format!("{me} installed another state at {slot}"),
+                    ));
                 }
             }
             Told::Members(members) => {
@@ -463,14 +470,19 @@ impl Stage<Replica> for Users {
                     "machine {machine}: {:?}, {} own entries left; {:?}",
                     world.id(machine),
                     replica.own.len(),
-                    replica.paxos.status()
+                    replica.paxos.leader()
                 ),
                 None => format!("machine {machine}: down"),
             })
             .collect();
         Some(Violation::new(
             "liveness",
-            format!("the log ends at {}, members {:?}; {}", self.ghost.end(), self.members, routers.join("; ")),
+            format!(
+                "the log ends at {}, members {:?}; {}",
+                self.ghost.end(),
+                self.members,
+                routers.join("; ")
+            ),
         ))
     }
 
