@@ -1,11 +1,13 @@
 //! Checking: every key on its own, then all together.
 
-use crate::history::{History, KeyHistory};
+use crate::decide::{self, Decide};
+use crate::history::{Family, History, KeyHistory, NOTHING, Step, Verb};
 use crate::proportion::{Weight, lightest};
 use crate::report::{KeyReport, Measures, Method, Report, Score, Verdict};
+use crate::search::Answer;
 use crate::session::Sessions;
 use crate::staleness;
-use crate::witness::Witness;
+use crate::witness::{Exhibit, Witness};
 use crate::zone::{Zone, Zones, distance, worst};
 
 /// What a check takes into account.
@@ -58,8 +60,81 @@ pub fn check_with(history: &History, options: &Options) -> Report {
 
 /// Checks one key. Keys are independent of each other, so a host may check them on as many threads as it likes.
 pub fn check_key(key: &KeyHistory, options: &Options) -> KeyReport {
-    let mut sessions = Sessions::default();
-    if key.has_distinct_writes() { by_zones(key, options, &mut sessions) } else { by_search(key, options) }
+    let mut check = KeyCheck::new(key, options);
+    check.advance(options.search_steps).unwrap_or_else(|| check.give_up())
+}
+
+/// The check of one key in pieces, for a host that has a clock and wants to stop.
+pub struct KeyCheck<'a> {
+    key: &'a KeyHistory,
+    options: Options,
+    search: Option<Box<dyn Decide>>,
+}
+
+impl<'a> KeyCheck<'a> {
+    /// Nothing is done yet.
+    pub fn new(key: &'a KeyHistory, options: &Options) -> Self {
+        Self { key, options: *options, search: None }
+    }
+
+    /// Goes on for at most so many steps of the general search; zones need none.
+    pub fn advance(&mut self, steps: u64) -> Option<KeyReport> {
+        if self.key.has_distinct_writes() {
+            return Some(by_zones(self.key, &self.options, &mut Sessions::default()));
+        }
+        let orphans = orphan_reads(self.key);
+        if let Some(orphan) = orphans.first() {
+            let witness = Witness::Orphan { read: Exhibit::of(self.key, orphan) };
+            return Some(self.searched(Verdict::NotAtomic, orphans.len() as u64, Some(witness)));
+        }
+        match self.search.get_or_insert_with(|| decide::search(self.key)).advance(steps) {
+            Answer::Linearizable => Some(self.searched(Verdict::Atomic, 0, None)),
+            Answer::NotLinearizable(end) => {
+                let exhibits = |indices: Vec<usize>| {
+                    indices.into_iter().map(|index| Exhibit::of(self.key, &self.key.steps[index])).collect()
+                };
+                let witness = Witness::Stuck {
+                    ordered: end.ordered,
+                    operations: self.key.len(),
+                    prefix: exhibits(end.prefix),
+                    candidates: exhibits(end.candidates),
+                };
+                Some(self.searched(Verdict::NotAtomic, 0, Some(witness)))
+            }
+            Answer::OutOfSteps => None,
+        }
+    }
+
+    /// The report if the search is not gone on with.
+    pub fn give_up(&self) -> KeyReport {
+        self.searched(Verdict::Unknown, 0, None)
+    }
+
+    fn searched(&self, verdict: Verdict, orphan_reads: u64, witness: Option<Witness>) -> KeyReport {
+        KeyReport {
+            key: self.key.key().into(),
+            operations: self.key.len() as u64,
+            values: self.key.numbers() as u64 - 1,
+            method: Method::Search,
+            verdict,
+            orphan_reads,
+            measures: (verdict == Verdict::Atomic).then_some(Measures::ATOMIC),
+            witness,
+        }
+    }
+}
+
+/// The reads of a register that returned what nobody wrote. Of other objects the search finds them.
+fn orphan_reads(key: &KeyHistory) -> Vec<&Step> {
+    if key.family() != Family::Register {
+        return Vec::new();
+    }
+    let mut written = vec![false; key.numbers()];
+    written[NOTHING as usize] = true;
+    for step in key.steps.iter().filter(|step| !matches!(step.verb, Verb::Read | Verb::CasRefused)) {
+        written[step.value as usize] = true;
+    }
+    key.steps.iter().filter(|step| step.verb == Verb::Read && !written[step.value as usize]).collect()
 }
 
 /// Decides and measures a key with distinct writes.
@@ -147,18 +222,4 @@ fn removed<'a>(zones: &[Zone], bound: impl Iterator<Item = &'a Zone>, slack: i64
     let weight_of = |zone: &Zone| if weight == Weight::One { 1 } else { u64::from(zone.operations) };
     let chosen: u64 = lightest(zones, slack, weight).into_iter().map(|index| weight_of(&zones[index])).sum();
     chosen + bound.map(weight_of).sum::<u64>()
-}
-
-/// Decides a key whose values repeat, or that has other operations than reads and writes.
-fn by_search(key: &KeyHistory, _options: &Options) -> KeyReport {
-    KeyReport {
-        key: key.key().into(),
-        operations: key.len() as u64,
-        values: key.numbers() as u64 - 1,
-        method: Method::Search,
-        verdict: Verdict::Unknown,
-        orphan_reads: 0,
-        measures: None,
-        witness: None,
-    }
 }

@@ -29,6 +29,50 @@ pub enum Impossible {
     /// An answered operation without the time of its answer.
     #[error("an operation of outcome ok needs its finish time")]
     FinishMissing,
+    /// No model has all of these.
+    #[error("key {key:?} has {found} beside {others}, which no one kind of object offers")]
+    MixedKinds {
+        /// The key.
+        key: Box<str>,
+        /// What this operation does.
+        found: &'static str,
+        /// What the ones before it do.
+        others: String,
+    },
+}
+
+/// What kind of object a key is, by what is done with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    Register,
+    /// Appends and reads of texts.
+    Text,
+    /// Appends and reads of lists.
+    List,
+    Set,
+    Queue,
+}
+
+/// Which operations occur together; one bit each.
+mod offer {
+    pub(super) const READ: u8 = 1;
+    pub(super) const WRITE: u8 = 2;
+    pub(super) const CAS: u8 = 4;
+    pub(super) const APPEND: u8 = 8;
+    pub(super) const SET: u8 = 16;
+    pub(super) const QUEUE: u8 = 32;
+
+    pub(super) const NAMES: [(u8, &str); 6] = [
+        (READ, "read"),
+        (WRITE, "write or delete"),
+        (CAS, "cas"),
+        (APPEND, "append"),
+        (SET, "add or remove"),
+        (QUEUE, "enqueue or dequeue"),
+    ];
+
+    /// Registers, texts and lists, sets, queues.
+    pub(super) const KINDS: [u8; 4] = [READ | WRITE | CAS, READ | WRITE | APPEND, READ | SET, QUEUE];
 }
 
 /// A value's number within its key.
@@ -83,6 +127,10 @@ pub struct KeyHistory {
     /// Whether zones can decide: only reads and writes, every value written at most once, never "nothing".
     pub(crate) distinct: bool,
     written: Vec<bool>,
+    /// Which operations occur.
+    offers: u8,
+    /// Whether a list was read or written.
+    lists: bool,
 }
 
 impl KeyHistory {
@@ -93,6 +141,8 @@ impl KeyHistory {
             steps: Vec::new(),
             distinct: true,
             written: vec![false],
+            offers: 0,
+            lists: false,
         }
     }
 
@@ -121,12 +171,32 @@ impl KeyHistory {
         self.values.get_index((id as usize).checked_sub(1)?)
     }
 
+    pub(crate) fn number_if_known(&self, value: &Value) -> Option<ValueId> {
+        let index = self.values.get_index_of(value)?;
+        Some(ValueId::try_from(index + 1).expect("fewer than 2^32 values of a key"))
+    }
+
+    pub(crate) fn family(&self) -> Family {
+        match self.offers {
+            offers if offers & offer::QUEUE != 0 => Family::Queue,
+            offers if offers & offer::SET != 0 => Family::Set,
+            offers if offers & offer::APPEND != 0 && self.lists => Family::List,
+            offers if offers & offer::APPEND != 0 => Family::Text,
+            _ => Family::Register,
+        }
+    }
+
     /// How many numbers are in use, [`NOTHING`] included.
     pub(crate) fn numbers(&self) -> usize {
         self.values.len() + 1
     }
 
     fn number(&mut self, value: Value) -> ValueId {
+        if let Value::List(elements) = &value {
+            for element in elements {
+                self.number(element.clone());
+            }
+        }
         let (index, new) = self.values.insert_full(value);
         if new {
             self.written.push(false);
@@ -134,11 +204,37 @@ impl KeyHistory {
         ValueId::try_from(index + 1).expect("fewer than 2^32 values of a key")
     }
 
+    /// What was read: an empty list is nothing, as a key holds it before the first append.
     fn number_of(&mut self, value: Option<Value>) -> ValueId {
+        let value = value.filter(|value| !matches!(value, Value::List(values) if values.is_empty()));
         value.map_or(NOTHING, |value| self.number(value))
     }
 
-    fn push(&mut self, client: u32, action: Action, start: Nanos, finish: Nanos, outcome: Outcome) {
+    fn push(
+        &mut self,
+        client: u32,
+        action: Action,
+        start: Nanos,
+        finish: Nanos,
+        outcome: Outcome,
+    ) -> Result<(), Impossible> {
+        let offer = match &action {
+            Action::Read(_) => offer::READ,
+            Action::Write(_) | Action::Delete => offer::WRITE,
+            Action::Cas { .. } => offer::CAS,
+            Action::Append(_) => offer::APPEND,
+            Action::Add(_) | Action::Remove(_) => offer::SET,
+            Action::Enqueue(_) | Action::Dequeue(_) => offer::QUEUE,
+        };
+        let offers = self.offers | offer;
+        if !offer::KINDS.iter().any(|kind| offers & !kind == 0) {
+            let others = offer::NAMES.iter().filter(|(bit, _)| self.offers & bit != 0);
+            let others: Vec<&str> = others.map(|(_, name)| *name).collect();
+            let (key, found) = (self.key.clone(), action.name());
+            return Err(Impossible::MixedKinds { key, found, others: others.join(", ") });
+        }
+        self.offers = offers;
+        self.lists |= matches!(&action, Action::Read(Some(Value::List(_))) | Action::Write(Value::List(_)));
         let unknown = outcome == Outcome::Unknown;
         let (verb, value, other) = match action {
             Action::Read(value) => (Verb::Read, self.number_of(value), NOTHING),
@@ -169,6 +265,7 @@ impl KeyHistory {
             _ => self.distinct = false,
         }
         self.steps.push(Step { start, finish, value, other, client, verb });
+        Ok(())
     }
 }
 
@@ -225,8 +322,7 @@ impl History {
                 self.keys.len() - 1
             }
         };
-        self.keys[index].push(client, action, start, finish, outcome);
-        Ok(())
+        self.keys[index].push(client, action, start, finish, outcome)
     }
 
     /// Adds what a line of a file said.

@@ -25,18 +25,21 @@
 //! ([`check_key`]). It imports nothing else of Quorate.
 
 mod check;
+mod decide;
 pub mod format;
 mod history;
+pub mod model;
 pub mod operation;
 mod proportion;
 mod recorder;
 mod report;
+pub mod search;
 mod session;
 mod staleness;
 mod witness;
 mod zone;
 
-pub use check::{Options, check, check_key, check_with};
+pub use check::{KeyCheck, Options, check, check_key, check_with};
 pub use history::{History, Impossible, KeyHistory};
 pub use operation::{Action, Nanos, Operation, Outcome, Value};
 pub use recorder::{Call, Lines, Recorder, Tape};

@@ -3,4 +3,5 @@
 mod cases;
 mod exhaustive;
 mod formats;
+mod search;
 mod twins;

@@ -4,10 +4,14 @@
 //! read is an error that says where and what was expected; a torn last line — the writer was killed in the middle of it — is
 //! noted and skipped.
 
+pub mod edn;
 pub mod json;
+pub mod text;
+pub mod watca;
 
 use std::fmt;
 use std::io::{self, BufRead};
+use std::str::FromStr;
 
 use thiserror::Error;
 
@@ -80,6 +84,59 @@ pub trait Decoder {
     fn line(&mut self, line: &str, out: &mut Vec<Record>) -> Result<(), Fault>;
     /// The input ended: appends the operations that never did.
     fn end(&mut self, out: &mut Vec<Record>);
+}
+
+/// The formats that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// JSON lines, see [`json`].
+    Json,
+    /// `R|W key start_ns end_ns value`, see [`text`].
+    Text,
+    /// Jepsen histories, see [`edn`].
+    Edn,
+    /// Logs of WatCA, see [`watca`].
+    Watca,
+}
+
+impl Format {
+    /// The format that a first line looks like.
+    pub fn detect(line: &str) -> Option<Self> {
+        let line = line.trim_start_matches('\u{feff}').trim_start();
+        let mut words = line.split_whitespace();
+        match (words.next()?, words.next()) {
+            ("R" | "W", _) => Some(Self::Text),
+            (first, Some("INV" | "RES")) if first.parse::<i64>().is_ok() => Some(Self::Watca),
+            _ if line.contains("jepsen.util - ") => Some(Self::Edn),
+            _ if line.starts_with('[') || line.starts_with("{:") => Some(Self::Edn),
+            _ if line.starts_with('{') => Some(Self::Json),
+            _ => None,
+        }
+    }
+
+    /// A decoder for one input. `failed_cas` matters to Jepsen histories only.
+    pub fn decoder(self, failed_cas: edn::FailedCas) -> Box<dyn Decoder + Send> {
+        match self {
+            Self::Json => Box::<json::Json>::default(),
+            Self::Text => Box::<text::Text>::default(),
+            Self::Edn => Box::new(edn::Edn::new(failed_cas)),
+            Self::Watca => Box::<watca::Watca>::default(),
+        }
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "json" => Ok(Self::Json),
+            "text" => Ok(Self::Text),
+            "edn" => Ok(Self::Edn),
+            "watca" => Ok(Self::Watca),
+            other => Err(format!("expected json, text, edn or watca, found {other:?}")),
+        }
+    }
 }
 
 /// Something a reader passed over, and says so.

@@ -1,0 +1,108 @@
+//! From a key's packed operations to a search with the model that fits them.
+
+use crate::history::{FOREVER, Family, KeyHistory, NOTHING, Step, ValueId, Verb};
+use crate::model::{
+    List, ListOperation, Queue, QueueOperation, Register, RegisterOperation, Set, SetOperation, Text,
+    TextOperation,
+};
+use crate::operation::Value;
+use crate::search::{Answer, Model, Search, Timed};
+
+/// A search whose model is chosen.
+pub(crate) trait Decide: Send {
+    fn advance(&mut self, steps: u64) -> Answer;
+}
+
+impl<M> Decide for Search<M>
+where
+    M: Model<State: Send, Operation: Send> + Send,
+{
+    fn advance(&mut self, steps: u64) -> Answer {
+        Search::advance(self, steps)
+    }
+}
+
+/// The search for a key.
+pub(crate) fn search(key: &KeyHistory) -> Box<dyn Decide> {
+    match key.family() {
+        Family::Register => with(Register, key, register),
+        Family::Text => with(Text, key, |step| text(key, step)),
+        Family::List => with(List, key, |step| list(key, step)),
+        Family::Set => with(Set, key, |step| set(key, step)),
+        Family::Queue => with(Queue, key, queue),
+    }
+}
+
+fn with<M>(model: M, key: &KeyHistory, translate: impl Fn(&Step) -> M::Operation) -> Box<dyn Decide>
+where
+    M: Model<State: Send, Operation: Send> + Send + 'static,
+{
+    let timed = |step: &Step| Timed {
+        start: step.start,
+        finish: (step.finish != FOREVER).then_some(step.finish),
+        operation: translate(step),
+    };
+    Box::new(Search::new(model, key.steps.iter().map(timed).collect()))
+}
+
+fn register(step: &Step) -> RegisterOperation {
+    match step.verb {
+        Verb::Read => RegisterOperation::Read(step.value),
+        Verb::Write => RegisterOperation::Write(step.value),
+        Verb::Cas | Verb::CasUnknown => RegisterOperation::Cas { expected: step.other, new: step.value },
+        Verb::CasRefused => RegisterOperation::Differs(step.other),
+        other => unreachable!("{other:?} of a register"),
+    }
+}
+
+fn text(key: &KeyHistory, step: &Step) -> TextOperation {
+    let text = key.value(step.value).map_or_else(String::new, Value::to_string).into();
+    match step.verb {
+        Verb::Read => TextOperation::Read(text),
+        Verb::Write => TextOperation::Write(text),
+        Verb::Append => TextOperation::Append(text),
+        other => unreachable!("{other:?} of a text"),
+    }
+}
+
+fn list(key: &KeyHistory, step: &Step) -> ListOperation {
+    match step.verb {
+        Verb::Read => ListOperation::Read(elements(key, step.value).collect()),
+        Verb::Write => ListOperation::Write(elements(key, step.value).collect()),
+        Verb::Append => ListOperation::Append(step.value),
+        other => unreachable!("{other:?} of a list"),
+    }
+}
+
+fn set(key: &KeyHistory, step: &Step) -> SetOperation {
+    match step.verb {
+        Verb::Read => {
+            let mut values: Vec<ValueId> = elements(key, step.value).collect();
+            values.sort_unstable();
+            SetOperation::Read(values.into())
+        }
+        Verb::Add => SetOperation::Add(step.value),
+        Verb::Remove => SetOperation::Remove(step.value),
+        other => unreachable!("{other:?} of a set"),
+    }
+}
+
+fn queue(step: &Step) -> QueueOperation {
+    match step.verb {
+        Verb::Enqueue => QueueOperation::Enqueue(step.value),
+        Verb::Dequeue if step.value == NOTHING => QueueOperation::DequeueNothing,
+        Verb::Dequeue => QueueOperation::Dequeue(step.value),
+        Verb::DequeueUnknown => QueueOperation::DequeueUnknown,
+        other => unreachable!("{other:?} of a queue"),
+    }
+}
+
+/// The numbers of a list's values. One that nobody wrote gets a number that no value has.
+fn elements(key: &KeyHistory, list: ValueId) -> impl Iterator<Item = ValueId> {
+    let values: &[Value] = match key.value(list) {
+        None => &[],
+        Some(Value::List(values)) => values,
+        Some(single @ Value::Text(_)) => std::slice::from_ref(single),
+    };
+    values.iter().map(|value| key.number_if_known(value).unwrap_or(ValueId::MAX))
+}

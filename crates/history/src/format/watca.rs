@@ -1,0 +1,86 @@
+//! Logs of the Waterloo Consistency Analyzer: `timestamp⇥INV|RES⇥client⇥R|W⇥key⇥value`, an event a line.
+//!
+//! The value stands with the invocation of a write and the response of a read; a blank one is "nothing". A write without a
+//! response is of unknown outcome; a read without one says nothing.
+
+use std::collections::BTreeMap;
+
+use super::{Decoder, Fault, Record};
+use crate::operation::{Action, Nanos, Operation, Outcome, Value};
+
+/// A client, whether it writes, and a key.
+type Call = (u64, bool, String);
+
+/// Decodes the log format of WatCA.
+#[derive(Debug, Default)]
+pub struct Watca {
+    clients: BTreeMap<String, u64>,
+    // When it was invoked and what was to be written, oldest first.
+    invoked: BTreeMap<Call, Vec<(Nanos, Option<Value>)>>,
+}
+
+impl Decoder for Watca {
+    fn line(&mut self, line: &str, out: &mut Vec<Record>) -> Result<(), Fault> {
+        // Values may hold spaces, so tabs separate where there are any.
+        let fields: Vec<&str> = match line.contains('\t') {
+            true => line.split('\t').map(str::trim).collect(),
+            false => line.split_whitespace().collect(),
+        };
+        let column = |index: usize| {
+            let field = fields.get(index).map(|field| field.as_ptr() as usize - line.as_ptr() as usize);
+            field.unwrap_or(line.len()) + 1
+        };
+        let field = |index: usize, expected: &str| {
+            fields
+                .get(index)
+                .copied()
+                .ok_or_else(|| Fault::new(column(index), format!("expected {expected}")))
+        };
+        let wrong = |index: usize, expected: &str| {
+            Fault::new(column(index), format!("expected {expected}, found {:?}", fields[index]))
+        };
+        let time = field(0, "a timestamp")?;
+        let time: Nanos = time.parse().map_err(|_| wrong(0, "a timestamp in nanoseconds"))?;
+        let is_invocation = match field(1, "INV or RES")? {
+            "INV" => true,
+            "RES" => false,
+            _ => return Err(wrong(1, "INV or RES")),
+        };
+        let next = self.clients.len() as u64;
+        let client = *self.clients.entry(field(2, "a client")?.into()).or_insert(next);
+        let is_write = match field(3, "R or W")? {
+            "W" => true,
+            "R" => false,
+            _ => return Err(wrong(3, "R or W")),
+        };
+        let key = field(4, "a key")?;
+        let value = fields.get(5).filter(|value| !value.is_empty()).map(|value| Value::from(*value));
+        let call = (client, is_write, key.to_owned());
+        if is_invocation {
+            self.invoked.entry(call).or_default().push((time, value));
+            return Ok(());
+        }
+        let (start, written) = self.invoked.get_mut(&call).and_then(Vec::pop).ok_or_else(|| {
+            Fault::new(column(1), "expected an INV of this client, operation and key before")
+        })?;
+        let action = match is_write {
+            true => written.map_or(Action::Delete, Action::Write),
+            false => Action::Read(value),
+        };
+        out.push(Record::Operation(Operation::answered(client, key, action, start, time)));
+        Ok(())
+    }
+
+    fn end(&mut self, out: &mut Vec<Record>) {
+        for ((client, is_write, key), calls) in std::mem::take(&mut self.invoked) {
+            for (start, value) in calls {
+                let action = match is_write {
+                    true => value.map_or(Action::Delete, Action::Write),
+                    false => Action::Read(None),
+                };
+                let (key, outcome) = (key.as_str().into(), Outcome::Unknown);
+                out.push(Record::Operation(Operation { client, key, action, start, finish: None, outcome }));
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The general search against trying everything, for every kind of object.
+
+use quorate_history::{Action, History, Operation, Outcome, Value, Verdict, check};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+/// What an object holds, told naively.
+type State = Vec<String>;
+
+/// What happens to `state`, or `None` if the answer cannot be.
+fn happen(state: &State, operation: &Operation) -> Option<State> {
+    let texts = |value: &Option<Value>| match value {
+        None => vec![],
+        Some(Value::List(values)) => values.iter().map(ToString::to_string).collect(),
+        Some(value) => vec![value.to_string()],
+    };
+    let unknown = operation.outcome == Outcome::Unknown;
+    match &operation.action {
+        Action::Read(value) => (texts(value) == *state).then(|| state.clone()),
+        Action::Write(value) => Some(vec![value.to_string()]),
+        Action::Delete => Some(vec![]),
+        Action::Cas { expected, new, matched } => match (texts(expected) == *state, *matched || unknown) {
+            (true, true) => Some(vec![new.to_string()]),
+            (false, false) => Some(state.clone()),
+            _ => None,
+        },
+        Action::Append(value) | Action::Enqueue(value) => Some([&state[..], &[value.to_string()]].concat()),
+        Action::Add(value) => {
+            let mut state = [&state[..], &[value.to_string()]].concat();
+            state.sort();
+            state.dedup();
+            Some(state)
+        }
+        Action::Remove(value) => Some(state.iter().filter(|v| **v != value.to_string()).cloned().collect()),
+        Action::Dequeue(value) => match state.split_first() {
+            Some((first, rest)) => (unknown || texts(value) == [first.clone()]).then(|| rest.to_vec()),
+            None => (!unknown && value.is_none()).then(Vec::new),
+        },
+    }
+}
+
+fn explains(operations: &[Operation], left: u32, state: &State) -> bool {
+    let indices = || (0..operations.len()).filter(move |i| left & (1 << i) != 0);
+    let finish = |i: usize| match operations[i].outcome {
+        Outcome::Ok => operations[i].finish.expect("answered"),
+        _ => i64::MAX,
+    };
+    if indices().all(|i| finish(i) == i64::MAX) {
+        return true;
+    }
+    indices().any(|i| {
+        let preceded = indices().any(|j| finish(j) < operations[i].start);
+        !preceded
+            && happen(state, &operations[i])
+                .is_some_and(|after| explains(operations, left & !(1 << i), &after))
+    })
+}
+
+fn random_history(random: &mut impl Rng, kind: u32) -> Vec<Operation> {
+    let mut now = [0i64; 4];
+    let count = random.random_range(1..=7);
+    let span = random.random_range(1..=10);
+    let mut operations = Vec::new();
+    for unique in 0..count {
+        let client = random.random_range(0..4usize);
+        let start = now[client] + random.random_range(0..=span);
+        let finish = start + random.random_range(0..=span);
+        now[client] = finish;
+        let few = |random: &mut dyn FnMut(u32) -> u32| Value::from(u64::from(random(3)));
+        let mut draw = |below: u32| random.random_range(0..below);
+        let list = |draw: &mut dyn FnMut(u32) -> u32| {
+            let mut values: Vec<Value> = (0..draw(4)).map(|_| Value::from(u64::from(draw(3)))).collect();
+            if kind == 3 {
+                values.sort();
+                values.dedup();
+            }
+            Some(Value::from(values))
+        };
+        let action = match (kind, draw(10)) {
+            (0, 0..4) => Action::Read((draw(6) > 0).then(|| few(&mut draw))),
+            (0, 4..7) => Action::Write(few(&mut draw)),
+            (0, 7) => Action::Delete,
+            (0, _) => {
+                let expected = (draw(6) > 0).then(|| few(&mut draw));
+                Action::Cas { expected, new: few(&mut draw), matched: draw(3) > 0 }
+            }
+            // Repeated writes only, so that short histories are often atomic.
+            (1, 0..6) => Action::Read((draw(8) > 0).then(|| few(&mut draw))),
+            (1, _) => Action::Write(few(&mut draw)),
+            (2, 0..4) => Action::Read(list(&mut draw)),
+            (2, _) => Action::Append(few(&mut draw)),
+            (3, 0..4) => Action::Read(list(&mut draw)),
+            (3, 4..8) => Action::Add(few(&mut draw)),
+            (3, _) => Action::Remove(few(&mut draw)),
+            (4, 0..5) => Action::Enqueue(Value::from(unique)),
+            _ => Action::Dequeue((draw(4) > 0).then(|| Value::from(u64::from(draw(4))))),
+        };
+        let is_read = matches!(action, Action::Read(_));
+        let outcome = if !is_read && draw(8) == 0 { Outcome::Unknown } else { Outcome::Ok };
+        operations.push(Operation {
+            client: client as u64,
+            key: "x".into(),
+            action,
+            start,
+            finish: Some(finish),
+            outcome,
+        });
+    }
+    operations
+}
+
+#[test]
+fn any_kind_of_object_is_decided_as_by_trying_everything() {
+    for kind in 0..5 {
+        let mut counts = [0u32; 2];
+        for seed in 0..8_000 {
+            let operations = random_history(&mut Pcg64::seed_from_u64(seed), kind);
+            let history: History = operations.iter().cloned().collect();
+            let expected = explains(&operations, (1 << operations.len()) - 1, &vec![]);
+            let report = check(&history);
+            let found = report.verdict == Verdict::Atomic;
+            assert_eq!(found, expected, "kind {kind} seed {seed}: {operations:#?}\n{report}");
+            counts[usize::from(found)] += 1;
+        }
+        assert!(counts.iter().all(|count| *count > 400), "kind {kind}: {counts:?}");
+    }
+}
+
+/// A search that was left in the middle comes to the same answer.
+#[test]
+fn a_search_can_be_gone_on_with() {
+    use quorate_history::model::{
+        Register,
+        RegisterOperation::{Read, Write},
+    };
+    use quorate_history::search::{Answer, Search, Timed};
+    let timed = |start, finish, operation| Timed { start, finish: Some(finish), operation };
+    // Ten concurrent writes of two values, then reads that need them in turn, the last one impossibly.
+    let mut operations: Vec<_> = (0..10).map(|i| timed(0, 100, Write(1 + i % 2))).collect();
+    operations.extend((0..9).map(|i| timed(i, 100, Read(1 + (i as u32) % 2))));
+    operations.push(timed(101, 102, Read(1)));
+    operations.push(timed(103, 104, Read(2)));
+    let whole = Search::new(Register, operations.clone()).advance(u64::MAX);
+    assert!(matches!(whole, Answer::NotLinearizable(_)));
+    let mut pieces = Search::new(Register, operations);
+    let mut turns = 0;
+    let answer = loop {
+        turns += 1;
+        match pieces.advance(1) {
+            Answer::OutOfSteps => {}
+            answer => break answer,
+        }
+    };
+    assert_eq!(answer, whole);
+    assert!(turns > 10, "{turns} turns");
+}
+
+#[test]
+fn out_of_steps_is_unknown() {
+    let write = |client| Operation::write(client, "x", client % 3, 0, 100);
+    let mut history: History = (0..30).map(write).collect();
+    history.push(Operation::read(99, "x", Some(Value::from(0)), 101, 102)).unwrap();
+    history.push(Operation::read(99, "x", Some(Value::from(1)), 103, 104)).unwrap();
+    let options = quorate_history::Options { search_steps: 100, ..Default::default() };
+    let report = quorate_history::check_with(&history, &options);
+    assert_eq!((report.verdict, report.measures), (Verdict::Unknown, None));
+}
