@@ -1,0 +1,26 @@
+//! The present instant.
+
+use quorate_protocol::Time;
+use rustix::time::{ClockId, clock_gettime};
+
+/// Now, on the boot-time clock. Unlike the monotonic clock it goes on while the machine is suspended, so a process that
+/// slept through its lease sees that when it wakes (rule S11). About 25 ns: no system call.
+pub fn now() -> Time {
+    let now = clock_gettime(ClockId::Boottime);
+    // The kernel never returns a negative boot time, and 2^64 nanoseconds are 584 years.
+    Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn runs_forward_at_the_pace_of_the_monotonic_clock() {
+        let (boot, mono) = (super::now(), Instant::now());
+        std::thread::sleep(Duration::from_millis(20));
+        let (boot, mono) = (super::now().since(boot), mono.elapsed());
+        assert!(boot >= Duration::from_millis(20), "{boot:?}");
+        assert!(boot <= mono + Duration::from_millis(1), "{boot:?} against {mono:?}");
+    }
+}

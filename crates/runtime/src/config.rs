@@ -1,0 +1,115 @@
+//! How a reactor is set up.
+
+use std::{io, net::SocketAddr};
+
+use quorate_protocol::{DomainId, Duration, ProcessId, wire::FRAME_BYTES_MAX};
+use thiserror::Error;
+
+use crate::metrics::Metrics;
+
+/// Who a process is and where it listens.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The domain; processes of another are refused.
+    pub domain: DomainId,
+    /// What the process is, as its hello tells; opaque here.
+    pub role: u8,
+    /// The process.
+    pub me: ProcessId,
+    /// Where to listen; port 0 lets the system choose.
+    pub listen: Vec<SocketAddr>,
+    /// What hellos tell as our address; `None`: the first listening address.
+    pub advertise: Option<String>,
+    /// Whether addresses other than loopback may be listened on. Links are neither encrypted nor authenticated.
+    pub insecure: bool,
+    /// What is bounded.
+    pub limits: Limits,
+    /// Where the counters are registered.
+    pub metrics: Metrics,
+}
+
+impl Config {
+    /// A process that listens on these addresses, with the usual limits.
+    pub fn new(domain: DomainId, role: u8, me: ProcessId, listen: Vec<SocketAddr>) -> Self {
+        Config {
+            domain,
+            role,
+            me,
+            listen,
+            advertise: None,
+            insecure: false,
+            limits: Limits::default(),
+            metrics: Metrics::default(),
+        }
+    }
+}
+
+/// What is bounded, and by how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Commands waiting for the protocol thread; who sends more waits.
+    pub commands_max: usize,
+    /// Commands taken in one turn of the loop.
+    pub commands_per_turn: usize,
+    /// Bytes queued for a peer that does not read; beyond, its link is broken.
+    pub queue_bytes_max: usize,
+    /// Bytes of the longest frame taken from a peer.
+    pub frame_bytes_max: usize,
+    /// Connections, beyond which no more are accepted.
+    pub connections_max: usize,
+    /// Accepted connections without a link, beyond which no more are accepted.
+    pub unsettled_max: usize,
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+    /// How long a peer may take to say who it is.
+    pub hello_timeout: Duration,
+    /// The wait before the first new attempt to connect; it doubles.
+    pub backoff_min: Duration,
+    /// The longest wait between attempts to connect.
+    pub backoff_max: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            commands_max: 1 << 16,
+            commands_per_turn: 4096,
+            queue_bytes_max: 2 * FRAME_BYTES_MAX,
+            frame_bytes_max: FRAME_BYTES_MAX,
+            connections_max: 4096,
+            unsettled_max: 256,
+            connect_timeout: Duration::from_secs(2),
+            hello_timeout: Duration::from_secs(3),
+            backoff_min: Duration::from_millis(10),
+            backoff_max: Duration::from_millis(500),
+        }
+    }
+}
+
+/// Why a reactor did not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// Others than this machine could reach the address.
+    #[error(
+        "refused to listen on {0}: it is no loopback address, and links are neither encrypted nor authenticated \
+         (insecure mode allows it)"
+    )]
+    Insecure(SocketAddr),
+    /// The address cannot be listened on, for example because another process does.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// Which one.
+        address: SocketAddr,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The address told in hellos is over the limit.
+    #[error("the advertised address is longer than {limit} bytes")]
+    Advertise {
+        /// The limit.
+        limit: usize,
+    },
+    /// The system gave no poll, thread, or other thing needed.
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}

@@ -1,0 +1,72 @@
+//! What a reactor counts.
+
+use crate::metrics::{Counter, Gauge, Histogram, Metrics};
+
+/// Handles to a reactor's counters; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    /// Frames that arrived on links.
+    pub frames_received: Counter,
+    /// Frames queued for writing on links.
+    pub frames_sent: Counter,
+    /// Bytes read from links.
+    pub bytes_received: Counter,
+    /// Messages that arrived.
+    pub messages_received: Counter,
+    /// Messages sent, once per destination that has a link.
+    pub messages_sent: Counter,
+    /// Messages dropped because their destination had no link.
+    pub messages_unlinked: Counter,
+    /// Commands from users.
+    pub commands: Counter,
+    /// Connections or links ended because their bytes made no sense.
+    pub garbage: Counter,
+    /// Hellos refused, by us or by the other side.
+    pub refused: Counter,
+    /// Connections turned away because too many were open.
+    pub crowded: Counter,
+    /// Links broken because the peer did not read what was queued for it.
+    pub overrun: Counter,
+    /// Attempts to connect.
+    pub dials: Counter,
+    /// Links that came to stand.
+    pub linked: Counter,
+    /// Links that stand now.
+    pub links: Gauge,
+    /// Turns of the loop.
+    pub turns: Counter,
+    /// Nanoseconds the loop was awake.
+    pub busy_nanoseconds: Counter,
+    /// Inputs per turn.
+    pub batch: Histogram,
+}
+
+impl Counters {
+    /// Registers all of them.
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let counter = |name, help| metrics.counter(name, help);
+        Counters {
+            frames_received: counter("frames_received", "Frames that arrived on links"),
+            frames_sent: counter("frames_sent", "Frames queued for writing on links"),
+            bytes_received: counter("bytes_received", "Bytes read from links"),
+            messages_received: counter("messages_received", "Messages that arrived"),
+            messages_sent: counter("messages_sent", "Messages sent, per destination"),
+            messages_unlinked: counter("messages_unlinked", "Messages dropped for want of a link"),
+            commands: counter("commands", "Commands to the protocol"),
+            garbage: counter("garbage", "Connections ended because their bytes made no sense"),
+            refused: counter("hellos_refused", "Hellos refused by either side"),
+            crowded: counter("connections_crowded", "Connections turned away at the limit"),
+            overrun: counter("links_overrun", "Links broken because the peer did not read"),
+            dials: counter("dials", "Attempts to connect"),
+            linked: counter("links_made", "Links that came to stand"),
+            links: metrics.gauge("links", "Links that stand"),
+            turns: counter("turns", "Turns of the protocol thread's loop"),
+            busy_nanoseconds: counter("busy_nanoseconds", "Time the protocol thread was awake"),
+            batch: metrics.histogram(
+                "batch",
+                "Inputs per turn of the protocol thread",
+                [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0, 16384.0],
+            ),
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! Bytes of a stream as frames, in both directions.
+//!
+//! A frame is a length of four bytes, little-endian, and that many bytes. The [`Inlet`] reads into one large buffer and
+//! hands out complete frames that *share* its memory, so that a payload is never copied on its way in; the [`Outlet`]
+//! gathers messages into frames and writes all of them with one system call. A frame holds as many messages as one turn
+//! of the loop produced: the cost of a frame, of a read and of a write is shared by all of them.
+
+use std::{
+    collections::VecDeque,
+    io::{self, IoSlice, Read, Write},
+};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use quorate_protocol::wire::FRAME_BYTES_MAX;
+
+/// Bytes of the length in front of a frame.
+pub(crate) const HEADER_BYTES: usize = 4;
+
+/// Size of a read buffer, and the most that one read takes.
+const BUFFER_BYTES: usize = 256 << 10;
+/// A read has at least this much space.
+const SPACE_BYTES_MIN: usize = 64 << 10;
+/// A frame that has grown to this size takes no further message.
+const FRAME_BYTES_FULL: usize = 256 << 10;
+/// A shared message of at least this size is queued by reference instead of being copied.
+const SHARED_BYTES_MIN: usize = 16 << 10;
+/// An emptied output buffer larger than this is given back.
+const TAIL_BYTES_KEPT: usize = 4 << 20;
+/// Pieces in one gathering write.
+const PIECES: usize = 64;
+
+/// A frame longer than allowed was announced.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Oversized {
+    pub(crate) length: usize,
+}
+
+/// What one read brought.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Intake {
+    /// All there was, as far as a short read tells.
+    Some,
+    /// As much as there was space for: there may be more.
+    Full,
+    /// The peer closed its side.
+    End,
+}
+
+/// The receiving side of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct Inlet {
+    /// Initialised throughout, so that safe reads can fill it; `filled` bytes of it are from the peer.
+    buffer: BytesMut,
+    filled: usize,
+    /// The size of the buffer's allocation.
+    allocated: usize,
+}
+
+impl Inlet {
+    /// Reads once.
+    pub(crate) fn read(&mut self, source: &mut impl Read) -> io::Result<Intake> {
+        self.make_space();
+        let space = &mut self.buffer[self.filled..];
+        let count = source.read(space)?;
+        let full = count == space.len();
+        self.filled += count;
+        Ok(match count {
+            0 => Intake::End,
+            _ if full => Intake::Full,
+            _ => Intake::Some,
+        })
+    }
+
+    /// Bytes from the peer that no frame has taken yet.
+    pub(crate) fn filled(&self) -> usize {
+        self.filled
+    }
+
+    /// Takes the first frame, without its length, if it is complete.
+    pub(crate) fn frame(&mut self, length_max: usize) -> Result<Option<Bytes>, Oversized> {
+        let Some(length) = self.length_at(0, length_max)? else { return Ok(None) };
+        if self.filled - HEADER_BYTES < length {
+            return Ok(None);
+        }
+        let mut frame = self.take(HEADER_BYTES + length);
+        frame.advance(HEADER_BYTES);
+        Ok(Some(frame))
+    }
+
+    /// Takes all complete frames, lengths included, as one piece for [`Frames`]. Frames before an oversized one are
+    /// still handed out; the next call reports it.
+    pub(crate) fn frames(&mut self, length_max: usize) -> Result<Bytes, Oversized> {
+        let mut end = 0;
+        loop {
+            match self.length_at(end, length_max) {
+                Ok(Some(length)) if self.filled - end - HEADER_BYTES >= length => {
+                    end += HEADER_BYTES + length
+                }
+                Ok(_) => return Ok(self.take(end)),
+                Err(oversized) if end == 0 => return Err(oversized),
+                Err(_) => return Ok(self.take(end)),
+            }
+        }
+    }
+
+    fn length_at(&self, start: usize, length_max: usize) -> Result<Option<usize>, Oversized> {
+        let Some(header) = self.buffer[start..self.filled].first_chunk::<HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        let length = u32::from_le_bytes(*header) as usize;
+        if length > length_max { Err(Oversized { length }) } else { Ok(Some(length)) }
+    }
+
+    fn take(&mut self, count: usize) -> Bytes {
+        if count == 0 {
+            return Bytes::new();
+        }
+        self.filled -= count;
+        self.buffer.split_to(count).freeze()
+    }
+
+    /// Makes space for a read. What is already here of an incomplete frame moves to the front of a buffer at most twice
+    /// its size, so a forged length alone allocates nothing.
+    fn make_space(&mut self) {
+        if self.buffer.len() - self.filled >= SPACE_BYTES_MIN {
+            return;
+        }
+        let wanted = BUFFER_BYTES.max(2 * self.filled);
+        self.buffer.truncate(self.filled);
+        // When nobody holds on to what was read, the old buffer serves again.
+        if self.allocated == wanted && self.buffer.try_reclaim(wanted - self.filled) {
+            self.buffer.resize(wanted, 0);
+        } else {
+            let mut fresh = BytesMut::zeroed(wanted);
+            fresh[..self.filled].copy_from_slice(&self.buffer);
+            self.buffer = fresh;
+            self.allocated = wanted;
+        }
+    }
+}
+
+/// The frames in a piece that an [`Inlet`] handed out, each without its length.
+pub(crate) struct Frames(pub(crate) Bytes);
+
+impl Iterator for Frames {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let length = self.0.get_u32_le() as usize;
+        if self.0.len() == length {
+            return Some(std::mem::take(&mut self.0));
+        }
+        Some(self.0.split_to(length))
+    }
+}
+
+/// What a write left behind.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outflow {
+    /// Nothing.
+    Empty,
+    /// Something: the peer does not take more now.
+    Blocked,
+}
+
+/// The sending side of a stream: what was sent but not written yet.
+#[derive(Debug, Default)]
+pub(crate) struct Outlet {
+    sealed: VecDeque<Bytes>,
+    sealed_bytes: usize,
+    tail: BytesMut,
+    /// Where in `tail` the open frame's length stands.
+    open: Option<usize>,
+    frames: u64,
+}
+
+impl Outlet {
+    /// Bytes not written yet.
+    pub(crate) fn bytes(&self) -> usize {
+        self.sealed_bytes + self.tail.len()
+    }
+
+    /// How many frames were closed since this was last asked.
+    pub(crate) fn take_frames(&mut self) -> u64 {
+        std::mem::take(&mut self.frames)
+    }
+
+    /// Appends one message, written by `encode` straight into the buffer.
+    pub(crate) fn push(&mut self, encode: impl FnOnce(&mut BytesMut)) {
+        let opened = self.open_frame();
+        let start = self.tail.len();
+        encode(&mut self.tail);
+        let length = self.tail.len() - start;
+        assert!(length > 0, "a message without bytes cannot be told from no message");
+        assert!(length <= FRAME_BYTES_MAX, "a message of {length} bytes is over the limit of a frame");
+        let frame = self.tail.len() - opened - HEADER_BYTES;
+        if frame >= FRAME_BYTES_FULL && start > opened + HEADER_BYTES {
+            // It made a frame that already held others too large: it gets one of its own.
+            let message = self.tail.split_off(start).freeze();
+            self.close_frame();
+            self.push_alone(message);
+        } else if frame >= FRAME_BYTES_FULL {
+            self.close_frame();
+        }
+    }
+
+    /// Appends a message whose bytes others share.
+    pub(crate) fn push_shared(&mut self, message: &Bytes) {
+        if message.len() < SHARED_BYTES_MIN {
+            self.push(|out| out.put_slice(message));
+        } else {
+            assert!(
+                message.len() <= FRAME_BYTES_MAX,
+                "a message of {} bytes is over the limit of a frame",
+                message.len()
+            );
+            self.close_frame();
+            self.push_alone(message.clone());
+        }
+    }
+
+    /// Writes as much as `target` takes.
+    pub(crate) fn write(&mut self, target: &mut impl Write) -> io::Result<Outflow> {
+        self.close_frame();
+        while self.bytes() > 0 {
+            let written = if self.sealed.is_empty() {
+                target.write(&self.tail)
+            } else {
+                let mut pieces = [IoSlice::new(&[]); PIECES];
+                let sealed = self.sealed.iter().map(|piece| &piece[..]);
+                let mut count = 0;
+                for (piece, bytes) in pieces.iter_mut().zip(sealed.chain([&self.tail[..]])) {
+                    *piece = IoSlice::new(bytes);
+                    count += 1;
+                }
+                target.write_vectored(&pieces[..count])
+            };
+            match written {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => self.advance(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Outflow::Blocked),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if self.tail.capacity() > TAIL_BYTES_KEPT {
+            self.tail = BytesMut::new();
+        }
+        Ok(Outflow::Empty)
+    }
+
+    fn open_frame(&mut self) -> usize {
+        *self.open.get_or_insert_with(|| {
+            self.tail.put_u32_le(0);
+            self.tail.len() - HEADER_BYTES
+        })
+    }
+
+    fn close_frame(&mut self) {
+        if let Some(opened) = self.open.take() {
+            let length = self.tail.len() - opened - HEADER_BYTES;
+            // Bounded by `FRAME_BYTES_FULL` plus one message below it, or one message alone.
+            self.tail[opened..][..HEADER_BYTES].copy_from_slice(&(length as u32).to_le_bytes());
+            self.frames += 1;
+        }
+    }
+
+    /// Queues a frame with this message alone, by reference.
+    fn push_alone(&mut self, message: Bytes) {
+        self.tail.put_u32_le(message.len() as u32);
+        let before = self.tail.split().freeze();
+        self.sealed_bytes += before.len() + message.len();
+        self.sealed.extend([before, message]);
+        self.frames += 1;
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        while let Some(piece) = self.sealed.front_mut() {
+            if count < piece.len() {
+                piece.advance(count);
+                self.sealed_bytes -= count;
+                return;
+            }
+            count -= piece.len();
+            self.sealed_bytes -= piece.len();
+            self.sealed.pop_front();
+        }
+        if count == self.tail.len() {
+            self.tail.clear();
+        } else {
+            self.tail.advance(count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt as _, SeedableRng as _};
+    use rand_pcg::Pcg64Mcg;
+
+    use super::*;
+
+    /// A stream that takes and gives in pieces, as the seed says.
+    struct Pipe {
+        bytes: VecDeque<u8>,
+        random: Pcg64Mcg,
+        piece_max: usize,
+    }
+
+    impl Write for Pipe {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let count = self.random.random_range(0..=self.piece_max.min(bytes.len()));
+            if count == 0 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            self.bytes.extend(&bytes[..count]);
+            Ok(count)
+        }
+
+        fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+            let all: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+            self.write(&all)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Read for Pipe {
+        fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+            let most = self.piece_max.min(space.len()).min(self.bytes.len());
+            if most == 0 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let count = self.random.random_range(1..=most);
+            for (place, byte) in space.iter_mut().zip(self.bytes.drain(..count)) {
+                *place = byte;
+            }
+            Ok(count)
+        }
+    }
+
+    /// Sends messages of these sizes through a pipe and expects them on the other side, unchanged and in order. Every
+    /// third is shared; messages are numbered by their first bytes.
+    fn check(seed: u64, sizes: &[usize], piece_max: usize, keep: bool) {
+        let mut pipe = Pipe { bytes: VecDeque::new(), random: Pcg64Mcg::seed_from_u64(seed), piece_max };
+        let (mut outlet, mut inlet) = (Outlet::default(), Inlet::default());
+        let messages: Vec<Vec<u8>> = sizes
+            .iter()
+            .enumerate()
+            .map(|(number, size)| {
+                let mut message = vec![number as u8; *size + 8];
+                message[..8].copy_from_slice(&(*size as u64 + 8).to_le_bytes());
+                message
+            })
+            .collect();
+        let (mut unsent, mut received, mut kept) = (messages.iter().enumerate(), Vec::new(), Vec::new());
+        loop {
+            for (number, message) in unsent.by_ref().take(5) {
+                if number % 3 == 0 {
+                    outlet.push_shared(&Bytes::copy_from_slice(message));
+                } else {
+                    outlet.push(|out| out.put_slice(message));
+                }
+            }
+            let flow = outlet.write(&mut pipe).unwrap();
+            assert_eq!(flow == Outflow::Empty, outlet.bytes() == 0);
+            while inlet.read(&mut pipe).is_ok() {
+                for mut frame in Frames(inlet.frames(FRAME_BYTES_MAX).unwrap()) {
+                    while !frame.is_empty() {
+                        let size = u64::from_le_bytes(*frame.first_chunk().unwrap()) as usize;
+                        let message = frame.split_to(size);
+                        received.push(message.to_vec());
+                        if keep {
+                            kept.push(message);
+                        }
+                    }
+                }
+            }
+            if unsent.len() == 0 && flow == Outflow::Empty && pipe.bytes.is_empty() {
+                break;
+            }
+        }
+        assert!(
+            received == messages,
+            "seed {seed}: {} of {} messages, or changed",
+            received.len(),
+            messages.len()
+        );
+        assert!(kept.iter().zip(&messages).all(|(kept, message)| kept == message), "kept payloads changed");
+    }
+
+    #[test]
+    fn messages_of_any_size_survive_streams_that_take_and_give_in_pieces() {
+        for seed in 0..60 {
+            let mut random = Pcg64Mcg::seed_from_u64(seed ^ 0x5eed);
+            let sizes: Vec<usize> = (0..random.random_range(1..200))
+                .map(|_| match random.random_range(0..20) {
+                    0 => random.random_range(0..600_000),
+                    1..4 => random.random_range(0..40_000),
+                    _ => random.random_range(0..300),
+                })
+                .collect();
+            check(seed, &sizes, [100_000, 1 << 20, 37_000][seed as usize % 3], seed % 2 == 0);
+        }
+    }
+
+    #[test]
+    fn bytes_one_by_one() {
+        check(1, &[0, 1, 100, 0, 3000], 1, true);
+    }
+
+    #[test]
+    fn messages_gather_in_one_frame_and_large_ones_stand_alone() {
+        let lengths = |sizes: &[usize]| {
+            let mut outlet = Outlet::default();
+            for size in sizes {
+                outlet.push(|out| out.put_bytes(7, *size));
+            }
+            let mut bytes = Vec::new();
+            outlet.write(&mut bytes).unwrap();
+            Frames(bytes.into()).map(|frame| frame.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(lengths(&[10, 20, 30]), [60]);
+        assert_eq!(lengths(&[10, FRAME_BYTES_FULL, 30]), [10, FRAME_BYTES_FULL, 30]);
+        assert_eq!(lengths(&[FRAME_BYTES_MAX, FRAME_BYTES_MAX]), [FRAME_BYTES_MAX, FRAME_BYTES_MAX]);
+    }
+
+    #[test]
+    fn a_forged_length_is_reported_and_allocates_nothing() {
+        let mut inlet = Inlet::default();
+        let mut bytes: &[u8] = &[2, 0, 0, 0, 8, 9, 0xff, 0xff, 0xff, 0xff, 1];
+        inlet.read(&mut bytes).unwrap();
+        assert_eq!(Frames(inlet.frames(100).unwrap()).collect::<Vec<_>>(), [&[8, 9][..]]);
+        assert_eq!(inlet.frames(100), Err(Oversized { length: u32::MAX as usize }));
+        assert_eq!(inlet.allocated, BUFFER_BYTES);
+    }
+
+    #[test]
+    fn the_read_buffer_serves_again_when_nobody_holds_on_to_it() {
+        let mut inlet = Inlet::default();
+        let mut places = std::collections::BTreeSet::new();
+        let frame = [&1000_u32.to_le_bytes()[..], &[5; 1000]].concat();
+        for _ in 0..2000 {
+            inlet.read(&mut &frame[..]).unwrap();
+            places.insert(inlet.frames(1000).unwrap().as_ptr() as usize / BUFFER_BYTES);
+        }
+        assert!(places.len() <= 2, "{} places", places.len());
+    }
+}

@@ -1,0 +1,261 @@
+//! Who speaks on a new connection.
+//!
+//! ```text
+//! dialler                    acceptor
+//!    │ Hello ──────────────────▶ │   who I am, whom I want, my link number
+//!    │ ◀───────────────── Welcome │   the same from the other side: the link stands at both ends
+//!    │ ◀───────────────── Refusal │   or why not, and the connection closes
+//! ```
+//!
+//! Each is a frame that begins with the magic, the protocol version and a kind. That prefix and the form of a refusal
+//! never change, so processes of any two versions can tell each other what is wrong.
+
+use std::fmt;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use quorate_protocol::{
+    DomainId, ProcessId, Session,
+    wire::{self, PROTOCOL_VERSION, WireError},
+};
+use thiserror::Error;
+
+/// First bytes of every greeting. Read as a length they are over every limit, so neither is mistaken for the other.
+const MAGIC: [u8; 8] = *b"QUORATE\n";
+/// No greeting is longer.
+pub(crate) const GREETING_BYTES_MAX: usize = 1024;
+/// No address in a hello is longer.
+pub(crate) const ADDRESS_BYTES_MAX: usize = 512;
+
+/// What a process tells about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) domain: DomainId,
+    pub(crate) role: u8,
+    pub(crate) process: ProcessId,
+    /// Whom it wants to talk with.
+    pub(crate) wanted: ProcessId,
+    /// Counts the hellos and welcomes of `process`: of two, the larger number was sent later.
+    pub(crate) number: u32,
+    /// Where it listens.
+    pub(crate) address: String,
+}
+
+/// Why a hello was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Reason {
+    /// Another protocol version.
+    Version = 0,
+    /// Another domain.
+    Domain = 1,
+    /// The process that is wanted is not the one that listens here (any more).
+    Stranger = 2,
+    /// A later connection of the same two processes stands.
+    Redundant = 3,
+}
+
+/// The refusal of a hello, and who refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) reason: Reason,
+    pub(crate) version: u16,
+    pub(crate) domain: DomainId,
+    pub(crate) process: ProcessId,
+}
+
+/// A frame of the handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Greeting {
+    Hello(Hello),
+    Welcome(Hello),
+    Refusal(Refusal),
+}
+
+/// Why a frame is no greeting of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub(crate) enum NoGreeting {
+    #[error("the peer speaks protocol version {0}, this process version {PROTOCOL_VERSION}")]
+    Version(u16),
+    #[error("the peer does not speak our protocol at all")]
+    Magic,
+    #[error("malformed greeting: {0}")]
+    Malformed(#[from] WireError),
+}
+
+impl Greeting {
+    /// The frame, its length included.
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(256);
+        out.put_u32_le(0);
+        out.put_slice(&MAGIC);
+        let (version, kind) = match self {
+            Greeting::Hello(_) => (PROTOCOL_VERSION, HELLO),
+            Greeting::Welcome(_) => (PROTOCOL_VERSION, WELCOME),
+            Greeting::Refusal(refusal) => (refusal.version, REFUSAL),
+        };
+        out.put_u16_le(version);
+        out.put_u8(kind);
+        match self {
+            Greeting::Hello(hello) | Greeting::Welcome(hello) => {
+                out.put_u128_le(hello.domain.0);
+                out.put_u8(hello.role);
+                wire::put_process(&mut out, hello.process);
+                wire::put_process(&mut out, hello.wanted);
+                out.put_u32_le(hello.number);
+                wire::put_bytes(&mut out, hello.address.as_bytes());
+            }
+            Greeting::Refusal(refusal) => {
+                out.put_u8(refusal.reason as u8);
+                out.put_u128_le(refusal.domain.0);
+                wire::put_process(&mut out, refusal.process);
+            }
+        }
+        let length = out.len() - crate::frame::HEADER_BYTES;
+        assert!(length <= GREETING_BYTES_MAX, "addresses are bounded at start");
+        out[..crate::frame::HEADER_BYTES].copy_from_slice(&(length as u32).to_le_bytes());
+        out.freeze()
+    }
+
+    /// Reads a frame without its length.
+    pub(crate) fn decode(mut frame: Bytes) -> Result<Greeting, NoGreeting> {
+        let input = &mut frame;
+        if wire::need(input, MAGIC.len()).is_err() || input.split_to(MAGIC.len()) != MAGIC[..] {
+            return Err(NoGreeting::Magic);
+        }
+        wire::need(input, 3)?;
+        let version = input.get_u16_le();
+        let kind = input.get_u8();
+        let greeting = match kind {
+            REFUSAL => Greeting::Refusal(Refusal {
+                version,
+                reason: match wire::take_u8(input)? {
+                    0 => Reason::Version,
+                    1 => Reason::Domain,
+                    2 => Reason::Stranger,
+                    3 => Reason::Redundant,
+                    other => return Err(WireError::Tag(other).into()),
+                },
+                domain: DomainId(wire::take_u128(input)?),
+                process: wire::take_process(input)?,
+            }),
+            _ if version != PROTOCOL_VERSION => return Err(NoGreeting::Version(version)),
+            HELLO => Greeting::Hello(Hello::decode(input)?),
+            WELCOME => Greeting::Welcome(Hello::decode(input)?),
+            other => return Err(WireError::Tag(other).into()),
+        };
+        if !input.is_empty() {
+            return Err(WireError::Trailing(input.len()).into());
+        }
+        Ok(greeting)
+    }
+}
+
+impl Hello {
+    fn decode(input: &mut Bytes) -> Result<Hello, WireError> {
+        Ok(Hello {
+            domain: DomainId(wire::take_u128(input)?),
+            role: wire::take_u8(input)?,
+            process: wire::take_process(input)?,
+            wanted: wire::take_process(input)?,
+            number: wire::take_u32(input)?,
+            address: String::from_utf8(wire::take_bytes(input)?.to_vec()).map_err(|_| WireError::Body)?,
+        })
+    }
+
+    /// The session of a link: made of both ends' numbers in the order of their ids, so both ends name it alike, and no
+    /// two links of the same processes share it.
+    pub(crate) fn session(&self, me: ProcessId, number: u32) -> Session {
+        let (low, high) = if me < self.process { (number, self.number) } else { (self.number, number) };
+        Session(u64::from(low) << 32 | u64::from(high))
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.reason {
+            Reason::Version => {
+                write!(
+                    f,
+                    "it speaks protocol version {}, this process version {PROTOCOL_VERSION}",
+                    self.version
+                )
+            }
+            Reason::Domain => write!(f, "it belongs to another domain, {}", self.domain),
+            Reason::Stranger => write!(f, "another process, {}, listens there", self.process),
+            Reason::Redundant => f.write_str("another connection to it stands"),
+        }
+    }
+}
+
+const HELLO: u8 = 0;
+const WELCOME: u8 = 1;
+const REFUSAL: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use quorate_protocol::Incarnation;
+
+    use super::*;
+
+    fn hello() -> Hello {
+        Hello {
+            domain: DomainId(0x1111),
+            role: 2,
+            process: ProcessId { node: 3, incarnation: Incarnation(0x33) },
+            wanted: ProcessId { node: 4, incarnation: Incarnation(0x44) },
+            number: 5,
+            address: "h:1".to_owned(),
+        }
+    }
+
+    fn refusal() -> Refusal {
+        let Hello { domain, process, .. } = hello();
+        Refusal { reason: Reason::Domain, version: 1, domain, process }
+    }
+
+    #[test]
+    fn the_byte_form_is_pinned() {
+        let magic = "51554f524154450a";
+        let domain = "11110000000000000000000000000000";
+        let three = "030000000000000033000000000000000000000000000000";
+        let four = "040000000000000044000000000000000000000000000000";
+        let pinned = format!("57000000{magic}010000{domain}02{three}{four}0500000003000000683a31");
+        assert_eq!(hex(&Greeting::Hello(hello()).encode()), pinned);
+        let pinned = format!("34000000{magic}01000201{domain}{three}");
+        assert_eq!(hex(&Greeting::Refusal(refusal()).encode()), pinned);
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn greetings_survive_the_wire_and_no_prefix_or_change_of_them_panics() {
+        for greeting in [Greeting::Hello(hello()), Greeting::Welcome(hello()), Greeting::Refusal(refusal())] {
+            let frame = greeting.encode().slice(crate::frame::HEADER_BYTES..);
+            assert_eq!(Greeting::decode(frame.clone()), Ok(greeting));
+            for end in 0..frame.len() {
+                Greeting::decode(frame.slice(..end)).expect_err("a prefix is not whole");
+                let mut changed = frame.to_vec();
+                changed[end] ^= 0xff;
+                let _ = Greeting::decode(changed.into());
+            }
+        }
+    }
+
+    #[test]
+    fn other_versions_are_named() {
+        let mut frame = BytesMut::from(&Greeting::Hello(hello()).encode()[crate::frame::HEADER_BYTES..]);
+        frame[8] = 9;
+        assert_eq!(Greeting::decode(frame.freeze()), Err(NoGreeting::Version(9)));
+        let frame = Greeting::Refusal(Refusal { version: 9, ..refusal() }).encode();
+        let decoded = Greeting::decode(frame.slice(crate::frame::HEADER_BYTES..));
+        assert_eq!(decoded, Ok(Greeting::Refusal(Refusal { version: 9, ..refusal() })));
+    }
+
+    #[test]
+    fn both_ends_name_a_session_alike() {
+        let (ours, theirs) = (hello(), Hello { process: hello().wanted, number: 8, ..hello() });
+        assert_eq!(theirs.session(ours.process, ours.number), ours.session(theirs.process, theirs.number));
+    }
+}

@@ -1,0 +1,497 @@
+//! The protocol thread: one per process, it never blocks, and everything a protocol does happens on it.
+//!
+//! ```text
+//!   wait ─▶ read each readable link once, handing over its messages ─▶ commands ─▶ deadline ─▶ Drained
+//!     ▲                                                                                            │
+//!     └──────────── write what was sent, one call a link ◀─ messages to itself, Drained ◀──────────┘
+//! ```
+//!
+//! Batching is by draining: nothing waits for a batch to fill, but whatever arrived while the last turn ran is one
+//! batch. Under load a turn's fixed costs (one wait, a read and a write per link) are shared by hundreds of messages; an
+//! idle process answers at once. What keeps a turn short: one read of at most 256 KiB per link and
+//! [`Limits::commands_per_turn`](crate::config::Limits) commands.
+//!
+//! Records are complete at once (memory mode): [`Input::Persisted`] comes before the next input.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering, fence},
+    },
+    thread,
+};
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
+use mio::{Poll, Token, Waker, net::TcpListener};
+use quorate_protocol::{
+    Context, Destination, Duration, Input, ProcessId, Protocol, Sink, Ticket, Time, wire::Wire,
+};
+use thiserror::Error;
+use tracing::error;
+
+use crate::{
+    chance::Chance,
+    clock,
+    config::{Config, Limits, StartError},
+    counters::Counters,
+    hello::ADDRESS_BYTES_MAX,
+    link::{Happening, Identity, Links, Sent},
+};
+
+/// Where a protocol's events go. Called on the protocol thread: it must not block, and must not use
+/// [`Handle::command`], which may wait for the very thread it is called on ([`Handle::try_command`] does not).
+pub trait Host<P: Protocol>: Send {
+    /// The protocol tells its user something.
+    fn event(&mut self, event: P::Event, now: Time);
+
+    /// A turn that told events ends: the moment to pass on what was gathered, all at once.
+    fn drained(&mut self, now: Time) {
+        let _ = now;
+    }
+}
+
+/// A running reactor, for any thread. When the last clone is dropped, the reactor stops.
+pub struct Handle<P: Protocol> {
+    commands: Sender<P::Command>,
+    owner: Arc<Owner>,
+}
+
+/// The protocol thread has ended; the command was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the protocol thread has ended")]
+pub struct Stopped<C>(pub C);
+
+/// Why a command was not taken at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Untaken<C> {
+    /// [`Limits::commands_max`](crate::config::Limits) commands wait.
+    #[error("too many commands wait for the protocol thread")]
+    Full(C),
+    /// The protocol thread has ended.
+    #[error("the protocol thread has ended")]
+    Stopped(C),
+}
+
+/// The protocol thread ended by a panic: an invariant was found broken. The process should end too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the protocol thread panicked")]
+pub struct Panicked;
+
+/// What the protocol thread and the handles share.
+struct Shared {
+    waker: Arc<Waker>,
+    /// The loop is about to wait, or waits: who brings work must wake it.
+    sleeping: AtomicBool,
+    stop: AtomicBool,
+}
+
+/// What all handles share, and the protocol thread does not.
+struct Owner {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
+    panicked: AtomicBool,
+    thread_id: thread::ThreadId,
+    addresses: Vec<SocketAddr>,
+    counters: Counters,
+}
+
+/// The loop and all it owns.
+pub struct Reactor<P: Protocol, H> {
+    protocol: P,
+    host: H,
+    me: ProcessId,
+    limits: Limits,
+    links: Links,
+    counters: Counters,
+    commands: Receiver<P::Command>,
+    shared: Arc<Shared>,
+    chance: Chance,
+    outside: Outside<P>,
+}
+
+/// What a protocol has put out that is neither sent nor told yet.
+struct Outside<P: Protocol> {
+    /// Messages to itself.
+    own: VecDeque<P::Message>,
+    ticket: Ticket,
+    persisted: Option<Ticket>,
+    told: bool,
+    sent: u64,
+    unlinked: u64,
+}
+
+impl<P, H> Reactor<P, H>
+where
+    P: Protocol + Send + 'static,
+    P::Message: Wire + Send,
+    P::Command: Send,
+    H: Host<P> + 'static,
+{
+    /// Listens, and starts the protocol thread.
+    pub fn start(protocol: P, host: H, config: Config) -> Result<Handle<P>, StartError> {
+        let mut listeners = Vec::with_capacity(config.listen.len());
+        let mut addresses = Vec::with_capacity(config.listen.len());
+        for &address in &config.listen {
+            if !config.insecure && !address.ip().to_canonical().is_loopback() {
+                return Err(StartError::Insecure(address));
+            }
+            let listener =
+                TcpListener::bind(address).map_err(|error| StartError::Listen { address, error })?;
+            addresses.push(listener.local_addr()?);
+            listeners.push(listener);
+        }
+        let address =
+            config.advertise.or_else(|| addresses.first().map(SocketAddr::to_string)).unwrap_or_default();
+        if address.len() > ADDRESS_BYTES_MAX {
+            return Err(StartError::Advertise { limit: ADDRESS_BYTES_MAX });
+        }
+
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), Token(usize::MAX))?);
+        let counters = Counters::new(&config.metrics);
+        let identity = Identity { domain: config.domain, role: config.role, me: config.me, address };
+        let links = Links::new(identity, config.limits, counters.clone(), (poll, waker.clone()), listeners)?;
+        let shared =
+            Arc::new(Shared { waker, sleeping: AtomicBool::new(false), stop: AtomicBool::new(false) });
+        let (sender, receiver) = bounded(config.limits.commands_max);
+        let reactor = Reactor {
+            protocol,
+            host,
+            me: config.me,
+            limits: config.limits,
+            links,
+            counters: counters.clone(),
+            commands: receiver,
+            shared: shared.clone(),
+            chance: Chance::new(),
+            outside: Outside {
+                own: VecDeque::new(),
+                ticket: Ticket(0),
+                persisted: None,
+                told: false,
+                sent: 0,
+                unlinked: 0,
+            },
+        };
+        let thread = thread::Builder::new().name("protocol".to_owned()).spawn(move || reactor.run())?;
+        let owner = Owner {
+            shared,
+            thread_id: thread.thread().id(),
+            thread: Mutex::new(Some(thread)),
+            panicked: AtomicBool::new(false),
+            addresses,
+            counters,
+        };
+        Ok(Handle { commands: sender, owner: Arc::new(owner) })
+    }
+
+    fn run(mut self) {
+        let mut now = clock::now();
+        while !self.shared.stop.load(Ordering::Acquire) {
+            let timeout = self.timeout(now);
+            if let Err(error) = self.wait(timeout) {
+                // Without a poll there is no reactor. Users see that the thread has ended.
+                error!(%error, "cannot wait for the network");
+                return;
+            }
+            now = clock::now();
+            let inputs = self.turn(now);
+            let done = clock::now();
+            self.counters.turns.inc();
+            self.counters.busy_nanoseconds.inc_by(done.since(now).as_nanos() as u64);
+            self.counters.batch.observe(inputs as f64);
+            now = done;
+        }
+        self.links.flush();
+    }
+
+    /// How long the network may be waited for.
+    fn timeout(&mut self, now: Time) -> Option<Duration> {
+        if !self.outside.own.is_empty() || !self.commands.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let wake = [self.protocol.deadline(), self.links.deadline()].into_iter().flatten().min()?;
+        Some(wake.since(now))
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> std::io::Result<()> {
+        if timeout == Some(Duration::ZERO) {
+            return self.links.wait(timeout);
+        }
+        self.shared.sleeping.store(true, Ordering::Relaxed);
+        // Pairs with the fence in `Shared::rouse`: either we see the command (or the stop) that was put in before, or
+        // its sender sees that we sleep, and wakes us.
+        fence(Ordering::SeqCst);
+        let timeout = if self.commands.is_empty() && !self.shared.stop.load(Ordering::Relaxed) {
+            timeout
+        } else {
+            Some(Duration::ZERO)
+        };
+        let waited = self.links.wait(timeout);
+        self.shared.sleeping.store(false, Ordering::Relaxed);
+        waited
+    }
+
+    /// Takes in everything that is there, and puts out everything that follows. Returns how many inputs there were.
+    fn turn(&mut self, now: Time) -> usize {
+        let mut inputs = 0;
+        let readable = self.links.attend(now);
+        inputs += self.take_happenings(now);
+        for _ in 0..readable {
+            self.links.read();
+            inputs += self.take_happenings(now);
+        }
+        inputs += self.take_commands(now);
+        if self.protocol.deadline().is_some_and(|deadline| deadline <= now) {
+            self.handle(now, Input::Deadline);
+            inputs += 1;
+        }
+        inputs += self.take_own(now);
+        if inputs > 0 {
+            self.handle(now, Input::Drained);
+            // What it sent to itself just now is handled before anything is written: the consequences share the write.
+            let own = self.take_own(now);
+            if own > 0 {
+                self.handle(now, Input::Drained);
+                inputs += own;
+            }
+        }
+        if std::mem::take(&mut self.outside.told) {
+            self.host.drained(now);
+        }
+        self.links.flush();
+        self.counters.messages_sent.inc_by(std::mem::take(&mut self.outside.sent));
+        self.counters.messages_unlinked.inc_by(std::mem::take(&mut self.outside.unlinked));
+        inputs
+    }
+
+    fn take_happenings(&mut self, now: Time) -> usize {
+        let mut inputs = 0;
+        while let Some(happening) = self.links.happening() {
+            match happening {
+                Happening::Linked { peer, session } => self.handle(now, Input::Linked { peer, session }),
+                Happening::Unlinked { peer } => self.handle(now, Input::Unlinked { peer }),
+                Happening::Frames { from, frames } => {
+                    let mut messages = 0;
+                    for mut frame in frames {
+                        self.counters.frames_received.inc();
+                        while !frame.is_empty() {
+                            match P::Message::decode(&mut frame) {
+                                Ok(message) => self.handle(now, Input::Receive { from, message }),
+                                Err(error) => {
+                                    self.links.reject(from, &error.to_string());
+                                    break;
+                                }
+                            }
+                            messages += 1;
+                        }
+                    }
+                    self.counters.messages_received.inc_by(messages as u64);
+                    inputs += messages;
+                    continue;
+                }
+            }
+            inputs += 1;
+        }
+        inputs
+    }
+
+    fn take_commands(&mut self, now: Time) -> usize {
+        let mut count = 0;
+        while count < self.limits.commands_per_turn {
+            match self.commands.try_recv() {
+                Ok(command) => self.handle(now, Input::Command(command)),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    self.shared.stop.store(true, Ordering::Release);
+                    break;
+                }
+            }
+            count += 1;
+        }
+        self.counters.commands.inc_by(count as u64);
+        count
+    }
+
+    /// Hands over what it had sent to itself before, but not what it sends to itself meanwhile.
+    fn take_own(&mut self, now: Time) -> usize {
+        let count = self.outside.own.len();
+        for _ in 0..count {
+            let message = self.outside.own.pop_front().expect("only this loop takes from it");
+            self.handle(now, Input::Receive { from: self.me, message });
+        }
+        count
+    }
+
+    #[inline]
+    fn handle(&mut self, now: Time, input: Input<P>) {
+        let chance = &mut self.chance;
+        let mut random = || chance.bits();
+        let mut cx = Context { now, me: self.me, random: &mut random };
+        let mut world = World {
+            links: &mut self.links,
+            host: &mut self.host,
+            outside: &mut self.outside,
+            me: self.me,
+            now,
+        };
+        self.protocol.handle(&mut cx, input, &mut world);
+        while let Some(ticket) = world.outside.persisted.take() {
+            self.protocol.handle(&mut cx, Input::Persisted(ticket), &mut world);
+        }
+    }
+}
+
+/// The sink that a protocol writes to.
+struct World<'a, P: Protocol, H> {
+    links: &'a mut Links,
+    host: &'a mut H,
+    outside: &'a mut Outside<P>,
+    me: ProcessId,
+    now: Time,
+}
+
+impl<P, H> Sink<P> for World<'_, P, H>
+where
+    P: Protocol,
+    P::Message: Wire,
+    H: Host<P>,
+{
+    fn send(&mut self, to: Destination, message: P::Message, after: Option<Ticket>) {
+        // Tickets given out are complete, so nothing has to wait.
+        assert!(after.is_none_or(|after| after <= self.outside.ticket), "{after:?} was never given out");
+        match to {
+            Destination::One(to) if to == self.me => self.outside.own.push_back(message),
+            Destination::One(to) => match self.links.send(to, &message) {
+                Sent::Queued => self.outside.sent += 1,
+                Sent::Dropped => self.outside.unlinked += 1,
+            },
+            Destination::Many(many) => {
+                let bytes = self.links.encode_shared(&message);
+                for to in many.iter().copied().filter(|to| *to != self.me) {
+                    match self.links.send_shared(to, &bytes) {
+                        Sent::Queued => self.outside.sent += 1,
+                        Sent::Dropped => self.outside.unlinked += 1,
+                    }
+                }
+                if many.contains(&self.me) {
+                    self.outside.own.push_back(message);
+                }
+            }
+        }
+    }
+
+    fn persist(&mut self, _: P::Record) -> Ticket {
+        self.outside.ticket.0 += 1;
+        self.outside.persisted = Some(self.outside.ticket);
+        self.outside.ticket
+    }
+
+    fn emit(&mut self, event: P::Event) {
+        self.outside.told = true;
+        self.host.event(event, self.now);
+    }
+
+    fn reach(&mut self, peer: ProcessId, address: &str) {
+        self.links.reach(peer, address);
+    }
+
+    fn forget(&mut self, peer: ProcessId) {
+        self.links.forget(peer);
+    }
+}
+
+impl<P: Protocol> Handle<P> {
+    /// Hands a command over; waits while too many others do.
+    pub fn command(&self, command: P::Command) -> Result<(), Stopped<P::Command>> {
+        self.commands.send(command).map_err(|unsent| Stopped(unsent.into_inner()))?;
+        self.owner.shared.rouse();
+        Ok(())
+    }
+
+    /// Hands a command over unless too many others wait; never blocks.
+    pub fn try_command(&self, command: P::Command) -> Result<(), Untaken<P::Command>> {
+        self.commands.try_send(command).map_err(|unsent| match unsent {
+            TrySendError::Full(command) => Untaken::Full(command),
+            TrySendError::Disconnected(command) => Untaken::Stopped(command),
+        })?;
+        self.owner.shared.rouse();
+        Ok(())
+    }
+
+    /// Where it listens, in the order of [`Config::listen`](crate::config::Config), ports filled in.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.owner.addresses
+    }
+
+    /// What it counts.
+    pub fn counters(&self) -> &Counters {
+        &self.owner.counters
+    }
+
+    /// Stops after the turn under way and waits for that; what was sent is written as far as sockets take it, and
+    /// commands still waiting are lost. On the protocol thread itself it only asks.
+    pub fn stop(&self) -> Result<(), Panicked> {
+        self.owner.stop()
+    }
+
+    /// Waits until the protocol thread has ended.
+    pub fn wait(&self) -> Result<(), Panicked> {
+        self.owner.join()
+    }
+}
+
+impl<P: Protocol> Clone for Handle<P> {
+    fn clone(&self) -> Self {
+        Handle { commands: self.commands.clone(), owner: self.owner.clone() }
+    }
+}
+
+impl<P: Protocol> fmt::Debug for Handle<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("addresses", &self.owner.addresses).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Wakes the loop if it sleeps. The work was put in before.
+    fn rouse(&self) {
+        fence(Ordering::SeqCst);
+        // Of many that bring work to a sleeping loop, one pays for waking it.
+        if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::Relaxed) {
+            self.waker.wake().expect("the waker's descriptor is ours");
+        }
+    }
+}
+
+impl Owner {
+    fn stop(&self) -> Result<(), Panicked> {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.rouse();
+        self.join()
+    }
+
+    fn join(&self) -> Result<(), Panicked> {
+        if thread::current().id() == self.thread_id {
+            return Ok(());
+        }
+        // The lock is held while joining, so that others who wait come back only when the thread has ended.
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = thread.take()
+            && thread.join().is_err()
+        {
+            self.panicked.store(true, Ordering::Relaxed);
+        }
+        if self.panicked.load(Ordering::Relaxed) { Err(Panicked) } else { Ok(()) }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // A panic has been printed by its own thread; nobody is left to be told.
+        let _ = self.stop();
+    }
+}

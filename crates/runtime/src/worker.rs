@@ -1,0 +1,111 @@
+//! A thread for work that would hold the protocol thread up: scans, checkpoints, user code.
+//!
+//! Protocols emit *execute* and take the result back as a command (design: floors 0 and 1 never call the engine). A
+//! [`Worker`] sits between: the host submits jobs without ever blocking, the worker's thread takes *everything* that is
+//! waiting and hands it to its closure as one batch (one shared scan for all of it), and the closure sends the results
+//! back, usually through a `Handle`'s `command`. That call may block while the command queue is full; the
+//! protocol thread drains that queue and never waits for a worker, so the two cannot wait for each other.
+
+use std::{io, thread};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use thiserror::Error;
+
+/// Submits jobs to a thread of its own. Dropping it lets the thread finish what is waiting, and waits for that.
+#[derive(Debug)]
+pub struct Worker<J> {
+    jobs: Option<Sender<J>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+/// Why a job was not taken; it comes back.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub enum Refused<J> {
+    /// As many jobs wait as the bound allows. Whoever meters the jobs (credits, rule S7) let too many through.
+    #[error("the worker's queue is full")]
+    Full(J),
+    /// The worker's closure panicked. Its state is lost, so this process should end.
+    #[error("the worker's thread is gone")]
+    Gone(J),
+}
+
+impl<J: Send + 'static> Worker<J> {
+    /// Starts a thread that calls `work` with every batch, in the order of submission. At most `bound` jobs wait.
+    pub fn start(
+        name: &str,
+        bound: usize,
+        mut work: impl FnMut(Vec<J>) + Send + 'static,
+    ) -> io::Result<Worker<J>> {
+        let (jobs, waiting): (Sender<J>, Receiver<J>) = bounded(bound);
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
+            while let Ok(first) = waiting.recv() {
+                let mut batch = vec![first];
+                // Bounded even when a submitter keeps up with us: no batch is longer than the queue.
+                batch.extend(waiting.try_iter().take(bound));
+                work(batch);
+            }
+        })?;
+        Ok(Worker { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    /// Hands a job over; never blocks.
+    pub fn submit(&self, job: J) -> Result<(), Refused<J>> {
+        let jobs = self.jobs.as_ref().expect("taken only in drop");
+        jobs.try_send(job).map_err(|error| match error {
+            TrySendError::Full(job) => Refused::Full(job),
+            TrySendError::Disconnected(job) => Refused::Gone(job),
+        })
+    }
+}
+
+impl<J> Drop for Worker<J> {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != thread::current().id()
+        {
+            // A panic in there has been printed by its own thread and shown to submitters as `Gone`.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn drains_what_waits_into_one_batch_and_finishes_it_on_drop() {
+        let (started, entered) = mpsc::channel();
+        let (open, gate) = mpsc::channel::<()>();
+        let (done, batches) = mpsc::channel();
+        let worker = Worker::start("worker", 4, move |batch: Vec<u32>| {
+            started.send(()).unwrap();
+            let _ = gate.recv();
+            done.send(batch).unwrap();
+        })
+        .unwrap();
+
+        worker.submit(0).unwrap();
+        entered.recv().unwrap();
+        for job in 1..=4 {
+            worker.submit(job).unwrap();
+        }
+        assert_eq!(worker.submit(5), Err(Refused::Full(5)));
+        drop(open);
+        drop(worker);
+        assert_eq!(batches.iter().collect::<Vec<_>>(), [vec![0], vec![1, 2, 3, 4]]);
+    }
+
+    #[test]
+    fn a_worker_that_panicked_is_gone() {
+        let worker = Worker::start("worker", 4, |_: Vec<u32>| panic!("as the test wants")).unwrap();
+        worker.submit(1).unwrap();
+        while !worker.thread.as_ref().unwrap().is_finished() {
+            thread::yield_now();
+        }
+        assert_eq!(worker.submit(2), Err(Refused::Gone(2)));
+    }
+}

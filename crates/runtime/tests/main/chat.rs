@@ -1,0 +1,243 @@
+//! A protocol that does as it is told and tells what happens, and the harness around it.
+
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use quorate_protocol::{
+    Context, Destination, DomainId, Input, ProcessId, Protocol, Session, Sink, Ticket, Time,
+    wire::{self, Wire, WireError},
+};
+use quorate_runtime::{Config, Handle, Host, Reactor, chance};
+
+/// Nothing in these tests takes longer unless it is broken.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A number and a payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) number: u64,
+    pub(crate) payload: Bytes,
+}
+
+/// Tag of a note; any other is malformed.
+pub(crate) const NOTE: u8 = 7;
+
+impl Wire for Note {
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_u8(NOTE);
+        out.put_u64_le(self.number);
+        wire::put_bytes(out, &self.payload);
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Self, WireError> {
+        match wire::take_u8(input)? {
+            NOTE => Ok(Note { number: wire::take_u64(input)?, payload: wire::take_bytes(input)? }),
+            other => Err(WireError::Tag(other)),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Command {
+    Reach(ProcessId, String),
+    Forget(ProcessId),
+    Send(Destination, Note),
+    /// Notes numbered from 0, as many as told, with a payload of so many bytes.
+    Flood(ProcessId, u64, usize),
+    /// Answer every note of a peer with itself.
+    Echo,
+    /// Tell when this instant has come.
+    Alarm(Time),
+    /// Persist that many records, each followed by a note to itself.
+    Persist(u64),
+    /// Tell this number.
+    Tell(u64),
+    Panic,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Linked(ProcessId, Session),
+    Unlinked(ProcessId),
+    Note(ProcessId, Note),
+    Alarm(Time),
+    Persisted(Ticket),
+    Told(u64),
+    Drained,
+}
+
+#[derive(Default)]
+pub(crate) struct Chat {
+    pub(crate) echo: bool,
+    pub(crate) alarm: Option<Time>,
+    /// Also tell about the ends of batches.
+    pub(crate) tell_drained: bool,
+}
+
+impl Protocol for Chat {
+    type Message = Note;
+    type Record = ();
+    type Command = Command;
+    type Event = Event;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        match input {
+            Input::Receive { from, message } => {
+                if self.echo && from != cx.me {
+                    out.send(Destination::One(from), message.clone(), None);
+                }
+                out.emit(Event::Note(from, message));
+            }
+            Input::Command(command) => match command {
+                Command::Reach(peer, address) => out.reach(peer, &address),
+                Command::Forget(peer) => out.forget(peer),
+                Command::Send(to, note) => out.send(to, note, None),
+                Command::Flood(to, count, bytes) => {
+                    let payload = Bytes::from(vec![b'x'; bytes]);
+                    for number in 0..count {
+                        out.send(Destination::One(to), Note { number, payload: payload.clone() }, None);
+                    }
+                }
+                Command::Echo => self.echo = true,
+                Command::Alarm(at) => self.alarm = Some(at),
+                Command::Persist(count) => {
+                    for number in 0..count {
+                        let ticket = out.persist(());
+                        let note = Note { number, payload: Bytes::new() };
+                        out.send(Destination::One(cx.me), note, Some(ticket));
+                    }
+                }
+                Command::Tell(number) => out.emit(Event::Told(number)),
+                Command::Panic => panic!("as the test wants"),
+            },
+            Input::Deadline => {
+                assert!(self.alarm.take().is_some_and(|alarm| alarm <= cx.now), "never before its time");
+                out.emit(Event::Alarm(cx.now));
+            }
+            Input::Persisted(ticket) => out.emit(Event::Persisted(ticket)),
+            Input::Linked { peer, session } => out.emit(Event::Linked(peer, session)),
+            Input::Unlinked { peer } => out.emit(Event::Unlinked(peer)),
+            Input::Drained if self.tell_drained => out.emit(Event::Drained),
+            Input::Drained => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.alarm
+    }
+}
+
+struct Listener(Sender<Event>);
+
+impl Host<Chat> for Listener {
+    fn event(&mut self, event: Event, _: Time) {
+        // A test that has seen enough drops its end.
+        let _ = self.0.send(event);
+    }
+}
+
+/// A reactor that runs the protocol.
+pub(crate) struct Process {
+    pub(crate) id: ProcessId,
+    pub(crate) handle: Handle<Chat>,
+    pub(crate) events: Receiver<Event>,
+}
+
+pub(crate) const DOMAIN: DomainId = DomainId(0xd0);
+
+/// A process id of its own.
+pub(crate) fn id(node: u64) -> ProcessId {
+    ProcessId { node, incarnation: chance::incarnation() }
+}
+
+/// A configuration that listens on a port that the system chooses.
+pub(crate) fn config(id: ProcessId) -> Config {
+    Config::new(DOMAIN, 1, id, vec!["127.0.0.1:0".parse().unwrap()])
+}
+
+impl Process {
+    pub(crate) fn start() -> Process {
+        static NODES: AtomicU64 = AtomicU64::new(1);
+        Process::with(config(id(NODES.fetch_add(1, Ordering::Relaxed))))
+    }
+
+    pub(crate) fn with(config: Config) -> Process {
+        Process::running(Chat::default(), config)
+    }
+
+    pub(crate) fn running(chat: Chat, config: Config) -> Process {
+        let (sender, events) = unbounded();
+        let id = config.me;
+        let handle = Reactor::start(chat, Listener(sender), config).expect("starts");
+        Process { id, handle, events }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.handle.addresses()[0]
+    }
+
+    pub(crate) fn tell(&self, command: Command) {
+        self.handle.command(command).expect("runs");
+    }
+
+    pub(crate) fn reach(&self, peer: &Process) {
+        self.tell(Command::Reach(peer.id, peer.address().to_string()));
+    }
+
+    pub(crate) fn note(&self, to: &Process, number: u64) {
+        self.tell(Command::Send(Destination::One(to.id), Note { number, payload: Bytes::new() }));
+    }
+
+    /// The next event.
+    #[track_caller]
+    pub(crate) fn next(&self) -> Event {
+        self.events.recv_timeout(PATIENCE).expect("an event")
+    }
+
+    /// Expects a link to come next.
+    #[track_caller]
+    pub(crate) fn linked(&self, peer: &Process) -> Session {
+        match self.next() {
+            Event::Linked(id, session) if id == peer.id => session,
+            other => panic!("{other:?} instead of a link to {}", peer.id),
+        }
+    }
+
+    /// Expects the end of a link, or a failed dial, to come next.
+    #[track_caller]
+    pub(crate) fn unlinked(&self, peer: ProcessId) {
+        assert_eq!(self.next(), Event::Unlinked(peer));
+    }
+
+    /// Expects a note to come next.
+    #[track_caller]
+    pub(crate) fn noted(&self, from: &Process, number: u64) {
+        match self.next() {
+            Event::Note(id, note) if id == from.id && note.number == number => {}
+            other => panic!("{other:?} instead of note {number} from {}", from.id),
+        }
+    }
+}
+
+/// Two processes with a link.
+pub(crate) fn pair() -> (Process, Process) {
+    let (a, b) = (Process::start(), Process::start());
+    a.reach(&b);
+    assert_eq!(a.linked(&b), b.linked(&a), "both ends name the session alike");
+    (a, b)
+}
+
+/// Waits until something is so.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let limit = Instant::now() + PATIENCE;
+    while !so() {
+        assert!(Instant::now() < limit, "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,191 @@
+//! What strangers and broken peers send, and what they do not.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    time::{Duration, Instant},
+};
+
+use quorate_protocol::{Incarnation, ProcessId, wire::PROTOCOL_VERSION};
+
+use crate::chat::{Command, DOMAIN, Event, PATIENCE, Process, config, eventually, id, pair};
+
+#[test]
+fn garbage_is_counted_and_the_connection_closed() {
+    let (a, b) = pair();
+    let floods: [&[u8]; 6] = [
+        b"GET / HTTP/1.1\r\nHost: quorate\r\n\r\n",
+        &[0; 64],
+        &[0xff; 4096],
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        &frame(b"QUORATE\n"),
+        &frame(b"QUORATE\n\x01\x00\x07 what kind is that?"),
+    ];
+    for (count, bytes) in floods.iter().enumerate() {
+        let mut stream = connect(a.address());
+        stream.write_all(bytes).unwrap();
+        assert_closed(stream);
+        assert_eq!(a.handle.counters().garbage.get(), count as u64 + 1);
+    }
+    a.note(&b, 1);
+    b.noted(&a, 1);
+}
+
+#[test]
+fn another_version_is_refused_by_a_frame_that_names_ours() {
+    let a = Process::start();
+    let mut stream = connect(a.address());
+    stream.write_all(&hello(PROTOCOL_VERSION + 1, DOMAIN.0, peer(1), a.id, 1)).unwrap();
+    let refusal = read_frame(&mut stream);
+    assert_eq!(refusal[..8], *b"QUORATE\n");
+    assert_eq!(refusal[8..10], PROTOCOL_VERSION.to_le_bytes());
+    assert_eq!(refusal[10..12], [2, 0], "a refusal, for the version");
+    assert_eq!(refusal[12..28], DOMAIN.0.to_le_bytes());
+    assert_closed(stream);
+    assert_eq!(a.handle.counters().refused.get(), 1);
+}
+
+#[test]
+fn another_domain_or_a_wrong_addressee_is_refused() {
+    let a = Process::start();
+    for (domain, wanted, reason) in [(DOMAIN.0 + 1, a.id, 1), (DOMAIN.0, id(9), 2)] {
+        let mut stream = connect(a.address());
+        stream.write_all(&hello(PROTOCOL_VERSION, domain, peer(1), wanted, 1)).unwrap();
+        assert_eq!(read_frame(&mut stream)[10..12], [2, reason]);
+        assert_closed(stream);
+    }
+}
+
+#[test]
+fn who_says_nothing_is_shown_the_door() {
+    let mut patient = config(id(1));
+    patient.limits.hello_timeout = Duration::from_millis(200);
+    patient.limits.unsettled_max = 8;
+    let a = Process::with(patient);
+    let silent: Vec<TcpStream> = (0..8).map(|_| connect(a.address())).collect();
+    // One byte at a time does not help.
+    let mut slow = &silent[0];
+    slow.write_all(b"\x08").unwrap();
+    // There is no room for a ninth.
+    assert_closed(connect(a.address()));
+    assert_eq!(a.handle.counters().crowded.get(), 1);
+    let started = Instant::now();
+    for stream in silent {
+        assert_closed(stream);
+    }
+    assert!(started.elapsed() < Duration::from_secs(2));
+    // And now there is.
+    let mut stream = connect(a.address());
+    stream.write_all(&hello(PROTOCOL_VERSION, DOMAIN.0, peer(1), a.id, 1)).unwrap();
+    assert_eq!(read_frame(&mut stream)[10], 1, "a welcome");
+}
+
+/// A peer that says hello well, and then `bytes`, loses its link.
+fn check_rejected(bytes: &[u8]) {
+    let mut small = config(id(1));
+    small.limits.frame_bytes_max = 1000;
+    let a = Process::with(small);
+    let mut stream = connect(a.address());
+    stream.write_all(&hello(PROTOCOL_VERSION, DOMAIN.0, peer(1), a.id, 1)).unwrap();
+    read_frame(&mut stream);
+    assert!(matches!(a.next(), Event::Linked(id, _) if id == peer(1)));
+    stream.write_all(bytes).unwrap();
+    a.unlinked(peer(1));
+    assert_closed(stream);
+    assert_eq!(a.handle.counters().garbage.get(), 1);
+}
+
+#[test]
+fn a_peer_that_sends_what_is_no_message_loses_its_link() {
+    check_rejected(&1001_u32.to_le_bytes());
+    check_rejected(&frame(&[99]));
+    check_rejected(&frame(&[crate::chat::NOTE, 1, 2]));
+    check_rejected(&frame(&[crate::chat::NOTE, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]));
+}
+
+#[test]
+fn a_later_hello_replaces_the_link_and_an_earlier_one_is_redundant() {
+    let a = Process::start();
+    let greet = |number| {
+        let mut stream = connect(a.address());
+        stream.write_all(&hello(PROTOCOL_VERSION, DOMAIN.0, peer(1), a.id, number)).unwrap();
+        let kind = read_frame(&mut stream)[10];
+        (stream, kind)
+    };
+    let (first, welcome) = greet(5);
+    assert_eq!(welcome, 1);
+    assert!(matches!(a.next(), Event::Linked(..)));
+    let (late, refusal) = greet(4);
+    assert_eq!(refusal, 2);
+    assert_closed(late);
+    let (_second, welcome) = greet(6);
+    assert_eq!(welcome, 1);
+    a.unlinked(peer(1));
+    assert!(matches!(a.next(), Event::Linked(..)));
+    assert_closed(first);
+}
+
+#[test]
+fn a_peer_that_does_not_read_loses_its_link_and_not_our_memory() {
+    let mut small = config(id(1));
+    small.limits.queue_bytes_max = 1 << 20;
+    let a = Process::with(small);
+    let mut stream = connect(a.address());
+    stream.write_all(&hello(PROTOCOL_VERSION, DOMAIN.0, peer(1), a.id, 1)).unwrap();
+    assert!(matches!(a.next(), Event::Linked(..)));
+    for _ in 0..64 {
+        a.tell(Command::Flood(peer(1), 1000, 1000));
+    }
+    a.unlinked(peer(1));
+    assert_eq!(a.handle.counters().overrun.get(), 1);
+    a.tell(Command::Tell(1));
+    assert_eq!(a.next(), Event::Told(1));
+    eventually("the rest is counted as dropped", || a.handle.counters().messages_unlinked.get() > 10_000);
+}
+
+fn peer(node: u64) -> ProcessId {
+    ProcessId { node, incarnation: Incarnation(1) }
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Expects nothing more but the end.
+#[track_caller]
+fn assert_closed(mut stream: TcpStream) {
+    match stream.read(&mut [0; 16]) {
+        Ok(count) => assert_eq!(count, 0, "the connection goes on"),
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+    }
+}
+
+fn read_frame(stream: &mut TcpStream) -> Vec<u8> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).unwrap();
+    let mut frame = vec![0; u32::from_le_bytes(length) as usize];
+    stream.read_exact(&mut frame).unwrap();
+    frame
+}
+
+fn frame(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u32).to_le_bytes(), bytes].concat()
+}
+
+/// A hello, written by hand.
+fn hello(version: u16, domain: u128, from: ProcessId, wanted: ProcessId, number: u32) -> Vec<u8> {
+    let mut bytes = b"QUORATE\n".to_vec();
+    bytes.extend(version.to_le_bytes());
+    bytes.push(0);
+    bytes.extend(domain.to_le_bytes());
+    bytes.push(1);
+    for process in [from, wanted] {
+        bytes.extend(process.node.to_le_bytes());
+        bytes.extend(process.incarnation.0.to_le_bytes());
+    }
+    bytes.extend(number.to_le_bytes());
+    bytes.extend(frame(b"127.0.0.1:1"));
+    frame(&bytes)
+}

@@ -1,0 +1,305 @@
+//! Links: made, kept, lost and made again.
+
+use std::{
+    io::{self, Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use quorate_protocol::{Destination, DomainId, ProcessId};
+use quorate_runtime::{Reactor, StartError};
+
+use crate::chat::{Chat, Command, Event, Note, Process, config, eventually, id, pair};
+
+#[test]
+fn notes_go_both_ways_in_order() {
+    let (a, b) = pair();
+    b.tell(Command::Echo);
+    const COUNT: u64 = 50_000;
+    a.tell(Command::Flood(b.id, COUNT, 100));
+    for number in 0..COUNT {
+        b.noted(&a, number);
+    }
+    for number in 0..COUNT {
+        a.noted(&b, number);
+    }
+    assert_eq!(a.handle.counters().messages_sent.get(), COUNT);
+    assert_eq!(a.handle.counters().messages_received.get(), COUNT);
+    assert!(b.handle.counters().frames_received.get() < COUNT / 100, "notes share frames");
+}
+
+#[test]
+fn large_messages_to_several_arrive_whole() {
+    let (a, b) = pair();
+    let c = Process::start();
+    c.reach(&a);
+    assert_eq!(c.linked(&a), a.linked(&c));
+    let payload: Bytes = (0..9_000_000_u32).map(|i| (i.wrapping_mul(i) >> 8) as u8).collect();
+    let note = Note { number: 5, payload };
+    let stranger = id(99);
+    let to = Destination::Many(vec![b.id, a.id, c.id, stranger]);
+    a.tell(Command::Send(to, note.clone()));
+    for receiver in [&a, &b, &c] {
+        assert!(receiver.next() == Event::Note(a.id, note.clone()), "arrives unchanged");
+    }
+    eventually("the stranger's copy is counted", || a.handle.counters().messages_unlinked.get() == 1);
+}
+
+#[test]
+fn both_dial_at_once_and_one_link_comes_of_it() {
+    for round in 0..300 {
+        let (a, b) = (Process::start(), Process::start());
+        thread::scope(|scope| {
+            scope.spawn(|| a.reach(&b));
+            scope.spawn(|| b.reach(&a));
+        });
+        assert_eq!(a.linked(&b), b.linked(&a), "round {round}");
+        a.note(&b, round);
+        b.note(&a, round);
+        // Nothing but the note: in particular the link did not flap.
+        a.noted(&b, round);
+        b.noted(&a, round);
+        assert_eq!(a.handle.counters().links.get(), 1);
+    }
+}
+
+#[test]
+fn a_mesh_where_all_dial_all_settles() {
+    let mesh: Vec<Process> = (0..12).map(|_| Process::start()).collect();
+    for process in &mesh {
+        for other in &mesh {
+            process.reach(other);
+        }
+    }
+    let linked = |process: &Process| process.handle.counters().links.get() == mesh.len() as i64 - 1;
+    eventually("all are linked with all", || mesh.iter().all(linked));
+    for process in &mesh {
+        assert!(process.events.try_iter().all(|event| matches!(event, Event::Linked(..))), "none flaps");
+    }
+    for process in &mesh {
+        for (number, other) in mesh.iter().enumerate() {
+            process.note(other, number as u64);
+        }
+    }
+    for (number, process) in mesh.iter().enumerate() {
+        for _ in &mesh {
+            assert!(matches!(process.next(), Event::Note(_, note) if note.number == number as u64));
+        }
+    }
+}
+
+#[test]
+fn a_failed_dial_is_told_once_and_repeated_until_it_succeeds() {
+    let a = Process::start();
+    let mut later = config(id(50));
+    later.listen = vec![free_port()];
+    let b = later.me;
+    a.tell(Command::Reach(b, later.listen[0].to_string()));
+    a.unlinked(b);
+    eventually("it dials again", || a.handle.counters().dials.get() >= 4);
+    let b = Process::with(later);
+    assert_eq!(a.linked(&b), b.linked(&a));
+}
+
+#[test]
+fn another_incarnation_is_another_process() {
+    let (a, b) = pair();
+    let mut again = config(id(b.id.node));
+    again.listen = vec![b.address()];
+    b.handle.stop().unwrap();
+    a.unlinked(b.id);
+    let reborn = Process::with(again);
+    // The old one is dialled still, and the new one says that it is a stranger.
+    eventually("the dial is refused", || a.handle.counters().refused.get() >= 1);
+    a.reach(&reborn);
+    assert_eq!(a.linked(&reborn), reborn.linked(&a));
+    a.tell(Command::Forget(b.id));
+    a.note(&reborn, 1);
+    reborn.noted(&a, 1);
+}
+
+#[test]
+fn a_broken_link_is_told_at_both_ends_and_made_again() {
+    let (a, b) = (Process::start(), Process::start());
+    let proxy = Proxy::start(b.address());
+    a.tell(Command::Reach(b.id, proxy.address.to_string()));
+    let mut sessions = vec![a.linked(&b)];
+    b.linked(&a);
+    for round in 0..20 {
+        a.note(&b, round);
+        b.noted(&a, round);
+        proxy.cut();
+        a.unlinked(b.id);
+        b.unlinked(a.id);
+        sessions.push(a.linked(&b));
+        assert_eq!(b.linked(&a), sessions[sessions.len() - 1]);
+    }
+    sessions.sort();
+    sessions.dedup();
+    assert_eq!(sessions.len(), 21, "no session repeats");
+}
+
+#[test]
+fn links_cut_while_both_want_them_always_come_again() {
+    let (a, b) = (Process::start(), Process::start());
+    let (to_a, to_b) = (Proxy::start(a.address()), Proxy::start(b.address()));
+    a.tell(Command::Reach(b.id, to_b.address.to_string()));
+    b.tell(Command::Reach(a.id, to_a.address.to_string()));
+    for round in 0..40 {
+        // Cut without waiting for the events in between: some cuts hit handshakes.
+        thread::sleep(Duration::from_millis(round % 7));
+        to_a.cut();
+        to_b.cut();
+    }
+    // Notes sent while there is no link are dropped, so send until one arrives at either side.
+    for (from, to) in [(&a, &b), (&b, &a)] {
+        let mut number = 1000;
+        loop {
+            number += 1;
+            from.note(to, number);
+            thread::sleep(Duration::from_millis(5));
+            if to.events.try_iter().any(|event| matches!(event, Event::Note(_, note) if note.number > 1000)) {
+                break;
+            }
+            assert!(number < 3000, "no link came again");
+        }
+    }
+    eventually("one link", || [&a, &b].iter().all(|it| it.handle.counters().links.get() == 1));
+}
+
+#[test]
+fn a_forgotten_peer_is_unlinked_and_dialled_no_more() {
+    let (a, b) = pair();
+    a.note(&b, 1);
+    a.tell(Command::Forget(b.id));
+    b.noted(&a, 1);
+    a.unlinked(b.id);
+    b.unlinked(a.id);
+    // Nobody wants the link now. If the other side does, it comes again.
+    let dials = a.handle.counters().dials.get();
+    b.reach(&a);
+    assert_eq!(a.linked(&b), b.linked(&a));
+    assert_eq!(a.handle.counters().dials.get(), dials);
+}
+
+#[test]
+fn processes_of_two_domains_refuse_each_other() {
+    let a = Process::start();
+    let mut other = config(id(60));
+    other.domain = DomainId(0xd1);
+    let b = Process::with(other);
+    a.reach(&b);
+    a.unlinked(b.id);
+    eventually("the refusal is counted at both ends", || {
+        [&a, &b].iter().all(|process| process.handle.counters().refused.get() >= 1)
+    });
+    assert_eq!(b.handle.counters().linked.get(), 0);
+}
+
+#[test]
+fn names_and_ipv6_addresses_are_reached() {
+    let a = Process::start();
+    let b = Process::start();
+    a.tell(Command::Reach(b.id, format!("localhost:{}", b.address().port())));
+    assert_eq!(a.linked(&b), b.linked(&a));
+
+    let nowhere = id(70);
+    a.tell(Command::Reach(nowhere, "no such name".to_owned()));
+    a.unlinked(nowhere);
+
+    let mut six = config(id(71));
+    six.listen = vec!["[::1]:0".parse().unwrap()];
+    if std::net::TcpListener::bind(six.listen[0]).is_err() {
+        eprintln!("this machine has no IPv6: that part is left out");
+        return;
+    }
+    let c = Process::with(six);
+    a.reach(&c);
+    assert_eq!(a.linked(&c), c.linked(&a));
+}
+
+#[test]
+fn listening_where_others_reach_us_and_on_a_taken_port_is_refused() {
+    struct Deaf;
+    impl quorate_runtime::Host<Chat> for Deaf {
+        fn event(&mut self, _: Event, _: quorate_protocol::Time) {}
+    }
+    let start = |listen: SocketAddr, insecure| {
+        let mut config = config(id(80));
+        (config.listen, config.insecure) = (vec![listen], insecure);
+        Reactor::start(Chat::default(), Deaf, config)
+    };
+    let open: SocketAddr = "0.0.0.0:0".parse().unwrap();
+    assert!(matches!(start(open, false), Err(StartError::Insecure(address)) if address == open));
+    let handle = start(open, true).unwrap();
+    let taken = handle.addresses()[0];
+    let Err(error) = start(taken, true) else { panic!("two listen on {taken}") };
+    assert!(error.to_string().contains(&taken.to_string()), "{error}");
+    handle.stop().unwrap();
+}
+
+fn free_port() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// Stands between two processes and can cut what goes through it.
+struct Proxy {
+    address: SocketAddr,
+    streams: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Proxy {
+    fn start(target: SocketAddr) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let streams = Arc::new(Mutex::new(Vec::new()));
+        let ours = streams.clone();
+        // Ends with the test binary: it waits for connections that come no more.
+        thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                let Ok(far) = TcpStream::connect(target) else { continue };
+                near.set_nodelay(true).and(far.set_nodelay(true)).unwrap();
+                let mut ours = ours.lock().unwrap();
+                for (from, to) in [(&near, &far), (&far, &near)] {
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    ours.push(from.try_clone().unwrap());
+                    thread::spawn(move || pump(from, to));
+                }
+            }
+        });
+        Proxy { address, streams }
+    }
+
+    fn cut(&self) {
+        for stream in self.streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn pump(mut from: TcpStream, mut to: TcpStream) {
+    let mut buffer = [0; 4096];
+    let mut pass = || -> io::Result<bool> {
+        let count = from.read(&mut buffer)?;
+        to.write_all(&buffer[..count])?;
+        Ok(count > 0)
+    };
+    while pass().unwrap_or(false) {}
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+#[test]
+fn a_process_that_dials_itself_is_told_nothing() {
+    let a = Process::start();
+    a.reach(&a);
+    a.note(&a, 3);
+    a.noted(&a, 3);
+    assert_eq!(a.handle.counters().dials.get(), 0);
+    let twin = ProcessId { node: a.id.node, ..id(0) };
+    a.tell(Command::Reach(twin, a.address().to_string()));
+    a.unlinked(twin);
+}

@@ -1,0 +1,6 @@
+//! Real reactors on real sockets of this machine.
+
+mod chat;
+mod hostile;
+mod links;
+mod turns;

@@ -1,0 +1,145 @@
+//! Turns of the loop: commands, deadlines, records, messages to oneself, the end.
+
+use std::{
+    process::Command as Child,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use quorate_protocol::{Destination, Ticket};
+use quorate_runtime::{
+    clock,
+    reactor::{Panicked, Stopped, Untaken},
+};
+
+use crate::chat::{Chat, Command, Event, Note, Process, config, eventually, id, pair};
+
+#[test]
+fn commands_of_many_threads_come_through_each_in_order() {
+    const THREADS: u64 = 4;
+    const COMMANDS: u64 = 50_000;
+    let mut narrow = config(id(1));
+    narrow.limits.commands_max = 100;
+    let process = Process::with(narrow);
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let handle = process.handle.clone();
+            scope.spawn(move || {
+                for number in 0..COMMANDS {
+                    handle.command(Command::Tell(thread << 32 | number)).unwrap();
+                }
+            });
+        }
+        let mut next = [0; THREADS as usize];
+        for _ in 0..THREADS * COMMANDS {
+            let Event::Told(number) = process.next() else { panic!("only commands were told") };
+            let next = &mut next[(number >> 32) as usize];
+            assert_eq!(number & 0xffff_ffff, *next);
+            *next += 1;
+        }
+    });
+    assert_eq!(process.handle.counters().commands.get(), THREADS * COMMANDS);
+}
+
+#[test]
+fn a_sleeping_loop_is_woken_by_every_single_command() {
+    let process = Process::start();
+    for number in 0..5_000 {
+        process.tell(Command::Tell(number));
+        assert_eq!(process.next(), Event::Told(number));
+    }
+}
+
+#[test]
+fn a_deadline_comes_at_its_time_or_later() {
+    let process = Process::start();
+    for wait in [0, 1, 20] {
+        let at = clock::now() + Duration::from_millis(wait);
+        process.tell(Command::Alarm(at));
+        let Event::Alarm(came) = process.next() else { panic!("only the alarm was set") };
+        assert!(came >= at);
+    }
+}
+
+#[test]
+fn a_record_is_complete_before_the_next_input_and_a_batch_ends_with_drained() {
+    let process = Process::running(Chat { tell_drained: true, ..Chat::default() }, config(id(1)));
+    process.tell(Command::Persist(2));
+    let note = |number| Event::Note(process.id, Note { number, payload: Bytes::new() });
+    let expected = [Event::Persisted(Ticket(2)), note(0), note(1), Event::Drained];
+    for event in expected {
+        assert_eq!(process.next(), event);
+    }
+}
+
+#[test]
+fn messages_to_oneself_come_later_and_in_order_among_others() {
+    let (a, b) = pair();
+    for number in 0..100 {
+        let to = Destination::Many(vec![b.id, a.id]);
+        a.tell(Command::Send(to, Note { number, payload: Bytes::from_static(b"to both") }));
+    }
+    for number in 0..100 {
+        a.noted(&a, number);
+        b.noted(&a, number);
+    }
+}
+
+#[test]
+fn a_full_queue_is_told_and_a_stopped_reactor_takes_nothing() {
+    let mut narrow = config(id(1));
+    narrow.limits.commands_max = 1;
+    let process = Process::with(narrow);
+    let refused = AtomicUsize::new(0);
+    eventually("the queue is full once", || {
+        if let Err(Untaken::Full(Command::Tell(7))) = process.handle.try_command(Command::Tell(7)) {
+            refused.fetch_add(1, Ordering::Relaxed);
+        }
+        refused.load(Ordering::Relaxed) > 0
+    });
+    process.handle.stop().unwrap();
+    assert!(matches!(process.handle.command(Command::Tell(8)), Err(Stopped(Command::Tell(8)))));
+    assert!(matches!(process.handle.try_command(Command::Tell(8)), Err(Untaken::Stopped(_))));
+    process.handle.stop().expect("stopping twice is no error");
+}
+
+#[test]
+fn a_broken_invariant_ends_the_links_and_is_told() {
+    let (a, b) = pair();
+    b.tell(Command::Panic);
+    a.unlinked(b.id);
+    assert_eq!(b.handle.wait(), Err(Panicked));
+    assert_eq!(b.handle.stop(), Err(Panicked), "whoever asks is told");
+    assert!(b.handle.command(Command::Tell(1)).is_err());
+}
+
+/// Counts threads and open files of the whole process, so it has one to itself: the test runs itself as a child.
+#[test]
+fn a_stopped_reactor_leaves_neither_threads_nor_files() {
+    const MARK: &str = "QUORATE_TEST_ALONE";
+    if std::env::var_os(MARK).is_none() {
+        let status = Child::new(std::env::current_exe().unwrap())
+            .args(["--exact", "turns::a_stopped_reactor_leaves_neither_threads_nor_files", "--nocapture"])
+            .env(MARK, "1")
+            .status()
+            .unwrap();
+        assert!(status.success());
+        return;
+    }
+    let count = |what: &str| std::fs::read_dir(format!("/proc/self/{what}")).unwrap().count();
+    let before = (count("task"), count("fd"));
+    for round in 0..20 {
+        let (a, b) = pair();
+        a.tell(Command::Reach(id(9), "localhost:1".to_owned()));
+        a.note(&b, round);
+        b.noted(&a, round);
+        if round % 2 == 0 {
+            a.handle.stop().unwrap();
+            b.handle.stop().unwrap();
+        }
+        // Else dropping the last handle stops it.
+    }
+    eventually("the resolvers end", || (count("task"), count("fd")) == before);
+}
