@@ -1,3 +1,76 @@
-//! The quorate command.
+//! The quorate command: a local cluster of real processes, one process of a cluster, and the instruments.
+//!
+//! One file a subcommand; each has its `Args` and a `run`. Exit codes: 0, 1 (failed), 2 (usage).
 
-fn main() {}
+mod cluster;
+mod config;
+mod down;
+mod kill;
+mod lifeline;
+mod node;
+mod sql;
+mod status;
+mod up;
+
+use std::{io, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// SQL tables in memory on several processes: ordered, replicated, and going on while processes are killed.
+#[derive(Parser)]
+#[command(name = "quorate", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Up(up::Args),
+    Down(down::Args),
+    Status(status::Args),
+    Kill(kill::Args),
+    Sql(sql::Args),
+    Node(node::Args),
+}
+
+/// A mistake in how the command was used: exits with 2.
+#[derive(Debug)]
+struct Usage(String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Up(args) => up::run(args),
+        Command::Down(args) => down::run(args),
+        Command::Status(args) => status::run(args),
+        Command::Kill(args) => kill::run(args),
+        Command::Sql(args) => sql::run(args),
+        Command::Node(args) => node::run_configured(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("quorate: {error:#}");
+            if error.is::<Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+/// Logs to standard error, at the level that `QUORATE_LOG` names (`info`, or `quorate_runtime=debug,info`).
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_env("QUORATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let color = io::IsTerminal::is_terminal(&io::stderr());
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(color).with_writer(io::stderr).init();
+}

@@ -1,0 +1,198 @@
+//! A local cluster as it stands on disk: one directory, readable by its owner only.
+//!
+//! | file | what |
+//! |---|---|
+//! | `lock` | held by the `quorate up` that runs the cluster, as long as it lives |
+//! | `cluster.json` | who runs where; replaced whole at every change |
+//! | `NAME.toml`, `NAME.log` | a process's configuration and what it logs |
+//! | `up.log` | what a detached `quorate up` says |
+
+use std::{
+    env,
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    io::{ErrorKind, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+use quorate_protocol::DomainId;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    config::{self, Role},
+    lifeline::Bound,
+};
+
+/// Which cluster, for every command that works on a local one.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct DirectoryArgs {
+    /// Where the local cluster keeps its state and logs [default: $XDG_STATE_HOME/quorate or ~/.local/state/quorate].
+    #[arg(long, env = "QUORATE_DATA_DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
+/// The directory of a local cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+}
+
+/// Who runs where.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Cluster {
+    /// The domain.
+    #[serde(with = "config::hex")]
+    pub(crate) domain: DomainId,
+    /// The supervisor's process id.
+    pub(crate) pid: u32,
+    /// Every process, by name.
+    pub(crate) processes: Vec<Entry>,
+}
+
+/// One process of a local cluster.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Entry {
+    /// What people call it.
+    pub(crate) name: String,
+    /// What it does.
+    pub(crate) role: Role,
+    /// Its place in the cluster.
+    pub(crate) node: u64,
+    /// Its operating-system process, while it runs.
+    pub(crate) pid: Option<u32>,
+    /// Where it listens, once it does.
+    pub(crate) bound: Option<Bound>,
+    /// How many times it was started.
+    pub(crate) starts: u64,
+    /// What it logs.
+    pub(crate) log: PathBuf,
+}
+
+impl DirectoryArgs {
+    /// The directory meant, whether it exists or not.
+    pub(crate) fn directory(&self) -> Result<Directory> {
+        let path = match &self.data_dir {
+            Some(path) => path.clone(),
+            None => match (env::var_os("XDG_STATE_HOME"), env::home_dir()) {
+                (Some(state), _) if Path::new(&state).is_absolute() => PathBuf::from(state).join("quorate"),
+                (_, Some(home)) => home.join(".local/state/quorate"),
+                _ => bail!("there is no home directory: give --data-dir"),
+            },
+        };
+        Ok(Directory { path: std::path::absolute(path)? })
+    }
+
+    /// What to append to a command so that it means the same cluster.
+    pub(crate) fn as_flag(&self) -> String {
+        match &self.data_dir {
+            Some(path) => format!(" --data-dir {}", quoted(&path.display().to_string())),
+            None => String::new(),
+        }
+    }
+}
+
+/// Quotes a word for a shell where it needs it.
+fn quoted(word: &str) -> String {
+    if word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+:".contains(c)) {
+        return word.into();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+impl Directory {
+    /// Makes it, if need be, and takes it for this process: at most one `up` a directory.
+    pub(crate) fn acquire(&self) -> Result<File> {
+        self.make()?;
+        let lock = self.lock_file()?;
+        match lock.try_lock() {
+            Ok(()) => Ok(lock),
+            Err(TryLockError::WouldBlock) => {
+                let pid = self.read().map(|cluster| format!(" (pid {})", cluster.pid)).unwrap_or_default();
+                bail!("a cluster runs here already{pid}: {}; stop it with `quorate down`", self.shown())
+            }
+            Err(TryLockError::Error(error)) => Err(error).with_context(|| self.shown()),
+        }
+    }
+
+    /// Makes it, if need be.
+    pub(crate) fn make(&self) -> Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.path).with_context(|| self.shown())
+    }
+
+    /// Whether some `up` holds it.
+    pub(crate) fn is_held(&self) -> Result<bool> {
+        if !self.path.join("lock").exists() {
+            return Ok(false);
+        }
+        Ok(matches!(self.lock_file()?.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
+    /// The cluster that runs here.
+    pub(crate) fn running(&self) -> Result<Cluster> {
+        if !self.is_held()? {
+            bail!("no cluster runs here: {}; start one with `quorate up`", self.shown());
+        }
+        self.read()
+    }
+
+    /// Replaces `cluster.json`.
+    pub(crate) fn write(&self, cluster: &Cluster) -> Result<()> {
+        let whole = serde_json::to_vec_pretty(cluster)?;
+        let fresh = self.path.join("cluster.json.new");
+        private(&fresh)?.write_all(&whole)?;
+        fs::rename(&fresh, self.path.join("cluster.json")).with_context(|| self.shown())
+    }
+
+    /// A file in it, made anew and readable by its owner only.
+    pub(crate) fn create(&self, name: &str) -> Result<File> {
+        private(&self.path.join(name))
+    }
+
+    /// Where a file of it is.
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Its name, for people.
+    pub(crate) fn shown(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn read(&self) -> Result<Cluster> {
+        let path = self.path.join("cluster.json");
+        let whole = fs::read(&path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => anyhow::anyhow!("the cluster is only starting: {}", self.shown()),
+            _ => anyhow::Error::new(error).context(path.display().to_string()),
+        })?;
+        serde_json::from_slice(&whole).with_context(|| path.display().to_string())
+    }
+
+    fn lock_file(&self) -> Result<File> {
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        options.open(self.path.join("lock")).with_context(|| self.shown())
+    }
+}
+
+impl Cluster {
+    /// The process of this name.
+    pub(crate) fn process(&self, name: &str) -> Result<&Entry> {
+        self.processes.iter().find(|process| process.name == name).with_context(|| {
+            let names: Vec<&str> = self.processes.iter().map(|process| process.name.as_str()).collect();
+            format!("no process is called {name}; there are {}", names.join(", "))
+        })
+    }
+
+    /// Where SQL is spoken.
+    pub(crate) fn sql(&self) -> Result<&str> {
+        let mut doors = self.processes.iter().filter_map(|process| process.bound.as_ref()?.sql.as_deref());
+        doors.next().context("no gateway runs at the moment; see `quorate status`")
+    }
+}
+
+fn private(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(true).write(true).mode(0o600);
+    options.open(path).with_context(|| path.display().to_string())
+}

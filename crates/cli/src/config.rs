@@ -1,0 +1,328 @@
+//! How one process is configured: a TOML file, then the environment, then flags, the later winning.
+//!
+//! Every key of the file can be given as `QUORATE_NODE_KEY` and as `--set key=value`; keys of a table with a dot in flags
+//! (`detector.interval_ms`) and two underscores in the environment (`QUORATE_NODE_DETECTOR__INTERVAL_MS`). A key that
+//! nobody knows is an error wherever it stands.
+
+use std::{net::ToSocketAddrs, path::PathBuf};
+
+use anyhow::{Context, Result, anyhow};
+use clap::ValueEnum;
+use quorate_protocol::DomainId;
+use quorate_protocol::{Duration, detector};
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use crate::Usage;
+
+/// The environment variables that carry keys begin with this.
+pub(crate) const ENVIRONMENT: &str = "QUORATE_NODE_";
+
+/// One process.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NodeConfig {
+    /// The domain it belongs to: 32 hexadecimal digits.
+    #[serde(with = "hex")]
+    pub(crate) domain: DomainId,
+    /// Its place in the cluster; no two processes of a cluster share it.
+    pub(crate) node: u64,
+    /// What people call it: `router-1`, `storage-3`.
+    pub(crate) name: String,
+    /// What it does.
+    pub(crate) role: Role,
+    /// Where other processes reach it, `host:port`; port 0 lets the system choose.
+    pub(crate) listen: String,
+    /// Where SQL clients reach it; gateways only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sql_listen: Option<String>,
+    /// Where `/metrics`, `/health` and `/status` are.
+    pub(crate) http_listen: String,
+    /// Found the domain: the first router of a new domain, once, and nobody else ever.
+    #[serde(default)]
+    pub(crate) found: bool,
+    /// Routers to join through, `host:port`.
+    #[serde(default)]
+    pub(crate) routers: Vec<String>,
+    /// How many routers the domain keeps.
+    #[serde(default = "defaults::routers")]
+    pub(crate) wanted_routers: usize,
+    /// How many storage processes hold rows; more than these are standbys.
+    #[serde(default = "defaults::storage")]
+    pub(crate) wanted_storage: usize,
+    /// How many storage processes hold each row, where a table does not say.
+    #[serde(default = "defaults::replicas")]
+    pub(crate) replicas: usize,
+    /// How long a write waits for a majority of routers before it answers that it was not sent or may have been applied.
+    #[serde(default = "defaults::write_wait_ms")]
+    pub(crate) write_wait_ms: u64,
+    /// Allow addresses other than loopback, although nothing is encrypted and nobody is asked for a password.
+    #[serde(default)]
+    pub(crate) insecure: bool,
+    /// End at once when standard input closes: whoever started this process holds the other end.
+    #[serde(default)]
+    pub(crate) supervised: bool,
+    /// Where it may write; nothing is written when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// How patient it is with silent peers.
+    #[serde(default)]
+    pub(crate) detector: DetectorConfig,
+}
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Role {
+    /// Orders and routes.
+    Router,
+    /// Plans placement and reports suspicions.
+    Super,
+    /// Speaks SQL to clients.
+    Gateway,
+    /// Holds rows.
+    Storage,
+}
+
+/// The failure detector's settings, in milliseconds.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct DetectorConfig {
+    /// How often signs of life are sent.
+    pub(crate) interval_ms: u64,
+    /// No peer is suspected of silence sooner.
+    pub(crate) silence_min_ms: u64,
+    /// A silent peer is suspected no later.
+    pub(crate) silence_max_ms: u64,
+    /// How long a link may stay broken.
+    pub(crate) unlinked_max_ms: u64,
+}
+
+impl Default for DetectorConfig {
+    fn default() -> Self {
+        let settings = detector::Settings::default();
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        DetectorConfig {
+            interval_ms: millis(settings.interval),
+            silence_min_ms: millis(settings.silence_min),
+            silence_max_ms: millis(settings.silence_max),
+            unlinked_max_ms: millis(settings.unlinked_max),
+        }
+    }
+}
+
+impl DetectorConfig {
+    /// The same for the detector.
+    #[expect(dead_code, reason = "called by the process runner, which `node::run` is to become")]
+    pub(crate) fn settings(&self) -> detector::Settings {
+        detector::Settings {
+            interval: Duration::from_millis(self.interval_ms),
+            silence_min: Duration::from_millis(self.silence_min_ms),
+            silence_max: Duration::from_millis(self.silence_max_ms),
+            unlinked_max: Duration::from_millis(self.unlinked_max_ms),
+        }
+    }
+}
+
+impl Role {
+    /// As it stands in configurations and names.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Role::Router => "router",
+            Role::Super => "super",
+            Role::Gateway => "gateway",
+            Role::Storage => "storage",
+        }
+    }
+}
+
+impl NodeConfig {
+    /// Puts the three sources together: the text of a file, environment variables, `key=value` flags.
+    pub(crate) fn read(
+        file: &str,
+        environment: impl Iterator<Item = (String, String)>,
+        flags: &[String],
+    ) -> Result<NodeConfig> {
+        let mut table: Table = file.parse()?;
+        for (variable, value) in environment {
+            if let Some(key) = variable.strip_prefix(ENVIRONMENT) {
+                set(&mut table, &key.to_lowercase().replace("__", "."), &value).context(variable)?;
+            }
+        }
+        for flag in flags {
+            let (key, value) =
+                flag.split_once('=').ok_or_else(|| anyhow!("--set {flag}: must be key=value"))?;
+            set(&mut table, key, value).with_context(|| format!("--set {flag}"))?;
+        }
+        let config: NodeConfig = table.try_into()?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// What no type can say.
+    fn check(&self) -> Result<()> {
+        let rules = [
+            (self.role == Role::Router || !self.found, "found: only a router can found a domain"),
+            (
+                self.found || !self.routers.is_empty(),
+                "routers: whoever does not found a domain needs one to join",
+            ),
+            (
+                (self.role == Role::Gateway) == self.sql_listen.is_some(),
+                "sql_listen: gateways need it, others cannot have it",
+            ),
+            (self.wanted_routers > 0, "wanted_routers: must be at least 1"),
+            (self.replicas > 0, "replicas: must be at least 1"),
+            (self.wanted_storage >= self.replicas, "wanted_storage: must be at least replicas"),
+            (
+                self.detector.silence_min_ms <= self.detector.silence_max_ms && self.detector.interval_ms > 0,
+                "detector: interval_ms must be above 0, and silence_min_ms at most silence_max_ms",
+            ),
+        ];
+        for (holds, otherwise) in rules {
+            if !holds {
+                return Err(Usage(otherwise.into()).into());
+            }
+        }
+        let addresses = [Some(&self.listen), Some(&self.http_listen), self.sql_listen.as_ref()];
+        for address in addresses.into_iter().flatten() {
+            check_address(address, self.insecure)?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses an address that is none, and one that others can reach unless that was asked for.
+pub(crate) fn check_address(address: &str, insecure: bool) -> Result<()> {
+    let resolved = address.to_socket_addrs().map_err(|error| Usage(format!("{address}: {error}")))?;
+    for place in resolved {
+        if !place.ip().is_loopback() && !insecure {
+            return Err(Usage(format!(
+                "{address}: other machines can reach it, and nothing is encrypted and nobody is asked for a password; \
+                 set insecure to allow that"
+            ))
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// Sets a dotted key; the value is TOML where it parses as such and a string otherwise.
+fn set(table: &mut Table, key: &str, value: &str) -> Result<()> {
+    let value = format!("x = {value}")
+        .parse::<Table>()
+        .ok()
+        .and_then(|mut parsed| parsed.remove("x"))
+        .unwrap_or_else(|| Value::String(value.into()));
+    let mut path = key.split('.').peekable();
+    let mut table = table;
+    while let Some(part) = path.next() {
+        if path.peek().is_none() {
+            table.insert(part.into(), value);
+            return Ok(());
+        }
+        let inner = table.entry(part).or_insert_with(|| Value::Table(Table::new()));
+        table = inner.as_table_mut().with_context(|| format!("{part} is not a table"))?;
+    }
+    unreachable!("splitting yields at least one part")
+}
+
+pub(crate) mod defaults {
+    //! What a key is when nobody sets it.
+
+    pub(crate) fn routers() -> usize {
+        3
+    }
+    pub(crate) fn storage() -> usize {
+        4
+    }
+    pub(crate) fn replicas() -> usize {
+        3
+    }
+    pub(crate) fn write_wait_ms() -> u64 {
+        10_000
+    }
+}
+
+pub(crate) mod hex {
+    //! A domain's id as 32 hexadecimal digits.
+
+    use quorate_protocol::DomainId;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(crate) fn serialize<S: Serializer>(domain: &DomainId, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(domain)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DomainId, D::Error> {
+        let digits = String::deserialize(deserializer)?;
+        let number = if digits.len() == 32 { u128::from_str_radix(&digits, 16).ok() } else { None };
+        number.map(DomainId).ok_or_else(|| D::Error::custom("a domain is 32 hexadecimal digits"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+        domain = "0123456789abcdef0123456789abcdef"
+        node = 7
+        name = "storage-3"
+        role = "storage"
+        listen = "127.0.0.1:0"
+        http_listen = "[::1]:0"
+        routers = ["127.0.0.1:24701"]
+        [detector]
+        silence_min_ms = 700
+    "#;
+
+    fn read(file: &str, environment: &[(&str, &str)], flags: &[&str]) -> Result<NodeConfig, String> {
+        let environment = environment.iter().map(|(key, value)| (key.to_string(), value.to_string()));
+        let flags: Vec<String> = flags.iter().map(|flag| flag.to_string()).collect();
+        NodeConfig::read(file, environment, &flags).map_err(|error| format!("{error:#}"))
+    }
+
+    #[track_caller]
+    fn refused(file: &str, environment: &[(&str, &str)], flags: &[&str], because: &str) {
+        let error = read(file, environment, flags).unwrap_err();
+        assert!(error.contains(because), "{error}");
+    }
+
+    #[test]
+    fn later_sources_win() {
+        let config = read(FILE, &[], &[]).unwrap();
+        assert_eq!((config.wanted_routers, config.replicas, config.insecure), (3, 3, false));
+        assert_eq!((config.detector.silence_min_ms, config.detector.interval_ms), (700, 50));
+
+        let environment =
+            [("QUORATE_NODE_NAME", "x"), ("QUORATE_NODE_DETECTOR__SILENCE_MIN_MS", "800"), ("OTHER", "y")];
+        let config = read(FILE, &environment, &["name=z", "replicas=2"]).unwrap();
+        assert_eq!((config.name.as_str(), config.replicas, config.detector.silence_min_ms), ("z", 2, 800));
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let config = read(FILE, &[], &[]).unwrap();
+        assert_eq!(read(&toml::to_string(&config).unwrap(), &[], &[]).unwrap(), config);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        refused(&FILE.replace("node =", "nodes ="), &[], &[], "unknown field `nodes`");
+        refused(&FILE.replace("silence_min_ms", "silence"), &[], &[], "unknown field `silence`");
+        refused(FILE, &[("QUORATE_NODE_COLOUR", "red")], &[], "unknown field `colour`");
+        refused(FILE, &[], &["colour=red"], "unknown field `colour`");
+        refused(FILE, &[], &["replicas"], "must be key=value");
+        refused(FILE, &[], &["replicas=many"], "invalid type");
+        refused(FILE, &[], &["replicas=5"], "wanted_storage");
+        refused(FILE, &[], &["found=true"], "only a router");
+        refused(FILE, &[], &["routers=[]"], "needs one to join");
+        refused(FILE, &[], &["sql_listen=127.0.0.1:1"], "gateways need it");
+        refused(FILE, &[], &["role=gateway"], "gateways need it");
+        refused(FILE, &[], &["domain=12ab"], "32 hexadecimal digits");
+        refused(FILE, &[], &["listen=nowhere"], "nowhere");
+        refused(FILE, &[], &["listen=0.0.0.0:0"], "insecure");
+        assert!(read(FILE, &[], &["listen=0.0.0.0:0", "insecure=true"]).is_ok());
+    }
+}

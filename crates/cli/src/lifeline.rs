@@ -1,0 +1,64 @@
+//! How a process is told to stop, and how it tells that it listens.
+//!
+//! A supervised process holds the reading end of a pipe as its standard input. The pipe closes when the supervisor ends,
+//! however it ends, so that no orphan survives it. SIGTERM and Ctrl-C ask politely: drain, leave, exit 0; asked twice,
+//! the process ends at once.
+
+use std::{
+    io::{self, Read, Write},
+    process, thread,
+};
+
+use anyhow::Result;
+use crossbeam_channel::{Receiver, bounded};
+use serde::{Deserialize, Serialize};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+/// The addresses a process listens on, with the ports that the system chose.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub(crate) struct Bound {
+    /// For other processes.
+    pub(crate) listen: String,
+    /// For `/metrics`, `/health` and `/status`.
+    pub(crate) http: String,
+    /// For SQL clients; gateways only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sql: Option<String>,
+}
+
+impl Bound {
+    /// Says so on standard output, one line of JSON, to whoever started this process. Call once, when all sockets listen.
+    #[expect(dead_code, reason = "called by the process runner, which `node::run` is to become")]
+    pub(crate) fn announce(&self) -> Result<()> {
+        let mut out = io::stdout().lock();
+        serde_json::to_writer(&mut out, self)?;
+        out.write_all(b"\n")?;
+        Ok(out.flush()?)
+    }
+}
+
+/// Yields one message when the process is asked to stop.
+pub(crate) fn stop_requests(supervised: bool) -> Result<Receiver<()>> {
+    let (asked, requests) = bounded(1);
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut signals = signals.forever();
+        signals.next();
+        let _ = asked.send(());
+        signals.next();
+        tracing::warn!("asked to stop a second time: ending at once");
+        process::exit(1);
+    })?;
+    if supervised {
+        thread::Builder::new().name("lifeline".into()).spawn(|| {
+            // Nobody writes into the pipe; whatever ends the read, the supervisor is gone.
+            let _ = io::stdin().lock().read_to_end(&mut Vec::new());
+            tracing::info!("the supervisor is gone: ending");
+            process::exit(0);
+        })?;
+    }
+    Ok(requests)
+}

@@ -1,0 +1,214 @@
+//! `quorate sql`: statements for machines without psql.
+
+use std::io::{self, Write};
+
+use anyhow::{Context, Result, bail};
+use comfy_table::{CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
+use serde_json::{Map, Value};
+use tokio_postgres::{
+    Client, NoTls, SimpleQueryMessage,
+    error::{DbError, ErrorPosition},
+    types::Type,
+};
+
+use crate::cluster::DirectoryArgs;
+
+/// Runs SQL statements on the local cluster and prints what they answer.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// One statement, or several with semicolons between.
+    statements: String,
+    /// Ask the gateway at this address, host:port, instead of the local cluster's.
+    #[arg(long)]
+    address: Option<String>,
+    /// One JSON object a line for each row.
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Comma-separated values, with a header.
+    #[arg(long)]
+    csv: bool,
+    #[command(flatten)]
+    directory: DirectoryArgs,
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    let address = match &args.address {
+        Some(address) => address.clone(),
+        None => args.directory.directory()?.running()?.sql()?.to_string(),
+    };
+    runtime()?.block_on(async {
+        let client = connect(&address).await?;
+        let types = if args.json { column_types(&client, &args.statements).await } else { Vec::new() };
+        let messages = client.simple_query(&args.statements).await;
+        let messages = messages.map_err(|error| match error.as_db_error() {
+            Some(error) => anyhow::Error::msg(explained(error, &args.statements)),
+            None => error.into(),
+        })?;
+        let mut out = io::stdout().lock();
+        for answer in Answer::of(&messages) {
+            match (args.json, args.csv) {
+                (true, _) => answer.write_json(&types, &mut out)?,
+                (_, true) => answer.write_csv(&mut out)?,
+                _ => answer.write_table(&mut out)?,
+            }
+        }
+        Ok(out.flush()?)
+    })
+}
+
+/// A small runtime for a client.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
+
+/// Connects to a gateway.
+pub(crate) async fn connect(address: &str) -> Result<Client> {
+    let (host, port) = address.rsplit_once(':').with_context(|| format!("{address} is not host:port"))?;
+    let mut config = tokio_postgres::Config::new();
+    config.host(host.trim_matches(['[', ']'])).port(port.parse().with_context(|| address.to_string())?);
+    config.user("quorate").dbname("quorate").connect_timeout(std::time::Duration::from_secs(5));
+    let (client, connection) =
+        config.connect(NoTls).await.with_context(|| format!("no gateway answers at {address}"))?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!("the connection ended: {error}");
+        }
+    });
+    Ok(client)
+}
+
+/// What the columns of a single statement are; empty where the server does not say, as for several at once.
+async fn column_types(client: &Client, statement: &str) -> Vec<Type> {
+    match client.prepare(statement).await {
+        Ok(statement) => statement.columns().iter().map(|column| column.type_().clone()).collect(),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// An error as a person reads it: what, where in the statement, what to do.
+fn explained(error: &DbError, statement: &str) -> String {
+    let mut text = format!("{} (SQLSTATE {})", error.message(), error.code().code());
+    if let Some(ErrorPosition::Original(position)) = error.position() {
+        // Positions count characters from 1.
+        let position = (*position as usize).saturating_sub(1);
+        let before: String = statement.chars().take(position).collect();
+        let line = statement.lines().nth(before.matches('\n').count()).unwrap_or("");
+        let column = before.chars().rev().take_while(|c| *c != '\n').count();
+        text += &format!("\n  {line}\n  {}^", " ".repeat(column));
+    }
+    for (label, more) in [("detail", error.detail()), ("hint", error.hint())] {
+        if let Some(more) = more {
+            text += &format!("\n{label}: {more}");
+        }
+    }
+    text
+}
+
+/// Lines as psql draws them.
+const PSQL: TableStyle = TableStyle::new()
+    .header_lines(ContentLineStyle::none().junction('|'))
+    .header_separator(LineStyle::none().fill('-').junction('+'))
+    .content_lines(ContentLineStyle::none().junction('|'));
+
+/// What one statement answered.
+struct Answer<'a> {
+    columns: Vec<&'a str>,
+    rows: Vec<Vec<Option<&'a str>>>,
+    /// Rows that a statement without columns touched.
+    touched: u64,
+}
+
+impl<'a> Answer<'a> {
+    fn of(messages: &'a [SimpleQueryMessage]) -> Vec<Answer<'a>> {
+        let mut answers = Vec::new();
+        let mut answer = Answer { columns: Vec::new(), rows: Vec::new(), touched: 0 };
+        for message in messages {
+            match message {
+                SimpleQueryMessage::RowDescription(columns) => {
+                    answer.columns = columns.iter().map(|column| column.name()).collect();
+                }
+                SimpleQueryMessage::Row(row) => {
+                    answer.rows.push((0..row.len()).map(|column| row.get(column)).collect());
+                }
+                SimpleQueryMessage::CommandComplete(touched) => {
+                    answer.touched = *touched;
+                    let empty = Answer { columns: Vec::new(), rows: Vec::new(), touched: 0 };
+                    answers.push(std::mem::replace(&mut answer, empty));
+                }
+                _ => {}
+            }
+        }
+        answers
+    }
+
+    fn write_table(&self, out: &mut impl Write) -> Result<()> {
+        if self.columns.is_empty() {
+            return Ok(writeln!(out, "done, {} rows touched", self.touched)?);
+        }
+        let mut table = Table::new();
+        table.load_style(PSQL).set_header(&self.columns);
+        for row in &self.rows {
+            table.add_row(row.iter().map(|value| value.unwrap_or("")));
+        }
+        for (index, column) in table.column_iter_mut().enumerate() {
+            let mut values = self.rows.iter().filter_map(|row| row[index]);
+            if values.all(|value| value.parse::<f64>().is_ok()) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        writeln!(out, "{table}")?;
+        Ok(writeln!(out, "({} row{})", self.rows.len(), if self.rows.len() == 1 { "" } else { "s" })?)
+    }
+
+    fn write_csv(&self, out: &mut impl Write) -> Result<()> {
+        let quoted = |value: &str| match value.contains(['"', ',', '\n', '\r']) || value.is_empty() {
+            true => format!("\"{}\"", value.replace('"', "\"\"")),
+            false => value.into(),
+        };
+        if self.columns.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "{}", self.columns.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(","))?;
+        for row in &self.rows {
+            let values: Vec<String> = row.iter().map(|value| value.map(quoted).unwrap_or_default()).collect();
+            writeln!(out, "{}", values.join(","))?;
+        }
+        Ok(())
+    }
+
+    fn write_json(&self, types: &[Type], out: &mut impl Write) -> Result<()> {
+        for row in &self.rows {
+            let mut object = Map::new();
+            for (index, (name, value)) in self.columns.iter().zip(row).enumerate() {
+                object.insert(name.to_string(), json(types.get(index), *value));
+            }
+            writeln!(out, "{}", serde_json::to_string(&object)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// A value in JSON: numbers and booleans as such where the column's type says so, anything else as text.
+fn json(kind: Option<&Type>, value: Option<&str>) -> Value {
+    const NUMBERS: [Type; 6] =
+        [Type::INT2, Type::INT4, Type::INT8, Type::FLOAT4, Type::FLOAT8, Type::NUMERIC];
+    match (kind, value) {
+        (_, None) => Value::Null,
+        (Some(&Type::BOOL), Some(value)) => Value::Bool(value == "t"),
+        (Some(kind), Some(value)) if NUMBERS.contains(kind) => {
+            // NaN and the infinities have no number in JSON.
+            serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.into()))
+        }
+        (_, Some(value)) => Value::String(value.into()),
+    }
+}
+
+/// The one value that a statement answers, as text.
+pub(crate) async fn single(client: &Client, statement: &str) -> Result<String> {
+    for message in client.simple_query(statement).await? {
+        if let SimpleQueryMessage::Row(row) = message {
+            return Ok(row.get(0).unwrap_or("").to_string());
+        }
+    }
+    bail!("{statement} answered nothing")
+}

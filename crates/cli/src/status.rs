@@ -1,0 +1,144 @@
+//! `quorate status`: what each process of the local cluster says of itself, side by side.
+
+use std::{thread, time::Duration};
+
+use anyhow::{Result, bail};
+use comfy_table::{CellAlignment, Table, presets};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    cluster::{Cluster, DirectoryArgs, Entry},
+    config::Role,
+};
+
+/// Shows who runs where, how far each process is in the total order, and how far behind the furthest.
+///
+/// Exits with 1 when a majority of the routers does not answer: nothing can be written then.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// One JSON object a line for each process.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    directory: DirectoryArgs,
+}
+
+/// What a process says of itself at `/status`, as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct Report {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its role.
+    pub(crate) role: Role,
+    /// Its place in the cluster.
+    pub(crate) node: u64,
+    /// Which life of it, in hexadecimal.
+    pub(crate) incarnation: String,
+    /// In one word, what it is doing: `leading`, `following`, `joining`, `serving`, `standby`, `wedged`.
+    pub(crate) state: String,
+    /// The position in the total order that it has reached.
+    pub(crate) position: u64,
+}
+
+/// A process as the supervisor and as it itself see it.
+#[derive(Serialize)]
+struct Row<'a> {
+    #[serde(flatten)]
+    entry: &'a Entry,
+    state: String,
+    incarnation: Option<String>,
+    position: Option<u64>,
+    lag: Option<u64>,
+}
+
+/// How long a process may take to answer for itself.
+const PATIENCE: Duration = Duration::from_millis(1000);
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    let directory = args.directory.directory()?;
+    let cluster = directory.running()?;
+    let reports = reports(&cluster);
+    let rows = rows(&cluster, &reports);
+    if args.json {
+        for row in &rows {
+            println!("{}", serde_json::to_string(row)?);
+        }
+    } else {
+        println!("domain {}, run by pid {}, in {}", cluster.domain, cluster.pid, directory.shown());
+        println!("{}", table(&rows));
+    }
+    let routers = || cluster.processes.iter().zip(&reports).filter(|(entry, _)| entry.role == Role::Router);
+    let alive = routers().filter(|(_, report)| report.is_some()).count();
+    if alive * 2 <= routers().count() {
+        bail!(
+            "only {alive} of {} routers answer: nothing can be written until a majority does",
+            routers().count()
+        );
+    }
+    Ok(())
+}
+
+/// What each process of the cluster says, in the cluster's order; none where it does not answer.
+pub(crate) fn reports(cluster: &Cluster) -> Vec<Option<Report>> {
+    thread::scope(|scope| {
+        let asked: Vec<_> = cluster
+            .processes
+            .iter()
+            .map(|entry| scope.spawn(|| ask(entry.bound.as_ref()?.http.as_str())))
+            .collect();
+        asked.into_iter().map(|answer| answer.join().ok().flatten()).collect()
+    })
+}
+
+fn ask(address: &str) -> Option<Report> {
+    let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build().into();
+    let body = agent.get(format!("http://{address}/status")).call().ok()?.body_mut().read_to_string().ok()?;
+    serde_json::from_str(&body).ok()
+}
+
+fn rows<'a>(cluster: &'a Cluster, reports: &[Option<Report>]) -> Vec<Row<'a>> {
+    let furthest = reports.iter().flatten().map(|report| report.position).max();
+    let row = |(entry, report): (&'a Entry, &Option<Report>)| Row {
+        entry,
+        state: match (report, entry.pid) {
+            (Some(report), _) => report.state.clone(),
+            (None, Some(_)) => "silent".into(),
+            (None, None) => "down".into(),
+        },
+        incarnation: report.as_ref().map(|report| report.incarnation.clone()),
+        position: report.as_ref().map(|report| report.position),
+        lag: report.as_ref().and_then(|report| Some(furthest? - report.position)),
+    };
+    cluster.processes.iter().zip(reports).map(row).collect()
+}
+
+fn table(rows: &[Row<'_>]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header([
+        "PROCESS", "ROLE", "PID", "STATE", "POSITION", "LAG", "STARTS", "LISTENS", "HTTP", "SQL", "LOG",
+    ]);
+    let shown = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
+    for Row { entry, state, position, lag, .. } in rows {
+        let bound = entry.bound.as_ref();
+        table.add_row([
+            entry.name.clone(),
+            entry.role.as_str().into(),
+            shown(entry.pid.map(u64::from)),
+            state.clone(),
+            shown(*position),
+            shown(*lag),
+            entry.starts.to_string(),
+            bound.map(|bound| bound.listen.clone()).unwrap_or_default(),
+            bound.map(|bound| bound.http.clone()).unwrap_or_default(),
+            bound.and_then(|bound| bound.sql.clone()).unwrap_or_default(),
+            entry.log.display().to_string(),
+        ]);
+    }
+    for column in [2, 4, 5, 6] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}

@@ -1,0 +1,296 @@
+//! Keeps the processes of a local cluster running.
+//!
+//! The first router founds the domain, once; whatever starts later joins through the routers that listen then. What
+//! dies is started again with a growing pause while it keeps dying; it comes back as a new incarnation that remembers
+//! nothing. A process that ends before it ever listened, on its first start, ends the whole: something is wrong that
+//! trying again does not mend.
+//!
+//! Stopping: gateways are asked to drain; then the pipes close and everybody ends ([`crate::lifeline`]). Storage
+//! processes are not asked to leave, as the others would then copy their rows only to end too.
+
+use std::{
+    fs::OpenOptions,
+    io::{BufRead, BufReader, Write},
+    os::unix::process::CommandExt,
+    process::{ChildStdin, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Error, Result, anyhow};
+use crossbeam_channel::{Receiver, Sender, after, never, select, unbounded};
+use rustix::process::Signal;
+
+use crate::{
+    cluster::{Cluster, Directory, Entry},
+    config::{NodeConfig, Role},
+    kill::signal,
+    lifeline::{self, Bound},
+};
+
+/// Runs the processes of one local cluster.
+pub(super) struct Supervisor {
+    directory: Directory,
+    /// What `cluster.json` says; its processes and `slots` go in step.
+    cluster: Cluster,
+    slots: Vec<Slot>,
+    news: (Sender<News>, Receiver<News>),
+    failures: (Sender<Error>, Receiver<Error>),
+}
+
+struct Slot {
+    config: NodeConfig,
+    life: Life,
+    /// Waits that long before the next start.
+    pause: Duration,
+    /// Has listened in some life.
+    proven: bool,
+}
+
+enum Life {
+    /// To be started as soon as there is a router to join.
+    Due,
+    /// To be started again at this time.
+    Pausing(Instant),
+    /// Runs.
+    Running {
+        since: Instant,
+        #[expect(dead_code, reason = "it is there to be dropped: then the process ends")]
+        lifeline: ChildStdin,
+    },
+    /// Is to stay down.
+    Stopped,
+}
+
+/// What happened to a process, by its place among the slots.
+enum News {
+    Listening(usize, Bound),
+    Ended(usize, ExitStatus),
+}
+
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// A process that lived this long died of something else than its start.
+const PROOF: Duration = Duration::from_secs(10);
+/// How long gateways may drain, and then how long the rest may take to end.
+const DRAIN: Duration = Duration::from_secs(5);
+const END: Duration = Duration::from_secs(3);
+
+impl Supervisor {
+    /// A supervisor of these processes, the first of which founds the domain. Nothing runs yet.
+    pub(super) fn new(directory: Directory, plan: Vec<NodeConfig>) -> Result<Supervisor> {
+        let domain = plan.first().context("a cluster has at least one process")?.domain;
+        let mut processes = Vec::new();
+        for config in &plan {
+            let log = format!("{}.log", config.name);
+            directory.create(&log)?;
+            processes.push(Entry {
+                name: config.name.clone(),
+                role: config.role,
+                node: config.node,
+                pid: None,
+                bound: None,
+                starts: 0,
+                log: directory.join(&log),
+            });
+        }
+        let slot = |config| Slot { config, life: Life::Due, pause: PAUSE_MIN, proven: false };
+        Ok(Supervisor {
+            directory,
+            cluster: Cluster { domain, pid: std::process::id(), processes },
+            slots: plan.into_iter().map(slot).collect(),
+            news: unbounded(),
+            failures: unbounded(),
+        })
+    }
+
+    /// What is sent here stops the cluster, and is what [`Supervisor::run`] then returns.
+    pub(super) fn failures(&self) -> Sender<Error> {
+        self.failures.0.clone()
+    }
+
+    /// Runs until asked to stop, or until a failure.
+    pub(super) fn run(mut self) -> Result<()> {
+        let stop = lifeline::stop_requests(false)?;
+        let (news, failures) = (self.news.1.clone(), self.failures.1.clone());
+        let outcome = loop {
+            if let Err(error) = self.start_what_is_due() {
+                break Err(error);
+            }
+            let timer = self
+                .next_start()
+                .map_or_else(never, |at| after(at.saturating_duration_since(Instant::now())));
+            select! {
+                recv(news) -> news => if let Err(error) = self.learn(news?) {
+                    break Err(error);
+                },
+                recv(failures) -> error => break Err(error?),
+                recv(stop) -> _ => break Ok(()),
+                recv(timer) -> _ => {}
+            }
+        };
+        self.stop();
+        outcome
+    }
+
+    fn next_start(&self) -> Option<Instant> {
+        let pausing = self.slots.iter().filter_map(|slot| match slot.life {
+            Life::Pausing(until) => Some(until),
+            _ => None,
+        });
+        pausing.min()
+    }
+
+    fn start_what_is_due(&mut self) -> Result<()> {
+        let now = Instant::now();
+        for index in 0..self.slots.len() {
+            let due = match self.slots[index].life {
+                Life::Due => true,
+                Life::Pausing(until) => until <= now,
+                Life::Running { .. } | Life::Stopped => false,
+            };
+            let routers = self.routers_but(index);
+            if due && (self.slots[index].config.found || !routers.is_empty()) {
+                self.start(index, routers)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the other routers listen.
+    fn routers_but(&self, index: usize) -> Vec<String> {
+        let others = self.cluster.processes.iter().enumerate().filter(|(other, _)| *other != index);
+        let routers = others.filter(|(_, entry)| entry.role == Role::Router && entry.pid.is_some());
+        routers.filter_map(|(_, entry)| Some(entry.bound.as_ref()?.listen.clone())).collect()
+    }
+
+    fn start(&mut self, index: usize, routers: Vec<String>) -> Result<()> {
+        let slot = &mut self.slots[index];
+        let entry = &mut self.cluster.processes[index];
+        slot.config.routers = routers;
+        let path = format!("{}.toml", entry.name);
+        self.directory.create(&path)?.write_all(toml::to_string(&slot.config)?.as_bytes())?;
+        let mut command = Command::new(super::this_program()?);
+        command.arg0("quorate").arg("node").arg("--config").arg(self.directory.join(&path));
+        // What is set for `up` is not meant for each process.
+        for (variable, _) in std::env::vars_os() {
+            if variable.to_string_lossy().starts_with(crate::config::ENVIRONMENT) {
+                command.env_remove(variable);
+            }
+        }
+        let log = OpenOptions::new()
+            .append(true)
+            .open(&entry.log)
+            .with_context(|| entry.log.display().to_string())?;
+        // A process group of its own, so that Ctrl-C reaches the supervisor only.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        let mut child = command.spawn().with_context(|| format!("cannot start {}", entry.name))?;
+        let (lifeline, output) =
+            child.stdin.take().zip(child.stdout.take()).context("a child has no pipes")?;
+        // No domain is founded twice (S1): from now on this process joins.
+        slot.config.found = false;
+        slot.life = Life::Running { since: Instant::now(), lifeline };
+        entry.pid = Some(child.id());
+        entry.bound = None;
+        entry.starts += 1;
+        let news = self.news.0.clone();
+        thread::Builder::new().name(entry.name.clone()).spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if let Ok(bound) = serde_json::from_str(&line) {
+                    let _ = news.send(News::Listening(index, bound));
+                }
+            }
+            if let Ok(status) = child.wait() {
+                let _ = news.send(News::Ended(index, status));
+            }
+        })?;
+        self.directory.write(&self.cluster)
+    }
+
+    fn learn(&mut self, news: News) -> Result<()> {
+        match news {
+            News::Listening(index, bound) => {
+                self.cluster.processes[index].bound = Some(bound);
+                self.slots[index].proven = true;
+            }
+            News::Ended(index, status) => {
+                let slot = &mut self.slots[index];
+                let entry = &mut self.cluster.processes[index];
+                entry.pid = None;
+                entry.bound = None;
+                if !slot.proven {
+                    let log = std::fs::read_to_string(&entry.log).unwrap_or_default();
+                    let last = log.lines().last().unwrap_or("").trim_start_matches("quorate: ");
+                    return Err(anyhow!("{} did not start ({status}): {last}", entry.name));
+                }
+                if let Life::Running { since, .. } = slot.life
+                    && since.elapsed() > PROOF
+                {
+                    slot.pause = PAUSE_MIN;
+                }
+                tracing::warn!("{} ended ({status}); it starts again in {:?}", entry.name, slot.pause);
+                slot.life = Life::Pausing(Instant::now() + slot.pause);
+                slot.pause = (slot.pause * 2).min(PAUSE_MAX);
+            }
+        }
+        self.directory.write(&self.cluster)
+    }
+
+    /// Ends everything. A second request to stop meanwhile ends this process at once, and with it the others.
+    fn stop(&mut self) {
+        for index in 0..self.slots.len() {
+            match self.slots[index].life {
+                Life::Due | Life::Pausing(_) => self.slots[index].life = Life::Stopped,
+                Life::Running { .. } if self.slots[index].config.role == Role::Gateway => {
+                    self.tell(index, Signal::TERM);
+                }
+                Life::Running { .. } | Life::Stopped => {}
+            }
+        }
+        self.await_ends(DRAIN, |config| config.role == Role::Gateway);
+        for index in 0..self.slots.len() {
+            // Dropping the pipe is what tells it.
+            if let Life::Running { .. } = self.slots[index].life {
+                self.slots[index].life = Life::Stopped;
+            }
+        }
+        self.await_ends(END, |_| true);
+        for index in 0..self.slots.len() {
+            if let Some(pid) = self.cluster.processes[index].pid {
+                tracing::warn!(
+                    "{} (pid {pid}) did not end and is killed",
+                    self.cluster.processes[index].name
+                );
+                self.tell(index, Signal::KILL);
+            }
+        }
+    }
+
+    fn tell(&self, index: usize, what: Signal) {
+        let entry = &self.cluster.processes[index];
+        if let Some(pid) = entry.pid
+            && let Err(error) = signal(pid, what)
+        {
+            tracing::warn!("{} (pid {pid}): {error}", entry.name);
+        }
+    }
+
+    /// Waits for those chosen to end, at most so long.
+    fn await_ends(&mut self, patience: Duration, chosen: impl Fn(&NodeConfig) -> bool) {
+        let deadline = Instant::now() + patience;
+        let runs = |supervisor: &Supervisor| {
+            let mut processes = supervisor.slots.iter().zip(&supervisor.cluster.processes);
+            processes.any(|(slot, entry)| entry.pid.is_some() && chosen(&slot.config))
+        };
+        while runs(self) {
+            match self.news.1.recv_deadline(deadline) {
+                Ok(News::Ended(index, _)) => {
+                    self.cluster.processes[index].pid = None;
+                    self.slots[index].life = Life::Stopped;
+                }
+                Ok(News::Listening(..)) => {}
+                Err(_) => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Runs the command, in a data directory of its own.
+
+use std::{
+    path::PathBuf,
+    process::{Command, Output, Stdio},
+};
+
+use tempfile::TempDir;
+
+/// A place for one local cluster. Whatever still runs there when it is dropped is ended.
+pub(crate) struct Place {
+    directory: TempDir,
+}
+
+/// What a command said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) err: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        Place { directory: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    /// The command with these words, in this place.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+        command.args(words).stdin(Stdio::null()).env("QUORATE_DATA_DIR", self.data_dir());
+        command
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(&self, words: &[&str]) -> Said {
+        Said::of(self.command(words).output().unwrap())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = self.command(&["down", "--yes"]).output();
+    }
+}
+
+impl Said {
+    pub(crate) fn of(output: Output) -> Said {
+        Said { code: output.status.code(), err: String::from_utf8(output.stderr).unwrap() }
+    }
+
+    /// It failed, with this exit code and saying this.
+    #[track_caller]
+    pub(crate) fn failed(&self, code: i32, because: &str) {
+        assert!(self.code == Some(code) && self.err.contains(because), "not {because:?}: {self:?}");
+    }
+}
