@@ -77,6 +77,22 @@ pub fn check_timestamp(micros: i128) -> Result<i64, Failure> {
     }
 }
 
+/// `make_date`: a negative year is before Christ.
+pub fn make_date(year: i32, month: i32, day: i32) -> Result<i32, Failure> {
+    let astronomical = if year < 0 { i64::from(year) + 1 } else { i64::from(year) };
+    let shown = format!("{astronomical}-{month:02}-{day:02}");
+    let wrong = || Failure::new("22008", format!("date field value out of range: {shown}"));
+    if year == 0 || !(1..=12).contains(&month) || day < 1 {
+        return Err(wrong());
+    }
+    let (month, day) = (month as u32, day as u32);
+    if day > month_length(astronomical, month) {
+        return Err(wrong());
+    }
+    check_date(day_number(astronomical, month, day))
+        .map_err(|_| Failure::new("22008", format!("date out of range: {shown}")))
+}
+
 /// ISO text of a date.
 pub fn date_text(date: i32) -> String {
     let mut text = String::with_capacity(10);

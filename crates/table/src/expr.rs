@@ -103,11 +103,12 @@ impl Expr {
         Some(Expr::binary(operator, Expr::balanced(operator, terms)?, Expr::balanced(operator, rest)?))
     }
 
-    /// The same with constants for parameters. 42P02 for a parameter without a value, 42804 for one of another type.
+    /// The same with constants for parameters, and folded. 42P02 for a parameter without a value, 42804 for one of
+    /// another type.
     pub fn bind(&self, parameters: &[Value]) -> Result<Expr, Failure> {
         let mut bound = self.clone();
         bound.substitute(parameters)?;
-        Ok(bound)
+        Ok(bound.fold())
     }
 
     fn substitute(&mut self, parameters: &[Value]) -> Result<(), Failure> {

@@ -59,7 +59,8 @@ impl Failure {
             Type::Date | Type::Timestamp | Type::Timestamptz => "22007",
             _ => "22P02",
         };
-        Failure::new(sqlstate, format!("invalid input syntax for type {}: \"{text}\"", ty.name()))
+        let name = if ty == Type::Timestamp { "timestamp" } else { ty.name() };
+        Failure::new(sqlstate, format!("invalid input syntax for type {name}: \"{text}\""))
     }
 
     /// `XX000`: an operation that no binder builds.

@@ -7,13 +7,18 @@
 
 pub mod aggregate;
 pub mod calendar;
+pub mod cast;
 pub mod engine;
+pub mod eval;
 pub mod expr;
 pub mod failure;
+pub mod fields;
+pub mod function;
 pub mod merge;
 pub mod numeric;
 pub mod operation;
 pub mod partition;
+pub mod pattern;
 pub mod schema;
 pub mod text;
 pub mod value;

@@ -292,7 +292,8 @@ impl Numeric {
             (QUOTIENT_DIGITS - root_weight).max(i64::from(self.scale())).clamp(0, QUOTIENT_SCALE_MAX) as u16;
         // One more digit than shown, to round by; a root is never exactly half, so truncating before is harmless.
         let shift = 2 * (i64::from(scale) + 1) - i64::from(self.scale());
-        let root = (self.digits() * power_of_ten(shift as u64)).sqrt();
+        let ten = power_of_ten(shift.unsigned_abs());
+        let root = if shift >= 0 { self.digits() * ten } else { self.digits() / ten }.sqrt();
         Numeric::from_parts(divide_rounding(&root, &BigInt::from(10)), scale)
     }
 

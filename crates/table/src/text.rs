@@ -1,5 +1,8 @@
 //! Values as text: what PostgreSQL prints and accepts.
 
+use num_bigint::BigInt;
+use num_traits::FromPrimitive;
+
 use crate::{
     calendar,
     failure::Failure,
@@ -65,13 +68,18 @@ fn parse_bool(text: &str) -> Result<bool, Failure> {
 
 fn parse_integer<I: TryFrom<i64>>(ty: Type, text: &str) -> Result<I, Failure> {
     let trimmed = trim(text);
-    let digits = trimmed.strip_prefix(['-', '+']).unwrap_or(trimmed);
-    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+    let sign = usize::from(trimmed.starts_with(['-', '+']));
+    let digits = trimmed[sign..].bytes().take_while(u8::is_ascii_digit).count();
+    if digits == 0 {
         return Err(Failure::invalid_text(ty, text));
     }
-    trimmed.parse::<i64>().ok().and_then(|integer| I::try_from(integer).ok()).ok_or_else(|| {
-        Failure::new("22003", format!("value \"{text}\" is out of range for type {}", ty.name()))
-    })
+    // Out of range comes before what may stand behind, as PostgreSQL reads.
+    let (number, rest) = trimmed.split_at(sign + digits);
+    let integer =
+        number.parse::<i64>().ok().and_then(|integer| I::try_from(integer).ok()).ok_or_else(|| {
+            Failure::new("22003", format!("value \"{text}\" is out of range for type {}", ty.name()))
+        })?;
+    if rest.is_empty() { Ok(integer) } else { Err(Failure::invalid_text(ty, text)) }
 }
 
 fn parse_float(text: &str) -> Result<f64, Failure> {
@@ -99,12 +107,59 @@ fn float_text(float: f64) -> String {
     if float.is_infinite() {
         return if float > 0.0 { "Infinity" } else { "-Infinity" }.to_owned();
     }
-    let shortest = format!("{float:e}");
+    let shortest = shortest_inside(float);
     let (mantissa, exponent) = shortest.split_once('e').expect("exponent form");
     let exponent: i32 = exponent.parse().expect("an exponent");
     if (-4..15).contains(&exponent) {
-        return format!("{float}");
+        return plain(mantissa, exponent);
     }
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{mantissa}e{sign}{:02}", exponent.abs())
+}
+
+/// The same number without an exponent.
+fn plain(mantissa: &str, exponent: i32) -> String {
+    let sign = if mantissa.starts_with('-') { "-" } else { "" };
+    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    if exponent < 0 {
+        return format!("{sign}0.{}{digits}", "0".repeat((-exponent - 1) as usize));
+    }
+    let whole = exponent as usize + 1;
+    match digits.split_at_checked(whole) {
+        Some((whole, "")) => format!("{sign}{whole}"),
+        Some((whole, fraction)) => format!("{sign}{whole}.{fraction}"),
+        None => format!("{sign}{digits:0<whole$}"),
+    }
+}
+
+/// The shortest digits that lie nearer to this float than to any other. Rust's shortest differs twice: it may lie just
+/// half way to the next float and read back only by the rule of ties (1e23), and of two that are equally short and
+/// near it takes the upper, PostgreSQL the even one (900719925474099.25). Both need at least fifteen digits or size.
+fn shortest_inside(float: f64) -> String {
+    let shortest = format!("{float:e}");
+    let decimals = shortest.bytes().take_while(|&b| b != b'e').filter(u8::is_ascii_digit).count() - 1;
+    let half_way = is_half_way(&shortest, float);
+    if decimals < 14 && !half_way {
+        return shortest;
+    }
+    (decimals..17)
+        .map(|decimals| format!("{float:.decimals$e}"))
+        .find(|digits| digits.parse() == Ok(float) && !is_half_way(digits, float))
+        .unwrap_or(shortest)
+}
+
+/// Whether digits lie exactly between a float and its neighbour. Below 2^54 that takes more than seventeen digits.
+fn is_half_way(digits: &str, float: f64) -> bool {
+    let magnitude = float.abs();
+    if magnitude < 2f64.powi(54) {
+        return false;
+    }
+    let exact = |float: f64| BigInt::from_f64(float).expect("finite");
+    let read = |text: &str| -> BigInt {
+        let number = Numeric::parse(text).expect("a decimal");
+        number.to_string().parse().expect("an integer")
+    };
+    let twice = read(digits.trim_start_matches('-')) * 2;
+    let neighbours = [magnitude.next_up(), magnitude.next_down()];
+    neighbours.into_iter().any(|next| next.is_finite() && exact(magnitude) + exact(next) == twice)
 }

@@ -168,6 +168,11 @@ impl Value {
         }
     }
 
+    /// Whether SQL compares the two: they are of one type, or both integers or numerics. NULL compares with NULL only.
+    pub fn compares_with(&self, other: &Value) -> bool {
+        self.rank() == other.rank()
+    }
+
     /// Where values of different kinds stand to each other; integers and numerics are of one kind.
     fn rank(&self) -> u8 {
         match self {

@@ -1,0 +1,89 @@
+//! Casts between types, as PostgreSQL 15 makes them.
+//!
+//! Floats round half to even on their way to integers, numerics half away from zero; dates are midnights; the session's
+//! zone is UTC, so that timestamps with and without a zone hold the same number. Which casts happen by themselves is
+//! the binder's business.
+
+use crate::{
+    calendar::{self, DAY},
+    failure::Failure,
+    numeric::Numeric,
+    text::parse_text,
+    value::{Type, Value},
+};
+
+/// The value as one of type `ty`; 42846 if there is no such cast.
+pub fn cast(value: &Value, ty: Type) -> Result<Value, Failure> {
+    if value.fits(ty) {
+        return Ok(value.clone());
+    }
+    if let Some(integer) = value.as_integer() {
+        return from_integer(integer, value, ty);
+    }
+    match (value, ty) {
+        (Value::Text(text), _) => parse_text(ty, text),
+        (Value::Bool(b), Type::Text) => Ok(Value::text_of(if *b { "true" } else { "false" })),
+        (_, Type::Text) => Ok(value.text().map_or(Value::Null, Value::text_of)),
+        (Value::Bool(b), Type::Int4) => Ok(Value::Int4((*b).into())),
+        (Value::Float8(float), Type::Int2 | Type::Int4 | Type::Int8) => {
+            // The upper bound is exclusive because 2^63 is a float and the greatest 64-bit integer is not.
+            let rounded = float.round_ties_even();
+            if !(-(2f64.powi(63))..2f64.powi(63)).contains(&rounded) {
+                return Err(Failure::out_of_range(ty));
+            }
+            from_integer(rounded as i64, value, ty)
+        }
+        (Value::Float8(float), Type::Numeric) => Numeric::from_f64(*float).map(Value::Numeric),
+        (Value::Numeric(number), Type::Int2 | Type::Int4 | Type::Int8) => {
+            from_integer(number.to_i64().ok_or_else(|| Failure::out_of_range(ty))?, value, ty)
+        }
+        (Value::Numeric(number), Type::Float8) => {
+            let float = number.to_f64();
+            if float.is_infinite() || (float == 0.0 && !number.is_zero()) {
+                let message = format!("\"{number}\" is out of range for type double precision");
+                return Err(Failure::new("22003", message));
+            }
+            Ok(Value::Float8(float))
+        }
+        (Value::Date(date), Type::Timestamp) => midnight(*date).map(Value::Timestamp),
+        (Value::Date(date), Type::Timestamptz) => midnight(*date).map(Value::Timestamptz),
+        (Value::Timestamp(micros) | Value::Timestamptz(micros), Type::Date) => {
+            Ok(Value::Date(match *micros {
+                i64::MIN => i32::MIN,
+                i64::MAX => i32::MAX,
+                micros => micros.div_euclid(DAY) as i32,
+            }))
+        }
+        (Value::Timestamp(micros), Type::Timestamptz) => Ok(Value::Timestamptz(*micros)),
+        (Value::Timestamptz(micros), Type::Timestamp) => Ok(Value::Timestamp(*micros)),
+        _ => Err(no_cast(value, ty)),
+    }
+}
+
+fn from_integer(integer: i64, value: &Value, ty: Type) -> Result<Value, Failure> {
+    let out_of_range = |_| Failure::out_of_range(ty);
+    Ok(match ty {
+        Type::Int2 => Value::Int2(integer.try_into().map_err(out_of_range)?),
+        Type::Int4 => Value::Int4(integer.try_into().map_err(out_of_range)?),
+        Type::Int8 => Value::Int8(integer),
+        Type::Float8 => Value::Float8(integer as f64),
+        Type::Numeric => Value::Numeric(Numeric::from_i128(integer.into())),
+        Type::Text => Value::text_of(integer.to_string()),
+        Type::Bool if matches!(value, Value::Int4(_)) => Value::Bool(integer != 0),
+        _ => return Err(no_cast(value, ty)),
+    })
+}
+
+fn midnight(date: i32) -> Result<i64, Failure> {
+    match date {
+        i32::MIN => Ok(i64::MIN),
+        i32::MAX => Ok(i64::MAX),
+        _ => calendar::check_timestamp(i128::from(date) * i128::from(DAY))
+            .map_err(|_| Failure::new("22008", "date out of range for timestamp")),
+    }
+}
+
+fn no_cast(value: &Value, ty: Type) -> Failure {
+    let from = value.ty().map_or("unknown", Type::name);
+    Failure::new("42846", format!("cannot cast type {from} to {}", ty.name()))
+}

@@ -1,0 +1,301 @@
+//! Scalar functions.
+//!
+//! Characters are Unicode scalar values; case maps one character to one, as C libraries do (`ß` stays). Transcendental
+//! functions come from `libm` rather than from the platform, because replicas on different machines must agree on every
+//! bit. A text grows to at most 64 MiB (54000), so that a statement cannot take a process's memory.
+
+use std::{borrow::Cow, cmp::Ordering};
+
+use crate::{
+    calendar,
+    eval::{binary, eval, evaluate},
+    expr::{Binary, Expr, Function},
+    failure::Failure,
+    fields,
+    numeric::Numeric,
+    value::{Type, Value},
+};
+
+/// The longest text a function makes, in bytes.
+const TEXT_BYTES_MAX: usize = 64 << 20;
+
+/// Refuses a text longer than [`TEXT_BYTES_MAX`].
+pub(crate) fn bounded(bytes: usize) -> Result<(), Failure> {
+    if bytes > TEXT_BYTES_MAX { Err(Failure::new("54000", "requested length too large")) } else { Ok(()) }
+}
+
+/// The value of `function` on `arguments` over `row`.
+pub(crate) fn call<'a>(
+    function: Function,
+    arguments: &'a [Expr],
+    row: &'a [Value],
+) -> Result<Cow<'a, Value>, Failure> {
+    match function {
+        Function::Coalesce => {
+            for argument in arguments {
+                let value = evaluate(argument, row)?;
+                if !value.is_null() {
+                    return Ok(value);
+                }
+            }
+            return Ok(Cow::Owned(Value::Null));
+        }
+        Function::Greatest => return extreme(arguments, row, Ordering::Greater),
+        Function::Least => return extreme(arguments, row, Ordering::Less),
+        _ => {}
+    }
+    let values = arguments.iter().map(|argument| evaluate(argument, row)).collect::<Result<Vec<_>, _>>()?;
+    let values: Vec<&Value> = values.iter().map(|value| &**value).collect();
+    let result = match (function, &values[..]) {
+        (Function::Concat, texts) => concat(texts)?,
+        (Function::NullIf, [a, b]) => match binary(Binary::Equal, a, b)? {
+            Value::Bool(true) => Value::Null,
+            _ => (*a).clone(),
+        },
+        _ if values.iter().any(|value| value.is_null()) => Value::Null,
+        (_, [Value::Float8(x), rest @ ..]) => on_float(function, *x, rest)?,
+        (_, [Value::Numeric(x), rest @ ..]) => on_numeric(function, x, rest)?,
+        (Function::DateTrunc | Function::Extract, [Value::Text(field), source]) => {
+            if function == Function::Extract {
+                fields::extract(field, source)?
+            } else {
+                fields::truncate(field, source)?
+            }
+        }
+        (_, [Value::Text(text), rest @ ..]) => on_text(function, text, rest)?,
+        (Function::Abs, [integer]) if integer.as_integer().is_some() => {
+            let negative = integer.as_integer().is_some_and(i64::is_negative);
+            if negative { negated(integer)? } else { (*integer).clone() }
+        }
+        (Function::MakeDate, [Value::Int4(year), Value::Int4(month), Value::Int4(day)]) => {
+            Value::Date(calendar::make_date(*year, *month, *day)?)
+        }
+        _ => return Err(misfit(function)),
+    };
+    Ok(Cow::Owned(result))
+}
+
+fn misfit(function: Function) -> Failure {
+    Failure::malformed(format_args!("{function:?} of these arguments"))
+}
+
+fn negated(value: &Value) -> Result<Value, Failure> {
+    let ty = value.ty().unwrap_or(Type::Int8);
+    eval(&Expr::Unary(crate::expr::Unary::Negate, Box::new(Expr::Constant(value.clone(), ty))), &[])
+}
+
+fn extreme<'a>(arguments: &'a [Expr], row: &'a [Value], wanted: Ordering) -> Result<Cow<'a, Value>, Failure> {
+    let mut best: Cow<'a, Value> = Cow::Owned(Value::Null);
+    for argument in arguments {
+        let value = evaluate(argument, row)?;
+        if value.is_null() {
+            continue;
+        }
+        if !best.is_null() && !value.compares_with(&best) {
+            return Err(Failure::malformed("a comparison between different types"));
+        }
+        if best.is_null() || value.order(&best) == wanted {
+            best = value;
+        }
+    }
+    Ok(best)
+}
+
+fn concat(texts: &[&Value]) -> Result<Value, Failure> {
+    let mut joined = String::new();
+    for text in texts {
+        match text {
+            Value::Null => {}
+            Value::Text(text) => {
+                bounded(joined.len() + text.len())?;
+                joined.push_str(text);
+            }
+            _ => return Err(misfit(Function::Concat)),
+        }
+    }
+    Ok(Value::text_of(joined))
+}
+
+fn on_float(function: Function, x: f64, rest: &[&Value]) -> Result<Value, Failure> {
+    let domain = |message: &str| Err(Failure::new("2201F", message));
+    let logarithm = || {
+        let which = if x == 0.0 { "zero" } else { "a negative number" };
+        Failure::new("2201E", format!("cannot take logarithm of {which}"))
+    };
+    Ok(Value::Float8(match (function, rest) {
+        (Function::Abs, []) => x.abs(),
+        // NaN has no sign.
+        (Function::Sign, []) => f64::from(i8::from(x > 0.0) - i8::from(x < 0.0)),
+        (Function::Round, []) => x.round_ties_even(),
+        (Function::Trunc, []) => x.trunc(),
+        (Function::Floor, []) => x.floor(),
+        (Function::Ceil, []) => x.ceil(),
+        (Function::Sqrt, []) if x < 0.0 => return domain("cannot take square root of a negative number"),
+        (Function::Sqrt, []) => x.sqrt(),
+        (Function::Ln | Function::Log10, []) if x <= 0.0 => return Err(logarithm()),
+        (Function::Ln, []) => libm::log(x),
+        (Function::Log10, []) => libm::log10(x),
+        (Function::Exp, []) => in_range(libm::exp(x), x.is_infinite(), x == f64::NEG_INFINITY)?,
+        (Function::Power, [Value::Float8(y)]) => {
+            if x == 0.0 && *y < 0.0 {
+                return domain("zero raised to a negative power is undefined");
+            }
+            if x < 0.0 && x.is_finite() && y.is_finite() && y.fract() != 0.0 {
+                return domain("a negative number raised to a non-integer power yields a complex result");
+            }
+            let infinite = x.is_infinite() || y.is_infinite();
+            in_range(libm::pow(x, *y), infinite, infinite || x == 0.0)?
+        }
+        _ => return Err(misfit(function)),
+    }))
+}
+
+/// Refuses an infinity or a zero that came out of arguments which do not warrant it.
+fn in_range(result: f64, may_be_infinite: bool, may_be_zero: bool) -> Result<f64, Failure> {
+    if result.is_infinite() && !may_be_infinite {
+        return Err(Failure::out_of_range(Type::Float8));
+    }
+    if result == 0.0 && !may_be_zero {
+        return Err(Failure::new("22003", "value out of range: underflow"));
+    }
+    Ok(result)
+}
+
+fn on_numeric(function: Function, x: &Numeric, rest: &[&Value]) -> Result<Value, Failure> {
+    Ok(Value::Numeric(match (function, rest) {
+        (Function::Abs, []) => x.abs(),
+        (Function::Sign, []) => Numeric::from_i128(x.signum().into()),
+        (Function::Round, []) => x.round(0)?,
+        (Function::Round, [Value::Int4(decimals)]) => x.round(*decimals)?,
+        (Function::Trunc, []) => x.truncate(0)?,
+        (Function::Trunc, [Value::Int4(decimals)]) => x.truncate(*decimals)?,
+        (Function::Floor, []) => x.floor()?,
+        (Function::Ceil, []) => x.ceil()?,
+        (Function::Sqrt, []) => x.square_root()?,
+        _ => return Err(misfit(function)),
+    }))
+}
+
+fn on_text(function: Function, text: &str, rest: &[&Value]) -> Result<Value, Failure> {
+    let length = || text.chars().count() as i64;
+    Ok(Value::text_of(match (function, rest) {
+        (Function::Lower, []) => lower(text),
+        (Function::Upper, []) => upper(text),
+        (Function::Length, []) => return Ok(Value::Int4(length() as i32)),
+        (Function::OctetLength, []) => return Ok(Value::Int4(text.len() as i32)),
+        (Function::Substring, [Value::Int4(from)]) => slice(text, i64::from(*from) - 1, i64::MAX).to_owned(),
+        (Function::Substring, [Value::Int4(_), Value::Int4(count)]) if *count < 0 => {
+            return Err(Failure::new("22011", "negative substring length not allowed"));
+        }
+        (Function::Substring, [Value::Int4(from), Value::Int4(count)]) => {
+            let start = i64::from(*from) - 1;
+            slice(text, start, start + i64::from(*count)).to_owned()
+        }
+        (Function::Left, [Value::Int4(count)]) => {
+            let end = if *count < 0 { length() + i64::from(*count) } else { (*count).into() };
+            slice(text, 0, end).to_owned()
+        }
+        (Function::Right, [Value::Int4(count)]) => {
+            let start = if *count < 0 { -i64::from(*count) } else { length() - i64::from(*count) };
+            slice(text, start, i64::MAX).to_owned()
+        }
+        (Function::Trim | Function::TrimLeft | Function::TrimRight, characters @ ([] | [Value::Text(_)])) => {
+            let characters = if let [Value::Text(characters)] = characters { characters } else { " " };
+            let ours = |c: char| characters.contains(c);
+            match function {
+                Function::Trim => text.trim_matches(ours),
+                Function::TrimLeft => text.trim_start_matches(ours),
+                _ => text.trim_end_matches(ours),
+            }
+            .to_owned()
+        }
+        (Function::PadLeft | Function::PadRight, [Value::Int4(width)]) => {
+            pad(text, (*width).into(), " ", function == Function::PadLeft)?
+        }
+        (Function::PadLeft | Function::PadRight, [Value::Int4(width), Value::Text(fill)]) => {
+            pad(text, (*width).into(), fill, function == Function::PadLeft)?
+        }
+        (Function::Replace, [Value::Text(from), Value::Text(to)]) => {
+            if from.is_empty() {
+                text.to_owned()
+            } else {
+                bounded(text.len() + text.matches(&**from).count() * to.len())?;
+                text.replace(&**from, to)
+            }
+        }
+        (Function::Repeat, [Value::Int4(count)]) => {
+            let count = (*count).max(0) as usize;
+            bounded(text.len().saturating_mul(count))?;
+            text.repeat(count)
+        }
+        (Function::Reverse, []) => text.chars().rev().collect(),
+        (Function::Position, [Value::Text(part)]) => {
+            let at = text.find(&**part).map_or(0, |byte| text[..byte].chars().count() + 1);
+            return Ok(Value::Int4(at as i32));
+        }
+        (Function::StartsWith, [Value::Text(prefix)]) => return Ok(Value::Bool(text.starts_with(&**prefix))),
+        (Function::SplitPart, [Value::Text(delimiter), Value::Int4(field)]) => {
+            split_part(text, delimiter, *field)?
+        }
+        _ => return Err(misfit(function)),
+    }))
+}
+
+/// One character to one: where a mapping would make several, the character stays.
+fn map_case<I: Iterator<Item = char>>(text: &str, map: impl Fn(char) -> I) -> String {
+    let one = |c: char| {
+        let mut mapped = map(c);
+        match (mapped.next(), mapped.next()) {
+            (Some(single), None) => single,
+            _ => c,
+        }
+    };
+    text.chars().map(one).collect()
+}
+
+/// `lower(text)`.
+pub(crate) fn lower(text: &str) -> String {
+    map_case(text, char::to_lowercase)
+}
+
+/// `upper(text)`.
+fn upper(text: &str) -> String {
+    map_case(text, char::to_uppercase)
+}
+
+/// Characters `start` (zero-based) up to `end`; what lies outside the text is empty.
+fn slice(text: &str, start: i64, end: i64) -> &str {
+    let byte = |character: i64| match usize::try_from(character) {
+        Ok(character) => text.char_indices().nth(character).map_or(text.len(), |(byte, _)| byte),
+        Err(_) => 0,
+    };
+    let (from, to) = (byte(start), byte(end));
+    if from < to { &text[from..to] } else { "" }
+}
+
+/// To exactly `width` characters: cut at the end, or filled up on one side.
+fn pad(text: &str, width: i64, fill: &str, left: bool) -> Result<String, Failure> {
+    let missing = width - text.chars().count() as i64;
+    if missing <= 0 || fill.is_empty() {
+        return Ok(slice(text, 0, width).to_owned());
+    }
+    bounded(text.len().saturating_add(missing as usize * 4))?;
+    let filling: String = fill.chars().cycle().take(missing as usize).collect();
+    Ok(if left { filling + text } else { text.to_owned() + &filling })
+}
+
+/// Field `field` from the front, or from the end if negative; empty if there is none.
+fn split_part(text: &str, delimiter: &str, field: i32) -> Result<String, Failure> {
+    if field == 0 {
+        return Err(Failure::new("22023", "field position must not be zero"));
+    }
+    let index = field.unsigned_abs() as usize - 1;
+    let part = if delimiter.is_empty() {
+        (index == 0).then_some(text)
+    } else if field > 0 {
+        text.split(delimiter).nth(index)
+    } else {
+        text.rsplit(delimiter).nth(index)
+    };
+    Ok(part.unwrap_or_default().to_owned())
+}

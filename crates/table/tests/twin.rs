@@ -1,0 +1,593 @@
+//! Expressions against PostgreSQL: random ones, column by column and error by error.
+
+use proptest::{
+    strategy::{Strategy as _, ValueTree as _},
+    test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
+};
+use quorate_table::{
+    cast::cast,
+    eval::eval,
+    expr::{Binary, Expr, Function, Unary},
+    text::parse_text,
+    value::{Row, Type, Value},
+};
+
+use crate::postgres::Postgres;
+
+const TYPES: [Type; 10] = [
+    Type::Bool,
+    Type::Int2,
+    Type::Int4,
+    Type::Int8,
+    Type::Float8,
+    Type::Numeric,
+    Type::Text,
+    Type::Date,
+    Type::Timestamp,
+    Type::Timestamptz,
+];
+/// Columns of each type in the row that expressions are computed over.
+const COLUMNS: usize = 6;
+const ROUNDS: usize = 12;
+const EXPRESSIONS: usize = 500;
+
+/// Makes expressions and rows from a fixed seed.
+struct Maker {
+    runner: TestRunner,
+}
+
+impl Maker {
+    fn new() -> Maker {
+        let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+        Maker { runner: TestRunner::new_with_rng(Config::default(), rng) }
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (0..bound).new_tree(&mut self.runner).expect("a number").current()
+    }
+
+    fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())].clone()
+    }
+
+    /// A value of a type, NULL and extremes among them, in the type's text.
+    fn value(&mut self, ty: Type) -> Value {
+        if self.below(8) == 0 {
+            return Value::Null;
+        }
+        let words: &[&str] = match ty {
+            Type::Bool => &["t", "f"],
+            Type::Int2 => &["0", "1", "-1", "7", "-13", "32767", "-32768", "200"],
+            Type::Int4 => &["0", "1", "-1", "3", "12", "-45", "2147483647", "-2147483648", "65536", "1999"],
+            Type::Int8 => &[
+                "0",
+                "1",
+                "-1",
+                "10",
+                "-7",
+                "4294967296",
+                "9223372036854775807",
+                "-9223372036854775808",
+                "1000000007",
+            ],
+            Type::Float8 => &[
+                "0",
+                "-0",
+                "1",
+                "-1.5",
+                "0.5",
+                "2.5",
+                "3.5",
+                "-2.5",
+                "1e-5",
+                "123456789.125",
+                "1e15",
+                "1e200",
+                "-1e200",
+                "1e-200",
+                "NaN",
+                "Infinity",
+                "-Infinity",
+                "0.1",
+                "9223372036854775807",
+                "2147483647.5",
+                "32767.4",
+                "1e23",
+                "4.35",
+                "9007199254740993",
+                "5e-324",
+                "1.7976931348623157e308",
+            ],
+            Type::Numeric => &[
+                "0",
+                "0.00",
+                "1",
+                "-1.50",
+                "2.5",
+                "3.5",
+                "-2.5",
+                "0.001",
+                "123.4567",
+                "99999999999999999999.99",
+                "-7",
+                "10000",
+                "0.0001",
+                "12345678.9",
+                "9223372036854775807.5",
+                "-0.5",
+                "1e30",
+                "1e-30",
+                "3.0000",
+                "987654321987654321987654321.123456789",
+                "32767.5",
+            ],
+            Type::Text => &[
+                "",
+                "a",
+                "abc",
+                "aBc",
+                "%",
+                "_",
+                "a%c",
+                "a\\%c",
+                "xäöü€",
+                " 12 ",
+                "-7",
+                "3.25",
+                "true",
+                "2013-02-28",
+                "Größe",
+                "aaa",
+                "b\\",
+                "ab",
+                "2013-01-31 23:59:59.5",
+                "zz top",
+            ],
+            Type::Date => &[
+                "2000-01-01",
+                "2013-12-31",
+                "2012-02-29",
+                "1999-12-27",
+                "0001-01-01",
+                "0044-03-15 BC",
+                "infinity",
+                "-infinity",
+                "5874897-12-31",
+                "4714-11-24 BC",
+                "2001-01-01",
+                "1970-01-01",
+            ],
+            Type::Timestamp | Type::Timestamptz => &[
+                "2000-01-01 00:00:00",
+                "2013-12-31 23:59:59.999999",
+                "2012-02-29 12:30:15.5",
+                "1969-07-20 20:17:40",
+                "0001-01-01 00:00:00",
+                "0100-06-15 01:02:03 BC",
+                "infinity",
+                "-infinity",
+                "294276-12-31 23:59:59",
+                "2005-01-02 03:04:05",
+                "1900-12-31 10:00:00",
+                "2008-12-29 00:00:00.000001",
+            ],
+        };
+        let word = self.pick(words);
+        parse_text(ty, word).expect("a value")
+    }
+
+    fn column(&mut self, ty: Type) -> Expr {
+        let first = TYPES.iter().position(|&known| known == ty).expect("a known type") * COLUMNS;
+        Expr::Column(first + self.below(COLUMNS), ty)
+    }
+
+    fn exprs(&mut self, ty: Type, depth: usize, count: usize) -> Vec<Expr> {
+        (0..count).map(|_| self.expr(ty, depth)).collect()
+    }
+
+    fn call(&mut self, function: Function, types: &[Type], depth: usize) -> Expr {
+        Expr::Call(function, types.iter().map(|&ty| self.expr(ty, depth)).collect())
+    }
+
+    fn binary(&mut self, operator: Binary, left: Type, right: Type, depth: usize) -> Expr {
+        let (left, right) = (self.expr(left, depth), self.expr(right, depth));
+        Expr::binary(operator, left, right)
+    }
+
+    fn cast(&mut self, from: Type, to: Type, depth: usize) -> Expr {
+        Expr::Cast(Box::new(self.expr(from, depth)), to)
+    }
+
+    /// An expression of a type. Leaves are columns, so that PostgreSQL folds nothing beforehand.
+    fn expr(&mut self, ty: Type, depth: usize) -> Expr {
+        use Function::*;
+        if depth == 0 {
+            return self.column(ty);
+        }
+        let depth = depth - 1;
+        match self.below(14) {
+            0 => return self.column(ty),
+            1 => {
+                let branches = vec![(self.expr(Type::Bool, depth), self.expr(ty, depth))];
+                let otherwise = (self.below(2) == 0).then(|| Box::new(self.expr(ty, depth)));
+                return Expr::Case { branches, otherwise, ty };
+            }
+            2 => {
+                let function = self.pick(&[Coalesce, Greatest, Least]);
+                return Expr::Call(function, self.exprs(ty, depth, 3));
+            }
+            3 => return self.call(NullIf, &[ty, ty], depth),
+            _ => {}
+        }
+        let arithmetic = [Binary::Add, Binary::Subtract, Binary::Multiply, Binary::Divide, Binary::Modulo];
+        match ty {
+            Type::Bool => self.condition(depth),
+            Type::Int2 | Type::Int4 | Type::Int8 => match self.below(8) {
+                0 => self.call(Abs, &[ty], depth),
+                1 => Expr::Unary(Unary::Negate, Box::new(self.expr(ty, depth))),
+                2 => {
+                    let from = self.pick(&[
+                        Type::Int2,
+                        Type::Int4,
+                        Type::Int8,
+                        Type::Float8,
+                        Type::Numeric,
+                        Type::Text,
+                    ]);
+                    self.cast(from, ty, depth)
+                }
+                3 if ty == Type::Int4 => {
+                    let function = self.pick(&[Length, OctetLength]);
+                    self.call(function, &[Type::Text], depth)
+                }
+                4 if ty == Type::Int4 => self.call(Position, &[Type::Text, Type::Text], depth),
+                5 if ty == Type::Int4 => self.binary(Binary::Subtract, Type::Date, Type::Date, depth),
+                6 if ty == Type::Int4 => self.cast(Type::Bool, ty, depth),
+                _ => {
+                    let operator = self.pick(&arithmetic);
+                    self.binary(operator, ty, ty, depth)
+                }
+            },
+            Type::Float8 => match self.below(6) {
+                0 => Expr::Unary(Unary::Negate, Box::new(self.expr(ty, depth))),
+                1 | 2 => {
+                    let function = self.pick(&[Abs, Sign, Round, Trunc, Floor, Ceil, Sqrt]);
+                    self.call(function, &[ty], depth)
+                }
+                3 => {
+                    let from = self.pick(&[Type::Int2, Type::Int4, Type::Int8, Type::Numeric, Type::Text]);
+                    self.cast(from, ty, depth)
+                }
+                _ => {
+                    let operator = self.pick(&arithmetic[..4]);
+                    self.binary(operator, ty, ty, depth)
+                }
+            },
+            Type::Numeric => match self.below(8) {
+                0 => Expr::Unary(Unary::Negate, Box::new(self.expr(ty, depth))),
+                1 => {
+                    let function = self.pick(&[Abs, Sign, Round, Trunc, Floor, Ceil, Sqrt]);
+                    self.call(function, &[ty], depth)
+                }
+                2 => {
+                    let function = self.pick(&[Round, Trunc]);
+                    let digits = Expr::Cast(Box::new(self.expr(Type::Int2, 0)), Type::Int4);
+                    Expr::Call(function, vec![self.expr(ty, depth), digits])
+                }
+                3 => {
+                    let from = self.pick(&[Type::Int2, Type::Int4, Type::Int8, Type::Float8, Type::Text]);
+                    self.cast(from, ty, depth)
+                }
+                4 => {
+                    let source = self.pick(&[Type::Date, Type::Timestamp, Type::Timestamptz]);
+                    let field = self.pick(&[
+                        "microseconds",
+                        "milliseconds",
+                        "second",
+                        "minute",
+                        "hour",
+                        "day",
+                        "week",
+                        "month",
+                        "quarter",
+                        "year",
+                        "decade",
+                        "century",
+                        "millennium",
+                        "dow",
+                        "isodow",
+                        "doy",
+                        "isoyear",
+                        "julian",
+                        "epoch",
+                        "timezone",
+                        "timezone_hour",
+                    ]);
+                    let field = Expr::constant(Value::text_of(field), Type::Text);
+                    Expr::Call(Extract, vec![field, self.expr(source, depth)])
+                }
+                _ => {
+                    let operator = self.pick(&arithmetic);
+                    self.binary(operator, ty, ty, depth)
+                }
+            },
+            Type::Text => match self.below(9) {
+                0 | 1 => {
+                    let from = self.pick(&TYPES);
+                    self.cast(from, ty, depth)
+                }
+                2 => self.binary(Binary::Concat, ty, ty, depth),
+                3 => {
+                    let function = self.pick(&[Lower, Upper, Trim, TrimLeft, TrimRight, Reverse]);
+                    self.call(function, &[ty], depth)
+                }
+                4 => {
+                    let function = self.pick(&[Trim, TrimLeft, TrimRight]);
+                    self.call(function, &[ty, ty], depth)
+                }
+                5 => {
+                    // Not the least 32-bit integer: PostgreSQL negates it and takes the whole text.
+                    let count = Expr::Cast(Box::new(self.expr(Type::Int2, depth)), Type::Int4);
+                    let function = self.pick(&[Left, Right, Substring]);
+                    Expr::Call(function, vec![self.expr(ty, depth), count])
+                }
+                6 => self.call(Substring, &[ty, Type::Int4, Type::Int4], depth),
+                7 => {
+                    let function = self.pick(&[Replace, Concat]);
+                    self.call(function, &[ty, ty, ty], depth)
+                }
+                _ => self.call(SplitPart, &[ty, ty, Type::Int4], depth),
+            },
+            Type::Date => match self.below(4) {
+                0 => self.binary(Binary::Add, Type::Date, Type::Int4, depth),
+                1 => self.binary(Binary::Subtract, Type::Date, Type::Int4, depth),
+                2 => {
+                    let parts = self.exprs(Type::Int2, 0, 3).into_iter();
+                    Expr::Call(MakeDate, parts.map(|part| Expr::Cast(Box::new(part), Type::Int4)).collect())
+                }
+                _ => {
+                    let from = self.pick(&[Type::Text, Type::Timestamp, Type::Timestamptz]);
+                    self.cast(from, ty, depth)
+                }
+            },
+            Type::Timestamp | Type::Timestamptz => match self.below(2) {
+                0 => {
+                    let field = self.pick(&[
+                        "microseconds",
+                        "milliseconds",
+                        "second",
+                        "minute",
+                        "hour",
+                        "day",
+                        "week",
+                        "month",
+                        "quarter",
+                        "year",
+                        "decade",
+                        "century",
+                        "millennium",
+                        "dow",
+                    ]);
+                    let field = Expr::constant(Value::text_of(field), Type::Text);
+                    Expr::Call(DateTrunc, vec![field, self.expr(ty, depth)])
+                }
+                _ => {
+                    let from = self.pick(&[Type::Text, Type::Date, Type::Timestamp, Type::Timestamptz]);
+                    self.cast(from, ty, depth)
+                }
+            },
+        }
+    }
+
+    fn condition(&mut self, depth: usize) -> Expr {
+        let ty = self.pick(&TYPES);
+        match self.below(8) {
+            0 => {
+                let operator = self.pick(&[Binary::And, Binary::Or]);
+                self.binary(operator, Type::Bool, Type::Bool, depth)
+            }
+            1 => Expr::Unary(Unary::Not, Box::new(self.expr(Type::Bool, depth))),
+            2 => Expr::IsNull(Box::new(self.expr(ty, depth))),
+            3 => Expr::In(Box::new(self.expr(ty, depth)), self.exprs(ty, depth, 3)),
+            4 | 5 => Expr::Like {
+                text: Box::new(self.expr(Type::Text, depth)),
+                pattern: Box::new(self.expr(Type::Text, depth)),
+                escape: self.pick(&[Some('\\'), None, Some('a')]),
+                case_insensitive: self.below(4) == 0,
+            },
+            6 => self.call(Function::StartsWith, &[Type::Text, Type::Text], depth),
+            _ => {
+                let operator = self.pick(&[
+                    Binary::Equal,
+                    Binary::NotEqual,
+                    Binary::Less,
+                    Binary::LessEqual,
+                    Binary::Greater,
+                    Binary::GreaterEqual,
+                    Binary::Distinct,
+                ]);
+                self.binary(operator, ty, ty, depth)
+            }
+        }
+    }
+}
+
+/// The expression in SQL.
+fn sql(expr: &Expr) -> String {
+    let list = |exprs: &[Expr]| exprs.iter().map(sql).collect::<Vec<_>>().join(", ");
+    match expr {
+        Expr::Column(column, _) => format!("c{column}"),
+        Expr::Constant(value, ty) => literal(value, *ty),
+        Expr::Parameter(number, _) => format!("${}", number + 1),
+        Expr::Unary(Unary::Not, inner) => format!("(not {})", sql(inner)),
+        Expr::Unary(Unary::Negate, inner) => format!("(- {})", sql(inner)),
+        Expr::Binary(operator, left, right) => {
+            let symbol = match operator {
+                Binary::And => "and",
+                Binary::Or => "or",
+                Binary::Equal => "=",
+                Binary::NotEqual => "<>",
+                Binary::Less => "<",
+                Binary::LessEqual => "<=",
+                Binary::Greater => ">",
+                Binary::GreaterEqual => ">=",
+                Binary::Add => "+",
+                Binary::Subtract => "-",
+                Binary::Multiply => "*",
+                Binary::Divide => "/",
+                Binary::Modulo => "%",
+                Binary::Concat => "||",
+                Binary::Distinct => "is distinct from",
+            };
+            format!("({} {symbol} {})", sql(left), sql(right))
+        }
+        Expr::IsNull(inner) => format!("({} is null)", sql(inner)),
+        Expr::In(probe, elements) => format!("({} in ({}))", sql(probe), list(elements)),
+        Expr::Like { text, pattern, escape, case_insensitive } => {
+            let operator = if *case_insensitive { "ilike" } else { "like" };
+            let escape = escape.map_or(String::new(), String::from);
+            format!("({} {operator} {} escape '{escape}')", sql(text), sql(pattern))
+        }
+        Expr::Cast(inner, ty) => format!("({})::{}", sql(inner), ty.name()),
+        Expr::Case { branches, otherwise, .. } => {
+            let mut text = "(case".to_owned();
+            for (condition, result) in branches {
+                text += &format!(" when {} then {}", sql(condition), sql(result));
+            }
+            if let Some(otherwise) = otherwise {
+                text += &format!(" else {}", sql(otherwise));
+            }
+            text + " end)"
+        }
+        Expr::Call(Function::Extract, arguments) => {
+            let Expr::Constant(Value::Text(field), _) = &arguments[0] else {
+                unreachable!("a constant field")
+            };
+            format!("extract({field} from {})", sql(&arguments[1]))
+        }
+        Expr::Call(function, arguments) => {
+            use Function::*;
+            let name = match function {
+                Abs => "abs",
+                Sign => "sign",
+                Round => "round",
+                Trunc => "trunc",
+                Floor => "floor",
+                Ceil => "ceil",
+                Sqrt => "sqrt",
+                Power => "power",
+                Exp => "exp",
+                Ln => "ln",
+                Log10 => "log10",
+                Lower => "lower",
+                Upper => "upper",
+                Length => "length",
+                OctetLength => "octet_length",
+                Substring => "substring",
+                Left => "left",
+                Right => "right",
+                Trim => "btrim",
+                TrimLeft => "ltrim",
+                TrimRight => "rtrim",
+                PadLeft => "lpad",
+                PadRight => "rpad",
+                Replace => "replace",
+                Repeat => "repeat",
+                Reverse => "reverse",
+                Position => "strpos",
+                StartsWith => "starts_with",
+                SplitPart => "split_part",
+                Concat => "concat",
+                Coalesce => "coalesce",
+                NullIf => "nullif",
+                Greatest => "greatest",
+                Least => "least",
+                DateTrunc => "date_trunc",
+                Extract => unreachable!("written above"),
+                MakeDate => "make_date",
+            };
+            format!("{name}({})", list(arguments))
+        }
+    }
+}
+
+fn literal(value: &Value, ty: Type) -> String {
+    match value.text() {
+        None => format!("null::{}", ty.name()),
+        Some(text) => format!("'{}'::{}", text.replace('\'', "''"), ty.name()),
+    }
+}
+
+/// What an expression gives, in one line.
+fn outcome(expr: &Expr, row: &Row) -> String {
+    match eval(expr, row).and_then(|value| cast(&value, Type::Text)) {
+        Ok(Value::Null) => "null".to_owned(),
+        Ok(value) => format!("={}", value.text().expect("not NULL")),
+        Err(failure) => format!("!{} {}", failure.sqlstate, failure.message),
+    }
+}
+
+/// The columns in an expression, with their values.
+fn operands(expr: &Expr, row: &Row) -> String {
+    match expr {
+        Expr::Column(column, _) => {
+            format!(" c{column}={}", row[*column].text().unwrap_or_else(|| "null".to_owned()))
+        }
+        _ => expr.children().into_iter().map(|child| operands(child, row)).collect(),
+    }
+}
+
+/// PostgreSQL's numerics know NaN and infinity, and its dates many more ways to be written; ours refuse both.
+fn is_known_deviation(ours: &str) -> bool {
+    ours.contains("NaN and infinity are not supported") || ours.starts_with("!22007")
+}
+
+#[test]
+fn expressions_mean_what_they_mean_in_postgresql() {
+    let Some(postgres) = Postgres::start() else { return };
+    postgres.query(
+        "create table t ();
+         create function attempt(expression text) returns text language plpgsql as $$
+         declare result text;
+         begin
+             execute 'select (' || expression || ')::text from t' into result;
+             return coalesce('=' || result, 'null');
+         exception when others then return '!' || sqlstate || ' ' || sqlerrm;
+         end $$;",
+    );
+    let mut maker = Maker::new();
+    let mut differences = Vec::new();
+    for _ in 0..ROUNDS {
+        let types: Vec<Type> = TYPES.iter().flat_map(|&ty| [ty; COLUMNS]).collect();
+        let row: Row = types.iter().map(|&ty| maker.value(ty)).collect();
+        let columns: Vec<String> = row
+            .iter()
+            .zip(&types)
+            .enumerate()
+            .map(|(i, (value, ty))| format!("{} as c{i}", literal(value, *ty)))
+            .collect();
+        let mut script = format!("drop table t; create table t as select {};\n", columns.join(", "));
+        let exprs: Vec<Expr> = (0..EXPRESSIONS)
+            .map(|_| {
+                let (ty, depth) = (maker.pick(&TYPES), 1 + maker.below(3));
+                maker.expr(ty, depth)
+            })
+            .collect();
+        for expr in &exprs {
+            script += &format!("select attempt($x${}$x$);\n", sql(expr));
+        }
+        let theirs = postgres.query(&script);
+        assert_eq!(theirs.len(), exprs.len());
+        for (expr, theirs) in exprs.iter().zip(theirs) {
+            let ours = outcome(expr, &row);
+            if ours != theirs && !is_known_deviation(&ours) {
+                let operands = operands(expr, &row);
+                differences
+                    .push(format!("{}\n  ours {ours}\n  theirs {theirs}\n  with{operands}", sql(expr)));
+            }
+        }
+    }
+    differences.sort_by_key(String::len);
+    let shown = differences[..differences.len().min(12)].join("\n");
+    assert!(differences.is_empty(), "{} differences, the shortest:\n{shown}", differences.len());
+}
