@@ -57,6 +57,8 @@ pub(crate) enum Command {
     Persist(u64),
     /// Tell this number.
     Tell(u64),
+    /// Hold the protocol thread until the other end is dropped.
+    Pause(Receiver<()>),
     Panic,
 }
 
@@ -113,6 +115,7 @@ impl Protocol for Chat {
                     }
                 }
                 Command::Tell(number) => out.emit(Event::Told(number)),
+                Command::Pause(until) => assert!(until.recv().is_err()),
                 Command::Panic => panic!("as the test wants"),
             },
             Input::Deadline => {

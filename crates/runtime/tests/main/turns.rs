@@ -1,11 +1,6 @@
 //! Turns of the loop: commands, deadlines, records, messages to oneself, the end.
 
-use std::{
-    process::Command as Child,
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
-    time::Duration,
-};
+use std::{process::Command as Child, thread, time::Duration};
 
 use bytes::Bytes;
 use quorate_protocol::{Destination, Ticket};
@@ -92,13 +87,14 @@ fn a_full_queue_is_told_and_a_stopped_reactor_takes_nothing() {
     let mut narrow = config(id(1));
     narrow.limits.commands_max = 1;
     let process = Process::with(narrow);
-    let refused = AtomicUsize::new(0);
-    eventually("the queue is full once", || {
-        if let Err(Untaken::Full(Command::Tell(7))) = process.handle.try_command(Command::Tell(7)) {
-            refused.fetch_add(1, Ordering::Relaxed);
-        }
-        refused.load(Ordering::Relaxed) > 0
-    });
+    let (release, pause) = crossbeam_channel::bounded(0);
+    process.tell(Command::Tell(1));
+    process.tell(Command::Pause(pause));
+    assert_eq!(process.next(), Event::Told(1));
+    process.handle.command(Command::Tell(2)).expect("waits for the place that the pause had");
+    assert!(matches!(process.handle.try_command(Command::Tell(3)), Err(Untaken::Full(Command::Tell(3)))));
+    drop(release);
+    assert_eq!(process.next(), Event::Told(2));
     process.handle.stop().unwrap();
     assert!(matches!(process.handle.command(Command::Tell(8)), Err(Stopped(Command::Tell(8)))));
     assert!(matches!(process.handle.try_command(Command::Tell(8)), Err(Untaken::Stopped(_))));
