@@ -13,11 +13,15 @@
 //! | [`quorum`] | counting majorities of a set of processes |
 //! | [`detector`] | who seems to have failed |
 //! | [`paxos`] | one log that all routers agree on |
+//! | [`ecast`] | ordered multicast as stateful routing |
+//! | [`rubberband`] | elastic, replicated tables on E-Cast |
 
 pub mod detector;
+pub mod ecast;
 pub mod id;
 pub mod paxos;
 pub mod quorum;
+pub mod rubberband;
 pub mod seam;
 pub mod time;
 pub mod wire;

@@ -1,0 +1,531 @@
+//! The leader's part: route, deliver, count confirmations, tell stability, hand out credits. All of it is soft: a new
+//! leader builds it anew from [`Order`] and what members confirm.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::{
+    Class, MessageId, Outcome, Position, Routing,
+    message::{DeliverBlock, DeliverBlockBuilder, Delivery, DeliveryKind, LogEntry, Message, Notice},
+    order::Order,
+};
+use crate::id::ProcessId;
+
+/// Bytes that may be on their way to one destination, sent and not confirmed.
+const UNCONFIRMED_BYTES_MAX: usize = 8 << 20;
+/// Bytes of one delivery block.
+const BLOCK_BYTES_MAX: usize = 256 << 10;
+/// Injected reads that wait at one destination; further ones are refused.
+const INJECTED_MAX: usize = 16_384;
+
+/// Soft state of a leader.
+pub(super) struct Dispatch {
+    /// Routes of the messages above `base`, in order.
+    routes: VecDeque<Route>,
+    base: Position,
+    destinations: Vec<Destination>,
+    by_process: FxHashMap<ProcessId, u32>,
+    submitters: Vec<Submitter>,
+    by_sender: FxHashMap<ProcessId, u32>,
+    /// Stable since the last log entry about it.
+    stable_runs: Vec<(u64, u32)>,
+    stable_others: Vec<(u64, Outcome)>,
+    /// How many of a sender's data messages may be under way.
+    credit: u64,
+    /// Destinations and submitters that have something to be flushed.
+    dirty: Vec<u32>,
+    notify: Vec<u32>,
+    /// Times that a destination was resent to, for the curious.
+    pub(super) resends: u64,
+}
+
+struct Route {
+    destinations: SmallVec<[u32; 4]>,
+    groups: SmallVec<[u64; 2]>,
+    /// Bit per destination that has confirmed.
+    confirmed: u64,
+    unconfirmed: u32,
+    unexecuted: u32,
+    submitter: u32,
+    number: u64,
+    told: bool,
+}
+
+struct Destination {
+    process: ProcessId,
+    linked: bool,
+    gone: bool,
+    confirmed: Position,
+    executed: Position,
+    /// The last position routed here.
+    last: Position,
+    /// What is destined here and not confirmed, in order; the first `sent` have been sent on the present link.
+    queue: VecDeque<Item>,
+    sent: usize,
+    sent_bytes: usize,
+    injected: usize,
+    /// Destined here and not executed.
+    unexecuted: VecDeque<Position>,
+    dirty: bool,
+}
+
+enum Item {
+    Ordered { at: Position, previous: Position, bytes: u32 },
+    Injected { at: Position, previous: Position, sender: ProcessId, token: u64, body: Bytes },
+}
+
+struct Submitter {
+    process: ProcessId,
+    notice: Notice,
+    /// Its messages under way: routed and not executed everywhere.
+    outstanding: u64,
+    learned: u64,
+    dirty: bool,
+}
+
+impl Dispatch {
+    /// Routes all that is live. `linked` tells to whom a link stands.
+    pub(super) fn new<R: Routing>(order: &Order<R>, credit: u64, linked: impl Fn(ProcessId) -> bool) -> Self {
+        let mut dispatch = Dispatch {
+            routes: VecDeque::new(),
+            base: order.base(),
+            destinations: Vec::new(),
+            by_process: FxHashMap::default(),
+            submitters: Vec::new(),
+            by_sender: FxHashMap::default(),
+            stable_runs: Vec::new(),
+            stable_others: Vec::new(),
+            credit,
+            dirty: Vec::new(),
+            notify: Vec::new(),
+            resends: 0,
+        };
+        for process in R::members(order.config()) {
+            dispatch.destination(process, &linked);
+            dispatch.submitter(process, order);
+        }
+        dispatch.route(order, &linked);
+        dispatch
+    }
+
+    /// Routes what was appended since the last call.
+    pub(super) fn route<R: Routing>(&mut self, order: &Order<R>, linked: &impl Fn(ProcessId) -> bool) {
+        while self.base.0 + (self.routes.len() as u64) < order.last().0 {
+            let at = Position(self.base.0 + self.routes.len() as u64 + 1);
+            self.route_one(order, at, linked);
+        }
+    }
+
+    fn route_one<R: Routing>(&mut self, order: &Order<R>, at: Position, linked: &impl Fn(ProcessId) -> bool) {
+        let flight = order.flight(at).expect("a message above the base is kept");
+        let (id, class) = (flight.id, flight.class);
+        let bytes = flight.body.len() as u32 + 48;
+        let found = match flight.refused {
+            Some(outcome) => Err(outcome),
+            None => R::destinations(order.config_at(at), id, class, &flight.body).map_err(Outcome::Rejected),
+        };
+        let submitter = self.submitter(id.sender, order);
+        let mut route = Route {
+            destinations: SmallVec::new(),
+            groups: SmallVec::new(),
+            confirmed: 0,
+            unconfirmed: 0,
+            unexecuted: 0,
+            submitter,
+            number: id.number,
+            told: flight.stable,
+        };
+        let mut refused = None;
+        match found {
+            Ok(found) => {
+                assert!(
+                    found.groups.is_empty() || found.processes.len() <= 64,
+                    "groups cover at most 64 processes"
+                );
+                route.groups = found.groups;
+                for (index, process) in found.processes.into_iter().enumerate() {
+                    // One that has left since confirms no more.
+                    if !R::is_member(order.config(), process) {
+                        route.destinations.push(u32::MAX);
+                        continue;
+                    }
+                    let place = self.destination(process, linked);
+                    route.destinations.push(place);
+                    let destination = &mut self.destinations[place as usize];
+                    let previous = std::mem::replace(&mut destination.last, at);
+                    // What the log calls stable has been confirmed by all that are left.
+                    if flight.stable {
+                        continue;
+                    }
+                    if at > destination.executed {
+                        destination.unexecuted.push_back(at);
+                        route.unexecuted += 1;
+                    }
+                    if at > destination.confirmed {
+                        destination.queue.push_back(Item::Ordered { at, previous, bytes });
+                        route.unconfirmed += 1;
+                        if !std::mem::replace(&mut destination.dirty, true) {
+                            self.dirty.push(place);
+                        }
+                    } else {
+                        route.confirmed |= 1u64.checked_shl(index as u32).unwrap_or(0);
+                    }
+                }
+            }
+            Err(outcome) => refused = Some(outcome),
+        }
+        let place = &mut self.submitters[submitter as usize];
+        place.learned = place.learned.max(id.number);
+        place.outstanding += u64::from(route.unexecuted > 0);
+        let unconfirmed = route.unconfirmed;
+        self.routes.push_back(route);
+        if unconfirmed == 0 {
+            self.tell(at, refused);
+        }
+    }
+
+    fn destination(&mut self, process: ProcessId, linked: &impl Fn(ProcessId) -> bool) -> u32 {
+        if let Some(&place) = self.by_process.get(&process) {
+            return place;
+        }
+        let place = self.destinations.len() as u32;
+        self.destinations.push(Destination {
+            process,
+            linked: linked(process),
+            gone: false,
+            confirmed: Position(0),
+            executed: Position(0),
+            last: Position(0),
+            queue: VecDeque::new(),
+            sent: 0,
+            sent_bytes: 0,
+            injected: 0,
+            unexecuted: VecDeque::new(),
+            dirty: false,
+        });
+        self.by_process.insert(process, place);
+        place
+    }
+
+    fn submitter<R: Routing>(&mut self, process: ProcessId, order: &Order<R>) -> u32 {
+        if let Some(&place) = self.by_sender.get(&process) {
+            return place;
+        }
+        let place = self.submitters.len() as u32;
+        // What it has below the live stretch is done; what is live is counted as it is routed.
+        let learned = order.sender(process).map_or(0, |sender| sender.stable);
+        let notice = Notice::default();
+        self.submitters.push(Submitter { process, notice, outstanding: 0, learned, dirty: false });
+        self.by_sender.insert(process, place);
+        self.mark(place);
+        place
+    }
+
+    fn mark(&mut self, submitter: u32) {
+        if !std::mem::replace(&mut self.submitters[submitter as usize].dirty, true) {
+            self.notify.push(submitter);
+        }
+    }
+
+    fn route_at(&mut self, at: Position) -> Option<&mut Route> {
+        let index = at.0.checked_sub(self.base.0 + 1)?;
+        self.routes.get_mut(index as usize)
+    }
+
+    /// Every destination of `at` has confirmed or left: tell the submitter, and the log soon.
+    fn tell(&mut self, at: Position, refused: Option<Outcome>) {
+        let route = self.route_at(at).expect("told of a routed message");
+        assert_eq!(route.unconfirmed, 0, "stability of {at} told before its last confirmation");
+        if std::mem::replace(&mut route.told, true) {
+            return;
+        }
+        let alive = route.groups.iter().all(|&group| group & route.confirmed != 0);
+        let outcome = refused.unwrap_or(if alive { Outcome::Stable } else { Outcome::MaybeApplied });
+        let (submitter, number) = (route.submitter, route.number);
+        self.submitters[submitter as usize].notice.push(number, outcome);
+        self.mark(submitter);
+        match outcome {
+            Outcome::Stable => match self.stable_runs.last_mut() {
+                Some((first, count)) if *first + u64::from(*count) == at.0 => *count += 1,
+                _ => self.stable_runs.push((at.0, 1)),
+            },
+            other => self.stable_others.push((at.0, other)),
+        }
+    }
+
+    /// A member tells what it has.
+    pub(super) fn confirm(&mut self, process: ProcessId, through: Position, executed: Position) {
+        let Some(&place) = self.by_process.get(&process) else { return };
+        let destination = &mut self.destinations[place as usize];
+        destination.confirmed = destination.confirmed.max(through);
+        let mut settled: SmallVec<[Position; 64]> = SmallVec::new();
+        while let Some(&Item::Ordered { at, bytes, .. }) = destination.queue.front() {
+            // What was not sent on this link can not be confirmed by it, but an earlier leader may have sent it.
+            if at > destination.confirmed {
+                break;
+            }
+            destination.queue.pop_front();
+            if destination.sent > 0 {
+                destination.sent -= 1;
+                destination.sent_bytes -= bytes as usize;
+            }
+            settled.push(at);
+            // Injected items that were sent are done with once they reach the front.
+            while destination.sent > 0 && matches!(destination.queue.front(), Some(Item::Injected { .. })) {
+                destination.queue.pop_front();
+                destination.sent -= 1;
+                destination.injected -= 1;
+            }
+        }
+        if destination.sent < destination.queue.len() && !std::mem::replace(&mut destination.dirty, true) {
+            self.dirty.push(place);
+        }
+        for at in settled {
+            self.confirmed(at, place);
+        }
+        let destination = &mut self.destinations[place as usize];
+        destination.executed = destination.executed.max(executed);
+        let mut done: SmallVec<[Position; 64]> = SmallVec::new();
+        while destination.unexecuted.front().is_some_and(|&at| at <= destination.executed) {
+            done.extend(destination.unexecuted.pop_front());
+        }
+        for at in done {
+            self.executed(at);
+        }
+        self.trim();
+    }
+
+    fn confirmed(&mut self, at: Position, place: u32) {
+        let route = self.route_at(at).expect("what is not confirmed is still routed");
+        let index =
+            route.destinations.iter().position(|&other| other == place).expect("it was destined there");
+        route.confirmed |= 1u64.checked_shl(index as u32).unwrap_or(0);
+        route.unconfirmed -= 1;
+        if route.unconfirmed == 0 {
+            self.tell(at, None);
+        }
+    }
+
+    fn executed(&mut self, at: Position) {
+        let route = self.route_at(at).expect("what is not executed is still routed");
+        route.unexecuted -= 1;
+        if route.unexecuted == 0 {
+            let submitter = route.submitter;
+            self.submitters[submitter as usize].outstanding -= 1;
+            self.mark(submitter);
+        }
+    }
+
+    fn trim(&mut self) {
+        while self
+            .routes
+            .front()
+            .is_some_and(|route| route.told && route.unconfirmed == 0 && route.unexecuted == 0)
+        {
+            self.routes.pop_front();
+            self.base.0 += 1;
+        }
+    }
+
+    /// `process` has left the configuration: nobody waits for it any more.
+    pub(super) fn depart(&mut self, process: ProcessId) {
+        if let Some(submitter) = self.by_sender.get(&process).copied() {
+            self.submitters[submitter as usize].notice.wedged = true;
+            self.mark(submitter);
+        }
+        let Some(place) = self.by_process.remove(&process) else { return };
+        let destination = &mut self.destinations[place as usize];
+        destination.gone = true;
+        let queue = std::mem::take(&mut destination.queue);
+        let unexecuted = std::mem::take(&mut destination.unexecuted);
+        (destination.sent, destination.sent_bytes, destination.injected) = (0, 0, 0);
+        for item in queue {
+            if let Item::Ordered { at, .. } = item {
+                let route = self.route_at(at).expect("what is not confirmed is still routed");
+                route.unconfirmed -= 1;
+                if route.unconfirmed == 0 {
+                    self.tell(at, None);
+                }
+            }
+        }
+        for at in unexecuted {
+            self.executed(at);
+        }
+        self.trim();
+    }
+
+    /// Puts a message behind everything routed so far, without a position of its own. `false` if it can not be.
+    pub(super) fn inject<R: Routing>(
+        &mut self,
+        order: &Order<R>,
+        from: ProcessId,
+        token: u64,
+        body: &Bytes,
+    ) -> bool {
+        let id = MessageId { sender: from, number: 0 };
+        if !R::is_member(order.config(), from) {
+            return false;
+        }
+        let Ok(found) = R::destinations(order.config(), id, Class::Data, body) else { return false };
+        let places: Option<SmallVec<[u32; 4]>> =
+            found.processes.iter().map(|process| self.by_process.get(process).copied()).collect();
+        let Some(places) = places.filter(|places| !places.is_empty()) else { return false };
+        let ready = |place: &u32| {
+            let destination = &self.destinations[*place as usize];
+            destination.linked && destination.injected < INJECTED_MAX
+        };
+        if !places.iter().all(ready) {
+            return false;
+        }
+        for place in places {
+            let destination = &mut self.destinations[place as usize];
+            let item = Item::Injected {
+                at: order.last(),
+                previous: destination.last,
+                sender: from,
+                token,
+                body: body.clone(),
+            };
+            destination.queue.push_back(item);
+            destination.injected += 1;
+            if !std::mem::replace(&mut destination.dirty, true) {
+                self.dirty.push(place);
+            }
+        }
+        true
+    }
+
+    /// A link to `process` stands or has broken: on a new one everything unconfirmed is sent again.
+    pub(super) fn link(&mut self, process: ProcessId, linked: bool) {
+        if let Some(&submitter) = self.by_sender.get(&process) {
+            self.mark(submitter);
+        }
+        if let Some(&place) = self.by_process.get(&process) {
+            self.destinations[place as usize].linked = linked;
+            self.resend(process);
+        }
+    }
+
+    /// `process` misses something: everything unconfirmed is sent again. Injected messages are not: their senders ask anew.
+    pub(super) fn resend(&mut self, process: ProcessId) {
+        let Some(&place) = self.by_process.get(&process) else { return };
+        let destination = &mut self.destinations[place as usize];
+        self.resends += u64::from(destination.sent > 0);
+        destination.queue.retain(|item| matches!(item, Item::Ordered { .. }));
+        (destination.sent, destination.sent_bytes, destination.injected) = (0, 0, 0);
+        if !std::mem::replace(&mut destination.dirty, true) {
+            self.dirty.push(place);
+        }
+    }
+
+    /// Writes what is to be sent, and returns a log entry about what has become stable.
+    pub(super) fn flush<R: Routing>(&mut self, order: &Order<R>, send: &mut impl FnMut(ProcessId, Message)) {
+        for place in std::mem::take(&mut self.dirty) {
+            let destination = &mut self.destinations[place as usize];
+            destination.dirty = false;
+            if destination.linked && !destination.gone {
+                destination.flush(order, send);
+            }
+        }
+        for place in std::mem::take(&mut self.notify) {
+            let submitter = &mut self.submitters[place as usize];
+            submitter.dirty = false;
+            let mut notice = std::mem::take(&mut submitter.notice);
+            notice.credit = submitter.learned.saturating_sub(submitter.outstanding) + self.credit;
+            send(submitter.process, Message::Notice(notice));
+        }
+    }
+
+    /// What has become stable since the last call, as a log entry.
+    pub(super) fn stable_entry(&mut self) -> Option<Bytes> {
+        if self.stable_runs.is_empty() && self.stable_others.is_empty() {
+            return None;
+        }
+        let entry = LogEntry::encode_stable(&self.stable_runs, &self.stable_others);
+        self.stable_runs.clear();
+        self.stable_others.clear();
+        Some(entry)
+    }
+
+    /// Whether a log entry about stability waits.
+    pub(super) fn has_stable(&self) -> bool {
+        !self.stable_runs.is_empty() || !self.stable_others.is_empty()
+    }
+
+    /// A sender asks again for messages that are done with: answers from the log's memory or from soft state.
+    pub(super) fn answer<R: Routing>(&mut self, order: &Order<R>, sender: ProcessId, first: u64, last: u64) {
+        let place = self.submitter(sender, order);
+        let Some(known) = order.sender(sender) else { return };
+        let submitter = &mut self.submitters[place as usize];
+        for number in first..=last.min(known.learned) {
+            if let Some(outcome) = known.outcome(number) {
+                submitter.notice.push(number, outcome);
+            }
+        }
+        self.mark(place);
+    }
+
+    /// Members whose messages are not confirmed, with how far behind they are.
+    pub(super) fn lags(&self) -> impl Iterator<Item = (ProcessId, usize)> + '_ {
+        self.destinations.iter().filter(|d| !d.gone).map(|d| (d.process, d.queue.len()))
+    }
+}
+
+impl Destination {
+    fn flush<R: Routing>(&mut self, order: &Order<R>, send: &mut impl FnMut(ProcessId, Message)) {
+        let mut block = DeliverBlockBuilder::default();
+        while self.sent < self.queue.len() && (self.sent_bytes < UNCONFIRMED_BYTES_MAX || self.sent == 0) {
+            match &self.queue[self.sent] {
+                Item::Ordered { at, previous, bytes } => {
+                    let flight = order.flight(*at).expect("what is not confirmed is kept");
+                    let kind = match flight.class {
+                        Class::Data => DeliveryKind::Data,
+                        Class::Control => DeliveryKind::Control,
+                    };
+                    let attachment = match flight.class {
+                        Class::Data => None,
+                        Class::Control => {
+                            R::attachment(order.config_at(*at), flight.id, &flight.body, self.process)
+                        }
+                    };
+                    block.push(&Delivery {
+                        kind,
+                        at: *at,
+                        previous: *previous,
+                        sender: flight.id.sender,
+                        number: flight.id.number,
+                        body: flight.body.clone(),
+                        attachment,
+                    });
+                    self.sent_bytes += *bytes as usize;
+                }
+                Item::Injected { at, previous, sender, token, body } => block.push(&Delivery {
+                    kind: DeliveryKind::Injected,
+                    at: *at,
+                    previous: *previous,
+                    sender: *sender,
+                    number: *token,
+                    body: body.clone(),
+                    attachment: None,
+                }),
+            }
+            self.sent += 1;
+            if block.len() >= BLOCK_BYTES_MAX || block.senders() >= 60_000 {
+                send(self.process, Message::Deliver(block.finish()));
+            }
+        }
+        // Injected items at the front have no confirmation to wait for.
+        while self.sent > 0 && matches!(self.queue.front(), Some(Item::Injected { .. })) {
+            self.queue.pop_front();
+            self.sent -= 1;
+            self.injected -= 1;
+        }
+        if !block.is_empty() {
+            let block: DeliverBlock = block.finish();
+            send(self.process, Message::Deliver(block));
+        }
+    }
+}

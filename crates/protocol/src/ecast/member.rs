@@ -1,0 +1,514 @@
+//! A member: an application process that submits, delivers and confirms (002 §5.4, algorithm 1).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+
+use super::{
+    Class, MessageId, Outcome, Position,
+    message::{DeliverBlock, DeliveryKind, Message, Notice, RouteBlockBuilder},
+};
+use crate::{
+    id::{Peer, ProcessId},
+    paxos,
+    seam::{Context, Destination, Input, Protocol, Sink},
+    time::{Duration, Time},
+};
+
+/// How a member behaves.
+#[derive(Clone, Debug)]
+pub struct MemberSettings {
+    /// Whether the user tells what has been executed; if not, delivered is executed.
+    pub executes: bool,
+    /// How long to wait for news of submitted messages before they are sent again, to another router if need be.
+    pub resend_after: Duration,
+    /// How many bytes may be under way; one message may exceed it alone.
+    pub window_bytes: usize,
+}
+
+impl Default for MemberSettings {
+    fn default() -> Self {
+        MemberSettings { executes: false, resend_after: Duration::from_secs(1), window_bytes: 32 << 20 }
+    }
+}
+
+/// What a member may be asked.
+#[derive(Clone, Debug)]
+pub enum MemberCommand {
+    /// Submit a message. Ends in exactly one of [`MemberEvent::Outcome`] and [`MemberEvent::NotSent`].
+    Submit {
+        /// The user's name for it.
+        token: u64,
+        /// What it may do.
+        class: Class,
+        /// The message.
+        body: Bytes,
+    },
+    /// Take a message back if it has not been sent. If it has, nothing happens and its outcome will come.
+    Withdraw {
+        /// Which.
+        token: u64,
+    },
+    /// Everything delivered up to here has been executed.
+    Executed {
+        /// Up to where.
+        through: Position,
+    },
+    /// Have a message delivered behind everything ordered so far, without ordering it. Ends in nothing here, or in
+    /// [`MemberEvent::NotInjected`]: the destinations answer.
+    Inject {
+        /// The user's name for it.
+        token: u64,
+        /// The message.
+        body: Bytes,
+    },
+}
+
+/// What a member tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberEvent {
+    /// A message at its position.
+    Deliver {
+        /// Where in the total order.
+        at: Position,
+        /// Which message.
+        id: MessageId,
+        /// What it may do.
+        class: Class,
+        /// The message.
+        body: Bytes,
+        /// What routing added for this destination.
+        attachment: Option<Bytes>,
+    },
+    /// An injected message: everything destined here up to `at` has been delivered, and nothing beyond.
+    Injected {
+        /// The stamp.
+        at: Position,
+        /// Who injected it.
+        sender: ProcessId,
+        /// Its name there.
+        token: u64,
+        /// The message.
+        body: Bytes,
+        /// `false`: this member is elsewhere in the order, and the sender must ask anew.
+        fits: bool,
+    },
+    /// What became of a submitted message.
+    Outcome {
+        /// The user's name for it.
+        token: u64,
+        /// Its name in the order.
+        id: MessageId,
+        /// What became of it.
+        outcome: Outcome,
+    },
+    /// A submitted message was never sent, and never will be.
+    NotSent {
+        /// The user's name for it.
+        token: u64,
+    },
+    /// An injected message was not delivered anywhere.
+    NotInjected {
+        /// The user's name for it.
+        token: u64,
+    },
+    /// Who routes and who leads.
+    Lead {
+        /// The leader, if known.
+        leader: Option<ProcessId>,
+        /// All routers.
+        routers: Vec<Peer>,
+    },
+    /// This process is no member any more: it must stop, and may come back as a new one.
+    Wedged,
+}
+
+/// An application process's end of E-Cast.
+pub struct Member {
+    me: ProcessId,
+    settings: MemberSettings,
+    /// The routers, and whether a link stands.
+    routers: BTreeMap<ProcessId, RouterLink>,
+    leader: Option<ProcessId>,
+    /// The router that messages go to.
+    target: Option<ProcessId>,
+    /// The last number given.
+    number: u64,
+    /// Every message up to this number has had its outcome.
+    acknowledged: u64,
+    /// Numbered messages without an outcome, and those behind them; the first `sent` are on their way to `target`.
+    window: VecDeque<Pending>,
+    window_bytes: usize,
+    sent: usize,
+    control: VecDeque<(u64, Bytes)>,
+    data: VecDeque<(u64, Bytes)>,
+    credit: u64,
+    delivered: Position,
+    executed: Position,
+    /// Whom to confirm to, once the batch is drained.
+    confirm_to: Option<ProcessId>,
+    /// Whom to ask for repair, once the batch is drained.
+    repair_from: Option<ProcessId>,
+    /// When the window is sent again for want of news.
+    resend_at: Option<Time>,
+    wedged: bool,
+    refused: u64,
+    resends: u64,
+}
+
+#[derive(Debug, Default)]
+struct RouterLink {
+    linked: bool,
+}
+
+struct Pending {
+    token: u64,
+    class: Class,
+    body: Bytes,
+    answered: bool,
+}
+
+/// Bytes of one route block.
+const BLOCK_BYTES_MAX: usize = 128 << 10;
+
+impl Member {
+    /// A member that has submitted nothing; its first message is to make it one.
+    pub fn new(me: ProcessId, settings: MemberSettings) -> Self {
+        Member {
+            me,
+            settings,
+            routers: BTreeMap::new(),
+            leader: None,
+            target: None,
+            number: 0,
+            acknowledged: 0,
+            window: VecDeque::new(),
+            window_bytes: 0,
+            sent: 0,
+            control: VecDeque::new(),
+            data: VecDeque::new(),
+            credit: 0,
+            delivered: Position(0),
+            executed: Position(0),
+            confirm_to: None,
+            repair_from: None,
+            resend_at: None,
+            wedged: false,
+            refused: 0,
+            resends: 0,
+        }
+    }
+
+    /// Submits before the first input; afterwards use [`MemberCommand::Submit`].
+    pub fn submit(&mut self, token: u64, class: Class, body: Bytes) {
+        match class {
+            Class::Control => self.control.push_back((token, body)),
+            Class::Data => self.data.push_back((token, body)),
+        }
+    }
+
+    /// The last position delivered here.
+    pub fn delivered(&self) -> Position {
+        self.delivered
+    }
+
+    /// The last position executed here.
+    pub fn executed(&self) -> Position {
+        if self.settings.executes { self.executed } else { self.delivered }
+    }
+
+    /// Messages without an outcome: numbered ones and waiting ones.
+    pub fn outstanding(&self) -> (usize, usize) {
+        (self.window.len(), self.control.len() + self.data.len())
+    }
+
+    /// Messages from peers that were refused.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// How often the window was sent again.
+    pub fn resends(&self) -> u64 {
+        self.resends
+    }
+
+    /// The router that leads, as far as known.
+    pub fn leader(&self) -> Option<ProcessId> {
+        self.leader
+    }
+
+    /// Whether messages wait for credits.
+    pub fn starved(&self) -> bool {
+        !self.data.is_empty() && self.number >= self.credit
+    }
+
+    fn is_linked(&self, router: ProcessId) -> bool {
+        self.routers.get(&router).is_some_and(|link| link.linked)
+    }
+
+    /// Chooses the router to send to: the leader where possible, else any linked one; sends everything again.
+    fn choose(&mut self, avoid: Option<ProcessId>, random: u64) {
+        self.target =
+            self.leader.filter(|&leader| self.is_linked(leader) && Some(leader) != avoid).or_else(|| {
+                let mut linked: Vec<ProcessId> =
+                    self.routers.iter().filter(|(_, link)| link.linked).map(|(&router, _)| router).collect();
+                if linked.len() > 1 {
+                    linked.retain(|&router| Some(router) != avoid);
+                }
+                (!linked.is_empty()).then(|| linked[(random % linked.len() as u64) as usize])
+            });
+        self.resends += u64::from(self.sent > 0);
+        self.sent = 0;
+    }
+
+    fn on_lead(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        leader: Option<ProcessId>,
+        routers: Vec<Peer>,
+        out: &mut impl Sink<Self>,
+    ) {
+        if !routers.iter().any(|router| router.id == from) && self.routers.contains_key(&from) {
+            // One that is no router any more has old news.
+            return;
+        }
+        let gone: Vec<ProcessId> = self
+            .routers
+            .keys()
+            .copied()
+            .filter(|known| !routers.iter().any(|router| router.id == *known))
+            .collect();
+        for router in gone {
+            if router != from {
+                self.routers.remove(&router);
+                out.forget(router);
+            }
+        }
+        for router in &routers {
+            let link = self.routers.entry(router.id).or_insert_with(|| {
+                out.reach(router.id, &router.address);
+                RouterLink::default()
+            });
+            link.linked |= router.id == from;
+        }
+        self.leader = leader.or(self.leader);
+        if leader == Some(from) {
+            self.confirm_to = Some(from);
+        }
+        let random = (cx.random)();
+        self.choose(None, random);
+        out.emit(MemberEvent::Lead { leader, routers });
+    }
+
+    fn on_notice(&mut self, now: Time, notice: Notice, out: &mut impl Sink<Self>) {
+        self.credit = self.credit.max(notice.credit);
+        for (first, count) in notice.stable {
+            // A run can not be longer than the window, whatever a peer claims.
+            let end = first.saturating_add(u64::from(count)).min(self.number + 1);
+            for number in first.max(self.acknowledged + 1)..end {
+                self.answer(number, Outcome::Stable, out);
+            }
+        }
+        for (number, outcome) in notice.others {
+            self.answer(number, outcome, out);
+        }
+        while self.window.front().is_some_and(|pending| pending.answered) {
+            let pending = self.window.pop_front().expect("it was just seen");
+            self.window_bytes -= pending.body.len();
+            self.acknowledged += 1;
+            self.sent = self.sent.saturating_sub(1);
+        }
+        self.resend_at = (!self.window.is_empty()).then(|| now + self.settings.resend_after);
+        if notice.wedged {
+            self.wedge(out);
+        }
+    }
+
+    fn answer(&mut self, number: u64, outcome: Outcome, out: &mut impl Sink<Self>) {
+        let Some(index) = number.checked_sub(self.acknowledged + 1) else { return };
+        let Some(pending) = self.window.get_mut(index as usize) else { return };
+        if !std::mem::replace(&mut pending.answered, true) {
+            let id = MessageId { sender: self.me, number };
+            out.emit(MemberEvent::Outcome { token: pending.token, id, outcome });
+        }
+    }
+
+    fn wedge(&mut self, out: &mut impl Sink<Self>) {
+        if std::mem::replace(&mut self.wedged, true) {
+            return;
+        }
+        for index in 0..self.window.len() {
+            // It may have been ordered before we were dropped.
+            self.answer(self.acknowledged + 1 + index as u64, Outcome::MaybeApplied, out);
+        }
+        for (token, _) in self.control.drain(..).chain(self.data.drain(..)) {
+            out.emit(MemberEvent::NotSent { token });
+        }
+        out.emit(MemberEvent::Wedged);
+    }
+
+    fn on_deliver(&mut self, from: ProcessId, block: DeliverBlock, out: &mut impl Sink<Self>) {
+        self.confirm_to = Some(from);
+        for item in block.into_items() {
+            let Ok(item) = item else {
+                self.refused += 1;
+                return;
+            };
+            let fits = item.previous <= self.delivered;
+            if item.kind == DeliveryKind::Injected {
+                let fits = fits && self.delivered <= item.at;
+                let (at, sender, token, body) = (item.at, item.sender, item.number, item.body);
+                out.emit(MemberEvent::Injected { at, sender, token, body, fits });
+                continue;
+            }
+            if item.at <= self.delivered {
+                continue;
+            }
+            if !fits {
+                // S4: something that was destined here is missing.
+                self.repair_from = Some(from);
+                continue;
+            }
+            let class = if item.kind == DeliveryKind::Control { Class::Control } else { Class::Data };
+            self.delivered = item.at;
+            out.emit(MemberEvent::Deliver {
+                at: item.at,
+                id: MessageId { sender: item.sender, number: item.number },
+                class,
+                body: item.body,
+                attachment: item.attachment,
+            });
+        }
+    }
+
+    /// Numbers what may go, and sends what is numbered and not sent.
+    fn send(&mut self, now: Time, out: &mut impl Sink<Self>) {
+        if self.wedged {
+            return;
+        }
+        while let Some((token, body)) = self.control.pop_front() {
+            self.number_one(token, Class::Control, body);
+        }
+        while self.number < self.credit
+            && (self.window_bytes < self.settings.window_bytes)
+            && let Some((token, body)) = self.data.pop_front()
+        {
+            self.number_one(token, Class::Data, body);
+        }
+        let Some(target) = self.target else { return };
+        while self.sent < self.window.len() {
+            let first = self.acknowledged + 1 + self.sent as u64;
+            let mut block = RouteBlockBuilder::new(self.me, self.acknowledged, first);
+            while let Some(pending) = self.window.get(self.sent) {
+                block.push(pending.class, &pending.body);
+                self.sent += 1;
+                if block.len() >= BLOCK_BYTES_MAX {
+                    break;
+                }
+            }
+            out.send(Destination::One(target), Message::Route(block.finish()), None);
+            self.resend_at.get_or_insert(now + self.settings.resend_after);
+        }
+    }
+
+    fn number_one(&mut self, token: u64, class: Class, body: Bytes) {
+        self.number += 1;
+        self.window_bytes += body.len();
+        self.window.push_back(Pending { token, class, body, answered: false });
+        assert_eq!(self.number, self.acknowledged + self.window.len() as u64, "numbers run without gaps");
+    }
+
+    fn command(&mut self, command: MemberCommand, out: &mut impl Sink<Self>) {
+        match command {
+            MemberCommand::Submit { token, .. } if self.wedged => out.emit(MemberEvent::NotSent { token }),
+            MemberCommand::Submit { token, class, body } => self.submit(token, class, body),
+            MemberCommand::Withdraw { token } => {
+                let before = self.control.len() + self.data.len();
+                self.control.retain(|(other, _)| *other != token);
+                self.data.retain(|(other, _)| *other != token);
+                if self.control.len() + self.data.len() < before {
+                    out.emit(MemberEvent::NotSent { token });
+                }
+            }
+            MemberCommand::Executed { through } => {
+                assert!(through <= self.delivered, "executed {through} before it was delivered");
+                if through > self.executed {
+                    self.executed = through;
+                    self.confirm_to = self.confirm_to.or(self.leader);
+                }
+            }
+            MemberCommand::Inject { token, body } => {
+                match self.leader.filter(|&leader| self.is_linked(leader)) {
+                    Some(leader) if !self.wedged => {
+                        out.send(Destination::One(leader), Message::Inject { token, body }, None);
+                    }
+                    _ => out.emit(MemberEvent::NotInjected { token }),
+                }
+            }
+        }
+    }
+}
+
+impl Protocol for Member {
+    type Message = Message;
+    type Record = paxos::Record;
+    type Command = MemberCommand;
+    type Event = MemberEvent;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        match input {
+            Input::Receive { from, message } => match message {
+                Message::Lead { leader, routers } => self.on_lead(cx, from, leader, routers, out),
+                // From here on only routers are listened to.
+                _ if !self.routers.contains_key(&from) => self.refused += 1,
+                Message::Notice(notice) => self.on_notice(cx.now, notice, out),
+                Message::Deliver(block) => self.on_deliver(from, block, out),
+                Message::InjectRefused { token } => out.emit(MemberEvent::NotInjected { token }),
+                _ => self.refused += 1,
+            },
+            Input::Command(command) => self.command(command, out),
+            Input::Deadline => {
+                if self.resend_at.is_some_and(|at| at <= cx.now) {
+                    self.resend_at = Some(cx.now + self.settings.resend_after);
+                    let random = (cx.random)();
+                    self.choose(self.target, random);
+                    self.send(cx.now, out);
+                }
+            }
+            Input::Persisted(_) => {}
+            Input::Linked { peer, .. } => {
+                if let Some(link) = self.routers.get_mut(&peer) {
+                    link.linked = true;
+                }
+                if self.routers.contains_key(&peer) && (self.target.is_none() || self.target == Some(peer)) {
+                    let random = (cx.random)();
+                    self.choose(None, random);
+                }
+            }
+            Input::Unlinked { peer } => {
+                if let Some(link) = self.routers.get_mut(&peer) {
+                    link.linked = false;
+                }
+                if self.target == Some(peer) {
+                    let random = (cx.random)();
+                    self.choose(Some(peer), random);
+                }
+            }
+            Input::Drained => {
+                if let Some(router) = self.repair_from.take() {
+                    out.send(Destination::One(router), Message::Repair, None);
+                }
+                if let Some(router) = self.confirm_to.take() {
+                    let confirm = Message::Confirm { through: self.delivered, executed: self.executed() };
+                    out.send(Destination::One(router), confirm, None);
+                }
+                self.send(cx.now, out);
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.resend_at
+    }
+}

@@ -1,0 +1,488 @@
+//! What members and routers say to each other, and its bytes.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use super::{Class, Outcome, Position, Refusal};
+use crate::{
+    id::{Peer, ProcessId},
+    paxos,
+    wire::{
+        self, Wire, WireError, decode_body, encode_body, need, put_bytes, put_process, take_bytes,
+        take_count, take_process, take_u8, take_u32, take_u64,
+    },
+};
+
+/// A message of the ordering layer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// Between routers.
+    Paxos(paxos::Message),
+    /// Member → router: a block of its messages with consecutive numbers, proposed as it is.
+    Route(Bytes),
+    /// Router → member: what became of its messages.
+    Notice(Notice),
+    /// Router → member: messages at their positions.
+    Deliver(DeliverBlock),
+    /// Member → router: what it has.
+    Confirm {
+        /// All that was destined to the member up to here has been delivered.
+        through: Position,
+        /// All that was destined to the member up to here has been executed.
+        executed: Position,
+    },
+    /// Member → router: a delivery came whose `previous` the member does not have.
+    Repair,
+    /// Router → anyone linked: who routes, and who leads.
+    Lead {
+        /// The leader, if known.
+        leader: Option<ProcessId>,
+        /// All routers.
+        routers: Vec<Peer>,
+    },
+    /// Member → lead router: deliver this behind everything ordered so far, without ordering it (002 §6.7, snapshot
+    /// reads). May be lost; never retried here.
+    Inject {
+        /// The member's own number for it.
+        token: u64,
+        /// The body.
+        body: Bytes,
+    },
+    /// Router → member: an injected message was not delivered (not the leader, or no destination).
+    InjectRefused {
+        /// Which.
+        token: u64,
+    },
+}
+
+/// What became of a sender's messages.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Notice {
+    /// Runs `(first, count)` of numbers that are stable.
+    pub stable: Vec<(u64, u32)>,
+    /// Other outcomes, by number.
+    pub others: Vec<(u64, Outcome)>,
+    /// Data may be sent up to this number.
+    pub credit: u64,
+    /// The sender is not a member any more.
+    pub wedged: bool,
+}
+
+impl Notice {
+    /// Adds a stable number, joining it to the last run where it continues it.
+    pub(super) fn push_stable(&mut self, number: u64) {
+        match self.stable.last_mut() {
+            Some((first, count)) if *first + u64::from(*count) == number => *count += 1,
+            _ => self.stable.push((number, 1)),
+        }
+    }
+
+    pub(super) fn push(&mut self, number: u64, outcome: Outcome) {
+        match outcome {
+            Outcome::Stable => self.push_stable(number),
+            other => self.others.push((number, other)),
+        }
+    }
+}
+
+/// A batch of messages of one sender, with consecutive numbers: the unit of proposal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RouteBlock {
+    /// Who submits.
+    pub sender: ProcessId,
+    /// The sender has handled the outcomes of all its messages up to this number.
+    pub acknowledged: u64,
+    /// The number of the first message.
+    pub first: u64,
+    /// How many there are.
+    pub count: u32,
+    /// The messages: class, length, body.
+    messages: Bytes,
+}
+
+/// Builds a [`RouteBlock`] in its byte form.
+pub(super) struct RouteBlockBuilder {
+    bytes: BytesMut,
+    count: u32,
+}
+
+const ROUTE_HEADER: usize = 1 + 24 + 8 + 8 + 4;
+const ROUTE_COUNT_AT: usize = ROUTE_HEADER - 4;
+
+impl RouteBlockBuilder {
+    pub(super) fn new(sender: ProcessId, acknowledged: u64, first: u64) -> Self {
+        let mut bytes = BytesMut::with_capacity(4096);
+        bytes.put_u8(LOG_ROUTE);
+        put_process(&mut bytes, sender);
+        bytes.put_u64_le(acknowledged);
+        bytes.put_u64_le(first);
+        bytes.put_u32_le(0);
+        RouteBlockBuilder { bytes, count: 0 }
+    }
+
+    pub(super) fn push(&mut self, class: Class, body: &[u8]) {
+        self.bytes.put_u8(match class {
+            Class::Data => 0,
+            Class::Control => 1,
+        });
+        put_bytes(&mut self.bytes, body);
+        self.count += 1;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(super) fn finish(mut self) -> Bytes {
+        self.bytes[ROUTE_COUNT_AT..ROUTE_HEADER].copy_from_slice(&self.count.to_le_bytes());
+        self.bytes.freeze()
+    }
+}
+
+impl RouteBlock {
+    /// Whether every message in the block decodes; to be asked before a block from a peer is proposed, since what has
+    /// been chosen can not be refused any more.
+    pub(super) fn is_sound(&self) -> bool {
+        let mut messages = self.messages();
+        let whole = messages.by_ref().count() == self.count as usize;
+        whole && messages.rest.is_empty() && self.first > 0 && self.count > 0
+    }
+
+    /// The messages in order.
+    pub(super) fn messages(&self) -> RouteMessages {
+        RouteMessages { rest: self.messages.clone(), left: self.count }
+    }
+
+    /// The number of the last message.
+    pub(super) fn last(&self) -> u64 {
+        self.first + u64::from(self.count) - 1
+    }
+}
+
+pub(super) struct RouteMessages {
+    rest: Bytes,
+    left: u32,
+}
+
+impl Iterator for RouteMessages {
+    type Item = (Class, Bytes);
+
+    fn next(&mut self) -> Option<(Class, Bytes)> {
+        if self.left == 0 {
+            return None;
+        }
+        self.left -= 1;
+        let class = match take_u8(&mut self.rest).ok()? {
+            0 => Class::Data,
+            1 => Class::Control,
+            _ => return None,
+        };
+        Some((class, take_bytes(&mut self.rest).ok()?))
+    }
+}
+
+/// What the routers' log holds.
+pub(super) enum LogEntry {
+    /// Messages to append.
+    Route(RouteBlock),
+    /// Positions that are stable: runs `(first, count)`, and outcomes other than [`Outcome::Stable`].
+    Stable { runs: Vec<(u64, u32)>, others: Vec<(u64, Outcome)> },
+}
+
+const LOG_ROUTE: u8 = 1;
+const LOG_STABLE: u8 = 2;
+
+impl LogEntry {
+    pub(super) fn decode(mut payload: Bytes) -> Result<LogEntry, WireError> {
+        match take_u8(&mut payload)? {
+            LOG_ROUTE => {
+                let sender = take_process(&mut payload)?;
+                let acknowledged = take_u64(&mut payload)?;
+                let first = take_u64(&mut payload)?;
+                let count = take_u32(&mut payload)?;
+                Ok(LogEntry::Route(RouteBlock { sender, acknowledged, first, count, messages: payload }))
+            }
+            LOG_STABLE => {
+                let (runs, others) = (take_runs(&mut payload)?, take_outcomes(&mut payload)?);
+                Ok(LogEntry::Stable { runs, others })
+            }
+            tag => Err(WireError::Tag(tag)),
+        }
+    }
+
+    pub(super) fn encode_stable(runs: &[(u64, u32)], others: &[(u64, Outcome)]) -> Bytes {
+        let mut out = BytesMut::with_capacity(16 + runs.len() * 12 + others.len() * 17);
+        out.put_u8(LOG_STABLE);
+        put_runs(&mut out, runs);
+        put_outcomes(&mut out, others);
+        out.freeze()
+    }
+}
+
+fn put_runs(out: &mut BytesMut, runs: &[(u64, u32)]) {
+    out.put_u32_le(runs.len() as u32);
+    for &(first, count) in runs {
+        out.put_u64_le(first);
+        out.put_u32_le(count);
+    }
+}
+
+fn take_runs(input: &mut Bytes) -> Result<Vec<(u64, u32)>, WireError> {
+    let count = take_count(input, 12)?;
+    (0..count).map(|_| Ok((take_u64(input)?, take_u32(input)?))).collect()
+}
+
+fn put_outcomes(out: &mut BytesMut, outcomes: &[(u64, Outcome)]) {
+    out.put_u32_le(outcomes.len() as u32);
+    for &(number, outcome) in outcomes {
+        out.put_u64_le(number);
+        let (tag, detail) = match outcome {
+            Outcome::Stable => (0, 0),
+            Outcome::MaybeApplied => (1, 0),
+            Outcome::Rejected(Refusal(reason)) => (2, reason),
+            Outcome::Wedged => (3, 0),
+        };
+        out.put_u8(tag);
+        out.put_u64_le(detail);
+    }
+}
+
+fn take_outcomes(input: &mut Bytes) -> Result<Vec<(u64, Outcome)>, WireError> {
+    let count = take_count(input, 17)?;
+    let mut outcomes = Vec::with_capacity(count);
+    for _ in 0..count {
+        let number = take_u64(input)?;
+        let tag = take_u8(input)?;
+        let detail = take_u64(input)?;
+        let outcome = match tag {
+            0 => Outcome::Stable,
+            1 => Outcome::MaybeApplied,
+            2 => Outcome::Rejected(Refusal(detail)),
+            3 => Outcome::Wedged,
+            tag => return Err(WireError::Tag(tag)),
+        };
+        outcomes.push((number, outcome));
+    }
+    Ok(outcomes)
+}
+
+/// Deliveries to one destination. Senders are listed once; each item names its sender by index.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct DeliverBlock {
+    senders: Vec<ProcessId>,
+    count: u32,
+    items: Bytes,
+}
+
+/// One delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Delivery {
+    pub(super) kind: DeliveryKind,
+    /// For an ordered message its position; for an injected one the last position before it.
+    pub(super) at: Position,
+    /// The position before it for this destination.
+    pub(super) previous: Position,
+    pub(super) sender: ProcessId,
+    /// The message's number; for an injected one the sender's token.
+    pub(super) number: u64,
+    pub(super) body: Bytes,
+    pub(super) attachment: Option<Bytes>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DeliveryKind {
+    Data,
+    Control,
+    Injected,
+}
+
+#[derive(Default)]
+pub(super) struct DeliverBlockBuilder {
+    senders: Vec<ProcessId>,
+    count: u32,
+    items: BytesMut,
+}
+
+impl DeliverBlockBuilder {
+    pub(super) fn push(&mut self, item: &Delivery) {
+        // The sender is nearly always the same as that of the item before.
+        let index = match self.senders.iter().rposition(|&sender| sender == item.sender) {
+            Some(index) => index,
+            None => {
+                self.senders.push(item.sender);
+                self.senders.len() - 1
+            }
+        };
+        let kind: u8 = match item.kind {
+            DeliveryKind::Data => 0,
+            DeliveryKind::Control => 1,
+            DeliveryKind::Injected => 2,
+        };
+        let attached: u8 = if item.attachment.is_some() { 0x10 } else { 0 };
+        self.items.reserve(1 + 2 + 8 * 3 + 4 + item.body.len());
+        self.items.put_u8(kind | attached);
+        self.items.put_u16_le(u16::try_from(index).expect("a block is flushed long before 65,536 senders"));
+        self.items.put_u64_le(item.at.0);
+        self.items.put_u64_le(item.previous.0);
+        self.items.put_u64_le(item.number);
+        put_bytes(&mut self.items, &item.body);
+        if let Some(attachment) = &item.attachment {
+            put_bytes(&mut self.items, attachment);
+        }
+        self.count += 1;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(super) fn senders(&self) -> usize {
+        self.senders.len()
+    }
+
+    pub(super) fn finish(&mut self) -> DeliverBlock {
+        let block = DeliverBlock {
+            senders: std::mem::take(&mut self.senders),
+            count: self.count,
+            items: self.items.split().freeze(),
+        };
+        self.count = 0;
+        block
+    }
+}
+
+impl DeliverBlock {
+    /// The deliveries in order; an error ends them.
+    pub(super) fn into_items(self) -> impl Iterator<Item = Result<Delivery, WireError>> {
+        let DeliverBlock { senders, count, items: mut rest } = self;
+        let mut left = count;
+        std::iter::from_fn(move || {
+            if left == 0 {
+                return (!rest.is_empty()).then(|| {
+                    let trailing = rest.len();
+                    rest.clear();
+                    Err(WireError::Trailing(trailing))
+                });
+            }
+            left -= 1;
+            let item = decode_delivery(&mut rest, &senders);
+            if item.is_err() {
+                left = 0;
+                rest.clear();
+            }
+            Some(item)
+        })
+    }
+}
+
+fn decode_delivery(rest: &mut Bytes, senders: &[ProcessId]) -> Result<Delivery, WireError> {
+    need(rest, 1 + 2 + 8 * 3)?;
+    let flags = rest.get_u8();
+    let kind = match flags & 0x0f {
+        0 => DeliveryKind::Data,
+        1 => DeliveryKind::Control,
+        2 => DeliveryKind::Injected,
+        tag => return Err(WireError::Tag(tag)),
+    };
+    let index = usize::from(rest.get_u16_le());
+    let sender = *senders.get(index).ok_or(WireError::Body)?;
+    let at = Position(rest.get_u64_le());
+    let previous = Position(rest.get_u64_le());
+    let number = rest.get_u64_le();
+    let body = take_bytes(rest)?;
+    let attachment = if flags & 0x10 != 0 { Some(take_bytes(rest)?) } else { None };
+    Ok(Delivery { kind, at, previous, sender, number, body, attachment })
+}
+
+const PAXOS: u8 = 1;
+const ROUTE: u8 = 2;
+const NOTICE: u8 = 3;
+const DELIVER: u8 = 4;
+const CONFIRM: u8 = 5;
+const REPAIR: u8 = 6;
+const LEAD: u8 = 7;
+const INJECT: u8 = 8;
+const INJECT_REFUSED: u8 = 9;
+
+impl Wire for Message {
+    fn encode(&self, out: &mut BytesMut) {
+        match self {
+            Message::Paxos(message) => {
+                out.put_u8(PAXOS);
+                message.encode(out);
+            }
+            Message::Route(block) => {
+                out.put_u8(ROUTE);
+                put_bytes(out, block);
+            }
+            Message::Notice(notice) => {
+                out.put_u8(NOTICE);
+                put_runs(out, &notice.stable);
+                put_outcomes(out, &notice.others);
+                out.put_u64_le(notice.credit);
+                out.put_u8(u8::from(notice.wedged));
+            }
+            Message::Deliver(block) => {
+                out.put_u8(DELIVER);
+                out.put_u32_le(block.senders.len() as u32);
+                for &sender in &block.senders {
+                    put_process(out, sender);
+                }
+                out.put_u32_le(block.count);
+                put_bytes(out, &block.items);
+            }
+            Message::Confirm { through, executed } => {
+                out.put_u8(CONFIRM);
+                out.put_u64_le(through.0);
+                out.put_u64_le(executed.0);
+            }
+            Message::Repair => out.put_u8(REPAIR),
+            Message::Lead { leader, routers } => {
+                out.put_u8(LEAD);
+                encode_body(out, &(leader, routers));
+            }
+            Message::Inject { token, body } => {
+                out.put_u8(INJECT);
+                out.put_u64_le(*token);
+                put_bytes(out, body);
+            }
+            Message::InjectRefused { token } => {
+                out.put_u8(INJECT_REFUSED);
+                out.put_u64_le(*token);
+            }
+        }
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Self, WireError> {
+        Ok(match take_u8(input)? {
+            PAXOS => Message::Paxos(paxos::Message::decode(input)?),
+            ROUTE => Message::Route(take_bytes(input)?),
+            NOTICE => Message::Notice(Notice {
+                stable: take_runs(input)?,
+                others: take_outcomes(input)?,
+                credit: take_u64(input)?,
+                wedged: take_u8(input)? != 0,
+            }),
+            DELIVER => {
+                let count = take_count(input, 24)?;
+                let senders = (0..count).map(|_| take_process(input)).collect::<Result<_, _>>()?;
+                let count = take_u32(input)?;
+                Message::Deliver(DeliverBlock { senders, count, items: take_bytes(input)? })
+            }
+            CONFIRM => {
+                Message::Confirm { through: Position(take_u64(input)?), executed: Position(take_u64(input)?) }
+            }
+            REPAIR => Message::Repair,
+            LEAD => {
+                let (leader, routers) = decode_body(input)?;
+                Message::Lead { leader, routers }
+            }
+            INJECT => Message::Inject { token: take_u64(input)?, body: take_bytes(input)? },
+            INJECT_REFUSED => Message::InjectRefused { token: take_u64(input)? },
+            tag => return Err(wire::WireError::Tag(tag)),
+        })
+    }
+}

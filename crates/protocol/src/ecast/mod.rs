@@ -1,0 +1,170 @@
+//! E-Cast: ordered multicast as stateful routing.
+//!
+//! **Promise.** Every message that any *member* (application process) submits gets one position in one total order, and
+//! is delivered, in that order, by every process of its destination set that does not fail: uniformly, causally, without
+//! gaps per sender, exactly once. The destination set is a function of the message and of all messages before it
+//! ([`Routing`]), so a membership or placement change takes effect between two positions, the same two everywhere. The
+//! submitter is told one [`Outcome`] per message.
+//!
+//! **Source.** 002 §5, algorithms 1 and 2 with the optimisations the paper names, and its appendix for the predicates.
+//!
+//! **Roles.** [`Router`]s agree on the order through [`paxos`](crate::paxos) and replicate the *order*: the
+//! history's live part, one configuration per distinct stretch, what each sender has submitted. One of them, the paxos
+//! leader, *dispatches*: routes, delivers, counts confirmations, tells stability, hands out credits.
+//! [`Member`]s submit, deliver and confirm.
+//!
+//! ```text
+//!  member            lead router               routers              destinations
+//!    │ Route(7..9, …)     │                       │                      │
+//!    ├───────────────────▶│ propose               │                      │
+//!    │                    ├──── paxos: accept ───▶│                      │
+//!    │                    │◀─── accepted ─────────┤                      │
+//!    │            learn: positions 41..43         │ learn                │
+//!    │                    ├──── Deliver(41, previous 38, …) ────────────▶│
+//!    │                    │◀─── Confirm(through 43, executed 40) ────────┤
+//!    │◀── Notice(7..9 stable, credit) ─┤          │                      │
+//!    │                    ├──── paxos: Stable(41..43) ───▶ (in the background)
+//! ```
+//!
+//! **Invariants.**
+//! - *Learning (S3).* A router appends a learned message iff its number is its sender's next; all routers do the same,
+//!   so they hold the same history. A router keeps what it received and proposes it anew, whenever the leader changes,
+//!   until it has learned it.
+//! - *Delivering (S4).* A delivery at `t` carries `previous`, the position before it for that destination. A member
+//!   delivers iff `previous <= t_max < t`, and otherwise asks for repair or re-confirms. So it may listen to any number
+//!   of routers that believe they lead.
+//! - *Confirming.* `Confirm { through }` covers all that was destined to that process up to `through`.
+//! - *Stability* is a fact once every destination has confirmed or has left by an ordered message. The leader tells the
+//!   submitter at once and logs it later, per message; the log keeps a watermark and a sparse set per sender.
+//! - *Base.* Every message at or below the *base* is stable, so a new leader routes what is
+//!   above it and may start every destination's chain at `previous = 0`.
+//!
+//! **Where we differ, and why.**
+//! - Positions are sparse per destination, so `previous` makes the paper's "any preceding message was sent first" a
+//!   check instead of a trust in channels (a link that breaks loses a suffix).
+//! - Stability is told before it is logged: it is a fact that no later leader can contradict, except to a weaker answer
+//!   ([`Outcome::MaybeApplied`]); this saves one agreement round per message.
+//! - Followers do not route. They keep configurations for the live stretch and route it when they come to lead.
+//! - Data is submitted against credits that return when destinations have *executed*, so a slow scan holds back its
+//!   writers and not the routers' memory; control messages need no credits (S7).
+//! - A departed sender's id is remembered for the next 4,096 departures, so that a
+//!   duplicate of its join can not admit a ghost.
+
+mod dispatch;
+mod member;
+mod message;
+mod order;
+mod router;
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use smallvec::SmallVec;
+
+use crate::id::ProcessId;
+
+pub use self::{
+    member::{Member, MemberCommand, MemberEvent, MemberSettings},
+    message::Message,
+    order::Ordered,
+    router::{Router, RouterCommand, RouterEvent, RouterSettings, RouterStatus},
+};
+
+/// A position in the total order. The first message has 1; 0 means "nothing yet".
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub struct Position(pub u64);
+
+impl fmt::Debug for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "@{}", self.0)
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A message's name: who submitted it and which of its submissions it is, counted from 1 without gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct MessageId {
+    /// The submitting process.
+    pub sender: ProcessId,
+    /// Its count.
+    pub number: u64,
+}
+
+/// What a message may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Class {
+    /// Never changes the configuration; needs credits.
+    Data,
+    /// May change the configuration; needs no credits.
+    Control,
+}
+
+/// What became of a submitted message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Outcome {
+    /// Every destination delivered it or failed, and each group that had to have a live replica has one that delivered.
+    Stable,
+    /// Some group lost all its replicas before one of them confirmed.
+    MaybeApplied,
+    /// The routing refused it when it was ordered; it was delivered nowhere.
+    Rejected(Refusal),
+    /// Its sender was no member when it was ordered; it was delivered nowhere.
+    Wedged,
+}
+
+/// Why routing refused a message; the number is the application's (a range, a reason).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Refusal(pub u64);
+
+/// Where a message goes.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Destinations {
+    /// The processes; no duplicates. At most 64 when there are groups.
+    pub processes: SmallVec<[ProcessId; 4]>,
+    /// Groups of which at least one process must have confirmed for the outcome to be [`Outcome::Stable`]: bit `i`
+    /// stands for `processes[i]`.
+    pub groups: SmallVec<[u64; 2]>,
+}
+
+/// The application's part: a deterministic, versioned function from history to destinations (002 §5.6 "Config").
+pub trait Routing: 'static {
+    /// The checkpoint of all that matters of a history.
+    type Config: Clone + PartialEq + fmt::Debug + Serialize + DeserializeOwned + Send + Sync;
+
+    /// The configuration after a control message, `None` if it changes nothing, or why it is refused. The message's
+    /// sender is a member of `config`, or would be of the result.
+    fn apply(
+        config: &Self::Config,
+        at: Position,
+        sender: ProcessId,
+        body: &Bytes,
+    ) -> Result<Option<Self::Config>, Refusal>;
+
+    /// Where a message goes under the configuration that includes its own effect.
+    fn destinations(
+        config: &Self::Config,
+        id: MessageId,
+        class: Class,
+        body: &Bytes,
+    ) -> Result<Destinations, Refusal>;
+
+    /// Whether `process` is a member (and so unsuspected).
+    fn is_member(config: &Self::Config, process: ProcessId) -> bool;
+
+    /// All members, in id order.
+    fn members(config: &Self::Config) -> Vec<ProcessId>;
+
+    /// What the destination needs beside the message itself (a joiner: the configuration).
+    fn attachment(
+        config: &Self::Config,
+        id: MessageId,
+        body: &Bytes,
+        destination: ProcessId,
+    ) -> Option<Bytes>;
+}

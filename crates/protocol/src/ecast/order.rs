@@ -1,0 +1,325 @@
+//! The replicated part of a router: the live stretch of the history, equal at all routers at equal log positions.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Class, MessageId, Outcome, Position, Routing,
+    message::{LogEntry, RouteBlock},
+};
+use crate::id::ProcessId;
+
+/// How many departed senders are remembered.
+pub(super) const DEPARTED_MAX: usize = 4096;
+
+/// A message of the history, kept until all messages up to it are stable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ordered {
+    /// Its name.
+    pub id: MessageId,
+    /// Its class.
+    pub class: Class,
+    /// Its body.
+    pub body: Bytes,
+    /// Set when routing refused it; then it has no destinations.
+    pub(super) refused: Option<Outcome>,
+    /// Whether the log says that it is stable.
+    pub(super) stable: bool,
+}
+
+/// What the history says of one member as a sender.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) struct Sender {
+    /// The number of its last message in the history.
+    pub(super) learned: u64,
+    /// All its messages up to this number are stable.
+    pub(super) stable: u64,
+    /// Stable ones above; bounded by what it may have in flight.
+    sparse: BTreeSet<u64>,
+    /// Outcomes other than [`Outcome::Stable`] that it has not acknowledged yet.
+    others: BTreeMap<u64, Outcome>,
+}
+
+impl Sender {
+    /// The outcome of message `number`, if the log knows it.
+    pub(super) fn outcome(&self, number: u64) -> Option<Outcome> {
+        if number > self.stable && !self.sparse.contains(&number) {
+            return None;
+        }
+        Some(self.others.get(&number).copied().unwrap_or(Outcome::Stable))
+    }
+
+    fn settle(&mut self, number: u64, outcome: Outcome) {
+        if outcome != Outcome::Stable {
+            self.others.insert(number, outcome);
+        }
+        self.sparse.insert(number);
+        while self.sparse.remove(&(self.stable + 1)) {
+            self.stable += 1;
+        }
+    }
+}
+
+/// What one log entry changed, for the dispatcher.
+#[derive(Debug, Default)]
+pub(super) struct Learned {
+    /// Positions appended: `first..=last`.
+    pub(super) appended: Option<(Position, Position)>,
+    /// Senders of messages that had departed before.
+    pub(super) strangers: Vec<ProcessId>,
+    /// Processes that left the configuration.
+    pub(super) departed: Vec<ProcessId>,
+    /// Whether the configuration changed.
+    pub(super) reconfigured: bool,
+    /// Positions now stable in the log.
+    pub(super) stable: bool,
+}
+
+/// The history's live part.
+pub(super) struct Order<R: Routing> {
+    /// Everything up to here is stable and forgotten.
+    base: Position,
+    /// Messages above `base`, in order.
+    flights: VecDeque<Ordered>,
+    /// Configurations that still matter: the one at `base`, then one per change above it.
+    configs: VecDeque<(Position, R::Config)>,
+    /// Members that have submitted.
+    senders: FxHashMap<ProcessId, Sender>,
+    /// The last departed members, oldest first.
+    departed: VecDeque<ProcessId>,
+    /// Log entries that did not decode; equal everywhere, since the bytes are.
+    pub(super) malformed: u64,
+}
+
+impl<R: Routing> Order<R> {
+    pub(super) fn new(config: R::Config) -> Self {
+        Order {
+            base: Position(0),
+            flights: VecDeque::new(),
+            configs: VecDeque::from([(Position(0), config)]),
+            senders: FxHashMap::default(),
+            departed: VecDeque::new(),
+            malformed: 0,
+        }
+    }
+
+    /// Everything at or below is stable.
+    pub(super) fn base(&self) -> Position {
+        self.base
+    }
+
+    /// The position of the last message.
+    pub(super) fn last(&self) -> Position {
+        Position(self.base.0 + self.flights.len() as u64)
+    }
+
+    /// The newest configuration.
+    pub(super) fn config(&self) -> &R::Config {
+        &self.configs.back().expect("there is always one").1
+    }
+
+    /// The configuration that routes the message at `position`.
+    pub(super) fn config_at(&self, position: Position) -> &R::Config {
+        debug_assert!(position > self.base || position == self.last());
+        let after = self.configs.partition_point(|&(from, _)| from <= position);
+        &self.configs[after - 1].1
+    }
+
+    /// How many configurations are kept.
+    pub(super) fn configs(&self) -> usize {
+        self.configs.len()
+    }
+
+    pub(super) fn flight(&self, position: Position) -> Option<&Ordered> {
+        let index = position.0.checked_sub(self.base.0 + 1)?;
+        self.flights.get(usize::try_from(index).ok()?)
+    }
+
+    /// Messages above `base`, with their positions.
+    pub(super) fn flights(&self) -> impl Iterator<Item = (Position, &Ordered)> {
+        (self.base.0 + 1..).map(Position).zip(self.flights.iter())
+    }
+
+    pub(super) fn sender(&self, process: ProcessId) -> Option<&Sender> {
+        self.senders.get(&process)
+    }
+
+    /// The number that `process` must use next in the history.
+    pub(super) fn expected(&self, process: ProcessId) -> u64 {
+        self.senders.get(&process).map_or(1, |sender| sender.learned + 1)
+    }
+
+    /// Takes one payload that the log has chosen.
+    pub(super) fn learn(&mut self, payload: Bytes) -> Learned {
+        let mut learned = Learned::default();
+        match LogEntry::decode(payload) {
+            Ok(LogEntry::Route(block)) => self.append(block, &mut learned),
+            Ok(LogEntry::Stable { runs, others }) => {
+                self.settle(&runs, &others);
+                learned.stable = true;
+            }
+            Err(_) => self.malformed += 1,
+        }
+        learned
+    }
+
+    fn append(&mut self, block: RouteBlock, learned: &mut Learned) {
+        let before = self.last();
+        let expected = self.expected(block.sender);
+        // S3: a block that begins above the sender's next number is dropped whole; its receiver proposes it again.
+        if block.first > expected || block.last() < expected {
+            if self.departed.contains(&block.sender) {
+                learned.strangers.push(block.sender);
+            }
+            return;
+        }
+        let mut number = block.first;
+        for (class, body) in block.messages() {
+            if number >= expected
+                && !self.append_one(MessageId { sender: block.sender, number }, class, body, learned)
+            {
+                if self.departed.contains(&block.sender) {
+                    learned.strangers.push(block.sender);
+                }
+                break;
+            }
+            number += 1;
+        }
+        if let Some(sender) = self.senders.get_mut(&block.sender) {
+            sender.others = sender.others.split_off(&(block.acknowledged + 1));
+        }
+        if self.last() > before {
+            learned.appended = Some((Position(before.0 + 1), self.last()));
+        }
+    }
+
+    /// Appends one message with the sender's next number; `false` if the sender is no member and does not become one.
+    fn append_one(&mut self, id: MessageId, class: Class, body: Bytes, learned: &mut Learned) -> bool {
+        let position = Position(self.last().0 + 1);
+        let mut refused = None;
+        let mut changed = None;
+        let member = R::is_member(self.config(), id.sender);
+        if class == Class::Control && (member || !self.departed.contains(&id.sender)) {
+            match R::apply(self.config(), position, id.sender, &body) {
+                Ok(config) => changed = config.filter(|config| config != self.config()),
+                Err(refusal) => refused = Some(Outcome::Rejected(refusal)),
+            }
+        }
+        if !member && !changed.as_ref().is_some_and(|config| R::is_member(config, id.sender)) {
+            return false;
+        }
+        let sender = self.senders.entry(id.sender).or_default();
+        assert_eq!(id.number, sender.learned + 1, "S3: appended {id:?} behind {}", sender.learned);
+        sender.learned = id.number;
+        if let Some(config) = changed {
+            let before = R::members(self.config());
+            for process in before.into_iter().filter(|&process| !R::is_member(&config, process)) {
+                self.depart(process);
+                learned.departed.push(process);
+            }
+            self.configs.push_back((position, config));
+            learned.reconfigured = true;
+        }
+        self.flights.push_back(Ordered { id, class, body, refused, stable: false });
+        true
+    }
+
+    fn depart(&mut self, process: ProcessId) {
+        self.senders.remove(&process);
+        self.departed.push_back(process);
+        if self.departed.len() > DEPARTED_MAX {
+            self.departed.pop_front();
+        }
+    }
+
+    fn settle(&mut self, runs: &[(u64, u32)], others: &[(u64, Outcome)]) {
+        let last = self.last();
+        for &(first, count) in runs {
+            for position in first..first.saturating_add(u64::from(count)).min(last.0 + 1) {
+                self.settle_one(Position(position), Outcome::Stable);
+            }
+        }
+        for &(position, outcome) in others {
+            self.settle_one(Position(position), outcome);
+        }
+        while self.flights.front().is_some_and(|flight| flight.stable) {
+            self.flights.pop_front();
+            self.base.0 += 1;
+        }
+        while self.configs.len() > 1 && self.configs[1].0 <= self.base {
+            self.configs.pop_front();
+        }
+    }
+
+    fn settle_one(&mut self, position: Position, outcome: Outcome) {
+        let Some(index) = position.0.checked_sub(self.base.0 + 1) else { return };
+        let Some(flight) = self.flights.get_mut(index as usize) else { return };
+        if std::mem::replace(&mut flight.stable, true) {
+            return;
+        }
+        if let Some(sender) = self.senders.get_mut(&flight.id.sender) {
+            sender.settle(flight.id.number, outcome);
+        }
+    }
+
+    /// The whole state, for a router that is too far behind for the log.
+    pub(super) fn snapshot(&self) -> Bytes {
+        let senders: BTreeMap<ProcessId, &Sender> = self.sorted_senders();
+        let state = SnapshotRef {
+            base: self.base,
+            flights: &self.flights,
+            configs: &self.configs,
+            senders,
+            departed: &self.departed,
+            malformed: self.malformed,
+        };
+        postcard::to_stdvec(&state).expect("our own types always serialise").into()
+    }
+
+    #[expect(clippy::iter_over_hash_type, reason = "the order is lost in the map that it fills")]
+    fn sorted_senders(&self) -> BTreeMap<ProcessId, &Sender> {
+        let mut sorted = BTreeMap::new();
+        for (&process, sender) in &self.senders {
+            sorted.insert(process, sender);
+        }
+        sorted
+    }
+
+    /// Replaces the state by a snapshot of another router's.
+    pub(super) fn install(&mut self, state: &[u8]) -> Result<(), postcard::Error> {
+        let state: Snapshot<R::Config> = postcard::from_bytes(state)?;
+        assert!(!state.configs.is_empty(), "a snapshot holds the configuration at its base");
+        *self = Order {
+            base: state.base,
+            flights: state.flights,
+            configs: state.configs,
+            senders: state.senders.into_iter().collect(),
+            departed: state.departed,
+            malformed: state.malformed,
+        };
+        Ok(())
+    }
+}
+
+#[derive(Serialize)]
+struct SnapshotRef<'a, C> {
+    base: Position,
+    flights: &'a VecDeque<Ordered>,
+    configs: &'a VecDeque<(Position, C)>,
+    senders: BTreeMap<ProcessId, &'a Sender>,
+    departed: &'a VecDeque<ProcessId>,
+    malformed: u64,
+}
+
+#[derive(Deserialize)]
+struct Snapshot<C> {
+    base: Position,
+    flights: VecDeque<Ordered>,
+    configs: VecDeque<(Position, C)>,
+    senders: BTreeMap<ProcessId, Sender>,
+    departed: VecDeque<ProcessId>,
+    malformed: u64,
+}

@@ -1,0 +1,412 @@
+//! A router: the log below, the history in the middle, and, while it leads, the dispatch above.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use bytes::Bytes;
+
+use super::{
+    Ordered, Position, Routing,
+    dispatch::Dispatch,
+    message::{LogEntry, Message, Notice},
+    order::Order,
+};
+use crate::{
+    id::{Peer, ProcessId},
+    paxos::{self, Paxos},
+    seam::{Context, Destination, Input, Protocol, Sink, Ticket},
+    time::{Duration, Time},
+};
+
+/// How a router behaves.
+#[derive(Clone, Debug)]
+pub struct RouterSettings {
+    /// The log's settings.
+    pub paxos: paxos::Settings,
+    /// How many data messages of one member may be under way.
+    pub credit: u64,
+    /// How long knowledge of stability may wait for other traffic before it is logged.
+    pub stable_delay: Duration,
+}
+
+impl Default for RouterSettings {
+    fn default() -> Self {
+        RouterSettings {
+            paxos: paxos::Settings::default(),
+            credit: 16_384,
+            stable_delay: Duration::from_millis(5),
+        }
+    }
+}
+
+/// What a router may be asked.
+#[derive(Clone, Debug)]
+pub enum RouterCommand {
+    /// Take this router out of the set.
+    Remove(ProcessId),
+}
+
+/// What a router tells.
+#[derive(Clone, Debug)]
+pub enum RouterEvent<C> {
+    /// Who leads, as far as this router knows.
+    Leader(Option<ProcessId>),
+    /// The routers have changed.
+    Routers(Vec<Peer>),
+    /// The application's configuration has changed.
+    Config(Position, Arc<C>),
+    /// This router has been taken out of the set: the process must stop, and may come back as a new one.
+    Removed,
+    /// A change of the routers that was asked for will not be.
+    ChangeRefused,
+    /// A snapshot from another router did not decode: the process must stop.
+    Corrupt(String),
+}
+
+/// Where a router stands.
+#[derive(Clone, Debug)]
+pub struct RouterStatus {
+    /// The last position it has learned.
+    pub position: Position,
+    /// Everything up to here is stable.
+    pub base: Position,
+    /// Who leads.
+    pub leader: Option<ProcessId>,
+    /// All routers.
+    pub routers: Vec<Peer>,
+    /// Distinct configurations kept.
+    pub configs: usize,
+    /// While leading: deliveries that each member has not confirmed.
+    pub lags: Vec<(ProcessId, usize)>,
+    /// While leading: how often deliveries were sent again.
+    pub resends: u64,
+    /// Messages from peers that were refused.
+    pub refused: u64,
+}
+
+/// A router (002 §5.5, algorithm 2).
+pub struct Router<R: Routing> {
+    settings: RouterSettings,
+    paxos: Paxos,
+    order: Order<R>,
+    dispatch: Option<Dispatch>,
+    linked: BTreeSet<ProcessId>,
+    /// When stability that waits is to be logged, traffic or not.
+    stable_due: Option<Time>,
+    /// Whether something was proposed since the last drain.
+    proposed: bool,
+    /// The log's events, reused.
+    events: Vec<paxos::Event>,
+    refused: u64,
+}
+
+/// Wraps the log's messages into this layer's and keeps its events for the router.
+struct PaxosSink<'a, S> {
+    out: &'a mut S,
+    events: &'a mut Vec<paxos::Event>,
+}
+
+impl<R: Routing, S: Sink<Router<R>>> Sink<Paxos> for (PaxosSink<'_, S>, std::marker::PhantomData<R>) {
+    fn send(&mut self, to: Destination, message: paxos::Message, after: Option<Ticket>) {
+        self.0.out.send(to, Message::Paxos(message), after);
+    }
+
+    fn persist(&mut self, record: paxos::Record) -> Ticket {
+        self.0.out.persist(record)
+    }
+
+    fn emit(&mut self, event: paxos::Event) {
+        self.0.events.push(event);
+    }
+
+    fn reach(&mut self, peer: ProcessId, address: &str) {
+        self.0.out.reach(peer, address);
+    }
+
+    fn forget(&mut self, peer: ProcessId) {
+        self.0.out.forget(peer);
+    }
+}
+
+impl<R: Routing> Router<R> {
+    /// A router on a log that was just founded or is about to join one.
+    pub fn new(paxos: Paxos, config: R::Config, settings: RouterSettings) -> Self {
+        Router {
+            settings,
+            paxos,
+            order: Order::new(config),
+            dispatch: None,
+            linked: BTreeSet::new(),
+            stable_due: None,
+            proposed: false,
+            events: Vec::new(),
+            refused: 0,
+        }
+    }
+
+    /// Whether this router leads.
+    pub fn is_leader(&self) -> bool {
+        self.dispatch.is_some()
+    }
+
+    /// The log below.
+    pub fn log(&self) -> &Paxos {
+        &self.paxos
+    }
+
+    /// The newest configuration.
+    pub fn config(&self) -> &R::Config {
+        self.order.config()
+    }
+
+    /// The live stretch of the history, for checkers: every message above [`RouterStatus::base`].
+    pub fn live(&self) -> impl Iterator<Item = (Position, &Ordered)> {
+        self.order.flights()
+    }
+
+    /// Where it stands.
+    pub fn status(&self) -> RouterStatus {
+        RouterStatus {
+            position: self.order.last(),
+            base: self.order.base(),
+            leader: self.paxos.leader(),
+            routers: self.paxos.members().to_vec(),
+            configs: self.order.configs(),
+            lags: self.dispatch.iter().flat_map(|dispatch| dispatch.lags()).collect(),
+            resends: self.dispatch.as_ref().map_or(0, |dispatch| dispatch.resends),
+            refused: self.refused + self.order.malformed,
+        }
+    }
+
+    fn drive(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Self>) {
+        let mut events = std::mem::take(&mut self.events);
+        let mut sink = (PaxosSink { out, events: &mut events }, std::marker::PhantomData::<R>);
+        self.paxos.handle(cx, input, &mut sink);
+        // Handling an event may make new ones (a snapshot that is wanted); they go to the end of the queue.
+        let mut next = 0;
+        while next < events.len() {
+            let event = std::mem::replace(&mut events[next], paxos::Event::Leader(None));
+            next += 1;
+            if let Some(command) = self.on_paxos(event, out) {
+                let mut sink = (PaxosSink { out, events: &mut events }, std::marker::PhantomData::<R>);
+                self.paxos.handle(cx, Input::Command(command), &mut sink);
+            }
+        }
+        events.clear();
+        self.events = events;
+    }
+
+    fn on_paxos(&mut self, event: paxos::Event, out: &mut impl Sink<Self>) -> Option<paxos::Command> {
+        match event {
+            paxos::Event::Learned { payloads, .. } => {
+                for payload in payloads {
+                    self.learn(payload, out);
+                }
+            }
+            paxos::Event::Leader(leader) => self.lead(leader, out),
+            paxos::Event::SnapshotWanted { slot } => {
+                return Some(paxos::Command::Snapshot { slot, state: self.order.snapshot() });
+            }
+            paxos::Event::Install { state, .. } => match self.order.install(&state) {
+                Ok(()) => {
+                    out.emit(RouterEvent::Config(self.order.last(), Arc::new(self.order.config().clone())))
+                }
+                Err(error) => out.emit(RouterEvent::Corrupt(error.to_string())),
+            },
+            paxos::Event::Members(routers) => {
+                self.tell_lead(self.linked.iter().copied().collect(), out);
+                out.emit(RouterEvent::Routers(routers));
+            }
+            paxos::Event::Removed => out.emit(RouterEvent::Removed),
+            paxos::Event::ChangeRefused { .. } => out.emit(RouterEvent::ChangeRefused),
+        }
+        None
+    }
+
+    fn learn(&mut self, payload: Bytes, out: &mut impl Sink<Self>) {
+        let learned = self.order.learn(payload);
+        if learned.reconfigured {
+            out.emit(RouterEvent::Config(self.order.last(), Arc::new(self.order.config().clone())));
+        }
+        let Some(dispatch) = &mut self.dispatch else { return };
+        if learned.appended.is_some() {
+            let linked = &self.linked;
+            dispatch.route(&self.order, &|process| linked.contains(&process));
+        }
+        for process in learned.departed {
+            dispatch.depart(process);
+        }
+        for process in learned.strangers {
+            let notice = Notice { wedged: true, ..Notice::default() };
+            out.send(Destination::One(process), Message::Notice(notice), None);
+        }
+    }
+
+    fn lead(&mut self, leader: Option<ProcessId>, out: &mut impl Sink<Self>) {
+        if self.paxos.is_leader() {
+            if self.dispatch.is_none() {
+                let linked = &self.linked;
+                let credit = self.settings.credit;
+                self.dispatch = Some(Dispatch::new(&self.order, credit, |process| linked.contains(&process)));
+            }
+        } else {
+            self.dispatch = None;
+            self.stable_due = None;
+        }
+        // Whoever hears of a leader, or hears again, resends what is not stable: proposals may have been lost.
+        self.tell_lead(self.linked.iter().copied().collect(), out);
+        out.emit(RouterEvent::Leader(leader));
+    }
+
+    fn tell_lead(&self, mut to: Vec<ProcessId>, out: &mut impl Sink<Self>) {
+        let routers = self.paxos.members();
+        to.retain(|process| !routers.iter().any(|router| router.id == *process));
+        if !to.is_empty() && !routers.is_empty() {
+            let lead = Message::Lead { leader: self.paxos.leader(), routers: routers.to_vec() };
+            out.send(Destination::Many(to), lead, None);
+        }
+    }
+
+    fn receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        message: Message,
+        out: &mut impl Sink<Self>,
+    ) {
+        match message {
+            Message::Paxos(message) => self.drive(cx, Input::Receive { from, message }, out),
+            Message::Route(bytes) => match LogEntry::decode(bytes.clone()) {
+                Ok(LogEntry::Route(block)) if block.sender == from && block.is_sound() => {
+                    let expected = self.order.expected(from);
+                    if block.first < expected {
+                        self.answer(from, block.first, block.last().min(expected - 1), out);
+                    }
+                    if block.last() >= expected {
+                        self.propose(cx, bytes, out);
+                    }
+                }
+                _ => self.refused += 1,
+            },
+            Message::Confirm { through, executed } => {
+                if let Some(dispatch) = &mut self.dispatch {
+                    // A confirmation can not be ahead of the history; a forged one must not make us forget anything.
+                    let last = self.order.last();
+                    if through <= last && executed <= through {
+                        dispatch.confirm(from, through, executed);
+                    } else {
+                        self.refused += 1;
+                    }
+                }
+            }
+            Message::Repair => {
+                if let Some(dispatch) = &mut self.dispatch {
+                    dispatch.resend(from);
+                }
+            }
+            Message::Inject { token, body } => {
+                let injected = self
+                    .dispatch
+                    .as_mut()
+                    .is_some_and(|dispatch| dispatch.inject(&self.order, from, token, &body));
+                if !injected {
+                    out.send(Destination::One(from), Message::InjectRefused { token }, None);
+                }
+            }
+            // A process that has not joined yet tells its links who routes, members and routers alike.
+            Message::Lead { .. } => {}
+            Message::Notice(_) | Message::Deliver(_) | Message::InjectRefused { .. } => self.refused += 1,
+        }
+    }
+
+    fn answer(&mut self, sender: ProcessId, first: u64, last: u64, out: &mut impl Sink<Self>) {
+        if let Some(dispatch) = &mut self.dispatch {
+            dispatch.answer(&self.order, sender, first, last);
+            return;
+        }
+        let Some(known) = self.order.sender(sender) else { return };
+        let mut notice = Notice::default();
+        for number in first..=last {
+            if let Some(outcome) = known.outcome(number) {
+                notice.push(number, outcome);
+            }
+        }
+        out.send(Destination::One(sender), Message::Notice(notice), None);
+    }
+
+    fn propose(&mut self, cx: &mut Context<'_>, payload: Bytes, out: &mut impl Sink<Self>) {
+        self.proposed = true;
+        self.drive(cx, Input::Command(paxos::Command::Propose { payload }), out);
+    }
+
+    /// Logs stability when it is due, or for nothing when other proposals go out anyhow.
+    fn log_stability(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        let Some(dispatch) = &mut self.dispatch else { return };
+        if !dispatch.has_stable() {
+            return;
+        }
+        let due = *self.stable_due.get_or_insert(cx.now + self.settings.stable_delay);
+        if (self.proposed || due <= cx.now)
+            && let Some(entry) = dispatch.stable_entry()
+        {
+            self.stable_due = None;
+            self.propose(cx, entry, out);
+        }
+    }
+
+    fn flush(&mut self, out: &mut impl Sink<Self>) {
+        if let Some(dispatch) = &mut self.dispatch {
+            dispatch.flush(&self.order, &mut |to, message| out.send(Destination::One(to), message, None));
+        }
+    }
+}
+
+impl<R: Routing> Protocol for Router<R> {
+    type Message = Message;
+    type Record = paxos::Record;
+    type Command = RouterCommand;
+    type Event = RouterEvent<R::Config>;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        match input {
+            Input::Receive { from, message } => self.receive(cx, from, message, out),
+            Input::Command(RouterCommand::Remove(router)) => {
+                self.drive(cx, Input::Command(paxos::Command::RemoveRouter(router)), out);
+            }
+            Input::Deadline => {
+                self.drive(cx, Input::Deadline, out);
+                self.log_stability(cx, out);
+            }
+            Input::Persisted(ticket) => self.drive(cx, Input::Persisted(ticket), out),
+            Input::Linked { peer, session } => {
+                self.linked.insert(peer);
+                self.drive(cx, Input::Linked { peer, session }, out);
+                if let Some(dispatch) = &mut self.dispatch {
+                    dispatch.link(peer, true);
+                }
+                self.tell_lead(vec![peer], out);
+            }
+            Input::Unlinked { peer } => {
+                self.linked.remove(&peer);
+                self.drive(cx, Input::Unlinked { peer }, out);
+                if let Some(dispatch) = &mut self.dispatch {
+                    dispatch.link(peer, false);
+                }
+            }
+            Input::Drained => {
+                self.log_stability(cx, out);
+                self.drive(cx, Input::Drained, out);
+                self.proposed = false;
+                self.flush(out);
+                // What the flush made stable waits for other traffic or its deadline.
+                self.log_stability(cx, out);
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        match (self.paxos.deadline(), self.stable_due) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! The configuration: who is a member, who holds what, which tables there are (002 §6.3, algorithm 3).
+
+use std::{collections::BTreeMap, ops::Deref};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::{Control, DataHeader, DataKind, Range, placement::Segment};
+use crate::{
+    ecast::{Class, Destinations, MessageId, Position, Refusal, Routing},
+    id::ProcessId,
+};
+
+/// The version of this logic; a domain's configuration says which one its members agreed to use (S8).
+pub const ROUTING_VERSION: u32 = 1;
+
+/// Reasons of [`Refusal`] that are no range.
+pub mod refusal {
+    use crate::ecast::Refusal;
+
+    /// The placement had changed since the message was made.
+    pub const PLACEMENT_CHANGED: Refusal = Refusal(1);
+    /// A table of this name exists.
+    pub const TABLE_EXISTS: Refusal = Refusal(2);
+    /// No such table.
+    pub const NO_SUCH_TABLE: Refusal = Refusal(3);
+    /// The process is no standby, not on the ring, or not what the message takes it for.
+    pub const WRONG_STATE: Refusal = Refusal(4);
+    /// The sender's role does not allow this message.
+    pub const NOT_ALLOWED: Refusal = Refusal(5);
+    /// The message does not decode.
+    pub const MALFORMED: Refusal = Refusal(6);
+    /// There is no ring yet.
+    pub const NO_RING: Refusal = Refusal(7);
+    /// The request's session is over, or its number was forgotten.
+    pub const EXPIRED: Refusal = Refusal(8);
+    /// A range has no complete replica that can be reached; the low end of the range, with the top bit of the reason
+    /// space set apart by [`range`].
+    const RANGE: u64 = 256;
+
+    /// The refusal that names a range by its lowest key (rounded down to a multiple of 512 to fit beside the others).
+    pub fn range(low: u64) -> Refusal {
+        Refusal(RANGE | (low & !511))
+    }
+
+    /// The lowest key of the range that was refused, rounded down to a multiple of 512.
+    pub fn as_range(refusal: Refusal) -> Option<u64> {
+        (refusal.0 & 511 == RANGE).then_some(refusal.0 & !511)
+    }
+}
+
+/// What a member does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Role {
+    /// Submits reads and writes for users.
+    Client,
+    /// Holds ranges.
+    Storage,
+    /// Watches and reconfigures.
+    Super,
+}
+
+/// A member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberInfo {
+    /// What it does.
+    pub role: Role,
+    /// Its name, for people.
+    pub name: String,
+    /// Where it listens.
+    pub address: String,
+}
+
+/// Where a storage process stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StorageState {
+    /// In reserve: holds nothing.
+    Standby,
+    /// On the ring, importing what the change at this position gave it; takes writes, serves no reads.
+    Receiving {
+        /// Which change.
+        change: Position,
+    },
+    /// On the ring and complete.
+    Active,
+    /// On the ring, suspected, and the only complete replica of some range: waited for (S14). What it replicates takes
+    /// no writes meanwhile, so that it has missed nothing when it returns.
+    Unreachable,
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableEntry {
+    /// Its name.
+    pub name: String,
+    /// Its definition, opaque here.
+    pub definition: Bytes,
+    /// Where it was created.
+    pub created: Position,
+}
+
+/// The routing configuration, with the ring's segments worked out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "State", into = "State")]
+pub struct Config {
+    state: State,
+    segments: Vec<Segment>,
+}
+
+/// What is agreed upon.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// Which logic the members agreed to use.
+    pub routing: u32,
+    /// Bumped by every change.
+    pub version: u64,
+    /// Bumped by changes of storage processes and keyspace.
+    pub placement: u64,
+    /// How many replicas each range has, the ring permitting.
+    pub replicas: u8,
+    /// Everyone unsuspected.
+    pub members: BTreeMap<ProcessId, MemberInfo>,
+    /// Storage processes that are members; dead ones stay on the ring without a state here.
+    pub storage: BTreeMap<ProcessId, StorageState>,
+    /// Ring id → process.
+    pub ring: BTreeMap<u64, ProcessId>,
+    /// Sessions whose replies are remembered, with the number below which they are forgotten (S6). A session opens when
+    /// its gateway joins and outlives it.
+    pub sessions: BTreeMap<u128, u64>,
+    /// Tables by number.
+    pub tables: BTreeMap<u32, TableEntry>,
+    /// The number of the next table.
+    pub table_next: u32,
+}
+
+impl From<State> for Config {
+    fn from(state: State) -> Config {
+        let segments = Segment::of_ring(&state.ring, state.replicas);
+        Config { state, segments }
+    }
+}
+
+impl From<Config> for State {
+    fn from(config: Config) -> State {
+        config.state
+    }
+}
+
+impl Deref for Config {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl Config {
+    /// The configuration of a new domain.
+    pub fn new(replicas: u8) -> Config {
+        assert!(replicas >= 1, "a range has at least one replica");
+        Config::from(State {
+            routing: ROUTING_VERSION,
+            version: 0,
+            placement: 0,
+            replicas,
+            members: BTreeMap::new(),
+            storage: BTreeMap::new(),
+            ring: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            tables: BTreeMap::new(),
+            table_next: 1,
+        })
+    }
+
+    /// The ring's segments in key order.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Members of a role, in id order.
+    pub fn role(&self, role: Role) -> impl Iterator<Item = ProcessId> + '_ {
+        self.members.iter().filter(move |(_, info)| info.role == role).map(|(&process, _)| process)
+    }
+
+    /// A table by name.
+    pub fn table(&self, name: &str) -> Option<(u32, &TableEntry)> {
+        self.tables.iter().find(|(_, entry)| entry.name == name).map(|(&table, entry)| (table, entry))
+    }
+
+    /// Whether the ring id of `process` is without a living holder.
+    pub fn is_dead(&self, process: ProcessId) -> bool {
+        !self.storage.contains_key(&process)
+    }
+
+    /// Changes in progress: the positions whose receivers are not complete.
+    pub fn receiving(&self) -> impl Iterator<Item = (ProcessId, Position)> + '_ {
+        self.storage.iter().filter_map(|(&process, state)| match state {
+            StorageState::Receiving { change } => Some((process, *change)),
+            _ => None,
+        })
+    }
+}
+
+/// One change of a configuration.
+struct Change {
+    state: State,
+    placement: bool,
+}
+
+impl Change {
+    fn finish(mut self) -> Config {
+        self.state.version += 1;
+        self.state.placement += u64::from(self.placement);
+        Config::from(self.state)
+    }
+
+    /// Whether every range that `process` replicates has another complete replica.
+    fn can_lose(&self, process: ProcessId) -> bool {
+        let active = |replica: &ProcessId| {
+            *replica != process && self.state.storage.get(replica) == Some(&StorageState::Active)
+        };
+        Segment::of_ring(&self.state.ring, self.state.replicas)
+            .iter()
+            .filter(|segment| segment.replicas.contains(&process))
+            .all(|segment| segment.replicas.iter().any(active))
+    }
+
+    fn remove(&mut self, process: ProcessId) {
+        self.state.members.remove(&process);
+        self.placement |= self.state.storage.remove(&process).is_some();
+    }
+
+    /// Takes `process` out, or, where that would lose rows (S14), only marks it.
+    fn suspect(&mut self, process: ProcessId) {
+        match self.state.storage.get(&process) {
+            Some(StorageState::Active) if !self.can_lose(process) => {
+                self.state.storage.insert(process, StorageState::Unreachable);
+                self.placement = true;
+            }
+            Some(StorageState::Unreachable) => {}
+            _ => self.remove(process),
+        }
+    }
+}
+
+/// The routing logic that Rubberband plugs into E-Cast.
+pub struct Rubberband;
+
+impl Routing for Rubberband {
+    type Config = Config;
+
+    fn apply(
+        config: &Config,
+        at: Position,
+        sender: ProcessId,
+        body: &Bytes,
+    ) -> Result<Option<Config>, Refusal> {
+        let control = Control::decode(body).ok_or(refusal::MALFORMED)?;
+        let role = config.members.get(&sender).map(|info| info.role);
+        let only = |allowed: Role| if role == Some(allowed) { Ok(()) } else { Err(refusal::NOT_ALLOWED) };
+        let mut change = Change { state: config.state.clone(), placement: false };
+        let state = &mut change.state;
+        match control {
+            Control::Join { role, name, address } => {
+                if state.members.contains_key(&sender) {
+                    return Ok(None);
+                }
+                state.members.insert(sender, MemberInfo { role, name, address });
+                if role == Role::Client {
+                    state.sessions.insert(sender.incarnation.0, 0);
+                }
+                if role == Role::Storage {
+                    state.storage.insert(sender, StorageState::Standby);
+                    change.placement = true;
+                }
+            }
+            Control::Leave => change.suspect(sender),
+            Control::Suspect { processes } => {
+                only(Role::Super)?;
+                for process in processes {
+                    if change.state.members.contains_key(&process) {
+                        change.suspect(process);
+                    }
+                }
+            }
+            Control::Place { expected, ring } => {
+                only(Role::Super)?;
+                if expected != state.placement || !state.ring.is_empty() {
+                    return Err(refusal::PLACEMENT_CHANGED);
+                }
+                for (key, process) in ring {
+                    if state.storage.get(&process) != Some(&StorageState::Standby) {
+                        return Err(refusal::WRONG_STATE);
+                    }
+                    state.storage.insert(process, StorageState::Active);
+                    state.ring.insert(key, process);
+                }
+                if state.ring.is_empty() {
+                    return Err(refusal::WRONG_STATE);
+                }
+                change.placement = true;
+            }
+            Control::Replace { expected, old, new, .. } => {
+                only(Role::Super)?;
+                if expected != state.placement {
+                    return Err(refusal::PLACEMENT_CHANGED);
+                }
+                let key = state.ring.iter().find(|(_, process)| **process == old).map(|(&key, _)| key);
+                let (Some(key), Some(StorageState::Standby)) = (key, state.storage.get(&new)) else {
+                    return Err(refusal::WRONG_STATE);
+                };
+                if state.storage.get(&old) == Some(&StorageState::Unreachable) || !change.can_lose(old) {
+                    return Err(refusal::range(key));
+                }
+                let state = &mut change.state;
+                state.ring.insert(key, new);
+                state.storage.insert(new, StorageState::Receiving { change: at });
+                if let Some(old) = state.storage.get_mut(&old) {
+                    *old = StorageState::Standby;
+                }
+                change.placement = true;
+            }
+            Control::Complete { change: done } => {
+                if state.storage.get(&sender) != Some(&StorageState::Receiving { change: done }) {
+                    return Err(refusal::WRONG_STATE);
+                }
+                state.storage.insert(sender, StorageState::Active);
+                change.placement = true;
+            }
+            Control::Reinstate { process } => {
+                only(Role::Super)?;
+                if state.storage.get(&process) != Some(&StorageState::Unreachable) {
+                    return Ok(None);
+                }
+                state.storage.insert(process, StorageState::Active);
+                change.placement = true;
+            }
+            Control::DeclareLost { process } => {
+                only(Role::Super)?;
+                if state.storage.get(&process) != Some(&StorageState::Unreachable) {
+                    return Err(refusal::WRONG_STATE);
+                }
+                change.remove(process);
+            }
+            Control::CreateTable { name, definition } => {
+                if config.table(&name).is_some() {
+                    return Err(refusal::TABLE_EXISTS);
+                }
+                state.tables.insert(state.table_next, TableEntry { name, definition, created: at });
+                state.table_next += 1;
+            }
+            Control::DropTable { table } => {
+                state.tables.remove(&table).ok_or(refusal::NO_SUCH_TABLE)?;
+            }
+            Control::Forget { session, below } => {
+                if sender.incarnation.0 != session {
+                    only(Role::Super)?;
+                }
+                let floor = state.sessions.get_mut(&session).ok_or(refusal::EXPIRED)?;
+                *floor = below.max(*floor);
+                if below == u64::MAX {
+                    state.sessions.remove(&session);
+                }
+            }
+        }
+        let changed = change.state != config.state || change.placement;
+        Ok(changed.then(|| change.finish()))
+    }
+
+    fn destinations(
+        config: &Config,
+        id: MessageId,
+        class: Class,
+        body: &Bytes,
+    ) -> Result<Destinations, Refusal> {
+        if class == Class::Control {
+            // Everyone keeps the configuration.
+            return Ok(Destinations {
+                processes: config.members.keys().copied().collect(),
+                ..Destinations::default()
+            });
+        }
+        let header = DataHeader::peek(body).ok_or(refusal::MALFORMED)?;
+        if config.members.get(&id.sender).is_none_or(|info| info.role != Role::Client) {
+            return Err(refusal::NOT_ALLOWED);
+        }
+        if config.ring.is_empty() {
+            return Err(refusal::NO_RING);
+        }
+        if !config.tables.contains_key(&header.table) && header.table != DataHeader::NO_TABLE {
+            return Err(refusal::NO_SUCH_TABLE);
+        }
+        let refuse = |range: Range| refusal::range(range.low);
+        match header.kind {
+            DataKind::Write | DataKind::FallibleWrite
+                if config
+                    .sessions
+                    .get(&header.request.session)
+                    .is_none_or(|&below| header.request.number < below) =>
+            {
+                Err(refusal::EXPIRED)
+            }
+            DataKind::Write | DataKind::FallibleWrite => {
+                config.write_destinations(&header.ranges).map_err(refuse)
+            }
+            DataKind::Read => {
+                let assignments = config.assign_read(&header.ranges, header.offset).map_err(refuse)?;
+                let processes = assignments.into_iter().map(|assignment| assignment.process).collect();
+                Ok(Destinations { processes, ..Destinations::default() })
+            }
+        }
+    }
+
+    fn is_member(config: &Config, process: ProcessId) -> bool {
+        config.members.contains_key(&process)
+    }
+
+    fn members(config: &Config) -> Vec<ProcessId> {
+        config.members.keys().copied().collect()
+    }
+
+    fn attachment(config: &Config, id: MessageId, body: &Bytes, destination: ProcessId) -> Option<Bytes> {
+        let joins = id.sender == destination && matches!(Control::decode(body), Some(Control::Join { .. }));
+        joins.then(|| postcard::to_stdvec(config).expect("our own types always serialise").into())
+    }
+}

@@ -1,0 +1,284 @@
+//! What clients, storage processes and supers have in common: membership, the configuration's replica, signs of life.
+
+use bytes::Bytes;
+
+use super::{Config, Control, DataHeader, Direct, Message, Role, Rubberband};
+use crate::{
+    ecast::{
+        Class, Member, MemberCommand, MemberEvent, MemberSettings, MessageId, Outcome, Position, Routing,
+    },
+    id::{Peer, ProcessId},
+    paxos,
+    seam::{Context, Destination, Input, Protocol, Sink, Ticket},
+    time::{Duration, Time},
+};
+
+/// What the order hands to a role.
+#[derive(Debug)]
+pub(super) enum Delivered {
+    /// The configuration has changed (or was handed over on joining): `before` is what it was.
+    Control { at: Position, control: Control, before: Option<Config> },
+    /// A data message.
+    Data { at: Position, id: MessageId, header: DataHeader, operation: Bytes },
+    /// A data message past the log, stamped `at`.
+    Injected { at: Position, sender: ProcessId, header: DataHeader, operation: Bytes, fits: bool },
+    /// What became of a submission.
+    Outcome { token: u64, outcome: Outcome },
+    /// A submission that was never sent.
+    NotSent { token: u64 },
+    /// An injection that went nowhere.
+    NotInjected { token: u64 },
+    /// This process is no member any more.
+    Wedged,
+}
+
+/// Tokens of a role's own submissions have this bit; a user's do not.
+pub(super) const INTERNAL: u64 = 1 << 63;
+
+pub(super) struct Membership {
+    pub(super) me: ProcessId,
+    role: Role,
+    pub(super) member: Member,
+    config: Option<Config>,
+    delivered: Vec<Delivered>,
+    events: Vec<MemberEvent>,
+    alive_every: Duration,
+    alive_at: Time,
+    wedged: bool,
+    refused: u64,
+}
+
+/// Wraps the member's messages and keeps its events.
+struct MemberSink<'a, S, P> {
+    out: &'a mut S,
+    events: &'a mut Vec<MemberEvent>,
+    parent: std::marker::PhantomData<P>,
+}
+
+impl<P, S> Sink<Member> for MemberSink<'_, S, P>
+where
+    P: Protocol<Message = Message, Record = paxos::Record>,
+    S: Sink<P>,
+{
+    fn send(&mut self, to: Destination, message: crate::ecast::Message, after: Option<Ticket>) {
+        self.out.send(to, Message::Order(message), after);
+    }
+
+    fn persist(&mut self, record: paxos::Record) -> Ticket {
+        self.out.persist(record)
+    }
+
+    fn emit(&mut self, event: MemberEvent) {
+        self.events.push(event);
+    }
+
+    fn reach(&mut self, peer: ProcessId, address: &str) {
+        self.out.reach(peer, address);
+    }
+
+    fn forget(&mut self, peer: ProcessId) {
+        self.out.forget(peer);
+    }
+}
+
+impl Membership {
+    /// A process that asks to be admitted as soon as it finds a router.
+    pub(super) fn new(
+        me: Peer,
+        role: Role,
+        name: String,
+        settings: MemberSettings,
+        alive_every: Duration,
+    ) -> Self {
+        let mut membership = Membership {
+            me: me.id,
+            role,
+            member: Member::new(me.id, settings),
+            config: None,
+            delivered: Vec::new(),
+            events: Vec::new(),
+            alive_every,
+            alive_at: Time::ZERO,
+            wedged: false,
+            refused: 0,
+        };
+        let join = Control::Join { role, name, address: me.address };
+        membership.member.submit(INTERNAL, Class::Control, join.encode());
+        membership
+    }
+
+    /// The configuration at the last delivered position, once admitted.
+    pub(super) fn config(&self) -> Option<&Config> {
+        self.config.as_ref()
+    }
+
+    pub(super) fn is_wedged(&self) -> bool {
+        self.wedged
+    }
+
+    pub(super) fn refused(&self) -> u64 {
+        self.refused + self.member.refused()
+    }
+
+    /// Hands an input to the member and returns what the order delivered. The vector is to be given back.
+    pub(super) fn handle<P>(
+        &mut self,
+        cx: &mut Context<'_>,
+        input: Input<Member>,
+        out: &mut impl Sink<P>,
+    ) -> Vec<Delivered>
+    where
+        P: Protocol<Message = Message, Record = paxos::Record>,
+    {
+        let mut events = std::mem::take(&mut self.events);
+        let mut sink = MemberSink { out, events: &mut events, parent: std::marker::PhantomData::<P> };
+        self.member.handle(cx, input, &mut sink);
+        for event in events.drain(..) {
+            self.on_event(event, out);
+        }
+        self.events = events;
+        std::mem::take(&mut self.delivered)
+    }
+
+    pub(super) fn give_back(&mut self, mut delivered: Vec<Delivered>) {
+        delivered.clear();
+        if self.delivered.is_empty() {
+            self.delivered = delivered;
+        }
+    }
+
+    /// Submits through the order. What becomes of it is delivered.
+    pub(super) fn submit<P>(
+        &mut self,
+        cx: &mut Context<'_>,
+        token: u64,
+        class: Class,
+        body: Bytes,
+        out: &mut impl Sink<P>,
+    ) where
+        P: Protocol<Message = Message, Record = paxos::Record>,
+    {
+        let command = MemberCommand::Submit { token, class, body };
+        let delivered = self.handle(cx, Input::Command(command), out);
+        assert!(delivered.is_empty(), "a submission delivers nothing by itself");
+        self.give_back(delivered);
+    }
+
+    fn on_event<P>(&mut self, event: MemberEvent, out: &mut impl Sink<P>)
+    where
+        P: Protocol<Message = Message, Record = paxos::Record>,
+    {
+        match event {
+            MemberEvent::Deliver { at, id, class: Class::Data, mut body, .. } => {
+                match DataHeader::take(&mut body) {
+                    Ok(header) => self.delivered.push(Delivered::Data { at, id, header, operation: body }),
+                    Err(_) => self.refused += 1,
+                }
+            }
+            MemberEvent::Deliver { at, id, class: Class::Control, body, attachment } => {
+                self.on_control(at, id, body, attachment, out);
+            }
+            MemberEvent::Injected { at, sender, mut body, fits, .. } => match DataHeader::take(&mut body) {
+                Ok(header) => {
+                    self.delivered.push(Delivered::Injected { at, sender, header, operation: body, fits });
+                }
+                Err(_) => self.refused += 1,
+            },
+            MemberEvent::Outcome { token, outcome, .. } => {
+                self.delivered.push(Delivered::Outcome { token, outcome })
+            }
+            MemberEvent::NotSent { token } => self.delivered.push(Delivered::NotSent { token }),
+            MemberEvent::NotInjected { token } => self.delivered.push(Delivered::NotInjected { token }),
+            MemberEvent::Lead { .. } => {}
+            MemberEvent::Wedged => {
+                self.wedged = true;
+                self.delivered.push(Delivered::Wedged);
+            }
+        }
+    }
+
+    fn on_control<P>(
+        &mut self,
+        at: Position,
+        id: MessageId,
+        body: Bytes,
+        attachment: Option<Bytes>,
+        out: &mut impl Sink<P>,
+    ) where
+        P: Protocol<Message = Message, Record = paxos::Record>,
+    {
+        let Some(control) = Control::decode(&body) else {
+            self.refused += 1;
+            return;
+        };
+        let before = self.config.take();
+        let after = match (&before, attachment) {
+            // What others join with is no news to a member that has the configuration already.
+            (Some(before), _) => match Rubberband::apply(before, at, id.sender, &body) {
+                Ok(changed) => changed.unwrap_or_else(|| before.clone()),
+                Err(refusal) => {
+                    panic!("a control message that routing refused ({refusal:?}) was delivered at {at}")
+                }
+            },
+            (None, Some(attachment)) => match postcard::from_bytes(&attachment) {
+                Ok(config) => config,
+                Err(_) => {
+                    self.refused += 1;
+                    return;
+                }
+            },
+            (None, None) => {
+                self.refused += 1;
+                return;
+            }
+        };
+        self.meet(before.as_ref(), &after, out);
+        self.config = Some(after);
+        self.delivered.push(Delivered::Control { at, control, before });
+    }
+
+    /// Whether a process of role `other` is one that we talk to without being asked first.
+    fn seeks(&self, other: Role) -> bool {
+        matches!((self.role, other), (_, Role::Super) | (Role::Client | Role::Storage, Role::Storage))
+    }
+
+    fn meet<P>(&self, before: Option<&Config>, after: &Config, out: &mut impl Sink<P>)
+    where
+        P: Protocol<Message = Message, Record = paxos::Record>,
+    {
+        for (&process, info) in &after.members {
+            let known = before.is_some_and(|before| before.members.contains_key(&process));
+            if !known && process != self.me && self.seeks(info.role) {
+                out.reach(process, &info.address);
+            }
+        }
+        for (&process, info) in before.iter().flat_map(|before| &before.members) {
+            if !after.members.contains_key(&process) && self.seeks(info.role) {
+                out.forget(process);
+            }
+        }
+    }
+
+    /// Sends a sign of life to every super when it is time.
+    pub(super) fn tick<P>(&mut self, now: Time, executed: Position, out: &mut impl Sink<P>)
+    where
+        P: Protocol<Message = Message, Record = paxos::Record>,
+    {
+        if now < self.alive_at || self.wedged {
+            return;
+        }
+        self.alive_at = now + self.alive_every;
+        if let Some(config) = &self.config {
+            let supers: Vec<ProcessId> =
+                config.role(Role::Super).filter(|&process| process != self.me).collect();
+            if !supers.is_empty() {
+                out.send(Destination::Many(supers), Message::Direct(Direct::Alive { executed }), None);
+            }
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let alive = (self.config.is_some() && !self.wedged).then_some(self.alive_at);
+        [alive, self.member.deadline()].into_iter().flatten().min()
+    }
+}

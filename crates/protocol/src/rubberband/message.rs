@@ -1,0 +1,418 @@
+//! What clients and storage processes send through E-Cast (data) and to each other directly.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use super::Range;
+use crate::{
+    ecast::{self, Position},
+    wire::{
+        Wire, WireError, decode_body, encode_body, need, put_bytes, take_bytes, take_count, take_u8,
+        take_u32, take_u64, take_u128,
+    },
+};
+
+/// The name of a write: repeated with the same id, it takes effect once (S6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RequestId {
+    /// The session: a gateway's incarnation.
+    pub session: u128,
+    /// The session's count.
+    pub number: u64,
+}
+
+/// What a data message does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum DataKind {
+    /// Reads.
+    Read,
+    /// Writes, and can not fail at run time.
+    Write,
+    /// Writes, and can fail at run time: verdicts are exchanged when it spans ranges (S15).
+    FallibleWrite,
+}
+
+/// What stands before the operation in a data message: all that routing needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataHeader {
+    /// What it does.
+    pub kind: DataKind,
+    /// What the client calls it; answers carry it.
+    pub token: u64,
+    /// A write's name; of no meaning for reads.
+    pub request: RequestId,
+    /// Which replica answers, among equals.
+    pub offset: u32,
+    /// The table, or [`DataHeader::NO_TABLE`].
+    pub table: u32,
+    /// The ring keys concerned; disjoint.
+    pub ranges: SmallVec<[Range; 2]>,
+}
+
+const HEADER_BYTES: usize = 1 + 8 + 16 + 8 + 4 + 4 + 4;
+
+impl DataHeader {
+    /// For messages about no table.
+    pub const NO_TABLE: u32 = 0;
+
+    /// A data message: header and operation.
+    pub fn encode(&self, operation: &[u8]) -> Bytes {
+        let mut out = BytesMut::with_capacity(HEADER_BYTES + self.ranges.len() * 16 + operation.len());
+        out.put_u8(match self.kind {
+            DataKind::Read => 0,
+            DataKind::Write => 1,
+            DataKind::FallibleWrite => 2,
+        });
+        out.put_u64_le(self.token);
+        out.put_u128_le(self.request.session);
+        out.put_u64_le(self.request.number);
+        out.put_u32_le(self.offset);
+        out.put_u32_le(self.table);
+        out.put_u32_le(self.ranges.len() as u32);
+        for range in &self.ranges {
+            out.put_u64_le(range.low);
+            out.put_u64_le(range.high);
+        }
+        out.put_slice(operation);
+        out.freeze()
+    }
+
+    /// Takes the header off the front; what is left is the operation.
+    pub fn take(body: &mut Bytes) -> Result<DataHeader, WireError> {
+        let kind = match take_u8(body)? {
+            0 => DataKind::Read,
+            1 => DataKind::Write,
+            2 => DataKind::FallibleWrite,
+            tag => return Err(WireError::Tag(tag)),
+        };
+        let token = take_u64(body)?;
+        let request = RequestId { session: take_u128(body)?, number: take_u64(body)? };
+        let (offset, table) = (take_u32(body)?, take_u32(body)?);
+        let count = take_count(body, 16)?;
+        let mut ranges = SmallVec::with_capacity(count);
+        for _ in 0..count {
+            need(body, 16)?;
+            let range = Range { low: body.get_u64_le(), high: body.get_u64_le() };
+            if range.low > range.high {
+                return Err(WireError::Body);
+            }
+            ranges.push(range);
+        }
+        if ranges.is_empty() {
+            return Err(WireError::Body);
+        }
+        Ok(DataHeader { kind, token, request, offset, table, ranges })
+    }
+
+    /// The header of a message, or `None` if it has none.
+    pub fn peek(body: &Bytes) -> Option<DataHeader> {
+        DataHeader::take(&mut body.clone()).ok()
+    }
+}
+
+/// A message of a Rubberband process: of the ordering layer, or direct.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// To or from a router, or between routers.
+    Order(ecast::Message),
+    /// Past the routers.
+    Direct(Direct),
+}
+
+/// A direct message between a client and a storage process, between storage processes, or to a super.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Direct {
+    /// Anyone → super: alive; and what it has executed, for the operators.
+    Alive {
+        /// The last position executed.
+        executed: Position,
+    },
+    /// Client → storage: a read of what this replica has, valid under one placement only.
+    Basic {
+        /// The read's name.
+        token: u64,
+        /// The placement version that the client computed the ranges with.
+        placement: u64,
+        /// What to read.
+        ranges: SmallVec<[Range; 2]>,
+        /// The operation.
+        operation: Bytes,
+    },
+    /// Storage → client: part of an answer.
+    Reply(Reply),
+    /// Client → storage: this many bytes of the answers to `token` have been consumed; go on.
+    Consumed {
+        /// Which request.
+        token: u64,
+        /// Bytes consumed in all.
+        bytes: u64,
+    },
+    /// Client → storage: nobody waits for the answer to `token` any more.
+    Cancel {
+        /// Which request.
+        token: u64,
+    },
+    /// Client → storage: the answer to this write did not come; what became of it here?
+    Ask {
+        /// Which write.
+        request: RequestId,
+        /// What the client calls it.
+        token: u64,
+        /// The ranges that lack an answer.
+        ranges: SmallVec<[Range; 2]>,
+    },
+    /// Storage → storage: how a fallible write fared here.
+    Verdict {
+        /// Its position.
+        at: Position,
+        /// What was evaluated.
+        ranges: Vec<Range>,
+        /// Why it failed (the answer's byte form); `None` if it did not.
+        failure: Option<Bytes>,
+    },
+    /// Storage → storage: how did the write at this position fare, or how was it settled?
+    AskVerdict {
+        /// Which write.
+        at: Position,
+    },
+    /// Standby → storage: the next rows of these ranges as of a pinned position.
+    Fetch {
+        /// The placement change that gave the ranges to the sender.
+        change: Position,
+        /// Which.
+        ranges: Vec<Range>,
+        /// Where to go on.
+        cursor: Option<Bytes>,
+    },
+    /// Storage → standby: some rows.
+    Chunk {
+        /// The placement change.
+        change: Position,
+        /// The cursor that it answers.
+        asked: Option<Bytes>,
+        /// The rows, opaque here.
+        rows: Bytes,
+        /// Where to go on; `None` when this was the last.
+        cursor: Option<Bytes>,
+        /// With the last: the replies that the ranges remember.
+        replies: Option<Bytes>,
+    },
+    /// Storage → standby: it can not send (it does not hold the pinned position).
+    FetchRefused {
+        /// The placement change.
+        change: Position,
+    },
+}
+
+/// Part of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The request, as its client calls it.
+    pub token: u64,
+    /// The position that the answer stands for. Parts with different positions are never combined.
+    pub at: Position,
+    /// What the answer covers.
+    pub ranges: SmallVec<[Range; 2]>,
+    /// Which piece of this process's answer, counted from 0.
+    pub piece: u32,
+    /// Whether it is the last piece.
+    pub last: bool,
+    /// What it says.
+    pub content: ReplyContent,
+}
+
+/// What a reply says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplyContent {
+    /// The operation's answer, or a piece of it; opaque here.
+    Answer(Bytes),
+    /// Not answered: another placement, another position. Ask anew.
+    Retry,
+    /// Not answered: the request's session is over.
+    Expired,
+    /// The write is not known here (asked about).
+    Unknown,
+}
+
+fn put_ranges(out: &mut BytesMut, ranges: &[Range]) {
+    out.put_u32_le(ranges.len() as u32);
+    for range in ranges {
+        out.put_u64_le(range.low);
+        out.put_u64_le(range.high);
+    }
+}
+
+fn take_ranges<C: FromIterator<Range>>(input: &mut Bytes) -> Result<C, WireError> {
+    let count = take_count(input, 16)?;
+    (0..count)
+        .map(|_| {
+            let range = Range { low: take_u64(input)?, high: take_u64(input)? };
+            if range.low <= range.high { Ok(range) } else { Err(WireError::Body) }
+        })
+        .collect()
+}
+
+fn put_option(out: &mut BytesMut, bytes: Option<&Bytes>) {
+    out.put_u8(u8::from(bytes.is_some()));
+    if let Some(bytes) = bytes {
+        put_bytes(out, bytes);
+    }
+}
+
+fn take_option(input: &mut Bytes) -> Result<Option<Bytes>, WireError> {
+    Ok(if take_u8(input)? == 0 { None } else { Some(take_bytes(input)?) })
+}
+
+impl Wire for Direct {
+    fn encode(&self, out: &mut BytesMut) {
+        match self {
+            Direct::Alive { executed } => {
+                out.put_u8(1);
+                out.put_u64_le(executed.0);
+            }
+            Direct::Basic { token, placement, ranges, operation } => {
+                out.put_u8(2);
+                out.put_u64_le(*token);
+                out.put_u64_le(*placement);
+                put_ranges(out, ranges);
+                put_bytes(out, operation);
+            }
+            Direct::Reply(reply) => {
+                out.put_u8(3);
+                out.put_u64_le(reply.token);
+                out.put_u64_le(reply.at.0);
+                put_ranges(out, &reply.ranges);
+                out.put_u32_le(reply.piece);
+                out.put_u8(u8::from(reply.last));
+                match &reply.content {
+                    ReplyContent::Answer(bytes) => {
+                        out.put_u8(0);
+                        put_bytes(out, bytes);
+                    }
+                    ReplyContent::Retry => out.put_u8(1),
+                    ReplyContent::Expired => out.put_u8(2),
+                    ReplyContent::Unknown => out.put_u8(3),
+                }
+            }
+            Direct::Consumed { token, bytes } => {
+                out.put_u8(4);
+                out.put_u64_le(*token);
+                out.put_u64_le(*bytes);
+            }
+            Direct::Cancel { token } => {
+                out.put_u8(5);
+                out.put_u64_le(*token);
+            }
+            Direct::Ask { request, token, ranges } => {
+                out.put_u8(6);
+                out.put_u128_le(request.session);
+                out.put_u64_le(request.number);
+                out.put_u64_le(*token);
+                put_ranges(out, ranges);
+            }
+            Direct::Verdict { at, ranges, failure } => {
+                out.put_u8(7);
+                out.put_u64_le(at.0);
+                put_ranges(out, ranges);
+                put_option(out, failure.as_ref());
+            }
+            Direct::AskVerdict { at } => {
+                out.put_u8(8);
+                out.put_u64_le(at.0);
+            }
+            Direct::Fetch { change, ranges, cursor } => {
+                out.put_u8(9);
+                encode_body(out, &(change, ranges));
+                put_option(out, cursor.as_ref());
+            }
+            Direct::Chunk { change, asked, rows, cursor, replies } => {
+                out.put_u8(10);
+                out.put_u64_le(change.0);
+                put_option(out, asked.as_ref());
+                put_bytes(out, rows);
+                put_option(out, cursor.as_ref());
+                put_option(out, replies.as_ref());
+            }
+            Direct::FetchRefused { change } => {
+                out.put_u8(11);
+                out.put_u64_le(change.0);
+            }
+        }
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Self, WireError> {
+        Ok(match take_u8(input)? {
+            1 => Direct::Alive { executed: Position(take_u64(input)?) },
+            2 => Direct::Basic {
+                token: take_u64(input)?,
+                placement: take_u64(input)?,
+                ranges: take_ranges(input)?,
+                operation: take_bytes(input)?,
+            },
+            3 => Direct::Reply(Reply {
+                token: take_u64(input)?,
+                at: Position(take_u64(input)?),
+                ranges: take_ranges(input)?,
+                piece: take_u32(input)?,
+                last: take_u8(input)? != 0,
+                content: match take_u8(input)? {
+                    0 => ReplyContent::Answer(take_bytes(input)?),
+                    1 => ReplyContent::Retry,
+                    2 => ReplyContent::Expired,
+                    3 => ReplyContent::Unknown,
+                    tag => return Err(WireError::Tag(tag)),
+                },
+            }),
+            4 => Direct::Consumed { token: take_u64(input)?, bytes: take_u64(input)? },
+            5 => Direct::Cancel { token: take_u64(input)? },
+            6 => Direct::Ask {
+                request: RequestId { session: take_u128(input)?, number: take_u64(input)? },
+                token: take_u64(input)?,
+                ranges: take_ranges(input)?,
+            },
+            7 => Direct::Verdict {
+                at: Position(take_u64(input)?),
+                ranges: take_ranges(input)?,
+                failure: take_option(input)?,
+            },
+            8 => Direct::AskVerdict { at: Position(take_u64(input)?) },
+            9 => {
+                let (change, ranges) = decode_body(input)?;
+                Direct::Fetch { change, ranges, cursor: take_option(input)? }
+            }
+            10 => Direct::Chunk {
+                change: Position(take_u64(input)?),
+                asked: take_option(input)?,
+                rows: take_bytes(input)?,
+                cursor: take_option(input)?,
+                replies: take_option(input)?,
+            },
+            11 => Direct::FetchRefused { change: Position(take_u64(input)?) },
+            tag => return Err(WireError::Tag(tag)),
+        })
+    }
+}
+
+impl Wire for Message {
+    fn encode(&self, out: &mut BytesMut) {
+        match self {
+            Message::Order(message) => {
+                out.put_u8(1);
+                message.encode(out);
+            }
+            Message::Direct(message) => {
+                out.put_u8(2);
+                message.encode(out);
+            }
+        }
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Self, WireError> {
+        match take_u8(input)? {
+            1 => Ok(Message::Order(ecast::Message::decode(input)?)),
+            2 => Ok(Message::Direct(Direct::decode(input)?)),
+            tag => Err(WireError::Tag(tag)),
+        }
+    }
+}

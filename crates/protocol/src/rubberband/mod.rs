@@ -1,0 +1,75 @@
+//! Rubberband: elastic, replicated tables on E-Cast.
+//!
+//! **Promise.** Data lives on a ring of keys, replicated at `f` storage processes that follow each other. A write takes
+//! effect at one position of the total order at every replica of every range it touches, or at none; it is answered
+//! once, per range, by a replica that executed it. A read at `sequential` strength happens at one position, a `snapshot`
+//! read between two, a `basic` read per replica. Storage processes that die are replaced by standbys while reads and
+//! writes go on.
+//!
+//! **Source.** 002 §6: ring and successor replication (§6.2), routing (§6.3, algorithm 3), asynchronous reconfiguration
+//! by instructions (§6.4), isolation of reads (§6.7).
+//!
+//! **Roles.** [`Storage`] holds ranges and executes; [`Client`] (a gateway) submits and collects answers; [`Super`]
+//! watches everyone, announces failures and changes the placement. All three are members of E-Cast and keep a replica of
+//! the [`Config`], which changes only by [`Control`] messages in the total order.
+//!
+//! ```text
+//!  client            routers            replica A        replica B        standby E
+//!    │ write [k], offset │                 │                │                │
+//!    ├──────────────────▶│── Deliver @7 ──▶│── Deliver @7 ─▶│                │
+//!    │◀── Reply @7 (A answers for k) ──────┤  execute       │ execute        │
+//!    │◀── Notice: stable ┤                 │                │                │
+//!    │        super: Replace{D → E, copy from B} @9 ───────▶│ pin @9         │
+//!    │                   │                 │                │◀── Fetch @9 ───┤
+//!    │                   │── Deliver @10 ─▶│ ─ ─ ─ ─ ─ ─ ─ ▶│ ─ ─ ─ ─ ─ ─ ─ ▶│ queued behind the import
+//!    │                   │                 │                ├── Chunk ──────▶│
+//!    │                   │◀──────────── Complete ───────────┼────────────────┤ reads may go to E
+//! ```
+//!
+//! **Invariants.**
+//! - *One configuration.* Members apply the same control messages at the same positions, so a storage process computes
+//!   for a message the very assignment of ranges that the routers used.
+//! - *S14.* A suspicion that would leave a range without a complete replica is not carried out: the process becomes
+//!   unreachable, and the range refuses writes until it returns or is declared lost.
+//! - *S15.* A write that can fail and spans ranges is evaluated by each replica at its position; verdicts are exchanged;
+//!   it is published where all are favourable and voided everywhere otherwise. Answers with different stamps are never
+//!   combined.
+//! - *Migration.* Every replica of a moving range pins the position of the change until the receiver is complete, so any
+//!   of them can send, and a sender's death costs a retry.
+//! - *S6.* A write carries a request id. Its ranges remember the answer until an ordered message allows them to forget; a
+//!   repeated id is answered from memory. The memory moves with the range.
+//! - *S8.* Placement has a version of its own, bumped by storage and keyspace changes only; basic reads and plans compare
+//!   it.
+//!
+//! **Where we differ, and why.**
+//! - All replicas execute a write, one per range answers: chosen by the message's offset, as for reads. A client that
+//!   misses an answer because its replica died asks the others, who remember it.
+//! - The paper's storage engine can not go back in time, so a migration whose sender dies fails; ours pins the position.
+//! - The dead stay on the ring until replaced, but not in the membership, as in the paper; who is *unreachable* stays in
+//!   both.
+//! - Expand, contract and rebalance are not here yet; `Place` founds a ring once.
+
+mod client;
+mod config;
+mod control;
+mod membership;
+mod message;
+mod outbox;
+mod placement;
+mod replies;
+mod storage;
+mod superior;
+mod transfer;
+mod verdicts;
+
+pub use self::{
+    client::{Client, ClientCommand, ClientError, ClientEvent, ClientSettings, ReadStrength},
+    config::{Config, MemberInfo, ROUTING_VERSION, Role, Rubberband, StorageState, TableEntry, refusal},
+    control::Control,
+    message::{DataHeader, DataKind, Direct, Message, Reply, ReplyContent, RequestId},
+    placement::{Assignment, Range, Segment},
+    storage::{
+        Storage, StorageCommand, StorageEvent, StorageSettings, StorageStatus, Task, TaskKind, TaskResult,
+    },
+    superior::{Super, SuperCommand, SuperEvent, SuperSettings},
+};

@@ -1,0 +1,218 @@
+//! The ring: who holds which range, and who answers for it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use super::config::{Config, StorageState};
+use crate::{ecast::Destinations, id::ProcessId};
+
+/// A closed range of ring keys, `low <= key <= high`; never wraps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Range {
+    /// First key.
+    pub low: u64,
+    /// Last key.
+    pub high: u64,
+}
+
+impl Range {
+    /// The whole ring.
+    pub const ALL: Range = Range { low: 0, high: u64::MAX };
+
+    /// The common part.
+    pub fn intersect(self, other: Range) -> Option<Range> {
+        let (low, high) = (self.low.max(other.low), self.high.min(other.high));
+        (low <= high).then_some(Range { low, high })
+    }
+
+    /// How many keys it has, less one (the whole ring would not fit otherwise).
+    pub fn span(self) -> u64 {
+        self.high - self.low
+    }
+}
+
+/// A stretch of the ring between two neighbouring ids, and its replicas in ring order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The keys; a segment that wraps around zero is listed as two.
+    pub range: Range,
+    /// Its primary and successors, dead ones included.
+    pub replicas: SmallVec<[ProcessId; 4]>,
+}
+
+/// Which parts of a message's ranges one process is concerned with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// Who.
+    pub process: ProcessId,
+    /// What it holds of the message's ranges; for reads, what it is to read.
+    pub held: Vec<Range>,
+    /// What it answers for.
+    pub answers: Vec<Range>,
+}
+
+impl Segment {
+    /// The segments of a ring in key order.
+    pub(super) fn of_ring(ring: &BTreeMap<u64, ProcessId>, factor: u8) -> Vec<Segment> {
+        let ids: Vec<(u64, ProcessId)> = ring.iter().map(|(&key, &process)| (key, process)).collect();
+        let Some(&(first, _)) = ids.first() else { return Vec::new() };
+        let factor = usize::from(factor).min(ids.len());
+        let replicas = |primary: usize| (0..factor).map(|step| ids[(primary + step) % ids.len()].1).collect();
+        let mut segments = Vec::with_capacity(ids.len() + 1);
+        if first > 0 {
+            // The part of the last id's segment that wraps around zero.
+            segments.push(Segment {
+                range: Range { low: 0, high: first - 1 },
+                replicas: replicas(ids.len() - 1),
+            });
+        }
+        for (index, &(low, _)) in ids.iter().enumerate() {
+            let high = ids.get(index + 1).map_or(u64::MAX, |&(next, _)| next - 1);
+            segments.push(Segment { range: Range { low, high }, replicas: replicas(index) });
+        }
+        segments
+    }
+}
+
+impl Config {
+    /// The ranges that `process` replicates.
+    pub fn ranges_of(&self, process: ProcessId) -> Vec<Range> {
+        let held = self.segments().iter().filter(|segment| segment.replicas.contains(&process));
+        held.map(|segment| segment.range).collect()
+    }
+
+    /// The replicas of a segment that have all its rows and may be reached.
+    pub fn complete<'a>(&'a self, segment: &'a Segment) -> impl Iterator<Item = ProcessId> + 'a {
+        segment.replicas.iter().copied().filter(|replica| self.is_complete(*replica))
+    }
+
+    fn is_complete(&self, process: ProcessId) -> bool {
+        matches!(self.storage.get(&process), Some(StorageState::Active))
+    }
+
+    /// Whether writes to `process` are delivered: it is complete, or will be once its import is done.
+    fn takes_writes(&self, process: ProcessId) -> bool {
+        matches!(self.storage.get(&process), Some(StorageState::Active | StorageState::Receiving { .. }))
+    }
+
+    /// The segments that `range` touches.
+    fn touched(&self, range: Range) -> impl Iterator<Item = &Segment> {
+        let first = self.segments().partition_point(|segment| segment.range.high < range.low);
+        self.segments()[first..].iter().take_while(move |segment| segment.range.low <= range.high)
+    }
+
+    /// How many segments `range` touches.
+    pub fn count_segments(&self, range: Range) -> usize {
+        self.touched(range).count()
+    }
+
+    /// Where a write to `ranges` goes: every replica of every segment, a group per segment. `Err`: the first range
+    /// without a complete replica.
+    pub fn write_destinations(&self, ranges: &[Range]) -> Result<Destinations, Range> {
+        let mut found = Destinations::default();
+        for range in ranges {
+            for segment in self.touched(*range) {
+                let unreachable = |replica| self.storage.get(replica) == Some(&StorageState::Unreachable);
+                if segment.replicas.iter().any(unreachable) {
+                    return Err(segment.range);
+                }
+                let mut group = 0u64;
+                for replica in segment.replicas.iter().copied().filter(|replica| self.takes_writes(*replica))
+                {
+                    let index = match found.processes.iter().position(|known| *known == replica) {
+                        Some(index) => index,
+                        None => {
+                            found.processes.push(replica);
+                            found.processes.len() - 1
+                        }
+                    };
+                    if self.is_complete(replica) {
+                        group |= 1 << index;
+                    }
+                }
+                if group == 0 {
+                    return Err(segment.range);
+                }
+                if !found.groups.contains(&group) {
+                    found.groups.push(group);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Splits a write's ranges over all replicas; who answers follows from `offset`. `Err`: the first range without a
+    /// complete replica.
+    pub fn assign_write(&self, ranges: &[Range], offset: u32) -> Result<Vec<Assignment>, Range> {
+        let mut assignments: Vec<Assignment> = Vec::new();
+        for range in ranges {
+            for segment in self.touched(*range) {
+                let part = range.intersect(segment.range).expect("a touched segment shares keys");
+                let complete: SmallVec<[ProcessId; 4]> = self.complete(segment).collect();
+                if complete.is_empty() {
+                    return Err(segment.range);
+                }
+                let answers = complete[offset as usize % complete.len()];
+                for replica in segment.replicas.iter().copied().filter(|replica| self.takes_writes(*replica))
+                {
+                    let place = place_of(&mut assignments, replica);
+                    place.held.push(part);
+                    if replica == answers {
+                        place.answers.push(part);
+                    }
+                }
+            }
+        }
+        assignments.sort_unstable_by_key(|assignment| assignment.process);
+        Ok(assignments)
+    }
+
+    /// Splits a read's ranges over few processes that together hold them: starting from a place that `offset` names, the
+    /// next process is the one that holds most of what is left. `Err`: the first range without a complete replica.
+    pub fn assign_read(&self, ranges: &[Range], offset: u32) -> Result<Vec<Assignment>, Range> {
+        let mut left: Vec<(&Segment, Range)> = Vec::new();
+        for range in ranges {
+            for segment in self.touched(*range) {
+                if self.complete(segment).next().is_none() {
+                    return Err(segment.range);
+                }
+                left.push((segment, range.intersect(segment.range).expect("a touched segment shares keys")));
+            }
+        }
+        let mut candidates: Vec<ProcessId> =
+            self.ring.values().copied().filter(|process| self.is_complete(*process)).collect();
+        let turn = offset as usize % candidates.len().max(1);
+        candidates.rotate_left(turn);
+        let mut assignments: Vec<Assignment> = Vec::new();
+        while !left.is_empty() {
+            // The first of the best, so that the offset decides between equals.
+            let mut best = (0, candidates[0]);
+            for &candidate in &candidates {
+                let held = left.iter().filter(|(segment, _)| segment.replicas.contains(&candidate)).count();
+                if held > best.0 {
+                    best = (held, candidate);
+                }
+            }
+            let process = best.1;
+            let parts = left.extract_if(.., |(segment, _)| segment.replicas.contains(&process));
+            let held: Vec<Range> = parts.map(|(_, part)| part).collect();
+            assert!(!held.is_empty(), "every range left has a complete replica");
+            assignments.push(Assignment { process, answers: held.clone(), held });
+        }
+        assignments.sort_unstable_by_key(|assignment| assignment.process);
+        Ok(assignments)
+    }
+}
+
+fn place_of(assignments: &mut Vec<Assignment>, process: ProcessId) -> &mut Assignment {
+    let index = match assignments.iter().position(|assignment| assignment.process == process) {
+        Some(index) => index,
+        None => {
+            assignments.push(Assignment { process, held: Vec::new(), answers: Vec::new() });
+            assignments.len() - 1
+        }
+    };
+    &mut assignments[index]
+}

@@ -1,0 +1,188 @@
+//! Taking over ranges: which rows still have to come, and from whom (002 §6.4, partial live migration).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+
+use super::{Config, Range, TaskKind, replies::Replies};
+use crate::{ecast::Position, id::ProcessId, time::Time};
+
+/// An import in progress.
+pub(super) struct Import {
+    change: Position,
+    /// Sources still to be read, the present one first.
+    todo: VecDeque<(ProcessId, Vec<Range>)>,
+    /// Where the present source goes on.
+    cursor: Option<Bytes>,
+    stage: Stage,
+    /// When to ask again.
+    deadline: Option<Time>,
+    replies: Replies,
+}
+
+enum Stage {
+    /// To ask for the next chunk.
+    Ask,
+    /// A chunk was asked for.
+    Asked,
+    /// Rows for the engine, and where to go on.
+    Rows(Bytes, Option<Bytes>),
+    /// Ranges to be dropped again, because their source failed.
+    Undo(Vec<Range>),
+    /// The engine is at it; then go on there.
+    Busy(After),
+}
+
+enum After {
+    Next(Option<Bytes>),
+    Restart,
+}
+
+/// What to do after the engine has taken rows in.
+pub(super) enum ImportStep {
+    /// Ask for more.
+    More,
+    /// All rows are here.
+    Finished { change: Position, replies: Replies },
+}
+
+impl Import {
+    /// An import of `ranges`; `copy` names a source for each.
+    pub(super) fn new(change: Position, copy: Vec<(Range, ProcessId)>, ranges: Vec<Range>) -> Self {
+        let mut sources: BTreeMap<ProcessId, Vec<Range>> = BTreeMap::new();
+        for (range, source) in copy {
+            if ranges.contains(&range) {
+                sources.entry(source).or_default().push(range);
+            }
+        }
+        Import {
+            change,
+            todo: sources.into_iter().collect(),
+            cursor: None,
+            stage: Stage::Ask,
+            deadline: None,
+            replies: Replies::default(),
+        }
+    }
+
+    pub(super) fn change(&self) -> Position {
+        self.change
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.deadline
+    }
+
+    /// The source that is being read.
+    pub(super) fn source(&self) -> Option<ProcessId> {
+        self.todo.front().map(|(source, _)| *source)
+    }
+
+    /// The next request, if one is due; it is to be repeated at `deadline`.
+    pub(super) fn fetch(&mut self, deadline: Time) -> Option<(ProcessId, Vec<Range>, Option<Bytes>)> {
+        if !matches!(self.stage, Stage::Ask) {
+            return None;
+        }
+        let (source, ranges) = self.todo.front()?;
+        self.stage = Stage::Asked;
+        self.deadline = Some(deadline);
+        Some((*source, ranges.clone(), self.cursor.clone()))
+    }
+
+    /// No answer came in time.
+    pub(super) fn again(&mut self) {
+        self.deadline = None;
+        if matches!(self.stage, Stage::Asked) {
+            self.stage = Stage::Ask;
+        }
+    }
+
+    /// A chunk has come; `false` if it was not asked for or does not decode.
+    pub(super) fn chunk(
+        &mut self,
+        from: ProcessId,
+        change: Position,
+        asked: Option<Bytes>,
+        rows: Bytes,
+        cursor: Option<Bytes>,
+        replies: Option<Bytes>,
+    ) -> bool {
+        let expected = matches!(self.stage, Stage::Ask | Stage::Asked) && asked == self.cursor;
+        if change != self.change || self.source() != Some(from) || !expected {
+            return false;
+        }
+        if let Some(replies) = replies {
+            let Some(replies) = Replies::decode(&replies) else { return false };
+            self.replies.merge(replies);
+        }
+        self.deadline = None;
+        self.stage = Stage::Rows(rows, cursor);
+        true
+    }
+
+    /// What the engine is to do for the import, if anything.
+    pub(super) fn task(&mut self) -> Option<TaskKind> {
+        match std::mem::replace(&mut self.stage, Stage::Ask) {
+            Stage::Rows(rows, cursor) => {
+                self.stage = Stage::Busy(After::Next(cursor));
+                Some(TaskKind::Import { rows })
+            }
+            Stage::Undo(ranges) => {
+                self.stage = Stage::Busy(After::Restart);
+                Some(TaskKind::Forget { ranges })
+            }
+            other => {
+                self.stage = other;
+                None
+            }
+        }
+    }
+
+    /// The engine has done [`Import::task`].
+    pub(super) fn done(&mut self) -> ImportStep {
+        match std::mem::replace(&mut self.stage, Stage::Ask) {
+            Stage::Busy(After::Next(Some(cursor))) => self.cursor = Some(cursor),
+            Stage::Busy(After::Next(None)) => {
+                self.cursor = None;
+                self.todo.pop_front();
+            }
+            Stage::Busy(After::Restart) => self.cursor = None,
+            // The source failed while the engine was at it: the undoing still has to come.
+            other => self.stage = other,
+        }
+        if self.todo.is_empty() {
+            ImportStep::Finished { change: self.change, replies: std::mem::take(&mut self.replies) }
+        } else {
+            ImportStep::More
+        }
+    }
+
+    /// `failed` can not send any more: reads what it was to send from other complete replicas, from the start. `false`
+    /// if some range has none.
+    pub(super) fn switch(&mut self, config: &Config, failed: ProcessId) -> bool {
+        let was_first = self.source() == Some(failed);
+        let lost: Vec<Range> = self
+            .todo
+            .iter()
+            .filter(|(source, _)| *source == failed)
+            .flat_map(|(_, ranges)| ranges.clone())
+            .collect();
+        self.todo.retain(|(source, _)| *source != failed);
+        for range in &lost {
+            let segment = config.segments().iter().find(|segment| segment.range == *range);
+            let other =
+                segment.and_then(|segment| config.complete(segment).find(|&replica| replica != failed));
+            let Some(other) = other else { return false };
+            match self.todo.iter_mut().skip(usize::from(!was_first)).find(|(source, _)| *source == other) {
+                Some((_, ranges)) => ranges.push(*range),
+                None => self.todo.push_back((other, vec![*range])),
+            }
+        }
+        if was_first {
+            self.cursor = None;
+            self.deadline = None;
+            self.stage = Stage::Undo(lost);
+        }
+        true
+    }
+}
