@@ -26,8 +26,8 @@ where
 pub(crate) fn search(key: &KeyHistory) -> Box<dyn Decide> {
     match key.family() {
         Family::Register => with(Register, key, register),
-        Family::Text => with(Text, key, |step| text(key, step)),
-        Family::List => with(List, key, |step| list(key, step)),
+        Family::Text => with(Text { longest: longest_text(key) }, key, |step| text(key, step)),
+        Family::List => with(List { longest: longest_list(key) }, key, |step| list(key, step)),
         Family::Set => with(Set, key, |step| set(key, step)),
         Family::Queue => with(Queue, key, queue),
     }
@@ -53,6 +53,22 @@ fn register(step: &Step) -> RegisterOperation {
         Verb::CasRefused => RegisterOperation::Differs(step.other),
         other => unreachable!("{other:?} of a register"),
     }
+}
+
+/// The answers, if nothing was ever replaced.
+fn answers(key: &KeyHistory) -> impl Iterator<Item = &Step> {
+    let grows = key.steps.iter().all(|step| step.verb != Verb::Write);
+    key.steps.iter().filter(move |step| grows && step.verb == Verb::Read)
+}
+
+fn longest_text(key: &KeyHistory) -> Box<str> {
+    let texts = answers(key).filter_map(|step| key.value(step.value)).map(Value::to_string);
+    texts.max_by_key(String::len).unwrap_or_default().into()
+}
+
+fn longest_list(key: &KeyHistory) -> Box<[ValueId]> {
+    let lists = answers(key).map(|step| elements(key, step.value).collect::<Vec<_>>());
+    lists.max_by_key(Vec::len).unwrap_or_default().into()
 }
 
 fn text(key: &KeyHistory, step: &Step) -> TextOperation {

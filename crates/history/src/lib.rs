@@ -39,7 +39,7 @@ mod staleness;
 mod witness;
 mod zone;
 
-pub use check::{KeyCheck, Options, check, check_key, check_with};
+pub use check::{GLANCE_STEPS, KeyCheck, Options, check, check_key, check_with};
 pub use history::{History, Impossible, KeyHistory};
 pub use operation::{Action, Nanos, Operation, Outcome, Value};
 pub use recorder::{Call, Lines, Recorder, Tape};

@@ -3,5 +3,6 @@
 mod cases;
 mod exhaustive;
 mod formats;
+mod porcupine;
 mod search;
 mod twins;

@@ -1,4 +1,7 @@
 //! What can be appended to: a list of values, or a text.
+//!
+//! Where nothing is ever replaced, what a key holds only grows. Then it is a prefix of the longest answer for as long as that is
+//! to come, which leaves the search hardly a choice.
 
 use crate::search::Model;
 
@@ -14,8 +17,11 @@ pub enum ListOperation {
 }
 
 /// A list, empty at first.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct List;
+#[derive(Clone, Debug, Default)]
+pub struct List {
+    /// The longest list that was returned, if nothing was ever replaced.
+    pub longest: Box<[u32]>,
+}
 
 impl Model for List {
     type State = Box<[u32]>;
@@ -28,7 +34,11 @@ impl Model for List {
     fn apply(&self, state: &Box<[u32]>, operation: &ListOperation) -> Option<Box<[u32]>> {
         match operation {
             ListOperation::Read(values) => (values == state).then(|| state.clone()),
-            ListOperation::Append(value) => Some(state.iter().copied().chain([*value]).collect()),
+            ListOperation::Append(value) => {
+                let longer: Box<[u32]> = state.iter().copied().chain([*value]).collect();
+                let leads_there = state.len() >= self.longest.len() || self.longest.starts_with(&longer);
+                leads_there.then_some(longer)
+            }
             ListOperation::Write(values) => Some(values.clone()),
         }
     }
@@ -50,8 +60,11 @@ pub enum TextOperation {
 }
 
 /// A text, empty at first.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Text;
+#[derive(Clone, Debug, Default)]
+pub struct Text {
+    /// The longest text that was returned, if nothing was ever replaced.
+    pub longest: Box<str>,
+}
 
 impl Model for Text {
     type State = Box<str>;
@@ -64,7 +77,11 @@ impl Model for Text {
     fn apply(&self, state: &Box<str>, operation: &TextOperation) -> Option<Box<str>> {
         match operation {
             TextOperation::Read(text) => (text == state).then(|| state.clone()),
-            TextOperation::Append(text) => Some([&**state, text].concat().into()),
+            TextOperation::Append(text) => {
+                let longer: Box<str> = [&**state, text].concat().into();
+                let leads_there = state.len() >= self.longest.len() || self.longest.starts_with(&*longer);
+                leads_there.then_some(longer)
+            }
             TextOperation::Write(text) => Some(text.clone()),
         }
     }
