@@ -1,0 +1,76 @@
+import java.sql.Connection;
+import java.sql.DriverManager;
+import java.sql.PreparedStatement;
+import java.sql.ResultSet;
+import java.sql.SQLException;
+import java.sql.Statement;
+import java.util.Objects;
+
+/** A session through JDBC: prepared statements past the driver's switch to binary, fetch sizes, batches, meta data, errors. */
+class Jdbc {
+    static void check(Object got, Object wanted) {
+        if (!Objects.equals(got, wanted)) throw new AssertionError("got " + got + ", not " + wanted);
+    }
+
+    public static void main(String[] arguments) throws SQLException {
+        try (Connection connection = DriverManager.getConnection(arguments[0])) {
+            try (PreparedStatement count = connection.prepareStatement("select count(*) from flights where month = ? and dest = ?")) {
+                long total = 0;
+                // The driver prepares on the server from the fifth execution on.
+                for (int month = 1; month <= 12; month++) {
+                    count.setInt(1, month);
+                    count.setString(2, "LAX");
+                    try (ResultSet rows = count.executeQuery()) {
+                        rows.next();
+                        total += rows.getLong(1);
+                    }
+                }
+                check(total, 16174L);
+            }
+
+            try (Statement statement = connection.createStatement()) {
+                statement.execute("create table parts (id int, name text, weight float8) with (partition_by = 'hash(id)')");
+            }
+            try (PreparedStatement insert = connection.prepareStatement("insert into parts values (?, ?, ?)")) {
+                for (int id = 0; id < 20; id++) {
+                    insert.setInt(1, id);
+                    insert.setString(2, id % 2 == 0 ? "even" : null);
+                    insert.setDouble(3, id / 4.0);
+                    insert.addBatch();
+                }
+                for (int touched : insert.executeBatch()) check(touched, 1);
+            }
+
+            // A cursor needs a transaction: the driver sends BEGIN and fetches a few rows at a time.
+            connection.setAutoCommit(false);
+            try (Statement statement = connection.createStatement()) {
+                statement.setFetchSize(7);
+                try (ResultSet rows = statement.executeQuery("select id, name, weight from parts order by id")) {
+                    int id = 0;
+                    for (; rows.next(); id++) {
+                        check(rows.getInt("id"), id);
+                        check(rows.getString("name"), id % 2 == 0 ? "even" : null);
+                        check(rows.getDouble("weight"), id / 4.0);
+                    }
+                    check(id, 20);
+                }
+            }
+            connection.commit();
+            connection.setAutoCommit(true);
+
+            try (ResultSet columns = connection.getMetaData().getColumns(null, "public", "parts", null)) {
+                StringBuilder names = new StringBuilder();
+                while (columns.next()) names.append(columns.getString("COLUMN_NAME")).append(' ');
+                check(names.toString(), "id name weight ");
+            }
+
+            try (Statement statement = connection.createStatement()) {
+                statement.executeQuery("select * from nowhere");
+                throw new AssertionError("an unknown table was accepted");
+            } catch (SQLException error) {
+                check(error.getSQLState(), "42P01");
+            }
+            check(connection.isValid(5), true);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+"""A session through psycopg: its implicit transactions, parameters, server cursors, COPY and errors."""
+
+import datetime
+import sys
+from decimal import Decimal
+
+import psycopg
+
+host, port = sys.argv[1:]
+connection = psycopg.connect(host=host, port=port, user="quorate", dbname="quorate", connect_timeout=10)
+
+
+def check(got, wanted):
+    if got != wanted:
+        sys.exit(f"got {got!r}, not {wanted!r}")
+
+
+with connection.cursor() as cursor:
+    # psycopg opens a transaction by itself; reads and one last write fit in one.
+    cursor.execute("select count(*), min(time_hour) from flights where dest = %s", ("LAX",))
+    check(cursor.fetchone()[0], 16174)
+    cursor.execute("select avg(distance) from flights where carrier = %s and month = %s", ("HA", 1), binary=True)
+    check(cursor.fetchone(), (Decimal("4983.0000000000000000"),))
+    connection.commit()
+
+connection.autocommit = True
+with connection.cursor() as cursor:
+    cursor.execute(
+        "create table things (id bigint not null, name text, price numeric, made date, seen timestamptz, good bool, size float8)"
+        " with (partition_by = 'hash(id)')"
+    )
+    rows = [
+        (1, "one", Decimal("1.50"), datetime.date(2013, 1, 1), datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC), True, 0.5),
+        (2, "zwölf", None, None, None, False, -1e300),
+        (3, None, Decimal("-0.001"), datetime.date(1999, 12, 31), None, None, None),
+    ]
+    for row in rows:
+        cursor.execute("insert into things values (%s, %s, %s, %s, %s, %s, %s)", row)
+        check(cursor.rowcount, 1)
+    for binary in (False, True):
+        cursor.execute("select * from things order by id", binary=binary)
+        check(cursor.fetchall(), rows)
+    cursor.execute("update things set name = %s where id in (%s, %s)", ("!", 1, 2))
+    check(cursor.rowcount, 2)
+    cursor.execute("delete from things where good is null")
+    check(cursor.rowcount, 1)
+
+    with cursor.copy("copy things (id, name) from stdin") as copy:
+        for number in range(10, 1010):
+            copy.write_row((number, f"row {number}"))
+    cursor.execute("select count(*), sum(id) from things where id >= 10")
+    check(cursor.fetchone(), (1000, sum(range(10, 1010))))
+
+    try:
+        cursor.execute("select nothing from things")
+        sys.exit("an unknown column was accepted")
+    except psycopg.errors.UndefinedColumn as error:
+        check(error.diag.statement_position, "8")
+    cursor.execute("select 1")
+    check(cursor.fetchone(), (1,))
+
+with connection.transaction():
+    # Rows a few at a time, through a portal.
+    with connection.cursor() as cursor:
+        check(sum(1 for _ in cursor.stream("select id from things")), 1002)
+
+with connection.pipeline():
+    cursors = [connection.execute("select count(*) from flights where month = %s", (month,)) for month in range(1, 13)]
+    check(sum(cursor.fetchone()[0] for cursor in cursors), 336776)
+connection.close()
