@@ -11,6 +11,8 @@
 //! | `hello` | who speaks on a new connection, or why it is refused |
 //! | `frame` | streams cut into frames, payloads shared, writes gathered |
 //! | [`worker`] | threads for what would hold the protocol thread up |
+//! | [`discover`] | who listens at an address |
+//! | [`process`] | a node, its engine and its links as one real process |
 //! | [`config`] | who a process is, where it listens, what is bounded |
 //! | [`metrics`], [`counters`] | what is counted, for Prometheus |
 //! | [`clock`], [`chance`] | the present instant, and random bits |
@@ -19,10 +21,12 @@ pub mod chance;
 pub mod clock;
 pub mod config;
 pub mod counters;
+pub mod discover;
 mod frame;
 mod hello;
 mod link;
 pub mod metrics;
+pub mod process;
 pub mod reactor;
 mod resolver;
 pub mod worker;

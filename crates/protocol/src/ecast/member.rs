@@ -44,6 +44,8 @@ pub enum MemberCommand {
         /// The message.
         body: Bytes,
     },
+    /// Processes that may be routers: links to them are wanted until one of them says who routes.
+    Seeds(Vec<Peer>),
     /// Take a message back if it has not been sent. If it has, nothing happens and its outcome will come.
     Withdraw {
         /// Which.
@@ -423,6 +425,17 @@ impl Member {
         match command {
             MemberCommand::Submit { token, .. } if self.wedged => out.emit(MemberEvent::NotSent { token }),
             MemberCommand::Submit { token, class, body } => self.submit(token, class, body),
+            MemberCommand::Seeds(seeds) => {
+                // Once the routers are known, they tell of each other.
+                if self.leader.is_none() {
+                    for seed in seeds {
+                        self.routers.entry(seed.id).or_insert_with(|| {
+                            out.reach(seed.id, &seed.address);
+                            RouterLink::default()
+                        });
+                    }
+                }
+            }
             MemberCommand::Withdraw { token } => {
                 let before = self.control.len() + self.data.len();
                 self.control.retain(|(other, _)| *other != token);

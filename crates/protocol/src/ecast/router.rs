@@ -41,6 +41,8 @@ impl Default for RouterSettings {
 /// What a router may be asked.
 #[derive(Clone, Debug)]
 pub enum RouterCommand {
+    /// Processes to ask for admission, while joining.
+    Seeds(Vec<Peer>),
     /// Take this router out of the set.
     Remove(ProcessId),
 }
@@ -371,6 +373,9 @@ impl<R: Routing> Protocol for Router<R> {
             Input::Receive { from, message } => self.receive(cx, from, message, out),
             Input::Command(RouterCommand::Remove(router)) => {
                 self.drive(cx, Input::Command(paxos::Command::RemoveRouter(router)), out);
+            }
+            Input::Command(RouterCommand::Seeds(seeds)) => {
+                self.drive(cx, Input::Command(paxos::Command::Seeds(seeds)), out);
             }
             Input::Deadline => {
                 self.drive(cx, Input::Deadline, out);

@@ -109,6 +109,8 @@ pub enum ClientCommand {
         /// Which request.
         token: u64,
     },
+    /// Processes that may be routers.
+    Seeds(Vec<Peer>),
     /// Leave the cluster.
     Leave,
 }
@@ -646,6 +648,9 @@ impl Client {
                     self.member_input(cx, Input::Command(withdraw), out);
                     self.give_up(cx.now, token, out);
                 }
+            }
+            ClientCommand::Seeds(seeds) => {
+                self.member_input(cx, Input::Command(MemberCommand::Seeds(seeds)), out);
             }
             ClientCommand::Leave => {
                 self.membership.submit(cx, INTERNAL, Class::Control, Control::Leave.encode(), out);

@@ -143,6 +143,8 @@ pub enum TaskResult {
 pub enum StorageCommand {
     /// The batch is done: a result per task.
     Executed(Vec<TaskResult>),
+    /// Processes that may be routers.
+    Seeds(Vec<Peer>),
     /// Leave the cluster.
     Leave,
 }
@@ -825,6 +827,9 @@ impl Protocol for Storage {
                 self.on_direct(cx, from, message, out)
             }
             Input::Command(StorageCommand::Executed(results)) => self.on_executed(cx, results, out),
+            Input::Command(StorageCommand::Seeds(seeds)) => {
+                self.member_input(cx, Input::Command(MemberCommand::Seeds(seeds)), out);
+            }
             Input::Command(StorageCommand::Leave) => {
                 self.membership.submit(cx, INTERNAL, Class::Control, Control::Leave.encode(), out);
             }

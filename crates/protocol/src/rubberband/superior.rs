@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     detector::{self, Detector},
-    ecast::{Class, Member, MemberSettings},
+    ecast::{Class, Member, MemberCommand, MemberSettings},
     id::{Peer, ProcessId},
     paxos,
     seam::{Context, Input, Protocol, Sink},
@@ -48,6 +48,8 @@ impl Default for SuperSettings {
 pub enum SuperCommand {
     /// An operator says that an unreachable storage process will not return.
     DeclareLost(ProcessId),
+    /// Processes that may be routers.
+    Seeds(Vec<Peer>),
     /// Leave the cluster.
     Leave,
 }
@@ -296,6 +298,9 @@ impl Protocol for Super {
             Input::Receive { .. } => self.refused += 1,
             Input::Command(SuperCommand::DeclareLost(process)) => {
                 self.submit(cx, &Control::DeclareLost { process }, out);
+            }
+            Input::Command(SuperCommand::Seeds(seeds)) => {
+                self.member_input(cx, Input::Command(MemberCommand::Seeds(seeds)), out);
             }
             Input::Command(SuperCommand::Leave) => self.submit(cx, &Control::Leave, out),
             Input::Deadline => {

@@ -1,0 +1,127 @@
+//! A gateway's translation: operations become requests with ranges, parts become answers.
+
+use bytes::Bytes;
+use quorate_protocol::rubberband::Range;
+use quorate_table::{
+    engine::Answer,
+    expr::{Binary, Expr, Unary},
+    operation::{Operation, Select},
+    schema::{KeyRange, Schema},
+};
+use smallvec::SmallVec;
+
+/// An insert of rows with more distinct ring keys goes to the whole ring: routers read the ranges of every message.
+const POINTS_MAX: usize = 16;
+
+/// A request, as far as it follows from the operation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// The table's number.
+    pub table: u32,
+    /// The ring keys concerned; disjoint. None means that no row can match.
+    pub ranges: SmallVec<[Range; 2]>,
+    /// Whether it can fail at run time.
+    pub fallible: bool,
+    /// The operation's byte form.
+    pub operation: Bytes,
+}
+
+/// The request of an operation on a table with this definition.
+pub fn request(operation: &Operation, schema: &Schema) -> Request {
+    let ranges = match operation {
+        Operation::Insert { rows, .. } | Operation::Stage { rows, .. } => {
+            let mut points: Vec<u64> = Vec::with_capacity(rows.len().min(POINTS_MAX + 1));
+            for row in rows {
+                let key = schema.partition.key(row);
+                if !points.contains(&key) {
+                    points.push(key);
+                }
+                if points.len() > POINTS_MAX {
+                    break;
+                }
+            }
+            points.sort_unstable();
+            match points.len() {
+                0..=POINTS_MAX => points.into_iter().map(|key| Range { low: key, high: key }).collect(),
+                _ => SmallVec::from_slice(&[Range::ALL]),
+            }
+        }
+        other => ranges(other.filter(), schema),
+    };
+    let bytes = postcard::to_stdvec(operation).expect("our own types always serialise");
+    Request {
+        table: operation.table().0,
+        ranges,
+        fallible: can_fail(operation, schema),
+        operation: bytes.into(),
+    }
+}
+
+/// The request of a read.
+pub fn read(select: &Select, schema: &Schema) -> Request {
+    let ranges = ranges(select.filter.as_ref(), schema);
+    let bytes =
+        postcard::to_stdvec(&Operation::Select(select.clone())).expect("our own types always serialise");
+    Request { table: select.table.0, ranges, fallible: false, operation: bytes.into() }
+}
+
+/// The answer in a part; `None` if it does not decode.
+pub fn answer(content: &[u8]) -> Option<Answer> {
+    postcard::from_bytes(content).ok()
+}
+
+fn ranges(filter: Option<&Expr>, schema: &Schema) -> SmallVec<[Range; 2]> {
+    let found = filter.map_or_else(|| vec![KeyRange::ALL], |filter| schema.partition.ranges(filter));
+    if found.len() > POINTS_MAX {
+        return SmallVec::from_slice(&[Range::ALL]);
+    }
+    found.into_iter().map(|range| Range { low: range.low, high: range.high }).collect()
+}
+
+/// Whether a write can fail at run time. Errs on the side of yes, which costs an exchange of verdicts.
+fn can_fail(operation: &Operation, schema: &Schema) -> bool {
+    let keyed = !schema.primary_key.is_empty();
+    let expressions = |list: &[Expr]| list.iter().any(can_fail_at);
+    match operation {
+        Operation::Insert { returning, .. } => keyed || expressions(returning),
+        // Rows put aside are checked when they are published.
+        Operation::Stage { .. } | Operation::Discard { .. } => false,
+        Operation::Publish { .. } => keyed,
+        Operation::Update { assignments, filter, returning, .. } => {
+            let assigned = |(column, value): &(usize, Expr)| {
+                let nulls = schema.columns[*column].not_null
+                    && !matches!(value, Expr::Constant(value, _) if !value.is_null());
+                can_fail_at(value) || nulls || schema.primary_key.contains(column)
+            };
+            assignments.iter().any(assigned)
+                || filter.as_ref().is_some_and(can_fail_at)
+                || expressions(returning)
+        }
+        Operation::Delete { filter, returning, .. } => {
+            filter.as_ref().is_some_and(can_fail_at) || expressions(returning)
+        }
+        Operation::CreateTable { .. } | Operation::DropTable { .. } | Operation::Select(_) => false,
+    }
+}
+
+/// Whether evaluating an expression can fail.
+fn can_fail_at(expression: &Expr) -> bool {
+    match expression {
+        Expr::Column(..) | Expr::Constant(..) => false,
+        Expr::Unary(Unary::Not, operand) | Expr::IsNull(operand) => can_fail_at(operand),
+        Expr::Binary(
+            Binary::And
+            | Binary::Or
+            | Binary::Equal
+            | Binary::NotEqual
+            | Binary::Less
+            | Binary::LessEqual
+            | Binary::Greater
+            | Binary::GreaterEqual,
+            left,
+            right,
+        ) => can_fail_at(left) || can_fail_at(right),
+        Expr::In(operand, list) => can_fail_at(operand) || list.iter().any(can_fail_at),
+        _ => true,
+    }
+}

@@ -1,0 +1,175 @@
+//! Where a process stands, for people and the programs they watch it with.
+
+use quorate_protocol::{
+    ProcessId,
+    rubberband::{Config, Role, StorageState},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::Node;
+
+/// Where a process stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The process, `node.incarnation`.
+    pub process: String,
+    /// What it does: `router`, `storage`, `super`, `gateway`.
+    pub role: String,
+    /// What it is in that: `leader`, `follower`, `joining`, `standby`, `receiving`, `active`, `unreachable`, `member`.
+    pub state: String,
+    /// The last position that it knows of.
+    pub position: u64,
+    /// The last position whose effects it has.
+    pub executed: u64,
+    /// Messages or requests that wait here.
+    pub waiting: u64,
+    /// Messages from peers that were refused.
+    pub refused: u64,
+    /// The version of its configuration; 0 before it has one.
+    pub config_version: u64,
+    /// The version of the placement.
+    pub placement: u64,
+    /// All members it knows of.
+    pub members: Vec<MemberStatus>,
+    /// All routers, as a router knows them.
+    pub routers: Vec<String>,
+    /// The lead router, if known.
+    pub leader: Option<String>,
+    /// Figures of this role.
+    pub figures: Vec<(String, u64)>,
+}
+
+/// A member, as another process's configuration has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemberStatus {
+    /// The process, `node.incarnation`.
+    pub process: String,
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub role: String,
+    /// For storage: `standby`, `receiving`, `active`, `unreachable`.
+    pub state: Option<String>,
+    /// Its place on the ring.
+    pub ring: Option<u64>,
+}
+
+/// The word for a role.
+pub fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Client => "gateway",
+        Role::Storage => "storage",
+        Role::Super => "super",
+    }
+}
+
+fn state_name(state: StorageState) -> &'static str {
+    match state {
+        StorageState::Standby => "standby",
+        StorageState::Receiving { .. } => "receiving",
+        StorageState::Active => "active",
+        StorageState::Unreachable => "unreachable",
+    }
+}
+
+impl Status {
+    fn new(me: ProcessId, role: &str) -> Self {
+        Status {
+            process: me.to_string(),
+            role: role.to_owned(),
+            state: String::from("joining"),
+            position: 0,
+            executed: 0,
+            waiting: 0,
+            refused: 0,
+            config_version: 0,
+            placement: 0,
+            members: Vec::new(),
+            routers: Vec::new(),
+            leader: None,
+            figures: Vec::new(),
+        }
+    }
+
+    fn config(&mut self, config: Option<&Config>) {
+        let Some(config) = config else { return };
+        self.config_version = config.version;
+        self.placement = config.placement;
+        self.state = String::from("member");
+        for (process, info) in &config.members {
+            self.members.push(MemberStatus {
+                process: process.to_string(),
+                name: info.name.clone(),
+                role: role_name(info.role).to_owned(),
+                state: config.storage.get(process).map(|state| state_name(*state).to_owned()),
+                ring: config.ring.iter().find(|(_, holder)| *holder == process).map(|(key, _)| *key),
+            });
+        }
+    }
+
+    fn figure(&mut self, name: &str, value: u64) {
+        self.figures.push((name.to_owned(), value));
+    }
+}
+
+impl Node {
+    /// Where the process stands.
+    pub fn status(&self, me: ProcessId) -> Status {
+        match self {
+            Node::Router(router) => {
+                let mut status = Status::new(me, "router");
+                let of_router = router.status();
+                let log = router.log();
+                status.config(Some(router.config()));
+                status.state = String::from(if router.is_leader() { "leader" } else { "follower" });
+                status.position = of_router.position.0;
+                status.executed = of_router.base.0;
+                status.waiting = of_router.position.0 - of_router.base.0;
+                status.refused = of_router.refused;
+                status.routers = of_router.routers.iter().map(|router| router.id.to_string()).collect();
+                status.leader = of_router.leader.map(|leader| leader.to_string());
+                status.figure("slot", log.applied().0);
+                status.figure("configurations", of_router.configs as u64);
+                status.figure("resends", of_router.resends);
+                status
+            }
+            Node::Storage(storage) => {
+                let mut status = Status::new(me, "storage");
+                let of_storage = storage.status();
+                status.config(storage.config());
+                if let Some(state) = of_storage.state {
+                    status.state = state_name(state).to_owned();
+                }
+                status.position = of_storage.delivered.0;
+                status.executed = of_storage.executed.0;
+                status.waiting = of_storage.queued as u64;
+                status.refused = of_storage.refused;
+                status.leader = storage.member().leader().map(|leader| leader.to_string());
+                status.figure("pins", of_storage.pins as u64);
+                status.figure("repeated", of_storage.repeated);
+                status
+            }
+            Node::Super(superior) => {
+                let mut status = Status::new(me, "super");
+                status.config(superior.config());
+                status.position = superior.member().delivered().0;
+                status.executed = status.position;
+                status.refused = superior.refused();
+                status.leader = superior.member().leader().map(|leader| leader.to_string());
+                status.figure("suspected", superior.suspected().count() as u64);
+                status
+            }
+            Node::Client(client) => {
+                let mut status = Status::new(me, "gateway");
+                status.config(client.config());
+                status.position = client.member().delivered().0;
+                status.executed = status.position;
+                status.waiting = client.outstanding() as u64;
+                status.refused = client.refused();
+                status.leader = client.member().leader().map(|leader| leader.to_string());
+                status.figure("retries", client.retries());
+                status
+            }
+        }
+    }
+}
