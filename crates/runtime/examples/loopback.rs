@@ -178,11 +178,17 @@ impl Host<Probe> for Reporter {
     }
 }
 
-fn start() -> Result<(ProcessId, Handle<Probe>, Receiver<Report>), Box<dyn Error>> {
+struct Running {
+    me: ProcessId,
+    handle: Handle<Probe>,
+    reports: Receiver<Report>,
+}
+
+fn start() -> Result<Running, Box<dyn Error>> {
     let me = ProcessId { node: u64::from(std::process::id()), incarnation: chance::incarnation() };
     let (sender, reports) = unbounded();
     let config = Config::new(DomainId(1), 0, me, vec!["127.0.0.1:0".parse()?]);
-    Ok((me, Reactor::start(Probe::new(), Reporter(sender), config)?, reports))
+    Ok(Running { me, handle: Reactor::start(Probe::new(), Reporter(sender), config)?, reports })
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -192,10 +198,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let span = Duration::from_secs_f64(argument.map_or(Ok(3.0), |seconds| seconds.parse())?);
 
-    let (_, handle, reports) = start()?;
+    let probe = start()?;
     let mut child =
         Command::new(env::current_exe()?).arg("peer").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    let result = measure(&handle, &reports, &mut child, span);
+    let result = measure(&probe, &mut child, span);
     // The peer ends with its input.
     drop(child.stdin.take());
     child.wait()?;
@@ -204,7 +210,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// The other process: says who and where it is, and lives until its input ends.
 fn peer() -> Result<(), Box<dyn Error>> {
-    let (me, handle, _reports) = start()?;
+    let Running { me, handle, reports: _reports } = start()?;
     println!("{} {} {}", me.node, me.incarnation.0, handle.addresses()[0]);
     std::io::stdin().read_to_end(&mut Vec::new())?;
     let counters = handle.counters();
@@ -219,8 +225,7 @@ fn peer() -> Result<(), Box<dyn Error>> {
 }
 
 fn measure(
-    handle: &Handle<Probe>,
-    reports: &Receiver<Report>,
+    Running { handle, reports, .. }: &Running,
     child: &mut Child,
     span: Duration,
 ) -> Result<(), Box<dyn Error>> {

@@ -63,6 +63,9 @@ pub struct Limits {
     pub connect_timeout: Duration,
     /// How long a peer may take to say who it is.
     pub hello_timeout: Duration,
+    /// How long what was written may stay unacknowledged before the link is broken. Without this bound a link outlives
+    /// a cut of the network by the system's retransmission pauses, which grow to minutes.
+    pub unacknowledged_timeout: Duration,
     /// The wait before the first new attempt to connect; it doubles.
     pub backoff_min: Duration,
     /// The longest wait between attempts to connect.
@@ -80,6 +83,7 @@ impl Default for Limits {
             unsettled_max: 256,
             connect_timeout: Duration::from_secs(2),
             hello_timeout: Duration::from_secs(3),
+            unacknowledged_timeout: Duration::from_secs(10),
             backoff_min: Duration::from_millis(10),
             backoff_max: Duration::from_millis(500),
         }

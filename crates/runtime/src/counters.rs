@@ -11,6 +11,8 @@ pub struct Counters {
     pub frames_sent: Counter,
     /// Bytes read from links.
     pub bytes_received: Counter,
+    /// Bytes written to links.
+    pub bytes_sent: Counter,
     /// Messages that arrived.
     pub messages_received: Counter,
     /// Messages sent, once per destination that has a link.
@@ -49,6 +51,7 @@ impl Counters {
             frames_received: counter("frames_received", "Frames that arrived on links"),
             frames_sent: counter("frames_sent", "Frames queued for writing on links"),
             bytes_received: counter("bytes_received", "Bytes read from links"),
+            bytes_sent: counter("bytes_sent", "Bytes written to links"),
             messages_received: counter("messages_received", "Messages that arrived"),
             messages_sent: counter("messages_sent", "Messages sent, per destination"),
             messages_unlinked: counter("messages_unlinked", "Messages dropped for want of a link"),

@@ -17,6 +17,77 @@
 //! | [`metrics`], [`counters`] | what is counted, for Prometheus |
 //! | [`clock`], [`chance`] | the present instant, and random bits |
 
+//!
+//! Two processes in one, which greet each other:
+//!
+//! ```
+//! use std::sync::mpsc;
+//!
+//! use bytes::{Bytes, BytesMut};
+//! use quorate_protocol::{
+//!     Context, Destination, Input, ProcessId, Protocol, Sink, Time,
+//!     wire::{Wire, WireError, put_bytes, take_bytes},
+//! };
+//! use quorate_runtime::{Config, Host, Reactor, chance};
+//!
+//! struct Greeter;
+//! struct Greeting(Bytes);
+//!
+//! impl Wire for Greeting {
+//!     fn encode(&self, out: &mut BytesMut) {
+//!         put_bytes(out, &self.0);
+//!     }
+//!     fn decode(input: &mut Bytes) -> Result<Self, WireError> {
+//!         Ok(Greeting(take_bytes(input)?))
+//!     }
+//! }
+//!
+//! impl Protocol for Greeter {
+//!     type Message = Greeting;
+//!     type Record = ();
+//!     type Command = (ProcessId, String);
+//!     type Event = Bytes;
+//!
+//!     fn handle(&mut self, _: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+//!         match input {
+//!             Input::Command((peer, address)) => out.reach(peer, &address),
+//!             Input::Linked { peer, .. } => {
+//!                 out.send(Destination::One(peer), Greeting(Bytes::from_static(b"hello")), None);
+//!             }
+//!             Input::Receive { message, .. } => out.emit(message.0),
+//!             _ => {}
+//!         }
+//!     }
+//!     fn deadline(&self) -> Option<Time> {
+//!         None
+//!     }
+//! }
+//!
+//! struct Ear(mpsc::Sender<Bytes>);
+//!
+//! impl Host<Greeter> for Ear {
+//!     fn event(&mut self, greeting: Bytes, _: Time) {
+//!         self.0.send(greeting).expect("the ear is open");
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let domain = chance::domain();
+//! let (sender, heard) = mpsc::channel();
+//! let start = |node| {
+//!     let me = ProcessId { node, incarnation: chance::incarnation() };
+//!     let config = Config::new(domain, 0, me, vec!["127.0.0.1:0".parse()?]);
+//!     let handle = Reactor::start(Greeter, Ear(sender.clone()), config)?;
+//!     Ok::<_, Box<dyn std::error::Error>>((me, handle))
+//! };
+//! let (_, one) = start(1)?;
+//! let (two, other) = start(2)?;
+//! one.command((two, other.addresses()[0].to_string()))?;
+//! assert_eq!([heard.recv()?, heard.recv()?], ["hello", "hello"]);
+//! # Ok(())
+//! # }
+//! ```
+
 pub mod chance;
 pub mod clock;
 pub mod config;

@@ -39,6 +39,7 @@ use quorate_protocol::{
     wire::{PROTOCOL_VERSION, Wire},
 };
 use rustc_hash::FxHashMap;
+use rustix::net::sockopt;
 use slab::Slab;
 use tracing::{debug, info, warn};
 
@@ -424,7 +425,9 @@ impl Links {
 
     fn write(&mut self, token: usize) {
         let connection = &mut self.connections[token];
+        let before = connection.outlet.bytes();
         let written = connection.outlet.write(&mut connection.stream);
+        self.counters.bytes_sent.inc_by((before - connection.outlet.bytes()) as u64);
         self.counters.frames_sent.inc_by(connection.outlet.take_frames());
         match written {
             Ok(outflow) => connection.takes = outflow == Outflow::Empty,
@@ -865,6 +868,8 @@ impl Links {
     fn greet(&mut self, token: usize, greeting: &Greeting) -> io::Result<()> {
         let stream = &mut self.connections[token].stream;
         stream.set_nodelay(true)?;
+        let timeout = self.limits.unacknowledged_timeout.as_millis();
+        sockopt::set_tcp_user_timeout(&*stream, u32::try_from(timeout).unwrap_or(u32::MAX))?;
         let bytes = greeting.encode();
         if stream.write(&bytes)? < bytes.len() {
             return Err(io::ErrorKind::WriteZero.into());

@@ -47,6 +47,9 @@ impl Metrics {
         self.register(name, help, Histogram::new(bounds))
     }
 
+    /// The media type of [`Metrics::render`].
+    pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
     /// The present values in the OpenMetrics text format, which Prometheus reads.
     pub fn render(&self) -> String {
         let mut text = String::new();

@@ -7,6 +7,8 @@ use std::{
 };
 
 use quorate_protocol::{Incarnation, ProcessId, wire::PROTOCOL_VERSION};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
 
 use crate::chat::{Command, DOMAIN, Event, PATIENCE, Process, config, eventually, id, pair};
 
@@ -141,6 +143,66 @@ fn a_peer_that_does_not_read_loses_its_link_and_not_our_memory() {
     a.tell(Command::Tell(1));
     assert_eq!(a.next(), Event::Told(1));
     eventually("the rest is counted as dropped", || a.handle.counters().messages_unlinked.get() > 10_000);
+}
+
+#[test]
+fn a_peer_that_acknowledges_nothing_loses_its_link_in_time() {
+    let mut hasty = config(id(1));
+    hasty.limits.unacknowledged_timeout = Duration::from_millis(300);
+    let a = Process::with(hasty);
+    let mut stream = connect(a.address());
+    stream.write_all(&hello(PROTOCOL_VERSION, DOMAIN.0, peer(1), a.id, 1)).unwrap();
+    assert!(matches!(a.next(), Event::Linked(..)));
+    // Far below the bound of the queue, but more than the sockets take while nobody reads.
+    a.tell(Command::Flood(peer(1), 20_000, 1000));
+    a.unlinked(peer(1));
+    assert_eq!(a.handle.counters().overrun.get(), 0);
+}
+
+/// Handshakes and frames that are almost right, at random: nobody panics, and a good peer is served all the while.
+#[test]
+fn almost_right_bytes_do_no_harm() {
+    let (a, b) = pair();
+    let mut random = Pcg64Mcg::seed_from_u64(11);
+    for round in 0..400 {
+        let mut bytes = hello(PROTOCOL_VERSION, DOMAIN.0, peer(round), a.id, 1);
+        let whole = bytes.len();
+        for number in 0..random.random_range(0..4_u64) {
+            let mut note = vec![crate::chat::NOTE];
+            note.extend(number.to_le_bytes());
+            note.extend(frame(b"a payload"));
+            bytes.extend(frame(&note));
+        }
+        for _ in 0..random.random_range(0..4) {
+            // Mostly behind the hello, so that many handshakes succeed.
+            let from = if random.random_range(0..4) == 0 { 0 } else { whole };
+            if from < bytes.len() {
+                let place = random.random_range(from..bytes.len());
+                bytes[place] ^= 1 << random.random_range(0..8);
+            }
+        }
+        bytes.truncate(bytes.len() - random.random_range(0..3).min(bytes.len()));
+        let mut stream = connect(a.address());
+        let middle = random.random_range(0..=bytes.len());
+        // The connection may be closed on us already.
+        let _ = stream.write_all(&bytes[..middle]);
+        let _ = stream.write_all(&bytes[middle..]);
+        drop(stream);
+        b.note(&a, round);
+    }
+    let mut notes = 0;
+    while notes < 400 {
+        match a.next() {
+            Event::Note(from, note) if from == b.id => {
+                assert_eq!(note.number, notes);
+                notes += 1;
+            }
+            Event::Linked(from, _) | Event::Unlinked(from) | Event::Note(from, _) => assert!(from != b.id),
+            other => panic!("{other:?}"),
+        }
+    }
+    let counters = a.handle.counters();
+    assert!(counters.garbage.get() > 20 && counters.linked.get() > 100, "{counters:?}");
 }
 
 fn peer(node: u64) -> ProcessId {
