@@ -2,6 +2,7 @@
 //!
 //! One file a subcommand; each has its `Args` and a `run`. Exit codes: 0, 1 (failed), 2 (usage).
 
+mod bench;
 mod cluster;
 mod config;
 mod down;
@@ -36,6 +37,7 @@ enum Command {
     Kill(kill::Args),
     Sql(sql::Args),
     Node(node::Args),
+    Bench(bench::Args),
 }
 
 /// A mistake in how the command was used: exits with 2.
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Command::Kill(args) => kill::run(args),
         Command::Sql(args) => sql::run(args),
         Command::Node(args) => node::run_configured(args),
+        Command::Bench(args) => bench::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

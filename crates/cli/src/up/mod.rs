@@ -3,7 +3,7 @@
 //! This file decides what runs; [`supervisor`] keeps it running; [`sample`] loads what there is to ask about. With
 //! `--detach` a second `quorate up` in a session of its own supervises, and this one only waits, loads and leaves.
 
-mod sample;
+pub(crate) mod sample;
 mod supervisor;
 
 use std::{
@@ -224,7 +224,7 @@ fn welcome(args: &Args, directory: &Directory, alive: impl FnMut() -> Result<()>
         let client = first_answer(directory, alive).await?;
         bar.finish_and_clear();
         if !args.empty {
-            sample::load(&client, PATIENCE).await?;
+            sample::load(&client).await?;
         }
         anyhow::Ok(())
     })?;

@@ -33,8 +33,8 @@ pub(crate) const QUESTION: &str = "select carrier, count(*), avg(dep_delay) from
      order by 2 desc";
 
 /// Creates the table, waiting for storage to be there, and copies the flights into it. The time that the copy took.
-pub(crate) async fn load(client: &Client, patience: Duration) -> Result<Duration> {
-    create(client, patience).await?;
+pub(crate) async fn load(client: &Client) -> Result<Duration> {
+    create(client).await?;
     let bar = ProgressBar::new(FLIGHTS_BYTES).with_style(ProgressStyle::with_template(
         "loading the flights of 2013 {wide_bar} {percent} % {bytes_per_sec}",
     )?);
@@ -58,14 +58,14 @@ pub(crate) async fn load(client: &Client, patience: Duration) -> Result<Duration
 }
 
 /// A fresh cluster refuses tables until enough storage has joined: tries again until it does not.
-async fn create(client: &Client, patience: Duration) -> Result<()> {
+async fn create(client: &Client) -> Result<()> {
     let began = Instant::now();
     loop {
         match client.batch_execute(TABLE).await {
             Ok(()) => return Ok(()),
             // An attempt whose answer was lost may have been applied.
             Err(error) if error.code() == Some(&SqlState::DUPLICATE_TABLE) => return Ok(()),
-            Err(error) if began.elapsed() > patience || error.is_closed() => return Err(error.into()),
+            Err(error) if began.elapsed() > super::PATIENCE || error.is_closed() => return Err(error.into()),
             Err(error) => tracing::debug!("no table yet: {error}"),
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

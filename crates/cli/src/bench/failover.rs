@@ -1,0 +1,278 @@
+//! `quorate bench failover`: how long writes stand still when a process is killed, and whether processes that are merely
+//! starved are left in peace.
+//!
+//! Clients insert numbered rows one at a time, each as soon as the one before is acknowledged. Every kill waits until the
+//! last one is mended: all processes answer, the table has its replicas, every client writes. For each kill, two times,
+//! both the worst over all clients: until a client's next acknowledged write, and the longest silence that began before
+//! the cluster was mended. The second is the stricter: a client may have a write acknowledged by ranges that lost nothing
+//! and only then meet one that did. Afterwards every acknowledged row must be there, once.
+//!
+//! Then two processes spin on the processor for a while and nobody may be suspected.
+
+use std::{
+    collections::BTreeMap,
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+use serde::Serialize;
+
+use super::{spawned::Spawned, writers::Writers};
+use crate::{
+    cluster::{Cluster, Entry},
+    config::Role,
+    kill::signal,
+    sql, status,
+    status::Report,
+};
+
+/// Kills processes of a default cluster one after another and times how long writes stand still.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How many kills of each role.
+    #[arg(long, default_value_t = 20)]
+    kills: usize,
+    /// Only this role; can be repeated.
+    #[arg(long = "role")]
+    roles: Vec<Role>,
+    /// How many clients write.
+    #[arg(long, default_value_t = 8)]
+    clients: usize,
+    /// For how many seconds two processes spin while nobody may be suspected.
+    #[arg(long, default_value_t = 60)]
+    starve: u64,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    bench: &'static str,
+    clients: usize,
+    /// By role; routers that led when they were killed apart from those that followed.
+    kills: BTreeMap<String, Times>,
+    /// Every row whose write was acknowledged.
+    acknowledged: u64,
+    /// Of these, how many are not there; and how many rows are there twice.
+    lost: u64,
+    doubled: u64,
+    starved_seconds: u64,
+    /// Processes that were taken for dead, though they were only starved.
+    false_suspicions: u64,
+}
+
+#[derive(Default, Serialize)]
+struct Times {
+    kills: usize,
+    next_write_ms_max: f64,
+    next_write_ms_p50: f64,
+    silence_ms_max: f64,
+    silence_ms_p50: f64,
+    mended_ms_max: f64,
+}
+
+/// What one kill cost.
+struct Cost {
+    next_write: Duration,
+    silence: Duration,
+    mended: Duration,
+}
+
+/// How long a cluster may take to mend.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    let spawned = Spawned::start(&[])?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(create(&spawned))?;
+    let spawned = Arc::new(spawned);
+    let writers = Writers::start(&runtime, &spawned, args.clients);
+
+    let mut costs: BTreeMap<String, Vec<Cost>> = BTreeMap::new();
+    let roles = match args.roles.as_slice() {
+        [] => vec![Role::Router, Role::Storage, Role::Super, Role::Gateway],
+        roles => roles.to_vec(),
+    };
+    for role in roles {
+        for round in 0..args.kills {
+            let (cluster, reports) = mended(&spawned, &writers)?;
+            let (label, victim) = victim(&cluster, &reports, role, round)?;
+            let pid = victim.pid.context("a mended process has no pid")?;
+            let killed = Instant::now();
+            signal(pid, Signal::KILL)?;
+            writers.wait_for_all_since(killed)?;
+            mended(&spawned, &writers)?;
+            let mended = killed.elapsed();
+            let (next_write, silence) = writers.stood_still(killed);
+            eprintln!(
+                "{} ({label}): next write {next_write:.0?}, silence {silence:.0?}, mended {mended:.1?}",
+                victim.name
+            );
+            costs.entry(label).or_default().push(Cost { next_write, silence, mended });
+        }
+    }
+    let false_suspicions = starve(&spawned, &writers, Duration::from_secs(args.starve))?;
+    let acknowledged = runtime.block_on(writers.stop());
+    let (lost, doubled) = runtime.block_on(account(&spawned, &acknowledged))?;
+
+    let figures = Figures {
+        bench: "failover",
+        clients: args.clients,
+        kills: costs.into_iter().map(|(label, costs)| (label, Times::of(&costs))).collect(),
+        acknowledged: acknowledged.iter().map(|ids| ids.len() as u64).sum(),
+        lost,
+        doubled,
+        starved_seconds: args.starve,
+        false_suspicions,
+    };
+    if args.json {
+        println!("{}", serde_json::to_string(&figures)?);
+    } else {
+        for (label, times) in &figures.kills {
+            println!(
+                "{label}: {} kills, next write at most {:.0} ms (median {:.0}), silence at most {:.0} ms (median {:.0}), \
+                 mended within {:.0} ms",
+                times.kills,
+                times.next_write_ms_max,
+                times.next_write_ms_p50,
+                times.silence_ms_max,
+                times.silence_ms_p50,
+                times.mended_ms_max
+            );
+        }
+        println!("{} rows acknowledged, {lost} lost, {doubled} doubled", figures.acknowledged);
+        println!("{false_suspicions} false suspicions in {} s of starvation", args.starve);
+    }
+    ensure!(lost == 0 && doubled == 0, "{lost} acknowledged rows are lost and {doubled} are there twice");
+    ensure!(
+        false_suspicions == 0,
+        "{false_suspicions} processes were suspected though they were only starved"
+    );
+    Ok(())
+}
+
+impl Times {
+    fn of(costs: &[Cost]) -> Times {
+        let sorted = |of: fn(&Cost) -> Duration| {
+            let mut times: Vec<f64> = costs.iter().map(|cost| of(cost).as_secs_f64() * 1000.0).collect();
+            times.sort_by(f64::total_cmp);
+            times
+        };
+        let (next, silence, mended) = (sorted(|c| c.next_write), sorted(|c| c.silence), sorted(|c| c.mended));
+        let (last, middle) = (costs.len() - 1, costs.len() / 2);
+        Times {
+            kills: costs.len(),
+            next_write_ms_max: next[last],
+            next_write_ms_p50: next[middle],
+            silence_ms_max: silence[last],
+            silence_ms_p50: silence[middle],
+            mended_ms_max: mended[last],
+        }
+    }
+}
+
+/// The next to be killed: leader and followers by turns among routers; storage processes that hold rows.
+fn victim<'a>(
+    cluster: &'a Cluster,
+    reports: &[Report],
+    role: Role,
+    round: usize,
+) -> Result<(String, &'a Entry)> {
+    let of_role = || cluster.processes.iter().zip(reports).filter(|(entry, _)| entry.role == role);
+    let (label, state) = match role {
+        Role::Router if round.is_multiple_of(2) => ("router, leading", Some("leading")),
+        Role::Router => ("router, following", Some("following")),
+        Role::Storage => ("storage", Some("serving")),
+        Role::Super => ("super", None),
+        Role::Gateway => ("gateway", None),
+    };
+    let fitting: Vec<_> =
+        of_role().filter(|(_, report)| state.is_none_or(|state| report.state == state)).collect();
+    let (entry, _) =
+        fitting.get(round % fitting.len().max(1)).with_context(|| format!("there is no {label} to kill"))?;
+    Ok((label.into(), entry))
+}
+
+/// Waits until every process answers and has joined, storage is complete, and every client writes.
+fn mended(spawned: &Spawned, writers: &Writers) -> Result<(Cluster, Vec<Report>)> {
+    let began = Instant::now();
+    loop {
+        let cluster = spawned.cluster()?;
+        let reports: Option<Vec<Report>> = status::reports(&cluster).into_iter().collect();
+        if let Some(reports) = reports {
+            let serving = reports.iter().filter(|report| report.state == "serving").count();
+            let leading = reports.iter().filter(|report| report.state == "leading").count();
+            if leading == 1 && serving >= STORAGE && !reports.iter().any(|report| report.state == "joining") {
+                writers.wait_for_all_since(Instant::now())?;
+                return Ok((cluster, reports));
+            }
+        }
+        ensure!(began.elapsed() < PATIENCE, "the cluster is not mended after {} s", PATIENCE.as_secs());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// How many storage processes hold rows in the default cluster.
+const STORAGE: usize = 4;
+
+async fn create(spawned: &Spawned) -> Result<()> {
+    let began = Instant::now();
+    loop {
+        let client = sql::connect(spawned.cluster()?.sql()?).await?;
+        let table = "create table acknowledged (client int, number int) with (partition_by = 'hash(number)')";
+        match client.batch_execute(table).await {
+            Ok(()) => return Ok(()),
+            Err(error) if began.elapsed() > PATIENCE => return Err(error.into()),
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+/// Compares what was acknowledged with what is there: how many rows are lost, how many are there twice.
+async fn account(spawned: &Spawned, acknowledged: &[Vec<i32>]) -> Result<(u64, u64)> {
+    let connection = sql::connect(spawned.cluster()?.sql()?).await?;
+    let mut there: BTreeMap<(i32, i32), u64> = BTreeMap::new();
+    for row in connection.query("select client, number from acknowledged", &[]).await? {
+        *there.entry((row.get(0), row.get(1))).or_default() += 1;
+    }
+    let all = (0..)
+        .zip(acknowledged)
+        .flat_map(|(client, numbers)| numbers.iter().map(move |number| (client, *number)));
+    let lost = all.filter(|row| !there.contains_key(row)).count() as u64;
+    Ok((lost, there.values().filter(|count| **count > 1).count() as u64))
+}
+
+/// Lets two processes spin, and counts who is another incarnation, in another state or gone afterwards.
+fn starve(spawned: &Spawned, writers: &Writers, time: Duration) -> Result<u64> {
+    let (_, before) = mended(spawned, writers)?;
+    let spinning = [Spinning::start()?, Spinning::start()?];
+    thread::sleep(time);
+    drop(spinning);
+    let (_, after) = mended(spawned, writers)?;
+    let differs = |(before, after): &(&Report, &Report)| {
+        (&before.incarnation, &before.state) != (&after.incarnation, &after.state)
+    };
+    Ok(before.iter().zip(&after).filter(differs).count() as u64)
+}
+
+/// A process that does nothing but use the processor.
+struct Spinning(Child);
+
+impl Spinning {
+    fn start() -> Result<Spinning> {
+        let spin = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn();
+        Ok(Spinning(spin.context("cannot start a process that spins")?))
+    }
+}
+
+impl Drop for Spinning {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,32 @@
+//! `quorate bench`: measurements, each a command of its own.
+//!
+//! A bench starts what it needs, as separate processes with the default configuration, and prints one figure a line, or
+//! one JSON object with `--json`.
+
+mod failover;
+mod load;
+mod spawned;
+mod writers;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// Measures; each starts the processes it needs.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    Load(load::Args),
+    Failover(failover::Args),
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    match args.bench {
+        Bench::Load(args) => load::run(args),
+        Bench::Failover(args) => failover::run(args),
+    }
+}
