@@ -79,6 +79,8 @@ pub(crate) struct End {
     pub(crate) wanted: bool,
     /// This end knows of the session: between `Linked` and `Unlinked`.
     pub(crate) open: bool,
+    /// This end was told that the link is down, and is not told again until it stood.
+    pub(crate) told: bool,
     /// Nothing that this end receives in this session arrives before this instant.
     pub(crate) clear: Time,
 }

@@ -38,6 +38,8 @@ pub struct Scenario {
 pub enum System {
     /// A router set and its log.
     Paxos(system::paxos::Settings),
+    /// Routers, and members that talk through them.
+    Ecast(system::ecast::Settings),
 }
 
 impl Scenario {
@@ -66,7 +68,10 @@ impl Scenario {
     }
 }
 
-const BUILT_IN: [(&str, &str); 1] = [("paxos", include_str!("../../../scenarios/paxos.toml"))];
+const BUILT_IN: [(&str, &str); 2] = [
+    ("ecast", include_str!("../../../scenarios/ecast.toml")),
+    ("paxos", include_str!("../../../scenarios/paxos.toml")),
+];
 
 #[cfg(test)]
 mod tests {

@@ -344,6 +344,11 @@ where
         slot.process.as_ref().map(|_| self.lives[slot.life as usize].id)
     }
 
+    /// The number of the life that `machine` sees or saw last: unlike ids, given by the world and never twice.
+    pub fn life(&self, machine: usize) -> u64 {
+        self.machines[machine].life.into()
+    }
+
     /// Whether this process lives.
     pub fn alive(&self, id: ProcessId) -> bool {
         self.life_of.get(&id).is_some_and(|&life| self.lives[life as usize].alive)

@@ -2,15 +2,14 @@
 
 use std::{collections::BTreeMap, fmt::Debug};
 
-use quorate_protocol::ProcessId;
-
 use crate::world::Violation;
 
-/// What the world has learned, and how far each process has.
+/// What the world has learned, and how far each life of a process has. Lives have numbers of their own here: what a
+/// process says of its identity is none of the ghost's business.
 #[derive(Debug)]
 pub struct GhostLog<V> {
-    entries: BTreeMap<u64, (V, ProcessId)>,
-    learners: BTreeMap<ProcessId, u64>,
+    entries: BTreeMap<u64, (V, u64)>,
+    learners: BTreeMap<u64, u64>,
 }
 
 impl<V> Default for GhostLog<V> {
@@ -20,12 +19,12 @@ impl<V> Default for GhostLog<V> {
 }
 
 impl<V: PartialEq + Debug + Clone> GhostLog<V> {
-    /// `who` learned `value` at `position`. Agreement: whoever was first fixed it. Order: each life learns position after
+    /// The life `who` learned `value` at `position`. Agreement: whoever was first fixed it. Order: each life learns position after
     /// position. Tells whether this was the first learning anywhere.
-    pub fn learned(&mut self, who: ProcessId, position: u64, value: V) -> Result<bool, Violation> {
+    pub fn learned(&mut self, who: u64, position: u64, value: V) -> Result<bool, Violation> {
         let last = self.learners.entry(who).or_insert(0);
         if position != *last + 1 {
-            return Err(Violation::new("order", format!("{who} learned {position} after {last}")));
+            return Err(Violation::new("order", format!("life {who} learned {position} after {last}")));
         }
         *last = position;
         match self.entries.get(&position) {
@@ -34,7 +33,10 @@ impl<V: PartialEq + Debug + Clone> GhostLog<V> {
                 if position != end + 1 {
                     return Err(Violation::new(
                         "order",
-                        format!("{who} was the first to learn {position}, yet nobody learned {}", end + 1),
+                        format!(
+                            "life {who} was the first to learn {position}, yet nobody learned {}",
+                            end + 1
+                        ),
                     ));
                 }
                 self.entries.insert(position, (value, who));
@@ -43,25 +45,25 @@ impl<V: PartialEq + Debug + Clone> GhostLog<V> {
             Some((fixed, _)) if *fixed == value => Ok(false),
             Some((fixed, by)) => Err(Violation::new(
                 "agreement",
-                format!("at {position} {who} learned {value:?}, but {by} had learned {fixed:?}"),
+                format!("at {position} life {who} learned {value:?}, but life {by} had learned {fixed:?}"),
             )),
         }
     }
 
     /// `who` took a snapshot that covers everything up to `position`.
-    pub fn installed(&mut self, who: ProcessId, position: u64) -> Result<(), Violation> {
+    pub fn installed(&mut self, who: u64, position: u64) -> Result<(), Violation> {
         let last = self.learners.entry(who).or_insert(0);
         if position < *last {
             return Err(Violation::new(
                 "order",
-                format!("{who} at {last} went back to a snapshot of {position}"),
+                format!("life {who} at {last} went back to a snapshot of {position}"),
             ));
         }
         *last = position;
         if position > self.end() {
             return Err(Violation::new(
                 "agreement",
-                format!("{who} has a snapshot of {position}, which nobody has learned"),
+                format!("life {who} has a snapshot of {position}, which nobody has learned"),
             ));
         }
         Ok(())
@@ -78,7 +80,7 @@ impl<V: PartialEq + Debug + Clone> GhostLog<V> {
     }
 
     /// How far `who` has learned.
-    pub fn learned_through(&self, who: ProcessId) -> u64 {
+    pub fn learned_through(&self, who: u64) -> u64 {
         self.learners.get(&who).copied().unwrap_or(0)
     }
 
@@ -90,33 +92,27 @@ impl<V: PartialEq + Debug + Clone> GhostLog<V> {
 
 #[cfg(test)]
 mod tests {
-    use quorate_protocol::Incarnation;
-
     use super::*;
-
-    fn process(node: u64) -> ProcessId {
-        ProcessId { node, incarnation: Incarnation(node.into()) }
-    }
 
     #[test]
     fn what_was_learned_once_stays() {
         let mut ghost = GhostLog::default();
-        assert_eq!(ghost.learned(process(1), 1, 'a'), Ok(true));
-        assert_eq!(ghost.learned(process(2), 1, 'a'), Ok(false));
-        assert_eq!(ghost.learned(process(3), 1, 'b').unwrap_err().rule, "agreement");
+        assert_eq!(ghost.learned(1, 1, 'a'), Ok(true));
+        assert_eq!(ghost.learned(2, 1, 'a'), Ok(false));
+        assert_eq!(ghost.learned(3, 1, 'b').unwrap_err().rule, "agreement");
     }
 
     #[test]
     fn nobody_skips_repeats_or_invents() {
         let mut ghost = GhostLog::default();
-        assert_eq!(ghost.learned(process(1), 2, 'b').unwrap_err().rule, "order");
+        assert_eq!(ghost.learned(1, 2, 'b').unwrap_err().rule, "order");
         let mut ghost = GhostLog::default();
-        ghost.learned(process(1), 1, 'a').unwrap();
-        assert_eq!(ghost.learned(process(1), 1, 'a').unwrap_err().rule, "order");
-        assert_eq!(ghost.installed(process(2), 5).unwrap_err().rule, "agreement");
+        ghost.learned(1, 1, 'a').unwrap();
+        assert_eq!(ghost.learned(1, 1, 'a').unwrap_err().rule, "order");
+        assert_eq!(ghost.installed(2, 5).unwrap_err().rule, "agreement");
         let mut ghost = GhostLog::default();
-        ghost.learned(process(1), 1, 'a').unwrap();
-        ghost.installed(process(2), 1).unwrap();
-        assert_eq!(ghost.learned(process(2), 2, 'b'), Ok(true));
+        ghost.learned(1, 1, 'a').unwrap();
+        ghost.installed(2, 1).unwrap();
+        assert_eq!(ghost.learned(2, 2, 'b'), Ok(true));
     }
 }

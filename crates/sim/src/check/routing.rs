@@ -14,10 +14,10 @@
 //! | complete | after healing | every correct destination delivered |
 //! | terminated | after healing | what a correct process submitted is in `Q` |
 //!
-//! Beside them, *stable*: when a submitter is told that its message is stable, every destination that is not faulty has
+//! Beside them, *stable*: when a submitter is told that its message is stable, every destination that has not departed has
 //! delivered it (002 §5.4).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quorate_protocol::ProcessId;
 
@@ -44,19 +44,19 @@ struct Ordered {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// Per submission: its content, and the last position delivered here before it was submitted.
-    submitted: Vec<(u64, u64)>,
+    /// Per lane, what was submitted and is not ordered: its content, and the last position delivered here before.
+    lanes: BTreeMap<u8, VecDeque<(u64, u64)>>,
     ordered: u64,
     delivered: u64,
-    faulty: bool,
+    departed: bool,
 }
 
 impl RoutingCheck {
-    /// `who` submitted its next message, with this content. Tells its number.
-    pub fn submitted(&mut self, who: ProcessId, content: u64) -> u64 {
+    /// `who` submitted a message with this content. Messages of one lane (a class, say) keep their order; one lane may
+    /// overtake another before its messages are numbered.
+    pub fn submitted(&mut self, who: ProcessId, lane: u8, content: u64) {
         let seen = self.processes.entry(who).or_default();
-        seen.submitted.push((content, seen.delivered));
-        seen.submitted.len() as u64 - 1
+        seen.lanes.entry(lane).or_default().push_back((content, seen.delivered));
     }
 
     /// A router learned `position` first of all; the naive twin says where it goes.
@@ -75,20 +75,18 @@ impl RoutingCheck {
             return Err(Violation::new("order", what));
         }
         let seen = self.processes.entry(who).or_default();
-        let Some(&(submitted, delivered)) = seen.submitted.get(number as usize) else {
-            return Err(Violation::new(
-                "valid",
-                format!("{who} never submitted {number}, ordered at {position}"),
-            ));
-        };
-        if submitted != content {
-            let what = format!("{who} submitted {number} with other content than {position} has");
-            return Err(Violation::new("valid", what));
-        }
         if number != seen.ordered {
             let what = format!("{position} is {number} of {who}, of which {} are ordered", seen.ordered);
             return Err(Violation::new("gap-free", what));
         }
+        let lane = seen.lanes.values_mut().find(|lane| lane.front().is_some_and(|first| first.0 == content));
+        let Some((_, delivered)) = lane.and_then(VecDeque::pop_front) else {
+            let later = seen.lanes.values().any(|lane| lane.iter().any(|other| other.0 == content));
+            return Err(match later {
+                true => Violation::new("gap-free", format!("{who} submitted others before what is at {position}")),
+                false => Violation::new("valid", format!("{who} never submitted what is at {position}")),
+            });
+        };
         seen.ordered += 1;
         if delivered >= position {
             let what =
@@ -151,18 +149,39 @@ impl RoutingCheck {
         seen.delivered = seen.delivered.max(position);
     }
 
-    /// `who` was declared faulty in `Q`, or crashed.
-    pub fn faulty(&mut self, who: ProcessId) {
-        self.processes.entry(who).or_default().faulty = true;
+    /// `who` left, or was declared faulty, in `Q`.
+    pub fn departed(&mut self, who: ProcessId) {
+        self.processes.entry(who).or_default().departed = true;
     }
 
-    /// Whether `who` was declared faulty or crashed.
-    pub fn is_faulty(&self, who: ProcessId) -> bool {
-        self.processes.get(&who).is_some_and(|seen| seen.faulty)
+    /// Whether `who` left, or was declared faulty, in `Q`.
+    pub fn has_departed(&self, who: ProcessId) -> bool {
+        self.processes.get(&who).is_some_and(|seen| seen.departed)
     }
 
-    /// A submitter was told that its message is stable.
-    pub fn stable(&self, submission: Submission) -> Result<(), Violation> {
+    /// `who` stands at `position`: it has delivered all that is destined there up to it, and nothing beyond.
+    pub fn stamped(&self, who: ProcessId, position: u64) -> Result<(), Violation> {
+        let delivered = self.processes.get(&who).map_or(0, |seen| seen.delivered);
+        let wanting = delivered < position
+            && self.sequence.range(delivered + 1..=position).any(|(_, other)| other.destinations.contains(&who));
+        if delivered > position || wanting {
+            let what = format!("{who} claims to stand at {position}, and has delivered up to {delivered}");
+            return Err(Violation::new("stamp", what));
+        }
+        Ok(())
+    }
+
+    /// Whether all destinations of a submission departed before they were known to have delivered it, or its submitter
+    /// did and cannot know.
+    pub fn may_be_lost(&self, submission: Submission) -> bool {
+        let ordered = self.position_of.get(&submission).map(|position| &self.sequence[position]);
+        self.has_departed(submission.0)
+            || ordered.is_some_and(|ordered| ordered.destinations.iter().all(|&to| self.has_departed(to)))
+    }
+
+    /// A submitter was told that its message is stable: every destination delivered it or departed; with `somebody`, not
+    /// all departed without.
+    pub fn stable(&self, submission: Submission, somebody: bool) -> Result<(), Violation> {
         let (who, number) = submission;
         let Some(position) = self.position_of.get(&submission) else {
             let what = format!("{who} was told that {number} is stable, which is not even ordered");
@@ -197,21 +216,21 @@ impl RoutingCheck {
         self.sequence.len()
     }
 
-    /// Judges what can be judged only once all faults have ended and everything had time.
-    pub fn finish(&self) -> Result<(), Violation> {
+    /// Judges what can be judged only once all faults have ended and everything had time. Correct is who is alive and has
+    /// not departed.
+    pub fn finish(&self, alive: impl Fn(ProcessId) -> bool) -> Result<(), Violation> {
+        let correct = |who: ProcessId| alive(who) && !self.has_departed(who);
         for (position, ordered) in &self.sequence {
             for &to in &ordered.destinations {
-                let begins_later =
-                    !ordered.delivered.contains(&to) && self.processes[&to].delivered < *position;
-                if begins_later && !self.is_faulty(to) {
+                if !ordered.delivered.contains(&to) && correct(to) {
                     return Err(Violation::new("complete", format!("{to} never delivered {position}")));
                 }
             }
         }
-        for (who, seen) in &self.processes {
-            if !seen.faulty && seen.ordered < seen.submitted.len() as u64 {
-                let what =
-                    format!("{who} submitted {}, and {} are ordered", seen.submitted.len(), seen.ordered);
+        for (&who, seen) in &self.processes {
+            let left: usize = seen.lanes.values().map(VecDeque::len).sum();
+            if left > 0 && correct(who) {
+                let what = format!("of what {who} submitted, {} are ordered and {left} are not", seen.ordered);
                 return Err(Violation::new("terminated", what));
             }
         }
@@ -230,7 +249,7 @@ mod tests {
     }
 
     /// What the check says of a run: `sN` process 1 submits content N; `oN@P` that is ordered at P for processes 2 and 3;
-    /// `dP:N>W` process W delivers at P what is N; `tN` process 1 is told that N is stable; `f3` process 3 is faulty;
+    /// `dP:N>W` process W delivers at P what is N; `tN` process 1 is told that N is stable; `f3` process 3 departs;
     /// `end` judges the end.
     fn check(run: &str) -> &'static str {
         let mut check = RoutingCheck::default();
@@ -243,7 +262,7 @@ mod tests {
             let (kind, rest) = step.split_at(1);
             let outcome = match kind {
                 "s" => {
-                    check.submitted(process(1), number(rest));
+                    check.submitted(process(1), 0, number(rest));
                     Ok(())
                 }
                 "o" => {
@@ -257,12 +276,12 @@ mod tests {
                     let content = number(content);
                     check.delivered(process(number(who)), number(position), (process(1), content), content)
                 }
-                "t" => check.stable((process(1), number(rest))),
+                "t" => check.stable((process(1), number(rest)), true),
                 "f" => {
-                    check.faulty(process(number(rest)));
+                    check.departed(process(number(rest)));
                     Ok(())
                 }
-                _ => check.finish(),
+                _ => check.finish(|_| true),
             };
             if let Err(violation) = outcome {
                 return violation.rule;
@@ -280,6 +299,7 @@ mod tests {
             ("s0 s1 o0@1 d1:1>2", "valid"),
             ("s0 o0@1 d1:0>4", "minimal"),
             ("s0 s1 o1@1", "gap-free"),
+            ("s1 s0 o0@1", "gap-free"),
             ("s0 s1 o0@1 o1@2 d1:0>2 d2:1>2 d1:0>2", "delivery-ordered"),
             ("s0 o0@1 d1:0>2 d1:0>2", "delivery-ordered"),
             ("s0 s1 o0@1 o1@2 d2:1>2", "complete"),

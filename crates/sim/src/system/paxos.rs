@@ -5,7 +5,7 @@
 //! admitted; the log must go on, and be one.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     time::Duration,
 };
 
@@ -13,7 +13,6 @@ use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protocol::{
     Context, Destination, Input, Peer, ProcessId, Protocol, Sink, Ticket, Time,
     paxos::{self, Command, Event, Paxos},
-    quorum::majority,
     wire::{decode_body, encode_body, put_process, take_process, take_u64},
 };
 use serde::{Deserialize, Serialize};
@@ -26,6 +25,7 @@ use crate::{
     random::Chance,
     run::{Report, Stage, two_phases},
     scenario::Scenario,
+    system::{child, routers::RouterSet},
     world::{Crash, Environment, Violation, World},
 };
 
@@ -156,21 +156,16 @@ impl Protocol for Replica {
     type Event = Told;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
-        let input = match input {
-            Input::Command(Ask::Append(filler)) => {
-                let payload = sealed(cx.me, self.own_next, &filler);
+        let me = cx.me;
+        let input = child(input, |ask| match ask {
+            Ask::Append(filler) => {
+                let payload = sealed(me, self.own_next, &filler);
                 self.own.push_back((self.own_next, payload.clone()));
                 self.own_next += 1;
-                Input::Command(Command::Propose { payload })
+                Command::Propose { payload }
             }
-            Input::Command(Ask::Remove(router)) => Input::Command(Command::RemoveRouter(router)),
-            Input::Receive { from, message } => Input::Receive { from, message },
-            Input::Deadline => Input::Deadline,
-            Input::Persisted(ticket) => Input::Persisted(ticket),
-            Input::Linked { peer, session } => Input::Linked { peer, session },
-            Input::Unlinked { peer } => Input::Unlinked { peer },
-            Input::Drained => Input::Drained,
-        };
+            Ask::Remove(router) => Command::RemoveRouter(router),
+        });
         self.give(cx, input, out);
         self.settle(cx, out);
     }
@@ -230,17 +225,15 @@ fn chained(chain: u64, slot: u64, payloads: &[Bytes]) -> u64 {
 struct Users {
     settings: Settings,
     paxos: paxos::Settings,
-    founded: bool,
+    routers: RouterSet,
     ghost: GhostLog<Vec<u64>>,
     /// What the log adds up to at each position, computed from its first learning.
     chains: BTreeMap<u64, u64>,
-    members: Vec<ProcessId>,
     /// Entries asked for, by the life that was asked.
     asked: BTreeMap<ProcessId, u64>,
     /// First appearances in the ghost log: how many entries of each life were appended.
     appended: BTreeMap<ProcessId, u64>,
     asked_total: u64,
-    leader: Option<ProcessId>,
     workload: Chance,
     nemesis: Option<Nemesis>,
     healed: bool,
@@ -268,14 +261,12 @@ pub(crate) fn simulate(
             window_max: 8,
             ..paxos::Settings::default()
         },
-        founded: false,
+        routers: RouterSet::new((0..settings.routers + settings.spares).collect()),
         ghost: GhostLog::default(),
         chains: BTreeMap::from([(0, 0)]),
-        members: Vec::new(),
         asked: BTreeMap::new(),
         appended: BTreeMap::new(),
         asked_total: 0,
-        leader: None,
         workload: Chance::new(seed, "workload"),
         nemesis: Some(Nemesis::new(seed, scenario.faults.clone())),
         healed: false,
@@ -293,13 +284,6 @@ pub(crate) fn simulate(
 impl Users {
     fn machines(&self) -> usize {
         self.settings.routers + self.settings.spares
-    }
-
-    /// Whether the members known to the world at large would still have a majority without `machine`.
-    fn may_crash(&self, world: &World<Replica>, machine: usize) -> bool {
-        let alive =
-            self.members.iter().filter(|&&id| world.alive(id) && Some(id) != world.id(machine)).count();
-        self.founded && alive >= majority(self.members.len())
     }
 
     fn append(&mut self, world: &mut World<Replica>) {
@@ -320,15 +304,10 @@ impl Environment<Replica> for Users {
     fn start(&mut self, world: &mut World<Replica>, machine: usize, id: ProcessId) -> Replica {
         let me = Peer { id, address: World::<Replica>::address(machine) };
         let now = world.clock(machine);
-        let paxos = if self.founded {
-            let seeds = (0..world.machines())
-                .filter_map(|other| Some((world.id(other)?, other)))
-                .map(|(id, other)| Peer { id, address: World::<Replica>::address(other) })
-                .collect();
-            Paxos::join(me, seeds, self.paxos.clone(), now)
+        let paxos = if self.routers.founded {
+            Paxos::join(me, self.routers.living(world), self.paxos.clone(), now)
         } else {
-            self.founded = true;
-            self.members = vec![id];
+            self.routers.founded = true;
             Paxos::found(me, self.paxos.clone(), now)
         };
         Replica::new(paxos)
@@ -336,10 +315,11 @@ impl Environment<Replica> for Users {
 
     fn event(&mut self, world: &mut World<Replica>, machine: usize, event: Told) -> Result<(), Violation> {
         let Some(me) = world.id(machine) else { return Ok(()) };
+        let life = world.life(machine);
         match event {
             Told::Learned { slot, payloads, chain } => {
                 let value = payloads.iter().map(|payload| xxh3_64(payload)).collect();
-                if self.ghost.learned(me, slot, value)? {
+                if self.ghost.learned(life, slot, value)? {
                     let before = self.chains.get(&(slot - 1)).copied().unwrap_or(0);
                     self.chains.insert(slot, chained(before, slot, &payloads));
                     for payload in &payloads {
@@ -361,7 +341,7 @@ impl Environment<Replica> for Users {
             }
             Told::Installed { slot, chain } => {
                 world.count("snapshot catch-up");
-                self.ghost.installed(me, slot)?;
+                self.ghost.installed(life, slot)?;
                 if self.chains.get(&slot) != Some(&chain) {
                     return Err(Violation::new(
                         "agreement",
@@ -370,26 +350,10 @@ impl Environment<Replica> for Users {
                 }
             }
             Told::Members(members) => {
-                let position = self.ghost.learned_through(me);
-                let ids: Vec<ProcessId> = members.iter().map(|peer| peer.id).collect();
-                // The first to tell of the last position knows the newest members.
-                if position == self.ghost.end() && ids != self.members {
-                    let (old, new): (BTreeSet<_>, BTreeSet<_>) =
-                        (self.members.iter().copied().collect(), ids.iter().copied().collect());
-                    if old.symmetric_difference(&new).count() > 1 {
-                        let what = format!("from {old:?} to {new:?} in one step at {position}");
-                        return Err(Violation::new("one router at a time", what));
-                    }
-                    world.count(if new.len() > old.len() { "router added" } else { "router removed" });
-                    self.members = ids;
-                }
+                let position = self.ghost.learned_through(life);
+                self.routers.told_members(world, position, &members, true)?;
             }
-            Told::Leader(leader) => {
-                if leader.is_some() && leader != self.leader {
-                    world.count("election");
-                    self.leader = leader;
-                }
-            }
+            Told::Leader(leader) => self.routers.told_leader(world, leader),
             Told::SnapshotMade => world.count("snapshot made"),
             Told::Removed => {
                 world.count("removed process starts anew");
@@ -406,7 +370,7 @@ impl Environment<Replica> for Users {
             STRIKE => {
                 if let Some(mut nemesis) = self.nemesis.take() {
                     let all: Vec<usize> = (0..self.machines()).collect();
-                    nemesis.strike(world, &[all], |world, machine| self.may_crash(world, machine));
+                    nemesis.strike(world, &[all], |world, machine| self.routers.may_crash(world, machine));
                     if let Some(pause) = nemesis.pause() {
                         world.timer(pause, STRIKE);
                     }
@@ -422,9 +386,10 @@ impl Environment<Replica> for Users {
             }
             REMOVE => {
                 // An operator takes out a router that is well, now and then; it comes back as a new process.
-                let router = self.members[self.workload.index(self.members.len())];
+                let members = &self.routers.members;
                 let asked = self.workload.index(self.machines());
-                if !self.healed && self.workload.happens(0.3) && world.alive(router) {
+                if !members.is_empty() && !self.healed && self.workload.happens(0.3) {
+                    let router = members[self.workload.index(members.len())];
                     world.command(asked, Ask::Remove(router));
                 }
                 world.timer(Duration::from_secs(1), REMOVE);
@@ -447,21 +412,20 @@ impl Stage<Replica> for Users {
     fn settled(&mut self, world: &mut World<Replica>) -> bool {
         let wanted = self.settings.routers;
         self.asked_total >= self.settings.entries
-            && self.members.len() == wanted
-            && self.members.iter().all(|&id| {
+            && self.routers.members.len() == wanted
+            && self.routers.members.iter().all(|&id| {
                 let process = world.process(id.node as usize).filter(|_| world.alive(id));
                 process.is_some_and(|replica| {
                     replica.own.is_empty()
                         && replica.state.slot == self.ghost.end()
-                        && replica.paxos.leader() == self.leader
-                        && replica.paxos.members().iter().map(|peer| peer.id).eq(self.members.iter().copied())
+                        && replica.paxos.leader().is_some_and(|leader| self.routers.members.contains(&leader))
+                        && replica.paxos.members().iter().map(|peer| peer.id).eq(self.routers.members.clone())
                 })
             })
     }
 
     fn unsettled(&self, world: &World<Replica>) -> Option<Violation> {
-        let alive = self.members.iter().filter(|&&id| world.alive(id)).count();
-        if alive < majority(self.members.len()) {
+        if !self.routers.has_majority(world) {
             return None;
         }
         let routers: Vec<String> = (0..self.machines())
@@ -470,7 +434,7 @@ impl Stage<Replica> for Users {
                     "machine {machine}: {:?}, {} own entries left; {:?}",
                     world.id(machine),
                     replica.own.len(),
-                    replica.paxos.leader()
+                    replica.paxos.status()
                 ),
                 None => format!("machine {machine}: down"),
             })
@@ -480,7 +444,7 @@ impl Stage<Replica> for Users {
             format!(
                 "the log ends at {}, members {:?}; {}",
                 self.ghost.end(),
-                self.members,
+                self.routers.members,
                 routers.join("; ")
             ),
         ))
@@ -489,7 +453,7 @@ impl Stage<Replica> for Users {
     fn judge(&mut self, world: &mut World<Replica>) -> Result<(), Violation> {
         for (&id, &asked) in &self.asked {
             let appended = self.appended.get(&id).copied().unwrap_or(0);
-            if self.members.contains(&id) && world.alive(id) && appended != asked {
+            if self.routers.members.contains(&id) && world.alive(id) && appended != asked {
                 let what = format!("{id} was asked for {asked} entries, and {appended} are in the log");
                 return Err(Violation::new("terminated", what));
             }

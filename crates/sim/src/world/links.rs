@@ -131,7 +131,8 @@ where
         let Some(&other) = self.life_of.get(&peer) else { return };
         let Some(link) = self.network.existing(life, other) else { return };
         link.ends[end(life, other)].wanted = false;
-        if !link.wanted() && link.state == LinkState::Up {
+        // The connection is closed; the other end makes it anew if it wants it.
+        if link.state == LinkState::Up {
             let session = link.session;
             self.broken(life, other, session);
         }
@@ -165,7 +166,7 @@ where
             link.session = session;
             link.state = LinkState::Up;
             for one in &mut link.ends {
-                *one = End { wanted: one.wanted, open: false, clear: self.now };
+                *one = End { wanted: one.wanted, open: false, told: false, clear: self.now };
             }
             link.ends[end(to, from)].clear = later;
             self.machines[target].neighbours.insert(from);
@@ -185,7 +186,9 @@ where
         link.failures += 1;
         let failures = link.failures;
         if link.wanted() {
-            self.arrive(machine, Arrival::Unlinked { peer });
+            if !std::mem::replace(&mut link.ends[end(from, to)].told, true) {
+                self.arrive(machine, Arrival::Unlinked { peer });
+            }
             self.redial(from, to, failures);
         }
     }
@@ -237,7 +240,9 @@ where
         if link.session != session || link.state != LinkState::Broken {
             return;
         }
-        let was_open = std::mem::take(&mut link.ends[end(life, peer)].open);
+        let own = &mut link.ends[end(life, peer)];
+        let was_open = std::mem::take(&mut own.open);
+        own.told |= was_open;
         let settled = !link.ends[0].open && !link.ends[1].open;
         if settled {
             link.state = LinkState::Idle;

@@ -1,0 +1,98 @@
+//! What all systems know about their routers from outside.
+
+use std::collections::BTreeSet;
+
+use quorate_protocol::{Peer, ProcessId, Protocol, quorum::majority, wire::Wire};
+
+use crate::world::{Violation, World};
+
+/// The router set as the world at large sees it.
+#[derive(Debug, Default)]
+pub(crate) struct RouterSet {
+    /// The machines that run routers, or wait to.
+    pub(crate) machines: Vec<usize>,
+    /// Whether the domain was founded: only the first router ever does.
+    pub(crate) founded: bool,
+    /// The newest members that anybody has learned of.
+    pub(crate) members: Vec<ProcessId>,
+    /// How far who told of them had learned.
+    told_at: u64,
+    leader: Option<ProcessId>,
+}
+
+impl RouterSet {
+    pub(crate) fn new(machines: Vec<usize>) -> Self {
+        RouterSet { machines, ..RouterSet::default() }
+    }
+
+    /// The routers that live, for those who look for one.
+    pub(crate) fn living<P: Protocol>(&self, world: &World<P>) -> Vec<Peer>
+    where
+        P::Message: Wire,
+    {
+        let living = self.machines.iter().filter_map(|&machine| Some((world.id(machine)?, machine)));
+        living.map(|(id, machine)| Peer { id, address: World::<P>::address(machine) }).collect()
+    }
+
+    /// Whether the members would still have a majority without the process on `machine`.
+    pub(crate) fn may_crash<P: Protocol>(&self, world: &World<P>, machine: usize) -> bool
+    where
+        P::Message: Wire,
+    {
+        let without = world.id(machine);
+        let alive = self.members.iter().filter(|&&id| world.alive(id) && Some(id) != without).count();
+        self.founded && alive >= majority(self.members.len())
+    }
+
+    /// Whether a majority of the members lives.
+    pub(crate) fn has_majority<P: Protocol>(&self, world: &World<P>) -> bool
+    where
+        P::Message: Wire,
+    {
+        self.members.iter().filter(|&&id| world.alive(id)).count() >= majority(self.members.len())
+    }
+
+    /// A router that had learned `position` told of the members behind it; `one_by_one`: and tells of each such change.
+    pub(crate) fn told_members<P: Protocol>(
+        &mut self,
+        world: &mut World<P>,
+        position: u64,
+        members: &[Peer],
+        one_by_one: bool,
+    ) -> Result<(), Violation>
+    where
+        P::Message: Wire,
+    {
+        if position < self.told_at {
+            return Ok(());
+        }
+        let new: Vec<ProcessId> = members.iter().map(|peer| peer.id).collect();
+        if new == self.members {
+            return Ok(());
+        }
+        let old_set: BTreeSet<_> = self.members.iter().copied().collect();
+        let new_set: BTreeSet<_> = new.iter().copied().collect();
+        if position == self.told_at {
+            let what = format!("both {old_set:?} and {new_set:?} are the members at {position}");
+            return Err(Violation::new("agreement", what));
+        }
+        if one_by_one && old_set.symmetric_difference(&new_set).count() > 1 {
+            let what = format!("from {old_set:?} to {new_set:?} in one step at {position}");
+            return Err(Violation::new("one router at a time", what));
+        }
+        world.count(if new_set.len() > old_set.len() { "router added" } else { "router removed" });
+        (self.members, self.told_at) = (new, position);
+        Ok(())
+    }
+
+    /// A router told who leads.
+    pub(crate) fn told_leader<P: Protocol>(&mut self, world: &mut World<P>, leader: Option<ProcessId>)
+    where
+        P::Message: Wire,
+    {
+        if leader.is_some() && leader != self.leader {
+            world.count("election");
+            self.leader = leader;
+        }
+    }
+}
