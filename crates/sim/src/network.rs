@@ -73,7 +73,7 @@ pub(crate) enum LinkState {
 }
 
 /// One end of a link.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct End {
     /// This end asked for the link and did not take it back.
     pub(crate) wanted: bool,

@@ -189,7 +189,7 @@ impl RoutingCheck {
         };
         let ordered = &self.sequence[position];
         let missing =
-            ordered.destinations.iter().find(|&&to| !ordered.delivered.contains(&to) && !self.is_faulty(to));
+            ordered.destinations.iter().find(|&&to| !ordered.delivered.contains(&to) && !self.has_departed(to));
         match missing {
             None => Ok(()),
             Some(to) => Err(Violation::new(

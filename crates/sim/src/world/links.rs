@@ -102,6 +102,20 @@ where
         *clear
     }
 
+    /// What the links between living processes are like, for those who wonder why nothing goes on.
+    pub fn links(&mut self) -> String {
+        let mut found = Vec::new();
+        for one in 0..self.machines.len() {
+            for other in one + 1..self.machines.len() {
+                let (Some(a), Some(b)) = (self.present(one), self.present(other)) else { continue };
+                if let Some(link) = self.network.existing(a, b) {
+                    found.push(format!("{one}-{other} {:?} {:?} dialing {}", link.state, link.ends, link.dialing));
+                }
+            }
+        }
+        found.join("; ")
+    }
+
     pub(super) fn reach(&mut self, machine: usize, peer: ProcessId, address: &str) {
         let life = self.machines[machine].life;
         let Some(&other) = self.life_of.get(&peer) else {
@@ -146,6 +160,10 @@ where
             }
             return;
         };
+        if self.network.link(from, to).state != LinkState::Idle {
+            self.network.link(from, to).dialing = false;
+            return;
+        }
         let target = self.lives[to as usize].machine;
         let cut = self.network.cut_until(source, target, self.now).is_some()
             || self.network.cut_until(target, source, self.now).is_some();
