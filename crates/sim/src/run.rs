@@ -89,7 +89,7 @@ where
     while !stage.settled(world) {
         if world.now() >= end {
             return match stage.unsettled(world) {
-                Some(violation) => { eprintln!("{}", world.links()); Err(violation) }
+                Some(violation) => Err(violation),
                 None => {
                     world.count("could not come right");
                     Ok(())

@@ -319,6 +319,17 @@ impl Dispatch {
         }
     }
 
+    /// The log says that `at` is stable. An earlier leader may have counted confirmations that this one has not seen:
+    /// whoever has not left by now has confirmed.
+    pub(super) fn settle(&mut self, at: Position) {
+        let Some(route) = self.route_at(at).filter(|route| route.unconfirmed > 0) else { return };
+        for place in route.destinations.clone() {
+            if let Some(destination) = self.destinations.get(place as usize) {
+                self.confirm(destination.process, at, Position(0));
+            }
+        }
+    }
+
     fn trim(&mut self) {
         while self
             .routes

@@ -74,8 +74,8 @@ pub(super) struct Learned {
     pub(super) departed: Vec<ProcessId>,
     /// Whether the configuration changed.
     pub(super) reconfigured: bool,
-    /// Positions now stable in the log.
-    pub(super) stable: bool,
+    /// Positions now stable in the log: runs `(first, count)`.
+    pub(super) stable: Vec<(u64, u32)>,
 }
 
 /// The history's live part.
@@ -152,6 +152,11 @@ impl<R: Routing> Order<R> {
         self.senders.get(&process).map_or(1, |sender| sender.learned + 1)
     }
 
+    /// Whether `process` was a member and is one no more, as far as is remembered.
+    pub(super) fn has_departed(&self, process: ProcessId) -> bool {
+        self.departed.contains(&process)
+    }
+
     /// Takes one payload that the log has chosen.
     pub(super) fn learn(&mut self, payload: Bytes) -> Learned {
         let mut learned = Learned::default();
@@ -159,7 +164,8 @@ impl<R: Routing> Order<R> {
             Ok(LogEntry::Route(block)) => self.append(block, &mut learned),
             Ok(LogEntry::Stable { runs, others }) => {
                 self.settle(&runs, &others);
-                learned.stable = true;
+                learned.stable = runs;
+                learned.stable.extend(others.iter().map(|&(position, _)| (position, 1)));
             }
             Err(_) => self.malformed += 1,
         }

@@ -160,21 +160,38 @@ impl<R: Routing> Router<R> {
         self.order.config()
     }
 
-    /// The live stretch of the history, for checkers: every message above [`RouterStatus::base`].
-    pub fn live(&self) -> impl Iterator<Item = (Position, &Ordered)> {
-        self.order.flights()
+    /// The last position it has learned.
+    pub fn position(&self) -> Position {
+        self.order.last()
+    }
+
+    /// Everything up to here is stable.
+    pub fn base(&self) -> Position {
+        self.order.base()
+    }
+
+    /// While leading: how often deliveries were sent again.
+    pub fn resends(&self) -> u64 {
+        self.dispatch.as_ref().map_or(0, |dispatch| dispatch.resends)
+    }
+
+    /// The live stretch of the history behind `position`, for checkers: messages above [`Router::base`].
+    pub fn live_after(&self, position: Position) -> impl Iterator<Item = (Position, &Ordered)> {
+        let first = position.max(self.order.base());
+        (first.0 + 1..=self.order.last().0)
+            .map(|at| (Position(at), self.order.flight(Position(at)).expect("messages above the base are kept")))
     }
 
     /// Where it stands.
     pub fn status(&self) -> RouterStatus {
         RouterStatus {
-            position: self.order.last(),
-            base: self.order.base(),
+            position: self.position(),
+            base: self.base(),
             leader: self.paxos.leader(),
             routers: self.paxos.members().to_vec(),
             configs: self.order.configs(),
             lags: self.dispatch.iter().flat_map(|dispatch| dispatch.lags()).collect(),
-            resends: self.dispatch.as_ref().map_or(0, |dispatch| dispatch.resends),
+            resends: self.resends(),
             refused: self.refused + self.order.malformed,
         }
     }
@@ -234,6 +251,12 @@ impl<R: Routing> Router<R> {
             let linked = &self.linked;
             dispatch.route(&self.order, &|process| linked.contains(&process));
         }
+        let last = self.order.last().0;
+        for (first, count) in learned.stable {
+            for at in first..first.saturating_add(u64::from(count)).min(last + 1) {
+                dispatch.settle(Position(at));
+            }
+        }
         for process in learned.departed {
             dispatch.depart(process);
         }
@@ -264,7 +287,13 @@ impl<R: Routing> Router<R> {
         to.retain(|process| !routers.iter().any(|router| router.id == *process));
         if !to.is_empty() && !routers.is_empty() {
             let lead = Message::Lead { leader: self.paxos.leader(), routers: routers.to_vec() };
-            out.send(Destination::Many(to), lead, None);
+            out.send(Destination::Many(to.clone()), lead, None);
+            // Who departed while no leader could reach it learns of it now, even if it has nothing to ask for.
+            to.retain(|process| self.order.has_departed(*process));
+            if !to.is_empty() {
+                let notice = Notice { wedged: true, ..Notice::default() };
+                out.send(Destination::Many(to), Message::Notice(notice), None);
+            }
         }
     }
 

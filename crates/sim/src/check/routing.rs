@@ -83,7 +83,9 @@ impl RoutingCheck {
         let Some((_, delivered)) = lane.and_then(VecDeque::pop_front) else {
             let later = seen.lanes.values().any(|lane| lane.iter().any(|other| other.0 == content));
             return Err(match later {
-                true => Violation::new("gap-free", format!("{who} submitted others before what is at {position}")),
+                true => {
+                    Violation::new("gap-free", format!("{who} submitted others before what is at {position}"))
+                }
                 false => Violation::new("valid", format!("{who} never submitted what is at {position}")),
             });
         };
@@ -163,7 +165,10 @@ impl RoutingCheck {
     pub fn stamped(&self, who: ProcessId, position: u64) -> Result<(), Violation> {
         let delivered = self.processes.get(&who).map_or(0, |seen| seen.delivered);
         let wanting = delivered < position
-            && self.sequence.range(delivered + 1..=position).any(|(_, other)| other.destinations.contains(&who));
+            && self
+                .sequence
+                .range(delivered + 1..=position)
+                .any(|(_, other)| other.destinations.contains(&who));
         if delivered > position || wanting {
             let what = format!("{who} claims to stand at {position}, and has delivered up to {delivered}");
             return Err(Violation::new("stamp", what));
@@ -188,9 +193,15 @@ impl RoutingCheck {
             return Err(Violation::new("stable", what));
         };
         let ordered = &self.sequence[position];
-        let missing =
-            ordered.destinations.iter().find(|&&to| !ordered.delivered.contains(&to) && !self.has_departed(to));
+        let missing = ordered
+            .destinations
+            .iter()
+            .find(|&&to| !ordered.delivered.contains(&to) && !self.has_departed(to));
         match missing {
+            None if somebody && ordered.delivered.is_empty() => Err(Violation::new(
+                "stable",
+                format!("{who} was told that {number} (at {position}) is stable, which nobody delivered"),
+            )),
             None => Ok(()),
             Some(to) => Err(Violation::new(
                 "stable",
@@ -230,7 +241,8 @@ impl RoutingCheck {
         for (&who, seen) in &self.processes {
             let left: usize = seen.lanes.values().map(VecDeque::len).sum();
             if left > 0 && correct(who) {
-                let what = format!("of what {who} submitted, {} are ordered and {left} are not", seen.ordered);
+                let what =
+                    format!("of what {who} submitted, {} are ordered and {left} are not", seen.ordered);
                 return Err(Violation::new("terminated", what));
             }
         }

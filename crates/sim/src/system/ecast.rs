@@ -12,8 +12,8 @@ use bytes::Bytes;
 use quorate_protocol::{
     Context, Destination, Input, Peer, ProcessId, Protocol, Sink, Ticket, Time,
     ecast::{
-        Class, Member, MemberCommand, MemberEvent, MemberSettings, Message, MessageId, Outcome, Position, Router,
-        RouterCommand, RouterEvent, RouterSettings,
+        Class, Member, MemberCommand, MemberEvent, MemberSettings, Message, MessageId, Outcome, Position,
+        Router, RouterCommand, RouterEvent, RouterSettings,
     },
     paxos::{self, Paxos},
     wire::decode_body,
@@ -341,33 +341,30 @@ impl People {
     /// Compares what a router has learned with the history, and lengthens the history where it is the first.
     fn compare(&mut self, world: &mut World<Process>, machine: usize) -> Result<(), Violation> {
         let Some(Process::Router(router)) = world.process(machine) else { return Ok(()) };
-        let status = router.status();
+        let (position, base) = (router.position().0, router.base().0);
         let compared = self.compared.entry(world.life(machine)).or_insert(0);
-        let end = self.order.last_key_value().map_or(0, |(&position, _)| position);
-        if status.base.0 > end {
-            let what = format!("machine {machine} calls {} stable, and nobody has learned it", status.base);
+        if base > self.check.end() {
+            let what = format!("machine {machine} calls {base} stable, and nobody has learned it");
             return Err(Violation::new("agreement", what));
         }
         let mut new = Vec::new();
-        if status.position.0 > *compared {
-            for (position, ordered) in router.live() {
-                if position.0 <= *compared {
-                    continue;
-                }
+        if position > *compared {
+            for (position, ordered) in router.live_after(Position(*compared)) {
                 let content = xxh3_64(&ordered.body);
                 match self.order.get(&position.0) {
                     Some(&(id, known)) if (id, known) == (ordered.id, content) => {}
                     Some((id, _)) => {
-                        let what = format!("machine {machine} has {:?} at {position}, not {id:?}", ordered.id);
+                        let what =
+                            format!("machine {machine} has {:?} at {position}, not {id:?}", ordered.id);
                         return Err(Violation::new("agreement", what));
                     }
                     None => new.push((position, ordered.clone())),
                 }
             }
-            *compared = status.position.0;
+            *compared = position;
         }
-        let told_at = router.paxos().applied().0;
-        let routers = router.paxos().members().to_vec();
+        let told_at = router.log().applied().0;
+        let routers = router.log().members().to_vec();
         for (position, ordered) in new {
             self.ordered(world, position, ordered.id, &ordered.body)?;
         }
@@ -501,14 +498,16 @@ impl People {
             Outcome::MaybeApplied => {
                 world.count("maybe applied");
                 if !self.check.may_be_lost(submission) {
-                    let what = format!("{id:?} is told to be lost, perhaps, and all its destinations are well");
+                    let what =
+                        format!("{id:?} is told to be lost, perhaps, and all its destinations are well");
                     return Err(Violation::new("outcome", what));
                 }
             }
             Outcome::Rejected(_) => {
                 world.count("rejected");
                 if refused.is_none() {
-                    let what = format!("{:?} at {position:?} was rejected, and had destinations", pending.say);
+                    let what =
+                        format!("{:?} at {position:?} was rejected, and had destinations", pending.say);
                     return Err(Violation::new("outcome", what));
                 }
             }
@@ -557,6 +556,7 @@ impl Environment<Process> for People {
             Told::Router(RouterEvent::Corrupt(why)) => {
                 return Err(Violation::new("snapshot", format!("machine {machine}: {why}")));
             }
+            Told::Router(RouterEvent::ChangeRefused) => world.count("change refused"),
             Told::Router(RouterEvent::Routers(_) | RouterEvent::Config(..)) => {}
             Told::Member(event) => self.member_event(world, machine, event)?,
         }
@@ -644,7 +644,7 @@ impl Stage<Process> for People {
         self.words >= self.settings.words
             && routers.len() == self.settings.routers
             && routers.iter().all(|&id| match world.process(id.node as usize) {
-                Some(Process::Router(router)) if world.alive(id) => router.status().position.0 == end,
+                Some(Process::Router(router)) if world.alive(id) => router.position().0 == end,
                 _ => false,
             })
             && self.members.iter().all(|&machine| match world.process(machine) {
@@ -681,7 +681,9 @@ impl Stage<Process> for People {
 
     fn judge(&mut self, world: &mut World<Process>) -> Result<(), Violation> {
         let waiting = (self.pending.keys()).find(|(life, _)| {
-            self.members.iter().any(|&machine| world.process(machine).is_some() && world.life(machine) == *life)
+            self.members
+                .iter()
+                .any(|&machine| world.process(machine).is_some() && world.life(machine) == *life)
         });
         if let Some((life, token)) = waiting {
             let what = format!("life {life} was never told what became of its token {token}");

@@ -434,7 +434,7 @@ impl Stage<Replica> for Users {
                     "machine {machine}: {:?}, {} own entries left; {:?}",
                     world.id(machine),
                     replica.own.len(),
-                    replica.paxos.status()
+                    replica.paxos.leader()
                 ),
                 None => format!("machine {machine}: down"),
             })

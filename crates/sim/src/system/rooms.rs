@@ -189,9 +189,9 @@ impl Twin {
             let inside = |who: ProcessId| -> BTreeSet<u64> {
                 let own = || self.history.iter().filter(|(sender, _)| *sender == who).map(|(_, say)| say);
                 let last = |room: u64| {
-                    own().rev().find(|say| {
-                        matches!(say, Say::Enter { room: r } | Say::Quit { room: r } if *r == room)
-                    })
+                    own().rev().find(
+                        |say| matches!(say, Say::Enter { room: r } | Say::Quit { room: r } if *r == room),
+                    )
                 };
                 own()
                     .filter_map(|say| match say {

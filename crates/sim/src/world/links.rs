@@ -109,7 +109,10 @@ where
             for other in one + 1..self.machines.len() {
                 let (Some(a), Some(b)) = (self.present(one), self.present(other)) else { continue };
                 if let Some(link) = self.network.existing(a, b) {
-                    found.push(format!("{one}-{other} {:?} {:?} dialing {}", link.state, link.ends, link.dialing));
+                    found.push(format!(
+                        "{one}-{other} {:?} {:?} dialing {}",
+                        link.state, link.ends, link.dialing
+                    ));
                 }
             }
         }
