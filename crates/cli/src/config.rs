@@ -325,4 +325,23 @@ mod tests {
         refused(FILE, &[], &["listen=0.0.0.0:0"], "insecure");
         assert!(read(FILE, &[], &["listen=0.0.0.0:0", "insecure=true"]).is_ok());
     }
+
+    #[test]
+    fn every_key_is_documented() {
+        let documentation = include_str!("../../../docs/operating.md");
+        let file = FILE.replace("silence_min_ms = 700", "");
+        let config = read(&file, &[], &["role=gateway", "data_dir=/d", "sql_listen=127.0.0.1:0"]).unwrap();
+        let table = Table::try_from(config).unwrap();
+        for (key, value) in &table {
+            match value.as_table() {
+                None => assert!(documentation.contains(&format!("| `{key}` |")), "{key}"),
+                Some(inner) => {
+                    for (inner, value) in inner {
+                        let row = format!("| `{key}.{inner}` | {value} |");
+                        assert!(documentation.contains(&row), "{row}");
+                    }
+                }
+            }
+        }
+    }
 }
