@@ -134,10 +134,15 @@ impl Detector {
 
     /// Whether `peer` seems to have failed. One that is not watched does not.
     pub fn suspects(&self, peer: ProcessId, now: Time) -> bool {
-        let Some(watch) = self.peers.get(&peer) else { return false };
+        self.suspected_from(peer).is_some_and(|from| now >= from)
+    }
+
+    /// From when on `peer` will be suspected if nothing more is heard of it.
+    pub fn suspected_from(&self, peer: ProcessId) -> Option<Time> {
+        let watch = self.peers.get(&peer)?;
         let habit = Duration::from_nanos((watch.gap_mean + 8.0 * watch.gap_deviation) as u64);
-        let silence = habit.clamp(self.settings.silence_min, self.settings.silence_max);
-        now.since(watch.heard) > silence
-            || watch.unlinked.is_some_and(|unlinked| now.since(unlinked) > self.settings.unlinked_max)
+        let silent = watch.heard + habit.clamp(self.settings.silence_min, self.settings.silence_max);
+        let broken = watch.unlinked.map(|unlinked| unlinked + self.settings.unlinked_max);
+        Some(broken.map_or(silent, |broken| broken.min(silent)))
     }
 }

@@ -53,6 +53,8 @@ pub enum Message {
         chosen: Slot,
         /// Every member holds the log up to here: nobody needs it any more.
         collect: Slot,
+        /// What was sent to the receiver in this session and ballot reaches to here; zero before its [`Message::Sync`].
+        sent: Slot,
     },
     /// Answer to [`Message::Heartbeat`], and how a follower says that it lacks something.
     Following {
@@ -62,6 +64,8 @@ pub enum Message {
         through: Option<Slot>,
         /// What the sender has learned.
         chosen: Slot,
+        /// The sender lacks something that was sent to it.
+        lacks: bool,
     },
     /// Replaces everything behind `start` in one step by the leader's log, to its end. What phase 2 begins with.
     Sync {
@@ -222,6 +226,8 @@ pub enum ChangeRefusal {
     AlreadySo,
     /// Too few would remain.
     TooFew,
+    /// The process to add does not answer.
+    Unreachable,
 }
 
 const FORWARD: u8 = 1;
@@ -280,12 +286,12 @@ impl Wire for Message {
                 ballot.encode(out);
                 put_slots(out, [through]);
             }
-            Message::Heartbeat { ballot, chosen, collect } => {
+            Message::Heartbeat { ballot, chosen, collect, sent } => {
                 out.put_u8(HEARTBEAT);
                 ballot.encode(out);
-                put_slots(out, [chosen, collect]);
+                put_slots(out, [chosen, collect, sent]);
             }
-            Message::Following { ballot, through, chosen } => {
+            Message::Following { ballot, through, chosen, lacks } => {
                 out.put_u8(FOLLOWING);
                 ballot.encode(out);
                 out.put_u8(u8::from(through.is_some()));
@@ -293,6 +299,7 @@ impl Wire for Message {
                     put_slots(out, [through]);
                 }
                 put_slots(out, [chosen]);
+                out.put_u8(u8::from(*lacks));
             }
             Message::Sync { ballot, start, chosen, values } => {
                 out.put_u8(SYNC);
@@ -363,15 +370,13 @@ impl Wire for Message {
                 ballot: Ballot::decode(input)?,
                 chosen: take_slot(input)?,
                 collect: take_slot(input)?,
+                sent: take_slot(input)?,
             },
             FOLLOWING => Message::Following {
                 ballot: Ballot::decode(input)?,
-                through: match take_u8(input)? {
-                    0 => None,
-                    1 => Some(take_slot(input)?),
-                    tag => return Err(WireError::Tag(tag)),
-                },
+                through: if take_bool(input)? { Some(take_slot(input)?) } else { None },
                 chosen: take_slot(input)?,
+                lacks: take_bool(input)?,
             },
             SYNC => Message::Sync {
                 ballot: Ballot::decode(input)?,
@@ -442,6 +447,14 @@ fn put_slots<const N: usize>(out: &mut BytesMut, slots: [&Slot; N]) {
 
 fn take_slot(input: &mut Bytes) -> Result<Slot, WireError> {
     Ok(Slot(take_u64(input)?))
+}
+
+fn take_bool(input: &mut Bytes) -> Result<bool, WireError> {
+    match take_u8(input)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        tag => Err(WireError::Tag(tag)),
+    }
 }
 
 fn put_payloads(out: &mut BytesMut, payloads: &[Bytes]) {

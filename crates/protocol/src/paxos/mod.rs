@@ -1,6 +1,12 @@
 //! Multi-Paxos: one log that all routers agree on.
 
 mod ballot;
+mod candidate;
+mod change;
+mod core;
+mod election;
+mod follower;
+mod leader;
 mod log;
 mod message;
 
@@ -12,6 +18,12 @@ pub use self::{
     ballot::{Ballot, Slot},
     log::Value,
     message::{Change, ChangeRefusal, Message, Prepare, Refusal},
+};
+use self::{
+    candidate::{Candidacy, Promise, Stage},
+    core::{Chunk, Core},
+    leader::Reign,
+    log::Log,
 };
 use crate::{
     detector,
@@ -143,6 +155,13 @@ pub enum Record {
         /// The values.
         values: Vec<Value>,
     },
+    /// The log behind this slot is chosen, and is this; what follows stays if it agrees.
+    Learned {
+        /// The values come behind this slot.
+        start: Slot,
+        /// The values.
+        values: Vec<Value>,
+    },
     /// A snapshot took the place of the log up to this slot.
     Installed {
         /// The slot.
@@ -171,6 +190,8 @@ pub struct Status {
     pub last: Slot,
     /// The members behind the last slot learned.
     pub members: Vec<Peer>,
+    /// The members that an open change would make.
+    pub members_open: Option<Vec<Peer>>,
     /// Members that the leader suspects.
     pub suspected: Vec<ProcessId>,
     /// Slots that may be in flight, when leading.
@@ -182,55 +203,118 @@ pub struct Status {
 /// A router's part in the log.
 #[derive(Debug)]
 pub struct Paxos {
-    me: Peer,
-    settings: Settings,
-    members: Vec<Peer>,
-    applied: Slot,
-    pending: Vec<Bytes>,
-    deadline: Option<Time>,
+    core: Core,
+    role: Role,
+    /// Whether the first input has come.
+    started: bool,
+    /// When signs of life are due.
+    tick_at: Time,
+    /// When to stand for leader.
+    election: Option<Time>,
+    /// Candidacies that came to nothing since somebody led.
+    attempts: u32,
+    /// Proposals on their way to the leader.
+    forward: Vec<Bytes>,
+    /// The leader is to be told what was accepted.
+    acceptance_due: bool,
+    /// The user is to be told the leader again, so that it proposes again.
+    tell_again: bool,
+}
+
+/// The parts that a router plays.
+#[derive(Debug)]
+enum Role {
+    /// Asks for admission and is fed the log; votes on nothing.
+    Joining { seeds: Vec<Peer>, ask_at: Time },
+    /// Follows a leader, or waits for one.
+    Follower,
+    /// Would lead.
+    Candidate(Candidacy),
+    /// Leads.
+    Leader(Box<Reign>),
+    /// Was a member.
+    Removed,
 }
 
 impl Paxos {
     /// The first router of a new domain (rule S1): sole member, and leader. To be called once per domain, ever.
-    pub fn found(me: Peer, settings: Settings, _now: Time) -> Paxos {
-        Paxos {
-            members: vec![me.clone()],
-            me,
-            settings,
-            applied: Slot::ZERO,
-            pending: Vec::new(),
-            deadline: None,
-        }
+    pub fn found(me: Peer, settings: Settings, now: Time) -> Paxos {
+        Paxos::new(me, Role::Follower, settings, now)
     }
 
     /// A router that asks `seeds`, and whoever it gets a link to, for admission. It votes on nothing until it is a member.
-    pub fn join(me: Peer, _seeds: Vec<Peer>, settings: Settings, now: Time) -> Paxos {
-        Paxos { members: Vec::new(), ..Paxos::found(me, settings, now) }
+    pub fn join(me: Peer, seeds: Vec<Peer>, settings: Settings, now: Time) -> Paxos {
+        Paxos::new(me, Role::Joining { seeds, ask_at: now }, settings, now)
+    }
+
+    fn new(me: Peer, role: Role, settings: Settings, now: Time) -> Paxos {
+        Paxos {
+            core: Core::new(me, settings),
+            role,
+            started: false,
+            tick_at: now,
+            election: None,
+            attempts: 0,
+            forward: Vec::new(),
+            acceptance_due: false,
+            tell_again: false,
+        }
     }
 
     /// Who leads, as far as this process knows.
     pub fn leader(&self) -> Option<ProcessId> {
-        self.is_leader().then_some(self.me.id)
+        self.core.leader.map(|ballot| ballot.router)
     }
 
     /// Whether this process leads.
     pub fn is_leader(&self) -> bool {
-        !self.members.is_empty()
+        matches!(self.role, Role::Leader(_))
     }
 
     /// The members behind the last slot learned, in id order.
     pub fn members(&self) -> &[Peer] {
-        &self.members
+        &self.core.members
     }
 
     /// The last slot learned.
     pub fn applied(&self) -> Slot {
-        self.applied
+        self.core.chosen
     }
 
     /// The settings it was made with.
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        &self.core.settings
+    }
+
+    /// How it is.
+    pub fn status(&self) -> Status {
+        let core = &self.core;
+        let reign = match &self.role {
+            Role::Leader(reign) => Some(reign),
+            _ => None,
+        };
+        Status {
+            role: match self.role {
+                Role::Joining { .. } => "joining",
+                Role::Follower => "follower",
+                Role::Candidate(_) => "candidate",
+                Role::Leader(_) => "leader",
+                Role::Removed => "removed",
+            },
+            leader: self.leader(),
+            promised: core.promised,
+            accepted: core.accepted,
+            chosen: core.chosen,
+            last: core.log.last(),
+            members: core.members.clone(),
+            members_open: core.members_open().map(|open| open.to_vec()),
+            suspected: reign.map_or_else(Vec::new, |reign| {
+                let peers = reign.peers.iter().filter(|(_, peer)| peer.member && peer.suspected.is_some());
+                peers.map(|(id, _)| *id).collect()
+            }),
+            window: reign.map_or(0, |reign| reign.window),
+            pending_bytes: reign.map_or(0, |reign| reign.pending_bytes),
+        }
     }
 }
 
@@ -240,19 +324,294 @@ impl Protocol for Paxos {
     type Command = Command;
     type Event = Event;
 
-    fn handle(&mut self, _cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        assert!(cx.me == self.core.me.id, "a protocol stays with its process");
+        if !self.started {
+            self.started = true;
+            self.start(cx, out);
+        }
+        if matches!(self.role, Role::Removed) {
+            return;
+        }
         match input {
-            Input::Command(Command::Propose { payload }) if self.is_leader() => self.pending.push(payload),
-            Input::Drained if !self.pending.is_empty() => {
-                self.applied = self.applied.next();
-                let payloads = std::mem::take(&mut self.pending);
-                out.emit(Event::Learned { slot: self.applied, payloads });
+            Input::Receive { from, message } => self.receive(cx, from, message, out),
+            Input::Command(command) => self.command(cx, command, out),
+            Input::Deadline => self.wake(cx, out),
+            Input::Persisted(ticket) => {
+                if let Role::Leader(reign) = &mut self.role {
+                    reign.persisted(ticket);
+                    reign.advance(&mut self.core, out);
+                }
             }
-            _ => {}
+            Input::Linked { peer, .. } => self.linked(cx, peer, out),
+            Input::Unlinked { peer } => self.unlinked(cx, peer, out),
+            Input::Drained => self.flush(cx, out),
+        }
+        while self.core.members_changed {
+            self.core.members_changed = false;
+            self.members_changed(cx, out);
         }
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.deadline
+        if matches!(self.role, Role::Removed) {
+            return None;
+        }
+        let until = match &self.role {
+            Role::Candidate(candidacy) => Some(candidacy.until),
+            // To the very instant of suspicion: failing over fast must not wait for a tick.
+            Role::Follower => self.leader().and_then(|leader| self.core.detector.suspected_from(leader)),
+            _ => None,
+        };
+        [Some(self.tick_at), self.election, until].into_iter().flatten().min()
+    }
+}
+
+impl Paxos {
+    fn start(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        match &self.role {
+            Role::Joining { seeds, .. } => {
+                for seed in seeds {
+                    self.core.reach(seed, out);
+                }
+            }
+            // The founder's first slot is decided by founding itself: from then on it is an ordinary sole member.
+            Role::Follower => {
+                let ballot = Ballot { round: 1, router: cx.me };
+                let first = Value::Members([self.core.me.clone()].into());
+                self.core.promise(ballot, out);
+                let ticket = self.core.replace(ballot, Slot::ZERO, &[first], out);
+                self.core.learn(Slot(1), out);
+                self.core.leader = Some(ballot);
+                self.role = Role::Leader(Box::new(Reign::new(&self.core, ballot, ticket)));
+                self.core.tell_leader(false, out);
+            }
+            _ => unreachable!("a router begins by founding or joining"),
+        }
+    }
+
+    fn receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        message: Message,
+        out: &mut impl Sink<Self>,
+    ) {
+        self.core.detector.heard(from, cx.now);
+        match message {
+            // From a leader. Following it comes first, whatever it says.
+            Message::Heartbeat { ballot, chosen, collect, sent } => {
+                if self.follow(cx, from, ballot, out) {
+                    self.heartbeat(ballot, chosen, collect, sent, out);
+                }
+            }
+            Message::Accept { ballot, slot, chosen, value } => {
+                if self.follow(cx, from, ballot, out) {
+                    self.accept(ballot, slot, chosen, value, out);
+                }
+            }
+            Message::Chosen { ballot, through } => {
+                if self.follow(cx, from, ballot, out) {
+                    self.learn_in(ballot, through, out);
+                }
+            }
+            Message::Sync { ballot, start, chosen, values } => {
+                if self.follow(cx, from, ballot, out) {
+                    self.sync(ballot, start, chosen, values, out);
+                }
+            }
+            Message::CatchUp { ballot, start, values } => {
+                if self.follow(cx, from, ballot, out) {
+                    self.catch_up(ballot, start, values, out);
+                }
+            }
+            Message::Chunk { ballot, slot, members, total, offset, bytes } => {
+                if self.follow(cx, from, ballot, out) {
+                    let chunk = Chunk { slot, members, total, offset, bytes };
+                    self.chunk(ballot, chunk, out);
+                }
+            }
+            Message::Resign { ballot } => {
+                if self.core.leader == Some(ballot) && from == ballot.router {
+                    self.lose_leader(cx, Duration::ZERO, out);
+                }
+            }
+            Message::Dropped { ballot } => {
+                self.tell_again |= self.core.leader == Some(ballot) && from == ballot.router;
+            }
+
+            // To a leader.
+            Message::Forward { ballot, payloads } => {
+                if let Role::Leader(reign) = &mut self.role
+                    && reign.ballot == ballot
+                    && self.core.is_member(from)
+                    && !reign.propose(&mut self.core, payloads, out)
+                {
+                    self.core.send(from, Message::Dropped { ballot }, out);
+                }
+            }
+            Message::Accepted { ballot, through } => {
+                if let Role::Leader(reign) = &mut self.role
+                    && reign.ballot == ballot
+                {
+                    reign.accepted(&self.core, from, through);
+                    reign.advance(&mut self.core, out);
+                }
+            }
+            Message::Following { ballot, through, chosen, lacks } => {
+                if let Role::Leader(reign) = &mut self.role
+                    && reign.ballot == ballot
+                {
+                    reign.following(&mut self.core, from, through, chosen, lacks, out);
+                    reign.advance(&mut self.core, out);
+                }
+            }
+            Message::ChunkTaken { ballot, slot, offset } => {
+                if let Role::Leader(reign) = &mut self.role
+                    && reign.ballot == ballot
+                {
+                    reign.chunk_taken(&mut self.core, from, slot, offset, out);
+                }
+            }
+
+            // About who leads.
+            Message::PreVote(prepare) => self.pre_vote(cx, from, prepare, out),
+            Message::Prepare(prepare) => self.prepare(cx, from, prepare, out),
+            Message::PreVoted { ballot } => self.pre_voted(cx, from, ballot, out),
+            Message::Promise { ballot, accepted, last, chosen, start, values } => {
+                let promise = Promise { accepted, last, chosen, start, values };
+                self.promised(cx, from, ballot, promise, out);
+            }
+            Message::Refused { ballot, promised, refusal } => {
+                self.refused(cx, from, ballot, promised, refusal, out);
+            }
+
+            // About who is a member.
+            Message::Join { peer } => self.asked_to_admit(cx, from, peer, out),
+            Message::Refer { leader, members } => self.referred(cx, leader, members, out),
+            Message::Change(change) => self.change(cx, from, change, out),
+            Message::ChangeRefused { change, reason } => out.emit(Event::ChangeRefused { change, reason }),
+            Message::NotMember { chosen, members } => {
+                let joining = matches!(self.role, Role::Joining { .. });
+                if !joining && chosen > self.core.chosen && members.iter().all(|peer| peer.id != cx.me) {
+                    self.be_removed(out);
+                }
+            }
+        }
+    }
+
+    fn command(&mut self, cx: &mut Context<'_>, command: Command, out: &mut impl Sink<Self>) {
+        match (command, &mut self.role) {
+            (Command::Propose { payload }, Role::Leader(reign)) => {
+                self.tell_again |= !reign.propose(&mut self.core, [payload], out);
+            }
+            (Command::Propose { payload }, Role::Follower) if self.core.leader.is_some() => {
+                self.forward.push(payload);
+            }
+            // Nobody is known to lead: the attempt ends here, and `Event::Leader` will call for the next.
+            (Command::Propose { .. }, _) => {}
+            (Command::AddRouter(peer), _) => self.change(cx, cx.me, Change::Add(peer), out),
+            (Command::RemoveRouter(process), _) => self.change(cx, cx.me, Change::Remove(process), out),
+            (Command::Snapshot { slot, state }, Role::Leader(reign)) => {
+                reign.snapshot(&mut self.core, slot, state, out);
+            }
+            (Command::Snapshot { .. }, _) => {}
+            (Command::Seeds(peers), Role::Joining { .. }) => self.referred(cx, None, peers, out),
+            (Command::Seeds(_), _) => {}
+        }
+    }
+
+    fn linked(&mut self, cx: &mut Context<'_>, peer: ProcessId, out: &mut impl Sink<Self>) {
+        self.core.links.insert(peer);
+        self.core.detector.linked(peer, cx.now);
+        let leads = self.leader() == Some(peer);
+        match &mut self.role {
+            Role::Leader(reign) => reign.probe(&self.core, peer, out),
+            Role::Candidate(candidacy) if self.core.is_member(peer) => {
+                let question = candidacy.question();
+                self.core.send_all_durable(vec![peer], question, out);
+            }
+            Role::Follower if leads => {
+                // What was forwarded over the old link may be lost, and nothing may overtake it.
+                self.forward.clear();
+                self.core.tell_leader(true, out);
+            }
+            Role::Joining { .. } => self.core.send(peer, Message::Join { peer: self.core.me.clone() }, out),
+            _ => {}
+        }
+    }
+
+    fn unlinked(&mut self, cx: &mut Context<'_>, peer: ProcessId, out: &mut impl Sink<Self>) {
+        self.core.links.remove(&peer);
+        self.core.detector.unlinked(peer, cx.now);
+        let leads = self.leader() == Some(peer);
+        match &mut self.role {
+            Role::Leader(reign) => reign.probe(&self.core, peer, out),
+            _ if leads => self.forward.clear(),
+            _ => {}
+        }
+    }
+
+    fn wake(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        if cx.now >= self.tick_at {
+            self.tick_at = cx.now + self.interval();
+            self.core.detector.tick(cx.now);
+            self.tick(cx, out);
+        }
+        match &self.role {
+            Role::Candidate(candidacy) if cx.now >= candidacy.until => {
+                self.abandon(cx, Duration::ZERO, out);
+            }
+            Role::Follower | Role::Joining { .. }
+                if self.leader().is_some_and(|leader| self.core.detector.suspects(leader, cx.now)) =>
+            {
+                self.lose_leader(cx, Duration::ZERO, out);
+            }
+            Role::Follower if self.election.is_some_and(|election| cx.now >= election) => self.stand(cx, out),
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        if let Role::Leader(reign) = &mut self.role {
+            if reign.suspect(&mut self.core, cx.now, out) {
+                reign.release_snapshot(&mut self.core);
+                reign.heartbeat(&self.core, out);
+                self.core.collect(reign.everybody(&self.core));
+            } else {
+                // Whoever cannot reach a majority chooses nothing; it should not look like a leader either.
+                self.lose_leader(cx, self.interval() * 2, out);
+            }
+        }
+        self.ask(cx, out);
+        if std::mem::take(&mut self.tell_again) && self.is_voter() {
+            self.forward.clear();
+            self.core.tell_leader(true, out);
+        }
+    }
+
+    fn flush(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        match &mut self.role {
+            Role::Leader(reign) => {
+                reign.open_slots(&mut self.core, out, false);
+                reign.consider_change(&mut self.core, cx.now, out);
+                reign.tell_chosen(&self.core, out);
+            }
+            _ => self.flush_follower(out),
+        }
+    }
+
+    fn is_voter(&self) -> bool {
+        !matches!(self.role, Role::Joining { .. } | Role::Removed)
+    }
+
+    fn interval(&self) -> Duration {
+        self.core.settings.detector.interval
+    }
+
+    /// A random span below `limit`.
+    fn chance(&self, cx: &mut Context<'_>, limit: Duration) -> Duration {
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).max(1);
+        Duration::from_nanos((cx.random)() % limit)
     }
 }

@@ -1,0 +1,329 @@
+//! Changing the members, one at a time: who asks to come in, who must go.
+
+use super::{
+    Change, ChangeRefusal, Context, Core, Event, Message, Paxos, Peer, ProcessId, Reign, Role, Sink, Value,
+    leader::{Phase, Progress},
+};
+use crate::{quorum, time::Time};
+
+impl Paxos {
+    /// A process asks for admission.
+    pub(super) fn asked_to_admit(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        peer: Peer,
+        out: &mut impl Sink<Self>,
+    ) {
+        if peer.id != from || !self.is_voter() {
+            return;
+        }
+        match &mut self.role {
+            Role::Leader(reign) => reign.asked_to_admit(&mut self.core, cx.now, peer, out),
+            _ => {
+                let (leader, members) = (self.leader(), self.core.members.clone());
+                self.core.send(from, Message::Refer { leader, members }, out);
+            }
+        }
+    }
+
+    /// One that was asked for admission says whom to ask.
+    pub(super) fn referred(
+        &mut self,
+        cx: &mut Context<'_>,
+        leader: Option<ProcessId>,
+        members: Vec<Peer>,
+        out: &mut impl Sink<Self>,
+    ) {
+        let Role::Joining { seeds, .. } = &mut self.role else { return };
+        for peer in &members {
+            self.core.reach(peer, out);
+            if !seeds.contains(peer) && seeds.len() < SEEDS_MAX {
+                seeds.push(peer.clone());
+            }
+        }
+        if let Some(leader) = leader.filter(|leader| *leader != cx.me && self.core.links.contains(leader)) {
+            self.core.send(leader, Message::Join { peer: self.core.me.clone() }, out);
+        }
+    }
+
+    /// Asks for admission, or again.
+    pub(super) fn ask(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        let Role::Joining { ask_at, .. } = &mut self.role else { return };
+        if cx.now >= *ask_at {
+            *ask_at = cx.now + self.core.settings.detector.interval * 5;
+            let asked = match self.core.leader {
+                Some(ballot) => vec![ballot.router],
+                None => self.core.links.iter().copied().collect(),
+            };
+            self.core.send_all(asked, Message::Join { peer: self.core.me.clone() }, out);
+        }
+    }
+
+    /// A change of the members is asked for by `from`, which may be this process.
+    pub(super) fn change(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        change: Change,
+        out: &mut impl Sink<Self>,
+    ) {
+        if !self.core.is_member(from) {
+            return;
+        }
+        match (&mut self.role, self.core.leader) {
+            (Role::Leader(reign), _) => reign.change(&mut self.core, cx.now, from, change, out),
+            (_, Some(ballot)) if from == cx.me => {
+                self.core.send(ballot.router, Message::Change(change), out);
+            }
+            _ => answer_change(&self.core, from, change, ChangeRefusal::NoLeader, out),
+        }
+    }
+
+    /// The members behind the last slot learned are others than before.
+    pub(super) fn members_changed(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        let member = self.core.is_member(cx.me);
+        match &mut self.role {
+            Role::Joining { .. } if member => {
+                self.role = Role::Follower;
+                self.core.tell_leader(true, out);
+                if self.core.leader.is_none() {
+                    self.lose_leader(cx, self.interval() * 4, out);
+                }
+            }
+            Role::Joining { .. } => {
+                // Whoever leads next is one of these.
+                for peer in self.core.members.clone() {
+                    self.core.reach(&peer, out);
+                }
+                return;
+            }
+            Role::Removed => return,
+            Role::Leader(reign) => {
+                reign.members_changed(&mut self.core, cx.now, out);
+                if !member {
+                    let ballot = reign.ballot;
+                    let chosen = Message::Chosen { ballot, through: self.core.chosen };
+                    self.core.send_all(self.core.others(), chosen, out);
+                    self.core.send_all(self.core.others(), Message::Resign { ballot }, out);
+                }
+            }
+            Role::Candidate(candidacy) => {
+                let question = candidacy.question();
+                self.core.send_all_durable(self.core.others(), question, out);
+            }
+            Role::Follower => {}
+        }
+        if member {
+            self.reach_members(out);
+            self.count_votes(cx, out);
+        } else {
+            self.be_removed(out);
+        }
+    }
+
+    /// Wants links to exactly those that matter.
+    pub(super) fn reach_members(&mut self, out: &mut impl Sink<Self>) {
+        if matches!(self.role, Role::Joining { .. }) {
+            return;
+        }
+        for peer in self.core.members.clone() {
+            self.core.reach(&peer, out);
+        }
+        let gone: Vec<_> = match &self.role {
+            Role::Leader(reign) => {
+                self.core.reached.keys().filter(|id| !reign.peers.contains_key(id)).copied().collect()
+            }
+            _ => self.core.reached.keys().filter(|id| !self.core.is_member(**id)).copied().collect(),
+        };
+        for process in gone {
+            self.core.forget(process, out);
+        }
+    }
+
+    /// This process is a member no more.
+    pub(super) fn be_removed(&mut self, out: &mut impl Sink<Self>) {
+        self.role = Role::Removed;
+        self.core.leader = None;
+        self.core.tell_leader(false, out);
+        self.election = None;
+        for process in self.core.reached.keys().copied().collect::<Vec<_>>() {
+            self.core.forget(process, out);
+        }
+        out.emit(Event::Removed);
+    }
+}
+
+impl Reign {
+    fn asked_to_admit(&mut self, core: &mut Core, now: Time, peer: Peer, out: &mut impl Sink<Paxos>) {
+        if self.peers.contains_key(&peer.id) || core.is_member(peer.id) || peer.id.node == core.me.id.node {
+            return;
+        }
+        // What an older incarnation of its node promised is gone with it.
+        let older: Vec<_> = self.peers.keys().filter(|id| id.node == peer.id.node).copied().collect();
+        for id in older {
+            match self.peers.get_mut(&id) {
+                Some(progress) if progress.member => progress.replaced = true,
+                _ => self.dismiss(core, id, ChangeRefusal::Unreachable, out),
+            }
+        }
+        let voting = self.peers.values().filter(|peer| peer.member && !peer.replaced);
+        let well = 1 + voting.filter(|peer| peer.suspected.is_none()).count();
+        let learners = self.peers.values().filter(|peer| !peer.member).count();
+        if well + learners < core.settings.wanted {
+            self.admit(core, now, peer, None, out);
+        }
+    }
+
+    /// Makes a process a learner, to be fed until it can be a member.
+    fn admit(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        peer: Peer,
+        demanded: Option<ProcessId>,
+        out: &mut impl Sink<Paxos>,
+    ) {
+        let id = peer.id;
+        core.reach(&peer, out);
+        core.detector.watch(id, now);
+        let progress = self.peers.entry(id).or_insert_with(|| Progress::new(peer, false));
+        progress.demanded = progress.demanded.or(demanded);
+        self.probe(core, id, out);
+    }
+
+    /// Gives up a learner.
+    fn dismiss(&mut self, core: &mut Core, id: ProcessId, reason: ChangeRefusal, out: &mut impl Sink<Paxos>) {
+        let Some(progress) = self.peers.remove(&id) else { return };
+        assert!(!progress.member, "members are not dismissed but voted out");
+        core.detector.unwatch(id);
+        core.forget(id, out);
+        if let Some(asker) = progress.demanded {
+            answer_change(core, asker, Change::Add(progress.peer), reason, out);
+        }
+    }
+
+    pub(super) fn change(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        from: ProcessId,
+        change: Change,
+        out: &mut impl Sink<Paxos>,
+    ) {
+        match change {
+            Change::Add(peer) if !core.is_member(peer.id) => self.admit(core, now, peer, Some(from), out),
+            Change::Remove(process) if core.is_member(process) => self.removals.push_back((process, from)),
+            change => answer_change(core, from, change, ChangeRefusal::AlreadySo, out),
+        }
+    }
+
+    /// Notes who seems to have failed, and says whether a majority seems well.
+    pub(super) fn suspect(&mut self, core: &mut Core, now: Time, out: &mut impl Sink<Paxos>) -> bool {
+        let mut lost = Vec::new();
+        for (id, peer) in &mut self.peers {
+            if !core.detector.suspects(*id, now) {
+                peer.suspected = None;
+                continue;
+            }
+            let since = *peer.suspected.get_or_insert(now);
+            if !peer.member && now.since(since) >= core.settings.remove_after {
+                lost.push(*id);
+            }
+        }
+        for id in lost {
+            self.dismiss(core, id, ChangeRefusal::Unreachable, out);
+        }
+        let well = self.peers.values().filter(|peer| peer.member && peer.suspected.is_none()).count();
+        1 + well >= quorum::majority(core.members.len())
+    }
+
+    /// Proposes a change of the members, if one is due and none is open: what was commanded first, then who must go,
+    /// then who may come.
+    pub(super) fn consider_change(&mut self, core: &mut Core, now: Time, out: &mut impl Sink<Paxos>) {
+        while core.members_open().is_none()
+            && let Some((process, asker)) = self.removals.pop_front()
+        {
+            let change = Change::Remove(process);
+            if !core.is_member(process) {
+                answer_change(core, asker, change, ChangeRefusal::AlreadySo, out);
+            } else if core.members.len() == 1 {
+                answer_change(core, asker, change, ChangeRefusal::TooFew, out);
+            } else {
+                self.propose_without(core, process, out);
+            }
+        }
+        if core.members_open().is_some() {
+            return;
+        }
+        if core.members.len() > quorum::majority(core.settings.wanted) {
+            let overdue = |peer: &Progress| {
+                let since = peer.suspected.map_or(core.settings.remove_after, |since| now.since(since));
+                peer.replaced || peer.suspected.is_some() && since >= core.settings.remove_after
+            };
+            let failed = self.peers.iter().find(|(_, peer)| peer.member && overdue(peer));
+            if let Some((id, _)) = failed {
+                let id = *id;
+                return self.propose_without(core, id, out);
+            }
+        }
+        let room = core.members.len() < core.settings.wanted;
+        // It holds the whole chosen prefix, and everything behind it is on its way.
+        let ready = self.peers.values().find(|peer| {
+            !peer.member
+                && (room || peer.demanded.is_some())
+                && peer.suspected.is_none()
+                && peer.phase == Phase::Streaming
+                && peer.acked >= core.chosen
+        });
+        if let Some(peer) = ready {
+            let mut members = core.members.clone();
+            members.push(peer.peer.clone());
+            members.sort_unstable();
+            self.append(core, Value::Members(members.into()), out);
+        }
+    }
+
+    fn propose_without(&mut self, core: &mut Core, process: ProcessId, out: &mut impl Sink<Paxos>) {
+        let members = core.members.iter().filter(|peer| peer.id != process).cloned().collect();
+        self.append(core, Value::Members(members), out);
+    }
+
+    pub(super) fn members_changed(&mut self, core: &mut Core, now: Time, out: &mut impl Sink<Paxos>) {
+        for peer in core.members.clone() {
+            if peer.id != core.me.id {
+                let progress =
+                    self.peers.entry(peer.id).or_insert_with(|| Progress::new(peer.clone(), false));
+                progress.member = true;
+                progress.demanded = None;
+                core.watch(peer.id, now);
+            }
+        }
+        let gone: Vec<_> =
+            self.peers.iter().filter(|(id, peer)| peer.member && !core.is_member(**id)).collect();
+        for id in gone.into_iter().map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.peers.remove(&id);
+            core.detector.unwatch(id);
+            let message = Message::NotMember { chosen: core.chosen, members: core.members.clone() };
+            core.send(id, message, out);
+        }
+    }
+}
+
+/// Tells who asked for a change that it will not be.
+fn answer_change(
+    core: &Core,
+    asker: ProcessId,
+    change: Change,
+    reason: ChangeRefusal,
+    out: &mut impl Sink<Paxos>,
+) {
+    if asker == core.me.id {
+        out.emit(Event::ChangeRefused { change, reason });
+    } else {
+        core.send(asker, Message::ChangeRefused { change, reason }, out);
+    }
+}
+
+/// How many processes a joiner remembers to ask.
+const SEEDS_MAX: usize = 64;

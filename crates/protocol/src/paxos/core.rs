@@ -1,0 +1,350 @@
+//! What a router knows whichever part it plays: what it promised, accepted and learned, whom it is linked to.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use bytes::{Bytes, BytesMut};
+
+use super::{Ballot, Event, Log, Message, Paxos, Record, Settings, Slot, Value};
+use crate::{
+    detector::Detector,
+    id::{Peer, ProcessId},
+    quorum,
+    seam::{Destination, Sink, Ticket},
+    time::Time,
+};
+
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) me: Peer,
+    pub(super) settings: Settings,
+    /// No ballot below this one is taken part in.
+    pub(super) promised: Ballot,
+    /// Whose log ours is behind `chosen`: a prefix of what the leader of this ballot proposed.
+    pub(super) accepted: Ballot,
+    /// The log: chosen up to `chosen`, accepted in `accepted` behind it.
+    pub(super) log: Log,
+    /// The last slot known to be chosen; everything up to it is learned.
+    pub(super) chosen: Slot,
+    /// The members behind `chosen`, in id order.
+    pub(super) members: Vec<Peer>,
+    /// Whether `members` changed during this turn.
+    pub(super) members_changed: bool,
+    /// The reign that this process follows or leads.
+    pub(super) leader: Option<Ballot>,
+    /// The highest round heard of.
+    pub(super) round: u64,
+    pub(super) links: BTreeSet<ProcessId>,
+    /// Whom we asked the runtime to reach.
+    pub(super) reached: BTreeMap<ProcessId, String>,
+    pub(super) detector: Detector,
+    /// The last record.
+    ticket: Option<Ticket>,
+    /// What the user was told last.
+    told: Option<ProcessId>,
+    /// Whether a snapshot is being sent: the log behind it is kept longer then, lest it be too old when it arrives.
+    pub(super) snapshot_underway: bool,
+    /// Part of a snapshot that is coming.
+    pub(super) incoming: Option<Incoming>,
+}
+
+/// A snapshot on its way in.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    ballot: Ballot,
+    slot: Slot,
+    total: u64,
+    bytes: BytesMut,
+}
+
+impl Core {
+    pub(super) fn new(me: Peer, settings: Settings) -> Core {
+        Core {
+            me,
+            promised: Ballot::ZERO,
+            accepted: Ballot::ZERO,
+            log: Log::new(Slot::ZERO),
+            chosen: Slot::ZERO,
+            members: Vec::new(),
+            members_changed: false,
+            leader: None,
+            round: 0,
+            links: BTreeSet::new(),
+            reached: BTreeMap::new(),
+            detector: Detector::new(settings.detector),
+            ticket: None,
+            told: None,
+            snapshot_underway: false,
+            incoming: None,
+            settings,
+        }
+    }
+
+    pub(super) fn is_member(&self, process: ProcessId) -> bool {
+        self.members.iter().any(|peer| peer.id == process)
+    }
+
+    /// The members but this process.
+    pub(super) fn others(&self) -> Vec<ProcessId> {
+        self.members.iter().map(|peer| peer.id).filter(|id| *id != self.me.id).collect()
+    }
+
+    /// The members that the end of the log would make, if it is a stop command not known to be chosen.
+    pub(super) fn members_open(&self) -> Option<&Arc<[Peer]>> {
+        let last = self.log.last();
+        match self.log.value(last) {
+            Some(Value::Members(members)) if last > self.chosen => Some(members),
+            _ => None,
+        }
+    }
+
+    /// The slot through which this process holds what the leader of `ballot` proposed; `None` before its first sync.
+    pub(super) fn held(&self, ballot: Ballot) -> Option<Slot> {
+        (self.accepted == ballot).then(|| self.log.last())
+    }
+
+    fn persist(&mut self, record: Record, out: &mut impl Sink<Paxos>) -> Ticket {
+        let ticket = out.persist(record);
+        self.ticket = Some(ticket);
+        ticket
+    }
+
+    /// Sends what others will count on: not before everything so far is on disk.
+    pub(super) fn send_durable(&self, to: ProcessId, message: Message, out: &mut impl Sink<Paxos>) {
+        out.send(Destination::One(to), message, self.ticket);
+    }
+
+    pub(super) fn send_all_durable(&self, to: Vec<ProcessId>, message: Message, out: &mut impl Sink<Paxos>) {
+        if !to.is_empty() {
+            out.send(Destination::Many(to), message, self.ticket);
+        }
+    }
+
+    pub(super) fn send(&self, to: ProcessId, message: Message, out: &mut impl Sink<Paxos>) {
+        out.send(Destination::One(to), message, None);
+    }
+
+    pub(super) fn send_all(&self, to: Vec<ProcessId>, message: Message, out: &mut impl Sink<Paxos>) {
+        match to[..] {
+            [] => {}
+            [one] => out.send(Destination::One(one), message, None),
+            _ => out.send(Destination::Many(to), message, None),
+        }
+    }
+
+    /// Phase 1b: takes part in no ballot below this one any more.
+    pub(super) fn promise(&mut self, ballot: Ballot, out: &mut impl Sink<Paxos>) -> Ticket {
+        assert!(ballot >= self.promised, "promised below promise: {ballot} < {}", self.promised);
+        self.promised = ballot;
+        self.round = self.round.max(ballot.round);
+        self.persist(Record::Promised(ballot), out)
+    }
+
+    /// Replaces everything behind `start`, and what is chosen, by `values`: the whole log of the leader of `ballot`.
+    pub(super) fn replace(
+        &mut self,
+        ballot: Ballot,
+        start: Slot,
+        values: &[Value],
+        out: &mut impl Sink<Paxos>,
+    ) -> Ticket {
+        assert!(ballot >= self.promised, "accepted below promise: {ballot} < {}", self.promised);
+        assert!(ballot > self.accepted, "a log is replaced at most once per ballot");
+        assert!(start <= self.chosen, "what is not known to be chosen is replaced, not kept");
+        let keep = self.chosen;
+        self.log.truncate(keep);
+        let skip = (keep.0 - start.0) as usize;
+        for value in values.iter().skip(skip) {
+            assert!(
+                self.members_open().is_none(),
+                "something is proposed behind an open change of the members"
+            );
+            self.log.push(value.clone());
+        }
+        self.accepted = ballot;
+        let values = self.log.range(keep, self.log.last());
+        self.persist(Record::Accepted { ballot, start: keep, values }, out)
+    }
+
+    /// Phase 2b: accepts what follows the end of the log.
+    pub(super) fn append(
+        &mut self,
+        ballot: Ballot,
+        values: Vec<Value>,
+        out: &mut impl Sink<Paxos>,
+    ) -> Ticket {
+        assert!(ballot >= self.promised, "accepted below promise: {ballot} < {}", self.promised);
+        assert!(ballot == self.accepted, "what is accepted continues the log of its ballot");
+        let start = self.log.last();
+        for value in &values {
+            assert!(
+                self.members_open().is_none(),
+                "something is proposed behind an open change of the members"
+            );
+            self.log.push(value.clone());
+        }
+        self.persist(Record::Accepted { ballot, start, values }, out)
+    }
+
+    /// Values that are chosen come from someone who knows: `values` are those behind `start`, all chosen.
+    pub(super) fn learn_from(&mut self, start: Slot, values: &[Value], out: &mut impl Sink<Paxos>) {
+        assert!(
+            start <= self.chosen,
+            "chosen values leave a gap: they come behind {start}, known is {}",
+            self.chosen
+        );
+        let skip = (self.chosen.0 - start.0) as usize;
+        let mut slot = self.chosen;
+        for value in values.iter().skip(skip) {
+            slot = slot.next();
+            if self.log.value(slot).is_some_and(|held| held != value) {
+                // Another value was chosen than the one accepted here, in a higher ballot: whatever follows ours is dead.
+                assert!(slot > self.chosen, "two values chosen for {slot}");
+                self.log.truncate(Slot(slot.0 - 1));
+            }
+            if self.log.last() < slot {
+                self.log.push(value.clone());
+            }
+        }
+        if slot > self.chosen {
+            let values = self.log.range(self.chosen, slot);
+            self.persist(Record::Learned { start: self.chosen, values }, out);
+        }
+        self.learn(slot, out);
+    }
+
+    /// Everything up to `through` is chosen, and is what the log holds.
+    pub(super) fn learn(&mut self, through: Slot, out: &mut impl Sink<Paxos>) {
+        assert!(through <= self.log.last(), "learned what is not held");
+        while self.chosen < through {
+            let slot = self.chosen.next();
+            self.chosen = slot;
+            match self.log.value(slot).expect("what is learned is in the log") {
+                Value::Payloads(payloads) => {
+                    out.emit(Event::Learned { slot, payloads: payloads.to_vec() });
+                }
+                Value::Members(members) => {
+                    let before = std::mem::replace(&mut self.members, members.to_vec());
+                    let moved = before.iter().filter(|peer| !self.is_member(peer.id)).count()
+                        + self.members.iter().filter(|peer| !before.contains(peer)).count();
+                    assert!(moved <= 1, "members change one at a time");
+                    self.members_changed = true;
+                    out.emit(Event::Learned { slot, payloads: Vec::new() });
+                    out.emit(Event::Members(self.members.clone()));
+                }
+            }
+        }
+        self.collect(Slot::ZERO);
+    }
+
+    /// Forgets chosen log that everybody holds, up to `everybody`, and the oldest when there is too much.
+    pub(super) fn collect(&mut self, everybody: Slot) {
+        self.log.collect(everybody.min(self.chosen));
+        let kept = self.settings.log_bytes_kept * if self.snapshot_underway { 4 } else { 1 };
+        while self.log.bytes() > kept && self.log.start() < self.chosen {
+            self.log.collect(self.log.start().next());
+        }
+    }
+
+    /// Takes a part of a snapshot. Says how many bytes of it are there; `None` when this part does not continue them.
+    pub(super) fn take_chunk(
+        &mut self,
+        ballot: Ballot,
+        chunk: Chunk,
+        out: &mut impl Sink<Paxos>,
+    ) -> Option<u64> {
+        let Chunk { slot, members, total, offset, bytes } = chunk;
+        if slot <= self.chosen {
+            return Some(total);
+        }
+        if offset == 0 {
+            self.incoming = Some(Incoming { ballot, slot, total, bytes: BytesMut::new() });
+        }
+        let incoming = self.incoming.as_mut()?;
+        let expected = (incoming.ballot, incoming.slot, incoming.total, incoming.bytes.len() as u64);
+        if expected != (ballot, slot, total, offset) || offset + bytes.len() as u64 > total {
+            return None;
+        }
+        incoming.bytes.extend_from_slice(&bytes);
+        if (incoming.bytes.len() as u64) < total {
+            return Some(incoming.bytes.len() as u64);
+        }
+        let state = self.incoming.take().expect("it was just completed").bytes.freeze();
+        self.install(slot, members, state, out);
+        Some(total)
+    }
+
+    /// A snapshot takes the place of the log up to `slot`.
+    fn install(&mut self, slot: Slot, members: Vec<Peer>, state: Bytes, out: &mut impl Sink<Paxos>) {
+        assert!(slot > self.chosen, "a snapshot from the past");
+        if self.log.last() >= slot {
+            // What was accepted behind it stays accepted.
+            self.log.collect(slot);
+        } else {
+            self.log = Log::new(slot);
+        }
+        self.chosen = slot;
+        self.members.clone_from(&members);
+        self.members_changed = true;
+        self.persist(Record::Installed { slot, members: members.into(), state: state.clone() }, out);
+        out.emit(Event::Install { slot, state });
+        out.emit(Event::Members(self.members.clone()));
+    }
+
+    /// Tells the user who leads; `again` even if it was told so.
+    pub(super) fn tell_leader(&mut self, again: bool, out: &mut impl Sink<Paxos>) {
+        let leader = self.leader.filter(|_| self.is_member(self.me.id)).map(|ballot| ballot.router);
+        if leader != self.told || again {
+            self.told = leader;
+            out.emit(Event::Leader(leader));
+        }
+    }
+
+    pub(super) fn reach(&mut self, peer: &Peer, out: &mut impl Sink<Paxos>) {
+        if peer.id != self.me.id && self.reached.get(&peer.id) != Some(&peer.address) {
+            self.reached.insert(peer.id, peer.address.clone());
+            out.reach(peer.id, &peer.address);
+        }
+    }
+
+    pub(super) fn forget(&mut self, process: ProcessId, out: &mut impl Sink<Paxos>) {
+        if self.reached.remove(&process).is_some() {
+            out.forget(process);
+        }
+    }
+
+    /// Starts to watch a process; one without a link is given as long to get one as a broken link may stay broken.
+    pub(super) fn watch(&mut self, process: ProcessId, now: Time) {
+        self.detector.watch(process, now);
+        if !self.links.contains(&process) {
+            self.detector.unlinked(process, now);
+        }
+    }
+
+    pub(super) fn watch_only(&mut self, processes: &[ProcessId], now: Time) {
+        let gone: Vec<_> = self.detector.watched().filter(|watched| !processes.contains(watched)).collect();
+        for process in gone {
+            self.detector.unwatch(process);
+        }
+        for process in processes {
+            self.watch(*process, now);
+        }
+    }
+
+    /// Whether these votes are a majority of the members behind `chosen`.
+    pub(super) fn has_majority<'a>(&self, votes: impl IntoIterator<Item = &'a ProcessId>) -> bool {
+        let members: Vec<_> = self.members.iter().map(|peer| peer.id).collect();
+        quorum::has_majority(&members, votes)
+    }
+}
+
+/// What [`Message::Chunk`] carries.
+pub(super) struct Chunk {
+    pub(super) slot: Slot,
+    pub(super) members: Vec<Peer>,
+    pub(super) total: u64,
+    pub(super) offset: u64,
+    pub(super) bytes: Bytes,
+}

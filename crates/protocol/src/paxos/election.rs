@@ -1,0 +1,263 @@
+//! Electing: who may lead, and what it must know before it does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Ballot, Candidacy, Context, Duration, Message, Paxos, Prepare, ProcessId, Promise, Refusal, Reign, Role,
+    Sink, Stage, candidate,
+};
+use crate::wire::FRAME_BYTES_MAX;
+
+impl Paxos {
+    /// Stands for leader.
+    pub(super) fn stand(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        assert!(self.is_voter(), "only a member stands for leader");
+        self.stand_back(cx, out);
+        self.core.tell_leader(false, out);
+        self.election = None;
+        let ballot = Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me };
+        let patience = self.interval() * (4 << self.attempts.min(3));
+        let until = cx.now + patience + self.chance(cx, patience / 2);
+        let candidacy = Candidacy::new(&self.core, ballot, until);
+        self.core.send_all(self.core.others(), candidacy.question(), out);
+        self.role = Role::Candidate(candidacy);
+        self.count_votes(cx, out);
+    }
+
+    /// Gives up standing, for a while.
+    pub(super) fn abandon(&mut self, cx: &mut Context<'_>, patience: Duration, out: &mut impl Sink<Self>) {
+        assert!(matches!(self.role, Role::Candidate(_)), "only a candidate abandons");
+        self.attempts += 1;
+        self.lose_leader(cx, patience, out);
+    }
+
+    /// Whether a candidate's question deserves an answer; one that is no member any more is told so.
+    fn answers(&mut self, from: ProcessId, prepare: &Prepare, out: &mut impl Sink<Self>) -> bool {
+        if prepare.ballot.router != from {
+            return false;
+        }
+        if !self.is_voter() {
+            // A learner may have become a member without knowing it yet: it holds everything before the slot that says so,
+            // and either that slot too, or the candidate has learned more than it has, and knows.
+            let held = self
+                .core
+                .members_open()
+                .is_some_and(|open| open.iter().any(|peer| peer.id == self.core.me.id));
+            return self.core.accepted > Ballot::ZERO && (held || prepare.chosen > self.core.chosen);
+        }
+        let open = self.core.members_open().is_some_and(|open| open.iter().any(|peer| peer.id == from));
+        // One that has learned more than we have may have become a member behind our back.
+        if self.core.is_member(from) || open || prepare.chosen > self.core.chosen {
+            return true;
+        }
+        let message = Message::NotMember { chosen: self.core.chosen, members: self.core.members.clone() };
+        self.core.send(from, message, out);
+        false
+    }
+
+    /// Why a candidate cannot be helped to lead, if so.
+    fn refusal(&self, prepare: &Prepare) -> Option<Refusal> {
+        if prepare.ballot < self.core.promised {
+            return Some(Refusal::Outbid);
+        }
+        // All that the promise would have to carry must still be there and fit into a message.
+        let start = prepare.chosen;
+        let fits = start >= self.core.log.start()
+            && (start >= self.core.log.last()
+                || self.core.log.reach(start, self.core.log.last(), FRAME_BYTES_MAX / 2)
+                    == self.core.log.last());
+        (!fits).then_some(Refusal::Behind)
+    }
+
+    pub(super) fn pre_vote(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        prepare: Prepare,
+        out: &mut impl Sink<Self>,
+    ) {
+        if !self.answers(from, &prepare, out) {
+            return;
+        }
+        let ballot = prepare.ballot;
+        if self.leader() == Some(from) {
+            // It would not ask if it still led.
+            self.lose_leader(cx, self.interval() * 2, out);
+        }
+        // Stability: while a leader seems well to us, nobody takes its place with our help.
+        let lives = match &self.role {
+            Role::Leader(_) => true,
+            _ => self.leader().is_some_and(|leader| !self.core.detector.suspects(leader, cx.now)),
+        };
+        let refusal = if lives { Some(Refusal::LeaderLives) } else { self.refusal(&prepare) };
+        let refusal = refusal.or((ballot <= self.core.promised).then_some(Refusal::Outbid));
+        match refusal {
+            Some(refusal) => {
+                let promised = self.core.promised;
+                self.core.send(from, Message::Refused { ballot, promised, refusal }, out);
+            }
+            None => {
+                self.core.send(from, Message::PreVoted { ballot }, out);
+                if let Some(election) = &mut self.election {
+                    // Give it the time to succeed.
+                    *election = (*election).max(cx.now + self.core.settings.detector.interval * 2);
+                }
+            }
+        }
+    }
+
+    /// Phase 1b.
+    pub(super) fn prepare(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        prepare: Prepare,
+        out: &mut impl Sink<Self>,
+    ) {
+        if !self.answers(from, &prepare, out) {
+            return;
+        }
+        let ballot = prepare.ballot;
+        if let Some(refusal) = self.refusal(&prepare) {
+            let promised = self.core.promised;
+            self.core.send(from, Message::Refused { ballot, promised, refusal }, out);
+            return;
+        }
+        if self.core.leader == Some(ballot) {
+            // It leads already: a repetition of its question was overtaken by its success.
+            return;
+        }
+        if ballot > self.core.promised {
+            self.core.promise(ballot, out);
+        }
+        self.lose_leader(cx, self.interval() * 6, out);
+        let core = &self.core;
+        let (accepted, last, chosen) = (core.accepted, core.log.last(), core.chosen);
+        let start = prepare.chosen;
+        let beats = (accepted, last) > (prepare.accepted, prepare.last);
+        let end = if beats { last } else { chosen };
+        let values = if end > start { core.log.range(start, end) } else { Vec::new() };
+        core.send_durable(from, Message::Promise { ballot, accepted, last, chosen, start, values }, out);
+    }
+
+    pub(super) fn pre_voted(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        ballot: Ballot,
+        out: &mut impl Sink<Self>,
+    ) {
+        if let Role::Candidate(candidacy) = &mut self.role
+            && candidacy.prepare.ballot == ballot
+            && let Stage::PreVote(votes) = &mut candidacy.stage
+        {
+            votes.insert(from);
+            self.count_votes(cx, out);
+        }
+    }
+
+    /// A promise came.
+    pub(super) fn promised(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        ballot: Ballot,
+        promise: Promise,
+        out: &mut impl Sink<Self>,
+    ) {
+        if let Role::Candidate(candidacy) = &mut self.role
+            && candidacy.prepare.ballot == ballot
+            && let Stage::Prepare(promises) = &mut candidacy.stage
+            && promise.is_whole(&candidacy.prepare)
+        {
+            self.core.learn_from(promise.start, promise.learned(), out);
+            promises.insert(from, promise);
+            self.count_votes(cx, out);
+        }
+    }
+
+    pub(super) fn refused(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        ballot: Ballot,
+        promised: Ballot,
+        refusal: Refusal,
+        out: &mut impl Sink<Self>,
+    ) {
+        if !self.core.is_member(from) {
+            return;
+        }
+        self.core.round = self.core.round.max(promised.round);
+        match &mut self.role {
+            Role::Leader(reign) if reign.ballot == ballot && promised > ballot => {
+                self.lose_leader(cx, self.interval() * 2, out);
+            }
+            Role::Candidate(candidacy) if candidacy.prepare.ballot == ballot => {
+                candidacy.refused.insert(from);
+                if candidacy.is_hopeless(&self.core) {
+                    // Who lacks much leaves it to the others first.
+                    let patience = if refusal == Refusal::Behind { 8 } else { 1 };
+                    self.abandon(cx, self.interval() * patience / 2, out);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Goes on with a candidacy as far as it is carried.
+    pub(super) fn count_votes(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        while let Role::Candidate(candidacy) = &mut self.role
+            && self.core.is_member(cx.me)
+            && candidacy.is_carried(&self.core)
+        {
+            match &candidacy.stage {
+                Stage::PreVote(_) => {
+                    assert!(candidacy.prepare.ballot > self.core.promised, "a ballot is used once");
+                    candidacy.stage = Stage::Prepare(BTreeMap::new());
+                    candidacy.refused = BTreeSet::new();
+                    let question = candidacy.question();
+                    self.core.promise(candidacy.prepare.ballot, out);
+                    self.core.send_all_durable(self.core.others(), question, out);
+                }
+                Stage::Prepare(_) => self.lead(cx, out),
+            }
+        }
+    }
+
+    /// Phase 1 is complete: what a majority may have chosen is known, and a reign begins with it.
+    fn lead(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        let Role::Candidate(candidacy) = std::mem::replace(&mut self.role, Role::Follower) else {
+            unreachable!("only a candidate comes to lead")
+        };
+        let Stage::Prepare(promises) = candidacy.stage else { unreachable!("phase 1 comes before phase 2") };
+        let ballot = candidacy.prepare.ballot;
+        assert!(ballot == self.core.promised, "a leader promised its own ballot and no higher one");
+        let ticket = match candidate::best(&candidacy.prepare, &promises) {
+            Some(best) => {
+                assert!(best.last >= self.core.chosen, "a majority of promises shows everything chosen");
+                self.core.replace(ballot, best.start, &best.values, out)
+            }
+            None => {
+                let values = self.core.log.range(self.core.chosen, self.core.log.last());
+                self.core.replace(ballot, self.core.chosen, &values, out)
+            }
+        };
+        self.attempts = 0;
+        self.election = None;
+        self.core.leader = Some(ballot);
+        let mut reign = Reign::new(&self.core, ballot, ticket);
+        self.core.watch_only(&reign.peers.keys().copied().collect::<Vec<_>>(), cx.now);
+        for progress in reign.peers.values() {
+            self.core.reach(&progress.peer, out);
+        }
+        for (id, promise) in &promises {
+            if self.core.links.contains(id) {
+                reign.following(&mut self.core, *id, None, promise.chosen, false, out);
+            }
+        }
+        reign.heartbeat(&self.core, out);
+        self.role = Role::Leader(Box::new(reign));
+        self.core.tell_leader(true, out);
+    }
+}

@@ -1,0 +1,196 @@
+//! Following: what the leader sends is accepted and learned, what the user proposes is forwarded.
+
+use super::{
+    Ballot, Context, Duration, Message, Paxos, ProcessId, Refusal, Role, Sink, Slot, Value, core::Chunk,
+};
+
+impl Paxos {
+    /// A message of the leader of `ballot` came: from now on it is followed, unless a higher ballot was promised.
+    pub(super) fn follow(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        ballot: Ballot,
+        out: &mut impl Sink<Self>,
+    ) -> bool {
+        if from != ballot.router || from == cx.me {
+            return false;
+        }
+        if ballot < self.core.promised {
+            let promised = self.core.promised;
+            self.core.send(from, Message::Refused { ballot, promised, refusal: Refusal::Outbid }, out);
+            return false;
+        }
+        if ballot > self.core.promised {
+            self.core.promise(ballot, out);
+        }
+        if self.core.leader != Some(ballot) {
+            self.stand_back(cx, out);
+            self.core.leader = Some(ballot);
+            self.core.watch_only(&[from], cx.now);
+            if self.is_voter() {
+                self.core.tell_leader(true, out);
+            }
+        }
+        self.attempts = 0;
+        self.election = None;
+        true
+    }
+
+    /// Leaves whatever part this process played in an earlier reign.
+    pub(super) fn stand_back(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        if matches!(self.role, Role::Leader(_) | Role::Candidate(_)) {
+            self.role = Role::Follower;
+        }
+        self.core.leader = None;
+        self.core.snapshot_underway = false;
+        self.core.watch_only(&[], cx.now);
+        self.forward.clear();
+        self.acceptance_due = false;
+        self.reach_members(out);
+    }
+
+    /// The leader is gone, or was never known: stands for leader after `patience` and a bit, unless another is heard of.
+    pub(super) fn lose_leader(
+        &mut self,
+        cx: &mut Context<'_>,
+        patience: Duration,
+        out: &mut impl Sink<Self>,
+    ) {
+        self.stand_back(cx, out);
+        self.core.tell_leader(false, out);
+        match &mut self.role {
+            Role::Joining { ask_at, .. } => *ask_at = cx.now,
+            _ => self.election = Some(cx.now + patience + self.chance(cx, self.interval())),
+        }
+    }
+
+    /// The end of the followers' batch: one acceptance for all that came, and what is to be proposed.
+    pub(super) fn flush_follower(&mut self, out: &mut impl Sink<Self>) {
+        let Some(ballot) = self.core.leader else { return };
+        if std::mem::take(&mut self.acceptance_due)
+            && let Some(through) = self.core.held(ballot)
+        {
+            self.core.send_durable(ballot.router, Message::Accepted { ballot, through }, out);
+        }
+        if !self.forward.is_empty() {
+            let payloads = std::mem::take(&mut self.forward);
+            self.core.send(ballot.router, Message::Forward { ballot, payloads }, out);
+        }
+    }
+
+    pub(super) fn heartbeat(
+        &mut self,
+        ballot: Ballot,
+        chosen: Slot,
+        collect: Slot,
+        sent: Slot,
+        out: &mut impl Sink<Self>,
+    ) {
+        self.learn_in(ballot, chosen, out);
+        self.core.collect(collect);
+        let lacks = self.core.held(ballot).unwrap_or(Slot::ZERO) < sent;
+        self.say_following(ballot, lacks, out);
+    }
+
+    fn say_following(&mut self, ballot: Ballot, lacks: bool, out: &mut impl Sink<Self>) {
+        let (through, chosen) = (self.core.held(ballot), self.core.chosen);
+        let message = Message::Following { ballot, through, chosen, lacks };
+        self.core.send_durable(ballot.router, message, out);
+    }
+
+    /// The leader of `ballot` knows that everything up to `through` is chosen.
+    pub(super) fn learn_in(&mut self, ballot: Ballot, through: Slot, out: &mut impl Sink<Self>) {
+        // Only what is held in this ballot is what it speaks of.
+        if let Some(last) = self.core.held(ballot) {
+            self.core.learn(through.min(last), out);
+        }
+    }
+
+    /// Phase 2b.
+    pub(super) fn accept(
+        &mut self,
+        ballot: Ballot,
+        slot: Slot,
+        chosen: Slot,
+        value: Value,
+        out: &mut impl Sink<Self>,
+    ) {
+        self.learn_in(ballot, chosen, out);
+        let Some(last) = self.core.held(ballot) else { return };
+        if slot == last.next() && self.core.members_open().is_none() {
+            self.core.append(ballot, vec![value], out);
+            self.learn_in(ballot, chosen, out);
+        }
+        // A gap is not accepted over; the next heartbeat will show that something is lacking.
+        self.acceptance_due |= slot <= self.core.log.last();
+    }
+
+    /// The leader's log from somewhere we hold it to its end.
+    pub(super) fn sync(
+        &mut self,
+        ballot: Ballot,
+        start: Slot,
+        chosen: Slot,
+        values: Vec<Value>,
+        out: &mut impl Sink<Self>,
+    ) {
+        let held = self.core.held(ballot);
+        let end = Slot(start.0.saturating_add(values.len() as u64));
+        if start > held.unwrap_or(self.core.chosen) || end < self.core.chosen {
+            self.say_following(ballot, true, out);
+            return;
+        }
+        let learned = chosen.min(end).0.saturating_sub(start.0) as usize;
+        let open = &values[learned..];
+        if open.iter().rev().skip(1).any(|value| matches!(value, Value::Members(_))) {
+            // No leader proposes behind an open change of the members.
+            return;
+        }
+        if start <= self.core.chosen {
+            self.core.learn_from(start, &values[..learned], out);
+        }
+        match held {
+            None => {
+                self.core.replace(ballot, start, &values, out);
+            }
+            Some(_) => {
+                let last = self.core.log.last();
+                self.core.learn(chosen.min(last), out);
+                let rest = values.get(last.0.saturating_sub(start.0) as usize..).unwrap_or_default();
+                if !rest.is_empty() && self.core.members_open().is_none() {
+                    self.core.append(ballot, rest.to_vec(), out);
+                }
+            }
+        }
+        self.learn_in(ballot, chosen, out);
+        self.acceptance_due = true;
+    }
+
+    /// A part of the chosen log.
+    pub(super) fn catch_up(
+        &mut self,
+        ballot: Ballot,
+        start: Slot,
+        values: Vec<Value>,
+        out: &mut impl Sink<Self>,
+    ) {
+        let fits = start <= self.core.chosen;
+        if fits && start.0.saturating_add(values.len() as u64) > self.core.chosen.0 {
+            self.core.learn_from(start, &values, out);
+        }
+        self.say_following(ballot, !fits, out);
+    }
+
+    /// A part of a snapshot.
+    pub(super) fn chunk(&mut self, ballot: Ballot, chunk: Chunk, out: &mut impl Sink<Self>) {
+        let slot = chunk.slot;
+        match self.core.take_chunk(ballot, chunk, out) {
+            Some(offset) => {
+                let message = Message::ChunkTaken { ballot, slot, offset };
+                self.core.send_durable(ballot.router, message, out);
+            }
+            None => self.say_following(ballot, true, out),
+        }
+    }
+}

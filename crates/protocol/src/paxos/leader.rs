@@ -1,0 +1,439 @@
+//! Leading: slots are opened, followers fed, what a majority holds is chosen.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+
+use super::{Ballot, Core, Event, Message, Paxos, Slot, Value};
+use crate::{
+    id::{Peer, ProcessId},
+    quorum,
+    seam::{Sink, Ticket},
+    time::Time,
+};
+
+/// One reign.
+#[derive(Debug)]
+pub(super) struct Reign {
+    pub(super) ballot: Ballot,
+    /// The other members, and the learners that would be members.
+    pub(super) peers: BTreeMap<ProcessId, Progress>,
+    /// The last slot that this process itself has accepted durably.
+    own: Slot,
+    /// Its acceptances on their way to the disk.
+    tickets: VecDeque<(Ticket, Slot)>,
+    /// Proposals that wait for a slot.
+    pending: VecDeque<Bytes>,
+    pub(super) pending_bytes: usize,
+    /// How many slots may be in flight.
+    pub(super) window: usize,
+    /// The bytes of each slot in flight.
+    open: VecDeque<usize>,
+    open_bytes: usize,
+    /// The watermark that the followers were told.
+    told: Slot,
+    /// A snapshot that is being sent.
+    snapshot: Option<Held>,
+    /// The snapshot that the user was asked for: the members behind its slot.
+    asked: Option<(Slot, Vec<Peer>)>,
+    /// Who is to be removed by command, and who said so.
+    pub(super) removals: VecDeque<(ProcessId, ProcessId)>,
+}
+
+/// What the leader knows of one other process.
+#[derive(Debug)]
+pub(super) struct Progress {
+    pub(super) peer: Peer,
+    /// Whether it votes.
+    pub(super) member: bool,
+    pub(super) phase: Phase,
+    /// It holds the leader's log through this slot.
+    pub(super) acked: Slot,
+    /// It learned through this slot.
+    pub(super) chosen: Slot,
+    /// Since when it seems to have failed.
+    pub(super) suspected: Option<Time>,
+    /// A younger incarnation of its node was heard of.
+    pub(super) replaced: bool,
+    /// Who commanded that it become a member, if anybody did.
+    pub(super) demanded: Option<ProcessId>,
+}
+
+/// How a follower is fed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// What it holds is not known; a heartbeat asks.
+    Probing,
+    /// It was sent chosen log through this slot, and more when it has learned that.
+    CatchingUp(Slot),
+    /// It lacks more than the log that is kept, and waits for the user to give a snapshot.
+    Waiting,
+    /// It is sent the snapshot: bytes sent, bytes that came.
+    Installing { slot: Slot, sent: u64, taken: u64 },
+    /// It was sent everything, and gets what is new as it comes.
+    Streaming,
+}
+
+#[derive(Debug)]
+struct Held {
+    slot: Slot,
+    members: Vec<Peer>,
+    state: Bytes,
+}
+
+impl Progress {
+    pub(super) fn new(peer: Peer, member: bool) -> Progress {
+        Progress {
+            peer,
+            member,
+            phase: Phase::Probing,
+            acked: Slot::ZERO,
+            chosen: Slot::ZERO,
+            suspected: None,
+            replaced: false,
+            demanded: None,
+        }
+    }
+}
+
+impl Reign {
+    /// Begins a reign over the log as phase 1 made it; `ticket` is of its record.
+    pub(super) fn new(core: &Core, ballot: Ballot, ticket: Ticket) -> Reign {
+        assert!(
+            core.accepted == ballot && core.promised == ballot,
+            "a leader accepts first what it proposes"
+        );
+        // Those that an open change would make members are fed already: it is chosen when a majority of them holds it too.
+        let would_be = core.members_open().map(|open| open.iter()).into_iter().flatten();
+        let peers = core.members.iter().chain(would_be).filter(|peer| peer.id != core.me.id);
+        let open: VecDeque<_> =
+            core.log.range(core.chosen, core.log.last()).iter().map(Value::bytes).collect();
+        Reign {
+            ballot,
+            peers: peers
+                .map(|peer| (peer.id, Progress::new(peer.clone(), core.is_member(peer.id))))
+                .collect(),
+            own: core.chosen,
+            tickets: VecDeque::from([(ticket, core.log.last())]),
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            window: core.settings.window_min.max(1),
+            open_bytes: open.iter().sum(),
+            open,
+            told: core.chosen,
+            snapshot: None,
+            asked: None,
+            removals: VecDeque::new(),
+        }
+    }
+
+    /// Takes proposals; `false` when there is no room for them.
+    pub(super) fn propose(
+        &mut self,
+        core: &mut Core,
+        payloads: impl IntoIterator<Item = Bytes>,
+        out: &mut impl Sink<Paxos>,
+    ) -> bool {
+        for payload in payloads {
+            if self.pending_bytes + payload.len() > core.settings.pending_bytes_max {
+                return false;
+            }
+            self.pending_bytes += payload.len();
+            self.pending.push_back(payload);
+        }
+        if self.pending_bytes >= core.settings.batch_bytes_max {
+            self.open_slots(core, out, true);
+        }
+        true
+    }
+
+    /// Opens slots for what waits, as far as the window allows; `full` ones only, or whatever there is.
+    pub(super) fn open_slots(&mut self, core: &mut Core, out: &mut impl Sink<Paxos>, full: bool) {
+        let batch_max = core.settings.batch_bytes_max;
+        while !self.pending.is_empty()
+            && (!full || self.pending_bytes >= batch_max)
+            && self.open_bytes < core.settings.in_flight_bytes_max
+            && core.members_open().is_none()
+        {
+            if self.open.len() >= self.window {
+                // Full batches wait behind a full window: it is the window that limits, so it opens.
+                if self.pending_bytes < batch_max || self.window >= core.settings.window_max {
+                    break;
+                }
+                self.window += 1;
+            } else if self.pending_bytes * 8 < batch_max && self.open.len() * 2 > self.window {
+                // Small batches in a half full window: it closes, so that they gather.
+                self.window = (self.window - 1).max(core.settings.window_min.max(1));
+            }
+            let mut bytes = 0;
+            let mut count = 0;
+            for payload in &self.pending {
+                if count > 0 && bytes + payload.len() > batch_max {
+                    break;
+                }
+                bytes += payload.len();
+                count += 1;
+            }
+            self.pending_bytes -= bytes;
+            let payloads = self.pending.drain(..count).collect();
+            self.append(core, Value::Payloads(payloads), out);
+        }
+    }
+
+    /// Phase 2a for the next slot.
+    pub(super) fn append(&mut self, core: &mut Core, value: Value, out: &mut impl Sink<Paxos>) {
+        assert!(core.members_open().is_none(), "something is proposed behind an open change of the members");
+        self.open.push_back(value.bytes());
+        self.open_bytes += value.bytes();
+        let ticket = core.append(self.ballot, vec![value.clone()], out);
+        let slot = core.log.last();
+        self.tickets.push_back((ticket, slot));
+        let accept = Message::Accept { ballot: self.ballot, slot, chosen: core.chosen, value };
+        self.told = core.chosen;
+        core.send_all(self.streaming(), accept, out);
+    }
+
+    pub(super) fn persisted(&mut self, ticket: Ticket) {
+        while let Some((_, slot)) = self.tickets.pop_front_if(|(written, _)| *written <= ticket) {
+            self.own = self.own.max(slot);
+        }
+    }
+
+    /// Phase 2b of a follower: it holds our log through this slot.
+    pub(super) fn accepted(&mut self, core: &Core, from: ProcessId, through: Slot) {
+        if let Some(peer) = self.peers.get_mut(&from)
+            && through <= core.log.last()
+        {
+            peer.acked = peer.acked.max(through);
+        }
+    }
+
+    /// Up to where a majority holds our log. A change of the members needs a majority of the new ones as well, so that
+    /// they hold the whole chosen prefix before they are in charge.
+    fn choosable(&self, core: &Core) -> Slot {
+        let through = self.held_by_majority(core, &core.members);
+        match core.members_open() {
+            Some(open) => through.min(self.held_by_majority(core, open).max(core.chosen)),
+            None => through,
+        }
+    }
+
+    fn held_by_majority(&self, core: &Core, members: &[Peer]) -> Slot {
+        let mut held: Vec<Slot> = members
+            .iter()
+            .map(|peer| match self.peers.get(&peer.id) {
+                Some(progress) => progress.acked,
+                None if peer.id == core.me.id => self.own,
+                None => Slot::ZERO,
+            })
+            .collect();
+        held.sort_unstable_by(|a, b| b.cmp(a));
+        held[quorum::majority(members.len()) - 1]
+    }
+
+    /// Learns what a majority holds.
+    pub(super) fn advance(&mut self, core: &mut Core, out: &mut impl Sink<Paxos>) {
+        let through = self.choosable(core);
+        if through > core.chosen {
+            for _ in core.chosen.0..through.0 {
+                self.open_bytes -= self.open.pop_front().expect("every slot behind the chosen ones is open");
+            }
+            core.learn(through, out);
+        }
+    }
+
+    fn streaming(&self) -> Vec<ProcessId> {
+        self.peers.iter().filter(|(_, peer)| peer.phase == Phase::Streaming).map(|(id, _)| *id).collect()
+    }
+
+    /// Tells the watermark, if nothing else did.
+    pub(super) fn tell_chosen(&mut self, core: &Core, out: &mut impl Sink<Paxos>) {
+        if self.told < core.chosen {
+            self.told = core.chosen;
+            let message = Message::Chosen { ballot: self.ballot, through: core.chosen };
+            core.send_all(self.streaming(), message, out);
+        }
+    }
+
+    /// Says that the leader lives.
+    pub(super) fn heartbeat(&mut self, core: &Core, out: &mut impl Sink<Paxos>) {
+        self.told = core.chosen;
+        core.send_all(self.streaming(), self.beat(core, core.log.last()), out);
+        let probed = self
+            .peers
+            .iter()
+            .filter(|(id, peer)| peer.phase != Phase::Streaming && core.links.contains(id))
+            .map(|(id, _)| *id)
+            .collect();
+        core.send_all(probed, self.beat(core, Slot::ZERO), out);
+    }
+
+    fn beat(&self, core: &Core, sent: Slot) -> Message {
+        Message::Heartbeat { ballot: self.ballot, chosen: core.chosen, collect: self.everybody(core), sent }
+    }
+
+    /// The slot through which everybody holds the log, or will by snapshot.
+    pub(super) fn everybody(&self, core: &Core) -> Slot {
+        let snapshot = self.snapshot.as_ref().map(|held| held.slot);
+        let least = self.peers.values().map(|peer| match peer.phase {
+            Phase::Installing { slot, .. } => slot,
+            Phase::Waiting => snapshot.unwrap_or(core.chosen),
+            _ => peer.chosen,
+        });
+        least.min().unwrap_or(core.chosen).min(core.chosen)
+    }
+
+    /// The link to `peer` is new, or something got lost on it: what it holds is to be asked.
+    pub(super) fn probe(&mut self, core: &Core, peer: ProcessId, out: &mut impl Sink<Paxos>) {
+        if let Some(progress) = self.peers.get_mut(&peer) {
+            progress.phase = Phase::Probing;
+            if core.links.contains(&peer) {
+                core.send(peer, self.beat(core, Slot::ZERO), out);
+            }
+        }
+    }
+
+    /// A follower says what it holds.
+    pub(super) fn following(
+        &mut self,
+        core: &mut Core,
+        from: ProcessId,
+        through: Option<Slot>,
+        chosen: Slot,
+        lacks: bool,
+        out: &mut impl Sink<Paxos>,
+    ) {
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        if through.unwrap_or(chosen).max(chosen) > core.log.last() {
+            return;
+        }
+        peer.chosen = peer.chosen.max(chosen);
+        peer.acked = peer.acked.max(through.unwrap_or(Slot::ZERO));
+        let feed = match peer.phase {
+            Phase::Probing => true,
+            Phase::CatchingUp(sent) => lacks || chosen >= sent,
+            Phase::Waiting => false,
+            Phase::Installing { slot, .. } => lacks || chosen >= slot,
+            Phase::Streaming => lacks,
+        };
+        if feed {
+            self.feed(core, from, through.unwrap_or(chosen).max(chosen), out);
+        }
+    }
+
+    /// Sends what comes behind `position`.
+    fn feed(&mut self, core: &mut Core, to: ProcessId, position: Slot, out: &mut impl Sink<Paxos>) {
+        let ballot = self.ballot;
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        if position < core.log.start() {
+            peer.phase = Phase::Waiting;
+            self.offer_snapshot(core, out);
+            return;
+        }
+        let part = core.log.reach(position, core.chosen.max(position), core.settings.chunk_bytes);
+        if part < core.chosen {
+            peer.phase = Phase::CatchingUp(part);
+            let values = core.log.range(position, part);
+            core.send(to, Message::CatchUp { ballot, start: position, values }, out);
+        } else {
+            peer.phase = Phase::Streaming;
+            let values = core.log.range(position, core.log.last());
+            core.send(to, Message::Sync { ballot, start: position, chosen: core.chosen, values }, out);
+        }
+    }
+
+    /// Begins to send a snapshot to those that wait for it, or asks the user for one.
+    fn offer_snapshot(&mut self, core: &mut Core, out: &mut impl Sink<Paxos>) {
+        match &self.snapshot {
+            Some(held) if held.slot >= core.log.start() => {
+                let slot = held.slot;
+                let mut started = Vec::new();
+                for (id, peer) in &mut self.peers {
+                    if peer.phase == Phase::Waiting {
+                        peer.phase = Phase::Installing { slot, sent: 0, taken: 0 };
+                        started.push(*id);
+                    }
+                }
+                for id in started {
+                    self.send_chunks(core, id, out);
+                }
+                core.snapshot_underway = true;
+            }
+            _ if self.asked.is_none() => {
+                self.asked = Some((core.chosen, core.members.clone()));
+                out.emit(Event::SnapshotWanted { slot: core.chosen });
+            }
+            _ => {}
+        }
+    }
+
+    /// The user gives the snapshot that it was asked for.
+    pub(super) fn snapshot(&mut self, core: &mut Core, slot: Slot, state: Bytes, out: &mut impl Sink<Paxos>) {
+        let Some((asked, members)) = self.asked.take() else { return };
+        assert!(asked == slot, "the snapshot asked for is that of {asked}, not {slot}");
+        self.snapshot = Some(Held { slot, members, state });
+        for peer in self.peers.values_mut() {
+            // Whoever was still sent an older one starts over: the log behind that one is gone.
+            if matches!(peer.phase, Phase::Installing { .. }) {
+                peer.phase = Phase::Waiting;
+            }
+        }
+        self.offer_snapshot(core, out);
+    }
+
+    /// How much of the snapshot came.
+    pub(super) fn chunk_taken(
+        &mut self,
+        core: &mut Core,
+        from: ProcessId,
+        slot: Slot,
+        offset: u64,
+        out: &mut impl Sink<Paxos>,
+    ) {
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        let Phase::Installing { slot: expected, sent, .. } = peer.phase else { return };
+        let total = self.snapshot.as_ref().map_or(0, |held| held.state.len() as u64);
+        if slot != expected || offset > sent {
+            return;
+        }
+        peer.phase = Phase::Installing { slot, sent, taken: offset };
+        if offset == total {
+            peer.chosen = peer.chosen.max(slot);
+            let position = peer.chosen;
+            self.feed(core, from, position, out);
+        } else {
+            self.send_chunks(core, from, out);
+        }
+    }
+
+    fn send_chunks(&mut self, core: &Core, to: ProcessId, out: &mut impl Sink<Paxos>) {
+        let (Some(peer), Some(held)) = (self.peers.get_mut(&to), &self.snapshot) else { return };
+        let Phase::Installing { slot, sent, taken } = &mut peer.phase else { return };
+        let total = held.state.len() as u64;
+        let chunk = core.settings.chunk_bytes.max(1) as u64;
+        // Four in flight hide the round trip and hold up nobody else on the link for long.
+        while (*sent == 0 || *sent < total) && *sent < *taken + 4 * chunk {
+            let end = total.min(*sent + chunk);
+            let bytes = held.state.slice(*sent as usize..end as usize);
+            let members = held.members.clone();
+            core.send(
+                to,
+                Message::Chunk { ballot: self.ballot, slot: *slot, members, total, offset: *sent, bytes },
+                out,
+            );
+            *sent = end;
+            if total == 0 {
+                break;
+            }
+        }
+    }
+
+    /// Frees the snapshot when nobody needs it any more.
+    pub(super) fn release_snapshot(&mut self, core: &mut Core) {
+        let needed = |peer: &Progress| matches!(peer.phase, Phase::Installing { .. } | Phase::Waiting);
+        if !self.peers.values().any(needed) {
+            self.snapshot = None;
+        }
+        core.snapshot_underway = self.snapshot.is_some();
+    }
+}

@@ -1,0 +1,3 @@
+//! Tests of the protocols from outside: several processes, their links, and time, all in one thread.
+
+mod paxos;
