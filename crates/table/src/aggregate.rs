@@ -1,8 +1,24 @@
-//! Partial states of aggregates: what replicas compute and gateways merge.
+//! Aggregates: partial states at the replicas, merged and finished at the gateway.
+//!
+//! The same accumulators serve both sides: an engine adds rows and hands out [`State`]s, a gateway absorbs states and
+//! finishes. Sums of integers and numerics are exact at any size until they are finished, so that neither the number
+//! of ranges nor their order shows; sums of floats are added in the order of rows and ranges and round accordingly.
+//!
+//! Results have PostgreSQL's types ([`Aggregate::ty`]) and `avg` of exact numbers the scale of its division.
 
+use std::collections::{HashMap, HashSet};
+
+use rustc_hash::FxBuildHasher;
 use serde::{Deserialize, Serialize};
 
-use crate::value::Value;
+use crate::{
+    engine::Group,
+    eval::evaluate,
+    expr::{Aggregate, AggregateFunction},
+    failure::Failure,
+    numeric::Numeric,
+    value::{Row, Type, Value, key_of},
+};
 
 /// A partial aggregate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -13,11 +29,246 @@ pub enum State {
     Sum {
         /// Non-NULL values seen.
         count: u64,
-        /// Their sum, in the result's type or wider.
+        /// Their sum: a float of floats, a numeric of all else.
         sum: Value,
     },
     /// The least or greatest so far; NULL when none.
     Extreme(Value),
     /// The distinct values so far (aggregates over DISTINCT).
     Distinct(Vec<Value>),
+}
+
+/// Groups in the making, in the order of their first row.
+pub struct Groups {
+    /// How many grouping expressions there are.
+    keys: usize,
+    aggregates: Vec<Aggregate>,
+    /// Key bytes to the group's index.
+    index: HashMap<Vec<u8>, usize, FxBuildHasher>,
+    groups: Vec<(Row, Vec<Accumulator>)>,
+}
+
+impl Groups {
+    /// No rows yet; without keys there is one group all the same.
+    pub fn new(keys: usize, aggregates: Vec<Aggregate>) -> Groups {
+        let index = HashMap::with_hasher(FxBuildHasher);
+        let mut groups = Groups { keys, aggregates, index, groups: Vec::new() };
+        if keys == 0 {
+            groups.group(Vec::new());
+        }
+        groups
+    }
+
+    /// The index of the group of these keys.
+    fn group(&mut self, keys: Row) -> usize {
+        let next = self.groups.len();
+        let index = *self.index.entry(key_of(&keys)).or_insert(next);
+        if index == next {
+            self.groups.push((keys, self.aggregates.iter().map(Accumulator::new).collect()));
+        }
+        index
+    }
+
+    /// Adds a row to the group of these keys.
+    pub fn add(&mut self, keys: Row, row: &[Value]) -> Result<(), Failure> {
+        let index = self.group(keys);
+        for (accumulator, aggregate) in self.groups[index].1.iter_mut().zip(&self.aggregates) {
+            match &aggregate.argument {
+                None => accumulator.count_row(),
+                Some(argument) => accumulator.add(&*evaluate(argument, row)?)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a partial group.
+    pub fn absorb(&mut self, group: Group) -> Result<(), Failure> {
+        if group.keys.len() != self.keys || group.states.len() != self.aggregates.len() {
+            return Err(Failure::malformed("a group of another shape"));
+        }
+        let index = self.group(group.keys);
+        for (accumulator, state) in self.groups[index].1.iter_mut().zip(group.states) {
+            accumulator.absorb(state)?;
+        }
+        Ok(())
+    }
+
+    /// The partial groups.
+    pub fn into_groups(self) -> Vec<Group> {
+        let state = |(keys, accumulators): (Row, Vec<Accumulator>)| Group {
+            keys,
+            states: accumulators.into_iter().map(Accumulator::into_state).collect(),
+        };
+        self.groups.into_iter().map(state).collect()
+    }
+
+    /// The rows [keys…, results…].
+    pub fn finish(self) -> Result<Vec<Row>, Failure> {
+        let row = |(mut row, accumulators): (Row, Vec<Accumulator>)| {
+            for accumulator in accumulators {
+                row.push(accumulator.finish()?);
+            }
+            Ok(row)
+        };
+        self.groups.into_iter().map(row).collect()
+    }
+}
+
+/// One aggregate of one group.
+struct Accumulator {
+    function: AggregateFunction,
+    /// The result's type.
+    ty: Type,
+    /// With DISTINCT: what was seen, so that it counts once.
+    seen: Option<Seen>,
+    count: u64,
+    total: Total,
+    extreme: Value,
+}
+
+/// Distinct values in the order they came, and their keys.
+#[derive(Default)]
+struct Seen {
+    keys: HashSet<Vec<u8>, FxBuildHasher>,
+    values: Vec<Value>,
+}
+
+/// A sum.
+enum Total {
+    /// Of integers; 2^64 of them fit.
+    Integer(i128),
+    Numeric(Numeric),
+    Float(f64),
+}
+
+impl Accumulator {
+    fn new(aggregate: &Aggregate) -> Accumulator {
+        let float = aggregate.argument.as_ref().is_some_and(|argument| argument.ty() == Type::Float8);
+        Accumulator {
+            function: aggregate.function,
+            ty: aggregate.ty(),
+            seen: aggregate.distinct.then(Seen::default),
+            count: 0,
+            total: if float { Total::Float(0.0) } else { Total::Integer(0) },
+            extreme: Value::Null,
+        }
+    }
+
+    fn count_row(&mut self) {
+        self.count += 1;
+    }
+
+    fn add(&mut self, value: &Value) -> Result<(), Failure> {
+        if value.is_null() {
+            return Ok(());
+        }
+        if let Some(seen) = &mut self.seen {
+            if !seen.keys.insert(key_of([value])) {
+                return Ok(());
+            }
+            seen.values.push(value.clone());
+        }
+        self.count += 1;
+        match self.function {
+            AggregateFunction::Count => Ok(()),
+            AggregateFunction::Sum | AggregateFunction::Avg => self.total.add(value),
+            AggregateFunction::Min | AggregateFunction::Max => self.compare(value),
+        }
+    }
+
+    fn compare(&mut self, value: &Value) -> Result<(), Failure> {
+        if self.extreme.is_null() {
+            self.extreme = value.clone();
+            return Ok(());
+        }
+        if !value.compares_with(&self.extreme) {
+            return Err(Failure::malformed("an aggregate over different types"));
+        }
+        let order = value.order(&self.extreme);
+        if if self.function == AggregateFunction::Min { order.is_lt() } else { order.is_gt() } {
+            self.extreme = value.clone();
+        }
+        Ok(())
+    }
+
+    fn absorb(&mut self, state: State) -> Result<(), Failure> {
+        match state {
+            State::Distinct(values) if self.seen.is_some() => {
+                values.iter().try_for_each(|value| self.add(value))
+            }
+            State::Count(count) => {
+                self.count += count;
+                Ok(())
+            }
+            State::Sum { count, sum } => {
+                self.count += count;
+                if count == 0 { Ok(()) } else { self.total.add(&sum) }
+            }
+            State::Extreme(value) if value.is_null() => Ok(()),
+            State::Extreme(value) => self.compare(&value),
+            State::Distinct(_) => {
+                Err(Failure::malformed("distinct values for an aggregate without DISTINCT"))
+            }
+        }
+    }
+
+    fn into_state(self) -> State {
+        if let Some(seen) = self.seen {
+            return State::Distinct(seen.values);
+        }
+        match self.function {
+            AggregateFunction::Count => State::Count(self.count),
+            AggregateFunction::Sum | AggregateFunction::Avg => {
+                State::Sum { count: self.count, sum: self.total.into_value() }
+            }
+            AggregateFunction::Min | AggregateFunction::Max => State::Extreme(self.extreme),
+        }
+    }
+
+    fn finish(self) -> Result<Value, Failure> {
+        match self.function {
+            AggregateFunction::Count => Ok(Value::Int8(self.count as i64)),
+            AggregateFunction::Min | AggregateFunction::Max => Ok(self.extreme),
+            _ if self.count == 0 => Ok(Value::Null),
+            AggregateFunction::Sum => crate::cast::cast(&self.total.into_value(), self.ty),
+            AggregateFunction::Avg => match self.total.into_value() {
+                Value::Numeric(sum) => sum.divide(&Numeric::from_i128(self.count.into())).map(Value::Numeric),
+                Value::Float8(sum) => Ok(Value::Float8(sum / self.count as f64)),
+                _ => unreachable!("a total is a numeric or a float"),
+            },
+        }
+    }
+}
+
+impl Total {
+    fn add(&mut self, value: &Value) -> Result<(), Failure> {
+        match (&mut *self, value) {
+            (Total::Float(sum), Value::Float8(value)) => {
+                let finite = sum.is_finite() && value.is_finite();
+                *sum += value;
+                if finite && !sum.is_finite() {
+                    return Err(Failure::out_of_range(Type::Float8));
+                }
+            }
+            (Total::Numeric(sum), Value::Numeric(value)) => *sum = sum.add(value)?,
+            (Total::Integer(sum), Value::Numeric(value)) => {
+                *self = Total::Numeric(Numeric::from_i128(*sum).add(value)?);
+            }
+            (Total::Integer(sum), _) => {
+                let integer =
+                    value.as_integer().ok_or_else(|| Failure::malformed("a sum of what is no number"))?;
+                *sum += i128::from(integer);
+            }
+            _ => return Err(Failure::malformed("a sum over different types")),
+        }
+        Ok(())
+    }
+
+    fn into_value(self) -> Value {
+        match self {
+            Total::Integer(sum) => Value::Numeric(Numeric::from_i128(sum)),
+            Total::Numeric(sum) => Value::Numeric(sum),
+            Total::Float(sum) => Value::Float8(sum),
+        }
+    }
 }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::failure::Failure;
 
 /// The position in the total order that a version of the data stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Epoch(pub u64);
 
 /// An operation at its position.
@@ -66,9 +66,10 @@ pub struct Group {
 /// A storage process's data, all tables of it. Deterministic: same calls, same answers, on every replica.
 pub trait Engine: Send {
     /// Runs `jobs` in order, exactly as if one after another, and stops behind the first held one. Returns one answer
-    /// per job run; a held job's answer is what it would be, and it must be settled before the next call. Epochs of
-    /// writes ascend. A read whose epoch lies before the last write is answered from the version pinned at that very
-    /// epoch, and fails (72000) if there is none.
+    /// per job run; a held job's answer is what it would be, and it must be settled before the next call. For
+    /// each range the epochs of writes ascend, each of them one operation's: rows are numbered by them. A read whose
+    /// epoch lies before the last write is answered from the version pinned at that very epoch, and fails (72000) if
+    /// there is none.
     fn apply(&mut self, jobs: &[Job]) -> Vec<Answer>;
 
     /// Publishes or voids the held job.
@@ -93,17 +94,23 @@ pub trait Engine: Send {
 
     /// Streams the rows (and staged rows) of `ranges` as of a pinned epoch; `cursor` starts at `None`, and each chunk
     /// tells where to go on. Any replica of the ranges can go on from another's cursor.
-    fn export(&self, epoch: Epoch, ranges: &[KeyRange], cursor: Option<Cursor>, rows: usize) -> Chunk;
+    fn export(
+        &self,
+        epoch: Epoch,
+        ranges: &[KeyRange],
+        cursor: Option<Cursor>,
+        rows: usize,
+    ) -> Result<Chunk, Failure>;
 
-    /// Takes in a chunk of an export. Rows that are already here stay as they are.
-    fn import(&mut self, chunk: Chunk);
+    /// Takes in a chunk of an export. Rows that are already here stay as they are; what no engine exported is refused.
+    fn import(&mut self, chunk: Chunk) -> Result<(), Failure>;
 
     /// Drops every row of these ranges (they moved elsewhere).
     fn forget(&mut self, ranges: &[KeyRange]);
 
     /// A hash of the definitions and of the rows (and staged rows) in `ranges`, as of a pinned epoch or the present:
     /// equal on replicas that hold the same, whatever way they came to it.
-    fn digest(&self, epoch: Option<Epoch>, ranges: &[KeyRange]) -> u64;
+    fn digest(&self, epoch: Option<Epoch>, ranges: &[KeyRange]) -> Result<u64, Failure>;
 
     /// Rows and bytes held, by table.
     fn usage(&self) -> Vec<Usage>;

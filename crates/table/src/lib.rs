@@ -19,6 +19,7 @@ pub mod numeric;
 pub mod operation;
 pub mod partition;
 pub mod pattern;
+pub mod plain;
 pub mod schema;
 pub mod text;
 pub mod value;

@@ -2,15 +2,35 @@
 //!
 //! The binder splits a statement in two. The [`Select`](crate::operation::Select) goes to one replica of every range
 //! that the filter can touch; each answers with rows or partial groups of its own range. The [`Finish`] stays at the
-//! gateway and says how those answers become the result.
+//! gateway and says how those answers become the result; [`Merge`] does it. Plain rows without an order pass through as
+//! they come, so that a result of any size needs no room; sorting and grouping wait for the last answer.
+//!
+//! ```
+//! use quorate_table::{engine::Answer, merge::{Finish, Input, Merge}, operation::Order, value::Value};
+//!
+//! let order = vec![Order { column: 0, descending: true, nulls_first: true }];
+//! let finish = Finish { input: Input::Rows, distinct: true, order, offset: 0, limit: Some(2), visible: 1 };
+//! let rows = |values: &[i32]| Answer::Rows(values.iter().map(|&value| vec![Value::Int4(value)]).collect());
+//!
+//! let mut merge = Merge::new(finish);
+//! assert!(merge.push(rows(&[9, 4, 1])).unwrap().is_empty());
+//! assert!(merge.push(rows(&[9, 7])).unwrap().is_empty());
+//! assert_eq!(merge.finish().unwrap(), [[Value::Int4(9)], [Value::Int4(7)]]);
+//! ```
 
+use std::collections::HashSet;
+
+use rustc_hash::FxBuildHasher;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    aggregate::Groups,
+    engine::Answer,
+    eval::{eval, satisfies},
     expr::{Aggregate, Expr},
     failure::Failure,
     operation::Order,
-    value::Value,
+    value::{Row, Value, key_of},
 };
 
 /// What the gateway does with the answers, in the order of the fields.
@@ -67,5 +87,114 @@ impl Finish {
             },
         };
         Ok(Finish { input, order: self.order.clone(), ..*self })
+    }
+}
+
+/// A read on its way to the client.
+pub struct Merge {
+    finish: Finish,
+    /// Partial groups, if the read has any.
+    groups: Option<Groups>,
+    /// Output rows that wait to be sorted.
+    waiting: Vec<Row>,
+    /// Keys of the output rows so far, for DISTINCT.
+    seen: HashSet<Vec<u8>, FxBuildHasher>,
+    /// Rows still to be passed over for OFFSET.
+    offset: usize,
+    /// Rows still to be given out.
+    limit: usize,
+}
+
+impl Merge {
+    /// No answers yet.
+    pub fn new(finish: Finish) -> Merge {
+        let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let groups = match &finish.input {
+            Input::Rows => None,
+            Input::Groups { keys, aggregates, .. } => Some(Groups::new(*keys, aggregates.clone())),
+        };
+        Merge {
+            groups,
+            waiting: Vec::new(),
+            seen: HashSet::with_hasher(FxBuildHasher),
+            offset: number(finish.offset),
+            limit: finish.limit.map_or(usize::MAX, number),
+            finish,
+        }
+    }
+
+    /// Takes one range's answer, or part of it, and returns the rows that are ready for the client. A failed answer is
+    /// the failure of the whole statement.
+    pub fn push(&mut self, answer: Answer) -> Result<Vec<Row>, Failure> {
+        match (answer, &mut self.groups) {
+            (Answer::Failed(failure), _) => Err(failure),
+            (Answer::Groups(partial), Some(groups)) => {
+                partial.into_iter().try_for_each(|group| groups.absorb(group))?;
+                Ok(Vec::new())
+            }
+            (Answer::Rows(rows), None) => self.take(rows),
+            _ => Err(Failure::malformed("an answer to another question")),
+        }
+    }
+
+    /// Whether further answers would change nothing.
+    pub fn is_complete(&self) -> bool {
+        self.limit == 0
+    }
+
+    /// After the last answer: the rest of the rows.
+    pub fn finish(mut self) -> Result<Vec<Row>, Failure> {
+        let mut ready = Vec::new();
+        if let (Some(groups), Input::Groups { having, columns, .. }) =
+            (self.groups.take(), &self.finish.input)
+        {
+            let mut output = Vec::new();
+            for row in groups.finish()? {
+                if satisfies(having.as_ref(), &row)? {
+                    output.push(columns.iter().map(|column| eval(column, &row)).collect::<Result<Row, _>>()?);
+                }
+            }
+            ready = self.take(output)?;
+        }
+        let kept = self.offset.saturating_add(self.limit);
+        let mut sorted = std::mem::take(&mut self.waiting);
+        Order::keep_first(&mut sorted, &self.finish.order, kept);
+        ready.extend(sorted.into_iter().filter_map(|row| self.give(row)));
+        Ok(ready)
+    }
+
+    /// Output rows, to be given out at once or, if they must be sorted, later.
+    fn take(&mut self, rows: Vec<Row>) -> Result<Vec<Row>, Failure> {
+        let mut ready = Vec::new();
+        for row in rows {
+            if row.len() < self.finish.visible {
+                return Err(Failure::malformed("a row that is too short"));
+            }
+            Order::check(&self.finish.order, row.len())?;
+            if self.finish.distinct && !self.seen.insert(key_of(&row)) {
+                continue;
+            }
+            if self.finish.order.is_empty() {
+                ready.extend(self.give(row));
+                continue;
+            }
+            self.waiting.push(row);
+            let kept = self.offset.saturating_add(self.limit);
+            if self.waiting.len() >= kept.saturating_add(Order::SURPLUS) {
+                Order::keep_first(&mut self.waiting, &self.finish.order, kept);
+            }
+        }
+        Ok(ready)
+    }
+
+    /// The next row of the result, as the client sees it; `None` if OFFSET or LIMIT leave it out.
+    fn give(&mut self, mut row: Row) -> Option<Row> {
+        if self.offset > 0 {
+            self.offset -= 1;
+            return None;
+        }
+        self.limit = self.limit.checked_sub(1)?;
+        row.truncate(self.finish.visible);
+        Some(row)
     }
 }

@@ -225,6 +225,25 @@ pub struct Order {
 }
 
 impl Order {
+    /// With an order and a limit, how many rows beyond the limit are gathered before the last are dropped.
+    pub(crate) const SURPLUS: usize = 1024;
+
+    /// Refuses sort keys outside the output.
+    pub(crate) fn check(keys: &[Order], columns: usize) -> Result<(), Failure> {
+        match keys.iter().all(|key| key.column < columns) {
+            true => Ok(()),
+            false => Err(Failure::malformed("a sort key outside the output")),
+        }
+    }
+
+    /// Sorts if there is an order, and drops what is beyond the limit. Rows that are equal stay as they were.
+    pub(crate) fn keep_first(rows: &mut Vec<Row>, keys: &[Order], limit: usize) {
+        if !keys.is_empty() {
+            rows.sort_by(|a, b| Order::compare(keys, a, b));
+        }
+        rows.truncate(limit);
+    }
+
     /// How two rows of the output stand to each other by these sort keys.
     pub fn compare(keys: &[Order], left: &[Value], right: &[Value]) -> Ordering {
         keys.iter()

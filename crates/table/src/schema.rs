@@ -2,9 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use crate::{
     expr::Expr,
-    value::{Type, Value},
+    failure::Failure,
+    value::{Type, Value, key_of},
 };
 
 /// A table's number, given once by the order and never reused.
@@ -35,6 +38,94 @@ pub struct Schema {
     pub primary_key: Vec<usize>,
     /// How a row's ring key is computed.
     pub partition: Partition,
+}
+
+impl Schema {
+    /// Refuses a definition that contradicts itself. Messages name the column.
+    pub fn check(&self) -> Result<(), Failure> {
+        let invalid = |message: String| Err(Failure::new("42P16", message));
+        self.partition.check(&self.columns)?;
+        for (index, column) in self.columns.iter().enumerate() {
+            if self.columns[..index].iter().any(|other| other.name == column.name) {
+                return Err(Failure::new(
+                    "42701",
+                    format!("column \"{}\" specified more than once", column.name),
+                ));
+            }
+            if let Some(default) = &column.default
+                && !matches!(default, Expr::Constant(value, _) if value.fits(column.ty))
+            {
+                return invalid(format!(
+                    "the default of column \"{}\" is not a constant of its type",
+                    column.name
+                ));
+            }
+        }
+        for (index, &column) in self.primary_key.iter().enumerate() {
+            if column >= self.columns.len() || self.primary_key[..index].contains(&column) {
+                return invalid(
+                    "the primary key names a column twice, or one that does not exist".to_owned(),
+                );
+            }
+        }
+        let partition = self.partition.column();
+        if !self.primary_key.is_empty() && !self.primary_key.contains(&partition) {
+            let name = &self.columns[partition].name;
+            return invalid(format!("the primary key must contain the partition column \"{name}\""));
+        }
+        Ok(())
+    }
+
+    /// Refuses a row that the columns cannot hold: 23502 for NULL where there must be none.
+    pub fn check_row(&self, row: &[Value]) -> Result<(), Failure> {
+        if row.len() != self.columns.len() {
+            return Err(Failure::malformed("a row of another width"));
+        }
+        for (index, (column, value)) in self.columns.iter().zip(row).enumerate() {
+            if !value.fits(column.ty) {
+                return Err(Failure::new(
+                    "42804",
+                    format!(
+                        "column \"{}\" is of type {}, not of the type of its value",
+                        column.name,
+                        column.ty.name()
+                    ),
+                ));
+            }
+            if value.is_null() && (column.not_null || self.primary_key.contains(&index)) {
+                let message = format!(
+                    "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
+                    column.name, self.name
+                );
+                let values: Vec<String> = row.iter().map(shown).collect();
+                let detail = format!("Failing row contains ({}).", values.join(", "));
+                return Err(Failure::new("23502", message).with_detail(detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// Equal for rows of equal primary key; 0 if there is none. Part of the engines' row order: never to be changed.
+    pub fn primary_key_hash(&self, row: &[Value]) -> u64 {
+        if self.primary_key.is_empty() {
+            return 0;
+        }
+        xxh3_64(&key_of(self.primary_key.iter().map(|&column| &row[column])))
+    }
+
+    /// 23505: another row has this one's primary key.
+    pub fn duplicate(&self, row: &[Value]) -> Failure {
+        let names: Vec<&str> = self.primary_key.iter().map(|&column| &*self.columns[column].name).collect();
+        let values: Vec<String> = self.primary_key.iter().map(|&column| shown(&row[column])).collect();
+        let message = format!("duplicate key value violates unique constraint \"{}_pkey\"", self.name);
+        let detail = format!("Key ({})=({}) already exists.", names.join(", "), values.join(", "));
+        Failure::new("23505", message).with_detail(detail)
+    }
+}
+
+/// A value as details show it.
+fn shown(value: &Value) -> String {
+    value.text().unwrap_or_else(|| "null".to_owned())
 }
 
 /// How a row's place on the ring follows from its partition column.

@@ -1,0 +1,304 @@
+//! Writes: from an operation to its effect.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use crate::{
+    engine::{Failure, Job, RowId, Written},
+    eval::{eval, satisfies},
+    expr::Expr,
+    operation::{LoadId, Operation},
+    schema::{KeyRange, Schema, TableId},
+    value::{Row, Value},
+};
+
+use super::{
+    Table, Version,
+    blocks::{Blocks, Place, Stored},
+    nothing_written,
+};
+
+/// What a write does if it takes place. It has been checked: nothing in it can fail any more.
+pub(crate) enum Effect {
+    CreateTable {
+        table: TableId,
+        schema: Box<Schema>,
+    },
+    DropTable {
+        table: TableId,
+    },
+    /// Rows go, then rows come.
+    Rows {
+        table: TableId,
+        removed: Vec<Place>,
+        added: Vec<(Place, Stored)>,
+    },
+    Stage {
+        table: TableId,
+        load: LoadId,
+        rows: Vec<(Place, Stored)>,
+    },
+    /// Staged rows become visible.
+    Publish {
+        table: TableId,
+        load: LoadId,
+        places: Vec<Place>,
+    },
+    Discard {
+        table: TableId,
+        load: LoadId,
+    },
+}
+
+/// The results of a write, range by range.
+struct Results<'a> {
+    ranges: &'a [KeyRange],
+    returning: &'a [Expr],
+    written: Vec<Written>,
+}
+
+impl<'a> Results<'a> {
+    fn new(ranges: &'a [KeyRange], returning: &'a [Expr]) -> Results<'a> {
+        Results { ranges, returning, written: nothing_written(ranges) }
+    }
+
+    /// Counts a row if it lies in one of the ranges; says whether it does.
+    fn count(&mut self, key: u64, row: &[Value]) -> Result<bool, Failure> {
+        let Some(range) = self.ranges.iter().position(|range| range.contains(key)) else { return Ok(false) };
+        let written = &mut self.written[range];
+        written.rows += 1;
+        if !self.returning.is_empty() {
+            let output = self.returning.iter().map(|expr| eval(expr, row)).collect::<Result<Row, _>>()?;
+            written.returning.push(output);
+        }
+        Ok(true)
+    }
+}
+
+impl Version {
+    /// What a write answers and would do.
+    pub(crate) fn evaluate(&self, job: &Job) -> Result<(Vec<Written>, Effect), Failure> {
+        let ranges = &job.ranges[..];
+        match &job.operation {
+            Operation::CreateTable { table, schema } => {
+                schema.check()?;
+                if self.tables.contains_key(table) {
+                    return Err(Failure::new("42P07", format!("table {} already exists", table.0)));
+                }
+                let schema = Box::new(schema.clone());
+                Ok((nothing_written(ranges), Effect::CreateTable { table: *table, schema }))
+            }
+            Operation::DropTable { table } => {
+                self.table(*table)?;
+                Ok((nothing_written(ranges), Effect::DropTable { table: *table }))
+            }
+            Operation::Insert { table: id, rows, returning } => {
+                let table = self.table(*id)?;
+                let mut results = Results::new(ranges, returning);
+                let added = table.arrivals(job, rows, &mut results)?;
+                table.check_unique(&[], &added)?;
+                Ok((results.written, Effect::Rows { table: *id, removed: Vec::new(), added }))
+            }
+            Operation::Update { table: id, assignments, filter, returning } => {
+                let table = self.table(*id)?;
+                let results = Results::new(ranges, returning);
+                let (written, removed, added) = table.update(assignments, filter.as_ref(), results)?;
+                Ok((written, Effect::Rows { table: *id, removed, added }))
+            }
+            Operation::Delete { table: id, filter, returning } => {
+                let table = self.table(*id)?;
+                let mut results = Results::new(ranges, returning);
+                let mut removed = Vec::new();
+                for (place, row) in table.candidates(ranges, filter.as_ref()) {
+                    if satisfies(filter.as_ref(), row)? && results.count(place.key, row)? {
+                        removed.push(*place);
+                    }
+                }
+                Ok((results.written, Effect::Rows { table: *id, removed, added: Vec::new() }))
+            }
+            Operation::Stage { table: id, load, rows } => {
+                let table = self.table(*id)?;
+                let mut results = Results::new(ranges, &[]);
+                let rows = table.arrivals(job, rows, &mut results)?;
+                Ok((results.written, Effect::Stage { table: *id, load: *load, rows }))
+            }
+            Operation::Publish { table: id, load, rows: _ } => {
+                let table = self.table(*id)?;
+                let mut results = Results::new(ranges, &[]);
+                let mut staged = Vec::new();
+                if let Some(blocks) = table.staged.get(load) {
+                    for (place, row) in blocks.within(&KeyRange::union(ranges.to_vec()), Place::first(0)) {
+                        results.count(place.key, row)?;
+                        staged.push((*place, row.clone()));
+                    }
+                }
+                table.check_unique(&[], &staged)?;
+                let places = staged.into_iter().map(|(place, _)| place).collect();
+                Ok((results.written, Effect::Publish { table: *id, load: *load, places }))
+            }
+            Operation::Discard { table: id, load } => {
+                self.table(*id)?;
+                Ok((nothing_written(ranges), Effect::Discard { table: *id, load: *load }))
+            }
+            Operation::Select(_) => Err(Failure::malformed("a read among the writes")),
+        }
+    }
+
+    pub(crate) fn take_place(&mut self, effect: Effect) {
+        match effect {
+            Effect::CreateTable { table, schema } => {
+                let empty = Table { schema: *schema, rows: Blocks::default(), staged: Default::default() };
+                self.tables.insert(table, Arc::new(empty));
+            }
+            Effect::DropTable { table } => {
+                self.tables.remove(&table);
+            }
+            Effect::Rows { table, removed, added } => {
+                if removed.is_empty() && added.is_empty() {
+                    return;
+                }
+                let rows = &mut self.table_mut(table).rows;
+                for place in removed {
+                    let row = rows.remove(&place);
+                    assert!(row.is_some(), "a row that was evaluated is gone");
+                }
+                for (place, row) in added {
+                    let other = rows.insert(place, row);
+                    assert!(other.is_none(), "two rows have one number: {place:?}");
+                }
+            }
+            Effect::Stage { table, load, rows } => {
+                let staged = self.table_mut(table).staged.entry(load).or_default();
+                for (place, row) in rows {
+                    let other = staged.insert(place, row);
+                    assert!(other.is_none(), "two staged rows have one number: {place:?}");
+                }
+            }
+            Effect::Publish { table, load, places } => {
+                let table = self.table_mut(table);
+                let Some(mut staged) = table.staged.remove(&load) else { return };
+                for place in places {
+                    let row = staged.remove(&place).expect("a staged row that was evaluated");
+                    let other = table.rows.insert(place, row);
+                    assert!(other.is_none(), "two rows have one number: {place:?}");
+                }
+                if staged.len() > 0 {
+                    table.staged.insert(load, staged);
+                }
+            }
+            Effect::Discard { table, load } => {
+                self.table_mut(table).staged.remove(&load);
+            }
+        }
+    }
+
+    pub(crate) fn table_mut(&mut self, table: TableId) -> &mut Table {
+        Arc::make_mut(self.tables.get_mut(&table).expect("a table that was evaluated"))
+    }
+}
+
+impl Table {
+    /// The rows that a filter need be asked about.
+    fn candidates(
+        &self,
+        ranges: &[KeyRange],
+        filter: Option<&Expr>,
+    ) -> impl Iterator<Item = (&Place, &Stored)> {
+        let ranges = self.reach(ranges, filter);
+        ranges.into_iter().flat_map(|range| {
+            self.rows.from(Place::first(range.low)).take_while(move |(place, _)| place.key <= range.high)
+        })
+    }
+
+    /// The arcs among `ranges` that can hold a row satisfying the filter.
+    pub(crate) fn reach(&self, ranges: &[KeyRange], filter: Option<&Expr>) -> Vec<KeyRange> {
+        let ranges = KeyRange::union(ranges.to_vec());
+        match filter {
+            Some(filter) => KeyRange::intersection(&ranges, &self.schema.partition.ranges(filter)),
+            None => ranges,
+        }
+    }
+
+    /// Those of an operation's rows that lie in the job's ranges, checked and at their places.
+    fn arrivals(
+        &self,
+        job: &Job,
+        rows: &[Row],
+        results: &mut Results<'_>,
+    ) -> Result<Vec<(Place, Stored)>, Failure> {
+        let mut added = Vec::new();
+        for (line, row) in rows.iter().enumerate() {
+            let key = self.schema.partition.key(row);
+            if !job.ranges.iter().any(|range| range.contains(key)) {
+                continue;
+            }
+            self.schema.check_row(row)?;
+            results.count(key, row)?;
+            let line = u32::try_from(line).map_err(|_| Failure::malformed("too many rows"))?;
+            added.push((self.place(row, RowId { epoch: job.epoch, line }), row.as_slice().into()));
+        }
+        Ok(added)
+    }
+
+    #[allow(clippy::type_complexity)] // What an effect is made of, and used once.
+    fn update(
+        &self,
+        assignments: &[(usize, Expr)],
+        filter: Option<&Expr>,
+        mut results: Results<'_>,
+    ) -> Result<(Vec<Written>, Vec<Place>, Vec<(Place, Stored)>), Failure> {
+        if assignments.iter().any(|(column, _)| *column == self.schema.partition.column()) {
+            return Err(Failure::new("0A000", "the partition column cannot be assigned"));
+        }
+        let (mut removed, mut added) = (Vec::new(), Vec::new());
+        for (place, row) in self.candidates(results.ranges, filter) {
+            if !satisfies(filter, row)? {
+                continue;
+            }
+            let mut changed: Row = row.to_vec();
+            for (column, expr) in assignments {
+                let value = eval(expr, row)?;
+                *changed.get_mut(*column).ok_or_else(|| Failure::malformed("no such column"))? = value;
+            }
+            self.schema.check_row(&changed)?;
+            if results.count(place.key, &changed)? {
+                removed.push(*place);
+                added.push((Place { tie: self.schema.primary_key_hash(&changed), ..*place }, changed.into()));
+            }
+        }
+        if assignments.iter().any(|(column, _)| self.schema.primary_key.contains(column)) {
+            self.check_unique(&removed, &added)?;
+        }
+        Ok((results.written, removed, added))
+    }
+
+    /// Refuses rows whose primary key another row will have once `removed` are gone and `added` are there.
+    fn check_unique(&self, removed: &[Place], added: &[(Place, Stored)]) -> Result<(), Failure> {
+        if self.schema.primary_key.is_empty() {
+            return Ok(());
+        }
+        let removed: BTreeSet<&Place> = removed.iter().collect();
+        let same_key = |a: &[Value], b: &[Value]| {
+            self.schema.primary_key.iter().all(|&column| a[column].order(&b[column]).is_eq())
+        };
+        let mut coming: BTreeMap<(u64, u64), Vec<&Stored>> = BTreeMap::new();
+        for (place, row) in added {
+            let beside = coming.entry((place.key, place.tie)).or_default();
+            let first = Place { tie: place.tie, ..Place::first(place.key) };
+            let mut staying = self
+                .rows
+                .from(first)
+                .take_while(|(other, _)| (other.key, other.tie) == (place.key, place.tie))
+                .filter(|(other, _)| !removed.contains(other));
+            if beside.iter().any(|other| same_key(row, other))
+                || staying.any(|(_, other)| same_key(row, other))
+            {
+                return Err(self.schema.duplicate(row));
+            }
+            beside.push(row);
+        }
+        Ok(())
+    }
+}
