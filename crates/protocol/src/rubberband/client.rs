@@ -64,7 +64,8 @@ pub enum ClientCommand {
     Write {
         /// The user's name for it.
         token: u64,
-        /// A name of its own, to repeat an earlier write; a new one when absent.
+        /// A name given by the user (an earlier write's, to repeat it, or a new one of this client's session, not far
+        /// behind the newest); a new one when absent.
         request: Option<RequestId>,
         /// The table.
         table: u32,
@@ -126,6 +127,13 @@ pub enum ClientEvent {
         from: ProcessId,
         /// The answer, opaque here.
         content: Bytes,
+        /// Whether it is that process's last piece.
+        last: bool,
+    },
+    /// Every process that answers the read has told its first piece: no further ones will.
+    Gathered {
+        /// Which request.
+        token: u64,
     },
     /// The read starts anew: what came so far is void.
     Restart {
@@ -217,6 +225,8 @@ struct Read {
     ranges: SmallVec<[Range; 2]>,
     operation: Bytes,
     parts: BTreeMap<ProcessId, Part>,
+    /// What the first pieces of answers are about.
+    begun: Vec<Range>,
     covered: Vec<Range>,
     at: Option<Position>,
     /// Whom the attempt probably went to.
@@ -232,6 +242,8 @@ struct Part {
 
 /// Own numbers between two messages that let the ranges forget.
 const FORGET_EVERY: u64 = 16_384;
+/// Own numbers that are remembered at least.
+const FORGET_BEHIND: u64 = 65_536;
 
 impl Client {
     /// A client that joins.
@@ -432,6 +444,7 @@ impl Client {
         self.attempts.remove(&std::mem::replace(&mut request.attempt, attempt));
         let Kind::Read(read) = &mut request.kind else { panic!("only reads are attempted again") };
         read.parts.clear();
+        read.begun.clear();
         read.covered.clear();
         read.at = None;
         if std::mem::take(&mut read.told) {
@@ -535,7 +548,7 @@ impl Client {
                 }
                 write.covered.extend_from_slice(&reply.ranges);
                 write.at = write.at.max(reply.at);
-                out.emit(ClientEvent::Part { token, from, content });
+                out.emit(ClientEvent::Part { token, from, content, last: true });
                 self.finish_write(cx, token, out);
             }
             (Kind::Read(read), ReplyContent::Answer(content)) => {
@@ -549,12 +562,20 @@ impl Client {
                 }
                 part.pieces += 1;
                 read.told = true;
+                let first = reply.piece == 0;
+                if first {
+                    read.begun.extend_from_slice(&reply.ranges);
+                }
                 if reply.last {
                     read.covered.extend_from_slice(&reply.ranges);
                 }
+                let gathered = first && read.ranges.iter().all(|range| covers(&read.begun, *range));
                 let complete = read.ranges.iter().all(|range| covers(&read.covered, *range));
                 let at = if one_cut { reply.at } else { Position(0) };
-                out.emit(ClientEvent::Part { token, from, content });
+                out.emit(ClientEvent::Part { token, from, content, last: reply.last });
+                if gathered {
+                    out.emit(ClientEvent::Gathered { token });
+                }
                 if complete {
                     self.done(token, at, out);
                 } else {
@@ -602,6 +623,7 @@ impl Client {
                     RequestId { session: self.membership.me.incarnation.0, number: self.number }
                 });
                 if request.session == self.session() {
+                    self.number = self.number.max(request.number);
                     self.writes.insert(request.number);
                 }
                 let attempt = self.new_attempt(token);
@@ -621,6 +643,7 @@ impl Client {
                     ranges,
                     operation,
                     parts: BTreeMap::new(),
+                    begun: Vec::new(),
                     covered: Vec::new(),
                     at: None,
                     expected: Vec::new(),
@@ -675,7 +698,8 @@ impl Client {
             self.maybe.pop_front();
         }
         let oldest = self.maybe.iter().map(|(_, number)| *number).chain(self.writes.first().copied()).min();
-        let below = oldest.unwrap_or(self.number + 1);
+        // Users may have drawn numbers that they have not used yet.
+        let below = oldest.unwrap_or(u64::MAX).min(self.number.saturating_sub(FORGET_BEHIND));
         if below >= self.forgotten + FORGET_EVERY {
             self.forgotten = below;
             let forget = Control::Forget { session: self.session(), below };
