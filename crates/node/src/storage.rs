@@ -63,12 +63,14 @@ fn direct(engine: &mut dyn Engine, epoch: Epoch, kind: TaskKind) -> TaskResult {
         TaskKind::Forget { ranges } => engine.forget(&key_ranges(&ranges)),
         TaskKind::Import { rows } => {
             if let Ok(chunk) = postcard::from_bytes::<Chunk>(&rows) {
-                engine.import(chunk);
+                // A replica with a hole is worse than none: better to end, and to come back as a new incarnation.
+                engine.import(chunk).expect("a chunk that a storage process exported");
             }
         }
         TaskKind::Export { ranges, cursor } => {
             let cursor = cursor.and_then(|cursor| postcard::from_bytes::<Cursor>(&cursor).ok());
             let chunk = engine.export(epoch, &key_ranges(&ranges), cursor, CHUNK_ROWS);
+            let chunk = chunk.expect("an epoch that is pinned and a cursor from an export");
             return TaskResult::Exported { cursor: chunk.next.as_ref().map(encode), rows: encode(&chunk) };
         }
         TaskKind::Write { .. }
