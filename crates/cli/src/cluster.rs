@@ -13,6 +13,8 @@ use std::{
     io::{ErrorKind, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
@@ -105,14 +107,22 @@ impl Directory {
     pub(crate) fn acquire(&self) -> Result<File> {
         self.make()?;
         let lock = self.lock_file()?;
-        match lock.try_lock() {
-            Ok(()) => Ok(lock),
-            Err(TryLockError::WouldBlock) => {
-                let pid = self.read().map(|cluster| format!(" (pid {})", cluster.pid)).unwrap_or_default();
-                bail!("a cluster runs here already{pid}: {}; stop it with `quorate down`", self.shown())
+        // Whoever asks whether a cluster runs here holds the lock for a moment: look more than once.
+        for _ in 0..20 {
+            match lock.try_lock() {
+                Ok(()) => {
+                    // What another cluster left says nothing about this one.
+                    match fs::remove_file(self.path.join("cluster.json")) {
+                        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+                        _ => return Ok(lock),
+                    }
+                }
+                Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(10)),
+                Err(TryLockError::Error(error)) => return Err(error).with_context(|| self.shown()),
             }
-            Err(TryLockError::Error(error)) => Err(error).with_context(|| self.shown()),
         }
+        let pid = self.read().map(|cluster| format!(" (pid {})", cluster.pid)).unwrap_or_default();
+        bail!("a cluster runs here already{pid}: {}; stop it with `quorate down`", self.shown())
     }
 
     /// Makes it, if need be.

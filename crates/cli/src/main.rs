@@ -64,6 +64,14 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has seen enough.
+        Err(error)
+            if error
+                .downcast_ref()
+                .is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe) =>
+        {
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             eprintln!("quorate: {error:#}");
             if error.is::<Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }

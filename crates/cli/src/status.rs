@@ -1,6 +1,10 @@
 //! `quorate status`: what each process of the local cluster says of itself, side by side.
 
-use std::{thread, time::Duration};
+use std::{
+    io::{self, Write},
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
@@ -59,13 +63,14 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let cluster = directory.running()?;
     let reports = reports(&cluster);
     let rows = rows(&cluster, &reports);
+    let mut out = io::stdout().lock();
     if args.json {
         for row in &rows {
-            println!("{}", serde_json::to_string(row)?);
+            writeln!(out, "{}", serde_json::to_string(row)?)?;
         }
     } else {
-        println!("domain {}, run by pid {}, in {}", cluster.domain, cluster.pid, directory.shown());
-        println!("{}", table(&rows));
+        writeln!(out, "domain {}, run by pid {}, in {}", cluster.domain, cluster.pid, directory.shown())?;
+        writeln!(out, "{}", table(&rows))?;
     }
     let routers = || cluster.processes.iter().zip(&reports).filter(|(entry, _)| entry.role == Role::Router);
     let alive = routers().filter(|(_, report)| report.is_some()).count();

@@ -31,8 +31,7 @@ pub enum Undiscovered {
 /// Asks who listens at `address`, for at most `patience` per step. Blocks; not for the protocol thread.
 pub fn discover(address: &str, domain: DomainId, patience: Duration) -> Result<ProcessId, Undiscovered> {
     let nobody = ProcessId { node: 0, incarnation: Incarnation(0) };
-    let hello =
-        Hello { domain, role: 0, process: nobody, wanted: nobody, number: 0, address: String::new() };
+    let hello = Hello { domain, role: 0, process: nobody, wanted: nobody, number: 0, address: String::new() };
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"));
     for place in address.to_socket_addrs()? {
         let mut stream = match TcpStream::connect_timeout(&place, patience) {

@@ -17,11 +17,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use quorate_node::{
-    Command, Event, Node,
-    status::Status,
-    storage::execute,
-};
+use quorate_node::{Command, Event, Node, status::Status, storage::execute};
 use quorate_protocol::{
     DomainId, Peer, ProcessId, Time,
     ecast::RouterEvent,

@@ -70,8 +70,8 @@ enum News {
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// A process that lived this long died of something else than its start.
-const PROOF: Duration = Duration::from_secs(10);
+/// A process that lived this long did not die of how it starts.
+const PROOF: Duration = Duration::from_secs(3);
 /// How long gateways may drain, and then how long the rest may take to end.
 const DRAIN: Duration = Duration::from_secs(5);
 const END: Duration = Duration::from_secs(3);

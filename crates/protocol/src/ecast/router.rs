@@ -178,8 +178,9 @@ impl<R: Routing> Router<R> {
     /// The live stretch of the history behind `position`, for checkers: messages above [`Router::base`].
     pub fn live_after(&self, position: Position) -> impl Iterator<Item = (Position, &Ordered)> {
         let first = position.max(self.order.base());
-        (first.0 + 1..=self.order.last().0)
-            .map(|at| (Position(at), self.order.flight(Position(at)).expect("messages above the base are kept")))
+        (first.0 + 1..=self.order.last().0).map(|at| {
+            (Position(at), self.order.flight(Position(at)).expect("messages above the base are kept"))
+        })
     }
 
     /// Where it stands.
