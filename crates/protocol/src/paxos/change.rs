@@ -247,7 +247,7 @@ impl Reign {
             let change = Change::Remove(process);
             if !core.is_member(process) {
                 answer_change(core, asker, change, ChangeRefusal::AlreadySo, out);
-            } else if core.members.len() == 1 {
+            } else if !self.bears_loss_of(core, process) {
                 answer_change(core, asker, change, ChangeRefusal::TooFew, out);
             } else {
                 self.propose_without(core, process, out);
@@ -256,7 +256,8 @@ impl Reign {
         if core.members_open().is_some() {
             return;
         }
-        if core.members.len() > quorum::majority(core.settings.wanted) {
+        let floor = quorum::majority(core.settings.wanted);
+        if core.members.len() > floor {
             let overdue = |peer: &Progress| {
                 let since = peer.suspected.map_or(core.settings.remove_after, |since| now.since(since));
                 peer.replaced || peer.suspected.is_some() && since >= core.settings.remove_after
@@ -282,6 +283,14 @@ impl Reign {
             members.sort_unstable();
             self.append(core, Value::Members(members.into()), out);
         }
+    }
+
+    /// Whether without `process` enough members remain, and a majority of them seems well.
+    fn bears_loss_of(&self, core: &Core, process: ProcessId) -> bool {
+        let left = core.members.len() - 1;
+        let seems_well = |id: &ProcessId| self.peers.get(id).is_none_or(|peer| peer.suspected.is_none());
+        let well = core.members.iter().filter(|peer| peer.id != process && seems_well(&peer.id)).count();
+        left >= quorum::majority(core.settings.wanted) && well >= quorum::majority(left)
     }
 
     fn propose_without(&mut self, core: &mut Core, process: ProcessId, out: &mut impl Sink<Paxos>) {

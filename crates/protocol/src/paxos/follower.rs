@@ -175,6 +175,8 @@ impl Paxos {
         values: Vec<Value>,
         out: &mut impl Sink<Self>,
     ) {
+        // The leader knows everything up to the end of these to be chosen.
+        self.learn_in(ballot, start, out);
         let fits = start <= self.core.chosen;
         if fits && start.0.saturating_add(values.len() as u64) > self.core.chosen.0 {
             self.core.learn_from(start, &values, out);

@@ -224,7 +224,7 @@ pub enum ChangeRefusal {
     NoLeader,
     /// It is so already.
     AlreadySo,
-    /// Too few would remain.
+    /// Too few would remain, or too few of those seem well.
     TooFew,
     /// The process to add does not answer.
     Unreachable,

@@ -1,4 +1,5 @@
-//! The log under scripts that a person can read.
+//! The log under scripts that a person can read, and under random schedules.
 
+mod random;
 mod script;
 mod world;

@@ -11,6 +11,7 @@ use quorate_protocol::{
 
 use super::world::{World, name, names, process};
 
+#[expect(clippy::disallowed_methods, reason = "the environment says whether to write the scripts anew")]
 fn check(script: &str) {
     let path =
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/paxos/scripts").join(format!("{script}.txt"));

@@ -352,7 +352,11 @@ impl World {
 
     /// Delivers until nothing is on the way, each process taking what has arrived as one batch.
     pub(crate) fn settle(&mut self) {
-        loop {
+        for round in 0.. {
+            if round == 1000 {
+                let tail: Vec<_> = self.trace.lines().rev().take(40).collect();
+                panic!("they talk for ever; last, newest first:\n{}", tail.join("\n"));
+            }
             let mut moved = false;
             for to in self.nodes.keys().copied().collect::<Vec<_>>() {
                 let waiting: Vec<_> = self

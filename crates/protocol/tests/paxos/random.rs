@@ -1,0 +1,200 @@
+//! Random schedules: links break, processes crash and come back as new ones, messages are slow. Agreement is checked at
+//! every learning (see `world`); in the end the core is healed and everything proposed must be learned, by all.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use quorate_protocol::{
+    Duration, Incarnation, Input, ProcessId,
+    paxos::{Command, Settings},
+};
+
+use super::world::World;
+
+fn router(node: u64, life: u128) -> ProcessId {
+    ProcessId { node, incarnation: Incarnation(life) }
+}
+
+/// One run. Prints its seed when it fails.
+fn run(seed: u64, counts: &mut BTreeMap<&'static str, u64>) {
+    let result = std::panic::catch_unwind(|| schedule(seed));
+    match result {
+        Ok(counted) => counted.into_iter().for_each(|(what, n)| *counts.entry(what).or_default() += n),
+        Err(failure) => {
+            eprintln!("seed {seed}");
+            std::panic::resume_unwind(failure);
+        }
+    }
+}
+
+fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
+    let settings = Settings { chunk_bytes: 300, batch_bytes_max: 200, ..Settings::default() };
+    let mut world = World::new(settings, seed);
+    world.settings.log_bytes_kept = [500, 3000, 1 << 20][(world.random() % 3) as usize];
+    world.settings.wanted = if world.random() % 3 == 0 { 5 } else { 3 };
+    world.persistent = true;
+    let nodes = world.settings.wanted as u64;
+    let mut lives = BTreeMap::new();
+    let mut proposed = 0_u64;
+    world.found(router(1, 0));
+    for node in 1..=nodes {
+        lives.insert(node, 0_u128);
+        if node > 1 {
+            world.join(router(node, 0), &[router(1, 0)]);
+        }
+    }
+    world.run(Duration::from_millis(500));
+    assert!(world.nodes.values().all(|node| node.paxos.members().len() == nodes as usize), "it grew");
+
+    // Safety: anything may happen.
+    for _ in 0..3000 {
+        match world.random() % 100 {
+            0..70 => {
+                let links = world.links();
+                if !links.is_empty() {
+                    let (a, b) = links[(world.random() % links.len() as u64) as usize];
+                    let (from, to) = if world.random() % 2 == 0 { (a, b) } else { (b, a) };
+                    for _ in 0..=world.random() % 4 {
+                        world.deliver(from, to);
+                    }
+                    world.input(to, Input::Drained);
+                }
+            }
+            70..88 => {
+                if let Some(next) = world.next_deadline() {
+                    let jitter = Duration::from_micros(world.random() % 3000);
+                    world.now = world.now.max(next) + jitter;
+                    world.wake();
+                }
+            }
+            88..95 => {
+                let ids: Vec<_> = world.nodes.keys().copied().collect();
+                let id = ids[(world.random() % ids.len() as u64) as usize];
+                proposed += 1;
+                world.propose(id, Bytes::from(format!("{proposed} by {id}")));
+            }
+            95 => {
+                let links = world.links();
+                if !links.is_empty() {
+                    let (a, b) = links[(world.random() % links.len() as u64) as usize];
+                    if world.random() % 3 == 0 { world.cut(a, b) } else { world.unlink(a, b) }
+                }
+            }
+            96 => world.relink(),
+            97 if world.random() % 3 == 0 => world.heal(),
+            97 => {
+                let ids: Vec<_> = world.nodes.keys().copied().collect();
+                let id = ids[(world.random() % ids.len() as u64) as usize];
+                let asked = ids[(world.random() % ids.len() as u64) as usize];
+                // A command on its way counts on those that were there when it was given: no crashes beside it.
+                if seed % 4 == 0 {
+                    world.input(asked, Input::Command(Command::RemoveRouter(id)));
+                }
+            }
+            98 => {
+                // As many may fail as the members bear, and no more before these were replaced.
+                let ids: Vec<_> = world.nodes.keys().copied().collect();
+                let id = ids[(world.random() % ids.len() as u64) as usize];
+                if seed % 4 != 0 && bears_loss_of(&world, id) {
+                    world.crash(id);
+                    let life = lives.get_mut(&id.node).expect("every node has lived");
+                    *life += 1;
+                    let new = router(id.node, *life);
+                    let seeds: Vec<_> = world.nodes.keys().copied().collect();
+                    world.join(new, &seeds);
+                    *world.counts.entry("crash").or_default() += 1;
+                }
+            }
+            _ => {
+                // Who was voted out starts anew.
+                let removed: Vec<_> =
+                    world.nodes.iter().filter(|(_, node)| node.removed).map(|(id, _)| *id).collect();
+                for id in removed {
+                    restart(&mut world, &mut lives, id);
+                }
+            }
+        }
+    }
+
+    // Liveness: all is healed, everybody is there in the end, and knows the same.
+    world.heal();
+    for _ in 0..400 {
+        world.relink();
+        world.run(Duration::from_millis(50));
+        let removed: Vec<_> =
+            world.nodes.iter().filter(|(_, node)| node.removed).map(|(id, _)| *id).collect();
+        for id in removed {
+            restart(&mut world, &mut lives, id);
+        }
+        if converged(&world) {
+            break;
+        }
+    }
+    if !converged(&world) {
+        let lines: Vec<_> = world
+            .nodes
+            .iter()
+            .map(|(id, node)| format!("{id} {:?} unlearned {}", node.paxos.status(), node.unlearned.len()))
+            .collect();
+        eprintln!(
+            "{}",
+            world
+                .trace
+                .lines()
+                .rev()
+                .take(60)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .rev()
+                .collect::<Vec<_>>()
+                .join("\n")
+        );
+        panic!("no convergence:\n{}", lines.join("\n"));
+    }
+    world.counts
+}
+
+fn restart(world: &mut World, lives: &mut BTreeMap<u64, u128>, id: ProcessId) {
+    world.crash(id);
+    let life = lives.get_mut(&id.node).expect("every node has lived");
+    *life += 1;
+    let seeds: Vec<_> = world.nodes.keys().copied().collect();
+    world.join(router(id.node, *life), &seeds);
+}
+
+/// Whether every set of members that anybody may act under keeps a majority of living ones without `id`.
+fn bears_loss_of(world: &World, id: ProcessId) -> bool {
+    let statuses: Vec<_> = world.nodes.values().map(|node| node.paxos.status()).collect();
+    let sets = statuses.iter().flat_map(|status| status.members_open.iter().chain([&status.members]));
+    sets.filter(|members| !members.is_empty()).all(|members| {
+        let alive = members
+            .iter()
+            .filter(|peer| peer.id != id && world.nodes.get(&peer.id).is_some_and(|node| !node.removed))
+            .count();
+        alive > members.len() / 2
+    })
+}
+
+fn converged(world: &World) -> bool {
+    let applied = world.nodes.values().map(|node| node.applied).max();
+    world.nodes.values().all(|node| {
+        Some(node.applied) == applied
+            && node.unlearned.is_empty()
+            && node.paxos.members().len() == world.settings.wanted
+            && node.paxos.leader().is_some()
+    })
+}
+
+const SEEDS: u64 = 100;
+
+#[test]
+fn agreement_and_progress_over_random_schedules() {
+    let mut counts = BTreeMap::new();
+    for seed in 0..SEEDS {
+        run(seed, &mut counts);
+    }
+    println!("{counts:?}");
+    for what in ["leader", "crash", "removed", "members", "snapshot", "install"] {
+        assert!(counts.get(what).is_some_and(|count| *count > 0), "no schedule showed {what}: {counts:?}");
+    }
+}
