@@ -33,8 +33,12 @@ pub(super) struct Dispatch {
     /// Stable since the last log entry about it.
     stable_runs: Vec<(u64, u32)>,
     stable_others: Vec<(u64, Outcome)>,
+    /// Entries about stability that were proposed and not learned yet, in order.
+    stable_proposed: VecDeque<Bytes>,
     /// How many of a sender's data messages may be under way.
     credit: u64,
+    /// Whether any submitter asked again for what the log did not know.
+    asked: bool,
     /// Destinations and submitters that have something to be flushed.
     dirty: Vec<u32>,
     notify: Vec<u32>,
@@ -83,6 +87,8 @@ struct Submitter {
     /// Its messages under way: routed and not executed everywhere.
     outstanding: u64,
     learned: u64,
+    /// It asked again for messages up to this number when the log did not know yet what became of all of them.
+    asked: u64,
     dirty: bool,
 }
 
@@ -98,7 +104,9 @@ impl Dispatch {
             by_sender: FxHashMap::default(),
             stable_runs: Vec::new(),
             stable_others: Vec::new(),
+            stable_proposed: VecDeque::new(),
             credit,
+            asked: false,
             dirty: Vec::new(),
             notify: Vec::new(),
             resends: 0,
@@ -122,6 +130,14 @@ impl Dispatch {
     fn route_one<R: Routing>(&mut self, order: &Order<R>, at: Position, linked: &impl Fn(ProcessId) -> bool) {
         let flight = order.flight(at).expect("a message above the base is kept");
         let (id, class) = (flight.id, flight.class);
+        if flight.stable {
+            // All that are left have confirmed it: nobody is to be sent anything, and every chain may leave it out.
+            let submitter = self.submitter(id.sender, order);
+            let place = &mut self.submitters[submitter as usize];
+            place.learned = place.learned.max(id.number);
+            self.routes.push_back(Route::stable(submitter, id.number));
+            return;
+        }
         let bytes = flight.body.len() as u32 + 48;
         let found = match flight.refused {
             Some(outcome) => Err(outcome),
@@ -136,7 +152,7 @@ impl Dispatch {
             unexecuted: 0,
             submitter,
             number: id.number,
-            told: flight.stable,
+            told: false,
         };
         let mut refused = None;
         match found {
@@ -156,10 +172,6 @@ impl Dispatch {
                     route.destinations.push(place);
                     let destination = &mut self.destinations[place as usize];
                     let previous = std::mem::replace(&mut destination.last, at);
-                    // What the log calls stable has been confirmed by all that are left.
-                    if flight.stable {
-                        continue;
-                    }
                     if at > destination.executed {
                         destination.unexecuted.push_back(at);
                         route.unexecuted += 1;
@@ -218,7 +230,7 @@ impl Dispatch {
         // What it has below the live stretch is done; what is live is counted as it is routed.
         let learned = order.sender(process).map_or(0, |sender| sender.stable);
         let notice = Notice::default();
-        self.submitters.push(Submitter { process, notice, outstanding: 0, learned, dirty: false });
+        self.submitters.push(Submitter { process, notice, outstanding: 0, learned, asked: 0, dirty: false });
         self.by_sender.insert(process, place);
         self.mark(place);
         place
@@ -254,6 +266,48 @@ impl Dispatch {
             },
             other => self.stable_others.push((at.0, other)),
         }
+    }
+
+    /// The log says what became of a message. Usually it repeats what was told here; but the entry may be an earlier
+    /// leader's, who counted confirmations that this one has not seen: whoever has not left by now has confirmed.
+    pub(super) fn settle(&mut self, at: Position, id: MessageId, outcome: Outcome) {
+        let mut unconfirmed = SmallVec::new();
+        let news = self.route_at(at).is_some_and(|route| {
+            if route.unconfirmed > 0 {
+                unconfirmed = route.destinations.clone();
+            }
+            !std::mem::replace(&mut route.told, true)
+        });
+        for place in unconfirmed {
+            if let Some(destination) = self.destinations.get(place as usize) {
+                self.confirm(destination.process, at, Position(0));
+            }
+        }
+        if !news && !self.asked {
+            return;
+        }
+        let Some(&place) = self.by_sender.get(&id.sender) else { return };
+        let submitter = &mut self.submitters[place as usize];
+        if news || id.number <= submitter.asked {
+            submitter.notice.push(id.number, outcome);
+            self.mark(place);
+        }
+    }
+
+    /// The log has chosen `entry`: if it was proposed here, it need not be proposed again.
+    pub(super) fn logged(&mut self, entry: &Bytes) {
+        if let Some(index) = self.stable_proposed.iter().position(|proposed| proposed == entry) {
+            self.stable_proposed.remove(index);
+        }
+    }
+
+    pub(super) fn has_unlogged(&self) -> bool {
+        !self.stable_proposed.is_empty()
+    }
+
+    /// Entries about stability that may have been lost on their way into the log.
+    pub(super) fn unlogged(&self) -> Vec<Bytes> {
+        self.stable_proposed.iter().cloned().collect()
     }
 
     /// A member tells what it has.
@@ -316,17 +370,6 @@ impl Dispatch {
             let submitter = route.submitter;
             self.submitters[submitter as usize].outstanding -= 1;
             self.mark(submitter);
-        }
-    }
-
-    /// The log says that `at` is stable. An earlier leader may have counted confirmations that this one has not seen:
-    /// whoever has not left by now has confirmed.
-    pub(super) fn settle(&mut self, at: Position) {
-        let Some(route) = self.route_at(at).filter(|route| route.unconfirmed > 0) else { return };
-        for place in route.destinations.clone() {
-            if let Some(destination) = self.destinations.get(place as usize) {
-                self.confirm(destination.process, at, Position(0));
-            }
         }
     }
 
@@ -432,7 +475,7 @@ impl Dispatch {
         }
     }
 
-    /// Writes what is to be sent, and returns a log entry about what has become stable.
+    /// Writes what is to be sent.
     pub(super) fn flush<R: Routing>(&mut self, order: &Order<R>, send: &mut impl FnMut(ProcessId, Message)) {
         for place in std::mem::take(&mut self.dirty) {
             let destination = &mut self.destinations[place as usize];
@@ -458,6 +501,7 @@ impl Dispatch {
         let entry = LogEntry::encode_stable(&self.stable_runs, &self.stable_others);
         self.stable_runs.clear();
         self.stable_others.clear();
+        self.stable_proposed.push_back(entry.clone());
         Some(entry)
     }
 
@@ -472,8 +516,13 @@ impl Dispatch {
         let Some(known) = order.sender(sender) else { return };
         let submitter = &mut self.submitters[place as usize];
         for number in first..=last.min(known.learned) {
-            if let Some(outcome) = known.outcome(number) {
-                submitter.notice.push(number, outcome);
+            match known.outcome(number) {
+                Some(outcome) => submitter.notice.push(number, outcome),
+                // Told here and not logged yet, or still to come: it is told (again) when the log has it.
+                None => {
+                    submitter.asked = submitter.asked.max(number);
+                    self.asked = true;
+                }
             }
         }
         self.mark(place);
@@ -482,6 +531,22 @@ impl Dispatch {
     /// Members whose messages are not confirmed, with how far behind they are.
     pub(super) fn lags(&self) -> impl Iterator<Item = (ProcessId, usize)> + '_ {
         self.destinations.iter().filter(|d| !d.gone).map(|d| (d.process, d.queue.len()))
+    }
+}
+
+impl Route {
+    /// The route of a message that is done with.
+    fn stable(submitter: u32, number: u64) -> Route {
+        Route {
+            destinations: SmallVec::new(),
+            groups: SmallVec::new(),
+            confirmed: 0,
+            unconfirmed: 0,
+            unexecuted: 0,
+            submitter,
+            number,
+            told: true,
+        }
     }
 }
 

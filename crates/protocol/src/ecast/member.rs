@@ -153,6 +153,10 @@ pub struct Member {
     repair_from: Option<ProcessId>,
     /// When the window is sent again for want of news.
     resend_at: Option<Time>,
+    /// A repair was asked for, and nothing has fitted since.
+    repairing: bool,
+    /// How much of the log was behind the present set of routers when we heard of it.
+    routers_as_of: u64,
     wedged: bool,
     refused: u64,
     resends: u64,
@@ -195,6 +199,8 @@ impl Member {
             confirm_to: None,
             repair_from: None,
             resend_at: None,
+            repairing: false,
+            routers_as_of: 0,
             wedged: false,
             refused: 0,
             resends: 0,
@@ -248,7 +254,7 @@ impl Member {
         self.routers.get(&router).is_some_and(|link| link.linked)
     }
 
-    /// Chooses the router to send to: the leader where possible, else any linked one; sends everything again.
+    /// Chooses the router to send to: the leader where possible, else any linked one.
     fn choose(&mut self, avoid: Option<ProcessId>, random: u64) {
         self.target =
             self.leader.filter(|&leader| self.is_linked(leader) && Some(leader) != avoid).or_else(|| {
@@ -259,6 +265,10 @@ impl Member {
                 }
                 (!linked.is_empty()).then(|| linked[(random % linked.len() as u64) as usize])
             });
+    }
+
+    /// What was sent may have been lost on the way to the log: all of it is sent again.
+    fn resend(&mut self) {
         self.resends += u64::from(self.sent > 0);
         self.sent = 0;
     }
@@ -269,12 +279,16 @@ impl Member {
         from: ProcessId,
         leader: Option<ProcessId>,
         routers: Vec<Peer>,
+        learned: u64,
         out: &mut impl Sink<Self>,
     ) {
-        if !routers.iter().any(|router| router.id == from) && self.routers.contains_key(&from) {
-            // One that is no router any more has old news.
+        let same = routers.len() == self.routers.len()
+            && routers.iter().all(|router| self.routers.contains_key(&router.id));
+        if !same && learned < self.routers_as_of {
+            // One that lags, or is no router any more, has old news.
             return;
         }
+        self.routers_as_of = self.routers_as_of.max(learned);
         let gone: Vec<ProcessId> = self
             .routers
             .keys()
@@ -297,9 +311,15 @@ impl Member {
         self.leader = leader.or(self.leader);
         if leader == Some(from) {
             self.confirm_to = Some(from);
+            self.repairing = false;
         }
+        let before = self.target;
         let random = (cx.random)();
         self.choose(None, random);
+        // A router that speaks up has a new leader, or a new way to it: what went through it may be lost.
+        if self.target != before || self.target == Some(from) {
+            self.resend();
+        }
         out.emit(MemberEvent::Lead { leader, routers });
     }
 
@@ -368,10 +388,13 @@ impl Member {
                 continue;
             }
             if !fits {
-                // S4: something that was destined here is missing.
-                self.repair_from = Some(from);
+                // S4: something that was destined here is missing. One repair sends everything again.
+                if !std::mem::replace(&mut self.repairing, true) {
+                    self.repair_from = Some(from);
+                }
                 continue;
             }
+            self.repairing = false;
             let class = if item.kind == DeliveryKind::Control { Class::Control } else { Class::Data };
             self.delivered = item.at;
             out.emit(MemberEvent::Deliver {
@@ -472,7 +495,9 @@ impl Protocol for Member {
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
         match input {
             Input::Receive { from, message } => match message {
-                Message::Lead { leader, routers } => self.on_lead(cx, from, leader, routers, out),
+                Message::Lead { leader, routers, learned } => {
+                    self.on_lead(cx, from, leader, routers, learned, out);
+                }
                 // From here on only routers are listened to.
                 _ if !self.routers.contains_key(&from) => self.refused += 1,
                 Message::Notice(notice) => self.on_notice(cx.now, notice, out),
@@ -486,6 +511,8 @@ impl Protocol for Member {
                     self.resend_at = Some(cx.now + self.settings.resend_after);
                     let random = (cx.random)();
                     self.choose(self.target, random);
+                    self.resend();
+                    self.repairing = false;
                     self.send(cx.now, out);
                 }
             }
@@ -497,15 +524,18 @@ impl Protocol for Member {
                 if self.routers.contains_key(&peer) && (self.target.is_none() || self.target == Some(peer)) {
                     let random = (cx.random)();
                     self.choose(None, random);
+                    self.resend();
                 }
             }
             Input::Unlinked { peer } => {
                 if let Some(link) = self.routers.get_mut(&peer) {
                     link.linked = false;
                 }
+                self.repairing = false;
                 if self.target == Some(peer) {
                     let random = (cx.random)();
                     self.choose(Some(peer), random);
+                    self.resend();
                 }
             }
             Input::Drained => {

@@ -38,6 +38,8 @@ pub enum Message {
         leader: Option<ProcessId>,
         /// All routers.
         routers: Vec<Peer>,
+        /// How much of the log the sender has learned: of two sets of routers the one with more behind it is news.
+        learned: u64,
     },
     /// Member → lead router: deliver this behind everything ordered so far, without ordering it (002 §6.7, snapshot
     /// reads). May be lost; never retried here.
@@ -71,7 +73,7 @@ impl Notice {
     /// Adds a stable number, joining it to the last run where it continues it.
     pub(super) fn push_stable(&mut self, number: u64) {
         match self.stable.last_mut() {
-            Some((first, count)) if *first + u64::from(*count) == number => *count += 1,
+            Some((first, count)) if *first + u64::from(*count) == number && *count < u32::MAX => *count += 1,
             _ => self.stable.push((number, 1)),
         }
     }
@@ -144,7 +146,7 @@ impl RouteBlock {
     pub(super) fn is_sound(&self) -> bool {
         let mut messages = self.messages();
         let whole = messages.by_ref().count() == self.count as usize;
-        whole && messages.rest.is_empty() && self.first > 0 && self.count > 0
+        whole && messages.rest.is_empty()
     }
 
     /// The messages in order.
@@ -199,6 +201,10 @@ impl LogEntry {
                 let acknowledged = take_u64(&mut payload)?;
                 let first = take_u64(&mut payload)?;
                 let count = take_u32(&mut payload)?;
+                // Numbers run from 1, a block has a message, and what is acknowledged lies before it.
+                if acknowledged >= first || count == 0 || first.checked_add(u64::from(count)).is_none() {
+                    return Err(WireError::Body);
+                }
                 Ok(LogEntry::Route(RouteBlock { sender, acknowledged, first, count, messages: payload }))
             }
             LOG_STABLE => {
@@ -440,9 +446,9 @@ impl Wire for Message {
                 out.put_u64_le(executed.0);
             }
             Message::Repair => out.put_u8(REPAIR),
-            Message::Lead { leader, routers } => {
+            Message::Lead { leader, routers, learned } => {
                 out.put_u8(LEAD);
-                encode_body(out, &(leader, routers));
+                encode_body(out, &(leader, routers, learned));
             }
             Message::Inject { token, body } => {
                 out.put_u8(INJECT);
@@ -477,8 +483,8 @@ impl Wire for Message {
             }
             REPAIR => Message::Repair,
             LEAD => {
-                let (leader, routers) = decode_body(input)?;
-                Message::Lead { leader, routers }
+                let (leader, routers, learned) = decode_body(input)?;
+                Message::Lead { leader, routers, learned }
             }
             INJECT => Message::Inject { token: take_u64(input)?, body: take_bytes(input)? },
             INJECT_REFUSED => Message::InjectRefused { token: take_u64(input)? },

@@ -22,12 +22,19 @@ pub struct Ordered {
     pub id: MessageId,
     /// Its class.
     pub class: Class,
-    /// Its body.
+    /// Its body; empty once the log says that it is stable, since nobody will ask for it again.
     pub body: Bytes,
     /// Set when routing refused it; then it has no destinations.
     pub(super) refused: Option<Outcome>,
     /// Whether the log says that it is stable.
     pub(super) stable: bool,
+}
+
+impl Ordered {
+    /// Whether the log says that it is stable.
+    pub fn is_stable(&self) -> bool {
+        self.stable
+    }
 }
 
 /// What the history says of one member as a sender.
@@ -74,8 +81,8 @@ pub(super) struct Learned {
     pub(super) departed: Vec<ProcessId>,
     /// Whether the configuration changed.
     pub(super) reconfigured: bool,
-    /// Positions now stable in the log: runs `(first, count)`.
-    pub(super) stable: Vec<(u64, u32)>,
+    /// Messages that are stable in the log from now on.
+    pub(super) settled: Vec<(Position, MessageId, Outcome)>,
 }
 
 /// The history's live part.
@@ -147,14 +154,14 @@ impl<R: Routing> Order<R> {
         self.senders.get(&process)
     }
 
+    /// Whether `process` was a member and is none any more; it never will be again.
+    pub(super) fn is_departed(&self, process: ProcessId) -> bool {
+        !R::is_member(self.config(), process) && self.departed.contains(&process)
+    }
+
     /// The number that `process` must use next in the history.
     pub(super) fn expected(&self, process: ProcessId) -> u64 {
         self.senders.get(&process).map_or(1, |sender| sender.learned + 1)
-    }
-
-    /// Whether `process` was a member and is one no more, as far as is remembered.
-    pub(super) fn has_departed(&self, process: ProcessId) -> bool {
-        self.departed.contains(&process)
     }
 
     /// Takes one payload that the log has chosen.
@@ -163,9 +170,7 @@ impl<R: Routing> Order<R> {
         match LogEntry::decode(payload) {
             Ok(LogEntry::Route(block)) => self.append(block, &mut learned),
             Ok(LogEntry::Stable { runs, others }) => {
-                self.settle(&runs, &others);
-                learned.stable = runs;
-                learned.stable.extend(others.iter().map(|&(position, _)| (position, 1)));
+                self.settle(&runs, &others, &mut learned);
             }
             Err(_) => self.malformed += 1,
         }
@@ -182,8 +187,7 @@ impl<R: Routing> Order<R> {
             }
             return;
         }
-        let mut number = block.first;
-        for (class, body) in block.messages() {
+        for (number, (class, body)) in (block.first..).zip(block.messages()) {
             if number >= expected
                 && !self.append_one(MessageId { sender: block.sender, number }, class, body, learned)
             {
@@ -192,7 +196,6 @@ impl<R: Routing> Order<R> {
                 }
                 break;
             }
-            number += 1;
         }
         if let Some(sender) = self.senders.get_mut(&block.sender) {
             sender.others = sender.others.split_off(&(block.acknowledged + 1));
@@ -241,15 +244,16 @@ impl<R: Routing> Order<R> {
         }
     }
 
-    fn settle(&mut self, runs: &[(u64, u32)], others: &[(u64, Outcome)]) {
-        let last = self.last();
+    fn settle(&mut self, runs: &[(u64, u32)], others: &[(u64, Outcome)], learned: &mut Learned) {
+        let live = self.base.0 + 1..self.last().0 + 1;
         for &(first, count) in runs {
-            for position in first..first.saturating_add(u64::from(count)).min(last.0 + 1) {
-                self.settle_one(Position(position), Outcome::Stable);
+            let end = first.saturating_add(u64::from(count)).min(live.end);
+            for position in first.max(live.start)..end {
+                self.settle_one(Position(position), Outcome::Stable, learned);
             }
         }
         for &(position, outcome) in others {
-            self.settle_one(Position(position), outcome);
+            self.settle_one(Position(position), outcome, learned);
         }
         while self.flights.front().is_some_and(|flight| flight.stable) {
             self.flights.pop_front();
@@ -260,12 +264,15 @@ impl<R: Routing> Order<R> {
         }
     }
 
-    fn settle_one(&mut self, position: Position, outcome: Outcome) {
+    fn settle_one(&mut self, position: Position, outcome: Outcome, learned: &mut Learned) {
         let Some(index) = position.0.checked_sub(self.base.0 + 1) else { return };
         let Some(flight) = self.flights.get_mut(index as usize) else { return };
         if std::mem::replace(&mut flight.stable, true) {
             return;
         }
+        // One destination that is silent keeps the base where it is; it must not keep everybody else's bodies too.
+        flight.body = Bytes::new();
+        learned.settled.push((position, flight.id, outcome));
         if let Some(sender) = self.senders.get_mut(&flight.id.sender) {
             sender.settle(flight.id.number, outcome);
         }
@@ -295,9 +302,17 @@ impl<R: Routing> Order<R> {
     }
 
     /// Replaces the state by a snapshot of another router's.
-    pub(super) fn install(&mut self, state: &[u8]) -> Result<(), postcard::Error> {
-        let state: Snapshot<R::Config> = postcard::from_bytes(state)?;
-        assert!(!state.configs.is_empty(), "a snapshot holds the configuration at its base");
+    pub(super) fn install(&mut self, state: &[u8]) -> Result<(), &'static str> {
+        let state: Snapshot<R::Config> = postcard::from_bytes(state).map_err(|_| "it does not decode")?;
+        if state.configs.front().is_none_or(|(from, _)| *from > state.base) {
+            return Err("the configuration at its base is missing");
+        }
+        if !state.configs.iter().is_sorted_by(|(one, _), (other, _)| one < other) {
+            return Err("its configurations are out of order");
+        }
+        if state.base.0.checked_add(state.flights.len() as u64 + 1).is_none() {
+            return Err("its positions run over");
+        }
         *self = Order {
             base: state.base,
             flights: state.flights,

@@ -96,6 +96,8 @@ pub struct Router<R: Routing> {
     stable_due: Option<Time>,
     /// Whether something was proposed since the last drain.
     proposed: bool,
+    /// Whether entries about stability are to be proposed again.
+    unlogged: bool,
     /// The log's events, reused.
     events: Vec<paxos::Event>,
     refused: u64,
@@ -140,6 +142,7 @@ impl<R: Routing> Router<R> {
             linked: BTreeSet::new(),
             stable_due: None,
             proposed: false,
+            unlogged: false,
             events: Vec::new(),
             refused: 0,
         }
@@ -228,6 +231,8 @@ impl<R: Routing> Router<R> {
             }
             paxos::Event::Install { state, .. } => match self.order.install(&state) {
                 Ok(()) => {
+                    // A leader needs nobody's snapshot; should it get one, its soft state is of another history.
+                    self.dispatch = None;
                     out.emit(RouterEvent::Config(self.order.last(), Arc::new(self.order.config().clone())))
                 }
                 Err(error) => out.emit(RouterEvent::Corrupt(error.to_string())),
@@ -236,32 +241,46 @@ impl<R: Routing> Router<R> {
                 self.tell_lead(self.linked.iter().copied().collect(), out);
                 out.emit(RouterEvent::Routers(routers));
             }
-            paxos::Event::Removed => out.emit(RouterEvent::Removed),
+            paxos::Event::Removed => {
+                self.dispatch = None;
+                self.stable_due = None;
+                out.emit(RouterEvent::Removed);
+            }
             paxos::Event::ChangeRefused { .. } => out.emit(RouterEvent::ChangeRefused),
         }
         None
     }
 
     fn learn(&mut self, payload: Bytes, out: &mut impl Sink<Self>) {
-        let learned = self.order.learn(payload);
+        if let Some(dispatch) = &mut self.dispatch {
+            dispatch.logged(&payload);
+        }
+        let mut learned = self.order.learn(payload);
         if learned.reconfigured {
             out.emit(RouterEvent::Config(self.order.last(), Arc::new(self.order.config().clone())));
         }
-        let Some(dispatch) = &mut self.dispatch else { return };
-        if learned.appended.is_some() {
-            let linked = &self.linked;
-            dispatch.route(&self.order, &|process| linked.contains(&process));
-        }
-        let last = self.order.last().0;
-        for (first, count) in learned.stable {
-            for at in first..first.saturating_add(u64::from(count)).min(last + 1) {
-                dispatch.settle(Position(at));
+        if let Some(dispatch) = &mut self.dispatch {
+            if learned.appended.is_some() {
+                let linked = &self.linked;
+                dispatch.route(&self.order, &|process| linked.contains(&process));
+            }
+            for (at, id, outcome) in learned.settled {
+                dispatch.settle(at, id, outcome);
+            }
+            // Told with their last outcomes.
+            for process in learned.departed.drain(..) {
+                dispatch.depart(process);
             }
         }
-        for process in learned.departed {
-            dispatch.depart(process);
+        // Every router tells those that it reaches: they may have no link to the leader.
+        for process in learned.departed.into_iter().chain(learned.strangers) {
+            self.tell_departed(process, out);
         }
-        for process in learned.strangers {
+    }
+
+    /// Tells a process that it is no member any more.
+    fn tell_departed(&self, process: ProcessId, out: &mut impl Sink<Self>) {
+        if self.linked.contains(&process) {
             let notice = Notice { wedged: true, ..Notice::default() };
             out.send(Destination::One(process), Message::Notice(notice), None);
         }
@@ -269,6 +288,8 @@ impl<R: Routing> Router<R> {
 
     fn lead(&mut self, leader: Option<ProcessId>, out: &mut impl Sink<Self>) {
         if self.paxos.is_leader() {
+            // Leading still, or again: what was proposed may have been lost, here as with members.
+            self.unlogged = self.dispatch.as_ref().is_some_and(Dispatch::has_unlogged);
             if self.dispatch.is_none() {
                 let linked = &self.linked;
                 let credit = self.settings.credit;
@@ -287,13 +308,12 @@ impl<R: Routing> Router<R> {
         let routers = self.paxos.members();
         to.retain(|process| !routers.iter().any(|router| router.id == *process));
         if !to.is_empty() && !routers.is_empty() {
-            let lead = Message::Lead { leader: self.paxos.leader(), routers: routers.to_vec() };
+            let learned = self.paxos.applied().0;
+            let lead = Message::Lead { leader: self.paxos.leader(), routers: routers.to_vec(), learned };
             out.send(Destination::Many(to.clone()), lead, None);
             // Who departed while no leader could reach it learns of it now, even if it has nothing to ask for.
-            to.retain(|process| self.order.has_departed(*process));
-            if !to.is_empty() {
-                let notice = Notice { wedged: true, ..Notice::default() };
-                out.send(Destination::Many(to), Message::Notice(notice), None);
+            for process in to.into_iter().filter(|process| self.order.is_departed(*process)) {
+                self.tell_departed(process, out);
             }
         }
     }
@@ -309,6 +329,9 @@ impl<R: Routing> Router<R> {
             Message::Paxos(message) => self.drive(cx, Input::Receive { from, message }, out),
             Message::Route(bytes) => match LogEntry::decode(bytes.clone()) {
                 Ok(LogEntry::Route(block)) if block.sender == from && block.is_sound() => {
+                    if self.order.is_departed(from) {
+                        return self.tell_departed(from, out);
+                    }
                     let expected = self.order.expected(from);
                     if block.first < expected {
                         self.answer(from, block.first, block.last().min(expected - 1), out);
@@ -372,6 +395,12 @@ impl<R: Routing> Router<R> {
 
     /// Logs stability when it is due, or for nothing when other proposals go out anyhow.
     fn log_stability(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        let Some(dispatch) = &mut self.dispatch else { return };
+        if std::mem::take(&mut self.unlogged) {
+            for entry in dispatch.unlogged() {
+                self.propose(cx, entry, out);
+            }
+        }
         let Some(dispatch) = &mut self.dispatch else { return };
         if !dispatch.has_stable() {
             return;
