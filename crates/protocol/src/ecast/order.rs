@@ -145,11 +145,6 @@ impl<R: Routing> Order<R> {
         self.flights.get(usize::try_from(index).ok()?)
     }
 
-    /// Messages above `base`, with their positions.
-    pub(super) fn flights(&self) -> impl Iterator<Item = (Position, &Ordered)> {
-        (self.base.0 + 1..).map(Position).zip(self.flights.iter())
-    }
-
     pub(super) fn sender(&self, process: ProcessId) -> Option<&Sender> {
         self.senders.get(&process)
     }

@@ -233,6 +233,10 @@ struct Read {
     expected: Vec<ProcessId>,
     /// Whether any piece was told to the user.
     told: bool,
+    /// How many attempts there were.
+    tries: u32,
+    /// The attempt has failed: no answer to it counts any more.
+    void: bool,
 }
 
 #[derive(Default)]
@@ -244,6 +248,11 @@ struct Part {
 const FORGET_EVERY: u64 = 16_384;
 /// Own numbers that are remembered at least.
 const FORGET_BEHIND: u64 = 65_536;
+/// A write of unknown fate is given up for good when so many have been made after it, sooner than
+/// [`ClientSettings::retention`] if need be: until then the ranges remember them all.
+const REMEMBERED_MAX: u64 = 1 << 20;
+/// Attempts of a read are spaced by doubling, so often.
+const TRIES_MAX: u32 = 5;
 
 impl Client {
     /// A client that joins.
@@ -296,11 +305,10 @@ impl Client {
     }
 
     fn member_input(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut impl Sink<Self>) {
-        let mut delivered = self.membership.handle(cx, input, out);
-        for item in delivered.drain(..) {
+        self.membership.handle(cx, input, out);
+        while let Some(item) = self.membership.next(out) {
             self.on_delivered(cx, item, out);
         }
-        self.membership.give_back(delivered);
     }
 
     fn on_delivered(&mut self, cx: &mut Context<'_>, item: Delivered, out: &mut impl Sink<Self>) {
@@ -321,7 +329,7 @@ impl Client {
                     self.fail(cx.now, token, ClientError::NotSent, out);
                 }
             }
-            Delivered::NotInjected { token: attempt } => self.retry_soon(cx, attempt),
+            Delivered::NotInjected { token: attempt } => self.not_injected(cx, attempt, out),
             Delivered::Wedged => {
                 for token in self.requests.keys().copied().collect::<Vec<_>>() {
                     self.give_up(cx.now, token, out);
@@ -367,8 +375,8 @@ impl Client {
             let at = write.at;
             self.done(token, at, out);
         } else if request.look_at.is_none() {
-            // Its replica may have died between confirming and answering: the others remember.
-            self.look_later(token, cx.now + self.settings.retry_after * 4);
+            // An answer may be lost with its replica or with its link: the others remember. Mostly it is just slow.
+            self.look_later(token, cx.now + self.settings.patience);
         }
     }
 
@@ -395,7 +403,13 @@ impl Client {
     }
 
     fn done(&mut self, token: u64, at: Position, out: &mut impl Sink<Self>) {
-        if self.remove(token).is_some() {
+        if let Some(request) = self.remove(token) {
+            if let Kind::Write(write) = &request.kind
+                && write.request.session == self.session()
+            {
+                // Repeated, and now its fate is known.
+                self.maybe.retain(|(_, number)| *number != write.request.number);
+            }
             out.emit(ClientEvent::Done { token, at });
         }
     }
@@ -403,14 +417,11 @@ impl Client {
     fn fail(&mut self, now: Time, token: u64, error: ClientError, out: &mut impl Sink<Self>) {
         let Some(request) = self.remove(token) else { return };
         if let Kind::Read(read) = &request.kind {
-            let readers: Vec<ProcessId> = read.parts.keys().copied().collect();
-            if !readers.is_empty() {
-                let cancel = Direct::Cancel { token: request.attempt };
-                out.send(Destination::Many(readers), Message::Direct(cancel), None);
-            }
+            cancel_parts(request.attempt, read, out);
         }
         if let ClientError::MaybeApplied { request } = error
             && request.session == self.session()
+            && request.number > 0
         {
             self.maybe.push_back((now, request.number));
         }
@@ -441,8 +452,13 @@ impl Client {
     fn start_read(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
         let attempt = self.new_attempt(token);
         let request = self.requests.get_mut(&token).expect("a live request");
-        self.attempts.remove(&std::mem::replace(&mut request.attempt, attempt));
+        let before = std::mem::replace(&mut request.attempt, attempt);
+        self.attempts.remove(&before);
         let Kind::Read(read) = &mut request.kind else { panic!("only reads are attempted again") };
+        cancel_parts(before, read, out);
+        let patience = self.settings.patience * (1 << read.tries.min(TRIES_MAX));
+        read.tries += 1;
+        read.void = false;
         read.parts.clear();
         read.begun.clear();
         read.covered.clear();
@@ -466,9 +482,11 @@ impl Client {
             ranges: read.ranges.clone(),
         };
         let (strength, operation) = (read.strength, read.operation.clone());
-        self.look_later(token, cx.now + self.settings.patience);
+        self.look_later(token, cx.now + patience);
         match strength {
             ReadStrength::Sequential => {
+                // An attempt that still waits to be sent would only be one read more.
+                self.member_input(cx, Input::Command(MemberCommand::Withdraw { token: before }), out);
                 self.membership.submit(cx, attempt, Class::Data, header.encode(&operation), out);
             }
             ReadStrength::Snapshot => {
@@ -496,6 +514,9 @@ impl Client {
                 let error = ClientError::Rejected(refusal::range(range.low));
                 self.fail(cx.now, token, error, out);
             }
+            Ok(assigned) if assigned.is_empty() => {
+                self.fail(cx.now, token, ClientError::Rejected(refusal::NO_RING), out);
+            }
             Ok(assigned) if assigned.iter().all(|assignment| self.linked.contains(&assignment.process)) => {
                 let placement = config.placement;
                 for assignment in assigned {
@@ -512,22 +533,48 @@ impl Client {
         }
     }
 
-    /// The attempt came to nothing: another one, a little later.
-    fn retry_soon(&mut self, cx: &mut Context<'_>, attempt: u64) {
-        if let Some(token) = self.attempts.get(&attempt).copied() {
-            let spread = Duration::from_nanos((cx.random)() % self.settings.retry_after.as_nanos() as u64);
-            self.look_later(token, cx.now + self.settings.retry_after / 2 + spread);
+    /// The leader is not known, or there is nobody to deliver to: as far as we know for good, or for now.
+    fn not_injected(&mut self, cx: &mut Context<'_>, attempt: u64, out: &mut impl Sink<Self>) {
+        let Some(token) = self.attempts.get(&attempt).copied() else { return };
+        let Kind::Read(read) = &self.requests[&token].kind else { return };
+        let refused = self.membership.config().and_then(|config| {
+            if config.ring.is_empty() {
+                return Some(refusal::NO_RING);
+            }
+            if read.table != DataHeader::NO_TABLE && !config.tables.contains_key(&read.table) {
+                return Some(refusal::NO_SUCH_TABLE);
+            }
+            config.assign_read(&read.ranges, 0).err().map(|range| refusal::range(range.low))
+        });
+        match refused {
+            Some(refusal) => self.fail(cx.now, token, ClientError::Rejected(refusal), out),
+            None => self.retry_soon(cx, attempt),
         }
     }
 
-    /// A storage process is gone, or its link is: what it was to answer is tried elsewhere.
+    /// The attempt came to nothing: another one, a little later, and later each time.
+    fn retry_soon(&mut self, cx: &mut Context<'_>, attempt: u64) {
+        let Some(token) = self.attempts.get(&attempt).copied() else { return };
+        let request = self.requests.get_mut(&token).expect("an attempt has its request");
+        let mut after = self.settings.retry_after;
+        if let Kind::Read(read) = &mut request.kind {
+            read.void = true;
+            after *= 1 << read.tries.saturating_sub(1).min(TRIES_MAX);
+        }
+        let spread = Duration::from_nanos((cx.random)() % (after.as_nanos() as u64).max(1));
+        self.look_later(token, cx.now + after / 2 + spread);
+    }
+
+    /// A storage process is gone, or its link is: a read that it was to answer is tried elsewhere, and what a write did
+    /// is asked of the others.
     fn lost(&mut self, cx: &mut Context<'_>, process: ProcessId) {
         let concerned: Vec<u64> = self
             .requests
             .values()
             .filter(|request| match &request.kind {
                 Kind::Read(read) => read.expected.contains(&process) || read.parts.contains_key(&process),
-                _ => false,
+                Kind::Write(write) => write.stable,
+                Kind::Control => false,
             })
             .map(|request| request.attempt)
             .collect();
@@ -537,8 +584,14 @@ impl Client {
     }
 
     fn on_reply(&mut self, cx: &mut Context<'_>, from: ProcessId, reply: Reply, out: &mut impl Sink<Self>) {
-        // Answers to attempts that were given up are no surprise.
-        let Some(token) = self.attempts.get(&reply.token).copied() else { return };
+        let Some(token) = self.attempts.get(&reply.token).copied() else {
+            // Answers to attempts that were given up are no surprise; but the rest of one is not to wait there for us.
+            if !reply.last {
+                let cancel = Direct::Cancel { token: reply.token };
+                out.send(Destination::One(from), Message::Direct(cancel), None);
+            }
+            return;
+        };
         let request = self.requests.get_mut(&token).expect("an attempt has its request");
         let attempt = request.attempt;
         match (&mut request.kind, reply.content) {
@@ -550,6 +603,10 @@ impl Client {
                 write.at = write.at.max(reply.at);
                 out.emit(ClientEvent::Part { token, from, content, last: true });
                 self.finish_write(cx, token, out);
+            }
+            // What came before it came to nothing.
+            (Kind::Read(read), _) if read.void => {
+                read.parts.entry(from).or_default();
             }
             (Kind::Read(read), ReplyContent::Answer(content)) => {
                 let one_cut = read.strength != ReadStrength::Basic;
@@ -603,13 +660,15 @@ impl Client {
             Kind::Write(write) => {
                 let missing: SmallVec<[Range; 2]> =
                     write.ranges.iter().copied().filter(|range| !covers(&write.covered, *range)).collect();
-                let replicas =
-                    self.membership.config().and_then(|config| config.write_destinations(&missing).ok());
-                let ask = Direct::Ask { request: write.request, token: attempt, ranges: missing };
-                if let Some(replicas) = replicas {
-                    out.send(Destination::Many(replicas.processes.to_vec()), Message::Direct(ask), None);
+                let Some(config) = self.membership.config() else { return };
+                if config.any_lost(&missing) {
+                    // Nobody is left who could tell.
+                    return self.give_up(cx.now, token, out);
                 }
-                self.look_later(token, cx.now + self.settings.retry_after * 8);
+                let replicas = config.replicas_of(&missing);
+                let ask = Direct::Ask { request: write.request, token: attempt, ranges: missing };
+                out.send(Destination::Many(replicas), Message::Direct(ask), None);
+                self.look_later(token, cx.now + self.settings.patience);
             }
             Kind::Control => {}
         }
@@ -623,6 +682,7 @@ impl Client {
                     RequestId { session: self.membership.me.incarnation.0, number: self.number }
                 });
                 if request.session == self.session() {
+                    // A number that the user made up is not given to another write.
                     self.number = self.number.max(request.number);
                     self.writes.insert(request.number);
                 }
@@ -648,6 +708,8 @@ impl Client {
                     at: None,
                     expected: Vec::new(),
                     told: false,
+                    tries: 0,
+                    void: false,
                 };
                 self.insert(token, Request { attempt: 0, kind: Kind::Read(read), look_at: None });
                 self.start_read(cx, token, out);
@@ -694,7 +756,10 @@ impl Client {
 
     /// Lets the ranges forget what nobody will ask about any more.
     fn forget(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
-        while self.maybe.front().is_some_and(|(since, _)| cx.now.since(*since) > self.settings.retention) {
+        let over = |(since, number): &(Time, u64)| {
+            cx.now.since(*since) > self.settings.retention || self.number - *number > REMEMBERED_MAX
+        };
+        while self.maybe.front().is_some_and(over) {
             self.maybe.pop_front();
         }
         let oldest = self.maybe.iter().map(|(_, number)| *number).chain(self.writes.first().copied()).min();
@@ -705,6 +770,15 @@ impl Client {
             let forget = Control::Forget { session: self.session(), below };
             self.membership.submit(cx, INTERNAL, Class::Control, forget.encode(), out);
         }
+    }
+}
+
+/// Has those who still hold parts of an attempt's answer drop them.
+fn cancel_parts<S: Sink<Client>>(attempt: u64, read: &Read, out: &mut S) {
+    let readers: Vec<ProcessId> = read.parts.keys().copied().collect();
+    if !readers.is_empty() {
+        let cancel = Direct::Cancel { token: attempt };
+        out.send(Destination::Many(readers), Message::Direct(cancel), None);
     }
 }
 

@@ -14,6 +14,10 @@ use crate::{
 /// The version of this logic; a domain's configuration says which one its members agreed to use (S8).
 pub const ROUTING_VERSION: u32 = 1;
 
+/// No ring is larger: a write to all of it still has a bit per destination in its groups
+/// ([`Destinations::groups`]).
+pub const RING_MAX: usize = 64;
+
 /// Reasons of [`Refusal`] that are no range.
 pub mod refusal {
     use crate::ecast::Refusal;
@@ -192,6 +196,23 @@ impl Config {
         !self.storage.contains_key(&process)
     }
 
+    /// Whether `copy` gives `new` all rows of its ranges, each from a replica that has them. A range that is lost has
+    /// none, and begins empty.
+    fn check_copy(&self, new: ProcessId, copy: &[(Range, ProcessId)]) -> Result<(), Refusal> {
+        for segment in self.segments().iter().filter(|segment| segment.replicas.contains(&new)) {
+            let mut sources = copy.iter().filter(|(range, _)| *range == segment.range);
+            let sound = match (sources.next(), sources.next()) {
+                (Some((_, source)), None) => self.complete(segment).any(|replica| replica == *source),
+                (None, _) => self.is_lost(segment),
+                _ => false,
+            };
+            if !sound {
+                return Err(refusal::range(segment.range.low));
+            }
+        }
+        Ok(())
+    }
+
     /// Changes in progress: the positions whose receivers are not complete.
     pub fn receiving(&self) -> impl Iterator<Item = (ProcessId, Position)> + '_ {
         self.storage.iter().filter_map(|(&process, state)| match state {
@@ -288,19 +309,24 @@ impl Routing for Rubberband {
                 if expected != state.placement || !state.ring.is_empty() {
                     return Err(refusal::PLACEMENT_CHANGED);
                 }
+                if ring.len() > RING_MAX {
+                    return Err(refusal::WRONG_STATE);
+                }
                 for (key, process) in ring {
                     if state.storage.get(&process) != Some(&StorageState::Standby) {
                         return Err(refusal::WRONG_STATE);
                     }
                     state.storage.insert(process, StorageState::Active);
-                    state.ring.insert(key, process);
+                    if state.ring.insert(key, process).is_some() {
+                        return Err(refusal::WRONG_STATE);
+                    }
                 }
                 if state.ring.is_empty() {
                     return Err(refusal::WRONG_STATE);
                 }
                 change.placement = true;
             }
-            Control::Replace { expected, old, new, .. } => {
+            Control::Replace { expected, old, new, copy } => {
                 only(Role::Super)?;
                 if expected != state.placement {
                     return Err(refusal::PLACEMENT_CHANGED);
@@ -309,7 +335,9 @@ impl Routing for Rubberband {
                 let (Some(key), Some(StorageState::Standby)) = (key, state.storage.get(&new)) else {
                     return Err(refusal::WRONG_STATE);
                 };
-                if state.storage.get(&old) == Some(&StorageState::Unreachable) || !change.can_lose(old) {
+                if state.storage.get(&old) == Some(&StorageState::Unreachable)
+                    || state.storage.contains_key(&old) && !change.can_lose(old)
+                {
                     return Err(refusal::range(key));
                 }
                 let state = &mut change.state;
@@ -319,6 +347,9 @@ impl Routing for Rubberband {
                     *old = StorageState::Standby;
                 }
                 change.placement = true;
+                let changed = change.finish();
+                changed.check_copy(new, &copy)?;
+                return Ok(Some(changed));
             }
             Control::Complete { change: done } => {
                 if state.storage.get(&sender) != Some(&StorageState::Receiving { change: done }) {
@@ -380,7 +411,7 @@ impl Routing for Rubberband {
                 ..Destinations::default()
             });
         }
-        let header = DataHeader::peek(body).ok_or(refusal::MALFORMED)?;
+        let header = DataHeader::peek(body).filter(DataHeader::is_disjoint).ok_or(refusal::MALFORMED)?;
         if config.members.get(&id.sender).is_none_or(|info| info.role != Role::Client) {
             return Err(refusal::NOT_ALLOWED);
         }

@@ -1,5 +1,7 @@
 //! What clients, storage processes and supers have in common: membership, the configuration's replica, signs of life.
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 
 use super::{Config, Control, DataHeader, Direct, Message, Role, Rubberband};
@@ -40,8 +42,8 @@ pub(super) struct Membership {
     role: Role,
     pub(super) member: Member,
     config: Option<Config>,
-    delivered: Vec<Delivered>,
-    events: Vec<MemberEvent>,
+    /// What the order told and the role has not taken yet.
+    events: VecDeque<MemberEvent>,
     alive_every: Duration,
     alive_at: Time,
     wedged: bool,
@@ -51,7 +53,7 @@ pub(super) struct Membership {
 /// Wraps the member's messages and keeps its events.
 struct MemberSink<'a, S, P> {
     out: &'a mut S,
-    events: &'a mut Vec<MemberEvent>,
+    events: &'a mut VecDeque<MemberEvent>,
     parent: std::marker::PhantomData<P>,
 }
 
@@ -69,7 +71,7 @@ where
     }
 
     fn emit(&mut self, event: MemberEvent) {
-        self.events.push(event);
+        self.events.push_back(event);
     }
 
     fn reach(&mut self, peer: ProcessId, address: &str) {
@@ -95,8 +97,7 @@ impl Membership {
             role,
             member: Member::new(me.id, settings),
             config: None,
-            delivered: Vec::new(),
-            events: Vec::new(),
+            events: VecDeque::new(),
             alive_every,
             alive_at: Time::ZERO,
             wedged: false,
@@ -120,34 +121,30 @@ impl Membership {
         self.refused + self.member.refused()
     }
 
-    /// Hands an input to the member and returns what the order delivered. The vector is to be given back.
-    pub(super) fn handle<P>(
-        &mut self,
-        cx: &mut Context<'_>,
-        input: Input<Member>,
-        out: &mut impl Sink<P>,
-    ) -> Vec<Delivered>
+    /// Hands an input to the member. What comes of it is to be taken with [`Membership::next`].
+    pub(super) fn handle<P>(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut impl Sink<P>)
     where
         P: Protocol<Message = Message, Record = paxos::Record>,
     {
-        let mut events = std::mem::take(&mut self.events);
-        let mut sink = MemberSink { out, events: &mut events, parent: std::marker::PhantomData::<P> };
+        let parent = std::marker::PhantomData::<P>;
+        let mut sink = MemberSink { out, events: &mut self.events, parent };
         self.member.handle(cx, input, &mut sink);
-        for event in events.drain(..) {
-            self.on_event(event, out);
-        }
-        self.events = events;
-        std::mem::take(&mut self.delivered)
     }
 
-    pub(super) fn give_back(&mut self, mut delivered: Vec<Delivered>) {
-        delivered.clear();
-        if self.delivered.is_empty() {
-            self.delivered = delivered;
+    /// What the order hands over next. One at a time, so that [`Membership::config`] is that of the very position.
+    pub(super) fn next<P>(&mut self, out: &mut impl Sink<P>) -> Option<Delivered>
+    where
+        P: Protocol<Message = Message, Record = paxos::Record>,
+    {
+        loop {
+            let event = self.events.pop_front()?;
+            if let Some(delivered) = self.take(event, out) {
+                return Some(delivered);
+            }
         }
     }
 
-    /// Submits through the order. What becomes of it is delivered.
+    /// Submits through the order. What becomes of it is delivered; of a wedged process nothing becomes.
     pub(super) fn submit<P>(
         &mut self,
         cx: &mut Context<'_>,
@@ -158,43 +155,42 @@ impl Membership {
     ) where
         P: Protocol<Message = Message, Record = paxos::Record>,
     {
-        let command = MemberCommand::Submit { token, class, body };
-        let delivered = self.handle(cx, Input::Command(command), out);
-        assert!(delivered.is_empty(), "a submission delivers nothing by itself");
-        self.give_back(delivered);
+        if self.wedged {
+            return;
+        }
+        self.handle(cx, Input::Command(MemberCommand::Submit { token, class, body }), out);
     }
 
-    fn on_event<P>(&mut self, event: MemberEvent, out: &mut impl Sink<P>)
+    fn take<P>(&mut self, event: MemberEvent, out: &mut impl Sink<P>) -> Option<Delivered>
     where
         P: Protocol<Message = Message, Record = paxos::Record>,
     {
         match event {
             MemberEvent::Deliver { at, id, class: Class::Data, mut body, .. } => {
                 match DataHeader::take(&mut body) {
-                    Ok(header) => self.delivered.push(Delivered::Data { at, id, header, operation: body }),
+                    Ok(header) => return Some(Delivered::Data { at, id, header, operation: body }),
                     Err(_) => self.refused += 1,
                 }
             }
             MemberEvent::Deliver { at, id, class: Class::Control, body, attachment } => {
-                self.on_control(at, id, body, attachment, out);
+                return self.on_control(at, id, body, attachment, out);
             }
             MemberEvent::Injected { at, sender, mut body, fits, .. } => match DataHeader::take(&mut body) {
-                Ok(header) => {
-                    self.delivered.push(Delivered::Injected { at, sender, header, operation: body, fits });
-                }
+                Ok(header) => return Some(Delivered::Injected { at, sender, header, operation: body, fits }),
                 Err(_) => self.refused += 1,
             },
             MemberEvent::Outcome { token, outcome, .. } => {
-                self.delivered.push(Delivered::Outcome { token, outcome })
+                return Some(Delivered::Outcome { token, outcome });
             }
-            MemberEvent::NotSent { token } => self.delivered.push(Delivered::NotSent { token }),
-            MemberEvent::NotInjected { token } => self.delivered.push(Delivered::NotInjected { token }),
+            MemberEvent::NotSent { token } => return Some(Delivered::NotSent { token }),
+            MemberEvent::NotInjected { token } => return Some(Delivered::NotInjected { token }),
             MemberEvent::Lead { .. } => {}
             MemberEvent::Wedged => {
                 self.wedged = true;
-                self.delivered.push(Delivered::Wedged);
+                return Some(Delivered::Wedged);
             }
         }
+        None
     }
 
     fn on_control<P>(
@@ -204,12 +200,13 @@ impl Membership {
         body: Bytes,
         attachment: Option<Bytes>,
         out: &mut impl Sink<P>,
-    ) where
+    ) -> Option<Delivered>
+    where
         P: Protocol<Message = Message, Record = paxos::Record>,
     {
         let Some(control) = Control::decode(&body) else {
             self.refused += 1;
-            return;
+            return None;
         };
         let before = self.config.take();
         let after = match (&before, attachment) {
@@ -224,17 +221,17 @@ impl Membership {
                 Ok(config) => config,
                 Err(_) => {
                     self.refused += 1;
-                    return;
+                    return None;
                 }
             },
             (None, None) => {
                 self.refused += 1;
-                return;
+                return None;
             }
         };
         self.meet(before.as_ref(), &after, out);
         self.config = Some(after);
-        self.delivered.push(Delivered::Control { at, control, before });
+        Some(Delivered::Control { at, control, before })
     }
 
     /// Whether a process of role `other` is one that we talk to without being asked first.

@@ -105,6 +105,13 @@ impl DataHeader {
         Ok(DataHeader { kind, token, request, offset, table, ranges })
     }
 
+    /// Whether no key is named twice; a write would take effect there twice.
+    pub(super) fn is_disjoint(&self) -> bool {
+        let mut ranges = self.ranges.clone();
+        ranges.sort_unstable();
+        ranges.windows(2).all(|pair| pair[0].high < pair[1].low)
+    }
+
     /// The header of a message, or `None` if it has none.
     pub fn peek(body: &Bytes) -> Option<DataHeader> {
         DataHeader::take(&mut body.clone()).ok()

@@ -64,7 +64,9 @@ mod verdicts;
 
 pub use self::{
     client::{Client, ClientCommand, ClientError, ClientEvent, ClientSettings, ReadStrength},
-    config::{Config, MemberInfo, ROUTING_VERSION, Role, Rubberband, StorageState, TableEntry, refusal},
+    config::{
+        Config, MemberInfo, RING_MAX, ROUTING_VERSION, Role, Rubberband, StorageState, TableEntry, refusal,
+    },
     control::Control,
     message::{DataHeader, DataKind, Direct, Message, Reply, ReplyContent, RequestId},
     placement::{Assignment, Range, Segment},

@@ -108,6 +108,32 @@ impl Config {
         self.touched(range).count()
     }
 
+    /// Whether no replica of a segment has its rows, or will have them again: an operator declared the last one lost.
+    pub(super) fn is_lost(&self, segment: &Segment) -> bool {
+        let waits = |replica| {
+            matches!(self.storage.get(replica), Some(StorageState::Active | StorageState::Unreachable))
+        };
+        !segment.replicas.iter().any(waits)
+    }
+
+    /// Whether some part of `ranges` has no replica left that could ever answer.
+    pub(super) fn any_lost(&self, ranges: &[Range]) -> bool {
+        ranges.iter().any(|range| self.touched(*range).any(|segment| self.is_lost(segment)))
+    }
+
+    /// All living replicas of `ranges`.
+    pub(super) fn replicas_of(&self, ranges: &[Range]) -> Vec<ProcessId> {
+        let mut replicas: Vec<ProcessId> = ranges
+            .iter()
+            .flat_map(|range| self.touched(*range))
+            .flat_map(|segment| segment.replicas.iter().copied())
+            .filter(|replica| self.storage.contains_key(replica))
+            .collect();
+        replicas.sort_unstable();
+        replicas.dedup();
+        replicas
+    }
+
     /// Where a write to `ranges` goes: every replica of every segment, a group per segment. `Err`: the first range
     /// without a complete replica.
     pub fn write_destinations(&self, ranges: &[Range]) -> Result<Destinations, Range> {

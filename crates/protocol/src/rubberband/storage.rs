@@ -208,6 +208,11 @@ enum Step {
         session: u128,
         below: u64,
     },
+    /// The ranges held so far are another's now.
+    Clear {
+        at: Position,
+        ranges: Vec<Range>,
+    },
     /// The import of the change at this position must be done before anything behind it.
     Await {
         at: Position,
@@ -319,11 +324,10 @@ impl Storage {
     }
 
     fn member_input(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut impl Sink<Self>) {
-        let mut delivered = self.membership.handle(cx, input, out);
-        for item in delivered.drain(..) {
+        self.membership.handle(cx, input, out);
+        while let Some(item) = self.membership.next(out) {
             self.on_delivered(cx, item, out);
         }
-        self.membership.give_back(delivered);
     }
 
     fn on_delivered(&mut self, cx: &mut Context<'_>, item: Delivered, out: &mut impl Sink<Self>) {
@@ -343,7 +347,11 @@ impl Storage {
     }
 
     fn on_data(&mut self, at: Position, client: ProcessId, header: DataHeader, operation: Bytes) {
-        let config = self.membership.config().expect("data comes after the join");
+        // Routers send data behind the join only.
+        let Some(config) = self.membership.config() else {
+            self.refused += 1;
+            return;
+        };
         let me = self.membership.me;
         let assigned = match header.kind {
             DataKind::Read => config.assign_read(&header.ranges, header.offset),
@@ -409,15 +417,20 @@ impl Storage {
         };
         match control {
             Control::CreateTable { name, definition } => {
-                let table = config.table(&name).expect("just created").0;
+                let (table, _) = config.table(&name).expect("what was delivered was not refused");
                 self.queue.push_back(Step::Create { at, table, definition });
             }
             Control::DropTable { table } => self.queue.push_back(Step::Drop { at, table }),
             Control::Forget { session, below } => self.queue.push_back(Step::Forget { session, below }),
             Control::Replace { new, copy, .. } if new == me => {
-                self.import = Some(Import::new(at, copy, config.ranges_of(me)));
-                self.queue.push_back(Step::Await { at });
-                self.fetch(cx.now, out);
+                let import = Import::new(at, copy, config.ranges_of(me));
+                if import.is_empty() {
+                    self.complete(cx, at, out);
+                } else {
+                    self.import = Some(import);
+                    self.queue.push_back(Step::Await { at });
+                    self.fetch(cx.now, out);
+                }
             }
             Control::Replace { new, .. } => {
                 let moving = config.ranges_of(new);
@@ -425,6 +438,10 @@ impl Storage {
                 if config.storage.get(&me) == Some(&StorageState::Active) && moving.iter().any(holds) {
                     self.pins_due.insert(at);
                     self.queue.push_back(Step::Pin { at });
+                }
+                let held = before.ranges_of(me);
+                if !held.is_empty() && config.ranges_of(me).is_empty() {
+                    self.queue.push_back(Step::Clear { at, ranges: held });
                 }
             }
             _ => {}
@@ -488,7 +505,10 @@ impl Storage {
                 self.fetches.push_back(fetch);
             }
         }
-        if let Some(import) = &mut self.import {
+        // What the order delivered before the change comes first: the tables that the rows are of.
+        if let Some(import) = &mut self.import
+            && matches!(self.queue.front(), Some(Step::Await { at }) if *at == import.change())
+        {
             let change = import.change();
             if let Some(kind) = import.task() {
                 self.push(tasks, change, kind, Purpose::Import);
@@ -504,7 +524,11 @@ impl Storage {
                 return false;
             }
             // The replies that a pin or a repeated request needs are complete only when the batch before is done.
-            Some(Step::Pin { .. } | Step::Forget { .. }) if !tasks.is_empty() => return false,
+            Some(Step::Pin { .. } | Step::Forget { .. } | Step::Clear { .. })
+                if self.running.iter().any(|purpose| matches!(purpose, Purpose::Write(_))) =>
+            {
+                return false;
+            }
             Some(Step::Write(write)) if self.replies.is_pending(write.header.request) => return false,
             Some(_) => {}
         }
@@ -531,6 +555,10 @@ impl Storage {
                 self.push(tasks, at, TaskKind::Release, Purpose::Step(Position(0)));
             }
             Step::Forget { session, below } => self.replies.forget(session, below),
+            Step::Clear { at, ranges } => {
+                self.replies = Replies::default();
+                self.push(tasks, at, TaskKind::Forget { ranges }, Purpose::Step(at));
+            }
             Step::Await { .. } => {}
         }
         true
@@ -674,10 +702,14 @@ impl Storage {
             ImportStep::Finished { change, replies } => {
                 self.import = None;
                 self.replies.merge(replies);
-                let complete = Control::Complete { change };
-                self.membership.submit(cx, INTERNAL, Class::Control, complete.encode(), out);
+                self.complete(cx, change, out);
             }
         }
+    }
+
+    fn complete(&mut self, cx: &mut Context<'_>, change: Position, out: &mut impl Sink<Self>) {
+        let complete = Control::Complete { change };
+        self.membership.submit(cx, INTERNAL, Class::Control, complete.encode(), out);
     }
 
     // --- Direct messages ---------------------------------------------------------------------------------------------

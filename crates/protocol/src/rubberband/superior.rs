@@ -124,8 +124,8 @@ impl Super {
     }
 
     fn member_input(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut impl Sink<Self>) {
-        let mut delivered = self.membership.handle(cx, input, out);
-        for item in delivered.drain(..) {
+        self.membership.handle(cx, input, out);
+        while let Some(item) = self.membership.next(out) {
             match item {
                 Delivered::Control { before, .. } => self.on_config(cx, before, out),
                 Delivered::Wedged => out.emit(SuperEvent::Wedged),
@@ -133,7 +133,6 @@ impl Super {
                 Delivered::Outcome { .. } | Delivered::NotSent { .. } | Delivered::NotInjected { .. } => {}
             }
         }
-        self.membership.give_back(delivered);
     }
 
     fn on_config(&mut self, cx: &mut Context<'_>, before: Option<Config>, out: &mut impl Sink<Self>) {
@@ -263,6 +262,8 @@ fn replacement(config: &Config, key: u64, old: ProcessId, new: ProcessId) -> Opt
     ring.insert(key, new);
     let mut left: Vec<Segment> = Segment::of_ring(&ring, config.replicas);
     left.retain(|segment| segment.replicas.contains(&new));
+    // A range whose last replica was declared lost begins empty.
+    left.retain(|segment| !config.is_lost(segment));
     let mut copy: Vec<(Range, ProcessId)> = Vec::new();
     while !left.is_empty() {
         let holds = |process: &ProcessId| left.iter().filter(|s| s.replicas.contains(process)).count();

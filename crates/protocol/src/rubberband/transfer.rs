@@ -17,6 +17,8 @@ pub(super) struct Import {
     stage: Stage,
     /// When to ask again.
     deadline: Option<Time>,
+    /// Who could not send: not asked again.
+    failed: Vec<ProcessId>,
     replies: Replies,
 }
 
@@ -61,8 +63,14 @@ impl Import {
             cursor: None,
             stage: Stage::Ask,
             deadline: None,
+            failed: Vec::new(),
             replies: Replies::default(),
         }
+    }
+
+    /// Whether there is nothing to import: every range that came is a lost one, and begins empty.
+    pub(super) fn is_empty(&self) -> bool {
+        self.todo.is_empty()
     }
 
     pub(super) fn change(&self) -> Position {
@@ -161,6 +169,7 @@ impl Import {
     /// if some range has none.
     pub(super) fn switch(&mut self, config: &Config, failed: ProcessId) -> bool {
         let was_first = self.source() == Some(failed);
+        self.failed.push(failed);
         let lost: Vec<Range> = self
             .todo
             .iter()
@@ -170,8 +179,8 @@ impl Import {
         self.todo.retain(|(source, _)| *source != failed);
         for range in &lost {
             let segment = config.segments().iter().find(|segment| segment.range == *range);
-            let other =
-                segment.and_then(|segment| config.complete(segment).find(|&replica| replica != failed));
+            let able = |replica: &ProcessId| !self.failed.contains(replica);
+            let other = segment.and_then(|segment| config.complete(segment).find(able));
             let Some(other) = other else { return false };
             match self.todo.iter_mut().skip(usize::from(!was_first)).find(|(source, _)| *source == other) {
                 Some((_, ranges)) => ranges.push(*range),
