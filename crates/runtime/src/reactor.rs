@@ -30,7 +30,6 @@ use quorate_protocol::{
     Context, Destination, Duration, Input, ProcessId, Protocol, Sink, Ticket, Time, wire::Wire,
 };
 use thiserror::Error;
-use tracing::error;
 
 use crate::{
     chance::Chance,
@@ -192,11 +191,7 @@ where
         let mut now = clock::now();
         while !self.shared.stop.load(Ordering::Acquire) {
             let timeout = self.timeout(now);
-            if let Err(error) = self.wait(timeout) {
-                // Without a poll there is no reactor. Users see that the thread has ended.
-                error!(%error, "cannot wait for the network");
-                return;
-            }
+            self.wait(timeout).expect("waiting on a poll of our own does not fail");
             now = clock::now();
             let inputs = self.turn(now);
             let done = clock::now();

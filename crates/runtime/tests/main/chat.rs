@@ -1,6 +1,7 @@
 //! A protocol that does as it is told and tells what happens, and the harness around it.
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
@@ -51,6 +52,9 @@ pub(crate) enum Command {
     Flood(ProcessId, u64, usize),
     /// Answer every note of a peer with itself.
     Echo,
+    /// From the next link on, send numbered notes without end, from 0 on each link, and insist that the peer's arrive
+    /// in order, without a gap and from 0 on.
+    Stream,
     /// Tell when this instant has come.
     Alarm(Time),
     /// Persist that many records, each followed by a note to itself.
@@ -76,6 +80,9 @@ pub(crate) enum Event {
 #[derive(Default)]
 pub(crate) struct Chat {
     pub(crate) echo: bool,
+    pub(crate) stream: bool,
+    /// By peer with a link: the numbers of the next note to send and the next to come.
+    pub(crate) streams: BTreeMap<ProcessId, (u64, u64)>,
     pub(crate) alarm: Option<Time>,
     /// Also tell about the ends of batches.
     pub(crate) tell_drained: bool,
@@ -90,6 +97,15 @@ impl Protocol for Chat {
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
         match input {
             Input::Receive { from, message } => {
+                if let Some((_, expected)) = self.streams.get_mut(&from) {
+                    assert_eq!(message.number, *expected, "the next note of {from}");
+                    *expected += 1;
+                    // Every hundredth fetches a hundred others, so the stream feeds itself.
+                    if message.number.is_multiple_of(100) {
+                        self.send_stream(from, 100, out);
+                    }
+                    return;
+                }
                 if self.echo && from != cx.me {
                     out.send(Destination::One(from), message.clone(), None);
                 }
@@ -106,6 +122,7 @@ impl Protocol for Chat {
                     }
                 }
                 Command::Echo => self.echo = true,
+                Command::Stream => self.stream = true,
                 Command::Alarm(at) => self.alarm = Some(at),
                 Command::Persist(count) => {
                     for number in 0..count {
@@ -123,8 +140,17 @@ impl Protocol for Chat {
                 out.emit(Event::Alarm(cx.now));
             }
             Input::Persisted(ticket) => out.emit(Event::Persisted(ticket)),
-            Input::Linked { peer, session } => out.emit(Event::Linked(peer, session)),
-            Input::Unlinked { peer } => out.emit(Event::Unlinked(peer)),
+            Input::Linked { peer, session } => {
+                out.emit(Event::Linked(peer, session));
+                if self.stream {
+                    assert_eq!(self.streams.insert(peer, (0, 0)), None, "one link at a time");
+                    self.send_stream(peer, 1000, out);
+                }
+            }
+            Input::Unlinked { peer } => {
+                out.emit(Event::Unlinked(peer));
+                self.streams.remove(&peer);
+            }
             Input::Drained if self.tell_drained => out.emit(Event::Drained),
             Input::Drained => {}
         }
@@ -132,6 +158,18 @@ impl Protocol for Chat {
 
     fn deadline(&self) -> Option<Time> {
         self.alarm
+    }
+}
+
+impl Chat {
+    fn send_stream(&mut self, to: ProcessId, count: u64, out: &mut impl Sink<Self>) {
+        let (next, _) = self.streams.get_mut(&to).expect("only called while linked");
+        for number in *next..*next + count {
+            // Sizes vary, so that cuts and reads end anywhere in a note.
+            let payload = Bytes::from_static(&[b'y'; 300]).slice(..(number % 300) as usize);
+            out.send(Destination::One(to), Note { number, payload }, None);
+        }
+        *next += count;
     }
 }
 

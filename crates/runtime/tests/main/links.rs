@@ -10,9 +10,12 @@ use std::{
 
 use bytes::Bytes;
 use quorate_protocol::{Destination, DomainId, ProcessId};
-use quorate_runtime::{Reactor, StartError};
+use quorate_runtime::{
+    Reactor, StartError,
+    discover::{Undiscovered, discover},
+};
 
-use crate::chat::{Chat, Command, Event, Note, Process, config, eventually, id, pair};
+use crate::chat::{Chat, Command, DOMAIN, Event, Note, Process, config, eventually, id, pair};
 
 #[test]
 fn notes_go_both_ways_in_order() {
@@ -168,6 +171,45 @@ fn links_cut_while_both_want_them_always_come_again() {
         }
     }
     eventually("one link", || [&a, &b].iter().all(|it| it.handle.counters().links.get() == 1));
+}
+
+#[test]
+fn each_session_is_without_a_gap_from_its_first_message_however_links_break() {
+    let impatient = |node| {
+        let mut config = config(id(node));
+        config.limits.backoff_max = Duration::from_millis(40);
+        Process::with(config)
+    };
+    let (a, b) = (impatient(1), impatient(2));
+    let (to_a, to_b) = (Proxy::start(a.address()), Proxy::start(b.address()));
+    a.tell(Command::Stream);
+    b.tell(Command::Stream);
+    a.tell(Command::Reach(b.id, to_b.address.to_string()));
+    b.tell(Command::Reach(a.id, to_a.address.to_string()));
+    for round in 0..60 {
+        let before = a.handle.counters().messages_received.get();
+        eventually("the stream flows", || a.handle.counters().messages_received.get() > before + 500);
+        thread::sleep(Duration::from_micros(round % 7 * 500));
+        to_a.cut();
+        to_b.cut();
+    }
+    for process in [&a, &b] {
+        assert_eq!(process.handle.stop(), Ok(()), "the protocol insists, and would have panicked");
+        // A cut may miss a connection that is just being made.
+        assert!(process.handle.counters().linked.get() > 30);
+    }
+}
+
+#[test]
+fn who_listens_at_an_address_can_be_asked() {
+    let a = Process::start();
+    let ask = |address: &str, domain| discover(address, domain, Duration::from_secs(5));
+    let address = a.address().to_string();
+    assert_eq!(ask(&address, DOMAIN).unwrap(), a.id);
+    assert_eq!(ask(&format!("localhost:{}", a.address().port()), DOMAIN).unwrap(), a.id);
+    let refused = ask(&address, DomainId(0xd1)).unwrap_err().to_string();
+    assert!(refused.contains(&DOMAIN.to_string()), "names the other domain: {refused}");
+    assert!(matches!(ask(&free_port().to_string(), DOMAIN), Err(Undiscovered::Unreachable(_))));
 }
 
 #[test]
