@@ -222,6 +222,7 @@ struct Seen {
 const STRIKE: u64 = 0;
 const TALK: u64 = 1;
 const WATCH: u64 = 2;
+const REMOVE: u64 = 3;
 
 /// Runs one seed.
 pub(crate) fn simulate(
@@ -268,6 +269,7 @@ pub(crate) fn simulate(
     world.timer(Duration::from_millis(50), TALK);
     world.timer(Duration::from_millis(300), STRIKE);
     world.timer(Duration::from_millis(100), WATCH);
+    world.timer(Duration::from_millis(700), REMOVE);
     two_phases(world, people, scenario, seed)
 }
 
@@ -589,6 +591,16 @@ impl Environment<Process> for People {
                 self.watch(world);
                 world.timer(Duration::from_millis(100), WATCH);
             }
+            REMOVE => {
+                // An operator takes out a router that is well, now and then; it comes back as a new process.
+                let members = &self.routers.members;
+                if !members.is_empty() && !self.healed && self.workload.happens(0.3) {
+                    let router = members[self.workload.index(members.len())];
+                    let asked = self.routers.machines[self.workload.index(self.routers.machines.len())];
+                    world.command(asked, Ask::Router(RouterCommand::Remove(router)));
+                }
+                world.timer(Duration::from_secs(1), REMOVE);
+            }
             join => {
                 let machine = (join - JOIN) as usize;
                 self.say(world, machine, Say::Join);
@@ -660,9 +672,7 @@ impl Stage<Process> for People {
         if !self.routers.has_majority(world) {
             return None;
         }
-        if let Err(violation) = self.check.finish(|id| world.alive(id)) {
-            return Some(violation);
-        }
+        let violation = self.check.finish(|id| world.alive(id)).err();
         let processes: Vec<String> = (0..world.machines())
             .map(|machine| match world.process(machine) {
                 Some(Process::Router(router)) => format!("router {machine}: {:?}", router.status()),
@@ -676,8 +686,9 @@ impl Stage<Process> for People {
                 None => format!("machine {machine}: down"),
             })
             .collect();
-        let what = format!("the order ends at {}; {}", self.check.end(), processes.join("; "));
-        Some(Violation::new("liveness", what))
+        let (rule, detail) = violation.map_or(("liveness", String::new()), |it| (it.rule, it.detail + "; "));
+        let what = format!("{detail}the order ends at {}; {}", self.check.end(), processes.join("; "));
+        Some(Violation::new(rule, what))
     }
 
     fn judge(&mut self, world: &mut World<Process>) -> Result<(), Violation> {

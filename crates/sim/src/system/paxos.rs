@@ -434,7 +434,7 @@ impl Stage<Replica> for Users {
                     "machine {machine}: {:?}, {} own entries left; {:?}",
                     world.id(machine),
                     replica.own.len(),
-                    replica.paxos.leader()
+                    replica.paxos.status()
                 ),
                 None => format!("machine {machine}: down"),
             })
