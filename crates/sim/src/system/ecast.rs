@@ -526,6 +526,16 @@ impl People {
     }
 }
 
+/// The routers that changes under way would make.
+fn open_changes(world: &World<Process>) -> Vec<Vec<Peer>> {
+    let processes = (0..world.machines()).filter_map(|machine| world.process(machine));
+    let open = processes.filter_map(|process| match process {
+        Process::Router(router) => router.log().status().members_open,
+        Process::Member { .. } => None,
+    });
+    open.collect()
+}
+
 impl Environment<Process> for People {
     fn start(&mut self, world: &mut World<Process>, machine: usize, id: ProcessId) -> Process {
         if self.members.contains(&machine) {
@@ -572,7 +582,8 @@ impl Environment<Process> for People {
                 if let Some(mut nemesis) = self.nemesis.take() {
                     let groups = [self.routers.machines.clone(), self.members.clone()];
                     nemesis.strike(world, &groups, |world, machine| {
-                        self.members.contains(&machine) || self.routers.may_crash(world, machine)
+                        self.members.contains(&machine)
+                            || self.routers.may_crash(world, machine, &open_changes(world))
                     });
                     if let Some(pause) = nemesis.pause() {
                         world.timer(pause, STRIKE);
@@ -669,7 +680,7 @@ impl Stage<Process> for People {
     }
 
     fn unsettled(&self, world: &World<Process>) -> Option<Violation> {
-        if !self.routers.has_majority(world) {
+        if !self.routers.has_majority(world, &open_changes(world)) {
             return None;
         }
         let violation = self.check.finish(|id| world.alive(id)).err();

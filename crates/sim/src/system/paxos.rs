@@ -300,6 +300,12 @@ impl Users {
     }
 }
 
+/// The members that changes under way would make.
+fn open_changes(world: &World<Replica>) -> Vec<Vec<Peer>> {
+    let replicas = (0..world.machines()).filter_map(|machine| world.process(machine));
+    replicas.filter_map(|replica| replica.paxos.status().members_open).collect()
+}
+
 impl Environment<Replica> for Users {
     fn start(&mut self, world: &mut World<Replica>, machine: usize, id: ProcessId) -> Replica {
         let me = Peer { id, address: World::<Replica>::address(machine) };
@@ -370,7 +376,9 @@ impl Environment<Replica> for Users {
             STRIKE => {
                 if let Some(mut nemesis) = self.nemesis.take() {
                     let all: Vec<usize> = (0..self.machines()).collect();
-                    nemesis.strike(world, &[all], |world, machine| self.routers.may_crash(world, machine));
+                    nemesis.strike(world, &[all], |world, machine| {
+                        self.routers.may_crash(world, machine, &open_changes(world))
+                    });
                     if let Some(pause) = nemesis.pause() {
                         world.timer(pause, STRIKE);
                     }
@@ -425,7 +433,7 @@ impl Stage<Replica> for Users {
     }
 
     fn unsettled(&self, world: &World<Replica>) -> Option<Violation> {
-        if !self.routers.has_majority(world) {
+        if !self.routers.has_majority(world, &open_changes(world)) {
             return None;
         }
         let routers: Vec<String> = (0..self.machines())

@@ -34,22 +34,37 @@ impl RouterSet {
         living.map(|(id, machine)| Peer { id, address: World::<P>::address(machine) }).collect()
     }
 
-    /// Whether the members would still have a majority without the process on `machine`.
-    pub(crate) fn may_crash<P: Protocol>(&self, world: &World<P>, machine: usize) -> bool
+    /// Whether the members would still have a majority without the process on `machine`; and so would those that an
+    /// `open` change would make, which nobody has learned of yet.
+    pub(crate) fn may_crash<P: Protocol>(&self, world: &World<P>, machine: usize, open: &[Vec<Peer>]) -> bool
     where
         P::Message: Wire,
     {
-        let without = world.id(machine);
-        let alive = self.members.iter().filter(|&&id| world.alive(id) && Some(id) != without).count();
-        self.founded && alive >= majority(self.members.len())
+        self.founded && self.have_majorities(world, open, world.id(machine))
     }
 
-    /// Whether a majority of the members lives.
-    pub(crate) fn has_majority<P: Protocol>(&self, world: &World<P>) -> bool
+    /// Whether a majority of the members lives, and of those that an open change would make. If not, the domain has
+    /// stopped for good (rule S1).
+    pub(crate) fn has_majority<P: Protocol>(&self, world: &World<P>, open: &[Vec<Peer>]) -> bool
     where
         P::Message: Wire,
     {
-        self.members.iter().filter(|&&id| world.alive(id)).count() >= majority(self.members.len())
+        self.have_majorities(world, open, None)
+    }
+
+    fn have_majorities<P: Protocol>(
+        &self,
+        world: &World<P>,
+        open: &[Vec<Peer>],
+        without: Option<ProcessId>,
+    ) -> bool
+    where
+        P::Message: Wire,
+    {
+        let lives = |id: &ProcessId| world.alive(*id) && Some(*id) != without;
+        let open = open.iter().map(|peers| peers.iter().map(|peer| peer.id).collect::<Vec<_>>());
+        open.chain([self.members.clone()])
+            .all(|members| members.iter().filter(|id| lives(id)).count() >= majority(members.len()))
     }
 
     /// A router that had learned `position` told of the members behind it; `one_by_one`: and tells of each such change.
