@@ -333,8 +333,10 @@ impl People {
         }
         let seeds = self.routers.living(world);
         for machine in self.members.clone() {
-            let Some(id) = world.id(machine) else { continue };
-            if !self.twin.is_member(id) && !self.check.has_departed(id) {
+            // Whoever knows only routers of the past asks its host, which knows where routers run.
+            if let Some(Process::Member { member, .. }) = world.process(machine)
+                && member.leader().is_none_or(|leader| !world.alive(leader))
+            {
                 world.command(machine, Ask::Seeds(seeds.clone()));
             }
         }
@@ -558,7 +560,10 @@ impl Environment<Process> for People {
     }
 
     fn event(&mut self, world: &mut World<Process>, machine: usize, event: Told) -> Result<(), Violation> {
-        // What a router told of itself was learned in this very batch, and is compared first.
+        // What a router learned in this very batch is compared first: it may not outlive the event.
+        if matches!(event, Told::Router(_)) {
+            self.compare(world, machine)?;
+        }
         match event {
             Told::Router(RouterEvent::Leader(leader)) => self.routers.told_leader(world, leader),
             Told::Router(RouterEvent::Removed) => {
