@@ -1,5 +1,7 @@
 //! Tests of the table crate through its public interface.
 
+mod aggregates;
+mod engine;
 mod postgres;
 mod ring;
 mod twin;

@@ -14,7 +14,7 @@ use quorate_table::{
 
 use crate::postgres::Postgres;
 
-const TYPES: [Type; 10] = [
+pub(crate) const TYPES: [Type; 10] = [
     Type::Bool,
     Type::Int2,
     Type::Int4,
@@ -32,17 +32,17 @@ const ROUNDS: usize = 12;
 const EXPRESSIONS: usize = 500;
 
 /// Makes expressions and rows from a fixed seed.
-struct Maker {
+pub(crate) struct Maker {
     runner: TestRunner,
 }
 
 impl Maker {
-    fn new() -> Maker {
+    pub(crate) fn new() -> Maker {
         let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
         Maker { runner: TestRunner::new_with_rng(Config::default(), rng) }
     }
 
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         (0..bound).new_tree(&mut self.runner).expect("a number").current()
     }
 
@@ -51,7 +51,7 @@ impl Maker {
     }
 
     /// A value of a type, NULL and extremes among them, in the type's text.
-    fn value(&mut self, ty: Type) -> Value {
+    pub(crate) fn value(&mut self, ty: Type) -> Value {
         if self.below(8) == 0 {
             return Value::Null;
         }
@@ -511,7 +511,7 @@ fn sql(expr: &Expr) -> String {
     }
 }
 
-fn literal(value: &Value, ty: Type) -> String {
+pub(crate) fn literal(value: &Value, ty: Type) -> String {
     match value.text() {
         None => format!("null::{}", ty.name()),
         Some(text) => format!("'{}'::{}", text.replace('\'', "''"), ty.name()),
