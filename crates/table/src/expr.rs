@@ -18,6 +18,7 @@ pub const DEPTH_MAX: usize = 200;
 /// An expression over one row. Every node's type is known (`Expr::ty`); operands of a binary operator have already
 /// been brought to one type by explicit casts, so evaluation never guesses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self")] // Which leaves the traits to `wire`, below.
 pub enum Expr {
     /// The value of the column at this index of the input row.
     Column(usize, Type),
@@ -166,6 +167,39 @@ impl Expr {
                 branches.chain(otherwise.as_deref_mut()).collect()
             }
             Expr::Call(_, arguments) => arguments.iter_mut().collect(),
+        }
+    }
+}
+
+/// Decoding refuses what is deeper than [`DEPTH_MAX`]: bytes from outside must not exhaust the stack.
+mod wire {
+    use std::cell::Cell;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+    use super::{DEPTH_MAX, Expr};
+
+    thread_local! {
+        /// How deep the decoding on this thread is; serde has no place to pass it along.
+        static DEPTH: Cell<usize> = const { Cell::new(0) };
+    }
+
+    impl Serialize for Expr {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            Expr::serialize(self, serializer)
+        }
+    }
+
+    impl<'de> Deserialize<'de> for Expr {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Expr, D::Error> {
+            let depth = DEPTH.get();
+            if depth >= DEPTH_MAX {
+                return Err(D::Error::custom("an expression is too deep"));
+            }
+            DEPTH.set(depth + 1);
+            let expr = Expr::deserialize(deserializer);
+            DEPTH.set(depth);
+            expr
         }
     }
 }

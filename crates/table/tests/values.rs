@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use quorate_table::{
+    expr::{DEPTH_MAX, Expr, Unary},
     numeric::Numeric,
     text::parse_text,
     value::{Type, Value, key_of},
@@ -57,6 +58,24 @@ fn text_goes_in_and_out_as_in_postgresql() {
     check(Type::Timestamptz, "2013-01-31 05:06:07+05:30", "2013-01-30 23:36:07+00");
     check(Type::Timestamptz, "2013-01-31 05:06:07.5 Z", "2013-01-31 05:06:07.5+00");
     check(Type::Text, " as it is ", " as it is ");
+}
+
+#[test]
+fn deep_expressions_are_refused_before_the_stack_ends() {
+    let nested = |depth: usize| {
+        let leaf = Expr::constant(Value::Bool(true), Type::Bool);
+        (1..depth).fold(leaf, |inner, _| Expr::Unary(Unary::Not, Box::new(inner)))
+    };
+    let deepest = nested(DEPTH_MAX);
+    assert_eq!(deepest.depth(), DEPTH_MAX);
+    let bytes = postcard::to_stdvec(&deepest).expect("encodes");
+    assert_eq!(postcard::from_bytes::<Expr>(&bytes).expect("decodes"), deepest);
+    // One level is two bytes: the variant and the operator.
+    let bytes = [&[bytes[0], bytes[1]].repeat(1_000_000), &bytes[..]].concat();
+    assert!(postcard::from_bytes::<Expr>(&bytes).is_err());
+    assert_eq!(postcard::from_bytes::<Expr>(&bytes[2_000_000..]).expect("decodes again"), deepest);
+    let many = (0..100_000).map(|_| nested(1)).collect();
+    assert!(Expr::any(many).depth() < 20);
 }
 
 /// Any value of any type, extremes and near neighbours often.
