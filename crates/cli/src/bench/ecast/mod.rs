@@ -1,0 +1,237 @@
+//! `quorate bench ecast`: the total order alone, on real processes.
+//!
+//! Routers, receivers and one load process, each an operating-system process on loopback. Every message has its own id,
+//! is routed by its key to `copies` receivers that follow each other on a ring, and ends in its own stable notice.
+//! Receivers check order and content of all they deliver; at the end their counts must add up.
+
+mod process;
+mod routing;
+
+use std::{
+    env,
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use quorate_protocol::DomainId;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use self::process::{Part, Spec};
+
+/// Measures the order alone: routers, receivers and a load, each a process of its own.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Routers.
+    #[arg(long, default_value_t = 3)]
+    routers: usize,
+    /// Receivers.
+    #[arg(long, default_value_t = 4)]
+    receivers: usize,
+    /// Receivers of each message.
+    #[arg(long, default_value_t = 3)]
+    copies: usize,
+    /// Bytes of each message.
+    #[arg(long, default_value_t = 100)]
+    bytes: usize,
+    /// Messages in flight.
+    #[arg(long, default_value_t = 8192)]
+    window: usize,
+    /// Seconds of each run, after a warm-up of one second.
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// Runs; the median is told.
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What the load process tells of a run.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Run {
+    messages: u64,
+    seconds: f64,
+    latency_p50_us: f64,
+    latency_p99_us: f64,
+    latency_max_us: f64,
+    /// Messages sent in all, warm-up included, by receiver.
+    destined: Vec<u64>,
+    outcomes_other: u64,
+    resends: u64,
+}
+
+/// What a receiver tells at the end.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Received {
+    delivered: u64,
+    faults: u64,
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    ensure!(args.bytes >= routing::BODY_BYTES_MIN, "--bytes: at least {}", routing::BODY_BYTES_MIN);
+    ensure!(
+        (1..=args.receivers).contains(&args.copies) && args.receivers <= 64,
+        "--copies: between 1 and the receivers, of which there are at most 64"
+    );
+    ensure!(args.window > 0 && args.runs > 0 && args.routers > 0, "--window, --runs, --routers: at least 1");
+    let mut runs = Vec::with_capacity(args.runs);
+    let mut shares = Vec::new();
+    for index in 0..args.runs {
+        let (run, cpu) = one_run(&args).with_context(|| format!("run {}", index + 1))?;
+        if !args.json {
+            println!("run {}: {:.0} messages/s", index + 1, run.messages as f64 / run.seconds);
+        }
+        shares = cpu;
+        runs.push(run);
+    }
+    let median = |of: &dyn Fn(&Run) -> f64| {
+        let mut figures: Vec<f64> = runs.iter().map(of).collect();
+        figures.sort_by(f64::total_cmp);
+        figures[figures.len() / 2]
+    };
+    let rate = median(&|run| run.messages as f64 / run.seconds);
+    let (p50, p99) = (median(&|run| run.latency_p50_us), median(&|run| run.latency_p99_us));
+    let longest = median(&|run| run.latency_max_us);
+    let resends: u64 = runs.iter().map(|run| run.resends).sum();
+    if args.json {
+        let cpu: serde_json::Map<String, serde_json::Value> =
+            shares.iter().map(|(name, share)| (name.clone(), json!(share))).collect();
+        let figures = json!({
+            "bench": "ecast", "messages_per_second": rate.round(), "latency_p50_us": p50, "latency_p99_us": p99,
+            "latency_max_us": longest, "window": args.window, "clients": 1, "routers": args.routers,
+            "receivers": args.receivers, "copies": args.copies, "bytes": args.bytes, "runs": args.runs,
+            "seconds": args.seconds, "resends": resends, "cpu_cores": cpu,
+        });
+        println!("{figures}");
+    } else {
+        println!(
+            "median: {rate:.0} messages/s, latency p50 {p50:.0} µs, p99 {p99:.0} µs, max {longest:.0} µs"
+        );
+        for (name, share) in shares {
+            println!("  {name}: {share:.2} cores");
+        }
+    }
+    Ok(())
+}
+
+/// A child that is killed when it is dropped.
+struct Spawned {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    name: String,
+}
+
+impl Drop for Spawned {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Spawned {
+    fn start(name: String, spec: &Spec) -> Result<Spawned> {
+        let mut child = Command::new(env::current_exe()?)
+            .args(["bench", "ecast-process", &serde_json::to_string(spec)?])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let (stdin, stdout) = (stdin.context("no pipe")?, BufReader::new(stdout.context("no pipe")?));
+        Ok(Spawned { child, stdin, stdout, name })
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        ensure!(self.stdout.read_line(&mut line)? > 0, "{} ended early", self.name);
+        Ok(line.trim().to_owned())
+    }
+
+    fn tell(&mut self, word: &str) -> Result<()> {
+        writeln!(self.stdin, "{word}")?;
+        Ok(self.stdin.flush()?)
+    }
+
+    /// Processor time used so far.
+    fn cpu(&self) -> Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let fields = stat.rsplit_once(')').context("an odd stat file")?.1.split_whitespace();
+        // utime and stime are the 14th and 15th fields; the first two were cut off, in ticks of 10 ms.
+        let ticks: u64 = fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap_or(0)).sum();
+        Ok(Duration::from_millis(ticks * 10))
+    }
+}
+
+fn one_run(args: &Args) -> Result<(Run, Vec<(String, f64)>)> {
+    let domain = quorate_runtime::chance::domain();
+    let mut routers: Vec<String> = Vec::new();
+    let mut processes: Vec<Spawned> = Vec::new();
+    let spec = |part, node, routers: &[String]| Spec {
+        domain: domain.0,
+        node,
+        routers: routers.to_vec(),
+        wanted: args.routers,
+        copies: args.copies,
+        bytes: args.bytes,
+        window: args.window,
+        seconds: args.seconds,
+        receivers: args.receivers,
+        part,
+    };
+    for index in 0..args.routers {
+        let part = if index == 0 { Part::Founder } else { Part::Router };
+        let mut router =
+            Spawned::start(format!("router-{}", index + 1), &spec(part, 1 + index as u64, &routers))?;
+        routers.push(router.line()?);
+        processes.push(router);
+    }
+    for index in 0..args.receivers {
+        let name = format!("receiver-{}", index + 1);
+        let mut receiver = Spawned::start(name, &spec(Part::Receiver, 101 + index as u64, &routers))?;
+        receiver.line()?;
+        processes.push(receiver);
+    }
+    let mut load = Spawned::start(String::from("load"), &spec(Part::Load, 201, &routers))?;
+    load.line()?;
+    // The load says when its warm-up ends and when its run does.
+    ensure!(load.line()? == "measuring", "the load did not start");
+    let before: Vec<Duration> = processes.iter().chain([&load]).map(Spawned::cpu).collect::<Result<_>>()?;
+    let run = load.line()?;
+    let after: Vec<Duration> = processes.iter().chain([&load]).map(Spawned::cpu).collect::<Result<_>>()?;
+    let run: Run = serde_json::from_str(&run).with_context(|| run.clone())?;
+    ensure!(run.outcomes_other == 0, "{} messages had another outcome than stable", run.outcomes_other);
+    let receivers = &mut processes[args.routers..];
+    for (receiver, &destined) in receivers.iter_mut().zip(&run.destined) {
+        receiver.tell("stop")?;
+        let received: Received = serde_json::from_str(&receiver.line()?)?;
+        if received.faults > 0 || received.delivered != destined {
+            return Err(anyhow!(
+                "{}: {} delivered of {destined}, {} out of order or damaged",
+                receiver.name,
+                received.delivered,
+                received.faults
+            ));
+        }
+    }
+    let names = processes.iter().chain([&load]).map(|process| process.name.clone());
+    let shares =
+        before.iter().zip(after).map(|(before, after)| (after - *before).as_secs_f64() / run.seconds);
+    let shares = names.zip(shares).collect();
+    Ok((run, shares))
+}
+
+/// One process of the bench; started by the bench.
+#[derive(clap::Args)]
+pub(crate) struct ProcessArgs {
+    /// What it is, as JSON.
+    spec: String,
+}
+
+pub(crate) fn run_process(args: ProcessArgs) -> Result<()> {
+    let spec: Spec = serde_json::from_str(&args.spec)?;
+    process::run(DomainId(spec.domain), spec)
+}

@@ -1,0 +1,431 @@
+//! One process of the bench: a router, a receiver, or the load.
+
+use std::{
+    collections::VecDeque,
+    io::{BufRead, Write},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use crossbeam_channel::{Receiver as Channel, Sender, unbounded};
+use hdrhistogram::Histogram;
+use quorate_protocol::{
+    Context, Destination, DomainId, Input, Peer, ProcessId, Protocol, Sink, Ticket, Time,
+    ecast::{
+        Class, Member, MemberCommand, MemberEvent, MemberSettings, Message, Outcome, Router, RouterCommand,
+        RouterSettings,
+    },
+    paxos::{self, Paxos},
+};
+use quorate_runtime::{Config, Handle, Host, Reactor, chance, clock, discover::discover};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Received, Run,
+    routing::{self, Join, Ring, following, number_of},
+};
+
+/// Which part a process plays, and in what.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Spec {
+    pub(super) domain: u128,
+    pub(super) node: u64,
+    pub(super) routers: Vec<String>,
+    pub(super) wanted: usize,
+    pub(super) receivers: usize,
+    pub(super) copies: usize,
+    pub(super) bytes: usize,
+    pub(super) window: usize,
+    pub(super) seconds: f64,
+    pub(super) part: Part,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) enum Part {
+    Founder,
+    Router,
+    Receiver,
+    Load,
+}
+
+const WARM_UP: Duration = Duration::from_secs(1);
+const SUBMISSIONS: u64 = 1 << 63;
+
+pub(super) fn run(domain: DomainId, spec: Spec) -> Result<()> {
+    let me = ProcessId { node: spec.node, incarnation: chance::incarnation() };
+    let listen = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let peer = Peer { id: me, address: listen.to_string() };
+    let reactor = Config::new(domain, spec.part as u8, me, vec![listen]);
+    match spec.part {
+        Part::Founder | Part::Router => {
+            let log = paxos::Settings { wanted: spec.wanted, ..paxos::Settings::default() };
+            let settings = RouterSettings { paxos: log.clone(), ..RouterSettings::default() };
+            let paxos = match spec.part {
+                Part::Founder => Paxos::found(peer, log, clock::now()),
+                _ => Paxos::join(peer, Vec::new(), log, clock::now()),
+            };
+            let config = routing::Config { copies: spec.copies, ..routing::Config::default() };
+            let router: Router<Ring> = Router::new(paxos, config, settings);
+            let handle = Reactor::start(router, Silent, reactor)?;
+            println!("{listen}");
+            seek(&spec, domain, &handle, RouterCommand::Seeds);
+            park()
+        }
+        Part::Receiver => {
+            let (tell, told) = unbounded();
+            let receiver = Receiver::new(me, spec.bytes);
+            let handle = Reactor::start(receiver, Told(tell), reactor)?;
+            println!("{listen}");
+            seek(&spec, domain, &handle, ReceiverCommand::Seeds);
+            let mut word = String::new();
+            std::io::stdin().lock().read_line(&mut word)?;
+            handle.command(ReceiverCommand::Report).ok().context("the protocol thread ended")?;
+            say(&serde_json::to_string(&told.recv()?)?)
+        }
+        Part::Load => {
+            let (tell, told) = unbounded();
+            let load = Load::new(me, spec.clone());
+            let handle = Reactor::start(load, Told(tell), reactor)?;
+            println!("{listen}");
+            seek(&spec, domain, &handle, |seeds| seeds);
+            report(&told)
+        }
+    }
+}
+
+fn say(line: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
+
+/// The load's news, as they come, until its run is told.
+fn report(told: &Channel<LoadEvent>) -> Result<()> {
+    loop {
+        match told.recv()? {
+            LoadEvent::Measuring => say("measuring")?,
+            LoadEvent::Done(run) => say(&serde_json::to_string(&run)?)?,
+        }
+    }
+}
+
+fn park() -> Result<()> {
+    // The bench holds our standard input and kills us at its end; should it die first, the pipe closes.
+    let mut rest = String::new();
+    std::io::stdin().lock().read_line(&mut rest)?;
+    Ok(())
+}
+
+fn seek<P: Protocol>(
+    spec: &Spec,
+    domain: DomainId,
+    handle: &Handle<P>,
+    command: impl Fn(Vec<Peer>) -> P::Command,
+) where
+    P: Protocol + Send + 'static,
+    P::Message: quorate_protocol::wire::Wire + Send,
+    P::Command: Send,
+{
+    for address in &spec.routers {
+        while let Ok(id) = discover(address, domain, Duration::from_secs(1)) {
+            if handle.try_command(command(vec![Peer { id, address: address.clone() }])).is_ok() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+struct Silent;
+
+impl Host<Router<Ring>> for Silent {
+    fn event(&mut self, _event: <Router<Ring> as Protocol>::Event, _now: Time) {}
+}
+
+struct Told<E>(Sender<E>);
+
+impl Host<Receiver> for Told<Received> {
+    fn event(&mut self, event: Received, _now: Time) {
+        let _ = self.0.send(event);
+    }
+}
+
+impl Host<Load> for Told<LoadEvent> {
+    fn event(&mut self, event: LoadEvent, _now: Time) {
+        let _ = self.0.send(event);
+    }
+}
+
+/// Passes a member's messages through and keeps its events.
+struct Through<'a, S, P> {
+    out: &'a mut S,
+    events: &'a mut Vec<MemberEvent>,
+    parent: std::marker::PhantomData<P>,
+}
+
+impl<P, S> Sink<Member> for Through<'_, S, P>
+where
+    P: Protocol<Message = Message, Record = paxos::Record>,
+    S: Sink<P>,
+{
+    fn send(&mut self, to: Destination, message: Message, after: Option<Ticket>) {
+        self.out.send(to, message, after);
+    }
+
+    fn persist(&mut self, record: paxos::Record) -> Ticket {
+        self.out.persist(record)
+    }
+
+    fn emit(&mut self, event: MemberEvent) {
+        self.events.push(event);
+    }
+
+    fn reach(&mut self, peer: ProcessId, address: &str) {
+        self.out.reach(peer, address);
+    }
+
+    fn forget(&mut self, peer: ProcessId) {
+        self.out.forget(peer);
+    }
+}
+
+/// A member's input from its parent's; commands are the parent's own.
+fn member_input<P: Protocol<Message = Message>>(input: Input<P>) -> Result<Input<Member>, P::Command> {
+    Ok(match input {
+        Input::Receive { from, message } => Input::Receive { from, message },
+        Input::Command(command) => return Err(command),
+        Input::Deadline => Input::Deadline,
+        Input::Persisted(ticket) => Input::Persisted(ticket),
+        Input::Linked { peer, session } => Input::Linked { peer, session },
+        Input::Unlinked { peer } => Input::Unlinked { peer },
+        Input::Drained => Input::Drained,
+    })
+}
+
+/// Delivers and checks.
+struct Receiver {
+    member: Member,
+    events: Vec<MemberEvent>,
+    bytes: usize,
+    received: Received,
+    last: u64,
+}
+
+enum ReceiverCommand {
+    Seeds(Vec<Peer>),
+    Report,
+}
+
+impl Receiver {
+    fn new(me: ProcessId, bytes: usize) -> Self {
+        let mut member = Member::new(me, MemberSettings::default());
+        member.submit(SUBMISSIONS, Class::Control, Join::Receiver.encode());
+        let received = Received { delivered: 0, faults: 0 };
+        Receiver { member, events: Vec::new(), bytes, received, last: 0 }
+    }
+}
+
+impl Protocol for Receiver {
+    type Message = Message;
+    type Record = paxos::Record;
+    type Command = ReceiverCommand;
+    type Event = Received;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        let input = match member_input(input) {
+            Ok(input) => input,
+            Err(ReceiverCommand::Seeds(seeds)) => Input::Command(MemberCommand::Seeds(seeds)),
+            Err(ReceiverCommand::Report) => return out.emit(self.received.clone()),
+        };
+        let mut events = std::mem::take(&mut self.events);
+        let parent = std::marker::PhantomData::<Self>;
+        self.member.handle(cx, input, &mut Through { out, events: &mut events, parent });
+        for event in events.drain(..) {
+            if let MemberEvent::Deliver { class: Class::Data, body, .. } = event {
+                self.received.delivered += 1;
+                match number_of(&body, self.bytes) {
+                    Some(number) if number > self.last => self.last = number,
+                    _ => self.received.faults += 1,
+                }
+            }
+        }
+        self.events = events;
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.member.deadline()
+    }
+}
+
+/// Keeps a window full, and measures.
+struct Load {
+    spec: Spec,
+    member: Member,
+    events: Vec<MemberEvent>,
+    /// Messages from `oldest` on: when they were submitted, and whether their outcome has come.
+    submitted: VecDeque<(Time, bool)>,
+    oldest: u64,
+    number: u64,
+    outstanding: usize,
+    key: u64,
+    latency: Histogram<u64>,
+    phase: Phase,
+    measured: u64,
+    destined: Vec<u64>,
+    others: u64,
+}
+
+enum Phase {
+    /// Waiting for the receivers.
+    Joining,
+    WarmUp {
+        until: Time,
+    },
+    Measuring {
+        since: Time,
+        until: Time,
+    },
+    Draining(Box<Run>),
+    Done,
+}
+
+enum LoadEvent {
+    Measuring,
+    Done(Run),
+}
+
+impl Load {
+    fn new(me: ProcessId, spec: Spec) -> Self {
+        let mut member = Member::new(me, MemberSettings::default());
+        member.submit(SUBMISSIONS, Class::Control, Join::Load.encode());
+        let destined = vec![0; spec.receivers];
+        Load {
+            spec,
+            member,
+            events: Vec::new(),
+            submitted: VecDeque::new(),
+            oldest: 1,
+            number: 0,
+            outstanding: 0,
+            key: 0,
+            latency: Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("sound bounds"),
+            phase: Phase::Joining,
+            measured: 0,
+            destined,
+            others: 0,
+        }
+    }
+
+    fn drive(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut impl Sink<Self>) {
+        let mut events = std::mem::take(&mut self.events);
+        let parent = std::marker::PhantomData::<Self>;
+        self.member.handle(cx, input, &mut Through { out, events: &mut events, parent });
+        for event in events.drain(..) {
+            self.on_event(cx.now, event);
+        }
+        self.events = events;
+    }
+
+    fn on_event(&mut self, now: Time, event: MemberEvent) {
+        match event {
+            MemberEvent::Outcome { token, outcome, .. } if token < SUBMISSIONS => {
+                self.others += u64::from(outcome != Outcome::Stable);
+                self.outstanding -= 1;
+                let (since, done) = &mut self.submitted[(token - self.oldest) as usize];
+                *done = true;
+                if let Phase::Measuring { .. } = self.phase {
+                    self.measured += 1;
+                    self.latency.saturating_record(now.since(*since).as_nanos() as u64);
+                }
+                while self.submitted.front().is_some_and(|(_, done)| *done) {
+                    self.submitted.pop_front();
+                    self.oldest += 1;
+                }
+            }
+            MemberEvent::Deliver { class: Class::Control, attachment: Some(receivers), .. } => {
+                let all = receivers[..] == (self.spec.receivers as u64).to_le_bytes();
+                if all && matches!(self.phase, Phase::Joining) {
+                    self.phase = Phase::WarmUp { until: now + WARM_UP };
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn submit(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        let running = matches!(self.phase, Phase::WarmUp { .. } | Phase::Measuring { .. });
+        while running && self.outstanding < self.spec.window {
+            self.number += 1;
+            self.outstanding += 1;
+            self.key = self.key.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            for receiver in following(self.key, self.spec.receivers, self.spec.copies) {
+                self.destined[receiver] += 1;
+            }
+            self.submitted.push_back((cx.now, false));
+            let body = routing::body(self.key, self.number, self.spec.bytes);
+            let submit = MemberCommand::Submit { token: self.number, class: Class::Data, body };
+            self.drive(cx, Input::Command(submit), out);
+        }
+    }
+
+    fn advance(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        match &self.phase {
+            Phase::WarmUp { until } if *until <= cx.now => {
+                let until = cx.now + Duration::from_secs_f64(self.spec.seconds);
+                self.phase = Phase::Measuring { since: cx.now, until };
+                out.emit(LoadEvent::Measuring);
+            }
+            Phase::Measuring { since, until } if *until <= cx.now => {
+                let microseconds = |nanoseconds: u64| nanoseconds as f64 / 1000.0;
+                self.phase = Phase::Draining(Box::new(Run {
+                    messages: self.measured,
+                    seconds: cx.now.since(*since).as_secs_f64(),
+                    latency_p50_us: microseconds(self.latency.value_at_quantile(0.5)),
+                    latency_p99_us: microseconds(self.latency.value_at_quantile(0.99)),
+                    latency_max_us: microseconds(self.latency.max()),
+                    destined: Vec::new(),
+                    outcomes_other: 0,
+                    resends: self.member.resends(),
+                }));
+                self.advance(cx, out);
+            }
+            Phase::Draining(_) if self.outstanding == 0 => {
+                if let Phase::Draining(mut run) = std::mem::replace(&mut self.phase, Phase::Done) {
+                    run.destined = self.destined.clone();
+                    run.outcomes_other = self.others;
+                    out.emit(LoadEvent::Done(*run));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Protocol for Load {
+    type Message = Message;
+    type Record = paxos::Record;
+    type Command = Vec<Peer>;
+    type Event = LoadEvent;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        let drained = matches!(input, Input::Drained);
+        if drained {
+            self.advance(cx, out);
+            self.submit(cx, out);
+        }
+        let input = match member_input(input) {
+            Ok(input) => input,
+            Err(seeds) => Input::Command(MemberCommand::Seeds(seeds)),
+        };
+        self.drive(cx, input, out);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let phase = match &self.phase {
+            Phase::WarmUp { until } | Phase::Measuring { until, .. } => Some(*until),
+            _ => None,
+        };
+        [phase, self.member.deadline()].into_iter().flatten().min()
+    }
+}
