@@ -109,6 +109,7 @@ pub fn run(scenario: &Scenario, seed: u64, mutation: Option<Mutation>) -> Report
     SIMULATING.set(true);
     let report = match &scenario.system {
         System::Ecast(settings) => system::ecast::simulate(scenario, settings, seed, mutation),
+        System::Table(settings) => system::table::simulate(scenario, settings, seed, mutation),
         System::Paxos(settings) => system::paxos::simulate(scenario, settings, seed, mutation),
     };
     SIMULATING.set(false);

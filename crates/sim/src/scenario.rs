@@ -40,6 +40,8 @@ pub enum System {
     Paxos(system::paxos::Settings),
     /// Routers, and members that talk through them.
     Ecast(system::ecast::Settings),
+    /// A whole cluster: routers, storage, supers and gateways.
+    Table(system::table::Settings),
 }
 
 impl Scenario {
@@ -68,8 +70,9 @@ impl Scenario {
     }
 }
 
-const BUILT_IN: [(&str, &str); 2] = [
+const BUILT_IN: [(&str, &str); 3] = [
     ("ecast", include_str!("../../../scenarios/ecast.toml")),
+    ("table", include_str!("../../../scenarios/table.toml")),
     ("paxos", include_str!("../../../scenarios/paxos.toml")),
 ];
 

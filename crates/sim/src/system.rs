@@ -4,6 +4,7 @@ pub mod ecast;
 pub mod paxos;
 mod rooms;
 mod routers;
+pub mod table;
 
 use quorate_protocol::{Input, Protocol};
 
