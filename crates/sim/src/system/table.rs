@@ -18,8 +18,8 @@ use quorate_protocol::{
     ecast::{Member, Router, RouterCommand, RouterEvent, RouterSettings},
     paxos::{self, Paxos},
     rubberband::{
-        Client, ClientEvent, ClientSettings, Config, Role, Storage, StorageCommand,
-        StorageEvent, StorageSettings, StorageState, Super, SuperEvent, SuperSettings,
+        Client, ClientEvent, ClientSettings, Config, Role, Storage, StorageCommand, StorageEvent,
+        StorageSettings, StorageState, Super, SuperEvent, SuperSettings,
     },
 };
 use quorate_table::{engine::Engine, plain::PlainEngine};
@@ -465,6 +465,15 @@ impl Stage<Node> for Town {
             return None;
         }
         let config = newest_config(world).unwrap_or(&self.config);
+        let lost = |replicas: &[ProcessId]| {
+            let complete =
+                |id: &ProcessId| world.alive(*id) && config.storage.get(id) == Some(&StorageState::Active);
+            !replicas.iter().any(complete)
+        };
+        if config.segments().iter().any(|segment| lost(&segment.replicas)) {
+            // Two suspicions crossed: every replica of a range is gone, and no one can bring its rows back.
+            return None;
+        }
         let processes: Vec<String> = (0..world.machines())
             .map(|machine| match world.process(machine) {
                 Some(Node::Router(router)) => format!(
