@@ -142,8 +142,9 @@ impl<'a> Answer<'a> {
     }
 
     fn write_table(&self, out: &mut impl Write) -> Result<()> {
+        let rows = |count: u64| format!("{count} row{}", if count == 1 { "" } else { "s" });
         if self.columns.is_empty() {
-            return Ok(writeln!(out, "done, {} rows touched", self.touched)?);
+            return Ok(writeln!(out, "done, {} touched", rows(self.touched))?);
         }
         let mut table = Table::new();
         table.load_style(PSQL).set_header(&self.columns);
@@ -157,7 +158,7 @@ impl<'a> Answer<'a> {
             }
         }
         writeln!(out, "{table}")?;
-        Ok(writeln!(out, "({} row{})", self.rows.len(), if self.rows.len() == 1 { "" } else { "s" })?)
+        Ok(writeln!(out, "({})", rows(self.rows.len() as u64))?)
     }
 
     fn write_csv(&self, out: &mut impl Write) -> Result<()> {
