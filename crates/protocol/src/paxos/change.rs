@@ -1,7 +1,8 @@
 //! Changing the members, one at a time: who asks to come in, who must go.
 
 use super::{
-    Change, ChangeRefusal, Context, Core, Event, Message, Paxos, Peer, ProcessId, Reign, Role, Sink, Value,
+    Change, ChangeRefusal, Context, Core, Event, Message, Paxos, Peer, ProcessId, Reign, Role, Sink, Slot,
+    Value,
     leader::{Phase, Progress},
 };
 use crate::{quorum, time::Time};
@@ -100,13 +101,11 @@ impl Paxos {
             }
             Role::Removed => return,
             Role::Leader(reign) => {
+                // One that is voted out itself still leads until the others know it.
                 reign.members_changed(&mut self.core, cx.now, out);
-                if !member {
-                    let ballot = reign.ballot;
-                    let chosen = Message::Chosen { ballot, through: self.core.chosen };
-                    self.core.send_all(self.core.others(), chosen, out);
-                    self.core.send_all(self.core.others(), Message::Resign { ballot }, out);
-                }
+                self.core.tell_leader(false, out);
+                self.reach_members(out);
+                return;
             }
             Role::Candidate(candidacy) => {
                 let question = candidacy.question();
@@ -132,7 +131,7 @@ impl Paxos {
         }
         let gone: Vec<_> = match &self.role {
             Role::Leader(reign) => {
-                self.core.reached.keys().filter(|id| !reign.peers.contains_key(id)).copied().collect()
+                self.core.reached.keys().filter(|id| !reign.needs(**id)).copied().collect()
             }
             _ => self.core.reached.keys().filter(|id| !self.core.is_member(**id)).copied().collect(),
         };
@@ -156,7 +155,12 @@ impl Paxos {
 
 impl Reign {
     fn asked_to_admit(&mut self, core: &mut Core, now: Time, peer: Peer, out: &mut impl Sink<Paxos>) {
-        if self.peers.contains_key(&peer.id) || core.is_member(peer.id) || peer.id.node == core.me.id.node {
+        if core.departed.contains(&peer.id) {
+            let message = Message::NotMember { chosen: core.chosen, members: core.members.clone() };
+            return core.send(peer.id, message, out);
+        }
+        let known = self.peers.contains_key(&peer.id) || core.is_member(peer.id);
+        if known || peer.id.node == core.me.id.node {
             return;
         }
         // What an older incarnation of its node promised is gone with it.
@@ -212,6 +216,9 @@ impl Reign {
         out: &mut impl Sink<Paxos>,
     ) {
         match change {
+            Change::Add(peer) if core.departed.contains(&peer.id) => {
+                answer_change(core, from, Change::Add(peer), ChangeRefusal::Unreachable, out);
+            }
             Change::Add(peer) if !core.is_member(peer.id) => self.admit(core, now, peer, Some(from), out),
             Change::Remove(process) if core.is_member(process) => self.removals.push_back((process, from)),
             change => answer_change(core, from, change, ChangeRefusal::AlreadySo, out),
@@ -241,6 +248,9 @@ impl Reign {
     /// Proposes a change of the members, if one is due and none is open: what was commanded first, then who must go,
     /// then who may come.
     pub(super) fn consider_change(&mut self, core: &mut Core, now: Time, out: &mut impl Sink<Paxos>) {
+        if !core.is_member(core.me.id) {
+            return;
+        }
         while core.members_open().is_none()
             && let Some((process, asker)) = self.removals.pop_front()
         {
@@ -309,13 +319,37 @@ impl Reign {
             }
         }
         let gone: Vec<_> =
-            self.peers.iter().filter(|(id, peer)| peer.member && !core.is_member(**id)).collect();
-        for id in gone.into_iter().map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.peers.remove(&id);
+            self.peers.extract_if(.., |id, peer| peer.member && !core.is_member(*id)).collect();
+        for (id, _) in gone {
             core.detector.unwatch(id);
-            let message = Message::NotMember { chosen: core.chosen, members: core.members.clone() };
-            core.send(id, message, out);
+            self.leaving.push((core.chosen, id));
         }
+        if !core.is_member(core.me.id) {
+            self.leaving.push((core.chosen, core.me.id));
+        }
+        self.heartbeat(core, out);
+    }
+
+    /// Whether a link to this process is needed.
+    fn needs(&self, process: ProcessId) -> bool {
+        self.peers.contains_key(&process) || self.leaving.iter().any(|(_, leaving)| *leaving == process)
+    }
+
+    /// Lets those go that were voted out, once a majority of the others has learned it: before that, the others still
+    /// count on their votes to find it out should the leader fail. Says whether this process itself may go.
+    pub(super) fn let_go(&mut self, core: &Core, out: &mut impl Sink<Paxos>) -> bool {
+        let learned = |slot: Slot| {
+            let known = self.peers.values().filter(|peer| peer.member && peer.chosen >= slot).count();
+            known + usize::from(core.is_member(core.me.id)) >= quorum::majority(core.members.len())
+        };
+        let gone: Vec<_> =
+            self.leaving.iter().filter(|(slot, _)| learned(*slot)).map(|(_, id)| *id).collect();
+        self.leaving.retain(|(_, id)| !gone.contains(id));
+        for id in gone.iter().filter(|id| **id != core.me.id) {
+            let message = Message::NotMember { chosen: core.chosen, members: core.members.clone() };
+            core.send(*id, message, out);
+        }
+        gone.contains(&core.me.id)
     }
 }
 

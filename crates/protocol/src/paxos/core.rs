@@ -1,7 +1,7 @@
 //! What a router knows whichever part it plays: what it promised, accepted and learned, whom it is linked to.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
@@ -32,6 +32,9 @@ pub(super) struct Core {
     pub(super) members: Vec<Peer>,
     /// Whether `members` changed during this turn.
     pub(super) members_changed: bool,
+    /// Who was voted out lately. Such a process never comes in again: a request for admission that it sent long ago may
+    /// still be on its way when it has gone for good.
+    pub(super) departed: VecDeque<ProcessId>,
     /// The reign that this process follows or leads.
     pub(super) leader: Option<Ballot>,
     /// The highest round heard of.
@@ -69,6 +72,7 @@ impl Core {
             chosen: Slot::ZERO,
             members: Vec::new(),
             members_changed: false,
+            departed: VecDeque::new(),
             leader: None,
             round: 0,
             links: BTreeSet::new(),
@@ -231,6 +235,11 @@ impl Core {
                         + self.members.iter().filter(|peer| !before.contains(peer)).count();
                     assert!(moved <= 1, "members change one at a time");
                     self.members_changed = true;
+                    let gone = before.iter().map(|peer| peer.id).find(|id| !self.is_member(*id));
+                    self.departed.extend(gone);
+                    if self.departed.len() > DEPARTED_MAX {
+                        self.departed.pop_front();
+                    }
                     out.emit(Event::Learned { slot, payloads: Vec::new() });
                     out.emit(Event::Members(self.members.clone()));
                 }
@@ -339,6 +348,9 @@ impl Core {
         quorum::has_majority(&members, votes)
     }
 }
+
+/// How many of those voted out are remembered.
+const DEPARTED_MAX: usize = 256;
 
 /// What [`Message::Chunk`] carries.
 pub(super) struct Chunk {

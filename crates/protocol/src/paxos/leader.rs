@@ -38,6 +38,8 @@ pub(super) struct Reign {
     asked: Option<(Slot, Vec<Peer>)>,
     /// Who is to be removed by command, and who said so.
     pub(super) removals: VecDeque<(ProcessId, ProcessId)>,
+    /// Who was voted out, by which slot, and is not let go yet.
+    pub(super) leaving: Vec<(Slot, ProcessId)>,
 }
 
 /// What the leader knows of one other process.
@@ -124,6 +126,7 @@ impl Reign {
             snapshot: None,
             asked: None,
             removals: VecDeque::new(),
+            leaving: Vec::new(),
         }
     }
 
@@ -154,6 +157,7 @@ impl Reign {
             && (!full || self.pending_bytes >= batch_max)
             && self.open_bytes < core.settings.in_flight_bytes_max
             && core.members_open().is_none()
+            && core.is_member(core.me.id)
         {
             if self.open.len() >= self.window {
                 // Full batches wait behind a full window: it is the window that limits, so it opens.

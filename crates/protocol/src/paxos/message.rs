@@ -226,7 +226,7 @@ pub enum ChangeRefusal {
     AlreadySo,
     /// Too few would remain, or too few of those seem well.
     TooFew,
-    /// The process to add does not answer.
+    /// The process to add does not answer, or was voted out: only a new incarnation may come in.
     Unreachable,
 }
 

@@ -1,4 +1,69 @@
 //! Multi-Paxos: one log that all routers agree on.
+//!
+//! **Promise.** A slot learned by anyone is learned the same by everyone, in the order of slots, each exactly once. What
+//! one process proposes within one reign and one link session is learned in the order in which it was proposed. As long
+//! as a majority of the members lives and is linked, what is proposed is learned. Members can be changed, one at a time,
+//! by the log itself.
+//!
+//! **Source.** Lamport, *Paxos Made Simple*, §2–3; disk-less, pipelined and reconfigurable as 002 §5.6. The unit of
+//! agreement is the log rather than the slot, as in Sequence Paxos (Haridi, Kroll and Carbone).
+//!
+//! **Roles.** Every router is acceptor and learner; one leads. A *learner* that is no member is fed like a follower and
+//! votes on nothing. A router that was voted out takes no further part.
+//!
+//! ```text
+//!  candidate               follower      │  leader                  follower
+//!      ├── PreVote ──────────▶│           │    ├── Heartbeat ─────────▶│   every interval, and upon a new link
+//!      │◀────────── PreVoted ─┤           │    │◀───────── Following ──┤   what it holds
+//!      ├── Prepare ──────────▶│  1a       │    ├── CatchUp / Chunk … ─▶│   chosen log, or a snapshot, in parts
+//!      │◀─────────── Promise ─┤  1b       │    ├── Sync ──────────────▶│   then the rest, in one step
+//!      │  with what may be    │           │    ├── Accept #8, #9 … ───▶│   2a
+//!      │  chosen              │           │    │◀───────── Accepted ───┤   2b, cumulative, once per batch
+//!      ▼ leads                            │    ├── Chosen ────────────▶│   unless the next Accept says it
+//! ```
+//!
+//! **Invariants.** Each is asserted where it could first break.
+//!
+//! - *A promise holds*: nothing is accepted below the promised ballot.
+//! - *One log per ballot*: what a router holds behind its chosen prefix was accepted in one ballot, `accepted`, and is a
+//!   prefix of what that ballot's leader proposed. A log changes ballot in one step (`Sync`), never slot by slot; so the
+//!   tail of a dead reign cannot survive behind slots of a later one, and there are never gaps to fill.
+//! - *Phase 1 sees what may be chosen*: a majority of promises contains a router that accepted every chosen slot; of the
+//!   logs promised, the one of the highest ballot, and among these the longest, is gone on with.
+//! - *Members change one at a time, by a stop command*: it is alone in its slot, nothing is proposed behind it until it
+//!   is chosen, and it is taken for chosen only when majorities of both the old and the new members hold it. So any
+//!   majority of one set meets any majority of the next, and the new set holds the whole chosen prefix when it begins
+//!   (rule S2).
+//! - *Votes are counted for the members behind the chosen prefix that is known*, by whole process id: a vote of an older
+//!   or younger incarnation is nobody's. Promises reveal more of the prefix, and a candidate counts anew with each set
+//!   of members that it learns so. One that comes with old members is thus led through every later set.
+//!
+//! **Attacks considered.**
+//!
+//! - *A candidate with members of long ago.* Majorities of neighbouring sets meet, so some promise shows it the next
+//!   change, and so on up to the present; or nobody answers, because it is no member any more.
+//! - *A node that lost its memory.* It is another process. The old one is voted out at once, the new one fed as a learner.
+//! - *A link that broke.* Whatever was lost is lost from the end; the next heartbeat asks what the follower holds and
+//!   the leader goes on from there. What a follower holds in a ballot never shrinks, so answers from before are harmless.
+//! - *A leader that lost its followers.* It steps down when no majority seems well; the pre-vote keeps one that is cut
+//!   off from raising ballots, and who sees a living leader helps nobody to its place.
+//! - *A leader that dies with a change of the members half told.* The next finds it, feeds the would-be member too, and
+//!   goes on when it is chosen. A learner that became a member without hearing of it answers candidates that know.
+//! - *A leader that votes itself or another out, and dies.* Who is voted out stays until a majority of the others has
+//!   *learned* it: before, they would still need its vote to find out.
+//! - *A snapshot that is overtaken.* It carries the members of its slot, and takes the place of the chosen prefix only:
+//!   what was accepted behind it stays accepted. The log behind a snapshot that is under way is kept longer.
+//!
+//! **Where we differ, and why.** Ballots belong to logs and not to slots (above): it makes FIFO of proposers, stop
+//! commands and gaps a matter of course. The pre-vote is not in the paper: without it every router that returns from a
+//! cut deposes the leader. Safety never rests on time (rule S11): the detector says only when to try.
+//!
+//! **Speed.** Payloads are shared, never copied; an `Accept` is encoded once for all followers. Proposals gather while
+//! a batch of inputs is handled, and go into a slot at its end, or when there is a full batch. The window opens while
+//! full batches wait for it and closes while slots are small, so that a deep pipeline does not starve batching.
+//!
+//! **Memory.** Without a disk, a majority that fails at once stops the domain for good (rule S1). Chosen log is kept
+//! until every member reports it, and never more of it than [`Settings::log_bytes_kept`].
 
 mod ballot;
 mod candidate;
@@ -351,6 +416,9 @@ impl Protocol for Paxos {
             self.core.members_changed = false;
             self.members_changed(cx, out);
         }
+        if matches!(self.role, Role::Follower | Role::Candidate(_)) && !self.core.is_member(cx.me) {
+            self.be_removed(out);
+        }
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -464,6 +532,10 @@ impl Paxos {
                 {
                     reign.following(&mut self.core, from, through, chosen, lacks, out);
                     reign.advance(&mut self.core, out);
+                    if reign.let_go(&self.core, out) {
+                        self.core.send_all(self.core.others(), Message::Resign { ballot }, out);
+                        self.be_removed(out);
+                    }
                 }
             }
             Message::ChunkTaken { ballot, slot, offset } => {
@@ -492,8 +564,8 @@ impl Paxos {
             Message::Change(change) => self.change(cx, from, change, out),
             Message::ChangeRefused { change, reason } => out.emit(Event::ChangeRefused { change, reason }),
             Message::NotMember { chosen, members } => {
-                let joining = matches!(self.role, Role::Joining { .. });
-                if !joining && chosen > self.core.chosen && members.iter().all(|peer| peer.id != cx.me) {
+                // A learner may have been voted in and out again without knowing of either.
+                if chosen > self.core.chosen && members.iter().all(|peer| peer.id != cx.me) {
                     self.be_removed(out);
                 }
             }
@@ -578,6 +650,7 @@ impl Paxos {
                 reign.release_snapshot(&mut self.core);
                 reign.heartbeat(&self.core, out);
                 self.core.collect(reign.everybody(&self.core));
+                self.reach_members(out);
             } else {
                 // Whoever cannot reach a majority chooses nothing; it should not look like a leader either.
                 self.lose_leader(cx, self.interval() * 2, out);

@@ -1,5 +1,6 @@
 //! The log under scripts that a person can read, and under random schedules.
 
+mod bytes;
 mod random;
 mod script;
 mod world;

@@ -142,7 +142,7 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
                 .trace
                 .lines()
                 .rev()
-                .take(60)
+                .take(100)
                 .collect::<Vec<_>>()
                 .into_iter()
                 .rev()
@@ -185,7 +185,7 @@ fn converged(world: &World) -> bool {
     })
 }
 
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 300;
 
 #[test]
 fn agreement_and_progress_over_random_schedules() {

@@ -39,6 +39,8 @@ pub(crate) struct Node {
     /// What it learned, as its user has it: the payloads, in order.
     pub(crate) state: Vec<Bytes>,
     pub(crate) applied: Slot,
+    /// The slot of the snapshot it installed last.
+    installed: Slot,
     pub(crate) removed: bool,
     /// What its user proposed and has not learned.
     pub(crate) unlearned: VecDeque<Bytes>,
@@ -52,6 +54,7 @@ pub(crate) struct World {
     pub(crate) now: Time,
     pub(crate) nodes: BTreeMap<ProcessId, Node>,
     pub(crate) ghost: BTreeMap<Slot, Vec<Bytes>>,
+    ghost_members: BTreeMap<Slot, Vec<Peer>>,
     pub(crate) settings: Settings,
     /// Whether users propose again what they have not learned (rule S3).
     pub(crate) persistent: bool,
@@ -111,6 +114,7 @@ impl World {
             now: Time::ZERO,
             nodes: BTreeMap::new(),
             ghost: BTreeMap::new(),
+            ghost_members: BTreeMap::new(),
             settings,
             persistent: false,
             links: BTreeSet::new(),
@@ -150,6 +154,7 @@ impl World {
             paxos,
             state: Vec::new(),
             applied: Slot::ZERO,
+            installed: Slot::ZERO,
             removed: false,
             unlearned: VecDeque::new(),
             wanted: BTreeSet::new(),
@@ -308,6 +313,7 @@ impl World {
             Event::Install { slot, state } => {
                 assert!(slot > node.applied, "a snapshot never goes back");
                 node.applied = slot;
+                node.installed = slot;
                 node.state = decode_state(&state);
                 let ghost: Vec<_> =
                     self.ghost.range(..=slot).flat_map(|(_, payloads)| payloads.clone()).collect();
@@ -328,7 +334,16 @@ impl World {
                 node.removed = true;
                 *self.counts.entry("removed").or_default() += 1;
             }
-            Event::Members(_) => *self.counts.entry("members").or_default() += 1,
+            Event::Members(members) => {
+                let slot = node.applied;
+                if node.installed != slot {
+                    let first = self.ghost_members.entry(slot).or_insert_with(|| members.clone());
+                    assert_eq!(*first, members, "{id} learned other members in {slot}");
+                }
+                let made = self.ghost_members.range(..=slot).next_back().map(|(_, made)| made);
+                assert_eq!(made, Some(&members), "{id} installed other members at {slot}");
+                *self.counts.entry("members").or_default() += 1;
+            }
             Event::ChangeRefused { .. } => {}
         }
     }
