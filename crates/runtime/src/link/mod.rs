@@ -4,27 +4,23 @@
 //! the order of sending and without a gap; a pair of processes that can reach each other, and of which one wants the
 //! link, always comes to have one again.
 //!
-//! Either side may dial. A connection *stands* at the acceptor when it has sent its welcome and at the dialler when that
-//! arrives. Every hello and welcome carries a number that its sender never uses again and that grows. When two
-//! connections of one pair meet, the acceptor of the later one decides, by rules that cannot lose both:
-//!
-//! 1. A link stands already: if the new hello's number is higher than that of the greeting the link was made with, its
-//!    sender has lost that link (it would not dial otherwise), so the new connection replaces it. If the number is
-//!    lower, the hello was sent before the link came to stand, and is refused as redundant.
-//! 2. None stands, but our own hello is under way to that peer: the connection dialled by the *smaller* id is preferred.
-//!    If that is the peer, its hello is accepted and our own dial given up. If it is we, the answer is deferred until
-//!    our dial has come to an end either way; only then the rules are applied again.
-//! 3. Else it is accepted.
-//!
-//! Only rule 2 gives up a connection while none stands, and it does so in the step that makes another one stand.
-//!
 //! [`Happening::Unlinked`] is told at once when a link breaks and when a first attempt fails, and not again while the
 //! outage goes on. A peer is a [`ProcessId`], incarnation included: whoever else listens at its address now is a
 //! stranger, and refused as that.
+//!
+//! | module | what happens there |
+//! |---|---|
+//! | `dial` | from a wish to a hello |
+//! | `handshake` | from a hello to a link: the rules when both dial |
+//! | `ending` | how connections end, and what follows |
+
+mod dial;
+mod ending;
+mod handshake;
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    io::{self, Write},
+    io,
     net::SocketAddr,
     sync::Arc,
 };
@@ -34,21 +30,17 @@ use mio::{
     Events, Interest, Poll, Registry, Token, Waker,
     net::{TcpListener, TcpStream},
 };
-use quorate_protocol::{
-    DomainId, Duration, ProcessId, Session, Time,
-    wire::{PROTOCOL_VERSION, Wire},
-};
+use quorate_protocol::{DomainId, Duration, ProcessId, Session, Time, wire::Wire};
 use rustc_hash::FxHashMap;
-use rustix::net::sockopt;
 use slab::Slab;
-use tracing::{debug, info, warn};
+use tracing::warn;
 
 use crate::{
     chance::Chance,
     config::Limits,
     counters::Counters,
     frame::{Frames, Inlet, Intake, Outflow, Outlet},
-    hello::{GREETING_BYTES_MAX, Greeting, Hello, NoGreeting, Reason, Refusal},
+    hello::{GREETING_BYTES_MAX, Greeting, Hello, Reason},
     resolver::Resolver,
 };
 
@@ -435,121 +427,6 @@ impl Links {
         }
     }
 
-    // Dialling.
-
-    fn dial(&mut self, key: usize) {
-        let peer = &mut self.peers[key];
-        assert!(peer.standing.is_none(), "one link a pair");
-        if !peer.route.is_empty() {
-            return self.dial_route(key);
-        }
-        let Some(address) = &peer.wanted else { return };
-        match address.parse() {
-            Ok(address) => {
-                peer.route.push(address);
-                self.dial_route(key);
-            }
-            Err(_) => {
-                peer.attempt = Attempt::Resolving;
-                self.resolver.ask(peer.id, address);
-            }
-        }
-    }
-
-    fn dial_route(&mut self, key: usize) {
-        let peer = &mut self.peers[key];
-        let Some(address) = peer.route.pop() else { return self.dial_failed(key, "its name leads nowhere") };
-        self.counters.dials.inc();
-        match TcpStream::connect(address) {
-            Ok(stream) => {
-                match self.add(stream, Stage::Connecting { peer: key }, self.limits.connect_timeout) {
-                    Ok(token) => self.peers[key].attempt = Attempt::Dialling(token),
-                    Err(error) => self.dial_failed(key, &error.to_string()),
-                }
-            }
-            Err(error) => self.dial_failed(key, &error.to_string()),
-        }
-    }
-
-    fn finish_connecting(&mut self, token: usize) {
-        let connection = &mut self.connections[token];
-        let Stage::Connecting { peer: key } = connection.stage else { return };
-        match connection.stream.take_error() {
-            Ok(None) => {}
-            Ok(Some(error)) | Err(error) => return self.broke(token, &error.to_string()),
-        }
-        match connection.stream.peer_addr() {
-            Ok(_) => {}
-            // Not there yet; another event will tell.
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => return,
-            Err(error) => return self.broke(token, &error.to_string()),
-        }
-        let number = self.next_number();
-        let hello = Greeting::Hello(self.hello(self.peers[key].id, number));
-        self.connections[token].stage = Stage::Greeting { peer: key, number };
-        self.set_limit(token, self.limits.hello_timeout);
-        if let Err(error) = self.greet(token, &hello) {
-            self.broke(token, &error.to_string());
-        }
-    }
-
-    /// An attempt came to nothing: tells so once an outage, waits, and turns to a deferred connection if there is one.
-    fn dial_failed(&mut self, key: usize, why: &str) {
-        let peer = &mut self.peers[key];
-        if !peer.route.is_empty() && peer.deferred.is_none() {
-            // The name has another address: not failed yet.
-            return self.dial_route(key);
-        }
-        let wait = peer.backoff.mul_f64(0.5 + 0.5 * unit(self.chance.bits()));
-        peer.backoff = (peer.backoff * 2).min(self.limits.backoff_max);
-        let again = self.now + wait;
-        peer.attempt = Attempt::Waiting(again);
-        self.timers.insert((again, Timer::Redial(key)));
-        let deferred = peer.deferred.take();
-        if let Some(token) = deferred {
-            self.apply_rules(token);
-        }
-        let peer = &mut self.peers[key];
-        if peer.standing.is_none() && !std::mem::replace(&mut peer.told_unlinked, true) {
-            info!("no link to {} at {}: {why}", peer.id, peer.wanted.as_deref().unwrap_or("?"));
-            self.happenings.push_back(Happening::Unlinked { peer: peer.id });
-        }
-    }
-
-    // Accepting.
-
-    fn accept(&mut self, index: usize) {
-        for _ in 0..ACCEPTS_PER_TURN {
-            match self.listeners[index].accept() {
-                Ok((stream, _)) => {
-                    if self.unsettled >= self.limits.unsettled_max
-                        || self.connections.len() >= self.limits.connections_max
-                    {
-                        self.counters.crowded.inc();
-                        continue;
-                    }
-                    match self.add(stream, Stage::Accepted, self.limits.hello_timeout) {
-                        Ok(_) => self.unsettled += 1,
-                        Err(error) => warn!(%error, "cannot take a connection on"),
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
-                    ) => {}
-                Err(error) => {
-                    // Out of file descriptors, most likely. The edge is spent, so a timer tries again.
-                    warn!(%error, "cannot accept");
-                    self.timers.insert((self.now + ACCEPT_PAUSE, Timer::Accept(index)));
-                    return;
-                }
-            }
-        }
-        self.timers.insert((self.now, Timer::Accept(index)));
-    }
-
     fn take_in(&mut self, token: usize) {
         let connection = &mut self.connections[token];
         if let Stage::Standing { peer } = connection.stage {
@@ -577,213 +454,6 @@ impl Links {
             }
             Err(_) => self.garbage(token, "a frame longer than any greeting"),
         }
-    }
-
-    fn take_greeting(&mut self, token: usize, greeting: Result<Greeting, NoGreeting>) {
-        let me = self.identity.me;
-        match (&self.connections[token].stage, greeting) {
-            (Stage::Accepted, Ok(Greeting::Hello(hello))) => {
-                if hello.domain != self.identity.domain {
-                    warn!(
-                        "refused {} of domain {}: this process belongs to domain {}",
-                        hello.process, hello.domain, self.identity.domain
-                    );
-                    self.refuse(token, Reason::Domain);
-                } else if hello.wanted != me || hello.process == me {
-                    debug!("refused {}: it wants {}, not {me}", hello.process, hello.wanted);
-                    self.refuse(token, Reason::Stranger);
-                } else {
-                    let peer = self.peer_key(hello.process);
-                    self.connections[token].stage = Stage::Deferred { peer, hello };
-                    self.apply_rules(token);
-                }
-            }
-            (Stage::Accepted, Err(NoGreeting::Version(version))) => {
-                warn!("refused a peer of protocol version {version}: this process has {PROTOCOL_VERSION}");
-                self.refuse(token, Reason::Version);
-            }
-            (&Stage::Greeting { peer, number }, Ok(Greeting::Welcome(hello)))
-                if hello.process == self.peers[peer].id
-                    && hello.wanted == me
-                    && hello.domain == self.identity.domain =>
-            {
-                self.establish(token, peer, &hello, number);
-            }
-            (&Stage::Greeting { peer, .. }, Ok(Greeting::Refusal(refusal))) => {
-                self.refused(token, peer, refusal.reason, &refusal.to_string());
-            }
-            (&Stage::Greeting { peer, .. }, Err(version @ NoGreeting::Version(_))) => {
-                self.refused(token, peer, Reason::Version, &version.to_string());
-            }
-            (_, Err(error)) => self.garbage(token, &error.to_string()),
-            (_, Ok(_)) => self.garbage(token, "a greeting out of turn"),
-        }
-    }
-
-    /// Decides what becomes of a good hello from outside (the rules above).
-    fn apply_rules(&mut self, token: usize) {
-        let Stage::Deferred { peer: key, ref hello } = self.connections[token].stage else {
-            unreachable!("only a connection with a hello is decided on")
-        };
-        let hello = hello.clone();
-        let peer = &mut self.peers[key];
-        if let Some(other) = peer.deferred.take_if(|other| *other != token) {
-            // The peer dialled again, so it gave the earlier attempt up.
-            self.drop_connection(other);
-        }
-        let peer = &mut self.peers[key];
-        peer.deferred = None;
-        if let Some(standing) = peer.standing {
-            if hello.number < peer.number {
-                return self.refuse(token, Reason::Redundant);
-            }
-            self.unlink(standing, "the peer made a new connection");
-        } else if let Attempt::Dialling(ours) = peer.attempt {
-            let greeting = matches!(self.connections[ours].stage, Stage::Greeting { .. });
-            if greeting && self.identity.me < peer.id {
-                peer.deferred = Some(token);
-                return;
-            }
-            self.drop_connection(ours);
-        }
-        let number = self.next_number();
-        let welcome = Greeting::Welcome(self.hello(hello.process, number));
-        match self.greet(token, &welcome) {
-            Ok(()) => {
-                self.unsettled -= 1;
-                self.establish(token, key, &hello, number);
-            }
-            Err(error) => {
-                // Our own dial, if there was one, has been given up for this.
-                self.drop_connection(token);
-                self.resume(key, &error.to_string());
-            }
-        }
-    }
-
-    fn establish(&mut self, token: usize, key: usize, hello: &Hello, number: u32) {
-        let connection = &mut self.connections[token];
-        connection.stage = Stage::Standing { peer: key };
-        connection.limit = None;
-        let peer = &mut self.peers[key];
-        assert!(peer.standing.is_none(), "one link a pair");
-        peer.standing = Some(token);
-        peer.attempt = Attempt::Idle;
-        peer.route.clear();
-        peer.number = hello.number;
-        peer.since = self.now;
-        peer.told_unlinked = false;
-        peer.refusal = None;
-        let session = hello.session(self.identity.me, number);
-        self.counters.linked.inc();
-        self.counters.links.inc();
-        debug!("linked to {} (role {}) of {}", peer.id, hello.role, hello.address);
-        self.happenings.push_back(Happening::Linked { peer: peer.id, session });
-        if let Some(deferred) = peer.deferred {
-            self.apply_rules(deferred);
-        }
-    }
-
-    // Ending.
-
-    fn refuse(&mut self, token: usize, reason: Reason) {
-        self.counters.refused.inc();
-        let Identity { domain, me, .. } = self.identity;
-        let refusal = Refusal { reason, version: PROTOCOL_VERSION, domain, process: me };
-        // If the peer cannot take it, it is none the wiser; we close either way.
-        let _ = self.greet(token, &Greeting::Refusal(refusal));
-        self.broke(token, "refused");
-    }
-
-    fn refused(&mut self, token: usize, key: usize, reason: Reason, why: &str) {
-        self.counters.refused.inc();
-        let peer = &mut self.peers[key];
-        if reason != Reason::Redundant {
-            // It will not change its mind soon.
-            peer.backoff = self.limits.backoff_max;
-            if peer.refusal.replace(reason) != Some(reason) {
-                warn!(
-                    "{} at {} refused this process (of domain {}): {why}",
-                    peer.id,
-                    peer.wanted.as_deref().unwrap_or("?"),
-                    self.identity.domain
-                );
-            }
-        }
-        self.broke(token, why);
-    }
-
-    fn garbage(&mut self, token: usize, why: &str) {
-        self.counters.garbage.inc();
-        debug!("garbage on a connection: {why}");
-        self.broke(token, why);
-    }
-
-    /// Ends a connection in whatever stage, with all that follows.
-    fn broke(&mut self, token: usize, why: &str) {
-        match self.connections[token].stage {
-            Stage::Standing { peer } => {
-                self.unlink(token, why);
-                self.resume(peer, why);
-            }
-            Stage::Connecting { peer } | Stage::Greeting { peer, .. } => {
-                self.drop_connection(token);
-                self.dial_failed(peer, why);
-            }
-            Stage::Deferred { peer, .. } => {
-                if self.peers[peer].deferred == Some(token) {
-                    self.peers[peer].deferred = None;
-                }
-                self.drop_connection(token);
-                self.leave(peer);
-            }
-            Stage::Accepted => self.drop_connection(token),
-        }
-    }
-
-    /// Ends a link and tells so; what becomes of the peer is the caller's to say.
-    fn unlink(&mut self, token: usize, why: &str) {
-        let Stage::Standing { peer: key } = self.connections[token].stage else {
-            unreachable!("only a standing connection is a link")
-        };
-        self.drop_connection(token);
-        let peer = &mut self.peers[key];
-        peer.standing = None;
-        peer.told_unlinked = true;
-        // A link that stood for a while starts a new outage; one that did not goes on with the old.
-        if self.now.since(peer.since) >= self.limits.backoff_max {
-            peer.backoff = self.limits.backoff_min;
-        }
-        self.counters.links.dec();
-        info!("lost the link to {}: {why}", peer.id);
-        self.happenings.push_back(Happening::Unlinked { peer: peer.id });
-    }
-
-    /// A peer has neither link nor dial: tries again if it is wanted.
-    fn resume(&mut self, key: usize, why: &str) {
-        if self.peers[key].wanted.is_some() {
-            self.dial_failed(key, why);
-        } else {
-            self.leave(key);
-        }
-    }
-
-    /// Drops what is known about a peer if it is neither linked nor wanted.
-    fn leave(&mut self, key: usize) {
-        let peer = &self.peers[key];
-        if peer.wanted.is_none() && peer.standing.is_none() && peer.deferred.is_none() {
-            self.peer_keys.remove(&peer.id);
-            self.peers.remove(key);
-        }
-    }
-
-    fn drop_connection(&mut self, token: usize) {
-        let mut connection = self.connections.remove(token);
-        if matches!(connection.stage, Stage::Accepted | Stage::Deferred { .. }) {
-            self.unsettled -= 1;
-        }
-        // Closing would do that too, but only while no other process shares the descriptor.
-        let _ = self.poll.registry().deregister(&mut connection.stream);
     }
 
     fn fire(&mut self, time: Time, timer: Timer) {
@@ -853,29 +523,6 @@ impl Links {
         self.connections[token].limit = Some(limit);
         self.timers.insert((limit, Timer::Settle(token)));
     }
-
-    fn next_number(&mut self) -> u32 {
-        self.number = self.number.checked_add(1).expect("a process makes fewer than 2^32 connections");
-        self.number
-    }
-
-    fn hello(&self, wanted: ProcessId, number: u32) -> Hello {
-        let Identity { domain, role, me, ref address } = self.identity;
-        Hello { domain, role, process: me, wanted, number, address: address.clone() }
-    }
-
-    /// Writes a greeting. The socket's buffer is empty and takes it whole, or the connection is of no use.
-    fn greet(&mut self, token: usize, greeting: &Greeting) -> io::Result<()> {
-        let stream = &mut self.connections[token].stream;
-        stream.set_nodelay(true)?;
-        let timeout = self.limits.unacknowledged_timeout.as_millis();
-        sockopt::set_tcp_user_timeout(&*stream, u32::try_from(timeout).unwrap_or(u32::MAX))?;
-        let bytes = greeting.encode();
-        if stream.write(&bytes)? < bytes.len() {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        Ok(())
-    }
 }
 
 /// What became of a message.
@@ -891,14 +538,7 @@ fn list(readable: &mut VecDeque<usize>, listed: &mut bool, token: usize) {
     }
 }
 
-/// Random bits as a number in [0, 1).
-fn unit(bits: u64) -> f64 {
-    (bits >> 11) as f64 / (1_u64 << 53) as f64
-}
-
 const EVENTS_PER_TURN: usize = 1024;
-const ACCEPTS_PER_TURN: usize = 64;
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Size of the memory for messages to several, and what is left when it is made anew.
 const SHARED_BYTES: usize = 64 << 10;
 const SHARED_BYTES_LEAST: usize = 4 << 10;

@@ -1,0 +1,216 @@
+//! The handshake: from a connection to a link, or to a refusal.
+//!
+//! Either side may dial. A connection *stands* at the acceptor when it has sent its welcome and at the dialler when that
+//! arrives. Every hello and welcome carries a number that its sender never uses again and that grows. When two
+//! connections of one pair meet, the acceptor of the later one decides, by rules that cannot lose both:
+//!
+//! 1. A link stands already: if the new hello's number is higher than that of the greeting the link was made with, its
+//!    sender has lost that link (it would not dial otherwise), so the new connection replaces it. If the number is
+//!    lower, the hello was sent before the link came to stand, and is refused as redundant.
+//! 2. None stands, but our own hello is under way to that peer: the connection dialled by the *smaller* id is preferred.
+//!    If that is the peer, its hello is accepted and our own dial given up. If it is we, the answer is deferred until
+//!    our dial has come to an end either way; only then the rules are applied again.
+//! 3. Else it is accepted, and an attempt of ours that has not come to its hello is given up.
+//!
+//! Rules 2 and 3 give up a connection while none stands, but in the very step that makes another one stand.
+
+use std::io::{self, Write as _};
+
+use quorate_protocol::{Duration, ProcessId, wire::PROTOCOL_VERSION};
+use rustix::net::sockopt;
+use tracing::{debug, warn};
+
+use super::{Attempt, Happening, Identity, Links, Stage, Timer};
+use crate::hello::{Greeting, Hello, NoGreeting, Reason, Refusal};
+
+impl Links {
+    pub(super) fn accept(&mut self, index: usize) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            match self.listeners[index].accept() {
+                Ok((stream, _)) => {
+                    if self.unsettled >= self.limits.unsettled_max
+                        || self.connections.len() >= self.limits.connections_max
+                    {
+                        self.counters.crowded.inc();
+                        continue;
+                    }
+                    match self.add(stream, Stage::Accepted, self.limits.hello_timeout) {
+                        Ok(_) => self.unsettled += 1,
+                        Err(error) => warn!(%error, "cannot take a connection on"),
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+                    ) => {}
+                Err(error) => {
+                    // Out of file descriptors, most likely. The edge is spent, so a timer tries again.
+                    warn!(%error, "cannot accept");
+                    self.timers.insert((self.now + ACCEPT_PAUSE, Timer::Accept(index)));
+                    return;
+                }
+            }
+        }
+        self.timers.insert((self.now, Timer::Accept(index)));
+    }
+
+    pub(super) fn take_greeting(&mut self, token: usize, greeting: Result<Greeting, NoGreeting>) {
+        let me = self.identity.me;
+        match (&self.connections[token].stage, greeting) {
+            (Stage::Accepted, Ok(Greeting::Hello(hello))) => {
+                if hello.domain != self.identity.domain {
+                    warn!(
+                        "refused {} of domain {}: this process belongs to domain {}",
+                        hello.process, hello.domain, self.identity.domain
+                    );
+                    self.refuse(token, Reason::Domain);
+                } else if hello.wanted != me || hello.process == me {
+                    debug!("refused {}: it wants {}, not {me}", hello.process, hello.wanted);
+                    self.refuse(token, Reason::Stranger);
+                } else {
+                    let peer = self.peer_key(hello.process);
+                    self.connections[token].stage = Stage::Deferred { peer, hello };
+                    self.apply_rules(token);
+                }
+            }
+            (Stage::Accepted, Err(NoGreeting::Version(version))) => {
+                warn!("refused a peer of protocol version {version}: this process has {PROTOCOL_VERSION}");
+                self.refuse(token, Reason::Version);
+            }
+            (&Stage::Greeting { peer, number }, Ok(Greeting::Welcome(hello)))
+                if hello.process == self.peers[peer].id
+                    && hello.wanted == me
+                    && hello.domain == self.identity.domain =>
+            {
+                self.establish(token, peer, &hello, number);
+            }
+            (&Stage::Greeting { peer, .. }, Ok(Greeting::Refusal(refusal))) => {
+                self.refused(token, peer, refusal.reason, &refusal.to_string());
+            }
+            (&Stage::Greeting { peer, .. }, Err(version @ NoGreeting::Version(_))) => {
+                self.refused(token, peer, Reason::Version, &version.to_string());
+            }
+            (_, Err(error)) => self.garbage(token, &error.to_string()),
+            (_, Ok(_)) => self.garbage(token, "a greeting out of turn"),
+        }
+    }
+
+    /// Decides what becomes of a good hello from outside, by the rules of this module.
+    pub(super) fn apply_rules(&mut self, token: usize) {
+        let Stage::Deferred { peer: key, ref hello } = self.connections[token].stage else {
+            unreachable!("only a connection with a hello is decided on")
+        };
+        let hello = hello.clone();
+        let peer = &mut self.peers[key];
+        if let Some(other) = peer.deferred.take_if(|other| *other != token) {
+            // The peer dialled again, so it gave the earlier attempt up.
+            self.drop_connection(other);
+        }
+        let peer = &mut self.peers[key];
+        peer.deferred = None;
+        if let Some(standing) = peer.standing {
+            if hello.number < peer.number {
+                return self.refuse(token, Reason::Redundant);
+            }
+            self.unlink(standing, "the peer made a new connection");
+        } else if let Attempt::Dialling(ours) = peer.attempt {
+            let greeting = matches!(self.connections[ours].stage, Stage::Greeting { .. });
+            if greeting && self.identity.me < peer.id {
+                peer.deferred = Some(token);
+                return;
+            }
+            self.drop_connection(ours);
+        }
+        let number = self.next_number();
+        let welcome = Greeting::Welcome(self.hello(hello.process, number));
+        match self.greet(token, &welcome) {
+            Ok(()) => {
+                self.unsettled -= 1;
+                self.establish(token, key, &hello, number);
+            }
+            Err(error) => {
+                // Our own dial, if there was one, has been given up for this.
+                self.drop_connection(token);
+                self.resume(key, &error.to_string());
+            }
+        }
+    }
+
+    pub(super) fn establish(&mut self, token: usize, key: usize, hello: &Hello, number: u32) {
+        let connection = &mut self.connections[token];
+        connection.stage = Stage::Standing { peer: key };
+        connection.limit = None;
+        let peer = &mut self.peers[key];
+        assert!(peer.standing.is_none(), "one link a pair");
+        peer.standing = Some(token);
+        peer.attempt = Attempt::Idle;
+        peer.route.clear();
+        peer.number = hello.number;
+        peer.since = self.now;
+        peer.told_unlinked = false;
+        peer.refusal = None;
+        let session = hello.session(self.identity.me, number);
+        self.counters.linked.inc();
+        self.counters.links.inc();
+        debug!("linked to {} (role {}) of {}", peer.id, hello.role, hello.address);
+        self.happenings.push_back(Happening::Linked { peer: peer.id, session });
+        if let Some(deferred) = peer.deferred {
+            self.apply_rules(deferred);
+        }
+    }
+
+    pub(super) fn refuse(&mut self, token: usize, reason: Reason) {
+        self.counters.refused.inc();
+        let Identity { domain, me, .. } = self.identity;
+        let refusal = Refusal { reason, version: PROTOCOL_VERSION, domain, process: me };
+        // If the peer cannot take it, it is none the wiser; we close either way.
+        let _ = self.greet(token, &Greeting::Refusal(refusal));
+        self.broke(token, "refused");
+    }
+
+    pub(super) fn refused(&mut self, token: usize, key: usize, reason: Reason, why: &str) {
+        self.counters.refused.inc();
+        let peer = &mut self.peers[key];
+        if reason != Reason::Redundant {
+            // It will not change its mind soon.
+            peer.backoff = self.limits.backoff_max;
+            if peer.refusal.replace(reason) != Some(reason) {
+                warn!(
+                    "{} at {} refused this process (of domain {}): {why}",
+                    peer.id,
+                    peer.wanted.as_deref().unwrap_or("?"),
+                    self.identity.domain
+                );
+            }
+        }
+        self.broke(token, why);
+    }
+
+    pub(super) fn next_number(&mut self) -> u32 {
+        self.number = self.number.checked_add(1).expect("a process makes fewer than 2^32 connections");
+        self.number
+    }
+
+    pub(super) fn hello(&self, wanted: ProcessId, number: u32) -> Hello {
+        let Identity { domain, role, me, ref address } = self.identity;
+        Hello { domain, role, process: me, wanted, number, address: address.clone() }
+    }
+
+    /// Writes a greeting. The socket's buffer is empty and takes it whole, or the connection is of no use.
+    pub(super) fn greet(&mut self, token: usize, greeting: &Greeting) -> io::Result<()> {
+        let stream = &mut self.connections[token].stream;
+        stream.set_nodelay(true)?;
+        let timeout = self.limits.unacknowledged_timeout.as_millis();
+        sockopt::set_tcp_user_timeout(&*stream, u32::try_from(timeout).unwrap_or(u32::MAX))?;
+        let bytes = greeting.encode();
+        if stream.write(&bytes)? < bytes.len() {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        Ok(())
+    }
+}
+
+const ACCEPTS_PER_TURN: usize = 64;
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
