@@ -203,7 +203,7 @@ fn arithmetic(operator: Binary, left: &Value, right: &Value) -> Result<Value, Fa
             if [a, b].iter().any(|date| matches!(**date, i32::MIN | i32::MAX)) {
                 return Err(Failure::new("22008", "cannot subtract infinite dates"));
             }
-            Ok(Value::Int4(a - b))
+            a.checked_sub(*b).map(Value::Int4).ok_or_else(|| Failure::out_of_range(Type::Int4))
         }
         (Value::Date(date), Value::Int4(days)) if operator == Binary::Add => shift(*date, (*days).into()),
         (Value::Date(date), Value::Int4(days)) if operator == Binary::Subtract => {

@@ -6,3 +6,4 @@ mod postgres;
 mod ring;
 mod twin;
 mod values;
+mod wire;
