@@ -156,8 +156,7 @@ impl Paxos {
 impl Reign {
     fn asked_to_admit(&mut self, core: &mut Core, now: Time, peer: Peer, out: &mut impl Sink<Paxos>) {
         if core.departed.contains(&peer.id) {
-            let message = Message::NotMember { chosen: core.chosen, members: core.members.clone() };
-            return core.send(peer.id, message, out);
+            return self.tell_departed(core, peer.id, out);
         }
         let known = self.peers.contains_key(&peer.id) || core.is_member(peer.id);
         if known || peer.id.node == core.me.id.node {
@@ -328,6 +327,14 @@ impl Reign {
             self.leaving.push((core.chosen, core.me.id));
         }
         self.heartbeat(core, out);
+    }
+
+    /// Tells a process that it was voted out, if it was and may go: what it was told before may be lost.
+    pub(super) fn tell_departed(&self, core: &Core, process: ProcessId, out: &mut impl Sink<Paxos>) {
+        if core.departed.contains(&process) && !self.leaving.iter().any(|(_, leaving)| *leaving == process) {
+            let message = Message::NotMember { chosen: core.chosen, members: core.members.clone() };
+            core.send(process, message, out);
+        }
     }
 
     /// Whether a link to this process is needed.

@@ -510,12 +510,13 @@ impl Paxos {
 
             // To a leader.
             Message::Forward { ballot, payloads } => {
+                // A member that this leader does not know yet for one is asked to try again, like one too many.
                 if let Role::Leader(reign) = &mut self.role
                     && reign.ballot == ballot
-                    && self.core.is_member(from)
-                    && !reign.propose(&mut self.core, payloads, out)
+                    && !(self.core.is_member(from) && reign.propose(&mut self.core, payloads, out))
                 {
                     self.core.send(from, Message::Dropped { ballot }, out);
+                    reign.tell_departed(&self.core, from, out);
                 }
             }
             Message::Accepted { ballot, through } => {
@@ -598,7 +599,10 @@ impl Paxos {
         self.core.detector.linked(peer, cx.now);
         let leads = self.leader() == Some(peer);
         match &mut self.role {
-            Role::Leader(reign) => reign.probe(&self.core, peer, out),
+            Role::Leader(reign) => {
+                reign.probe(&self.core, peer, out);
+                reign.tell_departed(&self.core, peer, out);
+            }
             Role::Candidate(candidacy) if self.core.is_member(peer) => {
                 let question = candidacy.question();
                 self.core.send_all_durable(vec![peer], question, out);
