@@ -1,0 +1,190 @@
+//! What stands behind the SQL door: tables somewhere, written and read at a strength.
+//!
+//! The door binds statements to [`Operation`]s and finishes results; it knows nothing of routers, ranges or
+//! replicas. The cluster implements [`Backend`]; [`crate::local::LocalBackend`] does so on one engine in this
+//! process, for tests and examples.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use async_trait::async_trait;
+use quorate_table::{
+    engine::Answer,
+    failure::Failure,
+    operation::{Operation, Select},
+    schema::{Schema, TableId},
+};
+use thiserror::Error;
+use tokio::sync::mpsc;
+
+/// The tables at one moment. Cheap to share; `version` changes whenever anything in it does.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    /// Rises with every change.
+    pub version: u64,
+    /// The tables by name.
+    pub tables: Vec<Arc<Table>>,
+}
+
+impl Catalog {
+    /// The table of this name.
+    pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
+        self.tables.iter().find(|table| table.schema.name == name)
+    }
+}
+
+/// A table and how it is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    /// Its number.
+    pub id: TableId,
+    /// Its definition.
+    pub schema: Schema,
+    /// How many replicas each of its ranges has.
+    pub replicas: u32,
+    /// Rows at last report, `None` when nobody counted yet; an estimate for the catalog.
+    pub rows: Option<u64>,
+}
+
+/// The name of one write, under which it can be sent again without being done twice (rule S6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestId {
+    /// The client session.
+    pub session: u128,
+    /// The request's number within it.
+    pub number: u64,
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}-{}", self.session, self.number)
+    }
+}
+
+impl FromStr for RequestId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let malformed =
+            || format!("\"{text}\" is not a request id: 32 hexadecimal digits, a dash and a number");
+        let (session, number) = text.split_once('-').ok_or_else(malformed)?;
+        if session.is_empty() || session.len() > 32 || !session.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(malformed());
+        }
+        Ok(RequestId {
+            session: u128::from_str_radix(session, 16).map_err(|_| malformed())?,
+            number: number.parse().map_err(|_| malformed())?,
+        })
+    }
+}
+
+/// How fresh a read must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadStrength {
+    /// A cut after everything this client did, through the total order: linearizable.
+    #[default]
+    Sequential,
+    /// One consistent cut of the table, by a stamp of the leader.
+    Snapshot,
+    /// What a replica has.
+    Basic,
+}
+
+impl ReadStrength {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ReadStrength::Sequential => "sequential",
+            ReadStrength::Snapshot => "snapshot",
+            ReadStrength::Basic => "basic",
+        }
+    }
+
+    /// The strength of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        [ReadStrength::Sequential, ReadStrength::Snapshot, ReadStrength::Basic]
+            .into_iter()
+            .find(|strength| strength.name().eq_ignore_ascii_case(name))
+    }
+}
+
+/// Why an operation has no answer. Named by what the client may do next.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum Fault {
+    /// Nothing was sent: retry freely.
+    #[error("the write was not sent: {reason}")]
+    NotSent {
+        /// Why.
+        reason: String,
+    },
+    /// It may have been applied or not: retry under the same id.
+    #[error("the write may have been applied")]
+    MaybeApplied {
+        /// The id to retry with.
+        id: RequestId,
+    },
+    /// No replica could take it.
+    #[error("no replica of range {range} could take the operation")]
+    Rejected {
+        /// The range's name.
+        range: String,
+    },
+    /// The session is over; nothing was executed.
+    #[error("the session has expired; nothing was executed")]
+    Expired,
+    /// The cluster changed under a read: the same read again will do.
+    #[error("the cluster changed while reading: {reason}")]
+    Retry {
+        /// What changed.
+        reason: String,
+    },
+    /// All replicas of a range are gone: its reads fail.
+    #[error("range {range} has no live replica")]
+    Unavailable {
+        /// The range's name.
+        range: String,
+    },
+    /// It ran and failed, deterministically; nothing changed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
+
+/// The results of a read: one channel per range. Chunks of one range come in the order of the select, and the
+/// channels are bounded, so that a reader who waits stops the senders.
+#[derive(Debug)]
+pub struct AnswerStream {
+    /// One per range.
+    pub parts: Vec<Part>,
+}
+
+/// One range's answers; closed after the last.
+pub type Part = mpsc::Receiver<Result<Answer, Fault>>;
+
+/// A cluster, as the SQL door sees it.
+#[async_trait]
+pub trait Backend: Send + Sync + 'static {
+    /// The tables now: what this gateway has delivered of the total order.
+    fn catalog(&self) -> Arc<Catalog>;
+
+    /// A number for this client's session, never given twice.
+    fn open_session(&self) -> u128;
+
+    /// Makes a table; done when [`Backend::catalog`] shows it.
+    async fn create_table(&self, id: RequestId, schema: Schema, replicas: Option<u32>) -> Result<(), Fault>;
+
+    /// Drops a table; done when [`Backend::catalog`] no longer shows it.
+    async fn drop_table(&self, id: RequestId, table: TableId) -> Result<(), Fault>;
+
+    /// Performs a write once, however often it is sent under the same id. One answer per range.
+    async fn write(&self, id: RequestId, operation: Operation) -> Result<Vec<Answer>, Fault>;
+
+    /// Begins a read. `session` names the client, whose own writes a sequential read follows.
+    async fn read(
+        &self,
+        session: u128,
+        strength: ReadStrength,
+        select: Select,
+    ) -> Result<AnswerStream, Fault>;
+
+    /// Where an operation would go, a line each: destinations and what was pruned.
+    fn explain(&self, operation: &Operation, strength: ReadStrength) -> Vec<String>;
+}

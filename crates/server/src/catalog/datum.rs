@@ -1,0 +1,189 @@
+//! Values of the catalog's expressions: a table's values, and arrays of them.
+
+use std::{cmp::Ordering, sync::Arc};
+
+use quorate_table::value::Value;
+
+/// A value, or an array of values.
+#[derive(Clone, Debug)]
+pub enum Datum {
+    /// One value; NULL is one.
+    Value(Value),
+    /// Several.
+    Array(Arc<Vec<Datum>>),
+}
+
+impl Datum {
+    /// NULL.
+    pub const NULL: Datum = Datum::Value(Value::Null);
+
+    /// A string.
+    pub fn text(text: impl AsRef<str>) -> Datum {
+        Datum::Value(Value::text_of(text))
+    }
+
+    /// A boolean.
+    pub fn bool(truth: bool) -> Datum {
+        Datum::Value(Value::Bool(truth))
+    }
+
+    /// A bigint, or an object id.
+    pub fn int8(number: impl Into<i64>) -> Datum {
+        Datum::Value(Value::Int8(number.into()))
+    }
+
+    /// An array.
+    pub fn array(elements: Vec<Datum>) -> Datum {
+        Datum::Array(Arc::new(elements))
+    }
+
+    /// Whether it is NULL.
+    pub fn is_null(&self) -> bool {
+        matches!(self, Datum::Value(Value::Null))
+    }
+
+    /// The truth of a condition; `None` for NULL.
+    pub fn truth(&self) -> Option<bool> {
+        match self {
+            Datum::Value(Value::Bool(truth)) => Some(*truth),
+            _ => None,
+        }
+    }
+
+    /// The integer, of whatever width.
+    pub fn integer(&self) -> Option<i64> {
+        match self {
+            Datum::Value(value) => value.as_integer(),
+            Datum::Array(_) => None,
+        }
+    }
+
+    /// Its text form; `None` for NULL.
+    pub fn to_text(&self) -> Option<String> {
+        match self {
+            Datum::Value(value) => value.text(),
+            Datum::Array(elements) => Some(array_text(elements)),
+        }
+    }
+
+    /// The order of values; arrays by their elements.
+    pub fn order(&self, other: &Datum) -> Ordering {
+        match (self, other) {
+            (Datum::Value(a), Datum::Value(b)) => a.order(b),
+            (Datum::Array(a), Datum::Array(b)) => a
+                .iter()
+                .zip(b.iter())
+                .map(|(a, b)| a.order(b))
+                .find(|ordering| ordering.is_ne())
+                .unwrap_or_else(|| a.len().cmp(&b.len())),
+            (Datum::Value(Value::Null), Datum::Array(_)) => Ordering::Greater,
+            (Datum::Array(_), Datum::Value(Value::Null)) => Ordering::Less,
+            // An array meets a string when one side is a constant.
+            (a, b) => a.to_text().cmp(&b.to_text()),
+        }
+    }
+
+    /// Bytes that are equal for equal values.
+    pub fn write_key(&self, key: &mut Vec<u8>) {
+        match self {
+            Datum::Value(value) => value.write_key(key),
+            Datum::Array(elements) => {
+                key.push(0xff);
+                key.extend((elements.len() as u64).to_le_bytes());
+                elements.iter().for_each(|element| element.write_key(key));
+            }
+        }
+    }
+
+    /// The value a row of a result carries.
+    pub fn into_value(self) -> Value {
+        match self {
+            Datum::Value(value) => value,
+            Datum::Array(elements) => Value::text_of(array_text(&elements)),
+        }
+    }
+}
+
+/// An array's text form.
+fn array_text(elements: &[Datum]) -> String {
+    let mut text = String::from("{");
+    for (index, element) in elements.iter().enumerate() {
+        if index > 0 {
+            text.push(',');
+        }
+        match element.to_text() {
+            None => text.push_str("NULL"),
+            Some(inner) if matches!(element, Datum::Array(_)) => text.push_str(&inner),
+            Some(plain) => {
+                let special = |c: char| c.is_whitespace() || "{},\"\\".contains(c);
+                if plain.is_empty() || plain.eq_ignore_ascii_case("null") || plain.contains(special) {
+                    text.push('"');
+                    for c in plain.chars() {
+                        if matches!(c, '"' | '\\') {
+                            text.push('\\');
+                        }
+                        text.push(c);
+                    }
+                    text.push('"');
+                } else {
+                    text.push_str(&plain);
+                }
+            }
+        }
+    }
+    text.push('}');
+    text
+}
+
+/// The elements of the text form of an array of one dimension (`{a,"b c",NULL}`), or of a vector (`1 2 3`).
+pub fn array_elements(text: &str) -> Vec<Option<String>> {
+    let Some(inner) = text.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) else {
+        return text.split_whitespace().map(|element| Some(element.to_owned())).collect();
+    };
+    let mut elements = Vec::new();
+    let mut characters = inner.chars().peekable();
+    while characters.peek().is_some() {
+        let mut element = String::new();
+        let mut quoted = false;
+        while characters.peek().is_some_and(|c| c.is_whitespace()) {
+            characters.next();
+        }
+        if characters.next_if_eq(&'"').is_some() {
+            quoted = true;
+            while let Some(c) = characters.next() {
+                match c {
+                    '\\' => element.extend(characters.next()),
+                    '"' => break,
+                    c => element.push(c),
+                }
+            }
+            while characters.next_if(|c| *c != ',').is_some() {}
+        } else {
+            while let Some(c) = characters.next_if(|c| *c != ',') {
+                element.push(c);
+            }
+        }
+        let null = !quoted && element.trim().eq_ignore_ascii_case("null");
+        elements.push((!null).then(|| if quoted { element } else { element.trim().to_owned() }));
+        characters.next();
+    }
+    elements
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_read_back_as_written() {
+        for elements in [
+            vec![],
+            vec![Some("a"), None, Some("b c"), Some("q\"\\")],
+            vec![Some(""), Some("NULL"), Some("x,y")],
+        ] {
+            let data = elements.iter().map(|e| e.map_or(Datum::NULL, Datum::text)).collect::<Vec<_>>();
+            let expected: Vec<Option<String>> = elements.iter().map(|e| e.map(str::to_owned)).collect();
+            assert_eq!(array_elements(&array_text(&data)), expected);
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! Functions and casts that queries of the catalog use.
+
+use quorate_table::{
+    eval::eval,
+    expr::{Expr, Function},
+    text::parse_text,
+    value::{Type, Value},
+};
+
+use super::{
+    World,
+    datum::Datum,
+    index_oid,
+    plan::elements,
+    relations::{self, oid},
+    table_oid,
+};
+use crate::{
+    backend::Table,
+    error::{Result, SqlError, code},
+    types::PgType,
+};
+
+/// A function.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Builtin {
+    /// One of the engine's, by its arguments.
+    Engine(Function),
+    /// The same for everybody, whatever the arguments.
+    Fixed(Fixed),
+    ArrayLength,
+    ArrayLower,
+    ArrayToString,
+    ArrayUpper,
+    Coalesce,
+    CurrentSchemas,
+    CurrentSetting,
+    EncodingToChar,
+    FormatType,
+    GetConstraintDefinition,
+    GetExpression,
+    GetIndexDefinition,
+    GetUserById,
+    GenerateSeries,
+    IsVisible,
+    NullIf,
+    QuoteIdent,
+    QuoteLiteral,
+    SizePretty,
+    ToRegclass,
+    ToRegtype,
+    Version,
+}
+
+/// An answer that needs no arguments.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fixed {
+    Null,
+    True,
+    False,
+    Zero,
+}
+
+/// The function of this name: what it is, its type, how many arguments it takes.
+pub(super) fn find(name: &str, arguments: &[PgType]) -> Option<(Builtin, PgType)> {
+    use Builtin::*;
+    let first = arguments.first().copied().unwrap_or(PgType::Unknown);
+    Some(match (name, arguments.len()) {
+        ("array_length", 2) => (ArrayLength, PgType::INT4),
+        ("cardinality", 1) => (ArrayLength, PgType::INT4),
+        ("array_lower", 2) => (ArrayLower, PgType::INT4),
+        ("array_upper", 2) => (ArrayUpper, PgType::INT4),
+        ("array_to_string", 2 | 3) => (ArrayToString, PgType::TEXT),
+        ("coalesce", 1..) => {
+            let ty = arguments.iter().copied().find(|ty| *ty != PgType::Unknown).unwrap_or(PgType::TEXT);
+            (Coalesce, ty)
+        }
+        ("nullif", 2) => (NullIf, first),
+        ("current_schemas", 1) => (CurrentSchemas, PgType::NameArray),
+        ("current_setting", 1 | 2) => (CurrentSetting, PgType::TEXT),
+        ("pg_encoding_to_char", 1) => (EncodingToChar, PgType::Name),
+        ("format_type", 2) => (FormatType, PgType::TEXT),
+        ("pg_get_constraintdef", 1 | 2) => (GetConstraintDefinition, PgType::TEXT),
+        ("pg_get_expr", 2 | 3) => (GetExpression, PgType::TEXT),
+        ("pg_get_indexdef", 1 | 3) => (GetIndexDefinition, PgType::TEXT),
+        ("pg_get_userbyid", 1) => (GetUserById, PgType::Name),
+        ("generate_series", 2) => (GenerateSeries, PgType::INT8),
+        (
+            "pg_table_is_visible"
+            | "pg_type_is_visible"
+            | "pg_function_is_visible"
+            | "pg_collation_is_visible"
+            | "pg_operator_is_visible"
+            | "pg_opclass_is_visible"
+            | "pg_opfamily_is_visible"
+            | "pg_conversion_is_visible"
+            | "pg_statistics_obj_is_visible"
+            | "pg_ts_config_is_visible"
+            | "pg_ts_dict_is_visible"
+            | "pg_ts_parser_is_visible"
+            | "pg_ts_template_is_visible",
+            1,
+        ) => (IsVisible, PgType::BOOL),
+        ("quote_ident", 1) => (QuoteIdent, PgType::TEXT),
+        ("quote_literal", 1) => (QuoteLiteral, PgType::TEXT),
+        ("pg_size_pretty", 1) => (SizePretty, PgType::TEXT),
+        ("to_regclass", 1) => (ToRegclass, PgType::Regclass),
+        ("to_regtype", 1) => (ToRegtype, PgType::Regtype),
+        ("version", 0) => (Version, PgType::TEXT),
+        (
+            "has_table_privilege"
+            | "has_schema_privilege"
+            | "has_database_privilege"
+            | "has_column_privilege"
+            | "has_any_column_privilege"
+            | "has_function_privilege"
+            | "has_type_privilege"
+            | "has_sequence_privilege"
+            | "has_tablespace_privilege"
+            | "has_language_privilege"
+            | "has_server_privilege"
+            | "pg_has_role",
+            1..,
+        ) => (Fixed(self::Fixed::True), PgType::BOOL),
+        (
+            "pg_is_in_recovery"
+            | "pg_relation_is_publishable"
+            | "pg_is_other_temp_schema"
+            | "row_security_active",
+            _,
+        ) => (Fixed(self::Fixed::False), PgType::BOOL),
+        ("pg_my_temp_schema", 0) => (Fixed(self::Fixed::Zero), PgType::Oid),
+        (
+            "obj_description"
+            | "col_description"
+            | "shobj_description"
+            | "pg_get_viewdef"
+            | "pg_get_ruledef"
+            | "pg_get_triggerdef"
+            | "pg_get_functiondef"
+            | "pg_get_function_result"
+            | "pg_get_function_arguments"
+            | "pg_get_function_identity_arguments"
+            | "pg_get_serial_sequence"
+            | "pg_get_partkeydef"
+            | "pg_get_statisticsobjdef_columns"
+            | "pg_tablespace_location",
+            _,
+        ) => (Fixed(self::Fixed::Null), PgType::TEXT),
+        (
+            "pg_table_size"
+            | "pg_relation_size"
+            | "pg_total_relation_size"
+            | "pg_database_size"
+            | "pg_indexes_size"
+            | "pg_tablespace_size",
+            _,
+        ) => (Fixed(self::Fixed::Null), PgType::INT8),
+        ("lower", 1) => (Engine(Function::Lower), PgType::TEXT),
+        ("upper", 1) => (Engine(Function::Upper), PgType::TEXT),
+        ("length" | "char_length", 1) => (Engine(Function::Length), PgType::INT4),
+        ("replace", 3) => (Engine(Function::Replace), PgType::TEXT),
+        ("substring" | "substr", 2 | 3) => (Engine(Function::Substring), PgType::TEXT),
+        ("left", 2) => (Engine(Function::Left), PgType::TEXT),
+        ("right", 2) => (Engine(Function::Right), PgType::TEXT),
+        ("btrim" | "trim", 1 | 2) => (Engine(Function::Trim), PgType::TEXT),
+        ("rtrim", 1 | 2) => (Engine(Function::TrimRight), PgType::TEXT),
+        ("ltrim", 1 | 2) => (Engine(Function::TrimLeft), PgType::TEXT),
+        ("strpos", 2) => (Engine(Function::Position), PgType::INT4),
+        ("split_part", 3) => (Engine(Function::SplitPart), PgType::TEXT),
+        ("concat", 1..) => (Engine(Function::Concat), PgType::TEXT),
+        _ => return None,
+    })
+}
+
+/// The value of a call.
+pub(super) fn call(builtin: Builtin, arguments: &[Datum], world: &World<'_>) -> Result<Datum> {
+    use Builtin::*;
+    let strict = !matches!(
+        builtin,
+        Coalesce | NullIf | Fixed(_) | FormatType | Engine(Function::Concat) | ArrayToString
+    );
+    if strict && arguments.iter().any(Datum::is_null) {
+        return Ok(Datum::NULL);
+    }
+    let text = |index: usize| arguments.get(index).and_then(Datum::to_text).unwrap_or_default();
+    let number = |index: usize| arguments.get(index).and_then(Datum::integer);
+    let items = |index: usize| arguments.get(index).cloned().and_then(elements);
+    Ok(match builtin {
+        Engine(function) => {
+            let constants = arguments
+                .iter()
+                .map(|argument| match argument {
+                    Datum::Value(value @ Value::Text(_)) => Expr::Constant(value.clone(), Type::Text),
+                    Datum::Value(value)
+                        if value.as_integer().is_some() && !matches!(function, Function::Concat) =>
+                    {
+                        let small = i32::try_from(value.as_integer().unwrap_or(0)).unwrap_or(i32::MAX);
+                        Expr::Constant(Value::Int4(small), Type::Int4)
+                    }
+                    other => Expr::Constant(other.to_text().map_or(Value::Null, Value::text_of), Type::Text),
+                })
+                .collect();
+            Datum::Value(eval(&Expr::Call(function, constants), &[])?)
+        }
+        Fixed(self::Fixed::Null) => Datum::NULL,
+        Fixed(self::Fixed::True) => Datum::bool(true),
+        Fixed(self::Fixed::False) => Datum::bool(false),
+        Fixed(self::Fixed::Zero) => Datum::int8(0),
+        ArrayLength | ArrayUpper => match items(0) {
+            Some(items) if !items.is_empty() => Datum::int8(items.len() as i64),
+            _ => Datum::NULL,
+        },
+        ArrayLower => match items(0) {
+            Some(items) if !items.is_empty() => Datum::int8(1),
+            _ => Datum::NULL,
+        },
+        ArrayToString => match items(0) {
+            None => Datum::NULL,
+            Some(items) => {
+                let null = arguments.get(2).and_then(Datum::to_text);
+                let texts: Vec<String> =
+                    items.iter().filter_map(|item| item.to_text().or_else(|| null.clone())).collect();
+                Datum::text(texts.join(&text(1)))
+            }
+        },
+        Coalesce => arguments.iter().find(|datum| !datum.is_null()).cloned().unwrap_or(Datum::NULL),
+        NullIf => {
+            let equal = !arguments[0].is_null() && arguments[0].order(&arguments[1]).is_eq();
+            if equal { Datum::NULL } else { arguments[0].clone() }
+        }
+        CurrentSchemas => {
+            let implicit = arguments[0].truth() == Some(true);
+            let names = if implicit { &["pg_catalog", "public"][..] } else { &["public"] };
+            Datum::array(names.iter().map(Datum::text).collect())
+        }
+        CurrentSetting => match (world.setting)(&text(0)) {
+            Some(value) => Datum::text(value),
+            None if arguments.get(1).and_then(Datum::truth) == Some(true) => Datum::NULL,
+            None => {
+                return Err(SqlError::new(
+                    code::UNDEFINED_OBJECT,
+                    format!("unrecognized configuration parameter \"{}\"", text(0)),
+                ));
+            }
+        },
+        EncodingToChar => Datum::text(if number(0) == Some(6) { "UTF8" } else { "" }),
+        FormatType => match number(0) {
+            None => Datum::NULL,
+            Some(0) => Datum::text("-"),
+            Some(oid) => Datum::text(match u32::try_from(oid).ok().and_then(PgType::from_oid) {
+                Some(ty) => ty.display(),
+                None => "???",
+            }),
+        },
+        GetConstraintDefinition => match keyed(number(0), world) {
+            Some(table) => Datum::text(format!("PRIMARY KEY ({})", relations::key_columns(table))),
+            None => Datum::NULL,
+        },
+        GetExpression => arguments[0].clone(),
+        GetIndexDefinition => match (keyed(number(0), world), number(1)) {
+            (None, _) => Datum::NULL,
+            (Some(table), None | Some(0)) => Datum::text(relations::index_definition(table)),
+            (Some(table), Some(column)) => {
+                let position = usize::try_from(column - 1).ok();
+                let position = position.and_then(|column| table.schema.primary_key.get(column));
+                position.map_or(Datum::text(""), |p| Datum::text(quoted(&table.schema.columns[*p].name)))
+            }
+        },
+        GetUserById => match number(0) {
+            Some(number) if number == i64::from(oid::USER) => Datum::text(world.user),
+            Some(number) => Datum::text(format!("unknown (OID={number})")),
+            None => Datum::NULL,
+        },
+        GenerateSeries => {
+            const SERIES_MAX: i64 = 1_000_000;
+            let (from, to) = (number(0).unwrap_or(0), number(1).unwrap_or(-1));
+            if to.saturating_sub(from) > SERIES_MAX {
+                return Err(SqlError::new(code::PROGRAM_LIMIT_EXCEEDED, "the series is too long"));
+            }
+            Datum::array((from..=to).map(Datum::int8).collect())
+        }
+        IsVisible => {
+            // Only the information schema is off the search path.
+            let hidden = relations::all().iter().any(|relation| {
+                relation.schema == "information_schema" && number(0) == Some(relation.oid.into())
+            });
+            Datum::bool(!hidden)
+        }
+        QuoteIdent => Datum::text(quoted(&text(0))),
+        QuoteLiteral => Datum::text(format!("'{}'", text(0).replace('\'', "''"))),
+        SizePretty => Datum::text(size(number(0).unwrap_or(0))),
+        ToRegclass => class_named(&text(0), world).map_or(Datum::NULL, Datum::int8),
+        ToRegtype => type_named(&text(0)).map_or(Datum::NULL, Datum::int8),
+        Version => Datum::text(crate::version()),
+    })
+}
+
+/// The table whose key's index, or key, this is.
+fn keyed<'w>(number: Option<i64>, world: &'w World<'_>) -> Option<&'w Table> {
+    world
+        .catalog
+        .tables
+        .iter()
+        .find(|table| Some(i64::from(index_oid(table.id))) == number && !table.schema.primary_key.is_empty())
+        .map(|table| &**table)
+}
+
+fn size(bytes: i64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "kB", "MB", "GB", "TB"];
+    let mut size = bytes;
+    let mut unit = 0;
+    while size.abs() >= 10_240 && unit + 1 < UNITS.len() {
+        size = (size + 512) / 1024;
+        unit += 1;
+    }
+    format!("{size} {}", UNITS[unit])
+}
+
+/// A name, in quotes where it needs them.
+pub(super) fn quoted(name: &str) -> String {
+    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '$');
+    let keyword = sqlparser::keywords::ALL_KEYWORDS.binary_search(&name.to_uppercase().as_str()).is_ok()
+        && [
+            "user", "table", "order", "group", "select", "from", "where", "column", "default", "end", "limit",
+        ]
+        .contains(&name);
+    if plain && !keyword { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+fn class_named(name: &str, world: &World<'_>) -> Option<i64> {
+    let (schema, bare) = match name.split_once('.') {
+        Some((schema, bare)) => (Some(schema.trim_matches('"')), bare),
+        None => (None, name),
+    };
+    let bare = match bare.strip_prefix('"').and_then(|bare| bare.strip_suffix('"')) {
+        Some(exact) => exact.replace("\"\"", "\""),
+        None => bare.to_lowercase(),
+    };
+    if let Some(relation) = relations::find(schema, &bare) {
+        return Some(relation.oid.into());
+    }
+    if schema.is_some_and(|schema| schema != "public") {
+        return None;
+    }
+    if let Some(table) = world.catalog.table(&bare) {
+        return Some(table_oid(table.id).into());
+    }
+    let keyed = world.catalog.tables.iter().find(|t| format!("{}_pkey", t.schema.name) == bare)?;
+    Some(index_oid(keyed.id).into())
+}
+
+fn class_name(number: i64, world: &World<'_>) -> Option<String> {
+    if let Some(relation) = relations::all().iter().find(|relation| i64::from(relation.oid) == number) {
+        let hidden = relation.schema == "information_schema";
+        return Some(if hidden {
+            format!("{}.{}", relation.schema, relation.name)
+        } else {
+            relation.name.to_owned()
+        });
+    }
+    world.catalog.tables.iter().find_map(|table| {
+        if i64::from(table_oid(table.id)) == number {
+            Some(quoted(&table.schema.name))
+        } else if i64::from(index_oid(table.id)) == number {
+            Some(quoted(&format!("{}_pkey", table.schema.name)))
+        } else {
+            None
+        }
+    })
+}
+
+fn type_named(name: &str) -> Option<i64> {
+    let bare = name.strip_prefix("pg_catalog.").unwrap_or(name).trim_matches('"');
+    PgType::named(bare).map(|ty| ty.oid().into())
+}
+
+/// A cast.
+pub(super) fn cast(datum: Datum, from: PgType, to: PgType, world: &World<'_>) -> Result<Datum> {
+    if datum.is_null() || from == to {
+        return Ok(datum);
+    }
+    let missing = |kind: &str, name: &str| {
+        SqlError::new(code::UNDEFINED_TABLE, format!("{kind} \"{name}\" does not exist"))
+    };
+    // A name or a number becomes an object id.
+    if to.is_oid() {
+        if datum.integer().is_some() {
+            return Ok(datum);
+        }
+        let text = datum.to_text().unwrap_or_default();
+        if let Ok(number) = text.parse::<u32>() {
+            return Ok(Datum::int8(number));
+        }
+        return match to {
+            PgType::Regclass => {
+                class_named(&text, world).map(Datum::int8).ok_or_else(|| missing("relation", &text))
+            }
+            PgType::Regtype => type_named(&text).map(Datum::int8).ok_or_else(|| {
+                SqlError::new(code::UNDEFINED_OBJECT, format!("type \"{text}\" does not exist"))
+            }),
+            PgType::Regnamespace => relations::NAMESPACES
+                .iter()
+                .find(|(name, _)| *name == text)
+                .map(|(_, number)| Datum::int8(*number))
+                .ok_or_else(|| missing("schema", &text)),
+            PgType::Regrole if text == world.user => Ok(Datum::int8(oid::USER)),
+            PgType::Regproc => Ok(Datum::text(text)),
+            _ => Err(SqlError::new(
+                code::INVALID_TEXT_REPRESENTATION,
+                format!("invalid input syntax for type {}: \"{text}\"", to.display()),
+            )),
+        };
+    }
+    if let Some(element) = to.info().element
+        && to != PgType::Name
+    {
+        let items = elements(datum).unwrap_or_default();
+        let items = items.into_iter().map(|item| cast(item, PgType::Unknown, element, world));
+        return Ok(Datum::array(items.collect::<Result<_>>()?));
+    }
+    // An object id becomes a name.
+    if to.plain() == Type::Text {
+        if let (Some(number), true) = (datum.integer(), from.is_oid()) {
+            let name = match from {
+                PgType::Regclass | PgType::Regproc if number == 0 => Some("-".to_owned()),
+                PgType::Regclass => class_name(number, world),
+                PgType::Regtype => {
+                    u32::try_from(number).ok().and_then(PgType::from_oid).map(|ty| ty.display().to_owned())
+                }
+                PgType::Regnamespace => relations::NAMESPACES
+                    .iter()
+                    .find(|(_, known)| i64::from(*known) == number)
+                    .map(|(name, _)| (*name).to_owned()),
+                PgType::Regrole if number == i64::from(oid::USER) => Some(world.user.to_owned()),
+                _ => None,
+            };
+            return Ok(Datum::text(name.unwrap_or_else(|| number.to_string())));
+        }
+        let text = match &datum {
+            Datum::Value(Value::Bool(truth)) => truth.to_string(),
+            other => other.to_text().unwrap_or_default(),
+        };
+        let cut = if to == PgType::Char { text.chars().take(1).collect() } else { text };
+        return Ok(Datum::text(cut));
+    }
+    let ty = to.plain();
+    Ok(Datum::Value(match datum {
+        Datum::Value(Value::Text(text)) => parse_text(ty, &text)?,
+        Datum::Value(value) => quorate_table::cast::cast(&value, ty)?,
+        Datum::Array(_) => {
+            return Err(SqlError::new(
+                code::CANNOT_COERCE,
+                format!("cannot cast type {} to {}", from.display(), to.display()),
+            ));
+        }
+    }))
+}

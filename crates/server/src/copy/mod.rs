@@ -1,0 +1,230 @@
+//! COPY FROM: lines to staged rows, visible all at once at the end or never.
+//!
+//! Rows are staged in chunks, several under way at a time, and published by one ordered write after the last chunk
+//! was taken. Whatever goes wrong before that — a malformed line, a broken connection, a cancellation — discards what
+//! was staged.
+
+pub mod lines;
+
+use std::sync::Arc;
+
+use quorate_table::{
+    engine::Answer,
+    operation::{LoadId, Operation},
+    text::parse_text,
+    value::{Row, Value},
+};
+use tokio::{runtime::Handle, task::JoinSet};
+
+use crate::{
+    backend::{Backend, Fault, RequestId, Table},
+    error::{Result, SqlError, code},
+    fault,
+    sql::{copy::Format, parameters::Arguments, write},
+};
+use lines::{Lines, Record};
+
+/// Rows of a chunk.
+const CHUNK_ROWS: usize = 2_000;
+
+/// Bytes of text of a chunk.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Chunks under way.
+const CHUNKS_MAX: usize = 8;
+
+/// A COPY FROM that is going on.
+pub struct CopyIn {
+    backend: Arc<dyn Backend>,
+    table: Arc<Table>,
+    columns: Vec<usize>,
+    format: Format,
+    load: LoadId,
+    lines: Lines,
+    defaults: Row,
+    chunk: Vec<Row>,
+    chunk_bytes: usize,
+    under_way: JoinSet<(RequestId, std::result::Result<Vec<Answer>, Fault>)>,
+    rows: u64,
+    /// The id to discard under; `None` until something was staged, and once it is published.
+    discard: Option<RequestId>,
+}
+
+impl CopyIn {
+    /// Begins a load into columns of a table.
+    pub fn new(
+        backend: Arc<dyn Backend>,
+        table: Arc<Table>,
+        columns: Vec<usize>,
+        format: Format,
+        load: LoadId,
+    ) -> Result<Self> {
+        let none = Arguments { values: &[], session: &|_| Value::Null };
+        let defaults = write::defaults(&table.schema)?
+            .iter()
+            .map(|expr| crate::sql::fold::value(expr, &none))
+            .collect::<Result<Row>>()?;
+        let lines = Lines::new(format.clone());
+        Ok(CopyIn {
+            backend,
+            table,
+            columns,
+            format,
+            load,
+            lines,
+            defaults,
+            chunk: Vec::new(),
+            chunk_bytes: 0,
+            under_way: JoinSet::new(),
+            rows: 0,
+            discard: None,
+        })
+    }
+
+    /// How many columns a line has.
+    pub fn columns(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Takes in data as it comes, cut anywhere.
+    pub async fn data(&mut self, data: &[u8], id: &mut (dyn FnMut() -> RequestId + Send)) -> Result<()> {
+        self.lines.push(data);
+        self.take_lines(false, id).await
+    }
+
+    /// Takes in what is left when the data ends, and waits until every chunk was taken.
+    pub async fn end(&mut self, id: &mut (dyn FnMut() -> RequestId + Send)) -> Result<()> {
+        self.take_lines(true, id).await?;
+        if !self.chunk.is_empty() {
+            self.stage(id).await?;
+        }
+        while let Some(joined) = self.under_way.join_next().await {
+            staged(joined)?;
+        }
+        Ok(())
+    }
+
+    async fn take_lines(&mut self, last: bool, id: &mut (dyn FnMut() -> RequestId + Send)) -> Result<()> {
+        loop {
+            let line = self.lines.number() + 1;
+            let Some(record) = self.lines.next(last).map_err(|error| self.context(error, line, None))? else {
+                return Ok(());
+            };
+            if self.format.header && line == 1 {
+                continue;
+            }
+            let bytes = record.raw.len();
+            let row = self.row(&record, line)?;
+            self.chunk.push(row);
+            self.chunk_bytes += bytes;
+            if self.chunk.len() >= CHUNK_ROWS || self.chunk_bytes >= CHUNK_BYTES {
+                self.stage(id).await?;
+            }
+        }
+    }
+
+    fn context(&self, error: SqlError, line: u64, rest: Option<String>) -> SqlError {
+        let table = &self.table.schema.name;
+        error.context(format!("COPY {table}, line {line}{}", rest.unwrap_or_default()))
+    }
+
+    fn row(&self, record: &Record, line: u64) -> Result<Row> {
+        let schema = &self.table.schema;
+        let whole = || Some(format!(": \"{}\"", record.shown()));
+        if record.fields.len() < self.columns.len() {
+            let missing = &schema.columns[self.columns[record.fields.len()]].name;
+            let error =
+                SqlError::new(code::BAD_COPY_FILE_FORMAT, format!("missing data for column \"{missing}\""));
+            return Err(self.context(error, line, whole()));
+        }
+        if record.fields.len() > self.columns.len() {
+            let error = SqlError::new(code::BAD_COPY_FILE_FORMAT, "extra data after last expected column");
+            return Err(self.context(error, line, whole()));
+        }
+        let mut row = self.defaults.clone();
+        for (index, (field, &position)) in record.fields.iter().zip(&self.columns).enumerate() {
+            let column = &schema.columns[position];
+            let text = match &field.text {
+                None if self.format.force_not_null.contains(&index) => Some(self.format.null.as_str()),
+                text => text.as_deref(),
+            };
+            row[position] = match text {
+                None => Value::Null,
+                Some(text) => parse_text(column.ty, text).map_err(|failure| {
+                    let rest = format!(", column {}: \"{text}\"", column.name);
+                    self.context(failure.into(), line, Some(rest))
+                })?,
+            };
+        }
+        write::check_not_null(schema, &row).map_err(|error| self.context(error, line, whole()))?;
+        Ok(row)
+    }
+
+    async fn stage(&mut self, id: &mut (dyn FnMut() -> RequestId + Send)) -> Result<()> {
+        if self.under_way.len() >= CHUNKS_MAX
+            && let Some(joined) = self.under_way.join_next().await
+        {
+            staged(joined)?;
+        }
+        let rows = std::mem::take(&mut self.chunk);
+        self.chunk_bytes = 0;
+        self.rows += rows.len() as u64;
+        if self.discard.is_none() {
+            self.discard = Some(id());
+        }
+        let id = id();
+        let operation = Operation::Stage { table: self.table.id, load: self.load, rows };
+        let backend = self.backend.clone();
+        self.under_way.spawn(async move { (id, backend.write(id, operation).await) });
+        Ok(())
+    }
+
+    /// The write that makes the rows visible.
+    pub fn publication(&self) -> Operation {
+        Operation::Publish { table: self.table.id, load: self.load, rows: self.rows }
+    }
+
+    /// They are visible: nothing is to be discarded.
+    pub fn published(&mut self) {
+        self.discard = None;
+    }
+}
+
+fn staged(
+    joined: std::result::Result<(RequestId, std::result::Result<Vec<Answer>, Fault>), tokio::task::JoinError>,
+) -> Result<()> {
+    let (id, answered) =
+        joined.map_err(|error| SqlError::new(code::INTERNAL_ERROR, format!("a chunk was lost: {error}")))?;
+    let answers = match answered {
+        Ok(answers) => answers,
+        // Staged or not: nothing of it is visible, so that nothing may have been applied.
+        Err(Fault::MaybeApplied { .. }) => {
+            let reason = "a chunk got no answer in time".to_owned();
+            return Err(fault::of_write(Fault::NotSent { reason }, id, false));
+        }
+        Err(fault) => return Err(fault::of_write(fault, id, false)),
+    };
+    for answer in answers {
+        if let Answer::Failed(failure) = answer {
+            return Err(failure.into());
+        }
+    }
+    Ok(())
+}
+
+impl Drop for CopyIn {
+    /// However the load ends: what was staged and not published goes.
+    fn drop(&mut self) {
+        let (Some(id), Ok(runtime)) = (self.discard.take(), Handle::try_current()) else { return };
+        let backend = self.backend.clone();
+        let operation = Operation::Discard { table: self.table.id, load: self.load };
+        let mut under_way = std::mem::take(&mut self.under_way);
+        runtime.spawn(async move {
+            // A chunk that is taken after the discard would stay for ever.
+            while under_way.join_next().await.is_some() {}
+            if let Err(fault) = backend.write(id, operation).await {
+                tracing::warn!(%fault, "staged rows of a broken load could not be discarded");
+            }
+        });
+    }
+}

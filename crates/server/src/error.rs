@@ -1,0 +1,187 @@
+//! What a client is told when a statement fails: SQLSTATE, message, and where in the text.
+
+use std::{
+    borrow::Cow,
+    fmt,
+    ops::{Deref, DerefMut},
+};
+
+use quorate_table::failure::Failure;
+use sqlparser::tokenizer::{Location, Span};
+use thiserror::Error;
+
+/// An error in PostgreSQL's terms. Boxed, because results are returned a thousand times for every error.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{}: {}", .0.code, .0.message)]
+pub struct SqlError(Box<Fields>);
+
+/// What an error says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fields {
+    /// The five characters of the SQLSTATE.
+    pub code: Cow<'static, str>,
+    /// What was wrong, with which value.
+    pub message: String,
+    /// More of it.
+    pub detail: Option<String>,
+    /// What to do.
+    pub hint: Option<String>,
+    /// Where in the statement.
+    pub place: Option<Place>,
+    /// Where in data: a COPY line, for example.
+    pub context: Option<String>,
+}
+
+impl Deref for SqlError {
+    type Target = Fields;
+
+    fn deref(&self) -> &Fields {
+        &self.0
+    }
+}
+
+impl DerefMut for SqlError {
+    fn deref_mut(&mut self) -> &mut Fields {
+        &mut self.0
+    }
+}
+
+/// A line and column of a statement's text, both counted from one, columns in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The line.
+    pub line: u64,
+    /// The character within the line.
+    pub column: u64,
+}
+
+impl Place {
+    /// The character offset into `text`, counted from one, as the protocol wants it.
+    pub fn offset(self, text: &str) -> usize {
+        let before: usize =
+            text.split_inclusive('\n').take(self.line as usize - 1).map(|line| line.chars().count()).sum();
+        before + self.column as usize
+    }
+}
+
+/// The result of everything that speaks to a client.
+pub type Result<T, E = SqlError> = std::result::Result<T, E>;
+
+impl SqlError {
+    /// An error with a code and a message.
+    pub fn new(code: &'static str, message: impl fmt::Display) -> Self {
+        SqlError(Box::new(Fields {
+            code: Cow::Borrowed(code),
+            message: message.to_string(),
+            detail: None,
+            hint: None,
+            place: None,
+            context: None,
+        }))
+    }
+
+    /// Something SQL has and Quorate has not (0A000).
+    pub fn unsupported(what: impl fmt::Display) -> Self {
+        SqlError::new(code::FEATURE_NOT_SUPPORTED, format!("{what} is not supported"))
+    }
+
+    /// With the place in the text where it starts, unless a more exact one is known.
+    #[must_use]
+    pub fn at(mut self, span: Span) -> Self {
+        let Location { line, column } = span.start;
+        if self.place.is_none() && line > 0 {
+            self.place = Some(Place { line, column });
+        }
+        self
+    }
+
+    /// With a detail.
+    #[must_use]
+    pub fn detail(mut self, detail: impl fmt::Display) -> Self {
+        self.detail = Some(detail.to_string());
+        self
+    }
+
+    /// With a hint.
+    #[must_use]
+    pub fn hint(mut self, hint: impl fmt::Display) -> Self {
+        self.hint = Some(hint.to_string());
+        self
+    }
+
+    /// With a context.
+    #[must_use]
+    pub fn context(mut self, context: impl fmt::Display) -> Self {
+        self.context = Some(context.to_string());
+        self
+    }
+}
+
+impl From<Failure> for SqlError {
+    fn from(failure: Failure) -> Self {
+        SqlError(Box::new(Fields {
+            code: Cow::Owned(failure.sqlstate),
+            message: failure.message,
+            detail: failure.detail,
+            hint: None,
+            place: None,
+            context: None,
+        }))
+    }
+}
+
+/// The SQLSTATEs in use, by PostgreSQL's names.
+#[allow(missing_docs, reason = "the names are PostgreSQL's own, appendix A of its manual")]
+pub mod code {
+    pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
+    pub const PROTOCOL_VIOLATION: &str = "08P01";
+    pub const CARDINALITY_VIOLATION: &str = "21000";
+    pub const NUMERIC_VALUE_OUT_OF_RANGE: &str = "22003";
+    pub const INVALID_ROW_COUNT_IN_LIMIT: &str = "2201W";
+    pub const INVALID_ROW_COUNT_IN_OFFSET: &str = "2201X";
+    pub const INVALID_PARAMETER_VALUE: &str = "22023";
+    pub const INVALID_TEXT_REPRESENTATION: &str = "22P02";
+    pub const INVALID_BINARY_REPRESENTATION: &str = "22P03";
+    pub const BAD_COPY_FILE_FORMAT: &str = "22P04";
+    pub const INVALID_REGULAR_EXPRESSION: &str = "2201B";
+    pub const INVALID_ESCAPE_SEQUENCE: &str = "22025";
+    pub const CHARACTER_NOT_IN_REPERTOIRE: &str = "22021";
+    pub const NOT_NULL_VIOLATION: &str = "23502";
+    pub const ACTIVE_SQL_TRANSACTION: &str = "25001";
+    pub const READ_ONLY_SQL_TRANSACTION: &str = "25006";
+    pub const NO_ACTIVE_SQL_TRANSACTION: &str = "25P01";
+    pub const IN_FAILED_SQL_TRANSACTION: &str = "25P02";
+    pub const INVALID_SQL_STATEMENT_NAME: &str = "26000";
+    pub const INVALID_TRANSACTION_TERMINATION: &str = "2D000";
+    pub const INVALID_CURSOR_NAME: &str = "34000";
+    pub const INVALID_CATALOG_NAME: &str = "3D000";
+    pub const INVALID_SCHEMA_NAME: &str = "3F000";
+    pub const SERIALIZATION_FAILURE: &str = "40001";
+    pub const STATEMENT_COMPLETION_UNKNOWN: &str = "40003";
+    pub const SYNTAX_ERROR: &str = "42601";
+    pub const DUPLICATE_COLUMN: &str = "42701";
+    pub const AMBIGUOUS_COLUMN: &str = "42702";
+    pub const UNDEFINED_COLUMN: &str = "42703";
+    pub const UNDEFINED_OBJECT: &str = "42704";
+    pub const AMBIGUOUS_FUNCTION: &str = "42725";
+    pub const GROUPING_ERROR: &str = "42803";
+    pub const DATATYPE_MISMATCH: &str = "42804";
+    pub const CANNOT_COERCE: &str = "42846";
+    pub const UNDEFINED_FUNCTION: &str = "42883";
+    pub const INVALID_COLUMN_REFERENCE: &str = "42P10";
+    pub const UNDEFINED_TABLE: &str = "42P01";
+    pub const UNDEFINED_PARAMETER: &str = "42P02";
+    pub const DUPLICATE_PREPARED_STATEMENT: &str = "42P05";
+    pub const DUPLICATE_TABLE: &str = "42P07";
+    pub const INDETERMINATE_DATATYPE: &str = "42P18";
+    pub const INVALID_TABLE_DEFINITION: &str = "42P16";
+    pub const INVALID_COLUMN_DEFINITION: &str = "42611";
+    pub const WINDOWING_ERROR: &str = "42P20";
+    pub const PROGRAM_LIMIT_EXCEEDED: &str = "54000";
+    pub const OBJECT_NOT_IN_PREREQUISITE_STATE: &str = "55000";
+    pub const CANT_CHANGE_RUNTIME_PARAM: &str = "55P02";
+    pub const QUERY_CANCELED: &str = "57014";
+    pub const ADMIN_SHUTDOWN: &str = "57P01";
+    pub const CANNOT_CONNECT_NOW: &str = "57P03";
+    pub const INTERNAL_ERROR: &str = "XX000";
+}

@@ -1,0 +1,51 @@
+//! What a client is told when the cluster has no answer.
+//!
+//! The code says what may be done next: 40001, nothing was done, send it again; 40003, it may have been done, send it
+//! again under the same id (`SET quorate.request_id`); the rest will not get better by sending it again at once.
+
+use crate::{
+    backend::{Fault, RequestId},
+    error::{SqlError, code},
+};
+
+/// The fault of a read.
+pub fn of_read(fault: Fault) -> SqlError {
+    match fault {
+        Fault::Failed(failure) => failure.into(),
+        Fault::Retry { .. } | Fault::NotSent { .. } | Fault::Rejected { .. } => {
+            SqlError::new(code::SERIALIZATION_FAILURE, fault).hint("Send the statement again.")
+        }
+        Fault::Expired => SqlError::new(code::SERIALIZATION_FAILURE, fault),
+        Fault::Unavailable { .. } => SqlError::new("58000", fault).hint("Other ranges go on."),
+        Fault::MaybeApplied { .. } => SqlError::new(code::INTERNAL_ERROR, "a read was answered as a write"),
+    }
+}
+
+/// The fault of a write that was sent under `id`. `retried` says that the client chose the id, so that it may have
+/// been used before.
+pub fn of_write(fault: Fault, id: RequestId, retried: bool) -> SqlError {
+    match fault {
+        Fault::Failed(failure) => failure.into(),
+        Fault::MaybeApplied { id } => maybe_applied(id),
+        Fault::Expired if retried => SqlError::new(
+            code::STATEMENT_COMPLETION_UNKNOWN,
+            "the session of the request id has expired: whether it was applied before is no longer known",
+        )
+        .detail(format!("Request id: {id}.")),
+        Fault::NotSent { .. } | Fault::Rejected { .. } | Fault::Retry { .. } | Fault::Expired => {
+            SqlError::new(code::SERIALIZATION_FAILURE, fault)
+                .detail(format!("Nothing was applied. Request id: {id}."))
+                .hint("Send the statement again.")
+        }
+        Fault::Unavailable { .. } => SqlError::new("58000", fault).detail("Nothing was applied."),
+    }
+}
+
+/// A write whose outcome is not known.
+pub fn maybe_applied(id: RequestId) -> SqlError {
+    SqlError::new(code::STATEMENT_COMPLETION_UNKNOWN, "the write may have been applied")
+        .detail(format!("Request id: {id}."))
+        .hint(format!(
+            "SET quorate.request_id = '{id}' and send the statement again: it is applied once in all."
+        ))
+}

@@ -1,0 +1,258 @@
+//! From what the ranges answer to the rows of a statement, as a stream.
+//!
+//! Plain rows are merged as they come: each range sends its own in the statement's order, so that the gateway holds
+//! one chunk per range, however long the result (a DISTINCT is sorted by all columns, so that equal rows meet). Only
+//! groups are gathered, because the last range may still add to the first group. A reader that stops reading stops
+//! the ranges through their bounded channels; one that has enough drops them.
+
+use std::{future::poll_fn, task::Poll, vec};
+
+use quorate_table::{
+    engine::Answer,
+    merge::{Finish, Input, Merge},
+    operation::Order,
+    value::Row,
+};
+
+use crate::{
+    backend::{AnswerStream, Part},
+    error::{Result, SqlError},
+    fault,
+};
+
+/// Rows handed out at a time.
+const BATCH: usize = 512;
+
+/// The rows of a result.
+pub struct Rows {
+    source: Source,
+    distinct: bool,
+    last: Option<Row>,
+    offset: u64,
+    limit: Option<u64>,
+    visible: usize,
+}
+
+enum Source {
+    /// Everything is here.
+    Ready(vec::IntoIter<Row>),
+    /// Ranges in any order.
+    Parts(Vec<Part>),
+    /// Ranges in the statement's order.
+    Sorted { parts: Vec<Sorted>, order: Vec<Order> },
+    /// Groups of all ranges.
+    Groups { parts: Vec<Part>, merge: Option<Box<Merge>> },
+}
+
+struct Sorted {
+    part: Part,
+    chunk: vec::IntoIter<Row>,
+    next: Option<Row>,
+    begun: bool,
+}
+
+/// Which rows of a result the client sees.
+#[derive(Clone, Debug, Default)]
+pub struct Window {
+    /// Equal rows once; they must follow each other.
+    pub distinct: bool,
+    /// The first so many are left out.
+    pub offset: u64,
+    /// At most so many.
+    pub limit: Option<u64>,
+    /// Only so many of the columns.
+    pub visible: usize,
+}
+
+impl Rows {
+    fn new(source: Source, window: Window) -> Self {
+        let Window { distinct, offset, limit, visible } = window;
+        Rows { source, distinct, last: None, offset, limit, visible }
+    }
+
+    /// Rows that are all here, to be sorted.
+    pub fn ready(mut rows: Vec<Row>, order: &[Order], window: Window) -> Self {
+        if !order.is_empty() {
+            rows.sort_by(|a, b| Order::compare(order, a, b));
+        }
+        Rows::new(Source::Ready(rows.into_iter()), window)
+    }
+
+    /// Rows that are all here, as they are.
+    pub fn plain(rows: Vec<Row>) -> Self {
+        Rows::ready(rows, &[], Window { visible: usize::MAX, ..Window::default() })
+    }
+
+    /// Rows of ranges, each in `order`.
+    pub fn merged(answers: AnswerStream, order: Vec<Order>, window: Window) -> Self {
+        let source = if order.is_empty() {
+            Source::Parts(answers.parts)
+        } else {
+            let parts = answers
+                .parts
+                .into_iter()
+                .map(|part| Sorted { part, chunk: Vec::new().into_iter(), next: None, begun: false })
+                .collect();
+            Source::Sorted { parts, order }
+        };
+        Rows::new(source, window)
+    }
+
+    /// Groups of ranges; `finish` does all there is to do.
+    pub fn grouped(answers: AnswerStream, finish: Finish) -> Self {
+        assert!(matches!(finish.input, Input::Groups { .. }), "rows are merged, not gathered");
+        let source = Source::Groups { parts: answers.parts, merge: Some(Box::new(Merge::new(finish))) };
+        Rows::new(source, Window { visible: usize::MAX, ..Window::default() })
+    }
+
+    /// The next rows; none when there are no more.
+    pub async fn next(&mut self) -> Result<Vec<Row>> {
+        loop {
+            if self.limit == Some(0) {
+                self.source = Source::Ready(Vec::new().into_iter());
+                return Ok(Vec::new());
+            }
+            let mut batch = self.source.next().await?;
+            if batch.is_empty() {
+                return Ok(batch);
+            }
+            if self.distinct {
+                let last = &mut self.last;
+                let visible = self.visible;
+                batch.retain(|row| {
+                    let seen = last.as_ref().is_some_and(|last| same(&row[..visible], last));
+                    if !seen {
+                        *last = Some(row[..visible].to_vec());
+                    }
+                    !seen
+                });
+            }
+            if self.offset > 0 {
+                let skipped = self.offset.min(batch.len() as u64);
+                batch.drain(..skipped as usize);
+                self.offset -= skipped;
+            }
+            if let Some(limit) = &mut self.limit {
+                batch.truncate(usize::try_from(*limit).unwrap_or(usize::MAX));
+                *limit -= batch.len() as u64;
+            }
+            for row in &mut batch {
+                row.truncate(self.visible);
+            }
+            if !batch.is_empty() {
+                return Ok(batch);
+            }
+        }
+    }
+
+    /// All of them.
+    pub async fn all(mut self) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        loop {
+            let batch = self.next().await?;
+            if batch.is_empty() {
+                return Ok(rows);
+            }
+            rows.extend(batch);
+        }
+    }
+}
+
+fn same(a: &[quorate_table::value::Value], b: &[quorate_table::value::Value]) -> bool {
+    a.iter().zip(b).all(|(a, b)| a.order(b).is_eq())
+}
+
+impl Source {
+    /// The next rows, at least one unless there are no more.
+    async fn next(&mut self) -> Result<Vec<Row>> {
+        match self {
+            Source::Ready(rows) => Ok(rows.take(BATCH).collect()),
+            Source::Parts(parts) => {
+                while let Some(answer) = any(parts).await {
+                    let rows = rows_of(answer?)?;
+                    if !rows.is_empty() {
+                        return Ok(rows);
+                    }
+                }
+                Ok(Vec::new())
+            }
+            Source::Sorted { parts, order } => {
+                for part in parts.iter_mut().filter(|part| !part.begun) {
+                    part.begun = true;
+                    part.advance().await?;
+                }
+                parts.retain(|part| part.next.is_some());
+                let mut batch = Vec::new();
+                while batch.len() < BATCH {
+                    let least = parts.iter().enumerate().min_by(|(_, a), (_, b)| {
+                        Order::compare(
+                            order,
+                            a.next.as_deref().unwrap_or(&[]),
+                            b.next.as_deref().unwrap_or(&[]),
+                        )
+                    });
+                    let Some((index, _)) = least else { break };
+                    batch.extend(parts[index].next.take());
+                    parts[index].advance().await?;
+                    if parts[index].next.is_none() {
+                        parts.swap_remove(index);
+                    }
+                }
+                Ok(batch)
+            }
+            Source::Groups { parts, merge } => {
+                let Some(mut merge) = merge.take() else { return Ok(Vec::new()) };
+                while let Some(answer) = any(parts).await {
+                    merge.push(answer?)?;
+                }
+                let mut rows = merge.finish()?.into_iter();
+                let batch = rows.by_ref().take(BATCH).collect();
+                *self = Source::Ready(rows);
+                Ok(batch)
+            }
+        }
+    }
+}
+
+impl Sorted {
+    async fn advance(&mut self) -> Result<()> {
+        loop {
+            if let Some(row) = self.chunk.next() {
+                self.next = Some(row);
+                return Ok(());
+            }
+            match self.part.recv().await {
+                Some(answer) => self.chunk = rows_of(answer.map_err(fault::of_read)?)?.into_iter(),
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+fn rows_of(answer: Answer) -> Result<Vec<Row>> {
+    match answer {
+        Answer::Rows(rows) => Ok(rows),
+        Answer::Failed(failure) => Err(failure.into()),
+        Answer::Groups(_) | Answer::Written(_) => {
+            Err(SqlError::new("XX000", "a range answered a read of rows with something else"))
+        }
+    }
+}
+
+/// The next answer of whichever range has one; `None` when all have ended.
+async fn any(parts: &mut Vec<Part>) -> Option<Result<Answer>> {
+    poll_fn(|cx| {
+        let mut index = 0;
+        while index < parts.len() {
+            match parts[index].poll_recv(cx) {
+                Poll::Ready(Some(answer)) => return Poll::Ready(Some(answer.map_err(fault::of_read))),
+                Poll::Ready(None) => {
+                    parts.swap_remove(index);
+                }
+                Poll::Pending => index += 1,
+            }
+        }
+        if parts.is_empty() { Poll::Ready(None) } else { Poll::Pending }
+    })
+    .await
+}

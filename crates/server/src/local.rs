@@ -1,0 +1,272 @@
+//! A backend of one engine in this process: what the cluster does, without the cluster.
+//!
+//! It serves tests, examples and the documentation. Its ring is cut into a few ranges that are answered one by one, so
+//! that merging is exercised as with many replicas.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use quorate_table::{
+    engine::{Answer, Engine, Epoch, Job},
+    failure::Failure,
+    operation::{Operation, Output, Select},
+    plain::PlainEngine,
+    schema::{KeyRange, Schema, TableId},
+};
+use tokio::sync::mpsc;
+
+use crate::{
+    backend::{AnswerStream, Backend, Catalog, Fault, ReadStrength, RequestId, Table},
+    error::code,
+};
+
+/// How many ranges the ring is cut into.
+const RANGES: u64 = 4;
+
+/// Rows of one chunk of an answer.
+const CHUNK_ROWS: usize = 1_000;
+
+/// Chunks on their way.
+const CHUNKS: usize = 2;
+
+/// Replicas a table is said to have when it asked for none.
+const REPLICAS: u32 = 1;
+
+/// One engine, shared by all sessions.
+pub struct LocalBackend {
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    engine: PlainEngine,
+    epoch: u64,
+    sessions: u128,
+    tables: u32,
+    catalog: Arc<Catalog>,
+    /// What was answered under which id, so that a retry is answered the same.
+    answered: BTreeMap<RequestId, Result<Vec<Answer>, Fault>>,
+}
+
+impl Default for LocalBackend {
+    fn default() -> Self {
+        LocalBackend::new()
+    }
+}
+
+impl LocalBackend {
+    /// An empty one.
+    pub fn new() -> Self {
+        let state = State {
+            engine: PlainEngine::default(),
+            epoch: 0,
+            sessions: 0,
+            tables: 0,
+            catalog: Arc::default(),
+            answered: BTreeMap::new(),
+        };
+        LocalBackend { state: Arc::new(Mutex::new(state)) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The ranges of the ring.
+fn ranges() -> impl Iterator<Item = KeyRange> {
+    let width = u64::MAX / RANGES;
+    (0..RANGES).map(move |index| KeyRange {
+        low: index * width + u64::from(index > 0),
+        high: if index == RANGES - 1 { u64::MAX } else { (index + 1) * width },
+    })
+}
+
+impl State {
+    /// Runs a write over the whole ring, which one engine holds, so that it is atomic.
+    fn run(&mut self, operation: Operation) -> Result<Vec<Answer>, Fault> {
+        self.epoch += 1;
+        let job = Job { epoch: Epoch(self.epoch), ranges: vec![KeyRange::ALL], operation, held: false };
+        let answers = self.engine.apply(&[job]);
+        match answers.into_iter().next() {
+            Some(Answer::Failed(failure)) => Err(Fault::Failed(failure)),
+            Some(answer) => Ok(vec![answer]),
+            None => Err(Fault::Failed(Failure::malformed("no answer"))),
+        }
+    }
+
+    fn once(
+        &mut self,
+        id: RequestId,
+        work: impl FnOnce(&mut State) -> Result<Vec<Answer>, Fault>,
+    ) -> Result<Vec<Answer>, Fault> {
+        if let Some(answered) = self.answered.get(&id) {
+            return answered.clone();
+        }
+        let answered = work(self);
+        self.answered.insert(id, answered.clone());
+        answered
+    }
+
+    fn change_catalog(&mut self, change: impl FnOnce(&mut Vec<Arc<Table>>)) {
+        let mut tables = self.catalog.tables.clone();
+        change(&mut tables);
+        self.catalog = Arc::new(Catalog { version: self.catalog.version + 1, tables });
+    }
+}
+
+#[async_trait]
+impl Backend for LocalBackend {
+    fn catalog(&self) -> Arc<Catalog> {
+        self.state().catalog.clone()
+    }
+
+    fn open_session(&self) -> u128 {
+        let mut state = self.state();
+        state.sessions += 1;
+        state.sessions
+    }
+
+    async fn create_table(&self, id: RequestId, schema: Schema, replicas: Option<u32>) -> Result<(), Fault> {
+        let mut state = self.state();
+        state
+            .once(id, |state| {
+                if state.catalog.table(&schema.name).is_some() {
+                    let message = format!("relation \"{}\" already exists", schema.name);
+                    return Err(Fault::Failed(Failure::new(code::DUPLICATE_TABLE, message)));
+                }
+                state.tables += 1;
+                let id = TableId(state.tables);
+                let answers = state.run(Operation::CreateTable { table: id, schema: schema.clone() })?;
+                let table = Table { id, schema, replicas: replicas.unwrap_or(REPLICAS), rows: None };
+                state.change_catalog(|tables| tables.push(Arc::new(table)));
+                Ok(answers)
+            })
+            .map(drop)
+    }
+
+    async fn drop_table(&self, id: RequestId, table: TableId) -> Result<(), Fault> {
+        let mut state = self.state();
+        state
+            .once(id, |state| {
+                let answers = state.run(Operation::DropTable { table })?;
+                state.change_catalog(|tables| tables.retain(|known| known.id != table));
+                Ok(answers)
+            })
+            .map(drop)
+    }
+
+    async fn write(&self, id: RequestId, operation: Operation) -> Result<Vec<Answer>, Fault> {
+        self.state().once(id, |state| state.run(operation))
+    }
+
+    async fn read(
+        &self,
+        _session: u128,
+        _strength: ReadStrength,
+        select: Select,
+    ) -> Result<AnswerStream, Fault> {
+        let mut state = self.state();
+        let epoch = Epoch(state.epoch);
+        let pages = matches!(
+            &select.output,
+            Output::Rows { order, limit: None, distinct: false, .. } if order.is_empty()
+        );
+        let mut parts = Vec::new();
+        for range in ranges() {
+            let (sender, part) = mpsc::channel(CHUNKS);
+            parts.push(part);
+            if pages {
+                state.engine.pin(epoch);
+                let (shared, select) = (self.state.clone(), select.clone());
+                tokio::spawn(async move { page(shared, epoch, range, select, sender).await });
+                continue;
+            }
+            let operation = Operation::Select(select.clone());
+            let job = Job { epoch, ranges: vec![range], operation, held: false };
+            let answer = state.engine.apply(&[job]).pop().unwrap_or(Answer::Rows(Vec::new()));
+            tokio::spawn(async move {
+                for chunk in chunks(answer) {
+                    if sender.send(Ok(chunk)).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Ok(AnswerStream { parts })
+    }
+
+    fn explain(&self, operation: &Operation, _strength: ReadStrength) -> Vec<String> {
+        let table = operation.table();
+        let catalog = self.catalog();
+        let Some(table) = catalog.tables.iter().find(|known| known.id == table) else { return Vec::new() };
+        let touched = match operation.filter() {
+            None => RANGES,
+            Some(filter) => {
+                let arcs = table.schema.partition.ranges(filter);
+                ranges()
+                    .filter(|range| arcs.iter().any(|arc| arc.low <= range.high && range.low <= arc.high))
+                    .count() as u64
+            }
+        };
+        vec![format!("Destinations: {touched} of {RANGES} ranges, in this process")]
+    }
+}
+
+/// Answers a range page by page, as fast as they are taken.
+async fn page(
+    shared: Arc<Mutex<State>>,
+    epoch: Epoch,
+    range: KeyRange,
+    select: Select,
+    sender: mpsc::Sender<Result<Answer, Fault>>,
+) {
+    let mut cursor = None;
+    loop {
+        let page = {
+            let state = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            state.engine.page(epoch, &[range], &select, cursor, CHUNK_ROWS)
+        };
+        let (answer, next) = match page {
+            Ok(page) => (Answer::Rows(page.rows), page.next),
+            Err(failure) => (Answer::Failed(failure), None),
+        };
+        if sender.send(Ok(answer)).await.is_err() || next.is_none() {
+            break;
+        }
+        cursor = next;
+    }
+    shared.lock().unwrap_or_else(PoisonError::into_inner).engine.release(epoch);
+}
+
+/// Cuts a long answer.
+fn chunks(answer: Answer) -> Vec<Answer> {
+    match answer {
+        Answer::Rows(mut rows) => {
+            let mut cut = Vec::new();
+            while rows.len() > CHUNK_ROWS {
+                let rest = rows.split_off(CHUNK_ROWS);
+                cut.push(Answer::Rows(rows));
+                rows = rest;
+            }
+            cut.push(Answer::Rows(rows));
+            cut
+        }
+        other => vec![other],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_cover_the_ring_once() {
+        let all: Vec<KeyRange> = ranges().collect();
+        assert_eq!(all.first().unwrap().low, 0);
+        assert_eq!(all.last().unwrap().high, u64::MAX);
+        assert!(all.windows(2).all(|pair| pair[1].low == pair[0].high + 1));
+    }
+}

@@ -1,0 +1,335 @@
+//! CREATE TABLE and DROP TABLE. What a declaration asks for is kept or refused, never ignored.
+
+use quorate_table::{
+    expr::Expr,
+    schema::{Column, Partition, Schema},
+    text::parse_text,
+    value::{Type, Value},
+};
+use sqlparser::ast::{self, Spanned};
+
+use super::{
+    expr::Binder,
+    parameters::Parameters,
+    scope::{self, Scope},
+};
+use crate::{
+    catalog,
+    error::{Result, SqlError, code},
+    types,
+};
+
+/// A bound CREATE TABLE.
+#[derive(Debug)]
+pub struct CreateTable {
+    /// The definition.
+    pub schema: Schema,
+    /// `replicas = n`; the cluster's default when absent.
+    pub replicas: Option<u32>,
+    /// IF NOT EXISTS.
+    pub if_not_exists: bool,
+}
+
+/// A bound DROP TABLE.
+#[derive(Debug)]
+pub struct DropTable {
+    /// The names.
+    pub names: Vec<String>,
+    /// IF EXISTS.
+    pub if_exists: bool,
+}
+
+/// Most columns of a table, as in PostgreSQL.
+const COLUMNS_MAX: usize = 1600;
+
+/// Most replicas that can be asked for.
+const REPLICAS_MAX: u32 = 16;
+
+/// Binds a CREATE TABLE.
+pub fn create_table(create: &ast::CreateTable) -> Result<CreateTable> {
+    let refused = [
+        (create.or_replace, "CREATE OR REPLACE TABLE"),
+        (create.temporary || create.global.is_some(), "a temporary table"),
+        (create.external, "an external table"),
+        (create.query.is_some(), "CREATE TABLE … AS"),
+        (create.like.is_some() || create.clone.is_some(), "CREATE TABLE … LIKE"),
+        (create.inherits.is_some(), "INHERITS"),
+        (create.partition_of.is_some(), "PARTITION OF"),
+        (create.partition_by.is_some(), "PARTITION BY; write WITH (partition_by = 'hash(column)'), it"),
+        (create.on_commit.is_some(), "ON COMMIT"),
+        (create.without_rowid || create.strict, "this table option"),
+    ];
+    if let Some((_, what)) = refused.iter().find(|(present, _)| *present) {
+        return Err(SqlError::unsupported(what).at(create.name.span()));
+    }
+    let name = scope::table_name(&create.name)?;
+    if catalog::is_relation(&name) {
+        return Err(SqlError::new(
+            "42939",
+            format!("the name \"{name}\" belongs to a relation of the catalog"),
+        )
+        .at(create.name.span()));
+    }
+    if create.columns.is_empty() {
+        return Err(SqlError::unsupported("a table without columns").at(create.name.span()));
+    }
+    if create.columns.len() > COLUMNS_MAX {
+        return Err(SqlError::new("54011", format!("tables can have at most {COLUMNS_MAX} columns")));
+    }
+    let mut columns: Vec<Column> = Vec::with_capacity(create.columns.len());
+    let mut primary_key: Option<Vec<usize>> = None;
+    for column in &create.columns {
+        let (column, in_key) = bind_column(column, &columns)?;
+        if in_key {
+            set_key(&mut primary_key, vec![columns.len()], &name)?;
+        }
+        columns.push(column);
+    }
+    for constraint in &create.constraints {
+        match constraint {
+            ast::TableConstraint::PrimaryKey(key) => {
+                set_key(&mut primary_key, key_columns(key, &columns)?, &name)?;
+            }
+            ast::TableConstraint::Unique(_) => return Err(no_constraint("UNIQUE")),
+            ast::TableConstraint::ForeignKey(_) => return Err(no_constraint("FOREIGN KEY")),
+            ast::TableConstraint::Check(_) => return Err(no_constraint("CHECK")),
+            other => return Err(SqlError::unsupported(format!("the constraint {other}"))),
+        }
+    }
+    let primary_key = primary_key.unwrap_or_default();
+    for &position in &primary_key {
+        columns[position].not_null = true;
+    }
+    let options = Options::bind(&create.table_options, &columns)?;
+    let partition =
+        options.partition.unwrap_or(Partition::Hash { column: primary_key.first().copied().unwrap_or(0) });
+    if !primary_key.is_empty() && !primary_key.contains(&partition.column()) {
+        return Err(SqlError::unsupported(format!(
+            "a primary key without the partition column \"{}\"",
+            columns[partition.column()].name
+        ))
+        .hint("Add the partition column to the primary key, or partition by one of its columns."));
+    }
+    partition.check(&columns)?;
+    Ok(CreateTable {
+        schema: Schema { name, columns, primary_key, partition },
+        replicas: options.replicas,
+        if_not_exists: create.if_not_exists,
+    })
+}
+
+fn no_constraint(kind: &str) -> SqlError {
+    SqlError::unsupported(format!("the constraint {kind}"))
+        .hint("PRIMARY KEY and NOT NULL are enforced; other constraints are not there yet.")
+}
+
+fn set_key(primary_key: &mut Option<Vec<usize>>, columns: Vec<usize>, table: &str) -> Result<()> {
+    if primary_key.is_some() {
+        return Err(SqlError::new(
+            code::INVALID_TABLE_DEFINITION,
+            format!("multiple primary keys for table \"{table}\" are not allowed"),
+        ));
+    }
+    *primary_key = Some(columns);
+    Ok(())
+}
+
+fn key_columns(key: &ast::PrimaryKeyConstraint, columns: &[Column]) -> Result<Vec<usize>> {
+    if key.characteristics.is_some() {
+        return Err(SqlError::unsupported("a deferrable constraint"));
+    }
+    let mut positions = Vec::with_capacity(key.columns.len());
+    for column in &key.columns {
+        let ast::Expr::Identifier(ident) = &column.column.expr else {
+            return Err(
+                SqlError::unsupported("a primary key over an expression").at(column.column.expr.span())
+            );
+        };
+        let name = scope::fold(ident);
+        let Some(position) = columns.iter().position(|column| column.name == name) else {
+            return Err(SqlError::new(
+                code::UNDEFINED_COLUMN,
+                format!("column \"{name}\" named in key does not exist"),
+            )
+            .at(ident.span));
+        };
+        if positions.contains(&position) {
+            return Err(SqlError::new(
+                code::DUPLICATE_COLUMN,
+                format!("column \"{name}\" appears twice in primary key constraint"),
+            )
+            .at(ident.span));
+        }
+        positions.push(position);
+    }
+    Ok(positions)
+}
+
+fn bind_column(definition: &ast::ColumnDef, known: &[Column]) -> Result<(Column, bool)> {
+    let span = definition.name.span;
+    let name = scope::fold(&definition.name);
+    if known.iter().any(|column| column.name == name) {
+        return Err(SqlError::new(
+            code::DUPLICATE_COLUMN,
+            format!("column \"{name}\" specified more than once"),
+        )
+        .at(span));
+    }
+    if ["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"].contains(&name.as_str()) {
+        return Err(SqlError::new(
+            code::DUPLICATE_COLUMN,
+            format!("column name \"{name}\" conflicts with a system column name"),
+        )
+        .at(span));
+    }
+    let ty = types::declared(&definition.data_type).map_err(|error| error.at(span))?;
+    let mut column = Column { name, ty, not_null: false, default: None };
+    let mut nullable = false;
+    let mut in_key = false;
+    for option in &definition.options {
+        match &option.option {
+            ast::ColumnOption::Null => nullable = true,
+            ast::ColumnOption::NotNull => column.not_null = true,
+            ast::ColumnOption::Default(expr) => column.default = Some(default(expr, &column)?),
+            ast::ColumnOption::PrimaryKey(_) => in_key = true,
+            ast::ColumnOption::Unique(_) => return Err(no_constraint("UNIQUE").at(span)),
+            ast::ColumnOption::Check(_) => return Err(no_constraint("CHECK").at(span)),
+            ast::ColumnOption::ForeignKey(_) => return Err(no_constraint("REFERENCES").at(span)),
+            ast::ColumnOption::Generated { .. } | ast::ColumnOption::Identity(_) => {
+                return Err(SqlError::unsupported("a generated or identity column").at(span));
+            }
+            ast::ColumnOption::Collation(collation) => {
+                let name = scope::parts(collation)?.pop().unwrap_or_default();
+                if !matches!(name.as_str(), "C" | "POSIX") {
+                    return Err(SqlError::unsupported(format!("collation \"{name}\"")).at(collation.span()));
+                }
+            }
+            other => return Err(SqlError::unsupported(format!("the column option {other}")).at(span)),
+        }
+    }
+    if nullable && (column.not_null || in_key) {
+        return Err(SqlError::new(
+            code::SYNTAX_ERROR,
+            format!("conflicting NULL/NOT NULL declarations for column \"{}\"", column.name),
+        )
+        .at(span));
+    }
+    Ok((column, in_key))
+}
+
+/// A default is a constant: what it is must be the same wherever and whenever a row is inserted.
+fn default(expr: &ast::Expr, column: &Column) -> Result<Expr> {
+    let scope = Scope::empty();
+    let mut parameters = Parameters::default();
+    let operand =
+        Binder { scope: &scope, parameters: &mut parameters, aggregates: Err("DEFAULT expressions") }
+            .operand(expr)?;
+    let bound = operand.assigned(&column.name, column.ty, expr.span(), &mut parameters)?;
+    match bound {
+        Expr::Constant(..) => Ok(bound),
+        _ => Err(SqlError::unsupported("a DEFAULT that is no constant").at(expr.span())),
+    }
+}
+
+struct Options {
+    partition: Option<Partition>,
+    replicas: Option<u32>,
+}
+
+impl Options {
+    fn bind(options: &ast::CreateTableOptions, columns: &[Column]) -> Result<Options> {
+        let list = match options {
+            ast::CreateTableOptions::None => &[][..],
+            ast::CreateTableOptions::With(list) => list,
+            _ => return Err(SqlError::unsupported("this kind of table option")),
+        };
+        let mut bound = Options { partition: None, replicas: None };
+        for option in list {
+            let ast::SqlOption::KeyValue { key, value } = option else {
+                return Err(SqlError::unsupported(format!("the table option {option}")));
+            };
+            let span = key.span;
+            match scope::fold(key).as_str() {
+                "partition_by" => {
+                    let Some(text) = string(value) else {
+                        return Err(invalid("partition_by takes a string such as 'hash(column)'").at(span));
+                    };
+                    bound.partition =
+                        Some(partition(&text, columns).map_err(|error| error.at(value.span()))?);
+                }
+                "replicas" => {
+                    let replicas = value.to_string().trim_matches('\'').parse::<u32>().ok();
+                    bound.replicas =
+                        Some(replicas.filter(|n| (1..=REPLICAS_MAX).contains(n)).ok_or_else(|| {
+                            invalid(format!("replicas takes a number from 1 to {REPLICAS_MAX}, not {value}"))
+                                .at(span)
+                        })?);
+                }
+                other => {
+                    return Err(invalid(format!("unrecognized parameter \"{other}\""))
+                        .hint("The parameters are partition_by and replicas.")
+                        .at(span));
+                }
+            }
+        }
+        Ok(bound)
+    }
+}
+
+fn invalid(message: impl std::fmt::Display) -> SqlError {
+    SqlError::new(code::INVALID_PARAMETER_VALUE, message)
+}
+
+fn string(expr: &ast::Expr) -> Option<String> {
+    match expr {
+        ast::Expr::Value(value) => value.value.clone().into_string(),
+        _ => None,
+    }
+}
+
+/// Reads `hash(column)` or `range(column[, low, high])`.
+fn partition(text: &str, columns: &[Column]) -> Result<Partition> {
+    let malformed = || {
+        invalid(format!("partition_by takes 'hash(column)' or 'range(column[, low, high])', not '{text}'"))
+    };
+    let (kind, rest) = text.trim().split_once('(').ok_or_else(malformed)?;
+    let inner = rest.trim_end().strip_suffix(')').ok_or_else(malformed)?;
+    let mut arguments = inner.split(',').map(str::trim);
+    let named = arguments.next().filter(|name| !name.is_empty()).ok_or_else(malformed)?;
+    let name = match named.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
+        Some(quoted) => quoted.to_owned(),
+        None => named.to_lowercase(),
+    };
+    let column = columns.iter().position(|column| column.name == name).ok_or_else(|| {
+        SqlError::new(code::UNDEFINED_COLUMN, format!("partition column \"{name}\" does not exist"))
+    })?;
+    let bounds: Vec<&str> = arguments.collect();
+    match (kind.trim().to_lowercase().as_str(), bounds.as_slice()) {
+        ("hash", []) => Ok(Partition::Hash { column }),
+        ("range", []) => Ok(Partition::Range { column, low: None, high: None }),
+        ("range", [low, high]) => Ok(Partition::Range {
+            column,
+            low: Some(bound(low, columns[column].ty)?),
+            high: Some(bound(high, columns[column].ty)?),
+        }),
+        _ => Err(malformed()),
+    }
+}
+
+fn bound(text: &str, ty: Type) -> Result<Value> {
+    let bare = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')).unwrap_or(text);
+    Ok(parse_text(ty, bare)?)
+}
+
+/// Binds a DROP TABLE.
+pub fn drop_table(statement: &ast::Statement) -> Result<DropTable> {
+    let ast::Statement::Drop { object_type, if_exists, names, .. } = statement else {
+        unreachable!("only DROP is bound here")
+    };
+    if *object_type != ast::ObjectType::Table {
+        return Err(SqlError::unsupported(format!("DROP {object_type}")).at(statement.span()));
+    }
+    // CASCADE and RESTRICT are the same here: nothing can depend on a table.
+    let names = names.iter().map(scope::table_name).collect::<Result<_>>()?;
+    Ok(DropTable { names, if_exists: *if_exists })
+}

@@ -1,0 +1,156 @@
+//! What an expression may hold a place for: the client's `$n`, and values that only its session knows.
+
+use quorate_table::value::{Type, Value};
+use sqlparser::tokenizer::Span;
+
+use crate::{
+    error::{Result, SqlError, code},
+    types::PgType,
+};
+
+/// Most parameters of a statement, as in PostgreSQL's protocol.
+const PARAMETERS_MAX: usize = 65_535;
+
+/// The types of `$1`, `$2`, … as far as they are known; the first use decides what the client left open.
+#[derive(Clone, Debug, Default)]
+pub struct Parameters {
+    types: Vec<Option<PgType>>,
+}
+
+impl Parameters {
+    /// Starts with the types that the client declared.
+    pub fn declared(types: Vec<Option<PgType>>) -> Self {
+        Parameters { types }
+    }
+
+    /// The zero-based number of a placeholder such as `$3`.
+    pub fn number(&mut self, placeholder: &str, span: Span) -> Result<usize> {
+        let number = placeholder.strip_prefix('$').and_then(|digits| digits.parse::<usize>().ok());
+        match number {
+            Some(number @ 1..=PARAMETERS_MAX) => {
+                if self.types.len() < number {
+                    self.types.resize(number, None);
+                }
+                Ok(number - 1)
+            }
+            _ => {
+                Err(SqlError::new(code::UNDEFINED_PARAMETER, format!("there is no parameter {placeholder}"))
+                    .at(span))
+            }
+        }
+    }
+
+    /// The type of a parameter if it is known.
+    pub fn ty(&self, number: usize) -> Option<PgType> {
+        self.types[number]
+    }
+
+    /// Decides a type.
+    pub fn decide(&mut self, number: usize, ty: PgType) {
+        self.types[number].get_or_insert(ty);
+    }
+
+    /// All types; what nothing decided is text, what nothing mentioned is an error as in PostgreSQL.
+    pub fn finish(self) -> Result<Vec<PgType>> {
+        self.types
+            .into_iter()
+            .enumerate()
+            .map(|(index, ty)| {
+                ty.ok_or_else(|| {
+                    SqlError::new(
+                        code::INDETERMINATE_DATATYPE,
+                        format!("could not determine data type of parameter ${}", index + 1),
+                    )
+                })
+            })
+            .collect()
+    }
+}
+
+/// A value that differs between sessions or executions, so that a prepared statement leaves it open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionValue {
+    /// `now()`, `current_timestamp`: when the statement (or its block) began.
+    Now,
+    /// `current_date`.
+    Today,
+    /// `localtimestamp`.
+    LocalNow,
+    /// `current_user`, `session_user`, `user`.
+    User,
+    /// `current_database()`, `current_catalog`.
+    Database,
+    /// `current_schema()`.
+    Schema,
+    /// `pg_backend_pid()`.
+    Pid,
+}
+
+/// Session values are parameters from this number on, far above any `$n`.
+const SESSION: usize = 1 << 32;
+
+impl SessionValue {
+    const ALL: [SessionValue; 7] = [
+        SessionValue::Now,
+        SessionValue::Today,
+        SessionValue::LocalNow,
+        SessionValue::User,
+        SessionValue::Database,
+        SessionValue::Schema,
+        SessionValue::Pid,
+    ];
+
+    /// The value that a function or keyword of this name stands for.
+    pub fn named(function: &str) -> Option<Self> {
+        Some(match function {
+            "now" | "current_timestamp" | "transaction_timestamp" | "statement_timestamp" => {
+                SessionValue::Now
+            }
+            "current_date" => SessionValue::Today,
+            "localtimestamp" => SessionValue::LocalNow,
+            "current_user" | "session_user" | "user" | "current_role" => SessionValue::User,
+            "current_database" | "current_catalog" => SessionValue::Database,
+            "current_schema" => SessionValue::Schema,
+            "pg_backend_pid" => SessionValue::Pid,
+            _ => return None,
+        })
+    }
+
+    /// Its type.
+    pub fn ty(self) -> PgType {
+        match self {
+            SessionValue::Now => PgType::Plain(Type::Timestamptz),
+            SessionValue::Today => PgType::Plain(Type::Date),
+            SessionValue::LocalNow => PgType::Plain(Type::Timestamp),
+            SessionValue::User | SessionValue::Database | SessionValue::Schema => PgType::Name,
+            SessionValue::Pid => PgType::INT4,
+        }
+    }
+
+    /// The parameter number that stands for it.
+    pub fn number(self) -> usize {
+        SESSION + Self::ALL.iter().position(|value| *value == self).expect("all are in the list")
+    }
+
+    fn numbered(number: usize) -> Option<Self> {
+        number.checked_sub(SESSION).map(|index| Self::ALL[index])
+    }
+}
+
+/// What a statement is executed with.
+pub struct Arguments<'a> {
+    /// The values of `$1`, `$2`, …, each of its parameter's type or NULL.
+    pub values: &'a [Value],
+    /// The session's values.
+    pub session: &'a (dyn Fn(SessionValue) -> Value + Sync),
+}
+
+impl Arguments<'_> {
+    /// The value of a numbered parameter.
+    pub fn value(&self, number: usize) -> Value {
+        match SessionValue::numbered(number) {
+            Some(value) => (self.session)(value),
+            None => self.values[number].clone(),
+        }
+    }
+}

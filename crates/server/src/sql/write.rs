@@ -1,0 +1,303 @@
+//! INSERT, UPDATE and DELETE.
+
+use std::sync::Arc;
+
+use quorate_table::{
+    expr::Expr,
+    value::{Type, Value},
+};
+use sqlparser::{
+    ast::{self, Spanned},
+    tokenizer::Span,
+};
+
+use super::{
+    Field,
+    expr::Binder,
+    parameters::Parameters,
+    scope::{self, Scope},
+    select,
+};
+use crate::{
+    backend::{Catalog, Table},
+    error::{Result, SqlError, code},
+};
+
+/// A bound write.
+#[derive(Debug)]
+pub struct Write {
+    /// To which table.
+    pub table: Arc<Table>,
+    /// What happens to it.
+    pub action: Action,
+    /// RETURNING, over the rows written.
+    pub returning: Vec<Expr>,
+    /// Its columns.
+    pub fields: Vec<Field>,
+}
+
+/// What happens to a table.
+#[derive(Debug)]
+pub enum Action {
+    /// Rows come: full rows in the table's order.
+    Insert(Vec<Vec<Expr>>),
+    /// Rows change: columns and what they become.
+    Update {
+        /// Column and expression over the old row.
+        assignments: Vec<(usize, Expr)>,
+        /// Which rows.
+        filter: Option<Expr>,
+    },
+    /// Rows go.
+    Delete {
+        /// Which rows.
+        filter: Option<Expr>,
+    },
+}
+
+impl Action {
+    /// The word of the command's tag.
+    pub fn tag(&self) -> &'static str {
+        match self {
+            Action::Insert(_) => "INSERT 0",
+            Action::Update { .. } => "UPDATE",
+            Action::Delete { .. } => "DELETE",
+        }
+    }
+}
+
+/// Binds an INSERT.
+pub fn insert(insert: &ast::Insert, parameters: &mut Parameters, catalog: &Arc<Catalog>) -> Result<Write> {
+    let ast::TableObject::TableName(name) = &insert.table else {
+        return Err(SqlError::unsupported("INSERT into something that is no table"));
+    };
+    let table = super::table(catalog, name)?;
+    let refused = [
+        (insert.on.is_some(), "ON CONFLICT"),
+        (insert.or.is_some() || insert.ignore || insert.replace_into, "INSERT OR"),
+        (insert.overwrite, "INSERT OVERWRITE"),
+        (insert.partitioned.is_some() || !insert.after_columns.is_empty(), "INSERT … PARTITION"),
+        (!insert.assignments.is_empty(), "INSERT … SET"),
+    ];
+    if let Some((_, what)) = refused.iter().find(|(present, _)| *present) {
+        return Err(SqlError::unsupported(what).at(name.span()));
+    }
+    let schema = &table.schema;
+    let named: Vec<String> = insert
+        .columns
+        .iter()
+        .map(|name| Ok(scope::parts(name)?.pop().unwrap_or_default()))
+        .collect::<Result<_>>()?;
+    let spans: Vec<Span> = insert.columns.iter().map(Spanned::span).collect();
+    let targets = columns(schema, &named, &spans)?;
+    let targets = if targets.is_empty() { (0..schema.columns.len()).collect() } else { targets };
+    let values = match insert.source.as_deref() {
+        None => Vec::new(),
+        Some(query) => match &*query.body {
+            ast::SetExpr::Values(values) if query.order_by.is_none() && query.limit_clause.is_none() => {
+                values.rows.iter().map(|row| &row.content[..]).collect()
+            }
+            _ => {
+                return Err(SqlError::unsupported("INSERT … SELECT")
+                    .hint("Read with SELECT or COPY TO and load with COPY FROM.")
+                    .at(query.span()));
+            }
+        },
+    };
+    let scope = Scope::empty();
+    let mut rows = Vec::with_capacity(values.len().max(1));
+    if insert.source.is_none() {
+        rows.push(defaults(schema)?);
+    }
+    for row in values {
+        if row.len() > targets.len() {
+            return Err(SqlError::new(code::SYNTAX_ERROR, "INSERT has more expressions than target columns")
+                .at(row[targets.len()].span()));
+        }
+        if row.len() < targets.len() && !named.is_empty() {
+            return Err(SqlError::new(code::SYNTAX_ERROR, "INSERT has more target columns than expressions")
+                .at(spans[row.len()]));
+        }
+        let mut bound = defaults(schema)?;
+        for (expr, &target) in row.iter().zip(&targets) {
+            if is_default(expr) {
+                continue;
+            }
+            let column = &schema.columns[target];
+            let operand = Binder { scope: &scope, parameters, aggregates: Err("VALUES") }.operand(expr)?;
+            bound[target] = operand.assigned(&column.name, column.ty, expr.span(), parameters)?;
+        }
+        rows.push(bound);
+    }
+    let alias = insert.table_alias.as_ref().map(|alias| scope::fold(&alias.alias));
+    let (returning, fields) = returning(insert.returning.as_deref(), &table, alias, parameters)?;
+    Ok(Write { table, action: Action::Insert(rows), returning, fields })
+}
+
+/// Positions of named columns, each named once.
+pub fn columns(
+    schema: &quorate_table::schema::Schema,
+    names: &[String],
+    spans: &[Span],
+) -> Result<Vec<usize>> {
+    let mut positions = Vec::with_capacity(names.len());
+    for (name, span) in names.iter().zip(spans) {
+        let Some(position) = schema.columns.iter().position(|column| column.name == *name) else {
+            return Err(SqlError::new(
+                code::UNDEFINED_COLUMN,
+                format!("column \"{name}\" of relation \"{}\" does not exist", schema.name),
+            )
+            .at(*span));
+        };
+        if positions.contains(&position) {
+            return Err(SqlError::new(
+                code::DUPLICATE_COLUMN,
+                format!("column \"{name}\" specified more than once"),
+            )
+            .at(*span));
+        }
+        positions.push(position);
+    }
+    Ok(positions)
+}
+
+/// A row of every column's default.
+pub fn defaults(schema: &quorate_table::schema::Schema) -> Result<Vec<Expr>> {
+    Ok(schema
+        .columns
+        .iter()
+        .map(|column| column.default.clone().unwrap_or(Expr::Constant(Value::Null, column.ty)))
+        .collect())
+}
+
+/// The word DEFAULT in place of an expression, which the parser takes for a name.
+fn is_default(expr: &ast::Expr) -> bool {
+    matches!(expr, ast::Expr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
+}
+
+fn returning(
+    items: Option<&[ast::SelectItem]>,
+    table: &Table,
+    alias: Option<String>,
+    parameters: &mut Parameters,
+) -> Result<(Vec<Expr>, Vec<Field>)> {
+    match items {
+        None => Ok((Vec::new(), Vec::new())),
+        Some(items) => select::returning(items, table, alias, parameters),
+    }
+}
+
+/// The one plain table of an UPDATE or DELETE, and its alias.
+fn target(
+    tables: &[ast::TableWithJoins],
+    what: &str,
+    catalog: &Arc<Catalog>,
+) -> Result<(Arc<Table>, Option<String>)> {
+    match tables {
+        [one] if one.joins.is_empty() => match &one.relation {
+            ast::TableFactor::Table { name, alias, args: None, .. } => {
+                Ok((super::table(catalog, name)?, alias.as_ref().map(|alias| scope::fold(&alias.name))))
+            }
+            other => {
+                Err(SqlError::unsupported(format!("{what} of something that is no table")).at(other.span()))
+            }
+        },
+        _ => Err(SqlError::unsupported(format!("{what} over several tables"))),
+    }
+}
+
+fn filter(
+    selection: Option<&ast::Expr>,
+    scope: &Scope<'_>,
+    parameters: &mut Parameters,
+) -> Result<Option<Expr>> {
+    selection
+        .map(|selection| Binder { scope, parameters, aggregates: Err("WHERE") }.condition(selection, "WHERE"))
+        .transpose()
+}
+
+/// Binds an UPDATE.
+pub fn update(update: &ast::Update, parameters: &mut Parameters, catalog: &Arc<Catalog>) -> Result<Write> {
+    if update.from.is_some() {
+        return Err(SqlError::unsupported("UPDATE … FROM"));
+    }
+    if !update.order_by.is_empty() || update.limit.is_some() || update.or.is_some() {
+        return Err(SqlError::unsupported("UPDATE with ORDER BY or LIMIT"));
+    }
+    let (table, alias) = target(std::slice::from_ref(&update.table), "UPDATE", catalog)?;
+    let schema = &table.schema;
+    let scope = Scope::of(schema, alias.clone());
+    let mut assignments: Vec<(usize, Expr)> = Vec::with_capacity(update.assignments.len());
+    for assignment in &update.assignments {
+        let ast::AssignmentTarget::ColumnName(name) = &assignment.target else {
+            return Err(SqlError::unsupported("UPDATE of a list of columns").at(assignment.span()));
+        };
+        let span = name.span();
+        let column = scope::parts(name)?.pop().unwrap_or_default();
+        let position = columns(schema, std::slice::from_ref(&column), &[span])?[0];
+        if assignments.iter().any(|(known, _)| *known == position) {
+            return Err(SqlError::new(
+                code::SYNTAX_ERROR,
+                format!("multiple assignments to same column \"{column}\""),
+            )
+            .at(span));
+        }
+        if position == schema.partition.column() {
+            return Err(SqlError::unsupported(format!("UPDATE of the partition column \"{column}\""))
+                .hint("Delete the row and insert it anew.")
+                .at(span));
+        }
+        let target = &schema.columns[position];
+        let value = if is_default(&assignment.value) {
+            target.default.clone().unwrap_or(Expr::Constant(Value::Null, target.ty))
+        } else {
+            let operand =
+                Binder { scope: &scope, parameters, aggregates: Err("UPDATE") }.operand(&assignment.value)?;
+            operand.assigned(&target.name, target.ty, assignment.value.span(), parameters)?
+        };
+        assignments.push((position, value));
+    }
+    let filter = filter(update.selection.as_ref(), &scope, parameters)?;
+    let (returning, fields) = returning(update.returning.as_deref(), &table, alias, parameters)?;
+    Ok(Write { action: Action::Update { assignments, filter }, table: table.clone(), returning, fields })
+}
+
+/// Binds a DELETE.
+pub fn delete(delete: &ast::Delete, parameters: &mut Parameters, catalog: &Arc<Catalog>) -> Result<Write> {
+    if delete.using.is_some() || !delete.tables.is_empty() {
+        return Err(SqlError::unsupported("DELETE … USING"));
+    }
+    if !delete.order_by.is_empty() || delete.limit.is_some() {
+        return Err(SqlError::unsupported("DELETE with ORDER BY or LIMIT"));
+    }
+    let (ast::FromTable::WithFromKeyword(tables) | ast::FromTable::WithoutKeyword(tables)) = &delete.from;
+    let (table, alias) = target(tables, "DELETE", catalog)?;
+    let scope = Scope::of(&table.schema, alias.clone());
+    let filter = filter(delete.selection.as_ref(), &scope, parameters)?;
+    let (returning, fields) = returning(delete.returning.as_deref(), &table, alias, parameters)?;
+    Ok(Write { action: Action::Delete { filter }, table: table.clone(), returning, fields })
+}
+
+/// Refuses NULL where a column does not take it.
+pub fn check_not_null(schema: &quorate_table::schema::Schema, row: &[Value]) -> Result<()> {
+    for (column, value) in schema.columns.iter().zip(row) {
+        if column.not_null && value.is_null() {
+            let shown: Vec<String> =
+                row.iter().map(|value| value.text().unwrap_or_else(|| "null".to_owned())).collect();
+            return Err(SqlError::new(
+                code::NOT_NULL_VIOLATION,
+                format!(
+                    "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
+                    column.name, schema.name
+                ),
+            )
+            .detail(format!("Failing row contains ({}).", shown.join(", "))));
+        }
+    }
+    Ok(())
+}
+
+/// The types of a table's columns.
+pub fn types(schema: &quorate_table::schema::Schema) -> Vec<Type> {
+    schema.columns.iter().map(|column| column.ty).collect()
+}

@@ -1,0 +1,300 @@
+//! PostgreSQL's types as clients see them: object ids, names, sizes.
+//!
+//! Rows hold values of the ten types of `quorate_table`; the catalog's own columns (`oid`, `name`, `"char"`,
+//! arrays …) ride on them — an oid is a [`Value::Int8`], an array its text form — and a [`PgType`] says what to
+//! call and how to encode them.
+//!
+//! [`Value::Int8`]: quorate_table::value::Value::Int8
+
+use quorate_table::value::Type;
+use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, TimezoneInfo};
+
+use crate::error::{Result, SqlError, code};
+
+/// A type a client can meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the names are PostgreSQL's own")]
+pub enum PgType {
+    /// A type that columns of tables can have.
+    Plain(Type),
+    Unknown,
+    Void,
+    Varchar,
+    Bpchar,
+    Float4,
+    Char,
+    Name,
+    Oid,
+    Xid,
+    Regclass,
+    Regtype,
+    Regproc,
+    Regnamespace,
+    Regrole,
+    NodeTree,
+    AclItem,
+    Int2Vector,
+    OidVector,
+    BoolArray,
+    Int2Array,
+    Int4Array,
+    Int8Array,
+    Float8Array,
+    NumericArray,
+    TextArray,
+    DateArray,
+    TimestampArray,
+    TimestamptzArray,
+    CharArray,
+    NameArray,
+    OidArray,
+    AclItemArray,
+}
+
+/// What the catalog says of a type.
+#[derive(Clone, Copy, Debug)]
+pub struct TypeInfo {
+    /// Which.
+    pub ty: PgType,
+    /// `pg_type.oid`.
+    pub oid: u32,
+    /// `pg_type.typname`.
+    pub name: &'static str,
+    /// How SQL spells it (`format_type`).
+    pub display: &'static str,
+    /// `pg_type.typlen`: bytes, or -1.
+    pub length: i16,
+    /// `pg_type.typcategory`.
+    pub category: char,
+    /// The element's type of an array.
+    pub element: Option<PgType>,
+}
+
+macro_rules! types {
+    ($($ty:expr, $oid:literal, $name:literal, $display:literal, $length:literal, $category:literal, $element:expr;)*) => {
+        /// All types there are, by oid within their kind.
+        pub const TYPES: &[TypeInfo] = &[$(TypeInfo {
+            ty: $ty, oid: $oid, name: $name, display: $display, length: $length, category: $category, element: $element,
+        }),*];
+    };
+}
+
+use PgType::*;
+types! {
+    Plain(Type::Bool), 16, "bool", "boolean", 1, 'B', None;
+    Char, 18, "char", "\"char\"", 1, 'Z', None;
+    Name, 19, "name", "name", 64, 'S', Some(Char);
+    Plain(Type::Int8), 20, "int8", "bigint", 8, 'N', None;
+    Plain(Type::Int2), 21, "int2", "smallint", 2, 'N', None;
+    Int2Vector, 22, "int2vector", "int2vector", -1, 'A', Some(Plain(Type::Int2));
+    Plain(Type::Int4), 23, "int4", "integer", 4, 'N', None;
+    Regproc, 24, "regproc", "regproc", 4, 'N', None;
+    Plain(Type::Text), 25, "text", "text", -1, 'S', None;
+    Oid, 26, "oid", "oid", 4, 'N', None;
+    Xid, 28, "xid", "xid", 4, 'U', None;
+    OidVector, 30, "oidvector", "oidvector", -1, 'A', Some(Oid);
+    NodeTree, 194, "pg_node_tree", "pg_node_tree", -1, 'Z', None;
+    Float4, 700, "float4", "real", 4, 'N', None;
+    Plain(Type::Float8), 701, "float8", "double precision", 8, 'N', None;
+    Unknown, 705, "unknown", "unknown", -2, 'X', None;
+    BoolArray, 1000, "_bool", "boolean[]", -1, 'A', Some(Plain(Type::Bool));
+    CharArray, 1002, "_char", "\"char\"[]", -1, 'A', Some(Char);
+    NameArray, 1003, "_name", "name[]", -1, 'A', Some(Name);
+    Int2Array, 1005, "_int2", "smallint[]", -1, 'A', Some(Plain(Type::Int2));
+    Int4Array, 1007, "_int4", "integer[]", -1, 'A', Some(Plain(Type::Int4));
+    TextArray, 1009, "_text", "text[]", -1, 'A', Some(Plain(Type::Text));
+    Int8Array, 1016, "_int8", "bigint[]", -1, 'A', Some(Plain(Type::Int8));
+    Float8Array, 1022, "_float8", "double precision[]", -1, 'A', Some(Plain(Type::Float8));
+    OidArray, 1028, "_oid", "oid[]", -1, 'A', Some(Oid);
+    AclItem, 1033, "aclitem", "aclitem", 12, 'U', None;
+    AclItemArray, 1034, "_aclitem", "aclitem[]", -1, 'A', Some(AclItem);
+    Bpchar, 1042, "bpchar", "character", -1, 'S', None;
+    Varchar, 1043, "varchar", "character varying", -1, 'S', None;
+    Plain(Type::Date), 1082, "date", "date", 4, 'D', None;
+    Plain(Type::Timestamp), 1114, "timestamp", "timestamp without time zone", 8, 'D', None;
+    TimestampArray, 1115, "_timestamp", "timestamp without time zone[]", -1, 'A', Some(Plain(Type::Timestamp));
+    DateArray, 1182, "_date", "date[]", -1, 'A', Some(Plain(Type::Date));
+    Plain(Type::Timestamptz), 1184, "timestamptz", "timestamp with time zone", 8, 'D', None;
+    TimestamptzArray, 1185, "_timestamptz", "timestamp with time zone[]", -1, 'A', Some(Plain(Type::Timestamptz));
+    NumericArray, 1231, "_numeric", "numeric[]", -1, 'A', Some(Plain(Type::Numeric));
+    Plain(Type::Numeric), 1700, "numeric", "numeric", -1, 'N', None;
+    Regclass, 2205, "regclass", "regclass", 4, 'N', None;
+    Regtype, 2206, "regtype", "regtype", 4, 'N', None;
+    Void, 2278, "void", "void", 4, 'P', None;
+    Regnamespace, 4089, "regnamespace", "regnamespace", 4, 'N', None;
+    Regrole, 4096, "regrole", "regrole", 4, 'N', None;
+}
+
+impl PgType {
+    /// `text`, the type of everything whose type nobody said.
+    pub const TEXT: PgType = PgType::Plain(Type::Text);
+    /// `boolean`.
+    pub const BOOL: PgType = PgType::Plain(Type::Bool);
+    /// `integer`.
+    pub const INT4: PgType = PgType::Plain(Type::Int4);
+    /// `bigint`.
+    pub const INT8: PgType = PgType::Plain(Type::Int8);
+
+    /// What the catalog says of it.
+    pub fn info(self) -> &'static TypeInfo {
+        TYPES.iter().find(|info| info.ty == self).expect("every type is in the table")
+    }
+
+    /// Its object id.
+    pub fn oid(self) -> u32 {
+        self.info().oid
+    }
+
+    /// Its name as SQL spells it.
+    pub fn display(self) -> &'static str {
+        self.info().display
+    }
+
+    /// The type with this object id.
+    pub fn from_oid(oid: u32) -> Option<PgType> {
+        TYPES.iter().find(|info| info.oid == oid).map(|info| info.ty)
+    }
+
+    /// The type of this name, in either spelling.
+    pub fn named(name: &str) -> Option<PgType> {
+        let name = match name {
+            "int" => "int4",
+            "decimal" => "numeric",
+            "char" => "bpchar",
+            _ => name,
+        };
+        TYPES.iter().find(|info| info.name == name || info.display == name).map(|info| info.ty)
+    }
+
+    /// The type an array of these has.
+    pub fn array(self) -> Option<PgType> {
+        TYPES.iter().find(|info| info.element == Some(self) && info.name.starts_with('_')).map(|info| info.ty)
+    }
+
+    /// The type of a row's value that carries one of these.
+    pub fn plain(self) -> Type {
+        match self {
+            PgType::Plain(ty) => ty,
+            PgType::Float4 => Type::Float8,
+            PgType::Oid | PgType::Xid => Type::Int8,
+            _ => Type::Text,
+        }
+    }
+
+    /// Whether it is one of the types whose values are object ids.
+    pub fn is_oid(self) -> bool {
+        use PgType::*;
+        matches!(self, Oid | Xid | Regclass | Regtype | Regproc | Regnamespace | Regrole)
+    }
+}
+
+/// The column type that a declaration asks for. What would need enforcement that is not there (`varchar(10)`,
+/// `numeric(8,2)`, `timestamp(3)`) is refused rather than ignored.
+pub fn declared(data_type: &DataType) -> Result<Type> {
+    let ty = named(data_type)?;
+    match ty {
+        PgType::Plain(ty) => Ok(ty),
+        PgType::Varchar => Ok(Type::Text),
+        other => Err(SqlError::unsupported(format!("a column of type {}", other.display()))),
+    }
+}
+
+/// The type that a cast or declaration names.
+pub fn named(data_type: &DataType) -> Result<PgType> {
+    let refuse = |what: &str, instead: &str| {
+        Err(SqlError::unsupported(format!("the type modifier of {what}"))
+            .hint(format!("Use {instead} without a modifier.")))
+    };
+    let plain = |ty| Ok(PgType::Plain(ty));
+    match data_type {
+        DataType::Bool | DataType::Boolean => plain(Type::Bool),
+        DataType::SmallInt(None) | DataType::Int2(None) => plain(Type::Int2),
+        DataType::Int(None) | DataType::Integer(None) | DataType::Int4(None) => plain(Type::Int4),
+        DataType::BigInt(None) | DataType::Int8(None) => plain(Type::Int8),
+        DataType::Double(ExactNumberInfo::None) | DataType::DoublePrecision | DataType::Float8 => {
+            plain(Type::Float8)
+        }
+        DataType::Float(ExactNumberInfo::None) => plain(Type::Float8),
+        DataType::Float(ExactNumberInfo::Precision(p)) => {
+            if *p >= 25 && *p <= 53 {
+                plain(Type::Float8)
+            } else {
+                Ok(PgType::Float4)
+            }
+        }
+        DataType::Real | DataType::Float4 => Ok(PgType::Float4),
+        DataType::Numeric(info) | DataType::Decimal(info) | DataType::Dec(info) => match info {
+            ExactNumberInfo::None => plain(Type::Numeric),
+            _ => refuse("numeric", "numeric"),
+        },
+        DataType::Text => plain(Type::Text),
+        DataType::Varchar(length) | DataType::CharacterVarying(length) | DataType::CharVarying(length) => {
+            match length {
+                None => Ok(PgType::Varchar),
+                Some(CharacterLength::Max) => Ok(PgType::Varchar),
+                Some(_) => refuse("character varying", "text"),
+            }
+        }
+        DataType::Char(_) | DataType::Character(_) => {
+            Err(SqlError::unsupported("type character").hint("Use text."))
+        }
+        DataType::Date => plain(Type::Date),
+        DataType::Timestamp(precision, zone) => match (precision, zone) {
+            (Some(_), _) => refuse("timestamp", "timestamp"),
+            (None, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => plain(Type::Timestamp),
+            (None, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => plain(Type::Timestamptz),
+        },
+        DataType::Regclass => Ok(PgType::Regclass),
+        DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => {
+            let element = named(element)?;
+            element.array().ok_or_else(|| SqlError::unsupported(format!("an array of {}", element.display())))
+        }
+        DataType::Custom(name, modifiers) if modifiers.is_empty() => {
+            let last = name.0.last().and_then(|part| part.as_ident());
+            let Some(ident) = last else { return Err(unknown(data_type)) };
+            if ident.quote_style.is_some() && ident.value == "char" {
+                return Ok(PgType::Char);
+            }
+            let lower =
+                if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() };
+            match lower.as_str() {
+                "serial" | "bigserial" | "smallserial" | "serial4" | "serial8" | "serial2" => {
+                    Err(SqlError::unsupported(format!("type {lower}"))
+                        .hint("Let the client number its rows, or use a random key."))
+                }
+                _ => PgType::named(&lower).ok_or_else(|| unknown(data_type)),
+            }
+        }
+        DataType::JSON
+        | DataType::JSONB
+        | DataType::Uuid
+        | DataType::Bytea
+        | DataType::Time(..)
+        | DataType::Interval { .. } => {
+            Err(SqlError::unsupported(format!("type {}", data_type.to_string().to_lowercase())))
+        }
+        _ => Err(unknown(data_type)),
+    }
+}
+
+fn unknown(data_type: &DataType) -> SqlError {
+    let shown = data_type.to_string();
+    let shown = if shown.starts_with('"') { shown } else { shown.to_lowercase() };
+    SqlError::new(code::UNDEFINED_OBJECT, format!("type \"{shown}\" does not exist"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_is_found_by_its_oid_and_its_name() {
+        for info in TYPES {
+            assert_eq!(PgType::from_oid(info.oid), Some(info.ty));
+            assert_eq!(info.ty.info().oid, info.oid);
+            if info.name != "char" {
+                assert_eq!(PgType::named(info.name), Some(info.ty), "{}", info.name);
+            }
+        }
+    }
+}
