@@ -3,39 +3,12 @@
 //! Promise: the operations of a batch take effect exactly as if one after another, a statement wholly or not at all,
 //! and replicas that were given the same operations for a range hold the same rows of it.
 //!
-//! A write is evaluated against the present version into an [`Effect`](write::Effect), which then either takes place or
+//! A write is evaluated against the present version into an `Effect` (`write.rs`), which then either takes place or
 //! does not: a failed statement has changed nothing, and a held one is an effect that waits. A version is a map from
 //! table to shared blocks (`blocks.rs`), so that pinning one copies a pointer for each table.
 //!
 //! Uniqueness is judged at the end of the statement, as the SQL standard says; PostgreSQL judges row by row and refuses
 //! some updates that end without duplicates (`SET k = k + 1`). Row by row, the outcome would depend on where rows lie.
-//!
-//! ```
-//! use quorate_table::{
-//!     engine::{Answer, Engine, Epoch, Job, Written},
-//!     operation::Operation,
-//!     plain::PlainEngine,
-//!     schema::{Column, KeyRange, Partition, Schema, TableId},
-//!     value::{Type, Value},
-//! };
-//!
-//! let table = TableId(1);
-//! let column = Column { name: "tail".into(), ty: Type::Text, not_null: true, default: None };
-//! let partition = Partition::Hash { column: 0 };
-//! let schema = Schema { name: "planes".into(), columns: vec![column], primary_key: vec![0], partition };
-//! let rows = vec![vec![Value::text_of("N14228")], vec![Value::text_of("N24211")]];
-//! let job = |epoch, operation| Job { epoch: Epoch(epoch), ranges: vec![KeyRange::ALL], operation, held: false };
-//!
-//! let mut engine = PlainEngine::default();
-//! let answers = engine.apply(&[
-//!     job(1, Operation::CreateTable { table, schema }),
-//!     job(2, Operation::Insert { table, rows: rows.clone(), returning: vec![] }),
-//!     job(3, Operation::Insert { table, rows, returning: vec![] }),
-//! ]);
-//! assert_eq!(answers[1], Answer::Written(vec![Written { rows: 2, returning: vec![] }]));
-//! let Answer::Failed(failure) = &answers[2] else { panic!("duplicates are refused") };
-//! assert_eq!(failure.detail.as_deref(), Some("Key (tail)=(N14228) already exists."));
-//! ```
 
 use std::{collections::BTreeMap, sync::Arc};
 
