@@ -1,8 +1,9 @@
 //! The quorate command: a local cluster of real processes, one process of a cluster, and the instruments.
 //!
-//! One file a subcommand; each has its `Args` and a `run`. Exit codes: 0, 1 (failed), 2 (usage).
+//! One file a subcommand; each has its `Args` and a `run`. Exit codes: 0, 1 (failed), 2 (usage); `check` adds 3 (unknown).
 
 mod bench;
+mod check;
 mod cluster;
 mod config;
 mod down;
@@ -37,6 +38,7 @@ enum Command {
     Kill(kill::Args),
     Sql(sql::Args),
     Node(node::Args),
+    Check(check::Args),
     Bench(bench::Args),
 }
 
@@ -54,6 +56,10 @@ impl std::error::Error for Usage {}
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Check(args) => match check::run(&args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Up(args) => up::run(args),
         Command::Down(args) => down::run(args),
         Command::Status(args) => status::run(args),

@@ -1,4 +1,5 @@
 //! The command as a user meets it: real processes, real kills.
 
+mod check;
 mod command;
 mod manners;

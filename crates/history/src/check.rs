@@ -2,6 +2,7 @@
 
 use crate::decide::{self, Decide};
 use crate::history::{Family, History, KeyHistory, NOTHING, Step, Verb};
+use crate::operation::Value;
 use crate::proportion::{Weight, lightest};
 use crate::report::{KeyReport, Measures, Method, Report, Score, Verdict};
 use crate::search::Answer;
@@ -137,6 +138,18 @@ impl<'a> KeyCheck<'a> {
             witness,
         }
     }
+}
+
+/// The values of a lightest set of clusters without which a key with distinct writes is atomic: those that
+/// [`Measures::inconsistent_operations`] counts. `None` is "nothing", which was then read too late.
+///
+/// # Panics
+/// If the key does not [have distinct writes](KeyHistory::has_distinct_writes).
+pub fn inconsistent_values(key: &KeyHistory) -> Vec<Option<&Value>> {
+    let Zones { mut written, orphans } = Zones::of(key);
+    let future: Vec<Zone> = written.extract_if(.., |zone| zone.future() > 0).collect();
+    let lightest = lightest(&written, 0, Weight::Operations).into_iter().map(|index| &written[index]);
+    lightest.chain(&orphans).chain(&future).map(|zone| key.value(zone.value)).collect()
 }
 
 /// The reads of a register that returned what nobody wrote. Of other objects the search finds them.

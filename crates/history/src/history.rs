@@ -1,7 +1,7 @@
 //! All recorded operations, grouped by key and packed.
 //!
 //! Consistency is a property of each key alone (linearizability is local), so the key is the unit of everything: of
-//! memory layout, of checking, of parallelism. Values are numbered within their key; an operation is 32 bytes.
+//! memory layout, of checking, of parallelism. Values are numbered within their key; an operation is 40 bytes.
 
 use std::collections::BTreeMap;
 
@@ -113,7 +113,7 @@ pub(crate) struct Step {
     pub finish: Nanos,
     pub value: ValueId,
     pub other: ValueId,
-    pub client: u32,
+    pub client: u64,
     pub verb: Verb,
 }
 
@@ -131,10 +131,12 @@ pub struct KeyHistory {
     offers: u8,
     /// Whether a list was read or written.
     lists: bool,
+    /// Whether the key held "nothing" at first. Not so where this is a later piece of a stream.
+    pub(crate) from_nothing: bool,
 }
 
 impl KeyHistory {
-    fn new(key: &str) -> Self {
+    pub(crate) fn new(key: &str) -> Self {
         Self {
             key: key.into(),
             values: IndexSet::default(),
@@ -143,6 +145,7 @@ impl KeyHistory {
             written: vec![false],
             offers: 0,
             lists: false,
+            from_nothing: true,
         }
     }
 
@@ -164,6 +167,54 @@ impl KeyHistory {
     /// Whether it consists of reads and writes only and no value was written twice, so that zones decide and measure it.
     pub fn has_distinct_writes(&self) -> bool {
         self.distinct
+    }
+
+    /// Takes out the reads and writes that `leaves` names.
+    pub(crate) fn take(&mut self, leaves: impl Fn(&Step) -> bool) -> Self {
+        let mut pieces = [Self::new(&self.key), Self::new(&self.key)];
+        for step in &self.steps {
+            let piece = &mut pieces[usize::from(leaves(step))];
+            let value = piece.number_of(self.value(step.value).cloned());
+            if step.verb == Verb::Write {
+                piece.written[value as usize] = true;
+            }
+            piece.steps.push(Step { value, ..*step });
+        }
+        let [stay, mut leave] = pieces;
+        leave.from_nothing = self.from_nothing;
+        *self = Self { from_nothing: false, offers: self.offers, lists: self.lists, ..stay };
+        leave
+    }
+
+    /// The operations that count, in the order in which they were pushed.
+    pub fn operations(&self) -> impl Iterator<Item = Operation> {
+        self.steps.iter().map(|step| {
+            let value = |id| self.value(id).cloned();
+            let written = |id| value(id).expect("nothing is written by a delete alone");
+            let action = match step.verb {
+                Verb::Read => Action::Read(value(step.value)),
+                Verb::Write => value(step.value).map_or(Action::Delete, Action::Write),
+                Verb::Cas | Verb::CasRefused | Verb::CasUnknown => Action::Cas {
+                    expected: value(step.other),
+                    new: written(step.value),
+                    matched: step.verb != Verb::CasRefused,
+                },
+                Verb::Append => Action::Append(written(step.value)),
+                Verb::Add => Action::Add(written(step.value)),
+                Verb::Remove => Action::Remove(written(step.value)),
+                Verb::Enqueue => Action::Enqueue(written(step.value)),
+                Verb::Dequeue | Verb::DequeueUnknown => Action::Dequeue(value(step.value)),
+            };
+            let unknown = step.finish == FOREVER;
+            Operation {
+                client: step.client,
+                key: self.key.clone(),
+                action,
+                start: step.start,
+                finish: (!unknown).then_some(step.finish),
+                outcome: if unknown { Outcome::Unknown } else { Outcome::Ok },
+            }
+        })
     }
 
     /// The value behind a number; `None` behind [`NOTHING`].
@@ -210,9 +261,9 @@ impl KeyHistory {
         value.map_or(NOTHING, |value| self.number(value))
     }
 
-    fn push(
+    pub(crate) fn push(
         &mut self,
-        client: u32,
+        client: u64,
         action: Action,
         start: Nanos,
         finish: Nanos,
@@ -274,7 +325,6 @@ impl KeyHistory {
 pub struct History {
     keys: Vec<KeyHistory>,
     key_numbers: FxHashMap<Box<str>, usize>,
-    clients: FxHashMap<u64, u32>,
     left_out: u64,
     clocks: BTreeMap<String, u64>,
 }
@@ -290,30 +340,11 @@ impl History {
     /// One that failed did not happen, and a read without an answer says nothing: both are counted as
     /// [`left_out`](Self::left_out) and not kept. An update of unknown outcome is kept as ending never.
     pub fn push(&mut self, operation: Operation) -> Result<(), Impossible> {
-        let Operation { client, key, action, start, finish, outcome } = operation;
-        for time in [Some(start), finish].into_iter().flatten() {
-            if !(-NANOS_MAX..=NANOS_MAX).contains(&time) {
-                return Err(Impossible::TimeOutOfRange(time));
-            }
-        }
-        if let Some(finish) = finish.filter(|finish| *finish < start) {
-            return Err(Impossible::FinishBeforeStart { start, finish });
-        }
-        let finish = match (outcome, finish) {
-            (Outcome::Ok, None) => return Err(Impossible::FinishMissing),
-            (Outcome::Ok, Some(finish)) => finish,
-            (Outcome::Unknown, _) => FOREVER,
-            (Outcome::Failed, _) => {
-                self.left_out += 1;
-                return Ok(());
-            }
-        };
-        if finish == FOREVER && matches!(action, Action::Read(_)) {
+        let Some(finish) = admit(&operation)? else {
             self.left_out += 1;
             return Ok(());
-        }
-        let next = u32::try_from(self.clients.len()).expect("fewer than 2^32 clients");
-        let client = *self.clients.entry(client).or_insert(next);
+        };
+        let Operation { client, key, action, start, outcome, .. } = operation;
         let index = match self.key_numbers.get(&key) {
             Some(index) => *index,
             None => {
@@ -370,6 +401,26 @@ impl History {
     /// How many operations were pushed and do not count: failed ones, and reads that were never answered.
     pub fn left_out(&self) -> u64 {
         self.left_out
+    }
+}
+
+/// When the operation ends for those that judge it; `None` if it does not count.
+pub(crate) fn admit(operation: &Operation) -> Result<Option<Nanos>, Impossible> {
+    let Operation { start, finish, outcome, action, .. } = operation;
+    for time in [Some(*start), *finish].into_iter().flatten() {
+        if !(-NANOS_MAX..=NANOS_MAX).contains(&time) {
+            return Err(Impossible::TimeOutOfRange(time));
+        }
+    }
+    if let Some(finish) = finish.filter(|finish| finish < start) {
+        return Err(Impossible::FinishBeforeStart { start: *start, finish });
+    }
+    match (outcome, finish) {
+        (Outcome::Ok, None) => Err(Impossible::FinishMissing),
+        (Outcome::Ok, Some(finish)) => Ok(Some(*finish)),
+        (Outcome::Failed, _) => Ok(None),
+        (Outcome::Unknown, _) if matches!(action, Action::Read(_)) => Ok(None),
+        (Outcome::Unknown, _) => Ok(Some(FOREVER)),
     }
 }
 

@@ -24,25 +24,31 @@
 //! This crate has no clock, thread or random source: a host passes times in and checks keys on its own threads
 //! ([`check_key`]). It imports nothing else of Quorate.
 
+mod bootstrap;
 mod check;
 mod decide;
 pub mod format;
 mod history;
 pub mod model;
 pub mod operation;
+mod optimum;
 mod proportion;
 mod recorder;
 mod report;
 pub mod search;
 mod session;
 mod staleness;
+mod stream;
 mod witness;
 mod zone;
 
-pub use check::{GLANCE_STEPS, KeyCheck, Options, check, check_key, check_with};
+pub use bootstrap::{KeyShare, confidence};
+pub use check::{GLANCE_STEPS, KeyCheck, Options, check, check_key, check_with, inconsistent_values};
 pub use history::{History, Impossible, KeyHistory};
 pub use operation::{Action, Nanos, Operation, Outcome, Value};
+pub use optimum::fewest_operations;
 pub use recorder::{Call, Lines, Recorder, Tape};
 pub use report::{KeyReport, Measures, Method, Report, Score, Verdict};
 pub use session::SessionViolations;
+pub use stream::Stream;
 pub use witness::{Exhibit, Witness, ZoneEvidence};

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+use crate::bootstrap::KeyShare;
 use crate::session::SessionViolations;
 use crate::witness::Witness;
 
@@ -152,6 +153,23 @@ pub struct KeyReport {
     pub witness: Option<Witness>,
 }
 
+impl KeyReport {
+    /// Adds what was found about a later piece of the same key.
+    pub(crate) fn join(&mut self, later: Self) {
+        let gamma = |report: &Self| report.measures.map(|measures| measures.gamma);
+        if gamma(&later) > gamma(self) || self.witness.is_none() {
+            self.witness = later.witness;
+        }
+        self.operations += later.operations;
+        self.values += later.values;
+        self.verdict = self.verdict.max(later.verdict);
+        self.orphan_reads += later.orphan_reads;
+        if let (Some(measures), Some(later)) = (&mut self.measures, later.measures) {
+            measures.merge(&later);
+        }
+    }
+}
+
 /// What was found about a whole history.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -169,6 +187,8 @@ pub struct Report {
     pub orphan_reads: u64,
     /// The numbers, unless some key could not be measured.
     pub measures: Option<Measures>,
+    /// What each measured key adds to the proportion, for [`confidence`](crate::confidence).
+    pub shares: Vec<KeyShare>,
     /// The keys that are not atomic or not decided, the worst first.
     pub suspects: Vec<KeyReport>,
 }
@@ -184,6 +204,7 @@ impl Report {
             verdict: Verdict::Atomic,
             orphan_reads: 0,
             measures: Some(Measures::ATOMIC),
+            shares: Vec::new(),
             suspects: Vec::new(),
         }
     }
@@ -196,6 +217,10 @@ impl Report {
         self.searched_keys += u64::from(key.method == Method::Search);
         self.verdict = self.verdict.max(key.verdict);
         self.orphan_reads += key.orphan_reads;
+        self.shares.extend(key.measures.map(|measures| KeyShare {
+            operations: key.operations,
+            inconsistent: measures.inconsistent_operations,
+        }));
         self.measures = self.measures.zip(key.measures).map(|(mut all, measures)| {
             all.merge(&measures);
             all

@@ -35,14 +35,16 @@ struct Seen {
 /// The sessions of all clients of one key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions {
-    clients: FxHashMap<u32, Seen>,
+    clients: FxHashMap<u64, Seen>,
 }
 
 impl Sessions {
     /// Goes on with the operations of `key`, all of which follow what was seen before.
     pub(crate) fn observe(&mut self, key: &KeyHistory) -> SessionViolations {
         let mut writes = vec![(FOREVER, FOREVER); key.numbers()];
-        writes[NOTHING as usize] = (BEGINNING, BEGINNING);
+        if key.from_nothing {
+            writes[NOTHING as usize] = (BEGINNING, BEGINNING);
+        }
         for step in key.steps.iter().filter(|step| step.verb == Verb::Write) {
             writes[step.value as usize] = (step.start, step.finish);
         }

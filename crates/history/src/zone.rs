@@ -15,7 +15,7 @@
 //!
 //! Ties: an operation is its closed interval, so one that finishes at the instant another starts may come after it.
 
-use crate::history::{BEGINNING, FOREVER, KeyHistory, NOTHING, ValueId, Verb};
+use crate::history::{BEGINNING, FOREVER, KeyHistory, NOTHING, Step, ValueId, Verb};
 use crate::operation::Nanos;
 
 /// One cluster, summed up.
@@ -52,6 +52,12 @@ impl Zone {
         self.write_start.max(self.read_start_max)
     }
 
+    /// Whether it is a point in time whatever the clocks say: with a single operation it never is a forward zone. The initial value's
+    /// write is one that is not counted.
+    pub(crate) fn is_lone_operation(&self) -> bool {
+        self.operations == 1 && self.write_start != BEGINNING
+    }
+
     /// How long before the write began the earliest impossible read ended; zero if there is none.
     pub(crate) fn future(&self) -> u64 {
         if self.reads == 0 { 0 } else { distance(self.read_finish_min, self.write_start) }
@@ -74,11 +80,18 @@ pub(crate) struct Zones {
 impl Zones {
     /// Groups the reads and writes of a key with distinct writes.
     pub(crate) fn of(key: &KeyHistory) -> Self {
+        Self::of_steps(key, key.steps.iter())
+    }
+
+    /// Groups some of them.
+    pub(crate) fn of_steps<'a>(key: &KeyHistory, steps: impl Iterator<Item = &'a Step>) -> Self {
         assert!(key.has_distinct_writes(), "zones need distinct writes");
         let mut zones = vec![Zone::EMPTY; key.numbers()];
-        zones[NOTHING as usize].write_start = BEGINNING;
-        zones[NOTHING as usize].write_finish = BEGINNING;
-        for step in &key.steps {
+        if key.from_nothing {
+            zones[NOTHING as usize].write_start = BEGINNING;
+            zones[NOTHING as usize].write_finish = BEGINNING;
+        }
+        for step in steps {
             let zone = &mut zones[step.value as usize];
             zone.operations += 1;
             if step.verb == Verb::Write {

@@ -1,6 +1,6 @@
 //! Random small histories, where everything the crate computes can be had by trying everything.
 
-use quorate_history::{Measures, Score, Verdict, check};
+use quorate_history::{Measures, Options, Score, Verdict, check, check_with, fewest_operations};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -96,4 +96,133 @@ fn delta() {
             assert!(delta == 0 || !is_atomic(&reads_earlier(ops, delta - 1), all(ops)));
         }
     });
+}
+
+#[test]
+fn operation_removal() {
+    check_all(|ops, report| {
+        let key = history(ops);
+        let found = fewest_operations(&key.keys()[0], 100_000).expect("small");
+        if report.verdict == Verdict::Atomic {
+            assert_eq!(found, 0);
+            return;
+        }
+        let removals = 1..=all(ops);
+        let fewest = removals.filter(|gone| is_atomic(ops, all(ops) & !gone)).map(u32::count_ones).min();
+        assert_eq!(found, u64::from(fewest.expect("nothing at all is atomic")));
+        assert!(found <= measures(report).inconsistent_operations);
+    });
+}
+
+/// Whether some order that respects real time lets every read return one of the last `k` values written.
+fn is_k_atomic(ops: &[Tiny], k: usize) -> bool {
+    fn extend(ops: &[Tiny], left: u32, k: usize, written: &mut Vec<u64>) -> bool {
+        let indices = || (0..ops.len()).filter(move |i| left & (1 << i) != 0);
+        if indices().all(|i| ops[i].finish == i64::MAX) {
+            return true;
+        }
+        indices().any(|i| {
+            let op = ops[i];
+            if indices().any(|j| ops[j].finish < op.start) {
+                return false;
+            }
+            if op.is_write {
+                written.push(op.value);
+                let extends = extend(ops, left & !(1 << i), k, written);
+                written.pop();
+                extends
+            } else {
+                written.iter().rev().take(k).any(|value| *value == op.value)
+                    && extend(ops, left & !(1 << i), k, written)
+            }
+        })
+    }
+    extend(ops, all(ops), k, &mut vec![0])
+}
+
+#[test]
+fn k_is_a_lower_bound() {
+    let mut tight = 0;
+    let mut loose = 0;
+    for seed in 0..30_000 {
+        let mut random = Pcg64::seed_from_u64(seed);
+        let operations = random.random_range(1..=8);
+        let ops = tiny(&mut random, operations);
+        let report = check(&history(&ops));
+        match measures(&report).k {
+            Score::Infinite => assert!(!is_k_atomic(&ops, 99), "seed {seed}"),
+            Score::Finite(k) => {
+                let k = usize::try_from(k).expect("small");
+                assert!(k == 1 || !is_k_atomic(&ops, k - 1), "seed {seed}");
+                if is_k_atomic(&ops, k) { tight += 1 } else { loose += 1 }
+            }
+        }
+    }
+    assert!(loose * 20 < tight, "tight {tight}, loose {loose}");
+}
+
+/// Regularity, session guarantees and clock errors, each by its definition.
+#[test]
+fn what_reads_may_expect() {
+    check_all(|ops, report| {
+        let measures = measures(report);
+        let write_of = |value| ops.iter().find(|op| op.is_write && op.value == value);
+        // When the write of what was read began and ended; the initial value was there before everything.
+        let written = |value| match value {
+            0 => Some((i64::MIN, i64::MIN)),
+            value => write_of(value).map(|write| (write.start, write.finish)),
+        };
+        let (mut irregular, mut own, mut back) = (0, 0, 0);
+        for (index, read) in ops.iter().enumerate().filter(|(_, op)| !op.is_write) {
+            let Some((write_start, write_finish)) = written(read.value) else {
+                irregular += 1;
+                continue;
+            };
+            let between =
+                |write: &Tiny| write.is_write && write.start > write_finish && write.finish < read.start;
+            irregular += u64::from(write_start > read.finish || ops.iter().any(between));
+            // A client's operations come in its order, at any speed.
+            let before = || ops[..index].iter().filter(|op| op.client == read.client && op.finish < i64::MAX);
+            own += u64::from(before().any(|op| op.is_write && write_finish < op.start));
+            let newer =
+                |op: &Tiny| !op.is_write && written(op.value).is_some_and(|(start, _)| write_finish < start);
+            back += u64::from(before().any(newer));
+        }
+        assert_eq!(measures.irregular_reads, irregular);
+        assert_eq!(measures.sessions.read_your_writes, own);
+        assert_eq!(measures.sessions.monotonic_reads, back);
+    });
+}
+
+/// Two hosts whose clocks differ by up to ε: whatever truth lies behind a record, its numbers lie within what is reported.
+#[test]
+fn clock_errors_bound_the_truth() {
+    let mut certain = 0;
+    for seed in 0..40_000 {
+        let mut random = Pcg64::seed_from_u64(seed);
+        let operations = random.random_range(1..=8);
+        let truth = tiny(&mut random, operations);
+        let error = random.random_range(1..=4i64);
+        let offsets: Vec<i64> = (0..4).map(|_| random.random_range(0..=error)).collect();
+        let shift = |op: &Tiny| {
+            let by = 2 * offsets[op.client as usize];
+            let finish = if op.finish == i64::MAX { i64::MAX } else { op.finish + by };
+            Tiny { start: op.start + by, finish, ..*op }
+        };
+        let recorded: Vec<Tiny> = truth.iter().map(shift).collect();
+        let options = Options { clock_error: error.unsigned_abs(), ..Options::default() };
+        let report = check_with(&history(&recorded), &options);
+        let (found, true_report) = (measures(&report), check(&history(&truth)));
+        let actual = measures(&true_report);
+        let within = found.certain_operations..=found.possible_operations;
+        assert!(within.contains(&actual.inconsistent_operations), "seed {seed}: {within:?} {actual:?}");
+        assert!(within.contains(&found.inconsistent_operations), "seed {seed}");
+        assert!(found.gamma_finite.abs_diff(actual.gamma_finite) <= error.unsigned_abs(), "seed {seed}");
+        assert!(
+            report.verdict != Verdict::NotAtomic || true_report.verdict == Verdict::NotAtomic,
+            "seed {seed}"
+        );
+        certain += u64::from(report.verdict == Verdict::NotAtomic);
+    }
+    assert!(certain > 4_000, "only {certain} histories are certainly inconsistent");
 }

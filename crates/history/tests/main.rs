@@ -5,4 +5,5 @@ mod exhaustive;
 mod formats;
 mod porcupine;
 mod search;
+mod stream;
 mod twins;

@@ -3,6 +3,7 @@
 //! A bench starts what it needs, as separate processes with the default configuration, and prints one figure a line, or
 //! one JSON object with `--json`.
 
+mod check;
 mod ecast;
 mod failover;
 mod load;
@@ -23,6 +24,7 @@ pub(crate) struct Args {
 enum Bench {
     Load(load::Args),
     Failover(failover::Args),
+    Check(check::Args),
     Ecast(ecast::Args),
     #[command(hide = true)]
     EcastProcess(ecast::ProcessArgs),
@@ -32,6 +34,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match args.bench {
         Bench::Load(args) => load::run(args),
         Bench::Failover(args) => failover::run(args),
+        Bench::Check(args) => check::run(&args),
         Bench::Ecast(args) => ecast::run(args),
         Bench::EcastProcess(args) => ecast::run_process(args),
     }

@@ -1,0 +1,224 @@
+//! `quorate bench check`: how fast histories are judged, and how fast porcupine judges the same ones.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use quorate_history::format::json;
+use quorate_history::{Action, History, Operation, Options, Outcome, Value, Verdict};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use serde::Serialize;
+
+use crate::check::judge;
+
+/// Measures how fast recorded histories are judged.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// One JSON object a line.
+    #[arg(long)]
+    json: bool,
+    /// How many operations the large histories have.
+    #[arg(long, default_value_t = 1_000_000)]
+    operations: usize,
+    /// Threads; by default as many as there are cores.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Where the sources of the porcupine program lie; with them, and `go`, both judge the same small histories.
+    #[arg(long, value_name = "DIR")]
+    porcupine: Option<PathBuf>,
+    /// How many seconds porcupine may take for a history.
+    #[arg(long, default_value_t = 20)]
+    porcupine_limit: u64,
+}
+
+/// One measurement.
+#[derive(Serialize)]
+struct Line {
+    name: String,
+    operations: u64,
+    /// From operations in memory, in no order and not packed, to the verdict.
+    seconds: f64,
+    /// The most memory the process held meanwhile, the operations given included.
+    peak_bytes: Option<u64>,
+    atomic: Verdict,
+    proportion: Option<f64>,
+    threads: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    porcupine: Option<Rival>,
+}
+
+#[derive(Serialize)]
+struct Rival {
+    atomic: serde_json::Value,
+    seconds: f64,
+    times_slower: f64,
+}
+
+/// What is generated: an atomic store of registers with some flaws.
+struct Workload {
+    operations: usize,
+    keys: u64,
+    clients: usize,
+    /// How many reads of a million return the value before the last.
+    stale_per_million: u32,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let operations = args.operations;
+    let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let large = [("atomic", 0), ("0.1 % stale", 1_000)];
+    for (flaw, stale_per_million) in large {
+        for (shape, keys) in [("1000 keys", 1_000), ("one key", 1)] {
+            let name = format!("{shape}, 64 clients, {flaw}");
+            let workload = Workload { operations, keys, clients: 64, stale_per_million };
+            print(args.json, &measure(name, generate(&workload), threads)?)?;
+        }
+    }
+    let program = args.porcupine.as_deref().map(build).transpose()?;
+    for (clients, flaw, stale_per_million) in
+        [(3, "atomic", 0), (3, "stale", 20_000), (16, "atomic", 0), (16, "stale", 20_000), (64, "atomic", 0)]
+    {
+        let name = format!("one key, {clients} clients, {flaw}");
+        let operations = generate(&Workload { operations: 5_000, keys: 1, clients, stale_per_million });
+        let rival = match &program {
+            Some(program) => Some(ask(program, &operations, args.porcupine_limit)?),
+            None => None,
+        };
+        let mut line = measure(name, operations, 1)?;
+        line.porcupine =
+            rival.map(|(atomic, seconds)| Rival { atomic, seconds, times_slower: seconds / line.seconds });
+        print(args.json, &line)?;
+    }
+    Ok(())
+}
+
+fn measure(name: String, operations: Vec<Operation>, threads: usize) -> anyhow::Result<Line> {
+    forget_peak();
+    let begin = Instant::now();
+    let mut history = History::new();
+    for operation in operations {
+        history.push(operation)?;
+    }
+    let report = judge(&history, &Options::default(), threads, None);
+    let seconds = begin.elapsed().as_secs_f64();
+    Ok(Line {
+        name,
+        operations: report.operations,
+        seconds,
+        peak_bytes: peak(),
+        atomic: report.verdict,
+        proportion: report.proportion(),
+        threads,
+        porcupine: None,
+    })
+}
+
+fn print(as_json: bool, line: &Line) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        writeln!(out, "{}", serde_json::to_string(line)?)?;
+        return Ok(());
+    }
+    let Line { name, operations, seconds, peak_bytes, atomic, .. } = line;
+    let peak = peak_bytes.map_or_else(String::new, |bytes| format!(", peak {} MB", bytes / 1_000_000));
+    write!(out, "{name}: {operations} operations in {seconds:.4} s{peak}, {atomic:?}")?;
+    if let Some(rival) = &line.porcupine {
+        write!(
+            out,
+            "; porcupine {} in {:.3} s, {:.0} times as long",
+            rival.atomic, rival.seconds, rival.times_slower
+        )?;
+    }
+    writeln!(out)?;
+    Ok(())
+}
+
+/// Clients that do one operation after another, 80 % reads, on a store that is atomic but for some stale reads.
+fn generate(workload: &Workload) -> Vec<Operation> {
+    let mut random = Pcg64::seed_from_u64(4);
+    let mut now = vec![0i64; workload.clients];
+    // When each operation takes effect decides what it reads and in which order writes apply.
+    let mut operations: Vec<(i64, Operation)> = (0..workload.operations)
+        .map(|index| {
+            let client = index % workload.clients;
+            let start = now[client] + random.random_range(0..20_000);
+            let finish = start + random.random_range(50_000..400_000);
+            now[client] = finish;
+            let key = random.random_range(0..workload.keys);
+            let action = match random.random_bool(0.2) {
+                true => Action::Write(Value::from(index as u64)),
+                false => Action::Read(None),
+            };
+            let key = format!("key{key}").into();
+            let (client, finish, outcome) = (client as u64, Some(finish), Outcome::Ok);
+            let at = random.random_range(start..=finish.expect("just set"));
+            (at, Operation { client, key, action, start, finish, outcome })
+        })
+        .collect();
+    operations.sort_by_key(|(at, _)| *at);
+    let mut held: std::collections::BTreeMap<Box<str>, [Option<Value>; 2]> = Default::default();
+    for (_, operation) in &mut operations {
+        let [before, last] = held.entry(operation.key.clone()).or_default();
+        match &mut operation.action {
+            Action::Write(value) => *before = last.replace(value.clone()),
+            Action::Read(value) => {
+                let stale = random.random_range(0..1_000_000) < workload.stale_per_million;
+                *value = if stale { before.clone() } else { last.clone() };
+            }
+            _ => {}
+        }
+    }
+    // As a merged log would have them: by when they ended.
+    operations.sort_by_key(|(_, operation)| operation.finish);
+    operations.into_iter().map(|(_, operation)| operation).collect()
+}
+
+/// Builds the porcupine program in a temporary directory.
+fn build(sources: &Path) -> anyhow::Result<PathBuf> {
+    let place = std::env::temp_dir().join(format!("quorate-porcupine-{}", std::process::id()));
+    fs::create_dir_all(&place)?;
+    for file in ["go.mod", "go.sum", "main.go"] {
+        fs::copy(sources.join(file), place.join(file))
+            .with_context(|| format!("{} does not hold the porcupine program", sources.display()))?;
+    }
+    let output = Command::new("go").args(["build", "-o", "porcupine", "."]).current_dir(&place).output();
+    let output = output.context("go is needed to build porcupine")?;
+    if !output.status.success() {
+        bail!("porcupine could not be built: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(place.join("porcupine"))
+}
+
+/// What porcupine says about the history, and how long it took.
+fn ask(program: &Path, operations: &[Operation], limit: u64) -> anyhow::Result<(serde_json::Value, f64)> {
+    let path = program.with_file_name("history.jsonl");
+    let mut text = Vec::new();
+    for operation in operations {
+        json::write(&mut text, operation)?;
+    }
+    fs::write(&path, text)?;
+    let output = Command::new(program).args(["-timeout", &format!("{limit}s")]).arg(&path).output()?;
+    if !output.status.success() {
+        bail!("porcupine failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let seconds = answer["seconds"].as_f64().context("porcupine told no seconds")?;
+    Ok((answer["linearizable"].clone(), seconds))
+}
+
+/// The most memory this process has held since [`forget_peak`]; Linux alone tells.
+fn peak() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok()? * 1024)
+}
+
+/// Lets the peak begin anew at what is held now.
+fn forget_peak() {
+    // Where it cannot, the peak is that of the whole process so far, which is no less.
+    let _ = fs::write("/proc/self/clear_refs", "5");
+}

@@ -1,0 +1,206 @@
+//! `quorate check`: how consistent a recorded history was.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressStyle};
+use quorate_history::format::Format;
+use quorate_history::format::edn::FailedCas;
+use quorate_history::{History, Options, Report, Stream, Verdict};
+use serde::Serialize;
+
+mod html;
+mod input;
+mod judge;
+mod table;
+
+use input::Source;
+pub(crate) use judge::judge;
+
+/// Says whether a recorded history was atomic (linearizable), how many of its operations were inconsistent, by how much time,
+/// and which operations show it.
+///
+/// Exits with 0 if it was atomic, 1 if not, 2 if the files cannot be read, 3 if that remains unknown.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Recorded histories, merged; `-` is standard input.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// How the files are written: json, text, edn or watca. Without it, each file's first line tells.
+    #[arg(long)]
+    format: Option<Format>,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Write a page with the timelines of the worst keys to this file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// By how many nanoseconds the difference of two recorded times may be wrong, because clocks differ. Without it, what
+    /// the files say about their hosts' clocks.
+    #[arg(long, value_name = "NS")]
+    clock_error: Option<u64>,
+    /// Take a failed compare-and-set of a Jepsen history to have found another value, rather than to say nothing.
+    #[arg(long)]
+    failed_cas_observed: bool,
+    /// How many seconds the search may take where values repeat or objects are no registers.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    time_limit: u64,
+    /// Judge while reading and forget what is settled, in memory that does not grow with the files.
+    #[arg(long, conflicts_with = "html")]
+    stream: bool,
+    /// With --stream: for how many nanoseconds after it was replaced a value is still remembered.
+    #[arg(long, value_name = "NS", default_value_t = 10_000_000_000, requires = "stream")]
+    horizon: u64,
+    /// How many of the worst keys to show.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    top: usize,
+    /// Check on as many threads; by default as many as there are cores.
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+/// The keys of `--json`, which scripts rely on.
+#[derive(Serialize)]
+struct Answer {
+    operations: u64,
+    keys: u64,
+    atomic: Verdict,
+    inconsistent_operations: Option<u64>,
+    proportion: Option<f64>,
+    proportion_values: Option<f64>,
+    gamma_ns: Option<quorate_history::Score>,
+    delta_ns: Option<quorate_history::Score>,
+    k: Option<quorate_history::Score>,
+    orphan_reads: u64,
+    seconds: f64,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let begin = Instant::now();
+    let Judged { report, history, left_out, clock_error } =
+        if args.stream { stream(args)? } else { whole(args)? };
+    let seconds = begin.elapsed().as_secs_f64();
+
+    if let (Some(path), Some(history)) = (&args.html, &history) {
+        let page = html::page(history, &report, args.top);
+        std::fs::write(path, page).with_context(|| format!("{} cannot be written", path.display()))?;
+    }
+    if args.json {
+        println!("{}", serde_json::to_string(&answer(&report, seconds))?);
+    } else {
+        print!("{}", table::table(&report, left_out, clock_error, args.top, seconds));
+        if let Some(fewest) = history.as_ref().and_then(|history| judge::fewest(history, &report)) {
+            println!("at least {fewest} operations have to go, taken singly, for the rest to be atomic");
+        }
+    }
+    Ok(match report.verdict {
+        Verdict::Atomic => ExitCode::SUCCESS,
+        Verdict::NotAtomic => ExitCode::from(1),
+        Verdict::Unknown => ExitCode::from(3),
+    })
+}
+
+struct Judged {
+    report: Report,
+    /// Unless it was forgotten while it was judged.
+    history: Option<History>,
+    left_out: u64,
+    clock_error: u64,
+}
+
+/// Reads everything, then judges it.
+fn whole(args: &Args) -> anyhow::Result<Judged> {
+    let progress = progress(args);
+    let mut history = History::new();
+    for path in &args.files {
+        let Some(mut source) = Source::open(path, args.format, failed_cas(args), &progress)? else {
+            continue;
+        };
+        source.read_into(&mut history)?;
+        note_torn(&source);
+    }
+    progress.finish_and_clear();
+    let clock_error = args.clock_error.unwrap_or_else(|| history.clock_error());
+    let options = Options { clock_error, ..Options::default() };
+    let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let deadline = Instant::now() + Duration::from_secs(args.time_limit);
+    let report = judge(&history, &options, threads, Some(deadline));
+    let left_out = history.left_out();
+    Ok(Judged { report, history: Some(history), left_out, clock_error })
+}
+
+/// Judges while reading; several files are merged by time.
+fn stream(args: &Args) -> anyhow::Result<Judged> {
+    let progress = progress(args);
+    let mut sources = Vec::new();
+    for path in &args.files {
+        sources.extend(Source::open(path, args.format, failed_cas(args), &progress)?);
+    }
+    let clock_error = args.clock_error.unwrap_or(0);
+    let mut stream = Stream::new(args.horizon, &Options { clock_error, ..Options::default() });
+    loop {
+        let mut earliest: Option<(i64, usize)> = None;
+        for (index, source) in sources.iter_mut().enumerate() {
+            if let Some(time) = source.peek()? {
+                earliest = Some(earliest.map_or((time, index), |earliest| earliest.min((time, index))));
+            }
+        }
+        let Some((_, index)) = earliest else { break };
+        if let Some(operation) = sources[index].next() {
+            stream.push(operation).map_err(|impossible| sources[index].impossible(&impossible))?;
+        }
+    }
+    sources.iter().for_each(note_torn);
+    progress.finish_and_clear();
+    let left_out = stream.left_out();
+    let (report, past_horizon) = stream.finish();
+    if past_horizon > 0 {
+        eprintln!(
+            "quorate: {past_horizon} operations came later than the horizon allows; \
+             the numbers are exact only with a larger --horizon"
+        );
+    }
+    Ok(Judged { report, history: None, left_out, clock_error })
+}
+
+fn failed_cas(args: &Args) -> FailedCas {
+    if args.failed_cas_observed { FailedCas::Observed } else { FailedCas::Ignored }
+}
+
+fn note_torn(source: &Source) {
+    if let Some(torn) = source.torn() {
+        eprintln!("quorate: {torn}");
+    }
+}
+
+fn answer(report: &Report, seconds: f64) -> Answer {
+    let measures = report.measures;
+    Answer {
+        operations: report.operations,
+        keys: report.keys,
+        atomic: report.verdict,
+        inconsistent_operations: measures.map(|measures| measures.inconsistent_operations),
+        proportion: report.proportion(),
+        proportion_values: report.proportion_values(),
+        gamma_ns: measures.map(|measures| measures.gamma),
+        delta_ns: measures.map(|measures| measures.delta),
+        k: measures.map(|measures| measures.k),
+        orphan_reads: report.orphan_reads,
+        seconds,
+    }
+}
+
+/// A bar on a terminal, nothing elsewhere.
+fn progress(args: &Args) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bytes =
+        args.files.iter().filter_map(|path| std::fs::metadata(path).ok()).map(|meta| meta.len()).sum();
+    let style = "reading {wide_bar} {bytes}/{total_bytes} {eta}";
+    let style = ProgressStyle::with_template(style).expect("the template is well-formed");
+    ProgressBar::new(bytes).with_style(style)
+}

@@ -1,0 +1,91 @@
+//! Reading files, for a check of everything and for a stream.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use indicatif::ProgressBar;
+use quorate_history::format::edn::FailedCas;
+use quorate_history::format::{Format, ReadError, Reader, Record, Torn};
+use quorate_history::{History, Impossible, Operation};
+
+use crate::Usage;
+
+/// One file, record by record.
+pub(super) struct Source {
+    reader: Reader<Box<dyn BufRead>>,
+    records: Vec<Record>,
+    operations: VecDeque<Operation>,
+}
+
+impl Source {
+    /// Opens a file, or standard input for `-`; `None` if it is empty.
+    pub(super) fn open(
+        path: &Path,
+        format: Option<Format>,
+        failed_cas: FailedCas,
+        progress: &ProgressBar,
+    ) -> Result<Option<Self>, Usage> {
+        let name = path.display().to_string();
+        let input: Box<dyn Read> = match name.as_str() {
+            "-" => Box::new(io::stdin().lock()),
+            _ => Box::new(File::open(path).map_err(|error| Usage(format!("{name}: {error}")))?),
+        };
+        let mut input = BufReader::with_capacity(1 << 20, progress.wrap_read(input));
+        let begin = input.fill_buf().map_err(|error| Usage(format!("{name}: {error}")))?;
+        let begin = String::from_utf8_lossy(begin);
+        let first = begin.lines().find(|line| !line.trim().is_empty());
+        let format = match (first, format) {
+            (None, _) => return Ok(None),
+            (Some(_), Some(format)) => format,
+            (Some(line), None) => Format::detect(line).ok_or_else(|| {
+                let formats = "JSON lines, R|W lines, Jepsen EDN or a WatCA log";
+                Usage(format!("{name}:1:1: expected {formats}; name it with --format"))
+            })?,
+        };
+        let input: Box<dyn BufRead> = Box::new(input);
+        let reader = Reader::new(name, input, format.decoder(failed_cas));
+        Ok(Some(Self { reader, records: Vec::new(), operations: VecDeque::new() }))
+    }
+
+    /// Reads everything.
+    pub(super) fn read_into(&mut self, history: &mut History) -> Result<(), Usage> {
+        self.reader.read_into(history).map_err(unreadable)
+    }
+
+    /// When the next operation ended, or began if it never did; `None` after the last.
+    pub(super) fn peek(&mut self) -> Result<Option<i64>, Usage> {
+        while self.operations.is_empty() {
+            let more = self.reader.read(&mut self.records).map_err(unreadable)?;
+            let operations = self.records.drain(..).filter_map(|record| match record {
+                Record::Operation(operation) => Some(operation),
+                Record::Clock { .. } => None,
+            });
+            self.operations.extend(operations);
+            if !more {
+                break;
+            }
+        }
+        Ok(self.operations.front().map(|operation| operation.finish.unwrap_or(operation.start)))
+    }
+
+    /// The next operation, if [`peek`](Self::peek) found one.
+    pub(super) fn next(&mut self) -> Option<Operation> {
+        self.operations.pop_front()
+    }
+
+    /// The error for an operation of this source that cannot be.
+    pub(super) fn impossible(&self, impossible: &Impossible) -> Usage {
+        Usage(self.reader.impossible(impossible).to_string())
+    }
+
+    /// The last line, if it was torn.
+    pub(super) fn torn(&self) -> Option<&Torn> {
+        self.reader.torn()
+    }
+}
+
+fn unreadable(error: ReadError) -> Usage {
+    Usage(error.to_string())
+}

@@ -1,0 +1,136 @@
+//! `quorate check` as a user meets it.
+
+use std::fs;
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+use crate::command::{Place, Said};
+
+struct Files {
+    place: Place,
+    directory: TempDir,
+}
+
+impl Files {
+    fn new() -> Files {
+        Files { place: Place::new(), directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.directory.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Checks a file of this text with these flags: what it said, and what it printed.
+    fn check(&self, text: &str, flags: &[&str]) -> (Said, String) {
+        let path = self.write("history", text);
+        let words = [&["check", path.to_str().unwrap()], flags].concat();
+        let output = self.place.command(&words).output().unwrap();
+        let printed = String::from_utf8(output.stdout.clone()).unwrap();
+        (Said::of(output), printed)
+    }
+
+    fn json(&self, text: &str, flags: &[&str]) -> (Option<i32>, serde_json::Value) {
+        let (said, printed) = self.check(text, &[&["--json"], flags].concat());
+        let answer = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{printed:?} {said:?}"));
+        (said.code, answer)
+    }
+}
+
+/// 004, figure 1.
+const PAPER: &str = "\
+W x 8 12 b
+W x 10 17 e
+W x 15 20 a
+R x 20 27 a
+R x 22 26 b
+W x 27 31 c
+R x 30 35 c
+W x 33 38 d
+R x 36 41 d
+";
+
+#[test]
+fn the_papers_example() {
+    let files = Files::new();
+    let (code, mut answer) = files.json(PAPER, &[]);
+    assert_eq!(code, Some(1));
+    assert!(answer.as_object_mut().unwrap().remove("seconds").unwrap().is_f64());
+    let expected = serde_json::json!({
+        "operations": 9, "keys": 1, "atomic": false, "inconsistent_operations": 2, "proportion": 2.0 / 9.0,
+        "proportion_values": 0.2, "gamma_ns": 2, "delta_ns": 2, "k": 2, "orphan_reads": 0,
+    });
+    assert_eq!(answer, expected);
+
+    let page = files.directory.path().join("page.html");
+    let (said, printed) = files.check(PAPER, &["--html", page.to_str().unwrap()]);
+    assert_eq!((said.code, said.err.as_str()), (Some(1), ""));
+    for part in ["2, proportion 0.222222", "a and b conflict, Γ = 2 ns", "at least 1 operations have to go"]
+    {
+        assert!(printed.contains(part), "no {part:?} in {printed}");
+    }
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains(r#""key":"x""#) && !page.contains("http"), "the page is not of itself");
+}
+
+#[test]
+fn exit_codes_tell_the_verdict() {
+    let files = Files::new();
+    assert_eq!(files.json("W x 0 1 a\nR x 2 3 a\n", &[]).0, Some(0));
+    let (code, answer) = files.json("", &[]);
+    assert_eq!((code, &answer["operations"], &answer["atomic"]), (Some(0), &0.into(), &true.into()));
+    // Sixty concurrent writes of few values, and reads in an order that none explains; no time to find that out.
+    let mut hard: String = (0..60).map(|i| format!("W x 0 100 {}\n", i % 6)).collect();
+    for i in 0..60 {
+        hard += &format!("R x {} {} {}\n", 101 + 2 * i, 102 + 2 * i, i % 6);
+    }
+    let (code, answer) = files.json(&hard, &["--time-limit", "0"]);
+    assert_eq!((code, &answer["atomic"], &answer["gamma_ns"]), (Some(3), &"unknown".into(), &().into()));
+    let (code, answer) = files.json("R x 0 1 never\n", &[]);
+    assert_eq!(
+        (code, &answer["orphan_reads"], &answer["gamma_ns"]),
+        (Some(1), &1.into(), &"infinity".into())
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let files = Files::new();
+    files.place.run(&["check", "nowhere.jsonl"]).failed(2, "nowhere.jsonl: No such file");
+    files.place.run(&["check"]).failed(2, "<FILES>");
+    files.check("W x 0 1 a\nW x 3 2 b\n", &[]).0.failed(2, "history:2:1: finish 2 is before start 3");
+    files.check("W x 0\n", &[]).0.failed(2, "history:1:6: expected the end in nanoseconds");
+    files
+        .check("what is this\n", &[])
+        .0
+        .failed(2, "expected JSON lines, R|W lines, Jepsen EDN or a WatCA log");
+    files.check("{\"client\":1}\n", &[]).0.failed(2, "history:1:1: expected a field \"start_ns\"");
+    let torn = "{\"client\":1,\"key\":\"x\",\"op\":\"write\",\"value\":\"a\",\"start_ns\":0,\"end_ns\":1,\"outcome\":\"ok\"}\n{\"cli";
+    let (said, _) = files.check(torn, &[]);
+    said.failed(0, "history:2: the last line is incomplete and was skipped");
+}
+
+/// A stream of several files says what a check of everything says.
+#[test]
+fn a_stream_of_files_is_merged() {
+    let files = Files::new();
+    let line = |i: i64, verb: char, value: i64| format!("{verb} x {} {} v{value}\n", 10 * i, 10 * i + 5);
+    let writes: String = (0..2_000).map(|i| line(2 * i, 'W', i)).collect();
+    let reads: String =
+        (0..2_000).map(|i| line(2 * i + 1, 'R', if i % 100 == 99 { i - 1 } else { i })).collect();
+    let (writes, reads) = (files.write("writes", &writes), files.write("reads", &reads));
+    let mut answers = Vec::new();
+    for flags in [&[][..], &["--stream", "--horizon", "1000"]] {
+        let paths = ["check", "--json", writes.to_str().unwrap(), reads.to_str().unwrap()];
+        let output = files.place.command(&[&paths, flags].concat()).output().unwrap();
+        assert!(output.stderr.is_empty(), "{output:?}");
+        let mut answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        answer["seconds"].take();
+        answers.push(answer);
+    }
+    assert_eq!(answers[0], answers[1]);
+    // Of the value that a stale read passed over, the write alone.
+    assert_eq!(answers[0]["inconsistent_operations"], 20);
+}
