@@ -1,71 +1,70 @@
-//! Hand-made cases, each drawn in `docs/consistency.md`.
+//! The hand-made cases, as they are drawn in `docs/consistency.md`.
 
-use quorate_history::{History, Measures, Operation, Outcome, Report, Score, Verdict, check};
+use quorate_history::{History, Operation, Outcome, Score, Verdict, check};
 
-/// Reads a drawing: one operation a line, its label first, then its interval; a column is a nanosecond. `[` begins,
-/// `]` ends, `|` is an instant, `>` at the end is an unknown outcome.
-pub(crate) fn drawn(drawing: &str) -> History {
+const PAGE: &str = include_str!("../../../docs/consistency.md");
+
+/// Reads a drawing: one operation a line, its label first; a column is a nanosecond.
+fn drawn(drawing: &str) -> History {
     let mut history = History::new();
-    for (client, line) in (1..).zip(drawing.lines().filter(|line| !line.trim().is_empty())) {
-        let (label, _) = line.trim_start().split_once(' ').expect("a label and an interval");
+    for (client, line) in (1..).zip(drawing.lines()) {
+        let (label, _) = line.split_once(' ').expect("a label and an interval");
         let (verb, value) = label.trim_end_matches(')').split_once('(').expect("R(value) or W(value)");
         let column = |mark: char| line.chars().position(|c| c == mark).map(|at| at as i64);
-        let start = column('[').or(column('|')).expect("a beginning");
-        let finish = column(']').or(column('|'));
+        let start = column('[').expect("a beginning");
         let value = (value != "-").then(|| value.into());
         let mut operation = match verb {
             "R" => Operation::read(client, "x", value, start, start),
             "W" => Operation::write(client, "x", value.expect("a value"), start, start),
             other => panic!("{other} is neither R nor W"),
         };
-        operation.finish = finish;
-        operation.outcome = if finish.is_some() { Outcome::Ok } else { Outcome::Unknown };
+        operation.finish = column(']');
+        operation.outcome = if operation.finish.is_some() { Outcome::Ok } else { Outcome::Unknown };
         history.push(operation).expect("possible");
     }
     history
 }
 
-fn measured(drawing: &str) -> (Report, Measures) {
+/// What is found, in the words of the page.
+fn told(drawing: &str) -> String {
     let report = check(&drawn(drawing));
     let measures = report.measures.expect("distinct values are measured");
-    (report, measures)
+    let shown = |score: Score| score.to_string();
+    format!(
+        "→ atomic {}, inconsistent {}/{}, Γ {}, Δ {}, k {}, irregular {}, orphans {}",
+        if report.verdict == Verdict::Atomic { "yes" } else { "no" },
+        measures.inconsistent_operations,
+        report.operations,
+        shown(measures.gamma),
+        shown(measures.delta),
+        shown(measures.k),
+        measures.irregular_reads,
+        report.orphan_reads,
+    )
+}
+
+#[test]
+fn every_drawing_of_the_page_is_judged_as_the_page_says() {
+    let mut cases = 0;
+    for part in PAGE.split("```drawing\n").skip(1) {
+        let (drawing, rest) = part.split_once("```\n").expect("the drawing ends");
+        let expected = rest.lines().next().expect("what it shows");
+        assert_eq!(told(drawing), expected, "\n{drawing}");
+        cases += 1;
+    }
+    assert!(cases >= 16, "only {cases} drawings were found");
 }
 
 /// 004, figure 1: W(b) must take effect before W(a) and W(a) before R(b). Without b the rest is atomic.
 #[test]
 fn the_papers_example_is_two_ninths() {
-    let (report, measures) = measured(
-        "
-        W(b)  [---]
-        W(e)    [------]
-        W(a)         [----]
-        R(a)              [------]
-        R(b)                [---]
-        W(c)                     [---]
-        R(c)                        [----]
-        W(d)                           [----]
-        R(d)                              [----]
-        ",
-    );
-    assert_eq!(report.verdict, Verdict::NotAtomic);
-    assert_eq!((measures.inconsistent_operations, report.operations), (2, 9));
+    let (_, part) = PAGE.split_once("**004, figure 1.**").expect("it is on the page");
+    let drawing = part.split("```drawing\n").nth(1).and_then(|part| part.split("```").next()).expect("drawn");
+    let report = check(&drawn(drawing));
     assert_eq!(report.proportion(), Some(2.0 / 9.0));
-}
-
-#[test]
-fn a_stale_read_scores_the_shorter_way_out() {
-    let (report, measures) = measured(
-        "
-        W(a)  [--]
-        W(b)        [--]
-        R(b)             [-]
-        R(a)               [--]
-        ",
-    );
-    assert_eq!(report.verdict, Verdict::NotAtomic);
-    // W(b) ends at 15 + 8 − 8; R(a) begins 4 ns after W(b) ended.
-    assert_eq!(measures.gamma, Score::Finite(4));
-    assert_eq!(measures.delta, Score::Finite(4));
-    assert_eq!(measures.k, Score::Finite(2));
-    assert_eq!(measures.irregular_reads, 1);
+    let history = drawn(drawing);
+    let values = quorate_history::inconsistent_values(&history.keys()[0]);
+    assert_eq!(values, [Some(&"b".into())]);
+    let witness = report.suspects[0].witness.as_ref().expect("a witness");
+    assert!(witness.to_string().starts_with("a and b conflict, Γ = 2 ns"), "{witness}");
 }

@@ -1,8 +1,13 @@
 //! Files in and out.
 
+use quorate_history::format::edn::FailedCas;
 use quorate_history::format::json::{self, Json};
-use quorate_history::format::{ReadError, Reader};
-use quorate_history::{Action, History, Lines, Operation, Outcome, Recorder, Report, Verdict, check};
+use quorate_history::format::{Format, ReadError, Reader, Record};
+use quorate_history::{
+    Action, History, KeyShare, Lines, Operation, Outcome, Recorder, Report, Value, Verdict, check, confidence,
+};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
 
 fn read(text: &str) -> Result<History, ReadError> {
     let mut history = History::new();
@@ -41,7 +46,7 @@ fn json_lines_round_trip() {
             let mut records = Vec::new();
             let mut reader = Reader::new("h", line.as_slice(), Box::<Json>::default());
             while reader.read(&mut records).unwrap() {}
-            let expected = quorate_history::format::Record::Operation(operation);
+            let expected = Record::Operation(operation);
             assert_eq!(records, [expected], "{}", String::from_utf8_lossy(&line));
         }
     }
@@ -100,4 +105,189 @@ fn a_torn_last_line_is_skipped_and_reported() {
 fn an_empty_file_is_an_atomic_history_of_nothing() {
     let Report { operations, keys, verdict, .. } = check(&read("").unwrap());
     assert_eq!((operations, keys, verdict), (0, 0, Verdict::Atomic));
+}
+
+/// What a text of whatever format says, in the words of JSON lines.
+fn operations(text: &str, failed_cas: FailedCas) -> Result<Vec<String>, ReadError> {
+    let first = text.lines().next().expect("a line");
+    let format = Format::detect(first).unwrap_or_else(|| panic!("{first:?} looks like no format"));
+    let mut reader = Reader::new("h", text.as_bytes(), format.decoder(failed_cas));
+    let mut records = Vec::new();
+    while reader.read(&mut records)? {}
+    let line = |record| match record {
+        Record::Operation(operation) => {
+            let mut line = Vec::new();
+            json::write(&mut line, &operation).expect("memory");
+            String::from_utf8(line).expect("text").trim().replace('"', "'")
+        }
+        Record::Clock { host, error } => format!("{host} ±{error}"),
+    };
+    Ok(records.into_iter().map(line).collect())
+}
+
+#[track_caller]
+fn says(text: &str, expected: &[&str]) {
+    assert_eq!(operations(text, FailedCas::Observed).expect("well-formed"), expected);
+}
+
+#[track_caller]
+fn fails(text: &str, expected: &str) {
+    let error = operations(text, FailedCas::Observed).expect_err("malformed").to_string();
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn text_lines() {
+    says(
+        "W key 1 5 a value\nR  key  6 7\n\nW key 8 9\n",
+        &[
+            "{'client':1,'key':'key','op':'write','value':'a value','start_ns':1,'end_ns':5,'outcome':'ok'}",
+            "{'client':2,'key':'key','op':'read','value':null,'start_ns':6,'end_ns':7,'outcome':'ok'}",
+            "{'client':3,'key':'key','op':'delete','start_ns':8,'end_ns':9,'outcome':'ok'}",
+        ],
+    );
+    fails("W k 1 2 v\nX k 1 2 v\n", "h:2:1: expected R or W, found \"X\"");
+    fails("W k one 2 v\n", "h:1:5: expected the start in nanoseconds, found \"one\"");
+    fails("W k 1\n", "h:1:6: expected the end in nanoseconds");
+}
+
+#[test]
+fn watca_logs() {
+    says(
+        "10\tINV\t01\tW\tuser1\tfield0=a b \n11\tINV\tp2\tR\tuser1\n14\tRES\t01\tW\tuser1\n\
+         15\tRES\tp2\tR\tuser1\tfield0=a b\n16\tINV\t01\tR\tuser1\n17\tRES\t01\tR\tuser1\t\n\
+         18\tINV\t01\tW\tuser1\tlost\n",
+        &[
+            "{'client':0,'key':'user1','op':'write','value':'field0=a b','start_ns':10,'end_ns':14,'outcome':'ok'}",
+            "{'client':1,'key':'user1','op':'read','value':'field0=a b','start_ns':11,'end_ns':15,'outcome':'ok'}",
+            "{'client':0,'key':'user1','op':'read','value':null,'start_ns':16,'end_ns':17,'outcome':'ok'}",
+            "{'client':0,'key':'user1','op':'write','value':'lost','start_ns':18,'outcome':'unknown'}",
+        ],
+    );
+    fails(
+        "10\tINV\t1\tW\tk\tv\n11\tRES\t2\tW\tk\n",
+        "h:2:4: expected an INV of this client, operation and key before",
+    );
+    fails("10\tINV\t1\tQ\tk\n", "h:1:10: expected R or W, found \"Q\"");
+}
+
+#[test]
+fn jepsen_registers() {
+    let events = "[{:process 0, :type :invoke, :f :write, :value 3, :time 120, :index 0}\n\
+        {:process 1, :type :invoke, :f :read, :value nil, :time 130}\n\
+        {:process :nemesis, :type :info, :f :start, :value \"cut\"}\n\
+        {:process 1, :type :ok, :f :read, :value 3, :time 140}\n\
+        {:process 0, :type :info, :f :write, :value 3, :time 150, :error :timeout}\n\
+        {:process 1, :type :invoke, :f :cas, :value [3 4], :time 160}\n\
+        {:process 1, :type :fail, :f :cas, :value [3 4], :time 170}]\n";
+    let read =
+        "{'client':1,'key':'register','op':'read','value':'3','start_ns':130,'end_ns':140,'outcome':'ok'}";
+    let write = "{'client':0,'key':'register','op':'write','value':'3','start_ns':120,'outcome':'unknown'}";
+    let cas = "{'client':1,'key':'register','op':'cas','expected':'3','value':'4','matched':";
+    let refused = format!("{cas}false,'start_ns':160,'end_ns':170,'outcome':'ok'}}");
+    let failed = format!("{cas}true,'start_ns':160,'end_ns':170,'outcome':'failed'}}");
+    says(events, &[read, write, &refused]);
+    assert_eq!(operations(events, FailedCas::Ignored).unwrap(), [read, write, &failed]);
+
+    // Independent keys, and no times: the order is the time.
+    says(
+        "{:type :invoke, :f :read, :value #jepsen.independent/tuple [5 nil], :process 2}\n\
+         {:type :invoke, :f :cas, :value [5 [nil 1]], :process 3}\n\
+         {:type :ok, :f :cas, :value [5 [nil 1]], :process 3}\n\
+         {:type :ok, :f :read, :value [5 1], :process 2}\n",
+        &[
+            "{'client':3,'key':'5','op':'cas','expected':null,'value':'1','matched':true,'start_ns':2,'end_ns':3,'outcome':'ok'}",
+            "{'client':2,'key':'5','op':'read','value':'1','start_ns':1,'end_ns':4,'outcome':'ok'}",
+        ],
+    );
+}
+
+#[test]
+fn jepsen_appends_and_sets() {
+    says(
+        "{:type :invoke, :process 0, :f :txn, :value [[:append 7 1] [:r 8 nil]]}\n\
+         {:type :ok, :process 0, :f :txn, :value [[:append 7 1] [:r 8 [2 3]]]}\n\
+         {:type :invoke, :process 1, :f :add, :value 4}\n",
+        &[
+            "{'client':0,'key':'7','op':'append','value':'1','start_ns':1,'end_ns':2,'outcome':'ok'}",
+            "{'client':0,'key':'8','op':'read','value':['2','3'],'start_ns':1,'end_ns':2,'outcome':'ok'}",
+            "{'client':1,'key':'register','op':'add','value':'4','start_ns':3,'outcome':'unknown'}",
+        ],
+    );
+    fails(
+        "{:process 0, :type :invoke, :f :fly}\n",
+        "h:1:1: expected :f to be :read, :write, :cas, :append, :add, :remove, :enqueue, :dequeue or :txn, found :fly",
+    );
+    fails("{:process 0, :type :ok, :f :read}\n", "h:1:1: expected an :invoke of process 0 before");
+    fails("{:process 0, :type :invoke, :f \"r\n", "h:1:34: expected a closing quotation mark");
+    fails(&format!("{{:value {}\n", "[".repeat(99_999)), "h:1:41: expected less nesting");
+}
+
+/// Whatever stands in a file, reading it ends in an answer.
+#[test]
+fn no_input_panics() {
+    let seeds = [
+        "{\"client\":1,\"key\":\"x\",\"op\":\"cas\",\"expected\":\"u\",\"value\":[\"v\"],\"start_ns\":1,\"end_ns\":2,\"outcome\":\"ok\"}\n",
+        "R key 1 2 value\nW key 3 4 more\n",
+        "10\tINV\t01\tW\tuser1\tv\n14\tRES\t01\tW\tuser1\n",
+        "{:process 0, :type :invoke, :f :cas, :value [5 [3 \"é\\\"4\"]], :time 120}\n{:process 0, :type :ok, :f :cas, :value #{1}}\n",
+        "INFO  jepsen.util - 4\t:invoke\t:cas\t[3 0]\nINFO  jepsen.util - 4\t:info\t:cas\t:timed-out\n",
+    ];
+    let mut random = Pcg64::seed_from_u64(7);
+    let (mut read, mut refused) = (0, 0);
+    for round in 0..20_000 {
+        let mut text = seeds[round % seeds.len()].as_bytes().to_vec();
+        for _ in 0..random.random_range(1..6) {
+            let at = random.random_range(0..text.len());
+            match random.random_range(0..4) {
+                0 => text[at] = random.random(),
+                1 => drop(text.remove(at)),
+                2 => text.insert(at, b"[]{}\":#,\\ \n0-9"[random.random_range(0..14usize)]),
+                _ => text.truncate(at.max(1)),
+            }
+        }
+        for format in [Format::Json, Format::Text, Format::Edn, Format::Watca] {
+            let mut history = History::new();
+            let mut reader = Reader::new("h", text.as_slice(), format.decoder(FailedCas::Observed));
+            match reader.read_into(&mut history) {
+                Ok(()) => {
+                    read += 1;
+                    check(&history);
+                }
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    assert!(read > 5_000 && refused > 5_000, "{read} read, {refused} refused");
+}
+
+#[test]
+fn kinds_of_objects_do_not_mix() {
+    let mut history = History::new();
+    history.push(Operation::write(1, "x", "v", 0, 1)).unwrap();
+    let enqueue = Operation::answered(1, "x", Action::Enqueue("v".into()), 2, 3);
+    let error = history.push(enqueue.clone()).unwrap_err().to_string();
+    assert_eq!(error, "key \"x\" has enqueue beside write or delete, which no one kind of object offers");
+    history.push(Operation { key: "y".into(), ..enqueue }).unwrap();
+}
+
+/// The interval holds the proportion, is the same for the same draws, and narrows with the number of keys.
+#[test]
+fn confidence_by_bootstrap() {
+    let keys = |count: u64| -> Vec<KeyShare> {
+        (0..count)
+            .map(|key| KeyShare { operations: 100, inconsistent: if key % 10 == 0 { 30 } else { 0 } })
+            .collect()
+    };
+    let interval = |count| {
+        let mut random = Pcg64::seed_from_u64(1);
+        confidence(&keys(count), 1_000, |below| random.random_range(0..below)).expect("several keys")
+    };
+    let (low, high) = interval(100);
+    assert!(low < 0.03 && 0.03 < high && high - low < 0.06, "{low} {high}");
+    let (narrow_low, narrow_high) = interval(2_500);
+    assert!((narrow_high - narrow_low) * 3.0 < high - low, "{narrow_low} {narrow_high}");
+    assert_eq!(interval(100), (low, high));
+    assert_eq!(confidence(&keys(1), 1_000, |_| 0), None);
+    assert_eq!(Value::from(7), Value::from("7"));
 }
