@@ -70,6 +70,16 @@ pub fn answer(content: &[u8]) -> Option<Answer> {
     postcard::from_bytes(content).ok()
 }
 
+/// A table's definition as control messages carry it.
+pub fn definition(schema: &Schema) -> Bytes {
+    postcard::to_stdvec(schema).expect("our own types always serialise").into()
+}
+
+/// The table that a definition describes; `None` if it does not decode.
+pub fn schema(definition: &[u8]) -> Option<Schema> {
+    postcard::from_bytes(definition).ok()
+}
+
 fn ranges(filter: Option<&Expr>, schema: &Schema) -> SmallVec<[Range; 2]> {
     let found = filter.map_or_else(|| vec![KeyRange::ALL], |filter| schema.partition.ranges(filter));
     if found.len() > POINTS_MAX {

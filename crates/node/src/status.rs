@@ -15,7 +15,7 @@ pub struct Status {
     pub process: String,
     /// What it does: `router`, `storage`, `super`, `gateway`.
     pub role: String,
-    /// What it is in that: `leader`, `follower`, `joining`, `standby`, `receiving`, `active`, `unreachable`, `member`.
+    /// What it is in that: `leading`, `following`, `joining`, `standby`, `receiving`, `serving`, `unreachable`.
     pub state: String,
     /// The last position that it knows of.
     pub position: u64,
@@ -48,7 +48,7 @@ pub struct MemberStatus {
     pub name: String,
     /// What it does.
     pub role: String,
-    /// For storage: `standby`, `receiving`, `active`, `unreachable`.
+    /// For storage: `standby`, `receiving`, `serving`, `unreachable`.
     pub state: Option<String>,
     /// Its place on the ring.
     pub ring: Option<u64>,
@@ -67,7 +67,7 @@ fn state_name(state: StorageState) -> &'static str {
     match state {
         StorageState::Standby => "standby",
         StorageState::Receiving { .. } => "receiving",
-        StorageState::Active => "active",
+        StorageState::Active => "serving",
         StorageState::Unreachable => "unreachable",
     }
 }
@@ -95,7 +95,7 @@ impl Status {
         let Some(config) = config else { return };
         self.config_version = config.version;
         self.placement = config.placement;
-        self.state = String::from("member");
+        self.state = String::from("serving");
         for (process, info) in &config.members {
             self.members.push(MemberStatus {
                 process: process.to_string(),
@@ -121,7 +121,7 @@ impl Node {
                 let of_router = router.status();
                 let log = router.log();
                 status.config(Some(router.config()));
-                status.state = String::from(if router.is_leader() { "leader" } else { "follower" });
+                status.state = String::from(if router.is_leader() { "leading" } else { "following" });
                 status.position = of_router.position.0;
                 status.executed = of_router.base.0;
                 status.waiting = of_router.position.0 - of_router.base.0;

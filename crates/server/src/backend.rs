@@ -165,8 +165,8 @@ pub trait Backend: Send + Sync + 'static {
     /// The tables now: what this gateway has delivered of the total order.
     fn catalog(&self) -> Arc<Catalog>;
 
-    /// A number for this client's session, never given twice.
-    fn open_session(&self) -> u128;
+    /// A name for the next write of this door, never given twice.
+    fn request_id(&self) -> RequestId;
 
     /// Makes a table; done when [`Backend::catalog`] shows it.
     async fn create_table(&self, id: RequestId, schema: Schema, replicas: Option<u32>) -> Result<(), Fault>;
@@ -177,13 +177,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Performs a write once, however often it is sent under the same id. One answer per range.
     async fn write(&self, id: RequestId, operation: Operation) -> Result<Vec<Answer>, Fault>;
 
-    /// Begins a read. `session` names the client, whose own writes a sequential read follows.
-    async fn read(
-        &self,
-        session: u128,
-        strength: ReadStrength,
-        select: Select,
-    ) -> Result<AnswerStream, Fault>;
+    /// Begins a read. A sequential one follows every write that was acknowledged before.
+    async fn read(&self, strength: ReadStrength, select: Select) -> Result<AnswerStream, Fault>;
 
     /// Where an operation would go, a line each: destinations and what was pruned.
     fn explain(&self, operation: &Operation, strength: ReadStrength) -> Vec<String>;

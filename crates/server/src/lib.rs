@@ -20,10 +20,12 @@
 pub mod backend;
 pub mod cache;
 pub mod catalog;
+pub mod cluster;
 pub mod copy;
 pub mod error;
 pub mod fault;
 pub mod finish;
+pub mod http;
 pub mod local;
 pub mod metrics;
 pub mod pg;

@@ -43,7 +43,7 @@ pub struct LocalBackend {
 struct State {
     engine: PlainEngine,
     epoch: u64,
-    sessions: u128,
+    requests: u64,
     tables: u32,
     catalog: Arc<Catalog>,
     /// What was answered under which id, so that a retry is answered the same.
@@ -62,7 +62,7 @@ impl LocalBackend {
         let state = State {
             engine: PlainEngine::default(),
             epoch: 0,
-            sessions: 0,
+            requests: 0,
             tables: 0,
             catalog: Arc::default(),
             answered: BTreeMap::new(),
@@ -123,10 +123,10 @@ impl Backend for LocalBackend {
         self.state().catalog.clone()
     }
 
-    fn open_session(&self) -> u128 {
+    fn request_id(&self) -> RequestId {
         let mut state = self.state();
-        state.sessions += 1;
-        state.sessions
+        state.requests += 1;
+        RequestId { session: 1, number: state.requests }
     }
 
     async fn create_table(&self, id: RequestId, schema: Schema, replicas: Option<u32>) -> Result<(), Fault> {
@@ -162,12 +162,7 @@ impl Backend for LocalBackend {
         self.state().once(id, |state| state.run(operation))
     }
 
-    async fn read(
-        &self,
-        _session: u128,
-        _strength: ReadStrength,
-        select: Select,
-    ) -> Result<AnswerStream, Fault> {
+    async fn read(&self, _strength: ReadStrength, select: Select) -> Result<AnswerStream, Fault> {
         let mut state = self.state();
         let epoch = Epoch(state.epoch);
         let pages = matches!(

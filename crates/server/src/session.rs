@@ -55,8 +55,6 @@ pub struct Session {
     user: String,
     database: String,
     pid: i32,
-    id: u128,
-    requests: u64,
     settings: BTreeMap<String, String>,
     block: Block,
     prepared: BTreeMap<String, Arc<Prepared>>,
@@ -121,15 +119,12 @@ impl Session {
         database: String,
         pid: i32,
     ) -> Self {
-        let id = backend.open_session();
         Session {
             backend,
             cache,
             user,
             database,
             pid,
-            id,
-            requests: 0,
             settings: BTreeMap::new(),
             block: Block::None,
             prepared: BTreeMap::new(),
@@ -457,12 +452,12 @@ impl Session {
     /// Begins a read, again when the cluster changed under its beginning.
     async fn read(&self, strength: ReadStrength, select: Select) -> Result<crate::backend::AnswerStream> {
         for _ in 1..READ_ATTEMPTS {
-            match self.backend.read(self.id, strength, select.clone()).await {
+            match self.backend.read(strength, select.clone()).await {
                 Err(Fault::Retry { .. }) => tokio::task::yield_now().await,
                 answered => return answered.map_err(fault::of_read),
             }
         }
-        self.backend.read(self.id, strength, select).await.map_err(fault::of_read)
+        self.backend.read(strength, select).await.map_err(fault::of_read)
     }
 
     // Writing.
@@ -503,8 +498,7 @@ impl Session {
     }
 
     fn fresh_request(&mut self) -> RequestId {
-        self.requests += 1;
-        RequestId { session: self.id, number: self.requests }
+        self.backend.request_id()
     }
 
     async fn write(&mut self, write: &Write, values: &[Value]) -> Result<Outcome> {
@@ -567,7 +561,7 @@ impl Session {
         retried: bool,
     ) -> Result<(u64, Vec<Row>)> {
         self.in_flight = None;
-        let answers = answered.map_err(|fault| self.expired(fault, id, retried))?;
+        let answers = answered.map_err(|fault| fault::of_write(fault, id, retried))?;
         let mut total = 0;
         let mut returned = Vec::new();
         for answer in answers {
@@ -585,15 +579,6 @@ impl Session {
             }
         }
         Ok((total, returned))
-    }
-
-    /// A session that expired is replaced, so that the connection stays usable.
-    fn expired(&mut self, fault: Fault, id: RequestId, retried: bool) -> SqlError {
-        if fault == Fault::Expired && id.session == self.id {
-            self.id = self.backend.open_session();
-            self.requests = 0;
-        }
-        fault::of_write(fault, id, retried)
     }
 
     async fn create_table(&mut self, create: &ddl::CreateTable) -> Result<Outcome> {
@@ -615,7 +600,7 @@ impl Session {
             Err(Fault::Failed(failure)) if failure.sqlstate == code::DUPLICATE_TABLE => {
                 self.exists_already(create, failure.into())
             }
-            Err(fault) => Err(self.expired(fault, id, retried)),
+            Err(fault) => Err(fault::of_write(fault, id, retried)),
         }
     }
 
@@ -658,7 +643,7 @@ impl Session {
             self.in_flight = Some(id);
             let done = self.backend.drop_table(id, table).await;
             self.in_flight = None;
-            done.map_err(|fault| self.expired(fault, id, retried))?;
+            done.map_err(|fault| fault::of_write(fault, id, retried))?;
             self.wrote("DROP TABLE");
         }
         Ok(Outcome::Done("DROP TABLE".to_owned()))

@@ -1,0 +1,468 @@
+//! The cluster as a backend: a client process of Rubberband behind the SQL door.
+//!
+//! Requests go to the protocol thread as commands; its events come back on that thread ([`Events::take`], which never
+//! blocks) and wake whoever waits. A long read's pieces are taken over only as fast as the connection consumes them:
+//! what is taken is told to the replicas, and they send no more than a window ahead.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use quorate_node::{Command, Node, gateway};
+use quorate_protocol::{
+    ProcessId,
+    rubberband::{self, ClientCommand, ClientError, ClientEvent, Config, Control, refusal},
+};
+use quorate_runtime::Handle;
+use quorate_table::{
+    engine::{Answer, Failure},
+    operation::{Operation, Select},
+    schema::{Schema, TableId},
+};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::backend::{AnswerStream, Backend, Catalog, Fault, ReadStrength, RequestId, Table};
+
+/// Pieces of one part that may wait for its connection.
+const PIECES: usize = 2;
+
+/// A gateway's tables.
+pub struct ClusterBackend {
+    handle: Handle<Node>,
+    events: Arc<Events>,
+    session: u128,
+    number: AtomicU64,
+    /// How long a write, or a definition, waits for the cluster.
+    wait: Duration,
+}
+
+/// Takes a client's events and hands them to those who wait.
+#[derive(Default)]
+pub struct Events {
+    waiting: Mutex<BTreeMap<u64, Waiter>>,
+    token: AtomicU64,
+    config: RwLock<Option<Arc<Config>>>,
+    catalog: RwLock<Arc<Catalog>>,
+}
+
+enum Waiter {
+    Write {
+        parts: Vec<Bytes>,
+        sender: oneshot::Sender<Result<Vec<Bytes>, ClientError>>,
+    },
+    Gathering(Gathering),
+    /// A long read whose connection has its streams.
+    Streaming(BTreeMap<ProcessId, mpsc::UnboundedSender<Result<Bytes, Fault>>>),
+}
+
+/// A read whose answers have not all begun.
+struct Gathering {
+    parts: BTreeMap<ProcessId, Vec<Bytes>>,
+    unfinished: usize,
+    sender: oneshot::Sender<Result<Gathered, ClientError>>,
+}
+
+/// What a read begins with.
+enum Gathered {
+    /// All of it.
+    Whole(Vec<Vec<Bytes>>),
+    /// A stream per process.
+    Streams(Vec<(ProcessId, mpsc::UnboundedReceiver<Result<Bytes, Fault>>)>),
+}
+
+impl Events {
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, Waiter>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn token(&self) -> u64 {
+        self.token.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The newest configuration, once there is one.
+    pub fn config(&self) -> Option<Arc<Config>> {
+        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes an event. Never blocks.
+    pub fn take(&self, event: ClientEvent) {
+        match event {
+            ClientEvent::Config(config) => {
+                *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalog_of(&config));
+                *self.config.write().unwrap_or_else(PoisonError::into_inner) = Some(config);
+            }
+            ClientEvent::Part { token, from, content, last } => self.part(token, from, content, last),
+            ClientEvent::Gathered { token } => self.gathered(token),
+            ClientEvent::Restart { token } => self.restart(token),
+            ClientEvent::Done { token, .. } => {
+                let waiter = self.waiting().remove(&token);
+                match waiter {
+                    // Whoever waited may be gone; the request is done all the same.
+                    Some(Waiter::Write { parts, sender }) => drop(sender.send(Ok(parts))),
+                    Some(Waiter::Gathering(read)) => {
+                        let parts = read.parts.into_values().collect();
+                        drop(read.sender.send(Ok(Gathered::Whole(parts))));
+                    }
+                    Some(Waiter::Streaming(_)) | None => {}
+                }
+            }
+            ClientEvent::Failed { token, error } => {
+                let waiter = self.waiting().remove(&token);
+                match waiter {
+                    Some(Waiter::Write { sender, .. }) => drop(sender.send(Err(error))),
+                    Some(Waiter::Gathering(read)) => drop(read.sender.send(Err(error))),
+                    Some(Waiter::Streaming(streams)) => break_off(streams),
+                    None => {}
+                }
+            }
+            ClientEvent::Wedged => {}
+        }
+    }
+
+    fn part(&self, token: u64, from: ProcessId, content: Bytes, last: bool) {
+        let mut waiting = self.waiting();
+        match waiting.get_mut(&token) {
+            Some(Waiter::Write { parts, .. }) => parts.push(content),
+            Some(Waiter::Gathering(read)) => {
+                let pieces = read.parts.entry(from).or_default();
+                read.unfinished += usize::from(pieces.is_empty());
+                pieces.push(content);
+                read.unfinished -= usize::from(last);
+            }
+            Some(Waiter::Streaming(streams)) => {
+                if let Some(stream) = streams.get(&from) {
+                    // A receiver that is gone cancels the request when it goes.
+                    let _ = stream.send(Ok(content));
+                }
+                if last {
+                    streams.remove(&from);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// The answers have all begun: a read that is not complete already becomes streams.
+    fn gathered(&self, token: u64) {
+        let mut waiting = self.waiting();
+        let unfinished = |waiter: &Waiter| matches!(waiter, Waiter::Gathering(read) if read.unfinished > 0);
+        if !waiting.get(&token).is_some_and(unfinished) {
+            return;
+        }
+        let Some(Waiter::Gathering(read)) = waiting.remove(&token) else { return };
+        let mut senders = BTreeMap::new();
+        let mut streams = Vec::with_capacity(read.parts.len());
+        for (from, pieces) in read.parts {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            for piece in pieces {
+                let _ = sender.send(Ok(piece));
+            }
+            senders.insert(from, sender);
+            streams.push((from, receiver));
+        }
+        if read.sender.send(Ok(Gathered::Streams(streams))).is_ok() {
+            waiting.insert(token, Waiter::Streaming(senders));
+        }
+    }
+
+    fn restart(&self, token: u64) {
+        let mut waiting = self.waiting();
+        match waiting.get_mut(&token) {
+            Some(Waiter::Gathering(read)) => {
+                read.parts.clear();
+                read.unfinished = 0;
+            }
+            // Rows may have reached the user, and the new attempt would tell them again.
+            Some(Waiter::Streaming(_)) => {
+                if let Some(Waiter::Streaming(streams)) = waiting.remove(&token) {
+                    break_off(streams);
+                }
+            }
+            Some(Waiter::Write { .. }) | None => {}
+        }
+    }
+}
+
+fn break_off(streams: BTreeMap<ProcessId, mpsc::UnboundedSender<Result<Bytes, Fault>>>) {
+    let reason = String::from("a replica was lost in the middle of the answer");
+    for stream in streams.into_values() {
+        let _ = stream.send(Err(Fault::Retry { reason: reason.clone() }));
+    }
+}
+
+fn catalog_of(config: &Config) -> Catalog {
+    let table = |(&id, entry): (&u32, &rubberband::TableEntry)| {
+        let schema = gateway::schema(&entry.definition)?;
+        let replicas = u32::from(config.replicas);
+        Some(Arc::new(Table { id: TableId(id), schema, replicas, rows: None }))
+    };
+    Catalog { version: config.version, tables: config.tables.iter().filter_map(table).collect() }
+}
+
+/// Tells the protocol thread that nobody waits any more, unless the request has ended.
+struct Interest<'a> {
+    backend: &'a ClusterBackend,
+    token: u64,
+}
+
+impl Drop for Interest<'_> {
+    fn drop(&mut self) {
+        if self.backend.events.waiting().remove(&self.token).is_some() {
+            self.backend.command(ClientCommand::Cancel { token: self.token });
+        }
+    }
+}
+
+impl ClusterBackend {
+    /// A backend on a running client process whose events go to `events`.
+    pub fn new(handle: Handle<Node>, events: Arc<Events>, me: ProcessId, wait: Duration) -> Self {
+        ClusterBackend { handle, events, session: me.incarnation.0, number: AtomicU64::new(0), wait }
+    }
+
+    fn command(&self, command: ClientCommand) {
+        // The queue holds far more than connections and their cancellations; a process that is ending takes nothing, and
+        // its connections end with it.
+        let _ = self.handle.try_command(Command::Client(command));
+    }
+
+    fn schema(&self, table: TableId) -> Result<Arc<Table>, Fault> {
+        let catalog = self.events.catalog();
+        let found = catalog.tables.iter().find(|known| known.id == table).cloned();
+        found.ok_or_else(|| Fault::Failed(Failure::new("42P01", "the table does not exist any more")))
+    }
+
+    /// Sends a write or a definition and waits for its end, giving up after the configured time.
+    async fn submit(&self, command: impl FnOnce(u64) -> ClientCommand) -> Result<Vec<Bytes>, Fault> {
+        let token = self.events.token();
+        let (sender, mut receiver) = oneshot::channel();
+        self.events.waiting().insert(token, Waiter::Write { parts: Vec::new(), sender });
+        let interest = Interest { backend: self, token };
+        self.command(command(token));
+        let ended = match tokio::time::timeout(self.wait, &mut receiver).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                // The cancellation ends the request at once; only how is open.
+                self.command(ClientCommand::Cancel { token });
+                tokio::time::timeout(self.wait, receiver).await.unwrap_or(Ok(Err(ClientError::NotSent)))
+            }
+        };
+        drop(interest);
+        match ended {
+            Ok(Ok(parts)) => Ok(parts),
+            Ok(Err(error)) => Err(self.fault(error)),
+            Err(_) => Err(Fault::NotSent { reason: String::from("the gateway is shutting down") }),
+        }
+    }
+
+    fn fault(&self, error: ClientError) -> Fault {
+        match error {
+            ClientError::NotSent => {
+                Fault::NotSent { reason: format!("no router took it within {} ms", self.wait.as_millis()) }
+            }
+            ClientError::MaybeApplied { request } => {
+                Fault::MaybeApplied { id: RequestId { session: request.session, number: request.number } }
+            }
+            ClientError::Expired => Fault::Expired,
+            ClientError::Rejected(why) => match why {
+                refusal::NO_SUCH_TABLE => {
+                    Fault::Failed(Failure::new("42P01", "the table does not exist any more"))
+                }
+                refusal::TABLE_EXISTS => Fault::Failed(Failure::new("42P07", "the table exists already")),
+                refusal::NO_RING => {
+                    Fault::Unavailable { range: String::from("ALL (no storage processes have joined)") }
+                }
+                why => match refusal::as_range(why) {
+                    Some(low) => Fault::Unavailable { range: format!("from {low:#018x}") },
+                    None => Fault::Rejected { range: format!("(reason {})", why.0) },
+                },
+            },
+        }
+    }
+}
+
+fn decode(piece: &[u8]) -> Result<Answer, Fault> {
+    match gateway::answer(piece) {
+        Some(Answer::Failed(failure)) => Err(Fault::Failed(failure)),
+        Some(answer) => Ok(answer),
+        None => Err(Fault::Failed(Failure::malformed("an answer does not decode"))),
+    }
+}
+
+fn strength_of(strength: ReadStrength) -> rubberband::ReadStrength {
+    match strength {
+        ReadStrength::Sequential => rubberband::ReadStrength::Sequential,
+        ReadStrength::Snapshot => rubberband::ReadStrength::Snapshot,
+        ReadStrength::Basic => rubberband::ReadStrength::Basic,
+    }
+}
+
+#[async_trait]
+impl Backend for ClusterBackend {
+    fn catalog(&self) -> Arc<Catalog> {
+        self.events.catalog()
+    }
+
+    fn request_id(&self) -> RequestId {
+        RequestId { session: self.session, number: self.number.fetch_add(1, Ordering::Relaxed) + 1 }
+    }
+
+    async fn create_table(&self, _id: RequestId, schema: Schema, replicas: Option<u32>) -> Result<(), Fault> {
+        let factor = self.events.config().map_or(0, |config| u32::from(config.replicas));
+        if let Some(replicas) = replicas.filter(|replicas| *replicas != factor) {
+            let message = format!("replicas = {replicas}: every table of this domain has {factor}");
+            return Err(Fault::Failed(Failure::new("0A000", message)));
+        }
+        let definition = gateway::definition(&schema);
+        let control = Control::CreateTable { name: schema.name, definition };
+        self.submit(|token| ClientCommand::Control { token, control }).await.map(drop)
+    }
+
+    async fn drop_table(&self, _id: RequestId, table: TableId) -> Result<(), Fault> {
+        let control = Control::DropTable { table: table.0 };
+        self.submit(|token| ClientCommand::Control { token, control }).await.map(drop)
+    }
+
+    async fn write(&self, id: RequestId, operation: Operation) -> Result<Vec<Answer>, Fault> {
+        let table = self.schema(operation.table())?;
+        let gateway::Request { table, ranges, fallible, operation } =
+            gateway::request(&operation, &table.schema);
+        if ranges.is_empty() {
+            // No row can match, so nothing is to be done anywhere.
+            return Ok(vec![Answer::Written(Vec::new())]);
+        }
+        let request = Some(rubberband::RequestId { session: id.session, number: id.number });
+        let write = |token| ClientCommand::Write { token, request, table, ranges, fallible, operation };
+        let parts = self.submit(write).await?;
+        parts.iter().map(|part| decode(part)).collect()
+    }
+
+    async fn read(&self, strength: ReadStrength, select: Select) -> Result<AnswerStream, Fault> {
+        let table = self.schema(select.table)?;
+        let gateway::Request { table, mut ranges, operation, .. } = gateway::read(&select, &table.schema);
+        if ranges.is_empty() {
+            // No row can match; any one place can say so, in the answer's own form.
+            ranges.push(rubberband::Range { low: 0, high: 0 });
+        }
+        let token = self.events.token();
+        let (sender, receiver) = oneshot::channel();
+        let gathering = Gathering { parts: BTreeMap::new(), unfinished: 0, sender };
+        self.events.waiting().insert(token, Waiter::Gathering(gathering));
+        let interest = Interest { backend: self, token };
+        let strength = strength_of(strength);
+        self.command(ClientCommand::Read { token, strength, table, ranges, operation });
+        let gathered = match tokio::time::timeout(self.wait, receiver).await {
+            Ok(Ok(Ok(gathered))) => gathered,
+            Ok(Ok(Err(ClientError::NotSent))) | Err(_) => {
+                let reason = format!("no answer within {} ms", self.wait.as_millis());
+                return Err(Fault::Retry { reason });
+            }
+            Ok(Ok(Err(error))) => return Err(self.fault(error)),
+            Ok(Err(_)) => return Err(Fault::Retry { reason: String::from("the gateway is shutting down") }),
+        };
+        match gathered {
+            Gathered::Whole(parts) => {
+                drop(interest);
+                let mut streams = Vec::with_capacity(parts.len());
+                for pieces in parts {
+                    let (sender, receiver) = mpsc::channel(pieces.len().max(1));
+                    for piece in pieces {
+                        sender.try_send(decode(&piece)).expect("the channel has room for every piece");
+                    }
+                    streams.push(receiver);
+                }
+                Ok(AnswerStream { parts: streams })
+            }
+            Gathered::Streams(streams) => {
+                std::mem::forget(interest);
+                let streams = streams
+                    .into_iter()
+                    .map(|(from, receiver)| forward(self.handle.clone(), token, from, receiver))
+                    .collect();
+                Ok(AnswerStream { parts: streams })
+            }
+        }
+    }
+
+    fn explain(&self, operation: &Operation, strength: ReadStrength) -> Vec<String> {
+        let Some(config) = self.events.config() else { return vec![String::from("no configuration yet")] };
+        let Ok(table) = self.schema(operation.table()) else { return vec![String::from("no such table")] };
+        let request = match operation {
+            Operation::Select(select) => gateway::read(select, &table.schema),
+            other => gateway::request(other, &table.schema),
+        };
+        explain(&config, operation, strength, &request)
+    }
+}
+
+/// Passes a part's pieces on as they are taken, and tells the replica so.
+fn forward(
+    handle: Handle<Node>,
+    token: u64,
+    from: ProcessId,
+    mut pieces: mpsc::UnboundedReceiver<Result<Bytes, Fault>>,
+) -> mpsc::Receiver<Result<Answer, Fault>> {
+    let (sender, receiver) = mpsc::channel(PIECES);
+    tokio::spawn(async move {
+        let mut consumed = 0;
+        while let Some(piece) = pieces.recv().await {
+            let bytes = piece.as_ref().map_or(0, Bytes::len);
+            if sender.send(piece.and_then(|piece| decode(&piece))).await.is_err() {
+                let _ = handle.try_command(Command::Client(ClientCommand::Cancel { token }));
+                return;
+            }
+            consumed += bytes as u64;
+            let consumed = ClientCommand::Consumed { token, from, bytes: consumed };
+            let _ = handle.try_command(Command::Client(consumed));
+        }
+    });
+    receiver
+}
+
+fn explain(
+    config: &Config,
+    operation: &Operation,
+    strength: ReadStrength,
+    request: &gateway::Request,
+) -> Vec<String> {
+    let mut lines = Vec::new();
+    let total = config.segments().len();
+    let touched: usize = request.ranges.iter().map(|range| config.count_segments(*range)).sum();
+    lines.push(format!("Ranges: {} of {total} ring segments", touched.min(total)));
+    let assigned = if operation.is_write() {
+        lines.push(String::from(
+            "Strength: ordered by the routers, executed by every replica, answered once per range",
+        ));
+        if request.fallible && touched > 1 {
+            lines.push(String::from(
+                "Can fail and spans ranges: replicas exchange verdicts before it takes effect",
+            ));
+        }
+        config.assign_write(&request.ranges, 0)
+    } else {
+        lines.push(format!("Strength: {}", strength.name()));
+        config.assign_read(&request.ranges, 0)
+    };
+    match assigned {
+        Ok(assigned) => {
+            for assignment in assigned {
+                let name = config.members.get(&assignment.process).map_or("?", |info| info.name.as_str());
+                let count = assignment.held.len();
+                lines
+                    .push(format!("Destination: {name}, {count} range{}", if count == 1 { "" } else { "s" }));
+            }
+        }
+        Err(range) => lines.push(format!("No replica for the range from {:#018x}", range.low)),
+    }
+    lines
+}

@@ -1,0 +1,68 @@
+//! Health, status and metrics of one process over HTTP.
+//!
+//! `/health` answers 200 when the process takes part in its cluster and 503 when it does not; `/status` is one JSON
+//! object; `/metrics` is in Prometheus' text format.
+
+use std::{future::Future, sync::Arc};
+
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use tokio::net::TcpListener;
+
+/// What a process shows. Called on the server's threads; may wait a little.
+pub trait Exhibit: Send + Sync + 'static {
+    /// Whether it takes part in its cluster; otherwise, why not.
+    fn health(&self) -> Result<(), String>;
+    /// Where it stands: one JSON object.
+    fn status(&self) -> String;
+    /// Its metrics, in Prometheus' text format.
+    fn metrics(&self) -> String;
+}
+
+/// Serves until `stop` is ready.
+pub async fn serve(
+    listener: TcpListener,
+    exhibit: Arc<dyn Exhibit>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    let routes = Router::new()
+        .route("/health", get(health))
+        .route("/status", get(status))
+        .route("/metrics", get(metrics))
+        .with_state(exhibit);
+    axum::serve(listener, routes).with_graceful_shutdown(stop).await
+}
+
+/// Runs what may wait for the protocol thread off the server's own threads.
+async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Response> {
+    let failed = |_| StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    tokio::task::spawn_blocking(work).await.map_err(failed)
+}
+
+async fn health(State(exhibit): State<Arc<dyn Exhibit>>) -> Response {
+    match off_thread(move || exhibit.health()).await {
+        Ok(Ok(())) => "ok\n".into_response(),
+        Ok(Err(why)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
+        Err(response) => response,
+    }
+}
+
+async fn status(State(exhibit): State<Arc<dyn Exhibit>>) -> Response {
+    match off_thread(move || exhibit.status()).await {
+        Ok(status) => ([(header::CONTENT_TYPE, "application/json")], status).into_response(),
+        Err(response) => response,
+    }
+}
+
+async fn metrics(State(exhibit): State<Arc<dyn Exhibit>>) -> Response {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    match off_thread(move || exhibit.metrics()).await {
+        Ok(metrics) => ([(header::CONTENT_TYPE, kind)], metrics).into_response(),
+        Err(response) => response,
+    }
+}
