@@ -113,7 +113,6 @@ impl Default for DetectorConfig {
 
 impl DetectorConfig {
     /// The same for the detector.
-    #[expect(dead_code, reason = "called by the process runner, which `node::run` is to become")]
     pub(crate) fn settings(&self) -> detector::Settings {
         detector::Settings {
             interval: Duration::from_millis(self.interval_ms),

@@ -31,7 +31,6 @@ pub(crate) struct Bound {
 
 impl Bound {
     /// Says so on standard output, one line of JSON, to whoever started this process. Call once, when all sockets listen.
-    #[expect(dead_code, reason = "called by the process runner, which `node::run` is to become")]
     pub(crate) fn announce(&self) -> Result<()> {
         let mut out = io::stdout().lock();
         serde_json::to_writer(&mut out, self)?;

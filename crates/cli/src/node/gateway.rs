@@ -1,0 +1,35 @@
+//! A gateway's SQL door.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use quorate_protocol::ProcessId;
+use quorate_runtime::{metrics::Metrics, process::Process};
+use quorate_server::{
+    cluster::{ClusterBackend, Events},
+    pg,
+};
+use tokio::net::TcpListener;
+
+use crate::config::NodeConfig;
+
+/// The cluster behind the door.
+pub(crate) fn backend(
+    config: &NodeConfig,
+    me: ProcessId,
+    process: &Process,
+    events: Arc<Events>,
+) -> Arc<ClusterBackend> {
+    let wait = Duration::from_millis(config.write_wait_ms);
+    Arc::new(ClusterBackend::new(process.handle().clone(), events, me, wait))
+}
+
+/// Serves SQL clients until `stop` is ready.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    backend: Arc<ClusterBackend>,
+    metrics: Metrics,
+    stop: impl Future<Output = ()> + Send + 'static,
+) {
+    let _ = metrics;
+    pg::Server::new(backend).serve(listener, stop).await;
+}

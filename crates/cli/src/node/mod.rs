@@ -1,0 +1,209 @@
+//! `quorate node`: one process of a cluster, in the foreground.
+
+mod exhibit;
+mod gateway;
+
+use std::{
+    env, fs,
+    net::{SocketAddr, ToSocketAddrs},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, anyhow};
+use crossbeam_channel::{Receiver, select};
+use quorate_node::{Command, Node};
+use quorate_protocol::{
+    Peer, ProcessId,
+    ecast::{Router, RouterSettings},
+    paxos::{self, Paxos},
+    rubberband::{
+        self, Client, ClientCommand, ClientSettings, Storage, StorageCommand, StorageSettings, Super,
+        SuperCommand, SuperSettings,
+    },
+};
+use quorate_runtime::{
+    Config, chance, clock,
+    metrics::Metrics,
+    process::{End, Parts, Process},
+};
+use quorate_server::cluster::Events;
+use quorate_table::plain::PlainEngine;
+use tokio::net::TcpListener;
+use tracing::{error, info, warn};
+
+use self::exhibit::Exhibit;
+use crate::{
+    Usage,
+    config::{NodeConfig, Role},
+    lifeline::{self, Bound},
+};
+
+/// Runs one process of a cluster, in the foreground.
+///
+/// It logs to standard error and, once it listens, prints its addresses on standard output as one line of JSON. SIGTERM
+/// and Ctrl-C let it drain, leave the cluster and exit.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The configuration, a TOML file.
+    #[arg(long, env = "QUORATE_CONFIG")]
+    config: PathBuf,
+    /// Overrides a key of the configuration, as QUORATE_NODE_KEY in the environment does; can be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+/// How long a process that leaves waits for the others to take note.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(3);
+
+pub(crate) fn run_configured(args: Args) -> Result<()> {
+    let path = args.config.display();
+    let file = fs::read_to_string(&args.config).map_err(|error| Usage(format!("{path}: {error}")))?;
+    let environment =
+        env::vars_os().filter_map(|(key, value)| key.into_string().ok().zip(value.into_string().ok()));
+    let config = NodeConfig::read(&file, environment, &args.set)
+        .map_err(|error| Usage(format!("{path}: {}", format!("{error:#}").trim_end())))?;
+    crate::log_to_stderr();
+    let name = config.name.clone();
+    run(config).with_context(|| name)
+}
+
+/// Runs the process until it is asked to stop, or can not go on.
+pub(crate) fn run(config: NodeConfig) -> Result<()> {
+    let stop = lifeline::stop_requests(config.supervised)?;
+    let me = ProcessId { node: config.node, incarnation: chance::incarnation() };
+    let listen = settled(&config.listen)?;
+    let metrics = Metrics::new([("process", config.name.clone()), ("role", config.role.as_str().to_owned())]);
+    let events = Arc::new(Events::default());
+    let process = Arc::new(start(&config, me, listen, metrics.clone(), events.clone())?);
+    info!(process = %me, role = config.role.as_str(), %listen, "started");
+
+    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let (stopping, stopped) = tokio::sync::watch::channel(false);
+    let until = |mut stopped: tokio::sync::watch::Receiver<bool>| async move {
+        // An error means that the sender is gone, which is a stop as well.
+        let _ = stopped.wait_for(|stop| *stop).await;
+    };
+    let http = threads.block_on(listener(&config.http_listen))?;
+    let mut bound = Bound { listen: listen.to_string(), http: http.local_addr()?.to_string(), sql: None };
+    let exhibit = Exhibit::new(&config, me, process.clone(), metrics.clone());
+    threads.spawn(quorate_server::http::serve(http, Arc::new(exhibit), until(stopped.clone())));
+    let mut sql = None;
+    if let Some(address) = &config.sql_listen {
+        let listener = threads.block_on(listener(address))?;
+        bound.sql = Some(listener.local_addr()?.to_string());
+        let backend = gateway::backend(&config, me, &process, events);
+        sql = Some(threads.spawn(gateway::serve(listener, backend, metrics, until(stopped.clone()))));
+    }
+    bound.announce()?;
+
+    let ended = wait(&stop, process.ended());
+    // No new work; then what is under way; then out of the cluster.
+    let _ = stopping.send(true);
+    if let Some(sql) = sql {
+        let _ = threads.block_on(async { tokio::time::timeout(LEAVE_PATIENCE, sql).await });
+    }
+    let result = match ended {
+        None => {
+            leave(&config, &process);
+            info!("stopped");
+            Ok(())
+        }
+        Some(End::Wedged) => {
+            Err(anyhow!("cut off from the cluster; start it again and it joins as a new process"))
+        }
+        Some(End::Broken(why)) => Err(anyhow!("broken: {why}")),
+    };
+    process.stop();
+    threads.shutdown_timeout(Duration::from_millis(200));
+    result
+}
+
+/// Waits for a reason to stop; `None` when asked to.
+fn wait(stop: &Receiver<()>, ended: &Receiver<End>) -> Option<End> {
+    select! {
+        recv(stop) -> _ => None,
+        recv(ended) -> end => {
+            let end = end.unwrap_or(End::Broken(String::from("the protocol thread is gone")));
+            match &end {
+                End::Wedged => warn!("cut off"),
+                End::Broken(why) => error!(%why, "broken"),
+            }
+            Some(end)
+        }
+    }
+}
+
+fn leave(config: &NodeConfig, process: &Process) {
+    let command = match config.role {
+        // A router that goes is found out; its set changes one at a time, and it may be the only one.
+        Role::Router => return,
+        Role::Storage => Command::Storage(StorageCommand::Leave),
+        Role::Super => Command::Super(SuperCommand::Leave),
+        Role::Gateway => Command::Client(ClientCommand::Leave),
+    };
+    if process.handle().command(command).is_ok() {
+        // Out is who is told that it is cut off. When the whole cluster goes down nobody tells.
+        let _ = process.ended().recv_timeout(LEAVE_PATIENCE);
+    }
+}
+
+fn start(
+    config: &NodeConfig,
+    me: ProcessId,
+    listen: SocketAddr,
+    metrics: Metrics,
+    events: Arc<Events>,
+) -> Result<Process> {
+    let peer = Peer { id: me, address: listen.to_string() };
+    let name = config.name.clone();
+    let detector = config.detector.settings();
+    let mut parts = Parts { engine: None, client: None, routers: config.routers.clone() };
+    let node = match config.role {
+        Role::Router => {
+            let log =
+                paxos::Settings { detector, wanted: config.wanted_routers, ..paxos::Settings::default() };
+            let settings = RouterSettings { paxos: log.clone(), ..RouterSettings::default() };
+            let paxos = match config.found {
+                true => Paxos::found(peer, log, clock::now()),
+                false => Paxos::join(peer, Vec::new(), log, clock::now()),
+            };
+            let replicas = u8::try_from(config.replicas).context("replicas: at most 255")?;
+            Node::Router(Router::new(paxos, rubberband::Config::new(replicas), settings))
+        }
+        Role::Storage => {
+            parts.engine = Some(Box::new(PlainEngine::default()));
+            let settings = StorageSettings { alive_every: detector.interval, ..StorageSettings::default() };
+            Node::Storage(Storage::new(peer, name, settings))
+        }
+        Role::Super => {
+            let storage_wanted = config.wanted_storage;
+            let settings = SuperSettings { detector, storage_wanted, ..SuperSettings::default() };
+            Node::Super(Super::new(peer, name, settings))
+        }
+        Role::Gateway => {
+            parts.client = Some(Box::new(move |event| events.take(event)));
+            let settings = ClientSettings { alive_every: detector.interval, ..ClientSettings::default() };
+            Node::Client(Client::new(peer, name, settings))
+        }
+    };
+    let mut reactor = Config::new(config.domain, config.role as u8, me, vec![listen]);
+    reactor.insecure = config.insecure;
+    reactor.metrics = metrics;
+    Ok(Process::start(node, reactor, parts)?)
+}
+
+/// An address with its port: others are told where we listen before we do, so a port that the system is to choose is
+/// chosen here.
+fn settled(address: &str) -> Result<SocketAddr> {
+    let place = address.to_socket_addrs()?.next().ok_or_else(|| Usage(format!("{address}: no address")))?;
+    if place.port() != 0 {
+        return Ok(place);
+    }
+    Ok(std::net::TcpListener::bind(place)?.local_addr()?)
+}
+
+async fn listener(address: &str) -> Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+}
