@@ -217,6 +217,9 @@ struct Write {
     covered: Vec<Range>,
     stable: bool,
     at: Position,
+    /// All replicas of one of its ranges were lost for good while it was under way, and how often it was asked about since.
+    lost: bool,
+    asked: u32,
 }
 
 struct Read {
@@ -319,6 +322,7 @@ impl Client {
                 for process in before.iter().flat_map(|before| before.storage.keys()) {
                     if !config.storage.contains_key(process) {
                         self.lost(cx, *process);
+                        self.lose_ranges(&config);
                     }
                 }
                 out.emit(ClientEvent::Config(Arc::new(config)));
@@ -583,6 +587,16 @@ impl Client {
         }
     }
 
+    /// Marks writes that concern a range nobody holds any more: whoever holds it later knows nothing of them.
+    fn lose_ranges(&mut self, config: &Config) {
+        for request in self.requests.values_mut() {
+            if let Kind::Write(write) = &mut request.kind {
+                let missing = write.ranges.iter().filter(|range| !covers(&write.covered, **range));
+                write.lost |= missing.into_iter().any(|range| config.any_lost(&[*range]));
+            }
+        }
+    }
+
     fn on_reply(&mut self, cx: &mut Context<'_>, from: ProcessId, reply: Reply, out: &mut impl Sink<Self>) {
         let Some(token) = self.attempts.get(&reply.token).copied() else {
             // Answers to attempts that were given up are no surprise; but the rest of one is not to wait there for us.
@@ -652,7 +666,7 @@ impl Client {
         let request = self.requests.get_mut(&token).expect("a live request");
         request.look_at = None;
         let attempt = request.attempt;
-        match &request.kind {
+        match &mut request.kind {
             Kind::Read(_) => {
                 self.retries += 1;
                 self.start_read(cx, token, out);
@@ -661,10 +675,11 @@ impl Client {
                 let missing: SmallVec<[Range; 2]> =
                     write.ranges.iter().copied().filter(|range| !covers(&write.covered, *range)).collect();
                 let Some(config) = self.membership.config() else { return };
-                if config.any_lost(&missing) {
+                if write.lost && write.asked > 0 {
                     // Nobody is left who could tell.
                     return self.give_up(cx.now, token, out);
                 }
+                write.asked += u32::from(write.stable);
                 let replicas = config.replicas_of(&missing);
                 let ask = Direct::Ask { request: write.request, token: attempt, ranges: missing };
                 out.send(Destination::Many(replicas), Message::Direct(ask), None);
@@ -691,7 +706,15 @@ impl Client {
                 let offset = (cx.random)() as u32;
                 let header =
                     DataHeader { kind, token: attempt, request, offset, table, ranges: ranges.clone() };
-                let write = Write { request, ranges, covered: Vec::new(), stable: false, at: Position(0) };
+                let write = Write {
+                    request,
+                    ranges,
+                    covered: Vec::new(),
+                    stable: false,
+                    at: Position(0),
+                    lost: false,
+                    asked: 0,
+                };
                 self.insert(token, Request { attempt, kind: Kind::Write(write), look_at: None });
                 self.membership.submit(cx, attempt, Class::Data, header.encode(&operation), out);
                 self.refuse_if_wedged(cx, token, out);

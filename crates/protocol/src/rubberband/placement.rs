@@ -116,7 +116,7 @@ impl Config {
         !segment.replicas.iter().any(waits)
     }
 
-    /// Whether some part of `ranges` has no replica left that could ever answer.
+    /// Whether some part of `ranges` has no replica that has its rows, or will have them again.
     pub(super) fn any_lost(&self, ranges: &[Range]) -> bool {
         ranges.iter().any(|range| self.touched(*range).any(|segment| self.is_lost(segment)))
     }

@@ -1,0 +1,124 @@
+//! An engine that keeps what it was told: per range the writes in their order.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use quorate_protocol::{
+    ecast::Position,
+    rubberband::{Range, Task, TaskKind, TaskResult},
+};
+use serde::{Deserialize, Serialize};
+
+/// A write as one range remembers it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) range: Range,
+    pub(crate) at: Position,
+    pub(crate) operation: String,
+}
+
+#[derive(Default)]
+pub(crate) struct Engine {
+    pub(crate) rows: Vec<Row>,
+    held: Vec<Row>,
+    pins: BTreeMap<Position, Vec<Row>>,
+    tables: Vec<u32>,
+}
+
+/// How many rows an export reads at once.
+const CHUNK_ROWS: usize = 3;
+
+impl Engine {
+    /// An operation `!17 name` fails where key 17 is.
+    fn fails(operation: &str, ranges: &[Range]) -> bool {
+        let key = operation.strip_prefix('!').and_then(|rest| rest.split(' ').next());
+        let key = key.map(|key| key.parse::<u64>().expect("a key"));
+        key.is_some_and(|key| ranges.iter().any(|range| range.low <= key && key <= range.high))
+    }
+
+    pub(crate) fn run(&mut self, task: &Task) -> TaskResult {
+        let at = task.at;
+        match &task.kind {
+            TaskKind::Write { ranges, operation, held } => {
+                let operation = String::from_utf8(operation.to_vec()).expect("text");
+                assert!(self.held.is_empty(), "a held write is the last of its batch");
+                assert!(ranges.iter().all(|range| range.low <= range.high));
+                if Engine::fails(&operation, ranges) {
+                    return TaskResult::Failed(Bytes::from_static(b"failed"));
+                }
+                let new = ranges.iter().map(|&range| Row { range, at, operation: operation.clone() });
+                if *held {
+                    self.held.extend(new)
+                } else {
+                    self.rows.extend(new)
+                }
+                TaskResult::Written(ranges.iter().map(|_| Bytes::from_static(b"ok")).collect())
+            }
+            TaskKind::Settle { publish } => {
+                let held = std::mem::take(&mut self.held);
+                if *publish {
+                    self.rows.extend(held);
+                }
+                TaskResult::Done
+            }
+            TaskKind::Read { ranges, operation } => {
+                let rows: Vec<&Row> = within(&self.rows, ranges).collect();
+                if operation == "count" {
+                    return TaskResult::Read(vec![Bytes::from(rows.len().to_string())]);
+                }
+                let mut pieces: Vec<Bytes> = rows.chunks(2).map(|chunk| encode(&chunk)).collect();
+                if pieces.is_empty() {
+                    pieces.push(encode::<Vec<Row>>(&Vec::new()));
+                }
+                TaskResult::Read(pieces)
+            }
+            TaskKind::CreateTable { table, .. } => {
+                self.tables.push(*table);
+                TaskResult::Done
+            }
+            TaskKind::DropTable { table } => {
+                self.tables.retain(|known| known != table);
+                TaskResult::Done
+            }
+            TaskKind::Pin => {
+                self.pins.insert(at, self.rows.clone());
+                TaskResult::Done
+            }
+            TaskKind::Release => {
+                self.pins.remove(&at).expect("what is released was pinned");
+                TaskResult::Done
+            }
+            TaskKind::Export { ranges, cursor } => {
+                let start = cursor.as_ref().map_or(0, |cursor| decode::<usize>(cursor));
+                let pinned = &self.pins[&at];
+                let rows: Vec<&Row> = within(pinned, ranges).skip(start).take(CHUNK_ROWS).collect();
+                let more = within(pinned, ranges).count() > start + rows.len();
+                let cursor = more.then(|| encode(&(start + rows.len())));
+                TaskResult::Exported { rows: encode(&rows), cursor }
+            }
+            TaskKind::Import { rows } => {
+                let rows = decode::<Vec<Row>>(rows);
+                assert!(rows.is_empty() || !self.tables.is_empty(), "rows of a table that is not there");
+                self.rows.extend(rows);
+                TaskResult::Done
+            }
+            TaskKind::Forget { ranges } => {
+                self.rows.retain(|row| !ranges.iter().any(|range| range.intersect(row.range).is_some()));
+                TaskResult::Done
+            }
+        }
+    }
+}
+
+/// What is in these ranges. Writes are kept as parts of segments, so they are inside or outside.
+fn within<'a>(rows: &'a [Row], ranges: &'a [Range]) -> impl Iterator<Item = &'a Row> {
+    rows.iter().filter(|row| ranges.iter().any(|range| range.intersect(row.range) == Some(row.range)))
+}
+
+pub(crate) fn encode<T: Serialize>(value: &T) -> Bytes {
+    postcard::to_stdvec(value).expect("it serialises").into()
+}
+
+pub(crate) fn decode<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> T {
+    postcard::from_bytes(bytes).expect("our own bytes decode")
+}

@@ -1,0 +1,7 @@
+//! Whole clusters of routers, supers, storage processes and clients: under scripts that a person can read, and under
+//! random schedules.
+
+mod engine;
+mod random;
+mod script;
+mod world;

@@ -1,0 +1,433 @@
+//! Random schedules: slow messages, broken links, routers, storage processes, clients and supers that crash or are wrongly
+//! suspected and come back as new ones. Checked: routers hold one order; each sender's messages are in it once and without
+//! gaps; every request ends in one event; the replicas of a range did the same writes; what was acknowledged is there and
+//! what failed is not; a read saw exactly the writes up to its position.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use quorate_protocol::{
+    Duration, ProcessId,
+    ecast::Position,
+    rubberband::{
+        ClientCommand, ClientError, Config, DataHeader, Range, ReadStrength, RequestId, StorageState,
+    },
+};
+
+use super::{
+    engine::{Row, decode},
+    world::{Role, World, process, reborn},
+};
+
+/// What a schedule asked for.
+enum Asked {
+    Write { operation: String, ranges: Vec<Range> },
+    Read { strength: ReadStrength, ranges: Vec<Range>, before: BTreeSet<(Range, String)> },
+}
+
+struct Schedule {
+    world: World,
+    asked: BTreeMap<(ProcessId, u64), Asked>,
+    token: u64,
+    /// The present lives.
+    lives: BTreeMap<&'static str, ProcessId>,
+    /// Whether storage processes crash in this schedule.
+    crashes: bool,
+}
+
+const ALL: [&str; 13] = ["r1", "r2", "r3", "u1", "u2", "s1", "s2", "s3", "s4", "s5", "s6", "c1", "c2"];
+
+fn run(seed: u64, counts: &mut BTreeMap<&'static str, u64>) {
+    match std::panic::catch_unwind(|| schedule(seed)) {
+        Ok(counted) => counted.into_iter().for_each(|(what, n)| *counts.entry(what).or_default() += n),
+        Err(failure) => {
+            eprintln!("seed {seed}");
+            std::panic::resume_unwind(failure);
+        }
+    }
+}
+
+fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
+    let mut world = World::new(seed);
+    world.replicas = 3;
+    let mut lives = BTreeMap::new();
+    for id in ALL {
+        world.start(process(id));
+        lives.insert(id, process(id));
+        world.run(Duration::from_millis(100));
+    }
+    world.run(Duration::from_millis(1000));
+    assert_eq!(world.config().map(|config| config.ring.len()), Some(4), "it came up");
+    let control = quorate_protocol::rubberband::Control::CreateTable {
+        name: "tickets".to_owned(),
+        definition: Bytes::new(),
+    };
+    world.told.insert((process("c1"), 0), Default::default());
+    world.command_client(process("c1"), ClientCommand::Control { token: 0, control });
+    world.run(Duration::from_millis(100));
+
+    world.rebirth = true;
+    world.latency = (Duration::from_micros(100), Duration::from_millis([5, 40, 300][(seed % 3) as usize]));
+    world.work = Some(Duration::from_millis([1, 30][(seed / 3 % 2) as usize]));
+    let mut schedule =
+        Schedule { world, asked: BTreeMap::new(), token: 0, lives, crashes: seed.is_multiple_of(2) };
+    for _ in 0..250 {
+        schedule.act();
+        schedule.follow();
+    }
+    schedule.end();
+    schedule.world.counts
+}
+
+impl Schedule {
+    fn chance(&mut self, n: u64) -> u64 {
+        self.world.random() % n
+    }
+
+    fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
+        (!from.is_empty()).then(|| from[(self.world.random() % from.len() as u64) as usize].clone())
+    }
+
+    /// The present life of one of these.
+    fn one_of(&mut self, names: &[&'static str]) -> ProcessId {
+        let name = self.pick(names).expect("there are some");
+        self.lives[name]
+    }
+
+    /// Those who were wedged live on as others.
+    fn follow(&mut self) {
+        for id in self.lives.values_mut() {
+            while !self.world.processes.contains_key(id) && self.world.processes.contains_key(&reborn(*id)) {
+                *id = reborn(*id);
+            }
+        }
+    }
+
+    fn act(&mut self) {
+        match self.chance(100) {
+            0..25 => {
+                for _ in 0..=self.chance(8) {
+                    self.write();
+                }
+            }
+            25..35 => self.read(),
+            35..38 => self.cancel(),
+            38..44 => self.break_link(),
+            44..50 => self.world.heal(),
+            50..52 => self.crash_router(),
+            52..55 => self.crash_storage(),
+            55 => {
+                let id = self.one_of(&["u1", "c1", "c2"]);
+                // Two supers at least; one comes back before the other goes.
+                let supers = self.world.processes.keys().filter(|id| id.node / 100 == 2).count();
+                if id.node / 100 != 2 || supers == 2 {
+                    self.world.crash(id);
+                    self.world.start(reborn(id));
+                }
+            }
+            _ => {
+                let millis = [1, 5, 20, 100, 400][self.chance(5) as usize];
+                self.world.run(Duration::from_millis(millis));
+            }
+        }
+        self.world.relink();
+    }
+
+    fn ranges(&mut self) -> Vec<Range> {
+        match self.chance(10) {
+            0 => vec![Range::ALL],
+            1..4 => {
+                let key = |quarter: u64| Range { low: (quarter << 62) + 7, high: (quarter << 62) + 7 };
+                let quarter = self.chance(3);
+                vec![key(quarter), key(quarter + 1 + self.chance(3 - quarter))]
+            }
+            _ => {
+                let key = (self.chance(4) << 62) + self.chance(50);
+                vec![Range { low: key, high: key }]
+            }
+        }
+    }
+
+    fn write(&mut self) {
+        let client = self.one_of(&["c1", "c2"]);
+        self.token += 1;
+        let token = self.token;
+        // Some repeat one of the same session, whose fate is open.
+        let open = self.world.told.iter().filter_map(|((id, token), told)| match told.end {
+            Some(Err(ClientError::MaybeApplied { request })) if *id == client && request.number > 0 => {
+                Some((*token, request))
+            }
+            _ => None,
+        });
+        let open: Vec<(u64, RequestId)> = open.collect();
+        if self.chance(3) == 0
+            && let Some((first, request)) = self.pick(&open)
+            && let Asked::Write { operation, ranges } = &self.asked[&(client, first)]
+        {
+            let (operation, ranges) = (operation.clone(), ranges.clone());
+            self.world.write(client, token, Some(request), &ranges, &operation);
+            self.asked.insert((client, token), Asked::Write { operation, ranges });
+            return;
+        }
+        let ranges = self.ranges();
+        let operation = match self.chance(3) {
+            0 => format!("!{} {token}", (self.chance(4) << 62) + 7),
+            _ => format!("w {token}"),
+        };
+        self.world.write(client, token, None, &ranges, &operation);
+        self.asked.insert((client, token), Asked::Write { operation, ranges });
+    }
+
+    fn read(&mut self) {
+        let client = self.one_of(&["c1", "c2"]);
+        self.token += 1;
+        let token = self.token;
+        let ranges = match self.chance(3) {
+            0 => vec![Range::ALL],
+            _ => {
+                let low = self.chance(4) << 62;
+                vec![Range { low, high: low + ((1 << 62) - 1) }]
+            }
+        };
+        let strength =
+            [ReadStrength::Sequential, ReadStrength::Snapshot, ReadStrength::Basic][self.chance(3) as usize];
+        let before = self.acknowledged();
+        let read = ClientCommand::Read {
+            token,
+            strength,
+            table: DataHeader::NO_TABLE,
+            ranges: ranges.clone().into(),
+            operation: Bytes::from_static(b"rows"),
+        };
+        self.world.told.insert((client, token), Default::default());
+        self.asked.insert((client, token), Asked::Read { strength, ranges, before });
+        self.world.command_client(client, read);
+    }
+
+    fn cancel(&mut self) {
+        let open: Vec<_> =
+            self.world.told.iter().filter(|(_, told)| told.end.is_none()).map(|(key, _)| *key).collect();
+        if let Some((client, token)) = self.pick(&open) {
+            self.world.command_client(client, ClientCommand::Cancel { token });
+        }
+    }
+
+    fn break_link(&mut self) {
+        let links = self.world.links();
+        let Some((a, b)) = self.pick(&links) else { return };
+        // Where storage processes really die, others are not to be taken for dead as well.
+        let watched = a.node / 100 == 2 || b.node / 100 == 2;
+        if self.chance(2) == 0 && !(self.crashes && watched) {
+            self.world.cut(a, b);
+        } else {
+            self.world.unlink(a, b);
+        }
+    }
+
+    fn crash_router(&mut self) {
+        let routers = self.world.routers();
+        let whole = |world: &World, id: &ProcessId| match &world.processes[id].role {
+            Role::Router(router) => router.log().members().len() == 3 && router.log().leader().is_some(),
+            _ => false,
+        };
+        // No crash before the last one was replaced, everywhere.
+        if routers.len() == 3
+            && routers.iter().all(|id| whole(&self.world, id))
+            && let Some(id) = self.pick(&routers)
+        {
+            let members: BTreeSet<_> = match &self.world.processes[&routers[0]].role {
+                Role::Router(router) => router.log().members().iter().map(|peer| peer.id).collect(),
+                _ => BTreeSet::new(),
+            };
+            if routers.iter().all(|id| members.contains(id)) {
+                self.world.crash(id);
+                self.world.start(reborn(id));
+                *self.world.counts.entry("router crash").or_default() += 1;
+            }
+        }
+    }
+
+    fn crash_storage(&mut self) {
+        let storage: Vec<_> = self.world.processes.keys().copied().filter(|id| id.node / 100 == 3).collect();
+        if self.crashes
+            && let Some(id) = self.pick(&storage)
+            && self.world.config().is_some_and(|config| is_whole(config, &self.world))
+        {
+            self.world.crash(id);
+            self.world.start(reborn(id));
+            *self.world.counts.entry("storage crash").or_default() += 1;
+        }
+    }
+
+    /// What users know to have taken effect.
+    fn acknowledged(&self) -> BTreeSet<(Range, String)> {
+        let mut all = BTreeSet::new();
+        for (key, asked) in &self.asked {
+            let Asked::Write { operation, ranges } = asked else { continue };
+            let told = &self.world.told[key];
+            if matches!(told.end, Some(Ok(_))) && told.parts.iter().all(|part| part.as_ref() == b"ok") {
+                all.extend(ranges.iter().flat_map(|range| quarters(*range)).map(|r| (r, operation.clone())));
+            }
+        }
+        all
+    }
+
+    fn end(&mut self) {
+        self.world.latency = (Duration::from_micros(100), Duration::from_millis(1));
+        self.world.work = Some(Duration::from_millis(1));
+        for _ in 0..600 {
+            self.world.heal();
+            self.world.run(Duration::from_millis(50));
+            self.follow();
+            let whole = self.world.config().is_some_and(|config| is_whole(config, &self.world));
+            if whole && self.open().is_empty() && self.is_quiet() {
+                break;
+            }
+        }
+        self.check();
+    }
+
+    /// Requests that have not ended, of clients that live.
+    fn open(&self) -> Vec<(ProcessId, u64)> {
+        let told = self.world.told.iter().filter(|(_, told)| told.end.is_none()).map(|(key, _)| *key);
+        told.filter(|(client, _)| self.world.processes.contains_key(client)).collect()
+    }
+
+    /// Whether everything is stable everywhere and executed.
+    fn is_quiet(&self) -> bool {
+        let last = self.world.ghost.last_key_value().map_or(Position(0), |(at, _)| *at);
+        self.world.processes.values().all(|process| match &process.role {
+            Role::Router(router) => router.position() == last && router.base() == last,
+            Role::Storage(storage, _) => {
+                let status = storage.status();
+                status.executed == status.delivered && status.queued == 0 && status.pins == 0
+            }
+            _ => true,
+        })
+    }
+
+    fn check(&self) {
+        let world = &self.world;
+        world.check_senders();
+        let told = self.open();
+        let tail = || {
+            let lines: Vec<_> = world.trace.lines().collect();
+            lines[lines.len().saturating_sub(60)..].join("\n")
+        };
+        assert!(told.is_empty(), "{told:?} have not ended\n{}", tail());
+        let config = world.config().expect("there is one");
+        assert!(is_whole(config, world), "not repaired: {:?} {:?}\n{}", config.ring, config.storage, tail());
+        assert!(self.is_quiet(), "not everything is stable and executed\n{}", self.standing());
+        let rows = world.check_replicas();
+        let effects: BTreeSet<(Range, String)> =
+            rows.iter().map(|row| (row.range, row.operation.clone())).collect();
+        for known in self.acknowledged() {
+            assert!(effects.contains(&known), "{known:?} was acknowledged and is not there\n{}", tail());
+        }
+        for (key, asked) in &self.asked {
+            let Some(end) = world.told[key].end else { continue };
+            let parts = &world.told[key].parts;
+            match asked {
+                Asked::Write { operation, ranges } => {
+                    let took: Vec<bool> = ranges
+                        .iter()
+                        .flat_map(|range| quarters(*range))
+                        .map(|range| effects.contains(&(range, operation.clone())))
+                        .collect();
+                    let all = took.iter().all(|took| *took);
+                    let none = took.iter().all(|took| !took);
+                    assert!(all || none, "{operation} took effect in some ranges only: {took:?}");
+                    match end {
+                        Ok(_) => {
+                            assert_eq!(all, parts.iter().all(|part| part.as_ref() == b"ok"), "{operation}")
+                        }
+                        // What was repeated may have taken effect by another attempt.
+                        Err(ClientError::NotSent | ClientError::Rejected(_) | ClientError::Expired) => {
+                            let attempts = self.asked.iter().filter(|(_, other)| {
+                                matches!(other, Asked::Write { operation: same, .. } if same == operation)
+                            });
+                            assert!(
+                                none || attempts.count() > 1,
+                                "{operation} failed with {end:?} and is there"
+                            );
+                        }
+                        Err(ClientError::MaybeApplied { .. }) => {}
+                    }
+                }
+                Asked::Read { strength, ranges, before } => {
+                    if let Ok(at) = end {
+                        check_read(&rows, *strength, ranges, before, at, parts);
+                    }
+                }
+            }
+        }
+    }
+
+    fn standing(&self) -> String {
+        let mut text = format!("{:?}\n", self.world.ghost.last_key_value());
+        for (id, process) in &self.world.processes {
+            match &process.role {
+                Role::Router(router) => text += &format!("{id} {:?}\n", router.status()),
+                Role::Storage(storage, _) => text += &format!("{id} {:?}\n", storage.status()),
+                _ => {}
+            }
+        }
+        text
+    }
+}
+
+fn check_read(
+    rows: &[Row],
+    strength: ReadStrength,
+    ranges: &[Range],
+    before: &BTreeSet<(Range, String)>,
+    at: Position,
+    parts: &[Bytes],
+) {
+    let seen: Vec<Row> = parts.iter().flat_map(|part| decode::<Vec<Row>>(part)).collect();
+    let within = |range: &Range| ranges.iter().any(|asked| asked.intersect(*range) == Some(*range));
+    let set: BTreeSet<&Row> = seen.iter().collect();
+    assert_eq!(set.len(), seen.len(), "a read saw a row twice");
+    if strength != ReadStrength::Basic {
+        let expected: BTreeSet<&Row> = rows.iter().filter(|row| row.at <= at && within(&row.range)).collect();
+        assert_eq!(set, expected, "a {strength:?} read at {at} saw another cut");
+    }
+    if strength == ReadStrength::Sequential {
+        for (range, operation) in before.iter().filter(|(range, _)| within(range)) {
+            let saw = seen.iter().any(|row| row.range == *range && row.operation == *operation);
+            assert!(saw, "a read missed {operation}, acknowledged before it began");
+        }
+    }
+}
+
+/// A write's ranges as the segments cut them.
+fn quarters(range: Range) -> Vec<Range> {
+    (0..4u64)
+        .filter_map(|quarter| {
+            Range { low: quarter << 62, high: (quarter << 62) + ((1 << 62) - 1) }.intersect(range)
+        })
+        .collect()
+}
+
+/// Whether every place on the ring has a living, complete holder.
+fn is_whole(config: &Config, world: &World) -> bool {
+    let active = |id: &ProcessId| {
+        config.storage.get(id) == Some(&StorageState::Active) && world.processes.contains_key(id)
+    };
+    config.ring.len() == 4 && config.ring.values().all(active)
+}
+
+const SEEDS: u64 = 60;
+
+#[test]
+fn random_schedules_keep_every_promise() {
+    let mut counts = BTreeMap::new();
+    for seed in 0..SEEDS {
+        run(seed, &mut counts);
+    }
+    println!("{counts:?}");
+    let wanted = ["leader", "router crash", "storage crash", "replace", "wedged", "maybe applied", "restart"];
+    for what in wanted {
+        assert!(counts.get(what).is_some_and(|count| *count > 0), "no schedule showed {what}: {counts:?}");
+    }
+}

@@ -1,0 +1,182 @@
+//! Scripts: a scenario and, below each of its steps, what happens. Run with `UPDATE_SCRIPTS=1` they are written anew;
+//! commit the changes only if you understand what caused them.
+
+use std::{fmt::Write as _, path::PathBuf};
+
+use bytes::Bytes;
+use quorate_protocol::{
+    Duration,
+    rubberband::{ClientCommand, Control, DataHeader, ReadStrength, RequestId, SuperCommand},
+};
+
+use super::world::{Happening, Role, World, name, process, range};
+
+#[expect(clippy::disallowed_methods, reason = "the environment says whether to write the scripts anew")]
+fn check(script: &str) {
+    let path =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/scripts").join(format!("{script}.txt"));
+    let text = std::fs::read_to_string(&path).expect("the script is there");
+    let mut world = World::new(1);
+    let mut rendered = String::new();
+    for line in text.lines() {
+        if line.starts_with('#') || line.is_empty() && rendered.ends_with('\n') {
+            writeln!(rendered, "{line}").expect("strings take everything");
+        }
+        if let Some(step) = line.strip_prefix("> ") {
+            world.trace.clear();
+            perform(&mut world, step);
+            writeln!(rendered, "> {step}\n{}", world.trace.trim_end()).expect("strings take everything");
+        }
+    }
+    world.check_senders();
+    let rendered = rendered.replace("\n\n\n", "\n\n");
+    if std::env::var_os("UPDATE_SCRIPTS").is_some() {
+        std::fs::write(&path, &rendered).expect("the script can be written");
+    } else if rendered != text {
+        let differing = rendered.lines().zip(text.lines()).position(|(a, b)| a != b);
+        panic!("{script}: from line {:?} on it went otherwise:\n{rendered}", differing.map(|line| line + 1));
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> T {
+    text.parse().unwrap_or_else(|_| panic!("{text} is no number"))
+}
+
+fn perform(world: &mut World, step: &str) {
+    let words: Vec<_> = step.split_whitespace().collect();
+    match words[..] {
+        ["replicas", count] => world.replicas = number(count),
+        ["start", ref all @ ..] => {
+            for id in all {
+                world.start(process(id));
+                world.run(Duration::ZERO);
+            }
+        }
+        // Three routers, two supers, four storage processes and a client.
+        ["cluster"] => {
+            for id in ["r1", "r2", "r3", "u1", "u2", "s1", "s2", "s3", "s4", "c1"] {
+                world.start(process(id));
+                world.run(Duration::from_millis(50));
+            }
+            world.run(Duration::from_millis(1500));
+            world.trace.clear();
+        }
+        ["crash", id] => world.crash(process(id)),
+        ["cut", a, b] => world.cut(process(a), process(b)),
+        ["unlink", a, b] => world.unlink(process(a), process(b)),
+        ["relink"] => world.relink(),
+        ["isolate", id] => {
+            let id = process(id);
+            for other in world.processes.keys().copied().filter(|other| *other != id).collect::<Vec<_>>() {
+                world.cut(id, other);
+            }
+        }
+        ["heal"] => world.heal(),
+        ["hold", from, to] => world.hold(process(from), process(to)),
+        ["release"] => world.release(),
+        ["engines", "stop"] => world.work = None,
+        ["engines", "go"] => world.work = Some(Duration::ZERO),
+        ["write", id, token, ranges, ref op @ ..] => {
+            let ranges: Vec<_> = ranges.split(',').map(range).collect();
+            world.write(process(id), number(token), None, &ranges, &op.join(" "));
+        }
+        // The same request once more, by the number it had.
+        ["repeat", id, token, request, ranges, ref op @ ..] => {
+            let (id, request) = (process(id), number(request));
+            let again = RequestId { session: id.incarnation.0, number: request };
+            let ranges: Vec<_> = ranges.split(',').map(range).collect();
+            world.write(id, number(token), Some(again), &ranges, &op.join(" "));
+        }
+        ["count", id, token, strength, ranges] => {
+            let strength = match strength {
+                "basic" => ReadStrength::Basic,
+                "snapshot" => ReadStrength::Snapshot,
+                _ => ReadStrength::Sequential,
+            };
+            let read = ClientCommand::Read {
+                token: number(token),
+                strength,
+                table: DataHeader::NO_TABLE,
+                ranges: ranges.split(',').map(range).collect(),
+                operation: Bytes::from_static(b"count"),
+            };
+            world.told.insert((process(id), number(token)), Default::default());
+            world.command_client(process(id), read);
+        }
+        ["create", id, token, table] => {
+            let control = Control::CreateTable { name: table.to_owned(), definition: Bytes::new() };
+            world.told.insert((process(id), number(token)), Default::default());
+            world.command_client(process(id), ClientCommand::Control { token: number(token), control });
+        }
+        ["cancel", id, token] => {
+            world.command_client(process(id), ClientCommand::Cancel { token: number(token) });
+        }
+        ["leave", id] => world.command_client(process(id), ClientCommand::Leave),
+        ["lost", id, lost] => {
+            world.command_super(process(id), SuperCommand::DeclareLost(process(lost)));
+        }
+        ["run", span] => {
+            world.run(Duration::from_millis(number(span.strip_suffix("ms").expect("ms"))));
+        }
+        ["quietly", "run", span] => {
+            world.run(Duration::from_millis(number(span.strip_suffix("ms").expect("ms"))));
+            world.trace.clear();
+        }
+        ["wake", id] => world.happen(process(id), Happening::Deadline),
+        ["placement"] => {
+            let config = world.config().expect("there is one").clone();
+            let ring: Vec<_> = config
+                .ring
+                .values()
+                .map(|id| match config.storage.get(id) {
+                    Some(state) => format!("{} {state:?}", name(*id)),
+                    None => format!("{} dead", name(*id)),
+                })
+                .collect();
+            let on_ring = |id: &&_| config.ring.values().any(|other| other == *id);
+            let standby = config.storage.keys().filter(|id| !on_ring(id)).map(|id| name(*id));
+            let standby: Vec<_> = standby.collect();
+            world.say(&format!("ring {}; standby {}", ring.join(", "), standby.join(" ")));
+        }
+        ["rows"] => {
+            for row in world.check_replicas() {
+                let range = super::world::range_name(row.range);
+                world.say(&format!("{range} @{} {}", row.at, row.operation));
+            }
+        }
+        ["routers"] => {
+            for id in world.routers() {
+                if let Role::Router(router) = &world.processes[&id].role {
+                    let status = router.status();
+                    let (position, base) = (status.position, status.base);
+                    let leads = if router.is_leader() { " leads," } else { "" };
+                    let line = format!("{}{leads} position {position} base {base}", name(id));
+                    world.say(&line);
+                }
+            }
+        }
+        _ => panic!("what is `{step}`?"),
+    }
+}
+
+macro_rules! scripts {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            check(stringify!($name));
+        })*
+    };
+}
+
+scripts! {
+    one_write
+    link_breaks_and_resend
+    leader_change_with_unstable_messages
+    unreachable_is_waited_for
+    replace_while_senders_die
+    atomic_or_void
+    same_request_takes_effect_once
+    wedged_member
+    data_before_a_change_in_one_block
+    lost_for_good
+}
