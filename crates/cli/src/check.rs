@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use quorate_history::format::Format;
 use quorate_history::format::edn::FailedCas;
 use quorate_history::{History, Options, Report, Stream, Verdict};
 use serde::Serialize;
+
+use crate::Usage;
 
 mod html;
 mod input;
@@ -86,7 +87,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
     if let (Some(path), Some(history)) = (&args.html, &history) {
         let page = html::page(history, &report, args.top);
-        std::fs::write(path, page).with_context(|| format!("{} cannot be written", path.display()))?;
+        // Exit code 1 would say that the history is not atomic.
+        std::fs::write(path, page).map_err(|error| Usage(format!("{}: {error}", path.display())))?;
     }
     if args.json {
         println!("{}", serde_json::to_string(&answer(&report, seconds))?);

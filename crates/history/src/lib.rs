@@ -21,6 +21,22 @@
 //!   (an *orphan*) is inconsistent by no finite time, and counted apart as well.
 //! * ε, the clocks' error, bounds how wrong the *difference* of two recorded times may be. Γ is then known to ±ε.
 //!
+//! ```
+//! use quorate_history::{History, Operation, Verdict, check};
+//!
+//! let mut history = History::new();
+//! history.push(Operation::write(1, "x", "a", 0, 10))?;
+//! history.push(Operation::write(2, "x", "b", 12, 20))?;
+//! history.push(Operation::read(3, "x", Some("a".into()), 22, 30))?;
+//!
+//! let report = check(&history);
+//! assert_eq!(report.verdict, Verdict::NotAtomic);
+//! // Of the four times that decide, W(b)'s start and W(a)'s end are the closest: 2 ns, and the read is 2 ns late.
+//! assert_eq!(report.measures.unwrap().gamma_finite, 2);
+//! println!("{report}"); // with a drawing of the two zones
+//! # Ok::<(), quorate_history::Impossible>(())
+//! ```
+//!
 //! This crate has no clock, thread or random source: a host passes times in and checks keys on its own threads
 //! ([`check_key`]). It imports nothing else of Quorate.
 

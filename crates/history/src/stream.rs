@@ -24,13 +24,14 @@ use crate::report::{KeyReport, Method, Report, Verdict};
 use crate::session::Sessions;
 use crate::zone::{Zone, Zones};
 
-/// A key is looked through for pieces only when it holds at least so many operations.
+/// How many operations a key must hold before it is looked through for pieces, unless told otherwise.
 const LIVE_MIN: usize = 128;
 
 /// Judges operations as they come.
 pub struct Stream {
     options: Options,
     horizon: i64,
+    live_min: usize,
     now: Nanos,
     keys: Vec<KeyStream>,
     key_numbers: FxHashMap<Box<str>, usize>,
@@ -59,6 +60,7 @@ impl Stream {
         Self {
             options: *options,
             horizon: i64::try_from(horizon).unwrap_or(i64::MAX),
+            live_min: LIVE_MIN,
             now: BEGINNING,
             keys: Vec::new(),
             key_numbers: FxHashMap::default(),
@@ -67,6 +69,12 @@ impl Stream {
             live: 0,
             live_max: 0,
         }
+    }
+
+    /// Looks through a key as soon as it holds so many operations: fewer mean less memory and more work.
+    pub fn look_at(mut self, operations: usize) -> Self {
+        self.live_min = operations.max(1);
+        self
     }
 
     /// Takes one operation, in any order that keeps within the horizon.
@@ -85,7 +93,7 @@ impl Stream {
                     sessions: Sessions::default(),
                     report: None,
                     cut: BEGINNING,
-                    look_at: LIVE_MIN,
+                    look_at: self.live_min,
                     unjudged: None,
                 });
                 self.key_numbers.insert(key, self.keys.len() - 1);
@@ -111,7 +119,7 @@ impl Stream {
             let before = stream.live.len();
             let settled = self.now.saturating_sub(self.horizon);
             self.past_horizon += stream.forget(settled, &self.options);
-            stream.look_at = LIVE_MIN.max(2 * stream.live.len());
+            stream.look_at = self.live_min.max(2 * stream.live.len());
             self.live -= (before - stream.live.len()) as u64;
         }
         Ok(())

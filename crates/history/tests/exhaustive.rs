@@ -1,10 +1,10 @@
 //! Random small histories, where everything the crate computes can be had by trying everything.
 
-use quorate_history::{Measures, Options, Score, Verdict, check, check_with, fewest_operations};
+use quorate_history::{Measures, Options, Score, Stream, Verdict, check, check_with, fewest_operations};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use crate::twins::{Tiny, all, history, is_atomic, reads_earlier, stretched, tiny};
+use crate::twins::{Tiny, all, history, is_atomic, operation, reads_earlier, stretched, tiny};
 
 /// How many histories: some seconds' worth without optimisation.
 const HISTORIES: u64 = 120_000;
@@ -225,4 +225,36 @@ fn clock_errors_bound_the_truth() {
         certain += u64::from(report.verdict == Verdict::NotAtomic);
     }
     assert!(certain > 4_000, "only {certain} histories are certainly inconsistent");
+}
+
+/// A stream that forgets as early as its horizon allows says what a check of everything says.
+#[test]
+fn streaming() {
+    let (mut exact, mut forgot) = (0u64, 0u64);
+    for seed in 0..HISTORIES {
+        let mut random = Pcg64::seed_from_u64(seed);
+        let operations = random.random_range(1..=8);
+        let ops = tiny(&mut random, operations);
+        let mut recorded = ops.clone();
+        recorded.sort_by_key(|op| if op.finish == i64::MAX { op.start } else { op.finish });
+        let horizon = random.random_range(0..8);
+        let mut stream = Stream::new(horizon, &Options::default()).look_at(2);
+        recorded.iter().for_each(|op| stream.push(operation(op)).expect("possible"));
+        let held = stream.live_max();
+        let (report, past) = stream.finish();
+        if past > 0 {
+            continue;
+        }
+        let whole = check(&history(&ops));
+        let told = |report: &quorate_history::Report| {
+            (report.verdict, report.operations, report.values, report.orphan_reads, report.measures)
+        };
+        assert_eq!(told(&report), told(&whole), "seed {seed}, horizon {horizon}: {ops:#?}");
+        exact += 1;
+        forgot += u64::from(held < operations as u64);
+    }
+    assert!(
+        exact > 100_000 && forgot > 4_000,
+        "{exact} histories within the horizon, {forgot} forgotten in part"
+    );
 }
