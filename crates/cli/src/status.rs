@@ -15,7 +15,7 @@ use crate::{
     config::Role,
 };
 
-/// Shows who runs where, how far each process is in the total order, and how far behind the furthest.
+/// Shows who runs where, how far each process is in the total order, and how far behind it is.
 ///
 /// Exits with 1 when a majority of the routers does not answer: nothing can be written then.
 #[derive(clap::Args)]
@@ -40,8 +40,11 @@ pub(crate) struct Report {
     pub(crate) incarnation: String,
     /// In one word, what it is doing: `leading`, `following`, `joining`, `serving`, `standby`, `wedged`.
     pub(crate) state: String,
-    /// The position in the total order that it has reached.
+    /// The position in the total order that it has reached: of what concerns it, for all but routers.
     pub(crate) position: u64,
+    /// The position up to which it has done what concerns it.
+    #[serde(default)]
+    pub(crate) executed: u64,
 }
 
 /// A process as the supervisor and as it itself see it.
@@ -112,7 +115,11 @@ fn rows<'a>(cluster: &'a Cluster, reports: &[Option<Report>]) -> Vec<Row<'a>> {
         },
         incarnation: report.as_ref().map(|report| report.incarnation.clone()),
         position: report.as_ref().map(|report| report.position),
-        lag: report.as_ref().and_then(|report| Some(furthest? - report.position)),
+        lag: report.as_ref().and_then(|report| match report.role {
+            // A router has every message; the others only what concerns them.
+            Role::Router => Some(furthest?.saturating_sub(report.position)),
+            _ => Some(report.position.saturating_sub(report.executed)),
+        }),
     };
     cluster.processes.iter().zip(reports).map(row).collect()
 }

@@ -15,7 +15,7 @@ pub struct Status {
     pub process: String,
     /// What it does: `router`, `storage`, `super`, `gateway`.
     pub role: String,
-    /// What it is in that: `leading`, `following`, `joining`, `standby`, `receiving`, `serving`, `unreachable`.
+    /// What it is in that: `leading`, `following`, `electing`, `joining`, `removed`, `standby`, `receiving`, `serving`, `unreachable`.
     pub state: String,
     /// The last position that it knows of.
     pub position: u64,
@@ -119,16 +119,21 @@ impl Node {
             Node::Router(router) => {
                 let mut status = Status::new(me, "router");
                 let of_router = router.status();
-                let log = router.log();
+                let log = router.log().status();
                 status.config(Some(router.config()));
-                status.state = String::from(if router.is_leader() { "leading" } else { "following" });
+                status.state = String::from(match log.role {
+                    "leader" => "leading",
+                    "follower" => "following",
+                    "candidate" => "electing",
+                    other => other,
+                });
                 status.position = of_router.position.0;
                 status.executed = of_router.base.0;
                 status.waiting = of_router.position.0 - of_router.base.0;
                 status.refused = of_router.refused;
                 status.routers = of_router.routers.iter().map(|router| router.id.to_string()).collect();
                 status.leader = of_router.leader.map(|leader| leader.to_string());
-                status.figure("slot", log.applied().0);
+                status.figure("slot", log.chosen.0);
                 status.figure("configurations", of_router.configs as u64);
                 status.figure("resends", of_router.resends);
                 status

@@ -205,7 +205,8 @@ fn mended(spawned: &Spawned, writers: &Writers) -> Result<(Cluster, Vec<Report>)
         let cluster = spawned.cluster()?;
         let reports: Option<Vec<Report>> = status::reports(&cluster).into_iter().collect();
         if let Some(reports) = reports {
-            let serving = reports.iter().filter(|report| report.state == "serving").count();
+            let serves = |report: &&Report| report.role == Role::Storage && report.state == "serving";
+            let serving = reports.iter().filter(serves).count();
             let leading = reports.iter().filter(|report| report.state == "leading").count();
             if leading == 1 && serving >= STORAGE && !reports.iter().any(|report| report.state == "joining") {
                 writers.wait_for_all_since(Instant::now())?;
