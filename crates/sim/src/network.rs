@@ -23,6 +23,9 @@ pub(crate) type Life = u32;
 pub struct NetworkSettings {
     /// How long a frame travels.
     pub delay: Delay,
+    /// The delays of a run are up to so many times as long, by a factor that the seed draws: slow networks have more under
+    /// way when something breaks.
+    pub slowness_max: f64,
     /// How likely the sending of a frame is to break its link.
     pub break_probability: f64,
     /// How likely a frame is to arrive in two parts.
@@ -33,6 +36,7 @@ impl Default for NetworkSettings {
     fn default() -> Self {
         NetworkSettings {
             delay: Delay::Exponential { least_micros: 20.0, mean_micros: 60.0 },
+            slowness_max: 1.0,
             break_probability: 0.0,
             split_probability: 0.05,
         }

@@ -100,6 +100,21 @@ pub enum Delay {
     },
 }
 
+impl Delay {
+    /// The same distribution, so many times as long.
+    pub(crate) fn scaled(self, factor: f64) -> Self {
+        match self {
+            Delay::Constant { micros } => Delay::Constant { micros: micros * factor },
+            Delay::Exponential { least_micros, mean_micros } => {
+                Delay::Exponential { least_micros: least_micros * factor, mean_micros: mean_micros * factor }
+            }
+            Delay::Pareto { least_micros, shape } => {
+                Delay::Pareto { least_micros: least_micros * factor, shape }
+            }
+        }
+    }
+}
+
 const SPAN_MICROS_MAX: f64 = 5e6;
 
 #[cfg(test)]

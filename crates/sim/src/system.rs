@@ -6,7 +6,12 @@ mod rooms;
 mod routers;
 pub mod table;
 
+use std::time::Duration;
+
 use quorate_protocol::{Input, Protocol};
+
+/// How long a router that was removed stays, so that its last words arrive: only it may know that it is out.
+pub(crate) const LINGER: Duration = Duration::from_millis(500);
 
 /// What a process hands on to the protocol inside it.
 pub(crate) fn child<P, C>(input: Input<P>, command: impl FnOnce(P::Command) -> C::Command) -> Input<C>

@@ -98,6 +98,8 @@ pub struct World<P: Protocol> {
     trace: Xxh3,
     steps: u64,
     counts: BTreeMap<&'static str, u64>,
+    /// Every life of a machine takes the id of its first: a mutation.
+    first_ids: Option<BTreeMap<usize, ProcessId>>,
 }
 
 struct Living {
@@ -119,6 +121,7 @@ enum Happening<P: Protocol> {
     Command { life: Life, command: P::Command },
     Break { one: Life, other: Life, session: u64 },
     Start { machine: usize },
+    Stop { life: Life },
     Timer { token: u64 },
 }
 
@@ -154,6 +157,9 @@ where
 {
     /// An empty world.
     pub fn new(seed: u64, network: NetworkSettings, machines: MachineSettings) -> Self {
+        let mut chance_network = Chance::new(seed, "network");
+        let slowness = network.slowness_max.max(1.0).powf(chance_network.unit());
+        let network = NetworkSettings { delay: network.delay.scaled(slowness), ..network };
         World {
             now: Time::ZERO,
             sequence: 0,
@@ -164,13 +170,19 @@ where
             network: Network::default(),
             network_settings: network,
             machine_settings: machines,
-            chance_network: Chance::new(seed, "network"),
+            chance_network,
             chance_birth: Chance::new(seed, "birth"),
             seed,
             trace: Xxh3::new(),
             steps: 0,
             counts: BTreeMap::new(),
+            first_ids: None,
         }
+    }
+
+    /// From now on every life of a machine takes the id of its first, as if there were no incarnations: a mutation.
+    pub(crate) fn reuse_ids(&mut self) {
+        self.first_ids = Some(BTreeMap::new());
     }
 
     /// Adds a machine, on which nothing runs yet, and tells its number.
@@ -200,7 +212,11 @@ where
     /// The id that the next life of `machine` will have, drawn now; [`World::start`] takes it. For founders, who must
     /// know each other before they live.
     pub fn birth(&mut self, machine: usize) -> ProcessId {
-        ProcessId { node: machine as u64, incarnation: Incarnation(self.chance_birth.bits_128()) }
+        let id = ProcessId { node: machine as u64, incarnation: Incarnation(self.chance_birth.bits_128()) };
+        match &mut self.first_ids {
+            Some(first) => *first.entry(machine).or_insert(id),
+            None => id,
+        }
     }
 
     /// Starts `process` on `machine`, where nothing may run.
@@ -208,7 +224,7 @@ where
         let life = Life::try_from(self.lives.len()).expect("fewer than 2³² lives");
         self.lives.push(Living { machine, id, alive: true, vanished: false });
         let before = self.life_of.insert(id, life);
-        assert!(before.is_none(), "{id} lives twice");
+        assert!(before.is_none() || self.first_ids.is_some(), "{id} lives twice");
         let slot = &mut self.machines[machine];
         assert!(
             slot.process.is_none(),
@@ -246,6 +262,15 @@ where
         self.note(b'X', machine as u64, u64::from(crash == Crash::Vanished));
         for peer in neighbours {
             self.sever(life, peer, crash);
+        }
+    }
+
+    /// Ends the process on `machine` after `delay`, when what it has sent has arrived if the network let it, and has
+    /// [`Environment::start`] make a new one soon after: how a process ends that learned that it is out.
+    pub fn stop_after(&mut self, machine: usize, delay: Duration) {
+        if self.machines[machine].process.is_some() {
+            let life = self.machines[machine].life;
+            self.push(self.now + delay, Happening::Stop { life });
         }
     }
 
@@ -473,6 +498,12 @@ where
                     let process = environment.start(self, machine, id);
                     self.start(machine, id, process);
                     environment.stepped(self, machine)?;
+                }
+            }
+            Happening::Stop { life } => {
+                if let Some(machine) = self.living(life) {
+                    self.crash(machine, Crash::Killed);
+                    self.restart_after(machine, Duration::from_millis(20));
                 }
             }
             Happening::Timer { token } => {

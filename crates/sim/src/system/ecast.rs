@@ -24,16 +24,16 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{
     check::RoutingCheck,
     fault::Nemesis,
-    mutation::Mutation,
+    mutation::{Mutation, Tamper},
     random::Chance,
     run::{Report, Stage, two_phases},
     scenario::Scenario,
     system::{
-        child,
+        LINGER, child,
         rooms::{Floor, Rooms, Say, Twin, Unroutable},
-        routers::RouterSet,
+        routers::{RouterSet, beliefs},
     },
-    world::{Crash, Environment, Violation, World},
+    world::{Environment, Violation, World},
 };
 
 /// How large, and how busy.
@@ -76,8 +76,14 @@ impl Default for Settings {
     }
 }
 
-/// A process of either role.
-pub(crate) enum Process {
+/// A process, and what tampers with it.
+pub(crate) struct Process {
+    role: Role,
+    tamper: Option<Tamper>,
+}
+
+/// The roles.
+pub(crate) enum Role {
     Router(Box<Router<Rooms>>),
     Member { member: Box<Member>, seeds: Vec<Peer> },
 }
@@ -102,15 +108,38 @@ impl Protocol for Process {
     type Event = Told;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        let Some(tamper) = &mut self.tamper else { return self.role.handle(cx, input, out) };
+        let inputs = match input {
+            Input::Receive { from, message } => {
+                let messages = tamper.receive(cx.random, from, message);
+                messages.into_iter().map(|(from, message)| Input::Receive { from, message }).collect()
+            }
+            other => vec![other],
+        };
+        for input in inputs {
+            self.role.handle(cx, input, &mut Tampering { out, tamper });
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        match &self.role {
+            Role::Router(router) => router.deadline(),
+            Role::Member { member, .. } => member.deadline(),
+        }
+    }
+}
+
+impl Role {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Process>, out: &mut impl Sink<Process>) {
         match self {
-            Process::Router(router) => {
+            Role::Router(router) => {
                 let input = child(input, |ask| match ask {
                     Ask::Router(command) => command,
                     Ask::Member(_) | Ask::Seeds(_) => unreachable!("a router is asked as a router"),
                 });
                 router.handle(cx, input, &mut Through(out));
             }
-            Process::Member { member, seeds } => {
+            Role::Member { member, seeds } => {
                 if let Input::Command(Ask::Seeds(more)) = input {
                     more.iter().for_each(|seed| out.reach(seed.id, &seed.address));
                     return;
@@ -126,12 +155,40 @@ impl Protocol for Process {
             }
         }
     }
+}
 
-    fn deadline(&self) -> Option<Time> {
-        match self {
-            Process::Router(router) => router.deadline(),
-            Process::Member { member, .. } => member.deadline(),
+/// Has a mutation change what a role puts out.
+struct Tampering<'a, S> {
+    out: &'a mut S,
+    tamper: &'a mut Tamper,
+}
+
+impl<S: Sink<Process>> Sink<Process> for Tampering<'_, S> {
+    fn send(&mut self, to: Destination, message: Message, after: Option<Ticket>) {
+        if let Some(message) = self.tamper.send(message) {
+            self.out.send(to, message, after);
         }
+    }
+
+    fn persist(&mut self, record: paxos::Record) -> Ticket {
+        self.out.persist(record)
+    }
+
+    fn emit(&mut self, event: Told) {
+        if let Told::Member(event @ MemberEvent::Deliver { .. }) = &event
+            && self.tamper.delivers_twice()
+        {
+            self.out.emit(Told::Member(event.clone()));
+        }
+        self.out.emit(event);
+    }
+
+    fn reach(&mut self, peer: ProcessId, address: &str) {
+        self.out.reach(peer, address);
+    }
+
+    fn forget(&mut self, peer: ProcessId) {
+        self.out.forget(peer);
     }
 }
 
@@ -182,6 +239,11 @@ impl<S: Sink<Process>> Sink<Member> for Through<'_, S> {
     }
 }
 
+/// The role of the process on `machine`, while one runs.
+fn role(world: &World<Process>, machine: usize) -> Option<&Role> {
+    world.process(machine).map(|process| &process.role)
+}
+
 /// The people behind the members, the nemesis and the checkers.
 struct People {
     settings: Settings,
@@ -205,6 +267,7 @@ struct People {
     workload: Chance,
     nemesis: Option<Nemesis>,
     healed: bool,
+    mutation: Option<Mutation>,
 }
 
 struct Pending {
@@ -229,10 +292,13 @@ pub(crate) fn simulate(
     scenario: &Scenario,
     settings: &Settings,
     seed: u64,
-    _mutation: Option<Mutation>,
+    mutation: Option<Mutation>,
 ) -> Report {
     let mut world = World::new(seed, scenario.network, scenario.machines);
     let routers = settings.routers + settings.spares;
+    if mutation == Some(Mutation::NoIncarnations) {
+        world.reuse_ids();
+    }
     let people = People {
         settings: settings.clone(),
         router_settings: RouterSettings {
@@ -261,6 +327,7 @@ pub(crate) fn simulate(
         workload: Chance::new(seed, "workload"),
         nemesis: Some(Nemesis::new(seed, scenario.faults.clone())),
         healed: false,
+        mutation,
     };
     for number in 0..routers + settings.members {
         let machine = world.machine();
@@ -334,7 +401,7 @@ impl People {
         let seeds = self.routers.living(world);
         for machine in self.members.clone() {
             // Whoever knows only routers of the past asks its host, which knows where routers run.
-            if let Some(Process::Member { member, .. }) = world.process(machine)
+            if let Some(Role::Member { member, .. }) = role(world, machine)
                 && member.leader().is_none_or(|leader| !world.alive(leader))
             {
                 world.command(machine, Ask::Seeds(seeds.clone()));
@@ -344,7 +411,7 @@ impl People {
 
     /// Compares what a router has learned with the history, and lengthens the history where it is the first.
     fn compare(&mut self, world: &mut World<Process>, machine: usize) -> Result<(), Violation> {
-        let Some(Process::Router(router)) = world.process(machine) else { return Ok(()) };
+        let Some(Role::Router(router)) = role(world, machine) else { return Ok(()) };
         let (position, base) = (router.position().0, router.base().0);
         let compared = self.compared.entry(world.life(machine)).or_insert(0);
         if base > self.check.end() {
@@ -467,8 +534,7 @@ impl People {
                     return Err(Violation::new("wedged", format!("{me} was, and is a member")));
                 }
                 world.count("member wedged");
-                world.crash(machine, Crash::Killed);
-                world.restart_after(machine, Duration::from_millis(20));
+                world.stop_after(machine, Duration::from_millis(1));
             }
         }
         Ok(())
@@ -528,14 +594,13 @@ impl People {
     }
 }
 
-/// The routers that changes under way would make.
-fn open_changes(world: &World<Process>) -> Vec<Vec<Peer>> {
-    let processes = (0..world.machines()).filter_map(|machine| world.process(machine));
-    let open = processes.filter_map(|process| match process {
-        Process::Router(router) => router.log().status().members_open,
-        Process::Member { .. } => None,
-    });
-    open.collect()
+/// What the routers believe that the routers are.
+fn believed(world: &World<Process>) -> Vec<Vec<Peer>> {
+    let processes = (0..world.machines()).filter_map(|machine| role(world, machine));
+    beliefs(processes.filter_map(|process| match process {
+        Role::Router(router) => Some(router.log()),
+        Role::Member { .. } => None,
+    }))
 }
 
 impl Environment<Process> for People {
@@ -545,7 +610,8 @@ impl Environment<Process> for People {
             // Its first submission makes it a member; it is asked as soon as it runs.
             world.timer(Duration::ZERO, JOIN + machine as u64);
             let member = Box::new(Member::new(id, settings));
-            return Process::Member { member, seeds: self.routers.living(world) };
+            let role = Role::Member { member, seeds: self.routers.living(world) };
+            return Process { role, tamper: self.mutation.map(Tamper::new) };
         }
         let me = Peer { id, address: World::<Process>::address(machine) };
         let now = world.clock(machine);
@@ -556,7 +622,8 @@ impl Environment<Process> for People {
             self.routers.founded = true;
             Paxos::found(me, paxos, now)
         };
-        Process::Router(Box::new(Router::new(paxos, Floor::default(), self.router_settings.clone())))
+        let router = Router::new(paxos, Floor::default(), self.router_settings.clone());
+        Process { role: Role::Router(Box::new(router)), tamper: self.mutation.map(Tamper::new) }
     }
 
     fn event(&mut self, world: &mut World<Process>, machine: usize, event: Told) -> Result<(), Violation> {
@@ -568,8 +635,7 @@ impl Environment<Process> for People {
             Told::Router(RouterEvent::Leader(leader)) => self.routers.told_leader(world, leader),
             Told::Router(RouterEvent::Removed) => {
                 world.count("removed process starts anew");
-                world.crash(machine, Crash::Killed);
-                world.restart_after(machine, Duration::from_millis(20));
+                world.stop_after(machine, LINGER);
             }
             Told::Router(RouterEvent::Corrupt(why)) => {
                 return Err(Violation::new("snapshot", format!("machine {machine}: {why}")));
@@ -588,7 +654,7 @@ impl Environment<Process> for People {
                     let groups = [self.routers.machines.clone(), self.members.clone()];
                     nemesis.strike(world, &groups, |world, machine| {
                         self.members.contains(&machine)
-                            || self.routers.may_crash(world, machine, &open_changes(world))
+                            || self.routers.may_crash(world, machine, &believed(world))
                     });
                     if let Some(pause) = nemesis.pause() {
                         world.timer(pause, STRIKE);
@@ -631,8 +697,8 @@ impl Environment<Process> for People {
         if seen.life != life {
             *seen = Seen { life, ..Seen::default() };
         }
-        match world.process(machine) {
-            Some(Process::Router(router)) => {
+        match role(world, machine) {
+            Some(Role::Router(router)) => {
                 let resends = router.resends();
                 let again = resends > seen.resends;
                 seen.resends = resends;
@@ -641,7 +707,7 @@ impl Environment<Process> for People {
                 }
                 self.compare(world, machine)?;
             }
-            Some(Process::Member { member, .. }) => {
+            Some(Role::Member { member, .. }) => {
                 let (resends, starved) = (member.resends(), member.starved());
                 let (again, newly) = (resends > seen.resends, starved && !seen.starved);
                 (seen.resends, seen.starved) = (resends, starved);
@@ -672,12 +738,12 @@ impl Stage<Process> for People {
         let routers = &self.routers.members;
         self.words >= self.settings.words
             && routers.len() == self.settings.routers
-            && routers.iter().all(|&id| match world.process(id.node as usize) {
-                Some(Process::Router(router)) if world.alive(id) => router.position().0 == end,
+            && routers.iter().all(|&id| match role(world, id.node as usize) {
+                Some(Role::Router(router)) if world.alive(id) => router.position().0 == end,
                 _ => false,
             })
-            && self.members.iter().all(|&machine| match world.process(machine) {
-                Some(Process::Member { member, .. }) => member.outstanding() == (0, 0),
+            && self.members.iter().all(|&machine| match role(world, machine) {
+                Some(Role::Member { member, .. }) => member.outstanding() == (0, 0),
                 _ => false,
             })
             && self.members.iter().all(|&machine| world.id(machine).is_some_and(|id| self.twin.is_member(id)))
@@ -685,14 +751,14 @@ impl Stage<Process> for People {
     }
 
     fn unsettled(&self, world: &World<Process>) -> Option<Violation> {
-        if !self.routers.has_majority(world, &open_changes(world)) {
+        if !self.routers.has_majority(world, &believed(world)) {
             return None;
         }
         let violation = self.check.finish(|id| world.alive(id)).err();
         let processes: Vec<String> = (0..world.machines())
-            .map(|machine| match world.process(machine) {
-                Some(Process::Router(router)) => format!("router {machine}: {:?}", router.status()),
-                Some(Process::Member { member, .. }) => format!(
+            .map(|machine| match role(world, machine) {
+                Some(Role::Router(router)) => format!("router {machine}: {:?}", router.status()),
+                Some(Role::Member { member, .. }) => format!(
                     "member {machine}: {:?}, delivered {}, outstanding {:?}, leader {:?}",
                     world.id(machine),
                     member.delivered(),

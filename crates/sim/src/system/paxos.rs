@@ -21,12 +21,15 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use crate::{
     check::GhostLog,
     fault::Nemesis,
-    mutation::Mutation,
+    mutation::{Mutation, Tamper},
     random::Chance,
     run::{Report, Stage, two_phases},
     scenario::Scenario,
-    system::{child, routers::RouterSet},
-    world::{Crash, Environment, Violation, World},
+    system::{
+        LINGER, child,
+        routers::{RouterSet, beliefs},
+    },
+    world::{Environment, Violation, World},
 };
 
 /// How large, and how busy.
@@ -59,6 +62,7 @@ pub(crate) struct Replica {
     own: VecDeque<(u64, Bytes)>,
     own_next: u64,
     queue: VecDeque<Event>,
+    tamper: Option<Tamper>,
 }
 
 /// What the log adds up to.
@@ -87,13 +91,14 @@ pub(crate) enum Told {
 }
 
 impl Replica {
-    fn new(paxos: Paxos) -> Self {
+    fn new(paxos: Paxos, tamper: Option<Tamper>) -> Self {
         let state = State::default();
-        Replica { paxos, state, own: VecDeque::new(), own_next: 0, queue: VecDeque::new() }
+        Replica { paxos, state, own: VecDeque::new(), own_next: 0, queue: VecDeque::new(), tamper }
     }
 
     fn give(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Replica>) {
-        self.paxos.handle(cx, input, &mut Adapter { out, queue: &mut self.queue });
+        let tamper = self.tamper.as_ref();
+        self.paxos.handle(cx, input, &mut Adapter { out, queue: &mut self.queue, tamper });
     }
 
     fn settle(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Replica>) {
@@ -166,7 +171,15 @@ impl Protocol for Replica {
             }
             Ask::Remove(router) => Command::RemoveRouter(router),
         });
-        self.give(cx, input, out);
+        match (input, &mut self.tamper) {
+            (Input::Receive { from, message }, Some(tamper)) => {
+                for (to, vote) in tamper.votes(cx.me, &self.paxos, &message) {
+                    out.send(Destination::One(to), vote, None);
+                }
+                self.give(cx, Input::Receive { from, message }, out);
+            }
+            (input, _) => self.give(cx, input, out),
+        }
         self.settle(cx, out);
     }
 
@@ -178,11 +191,18 @@ impl Protocol for Replica {
 struct Adapter<'a, S> {
     out: &'a mut S,
     queue: &'a mut VecDeque<Event>,
+    tamper: Option<&'a Tamper>,
 }
 
 impl<S: Sink<Replica>> Sink<Paxos> for Adapter<'_, S> {
     fn send(&mut self, to: Destination, message: paxos::Message, after: Option<Ticket>) {
-        self.out.send(to, message, after);
+        let message = match self.tamper {
+            Some(tamper) => tamper.told(message),
+            None => Some(message),
+        };
+        if let Some(message) = message {
+            self.out.send(to, message, after);
+        }
     }
 
     fn persist(&mut self, record: paxos::Record) -> Ticket {
@@ -237,6 +257,7 @@ struct Users {
     workload: Chance,
     nemesis: Option<Nemesis>,
     healed: bool,
+    mutation: Option<Mutation>,
 }
 
 const STRIKE: u64 = 0;
@@ -248,7 +269,7 @@ pub(crate) fn simulate(
     scenario: &Scenario,
     settings: &Settings,
     seed: u64,
-    _mutation: Option<Mutation>,
+    mutation: Option<Mutation>,
 ) -> Report {
     let mut world = World::new(seed, scenario.network, scenario.machines);
     let users = Users {
@@ -270,6 +291,7 @@ pub(crate) fn simulate(
         workload: Chance::new(seed, "workload"),
         nemesis: Some(Nemesis::new(seed, scenario.faults.clone())),
         healed: false,
+        mutation,
     };
     for number in 0..settings.routers + settings.spares {
         let machine = world.machine();
@@ -300,10 +322,10 @@ impl Users {
     }
 }
 
-/// The members that changes under way would make.
-fn open_changes(world: &World<Replica>) -> Vec<Vec<Peer>> {
+/// What the routers believe that the members are.
+fn believed(world: &World<Replica>) -> Vec<Vec<Peer>> {
     let replicas = (0..world.machines()).filter_map(|machine| world.process(machine));
-    replicas.filter_map(|replica| replica.paxos.status().members_open).collect()
+    beliefs(replicas.map(|replica| &replica.paxos))
 }
 
 impl Environment<Replica> for Users {
@@ -316,7 +338,7 @@ impl Environment<Replica> for Users {
             self.routers.founded = true;
             Paxos::found(me, self.paxos.clone(), now)
         };
-        Replica::new(paxos)
+        Replica::new(paxos, self.mutation.map(Tamper::new))
     }
 
     fn event(&mut self, world: &mut World<Replica>, machine: usize, event: Told) -> Result<(), Violation> {
@@ -363,8 +385,7 @@ impl Environment<Replica> for Users {
             Told::SnapshotMade => world.count("snapshot made"),
             Told::Removed => {
                 world.count("removed process starts anew");
-                world.crash(machine, Crash::Killed);
-                world.restart_after(machine, Duration::from_millis(20));
+                world.stop_after(machine, LINGER);
             }
             Told::ChangeRefused => world.count("change refused"),
         }
@@ -377,7 +398,7 @@ impl Environment<Replica> for Users {
                 if let Some(mut nemesis) = self.nemesis.take() {
                     let all: Vec<usize> = (0..self.machines()).collect();
                     nemesis.strike(world, &[all], |world, machine| {
-                        self.routers.may_crash(world, machine, &open_changes(world))
+                        self.routers.may_crash(world, machine, &believed(world))
                     });
                     if let Some(pause) = nemesis.pause() {
                         world.timer(pause, STRIKE);
@@ -433,7 +454,7 @@ impl Stage<Replica> for Users {
     }
 
     fn unsettled(&self, world: &World<Replica>) -> Option<Violation> {
-        if !self.routers.has_majority(world, &open_changes(world)) {
+        if !self.routers.has_majority(world, &believed(world)) {
             return None;
         }
         let routers: Vec<String> = (0..self.machines())

@@ -2,9 +2,35 @@
 
 use std::collections::BTreeSet;
 
-use quorate_protocol::{Peer, ProcessId, Protocol, quorum::majority, wire::Wire};
+use quorate_protocol::{
+    Peer, ProcessId, Protocol,
+    paxos::{self, Paxos},
+    quorum::majority,
+    wire::Wire,
+};
 
 use crate::world::{Violation, World};
+
+/// What the living routers believe that the members are, or will be: those that have learned most, and changes under way.
+/// A leader that alone knows of a change may die with that knowledge; then the others need a majority of the old members
+/// to go on.
+pub(crate) fn beliefs<'a>(logs: impl Iterator<Item = &'a Paxos>) -> Vec<Vec<Peer>> {
+    let statuses: Vec<paxos::Status> = logs.map(Paxos::status).collect();
+    let most = |besides: Option<usize>| {
+        let others = statuses.iter().enumerate().filter(|&(index, _)| Some(index) != besides);
+        others.map(|(_, status)| status.chosen).max()
+    };
+    let first = (0..statuses.len()).max_by_key(|&index| statuses[index].chosen);
+    let second = most(first);
+    let mut believed: Vec<Vec<Peer>> =
+        statuses.iter().filter_map(|status| status.members_open.clone()).collect();
+    for (index, status) in statuses.iter().enumerate() {
+        if !status.members.is_empty() && (Some(index) == first || Some(status.chosen) == second) {
+            believed.push(status.members.clone());
+        }
+    }
+    believed
+}
 
 /// The router set as the world at large sees it.
 #[derive(Debug, Default)]
@@ -34,36 +60,42 @@ impl RouterSet {
         living.map(|(id, machine)| Peer { id, address: World::<P>::address(machine) }).collect()
     }
 
-    /// Whether the members would still have a majority without the process on `machine`; and so would those that an
-    /// `open` change would make, which nobody has learned of yet.
-    pub(crate) fn may_crash<P: Protocol>(&self, world: &World<P>, machine: usize, open: &[Vec<Peer>]) -> bool
+    /// Whether the members would still have a majority without the process on `machine`; and so would all that are
+    /// `believed` to be.
+    pub(crate) fn may_crash<P: Protocol>(
+        &self,
+        world: &World<P>,
+        machine: usize,
+        believed: &[Vec<Peer>],
+    ) -> bool
     where
         P::Message: Wire,
     {
-        self.founded && self.have_majorities(world, open, world.id(machine))
+        self.founded && self.have_majorities(world, believed, world.id(machine))
     }
 
-    /// Whether a majority of the members lives, and of those that an open change would make. If not, the domain has
+    /// Whether a majority of the members lives, and of all that are `believed` to be. If not, the domain has
     /// stopped for good (rule S1).
-    pub(crate) fn has_majority<P: Protocol>(&self, world: &World<P>, open: &[Vec<Peer>]) -> bool
+    pub(crate) fn has_majority<P: Protocol>(&self, world: &World<P>, believed: &[Vec<Peer>]) -> bool
     where
         P::Message: Wire,
     {
-        self.have_majorities(world, open, None)
+        self.have_majorities(world, believed, None)
     }
 
     fn have_majorities<P: Protocol>(
         &self,
         world: &World<P>,
-        open: &[Vec<Peer>],
+        believed: &[Vec<Peer>],
         without: Option<ProcessId>,
     ) -> bool
     where
         P::Message: Wire,
     {
         let lives = |id: &ProcessId| world.alive(*id) && Some(*id) != without;
-        let open = open.iter().map(|peers| peers.iter().map(|peer| peer.id).collect::<Vec<_>>());
-        open.chain([self.members.clone()])
+        let believed = believed.iter().map(|peers| peers.iter().map(|peer| peer.id).collect::<Vec<_>>());
+        believed
+            .chain([self.members.clone()])
             .all(|members| members.iter().filter(|id| lives(id)).count() >= majority(members.len()))
     }
 

@@ -31,8 +31,11 @@ use crate::{
     random::Chance,
     run::{Report, Stage, two_phases},
     scenario::Scenario,
-    system::routers::RouterSet,
-    world::{Crash, Environment, Violation, World},
+    system::{
+        LINGER,
+        routers::{RouterSet, beliefs},
+    },
+    world::{Environment, Violation, World},
 };
 
 use bank::Bank;
@@ -106,6 +109,7 @@ struct Town {
     workload: Chance,
     nemesis: Option<Nemesis>,
     healed: bool,
+    mutation: Option<Mutation>,
 }
 
 #[derive(Default)]
@@ -126,7 +130,7 @@ pub(crate) fn simulate(
     scenario: &Scenario,
     settings: &Settings,
     seed: u64,
-    _mutation: Option<Mutation>,
+    mutation: Option<Mutation>,
 ) -> Report {
     let mut world = World::new(seed, scenario.network, scenario.machines);
     let mut next = 0;
@@ -155,12 +159,17 @@ pub(crate) fn simulate(
         engines: BTreeMap::new(),
         working: BTreeSet::new(),
         config: Config::new(settings.replicas),
-        bank: Bank::new(settings.accounts, settings.commands),
+        bank: Bank::new(
+            settings.accounts,
+            settings.commands,
+            mutation == Some(Mutation::RepeatedUnderNewName),
+        ),
         order: Order::default(),
         seen: BTreeMap::new(),
         workload: Chance::new(seed, "workload"),
         nemesis: Some(Nemesis::new(seed, scenario.faults.clone())),
         healed: false,
+        mutation,
     };
     for number in 0..next {
         let machine = world.machine();
@@ -176,9 +185,9 @@ pub(crate) fn simulate(
 impl Town {
     /// Whether the cluster could go on without the process on `machine`: every range would keep a complete replica.
     fn may_crash(&self, world: &World<Node>, machine: usize) -> bool {
-        let open = open_changes(world);
+        let believed = believed(world);
         if self.routers.machines.contains(&machine) {
-            return self.routers.may_crash(world, machine, &open);
+            return self.routers.may_crash(world, machine, &believed);
         }
         if self.supers.contains(&machine) {
             return self.supers.iter().any(|&other| other != machine && world.id(other).is_some());
@@ -261,8 +270,7 @@ impl Town {
 
     fn again(&self, world: &mut World<Node>, machine: usize) {
         world.count("process wedged");
-        world.crash(machine, Crash::Killed);
-        world.restart_after(machine, Duration::from_millis(20));
+        world.stop_after(machine, LINGER);
     }
 }
 
@@ -288,14 +296,13 @@ fn newest_config(world: &World<Node>) -> Option<&Config> {
     configs.max_by_key(|config| config.version)
 }
 
-/// The routers that changes under way would make.
-fn open_changes(world: &World<Node>) -> Vec<Vec<Peer>> {
+/// What the routers believe that the routers are.
+fn believed(world: &World<Node>) -> Vec<Vec<Peer>> {
     let nodes = (0..world.machines()).filter_map(|machine| world.process(machine));
-    let open = nodes.filter_map(|node| match node {
-        Node::Router(router) => router.log().status().members_open,
+    beliefs(nodes.filter_map(|node| match node {
+        Node::Router(router) => Some(router.log()),
         _ => None,
-    });
-    open.collect()
+    }))
 }
 
 impl Environment<Node> for Town {
@@ -343,6 +350,10 @@ impl Environment<Node> for Town {
             Event::Storage(StorageEvent::Execute(tasks)) => {
                 let engine = self.engines.get_mut(&machine).expect("every storage process has an engine");
                 let cost = Duration::from_micros(self.settings.task_micros * tasks.len() as u64);
+                let tasks = match self.mutation {
+                    Some(mutation) => judge::mutated(mutation, machine, tasks),
+                    None => tasks,
+                };
                 let results = execute(engine.as_mut(), tasks);
                 self.working.insert(machine);
                 world.command_after(machine, cost, Command::Storage(StorageCommand::Executed(results)));
@@ -461,7 +472,7 @@ impl Stage<Node> for Town {
     }
 
     fn unsettled(&self, world: &World<Node>) -> Option<Violation> {
-        if !self.routers.has_majority(world, &open_changes(world)) {
+        if !self.routers.has_majority(world, &believed(world)) {
             return None;
         }
         let config = newest_config(world).unwrap_or(&self.config);

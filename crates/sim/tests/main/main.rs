@@ -1,3 +1,6 @@
-//! The simulator itself: does the world keep the promises of the seam, and does it replay?
+//! The simulator itself: does the world keep the promises of the seam, does a seed replay, do the scenarios hold, and do
+//! their checkers catch what is broken on purpose?
 
+mod mutations;
+mod scenarios;
 mod world;

@@ -1,6 +1,9 @@
 //! The workload, and what its answers must show.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use quorate_history::{self as history, Action, History, Verdict};
@@ -34,6 +37,8 @@ pub(super) struct Bank {
     /// Log rows: asked for, acknowledged, refused for certain.
     logged: BTreeMap<i64, Fate>,
     last: Option<Vec<i64>>,
+    /// Repetitions get a new name: a mutation.
+    renames: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +90,7 @@ const LOG: &str = "log";
 const BALANCE: i64 = 1_000;
 
 impl Bank {
-    pub(super) fn new(accounts: i64, commands: u64) -> Self {
+    pub(super) fn new(accounts: i64, commands: u64, renames: bool) -> Self {
         let column =
             |name: &str, not_null| Column { name: name.to_owned(), ty: Type::Int8, not_null, default: None };
         let accounts_schema = Schema {
@@ -110,6 +115,7 @@ impl Bank {
             operations: Vec::new(),
             logged: BTreeMap::new(),
             last: None,
+            renames,
         }
     }
 
@@ -176,6 +182,12 @@ impl Bank {
             84..94 => {
                 self.logged.insert(unique, Fate::Unknown);
                 self.write(world, machine, config, What::Log { row: unique }, None, false);
+                if chance.happens(0.2) {
+                    // The user loses patience; it cannot know then, and asks again.
+                    let token = self.tokens;
+                    let later = chance.between(Duration::ZERO, Duration::from_millis(20));
+                    world.command_after(machine, later, Command::Client(ClientCommand::Cancel { token }));
+                }
             }
             94..96 => self.write(world, machine, config, What::Fail { account }, None, false),
             _ => self.read(world, machine, config, What::Glance, ReadStrength::Basic),
@@ -447,7 +459,8 @@ impl Bank {
                     let Some(Node::Client(client)) = world.process(pending.machine) else { return };
                     let Some(config) = client.config().cloned() else { return };
                     world.count("repeated under its name");
-                    self.write(world, pending.machine, &config, What::Log { row }, Some(request), true);
+                    let request = (!self.renames).then_some(request);
+                    self.write(world, pending.machine, &config, What::Log { row }, request, true);
                 }
             }
             What::LastLook => self.last = None,

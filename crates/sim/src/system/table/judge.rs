@@ -6,12 +6,18 @@ use quorate_node::Node;
 use quorate_protocol::{
     ProcessId,
     ecast::{MessageId, Position},
-    rubberband::{Config, StorageState},
+    rubberband::{Config, StorageState, Task, TaskKind},
 };
-use quorate_table::{engine::Engine, schema::KeyRange};
+use quorate_table::{
+    engine::{Chunk, Engine},
+    schema::KeyRange,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::world::{Violation, World};
+use crate::{
+    mutation::Mutation,
+    world::{Violation, World},
+};
 
 /// The order, each position fixed at its first learning anywhere.
 #[derive(Default)]
@@ -64,6 +70,29 @@ impl Order {
         *compared = router.position().0;
         Ok(())
     }
+}
+
+/// The tasks that a broken engine does instead of `tasks`.
+pub(super) fn mutated(mutation: Mutation, machine: usize, mut tasks: Vec<Task>) -> Vec<Task> {
+    for task in &mut tasks {
+        // One machine in two is broken, so that its ranges have replicas that are not.
+        let broken = machine.is_multiple_of(2);
+        match (mutation, &mut task.kind) {
+            (Mutation::VoidedPublished, TaskKind::Settle { publish }) if broken => *publish = true,
+            (Mutation::WriteSkipped, TaskKind::Write { ranges, held: false, .. })
+                if broken && task.at.0.is_multiple_of(97) =>
+            {
+                ranges.clear();
+            }
+            (Mutation::ImportLost, TaskKind::Import { rows }) => {
+                let mut chunk: Chunk = postcard::from_bytes(rows).expect("a chunk from an export");
+                chunk.rows.pop();
+                *rows = postcard::to_stdvec(&chunk).expect("our own types always serialise").into();
+            }
+            _ => {}
+        }
+    }
+    tasks
 }
 
 /// Replicas of a range hold the same, once everything is at rest.

@@ -1,0 +1,53 @@
+//! The scenarios that come with Quorate, on a few seeds each; `quorate sim` runs many more. Seeds that once found a fault
+//! are kept here.
+
+use std::thread;
+
+use quorate_sim::{Report, Scenario, run, sweep};
+
+/// Runs seeds of a scenario, and says how to replay one that fails.
+fn check(name: &str, seeds: std::ops::Range<u64>) {
+    let scenario = Scenario::named(name).expect("it comes along");
+    let jobs = thread::available_parallelism().map_or(1, usize::from);
+    let sweep = sweep(&scenario, seeds, None, jobs, 1, |_| {});
+    if let Some(Report { seed, failure, .. }) = sweep.failures.first() {
+        panic!("quorate sim {name} --seed {seed}\n{}", failure.as_deref().unwrap_or_default());
+    }
+}
+
+#[test]
+fn paxos_holds() {
+    check("paxos", 0..100);
+}
+
+#[test]
+fn ecast_holds() {
+    check("ecast", 0..60);
+}
+
+#[test]
+fn table_holds() {
+    check("table", 0..30);
+}
+
+#[test]
+fn a_seed_is_a_run() {
+    for name in Scenario::names() {
+        let scenario = Scenario::named(name).expect("it comes along");
+        assert_eq!(run(&scenario, 5, None), run(&scenario, 5, None), "{name}");
+        assert_ne!(run(&scenario, 5, None).trace, run(&scenario, 6, None).trace, "{name}");
+    }
+}
+
+/// A departed member that had nothing to ask for stayed a ghost when it was cut off as it departed.
+#[test]
+fn a_departed_member_learns_that_it_is_out() {
+    check("ecast", 27..28);
+    check("ecast", 73..74);
+}
+
+/// A new leader queued deliveries that its log called stable, on confirmations which only the old leader had seen.
+#[test]
+fn a_leader_heeds_stability_that_an_earlier_one_logged() {
+    check("ecast", 358..359);
+}
