@@ -10,6 +10,7 @@ mod down;
 mod kill;
 mod lifeline;
 mod node;
+mod sim;
 mod sql;
 mod status;
 mod up;
@@ -39,6 +40,7 @@ enum Command {
     Sql(sql::Args),
     Node(node::Args),
     Check(check::Args),
+    Sim(sim::Args),
     Bench(bench::Args),
 }
 
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Command::Kill(args) => kill::run(args),
         Command::Sql(args) => sql::run(args),
         Command::Node(args) => node::run_configured(args),
+        Command::Sim(args) => sim::run_scenario(args),
         Command::Bench(args) => bench::run(args),
     };
     match result {

@@ -1,0 +1,168 @@
+//! `quorate sim`: a cluster in a virtual world where everything goes wrong, decided by a seed.
+
+use std::{io::IsTerminal, ops::Range, path::Path, thread};
+
+use anyhow::{Context as _, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use quorate_sim::{Mutation, Report, Scenario, Sweep, run, sweep};
+
+use crate::Usage;
+
+/// Simulates a scenario under faults and judges what it shows. A seed decides everything: the same seed is the same run.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// `ecast`, `paxos`, `table`, or the path of a scenario file.
+    scenario: String,
+    /// Replay this one seed.
+    #[arg(long, conflicts_with_all = ["seeds", "from"])]
+    seed: Option<u64>,
+    /// How many seeds to sweep.
+    #[arg(long, default_value_t = 200)]
+    seeds: u64,
+    /// The first seed of the sweep.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// How many runs at a time; one for each processor unless given.
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Break this rule on purpose, to see the seeds catch it.
+    #[arg(long)]
+    mutation: Option<String>,
+    /// One JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run_scenario(args: Args) -> Result<()> {
+    let scenario = scenario(&args.scenario)?;
+    let mutation = args.mutation.as_deref().map(mutation).transpose()?;
+    match args.seed {
+        Some(seed) => replay(&args, &scenario, seed, mutation),
+        None => {
+            let end = args.from.saturating_add(args.seeds);
+            sweep_seeds(&args, &scenario, args.from..end, mutation)
+        }
+    }
+}
+
+fn scenario(name: &str) -> Result<Scenario> {
+    if let Some(scenario) = Scenario::named(name) {
+        return Ok(scenario);
+    }
+    if !Path::new(name).exists() {
+        let known: Vec<&str> = Scenario::names().collect();
+        let message = format!("no scenario \"{name}\": known are {}, or give a file", known.join(", "));
+        return Err(Usage(message).into());
+    }
+    let text = std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))?;
+    Scenario::parse(&text).map_err(|error| Usage(format!("{name}: {error}")).into())
+}
+
+fn mutation(name: &str) -> Result<Mutation> {
+    Mutation::named(name).ok_or_else(|| {
+        let known: Vec<String> = Mutation::ALL.into_iter().map(Mutation::name).collect();
+        Usage(format!("no mutation \"{name}\": known are {}", known.join(", "))).into()
+    })
+}
+
+fn replay(args: &Args, scenario: &Scenario, seed: u64, mutation: Option<Mutation>) -> Result<()> {
+    let report = run(scenario, seed, mutation);
+    if args.json {
+        println!(
+            "{}",
+            serde_json::json!({
+                "scenario": args.scenario, "seed": seed, "failure": report.failure, "steps": report.steps,
+                "virtual_seconds": report.span.as_secs_f64(), "trace": format!("{:016x}", report.trace),
+                "counts": report.counts,
+            })
+        );
+    } else {
+        for (what, count) in &report.counts {
+            println!("{count:>10}  {what}");
+        }
+        println!(
+            "seed {seed}: {} steps, {:.1} s of virtual time, trace {:016x}",
+            report.steps,
+            report.span.as_secs_f64(),
+            report.trace
+        );
+    }
+    match report.failure {
+        None => Ok(()),
+        Some(failure) => bail!("seed {seed} fails: {failure}"),
+    }
+}
+
+fn sweep_seeds(
+    args: &Args,
+    scenario: &Scenario,
+    seeds: Range<u64>,
+    mutation: Option<Mutation>,
+) -> Result<()> {
+    let jobs = args.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+    let total = seeds.end - seeds.start;
+    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(total) } else { ProgressBar::hidden() };
+    let style = "{bar:40} {pos}/{len} seeds, {msg} failed, {eta} left";
+    bar.set_style(ProgressStyle::with_template(style).context("the progress bar's template")?);
+    bar.set_message("0");
+    let mut failed = 0;
+    let progress = |report: &Report| {
+        failed += usize::from(report.failure.is_some());
+        bar.set_message(failed.to_string());
+        bar.inc(1);
+    };
+    let sweep = sweep(scenario, seeds, mutation, jobs, FAILURES_MAX, progress);
+    bar.finish_and_clear();
+    let missing = if mutation.is_none() && sweep.failures.is_empty() && sweep.seeds >= SEEDS_TO_SEE_ALL {
+        sweep.missing(scenario)
+    } else {
+        Vec::new()
+    };
+    print(args, &sweep, &missing);
+    if !sweep.failures.is_empty() {
+        bail!("{} of {} seeds fail", sweep.failures.len(), sweep.seeds);
+    }
+    if !missing.is_empty() {
+        bail!("these never occurred, so nothing was shown about them: {}", missing.join(", "));
+    }
+    Ok(())
+}
+
+fn print(args: &Args, sweep: &Sweep, missing: &[String]) {
+    let mutation = args.mutation.as_ref().map_or(String::new(), |name| format!(" --mutation {name}"));
+    let replay = |seed: u64| format!("quorate sim {} --seed {seed}{mutation}", args.scenario);
+    if args.json {
+        let failures: Vec<_> = (sweep.failures.iter())
+            .map(|report| serde_json::json!({ "seed": report.seed, "failure": report.failure, "replay": replay(report.seed) }))
+            .collect();
+        let counts: serde_json::Map<_, _> = (sweep.counts.iter())
+            .map(|(what, (count, runs))| (what.clone(), serde_json::json!({ "count": count, "runs": runs })))
+            .collect();
+        println!(
+            "{}",
+            serde_json::json!({
+                "scenario": args.scenario, "seeds": sweep.seeds, "steps": sweep.steps,
+                "virtual_seconds": sweep.span.as_secs_f64(), "failures": failures, "never": missing, "counts": counts,
+            })
+        );
+        return;
+    }
+    for (what, (count, runs)) in &sweep.counts {
+        println!("{count:>10} in {runs:>5} runs  {what}");
+    }
+    for report in &sweep.failures {
+        println!("\n{}\n  {}", replay(report.seed), report.failure.as_deref().unwrap_or_default());
+    }
+    println!(
+        "\n{} seeds, {} steps, {:.0} s of virtual time: {} failed",
+        sweep.seeds,
+        sweep.steps,
+        sweep.span.as_secs_f64(),
+        sweep.failures.len()
+    );
+}
+
+/// A sweep ends early after so many failures.
+const FAILURES_MAX: usize = 10;
+/// A shorter sweep may miss what a scenario expects.
+const SEEDS_TO_SEE_ALL: u64 = 200;
