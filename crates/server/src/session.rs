@@ -263,8 +263,8 @@ impl Session {
     }
 
     async fn perform(&mut self, statement: &Statement, values: &[Value]) -> Result<Outcome> {
-        if statement.writes() {
-            self.check_write()?;
+        if let Some(verb) = statement.writes() {
+            self.check_write(verb)?;
         }
         match statement {
             Statement::Query(query) => Ok(Outcome::Rows(self.query(query, values).await?, "SELECT")),
@@ -462,7 +462,13 @@ impl Session {
 
     // Writing.
 
-    fn check_write(&self) -> Result<()> {
+    fn check_write(&self, verb: &str) -> Result<()> {
+        let read_only = || {
+            SqlError::new(
+                code::READ_ONLY_SQL_TRANSACTION,
+                format!("cannot execute {verb} in a read-only transaction"),
+            )
+        };
         let Block::Open(open) = &self.block else {
             if self.setting("default_transaction_read_only") == "on" {
                 return Err(read_only());
@@ -925,10 +931,6 @@ impl Session {
 
 fn no_statement(name: &str) -> SqlError {
     SqlError::new(code::INVALID_SQL_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist"))
-}
-
-fn read_only() -> SqlError {
-    SqlError::new(code::READ_ONLY_SQL_TRANSACTION, "cannot write in a read-only transaction")
 }
 
 /// Microseconds since 2000.

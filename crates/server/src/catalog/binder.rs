@@ -15,7 +15,7 @@ use sqlparser::{
 use super::{
     datum::Datum,
     functions,
-    plan::{Aggregate, AggregateFunction, Body, From, Node, Plan, Select, SetFunction},
+    plan::{Aggregate, AggregateFunction, Body, From, Node, Plan, Select, SetFunction, Window},
     relations,
 };
 use crate::{
@@ -33,7 +33,7 @@ use crate::{
 
 /// Binds a query of the catalog.
 pub fn bind(query: &ast::Query, parameters: &mut Parameters, catalog: &Arc<Catalog>) -> Result<Query> {
-    let mut binder = Binder { parameters, catalog, levels: Vec::new() };
+    let mut binder = Binder { parameters, catalog, levels: Vec::new(), windows: Vec::new() };
     let (plan, columns) = binder.query(query)?;
     let fields = columns.into_iter().map(|column| Field::new(column.name, column.ty)).collect();
     let finish = Finish { visible: plan.visible, ..Finish::default() };
@@ -54,6 +54,8 @@ struct Binder<'a> {
     catalog: &'a Arc<Catalog>,
     /// Columns in reach, the innermost level last.
     levels: Vec<Vec<Column>>,
+    /// Windows of the select that is being bound.
+    windows: Vec<Window>,
 }
 
 /// An expression with its type.
@@ -181,7 +183,9 @@ impl Binder<'_> {
     ) -> Result<(Body, Vec<Column>, Vec<Order>, usize)> {
         select::refuse_extras(select)?;
         self.levels.push(Vec::new());
+        let around = std::mem::take(&mut self.windows);
         let bound = self.select_within(select, order);
+        self.windows = around;
         self.levels.pop();
         bound
     }
@@ -289,6 +293,7 @@ impl Binder<'_> {
             having,
             distinct: matches!(select.distinct, Some(ast::Distinct::Distinct)),
             columns: nodes,
+            windows: std::mem::take(&mut self.windows),
         };
         let hidden = columns.len() - visible;
         Ok((Body::Select(Box::new(body)), columns, keys, hidden))
@@ -818,6 +823,21 @@ impl Binder<'_> {
 
     fn function(&mut self, function: &ast::Function, span: Span) -> Result<Typed> {
         let name = scope::parts(&function.name)?.pop().unwrap_or_default();
+        if let Some(ast::WindowType::WindowSpec(spec)) = &function.over
+            && name == "row_number"
+            && spec.window_name.is_none()
+            && spec.window_frame.is_none()
+        {
+            let partition =
+                spec.partition_by.iter().map(|expr| Ok(self.expr(expr)?.0)).collect::<Result<_>>()?;
+            let order = spec
+                .order_by
+                .iter()
+                .map(|key| Ok((self.expr(&key.expr)?.0, key.options.asc == Some(false))))
+                .collect::<Result<_>>()?;
+            self.windows.push(Window { partition, order });
+            return Ok(Typed(Node::Number(self.windows.len() - 1), PgType::INT8));
+        }
         if function.over.is_some() || function.filter.is_some() {
             return Err(SqlError::unsupported("a window or FILTER").at(span));
         }
@@ -1018,7 +1038,7 @@ fn visit(node: &Node, test: &mut dyn FnMut(&Node) -> bool) -> bool {
         return false;
     }
     match node {
-        Node::Constant(_) | Node::Parameter(_) | Node::Column { .. } => true,
+        Node::Constant(_) | Node::Parameter(_) | Node::Column { .. } | Node::Number(_) => true,
         Node::And(a, b)
         | Node::Or(a, b)
         | Node::Binary(_, a, b)

@@ -58,6 +58,15 @@ pub(super) struct Select {
     pub having: Option<Node>,
     pub columns: Vec<Node>,
     pub distinct: bool,
+    /// `row_number()` over partitions, each in an order.
+    pub windows: Vec<Window>,
+}
+
+/// Rows numbered within their partition.
+#[derive(Debug)]
+pub(super) struct Window {
+    pub partition: Vec<Node>,
+    pub order: Vec<(Node, bool)>,
 }
 
 #[derive(Debug)]
@@ -137,6 +146,8 @@ pub(super) enum Node {
     InQuery(Box<Node>, Box<Plan>),
     ArrayOf(Box<Plan>),
     Aggregate(Box<Aggregate>),
+    /// The row's number in this window of its select.
+    Number(usize),
 }
 
 #[derive(Debug)]
@@ -163,6 +174,7 @@ pub(super) enum AggregateFunction {
 pub(super) struct Frame<'f> {
     row: &'f [Datum],
     group: Option<&'f [Vec<Datum>]>,
+    numbers: &'f [i64],
     outer: Option<&'f Frame<'f>>,
 }
 
@@ -204,7 +216,7 @@ impl Plan {
                 rows
             }
             Body::Values(rows) => {
-                let frame = Frame { row: &[], group: None, outer };
+                let frame = Frame { row: &[], group: None, numbers: &[], outer };
                 rows.iter()
                     .map(|row| row.iter().map(|node| node.eval(evaluation, &frame)).collect())
                     .collect::<Result<_>>()?
@@ -213,7 +225,7 @@ impl Plan {
         if !self.order.is_empty() {
             rows.sort_by(|a, b| compare(&self.order, a, b));
         }
-        let frame = Frame { row: &[], group: None, outer };
+        let frame = Frame { row: &[], group: None, numbers: &[], outer };
         let count = |node: &Option<Node>| -> Result<Option<usize>> {
             match node {
                 None => Ok(None),
@@ -272,6 +284,13 @@ fn compare(order: &[Order], a: &[Datum], b: &[Datum]) -> std::cmp::Ordering {
         .unwrap_or(std::cmp::Ordering::Equal)
 }
 
+fn descending(keys: &[(Node, bool)]) -> Vec<Order> {
+    keys.iter()
+        .enumerate()
+        .map(|(column, (_, descending))| Order { column, descending: *descending, nulls_first: *descending })
+        .collect()
+}
+
 fn distinct(rows: &mut Rows, visible: usize) {
     let mut seen = BTreeSet::new();
     rows.retain(|row| seen.insert(key_of(&row[..visible])));
@@ -295,22 +314,23 @@ impl Select {
                 filter(&mut rows, conjunct, evaluation, outer)?;
             }
         }
-        let project = |row: &[Datum], group: Option<&[Vec<Datum>]>| -> Result<Vec<Datum>> {
-            let frame = Frame { row, group, outer };
+        let project = |row: &[Datum], group: Option<&[Vec<Datum>]>, numbers: &[i64]| -> Result<Vec<Datum>> {
+            let frame = Frame { row, group, numbers, outer };
             self.columns.iter().map(|column| column.eval(evaluation, &frame)).collect()
         };
         let mut projected = Vec::new();
         match &self.groups {
             None => {
-                for row in &rows {
-                    projected.push(project(row, None)?);
+                let numbers = self.numbers(&rows, evaluation, outer)?;
+                for (row, numbers) in rows.iter().zip(&numbers) {
+                    projected.push(project(row, None, numbers)?);
                 }
             }
             Some(keys) => {
                 let mut order: Vec<Vec<u8>> = Vec::new();
                 let mut groups: BTreeMap<Vec<u8>, Rows> = BTreeMap::new();
                 for row in rows {
-                    let frame = Frame { row: &row, group: None, outer };
+                    let frame = Frame { row: &row, group: None, numbers: &[], outer };
                     let key: Vec<Datum> =
                         keys.iter().map(|key| key.eval(evaluation, &frame)).collect::<Result<_>>()?;
                     let key = key_of(&key);
@@ -330,12 +350,12 @@ impl Select {
                     let group = &groups[&key];
                     let first = group.first().unwrap_or(&nothing);
                     if let Some(having) = &self.having {
-                        let frame = Frame { row: first, group: Some(group), outer };
+                        let frame = Frame { row: first, group: Some(group), numbers: &[], outer };
                         if having.eval(evaluation, &frame)?.truth() != Some(true) {
                             continue;
                         }
                     }
-                    projected.push(project(first, Some(group))?);
+                    projected.push(project(first, Some(group), &[])?);
                 }
             }
         }
@@ -343,6 +363,35 @@ impl Select {
             distinct(&mut projected, visible);
         }
         Ok(projected)
+    }
+
+    /// For every row, its number in every window.
+    fn numbers(
+        &self,
+        rows: &Rows,
+        evaluation: &Evaluation<'_>,
+        outer: Option<&Frame<'_>>,
+    ) -> Result<Vec<Vec<i64>>> {
+        let mut numbers = vec![Vec::new(); rows.len()];
+        for window in &self.windows {
+            let mut keyed = Vec::with_capacity(rows.len());
+            for (index, row) in rows.iter().enumerate() {
+                let frame = Frame { row, group: None, numbers: &[], outer };
+                let eval = |node: &Node| node.eval(evaluation, &frame);
+                let partition = window.partition.iter().map(eval).collect::<Result<Vec<_>>>()?;
+                let keys = window.order.iter().map(|(node, _)| eval(node)).collect::<Result<Vec<_>>>()?;
+                keyed.push((key_of(&partition), keys, index));
+            }
+            let order = descending(&window.order);
+            keyed.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| compare(&order, &a.1, &b.1)));
+            let mut number = 0;
+            for at in 0..keyed.len() {
+                let same = at > 0 && keyed[at - 1].0 == keyed[at].0;
+                number = if same { number + 1 } else { 1 };
+                numbers[keyed[at].2].push(number);
+            }
+        }
+        Ok(numbers)
     }
 
     /// Puts a FROM item behind each of the rows so far. `applied` is absent where WHERE may not look yet: on the side
@@ -389,13 +438,13 @@ impl Select {
             }
             From::Derived { plan, lateral: true } => {
                 for row in &before {
-                    let frame = Frame { row, group: None, outer };
+                    let frame = Frame { row, group: None, numbers: &[], outer };
                     rows.extend(plan.run(evaluation, Some(&frame))?.iter().map(|more| joined(row, more)));
                 }
             }
             From::Function { node, kind } => {
                 for row in &before {
-                    let frame = Frame { row, group: None, outer };
+                    let frame = Frame { row, group: None, numbers: &[], outer };
                     if let (Datum::Array(elements), SetFunction::Unnest) =
                         (node.eval(evaluation, &frame)?, kind)
                     {
@@ -435,7 +484,7 @@ fn filter(
         if failed.is_some() {
             return false;
         }
-        match condition.eval(evaluation, &Frame { row, group: None, outer }) {
+        match condition.eval(evaluation, &Frame { row, group: None, numbers: &[], outer }) {
             Ok(datum) => datum.truth() == Some(true),
             Err(error) => {
                 failed = Some(error);
@@ -604,6 +653,7 @@ impl Node {
                 plan.run(evaluation, Some(frame))?.into_iter().filter_map(|mut row| row.pop()).collect(),
             ),
             Node::Aggregate(aggregate) => aggregate.eval(evaluation, frame)?,
+            Node::Number(window) => frame.numbers.get(*window).map_or(Datum::NULL, |number| Datum::int8(*number)),
         })
     }
 }
@@ -710,7 +760,7 @@ impl Aggregate {
         let group = frame.group.unwrap_or(&[]);
         let mut inputs: Vec<(Vec<Datum>, Vec<Datum>)> = Vec::with_capacity(group.len());
         for row in group {
-            let frame = Frame { row, group: None, outer: frame.outer };
+            let frame = Frame { row, group: None, numbers: &[], outer: frame.outer };
             let arguments: Vec<Datum> =
                 self.arguments.iter().map(|node| node.eval(evaluation, &frame)).collect::<Result<_>>()?;
             let keys: Vec<Datum> =
@@ -718,16 +768,7 @@ impl Aggregate {
             inputs.push((keys, arguments));
         }
         if !self.order.is_empty() {
-            let order: Vec<Order> = self
-                .order
-                .iter()
-                .enumerate()
-                .map(|(column, (_, descending))| Order {
-                    column,
-                    descending: *descending,
-                    nulls_first: *descending,
-                })
-                .collect();
+            let order = descending(&self.order);
             inputs.sort_by(|(a, _), (b, _)| compare(&order, a, b));
         }
         let mut inputs: Rows = inputs.into_iter().map(|(_, arguments)| arguments).collect();

@@ -375,7 +375,7 @@ impl Connection<'_> {
         self.output.metrics.statements.increment();
         let limit = Limit::new(&self.cancelled, self.session.timeout());
         let outcome = limit.keep(self.session.execute(prepared, values)).await?;
-        let writes = prepared.bound.as_ref().is_some_and(|bound| bound.statement.writes());
+        let writes = prepared.bound.as_ref().is_some_and(|bound| bound.statement.writes().is_some());
         if writes && !matches!(outcome, Outcome::CopyIn(_)) && self.session.status() == Status::Idle {
             self.applied += 1;
         }

@@ -160,9 +160,11 @@ impl Binder<'_> {
                 self.call("extract", vec![field, source], span)
             }
             ast::Expr::Subquery(_) | ast::Expr::Exists { .. } | ast::Expr::InSubquery { .. } => {
+                self.parameters.beyond = true;
                 Err(SqlError::unsupported("a sub-select over tables").at(span))
             }
             ast::Expr::AnyOp { .. } | ast::Expr::AllOp { .. } => {
+                self.parameters.beyond = true;
                 Err(SqlError::unsupported("ANY or ALL of an array").hint("Use IN with a list.").at(span))
             }
             ast::Expr::Collate { collation, expr } => {
@@ -175,9 +177,15 @@ impl Binder<'_> {
             ast::Expr::AtTimeZone { .. } => Err(SqlError::unsupported("AT TIME ZONE").at(span)),
             ast::Expr::Interval(_) => Err(SqlError::unsupported("type interval").at(span)),
             ast::Expr::Tuple(_) => Err(SqlError::unsupported("a row value").at(span)),
-            ast::Expr::Array(_) => Err(SqlError::unsupported("an array").at(span)),
+            ast::Expr::Array(_) => {
+                self.parameters.beyond = true;
+                Err(SqlError::unsupported("an array").at(span))
+            }
             ast::Expr::SimilarTo { .. } => Err(SqlError::unsupported("SIMILAR TO").at(span)),
-            other => Err(SqlError::unsupported(format!("the expression {other}")).at(span)),
+            other => {
+                self.parameters.beyond = true;
+                Err(SqlError::unsupported(format!("the expression {other}")).at(span))
+            }
         }
     }
 
@@ -191,8 +199,12 @@ impl Binder<'_> {
         self.operand(expr)?.condition(clause, expr.span(), self.parameters)
     }
 
-    fn cast_type(&self, data_type: &ast::DataType, span: Span) -> Result<Type> {
-        types::declared(data_type).map_err(|error| error.at(span))
+    fn cast_type(&mut self, data_type: &ast::DataType, span: Span) -> Result<Type> {
+        // The catalog has more types (`regclass`, `oid`, arrays).
+        types::declared(data_type).map_err(|error| {
+            self.parameters.beyond |= types::named(data_type).is_ok();
+            error.at(span)
+        })
     }
 
     fn column(&mut self, name: &[ast::Ident]) -> Result<Operand> {
@@ -241,13 +253,20 @@ impl Binder<'_> {
         if op == UnaryOperator::Not {
             return Ok(negated(boolean(self.condition(inner, "NOT")?)));
         }
+        // The sign of a constant is part of it: -2147483648 is an integer, 2147483648 is not.
+        if let (UnaryOperator::Minus, ast::Expr::Value(value)) = (op, inner)
+            && let ast::Value::Number(digits, _) = &value.value
+        {
+            let (value, ty) = number(&format!("-{digits}")).map_err(|error| error.at(span))?;
+            return Ok(Operand::Typed(Expr::Constant(value, ty), ty));
+        }
         let operand = self.operand(inner)?;
         let (expr, ty) = match operand {
             Operand::Typed(expr, ty) if ty.is_number() => (expr, ty),
             Operand::Typed(_, ty) => {
                 return Err(no_operator(&format!("{op} {}", ty.name()), span));
             }
-            other => (other.implicit(Type::Float8, self.parameters)?, Type::Float8),
+            _ => return Err(ambiguous(&format!("{op} unknown"), span)),
         };
         match op {
             UnaryOperator::Plus => Ok(Operand::Typed(expr, ty)),
@@ -285,8 +304,14 @@ impl Binder<'_> {
             BinaryOperator::PGNotLikeMatch => return self.like(left, right, None, false, span).map(negated),
             BinaryOperator::PGILikeMatch => return self.like(left, right, None, true, span),
             BinaryOperator::PGNotILikeMatch => return self.like(left, right, None, true, span).map(negated),
-            _ => return Err(SqlError::unsupported(format!("operator {symbol}")).at(span)),
+            _ => {
+                self.parameters.beyond = true;
+                return Err(SqlError::unsupported(format!("operator {symbol}")).at(span));
+            }
         };
+        if let (ast::Expr::Tuple(a), ast::Expr::Tuple(b)) = (left, right) {
+            return self.rows_compared(op, a, b, span);
+        }
         let (left, right) = (self.operand(left)?, self.operand(right)?);
         match op {
             Binary::Concat => self.concat(left, right, span),
@@ -295,6 +320,29 @@ impl Binder<'_> {
             }
             _ => self.comparison(op, &symbol, left, right, span),
         }
+    }
+
+    /// `(a, b) = (c, d)`, and the opposite.
+    fn rows_compared(
+        &mut self,
+        op: Binary,
+        left: &[ast::Expr],
+        right: &[ast::Expr],
+        span: Span,
+    ) -> Result<Operand> {
+        if left.len() != right.len() {
+            return Err(SqlError::new(code::SYNTAX_ERROR, "unequal number of entries in row expressions").at(span));
+        }
+        let symbol = match op {
+            Binary::Equal => BinaryOperator::Eq,
+            Binary::NotEqual => BinaryOperator::NotEq,
+            _ => return Err(SqlError::unsupported("an order of row values").at(span)),
+        };
+        let mut terms = Vec::with_capacity(left.len());
+        for (a, b) in left.iter().zip(right) {
+            terms.push(self.binary(a, &symbol, b, span)?.implicit(Type::Bool, self.parameters)?);
+        }
+        Ok(boolean(if op == Binary::Equal { Expr::all(terms) } else { Expr::any(terms) }))
     }
 
     /// A chain of ANDs or ORs leans to the left in the text and may be long; it is bound as a balanced tree.
@@ -345,18 +393,15 @@ impl Binder<'_> {
         };
         let (operands, result) = match (left.ty(), right.ty()) {
             (None, None) => {
-                return Err(SqlError::new(
-                    code::AMBIGUOUS_FUNCTION,
-                    format!("operator is not unique: unknown {symbol} unknown"),
-                )
-                .hint(
-                    "Could not choose a best candidate operator. You might need to add explicit type casts.",
-                )
-                .at(span));
+                return Err(ambiguous(&format!("unknown {symbol} unknown"), span));
             }
             (Some(Type::Date), None) if op == Binary::Subtract => ((Type::Date, Type::Date), Type::Int4),
             (None, Some(Type::Date)) if op == Binary::Subtract => ((Type::Date, Type::Date), Type::Int4),
             (Some(ty), None) | (None, Some(ty)) if ty.is_number() => ((ty, ty), ty),
+            (Some(Type::Date), None) | (None, Some(Type::Date)) if op == Binary::Add => {
+                let shown = format!("{} {symbol} {}", left.type_name(), right.type_name());
+                return Err(ambiguous(&shown, span));
+            }
             (Some(a), Some(b)) if a.is_number() && b.is_number() => {
                 let ty = coerce::wider(a, b).expect("numbers have a wider one");
                 ((ty, ty), ty)
@@ -681,7 +726,8 @@ impl Binder<'_> {
             ("trunc", 2) => (Function::Trunc, vec![Numeric, Int4]),
             ("sqrt", 1) => (Function::Sqrt, vec![float]),
             ("power" | "pow", 2) => {
-                if arguments.iter().any(|argument| argument.ty() == Some(Numeric)) {
+                let has = |ty| arguments.iter().any(|argument| argument.ty() == Some(ty));
+                if has(Numeric) && !has(Float8) {
                     return Err(SqlError::unsupported("power of numeric")
                         .hint("Cast to double precision.")
                         .at(span));
@@ -723,7 +769,16 @@ impl Binder<'_> {
                 // Whatever they are, they are put one behind the other as text.
                 let mut bound = Vec::with_capacity(count);
                 for argument in arguments {
-                    bound.push(argument.implicit(Text, self.parameters)?);
+                    bound.push(match argument {
+                        // As it is printed, which is not how it is cast.
+                        Operand::Typed(truth, Type::Bool) => {
+                            let letter = |letter: &str| Expr::Constant(Value::text_of(letter), Text);
+                            let not = Expr::Unary(Unary::Not, Box::new(truth.clone()));
+                            let branches = vec![(truth, letter("t")), (not, letter("f"))];
+                            fold::constant(Expr::Case { branches, otherwise: None, ty: Text })
+                        }
+                        other => other.implicit(Text, self.parameters)?,
+                    });
                 }
                 return Ok(called(Function::Concat, bound));
             }
@@ -744,7 +799,10 @@ impl Binder<'_> {
                 (Function::Extract, vec![Text, source])
             }
             ("make_date", 3) => (Function::MakeDate, vec![Int4; 3]),
-            _ => return Err(absent()),
+            _ => {
+                self.parameters.beyond |= !SCALARS.contains(&name);
+                return Err(absent());
+            }
         };
         let mut bound = Vec::with_capacity(count);
         for (argument, ty) in arguments.into_iter().zip(wanted) {
@@ -758,6 +816,14 @@ impl Binder<'_> {
         Ok(called(function, bound))
     }
 }
+
+/// Scalar functions that are known here, whatever their arguments.
+const SCALARS: &[&str] = &[
+    "abs", "sign", "round", "trunc", "floor", "ceil", "ceiling", "sqrt", "power", "pow", "exp", "ln", "log", "log10",
+    "lower", "upper", "length", "char_length", "character_length", "octet_length", "substring", "substr", "left",
+    "right", "btrim", "ltrim", "rtrim", "lpad", "rpad", "replace", "repeat", "reverse", "strpos", "starts_with",
+    "split_part", "concat", "coalesce", "greatest", "least", "nullif", "date_trunc", "extract", "make_date",
+];
 
 /// The aggregate of this name.
 pub fn aggregate_named(name: &str) -> Option<AggregateFunction> {
@@ -810,6 +876,12 @@ fn when(not: bool, operand: Operand) -> Operand {
     if not { negated(operand) } else { operand }
 }
 
+fn ambiguous(shown: &str, span: Span) -> SqlError {
+    SqlError::new(code::AMBIGUOUS_FUNCTION, format!("operator is not unique: {shown}"))
+        .hint("Could not choose a best candidate operator. You might need to add explicit type casts.")
+        .at(span)
+}
+
 fn no_operator(shown: &str, span: Span) -> SqlError {
     SqlError::new(code::UNDEFINED_FUNCTION, format!("operator does not exist: {shown}"))
         .hint("No operator matches the given name and argument types. You might need to add explicit type casts.")
@@ -833,11 +905,9 @@ pub fn column_name(expr: &ast::Expr) -> String {
 /// A name that comes from a column or function rather than from a type or keyword.
 fn strong_name(expr: &ast::Expr) -> Option<String> {
     match expr {
-        ast::Expr::Identifier(_) | ast::Expr::CompoundIdentifier(_) | ast::Expr::Function(_) => {
-            inner_name(expr)
-        }
         ast::Expr::Nested(inner) | ast::Expr::Cast { expr: inner, .. } => strong_name(inner),
-        _ => None,
+        ast::Expr::TypedString(_) | ast::Expr::Value(_) | ast::Expr::Case { .. } => None,
+        other => inner_name(other),
     }
 }
 
@@ -848,9 +918,9 @@ fn inner_name(expr: &ast::Expr) -> Option<String> {
         ast::Expr::CompoundIdentifier(idents) => scope::fold(idents.last()?),
         ast::Expr::Nested(inner) | ast::Expr::Collate { expr: inner, .. } => inner_name(inner)?,
         ast::Expr::Function(function) => last(&function.name)?,
-        ast::Expr::Cast { expr, data_type, .. } => match inner_name(expr) {
-            Some(name) if !matches!(**expr, ast::Expr::Value(_)) => name,
-            _ => types::named(data_type).ok()?.info().name.to_owned(),
+        ast::Expr::Cast { expr, data_type, .. } => match strong_name(expr) {
+            Some(name) => name,
+            None => types::named(data_type).ok()?.info().name.to_owned(),
         },
         ast::Expr::TypedString(typed) => types::named(&typed.data_type).ok()?.info().name.to_owned(),
         ast::Expr::Value(value) if matches!(value.value, ast::Value::Boolean(_)) => "bool".to_owned(),

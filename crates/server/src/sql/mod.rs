@@ -138,12 +138,14 @@ impl Statement {
         }
     }
 
-    /// Whether executing it may change data.
-    pub fn writes(&self) -> bool {
+    /// What it is called if it may change data.
+    pub fn writes(&self) -> Option<&'static str> {
         match self {
-            Statement::Write(_) | Statement::CreateTable(_) | Statement::DropTable(_) => true,
-            Statement::Copy(copy) => matches!(copy.direction, copy::Direction::In { .. }),
-            _ => false,
+            Statement::Write(write) => Some(write.action.verb()),
+            Statement::CreateTable(_) => Some("CREATE TABLE"),
+            Statement::DropTable(_) => Some("DROP TABLE"),
+            Statement::Copy(copy) if matches!(copy.direction, copy::Direction::In { .. }) => Some("COPY FROM"),
+            _ => None,
         }
     }
 }

@@ -15,12 +15,14 @@ const PARAMETERS_MAX: usize = 65_535;
 #[derive(Clone, Debug, Default)]
 pub struct Parameters {
     types: Vec<Option<PgType>>,
+    /// Something was met that the engine's expressions do not have and the catalog's evaluator may.
+    pub beyond: bool,
 }
 
 impl Parameters {
     /// Starts with the types that the client declared.
     pub fn declared(types: Vec<Option<PgType>>) -> Self {
-        Parameters { types }
+        Parameters { types, beyond: false }
     }
 
     /// The zero-based number of a placeholder such as `$3`.
@@ -132,7 +134,8 @@ impl SessionValue {
         SESSION + Self::ALL.iter().position(|value| *value == self).expect("all are in the list")
     }
 
-    fn numbered(number: usize) -> Option<Self> {
+    /// The value that a parameter number stands for; `None` for the client's own.
+    pub fn numbered(number: usize) -> Option<Self> {
         number.checked_sub(SESSION).map(|index| Self::ALL[index])
     }
 }

@@ -20,7 +20,7 @@ use super::{
     coerce::{self, Operand},
     expr::{self, AGGREGATE, Binder},
     fold,
-    parameters::Parameters,
+    parameters::{Parameters, SessionValue},
     scope::{self, Scope},
 };
 use crate::{
@@ -105,7 +105,8 @@ pub fn bind(query: &ast::Query, parameters: &mut Parameters, catalog: &Arc<Catal
                 }
                 // The catalog's evaluator knows more functions and forms; what neither knows is told in the
                 // binder's words.
-                Err(error) => catalog::bind(query, parameters, catalog).map_err(|_| error),
+                Err(error) if tried.beyond => catalog::bind(query, parameters, catalog).map_err(|_| error),
+                Err(error) => Err(error),
             }
         }
         Relations::Several => catalog::bind(query, parameters, catalog),
@@ -683,10 +684,11 @@ fn bind_constants(query: &ast::Query, parameters: &mut Parameters) -> Result<Que
             };
             let bound = Body { select, tail, scope: &scope }.bind(parameters)?;
             if bound.grouping.is_some() {
+                parameters.beyond = true;
                 return Err(SqlError::unsupported("an aggregate without a table"));
             }
             let fields =
-                bound.items.iter().map(|item| Field::new(&item.name, PgType::Plain(item.ty))).collect();
+                bound.items.iter().map(|item| Field::new(&item.name, shown_type(&item.expr, item.ty))).collect();
             let visible = bound.items.len();
             let mut columns: Vec<Expr> = bound.items.into_iter().map(|item| item.expr).collect();
             columns.extend(bound.hidden);
@@ -768,6 +770,17 @@ fn bind_constants(query: &ast::Query, parameters: &mut Parameters) -> Result<Que
                 fields,
             })
         }
-        other => Err(SqlError::unsupported(format!("the query {other}"))),
+        other => {
+            parameters.beyond = true;
+            Err(SqlError::unsupported(format!("the query {other}")))
+        }
+    }
+}
+
+/// The type a client is told for a column.
+fn shown_type(expr: &Expr, ty: Type) -> PgType {
+    match expr {
+        Expr::Parameter(number, _) => SessionValue::numbered(*number).map_or(PgType::Plain(ty), SessionValue::ty),
+        _ => PgType::Plain(ty),
     }
 }

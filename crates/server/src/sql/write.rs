@@ -56,6 +56,15 @@ pub enum Action {
 }
 
 impl Action {
+    /// Its verb.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Action::Insert(_) => "INSERT",
+            Action::Update { .. } => "UPDATE",
+            Action::Delete { .. } => "DELETE",
+        }
+    }
+
     /// The word of the command's tag.
     pub fn tag(&self) -> &'static str {
         match self {

@@ -1,0 +1,50 @@
+//! The SQL door, met as clients meet it: over a socket, on tables in this process.
+
+mod answers;
+mod wire;
+
+use std::{net::SocketAddr, sync::Arc};
+
+use quorate_server::{local::LocalBackend, pg};
+use tokio::{net::TcpListener, sync::oneshot};
+
+/// A gateway of its own for a test; it stops when dropped.
+struct Gateway {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+}
+
+impl Gateway {
+    async fn start() -> Gateway {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let (stop, stopped) = oneshot::channel::<()>();
+        let server = pg::Server::new(Arc::new(LocalBackend::new()));
+        tokio::spawn(server.serve(listener, async {
+            drop(stopped.await);
+        }));
+        Gateway { address, stop: Some(stop) }
+    }
+
+    async fn connect(&self) -> tokio_postgres::Client {
+        connect(&format!("host={} port={} user=test dbname=test", self.address.ip(), self.address.port())).await
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            drop(stop.send(()));
+        }
+    }
+}
+
+async fn connect(config: &str) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(config, tokio_postgres::NoTls).await.expect("it answers");
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            eprintln!("a connection ended: {error}");
+        }
+    });
+    client
+}

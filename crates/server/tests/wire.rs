@@ -1,0 +1,347 @@
+//! The protocol: what drivers do with it.
+
+use std::time::Duration;
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use tokio_postgres::{Client, NoTls, types::Type};
+
+use super::Gateway;
+
+fn code(error: &tokio_postgres::Error) -> &str {
+    error.code().map_or("", |code| code.code())
+}
+
+/// A table of `rows` numbers and their squares as text.
+async fn squares(client: &Client, rows: i32) {
+    client.batch_execute("create table squares (n int primary key, square text)").await.unwrap();
+    let values: Vec<String> = (0..rows).map(|n| format!("({n}, '{}')", i64::from(n) * i64::from(n))).collect();
+    for chunk in values.chunks(1000) {
+        client.batch_execute(&format!("insert into squares values {}", chunk.join(","))).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn parameters_take_their_types_from_their_surroundings() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    client
+        .batch_execute("create table t (id int8, name text, price numeric, size float8, made date, seen timestamptz)")
+        .await
+        .unwrap();
+    for (sql, expected) in [
+        ("select id from t where id = $1", vec![Type::INT8]),
+        ("select id from t where name like $1 and size between $2 and $3", vec![Type::TEXT, Type::FLOAT8, Type::FLOAT8]),
+        ("select id from t where made > $1 and seen < $2", vec![Type::DATE, Type::TIMESTAMPTZ]),
+        ("insert into t (id, price) values ($1, $2), ($3, $4)", vec![Type::INT8, Type::NUMERIC, Type::INT8, Type::NUMERIC]),
+        ("update t set size = size + $1 where id in ($2, $3)", vec![Type::FLOAT8, Type::INT8, Type::INT8]),
+        ("select $1::int2, $2", vec![Type::INT2, Type::TEXT]),
+        ("select id from t limit $1 offset $2", vec![Type::INT8, Type::INT8]),
+        ("select id + $1 from t where $2 is null or id = $2", vec![Type::INT8, Type::TEXT]),
+    ] {
+        match client.prepare(sql).await {
+            Ok(statement) => assert_eq!(statement.params(), expected, "{sql}"),
+            // A parameter whose first use says nothing of it is text, and then no number.
+            Err(error) => assert_eq!((sql.contains("$2 is null"), code(&error)), (true, "42883"), "{sql}: {error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn values_go_both_ways_in_binary() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    client
+        .batch_execute("create table t (id int, b bool, i2 int2, i8 int8, f float8, s text) with (partition_by = 'hash(id)')")
+        .await
+        .unwrap();
+    let written = client
+        .execute(
+            "insert into t values ($1, $2, $3, $4, $5, $6)",
+            &[&1i32, &true, &-2i16, &i64::MIN, &1.5e-300f64, &"zwölf"],
+        )
+        .await
+        .unwrap();
+    assert_eq!(written, 1);
+    client.execute("insert into t values ($1, $2)", &[&2i32, &None::<bool>]).await.unwrap();
+    let rows = client.query("select * from t order by id", &[]).await.unwrap();
+    let row = &rows[0];
+    assert_eq!(
+        (row.get::<_, bool>(1), row.get::<_, i16>(2), row.get::<_, i64>(3), row.get::<_, f64>(4), row.get::<_, &str>(5)),
+        (true, -2, i64::MIN, 1.5e-300, "zwölf")
+    );
+    assert_eq!(rows[1].get::<_, Option<bool>>(1), None);
+    assert_eq!(rows[1].get::<_, Option<&str>>(5), None);
+    let totals = client.query_one("select count(*), sum(i2), avg(f) from t", &[]).await.unwrap();
+    assert_eq!((totals.get::<_, i64>(0), totals.get::<_, i64>(1), totals.get::<_, f64>(2)), (2, -2, 1.5e-300));
+    let types = client.prepare("select sum(id), sum(i8), avg(id), avg(f), min(s) from t").await.unwrap();
+    let types: Vec<&Type> = types.columns().iter().map(|column| column.type_()).collect();
+    assert_eq!(types, [&Type::INT8, &Type::NUMERIC, &Type::NUMERIC, &Type::FLOAT8, &Type::TEXT]);
+}
+
+#[tokio::test]
+async fn portals_hand_out_rows_a_few_at_a_time() {
+    let gateway = Gateway::start().await;
+    let mut client = gateway.connect().await;
+    squares(&client, 2500).await;
+    let block = client.transaction().await.unwrap();
+    let portal = block.bind("select n from squares order by n", &[]).await.unwrap();
+    let mut next = 0;
+    loop {
+        let rows = block.query_portal(&portal, 700).await.unwrap();
+        if rows.is_empty() {
+            break;
+        }
+        for row in rows {
+            assert_eq!(row.get::<_, i32>(0), next);
+            next += 1;
+        }
+    }
+    assert_eq!(next, 2500);
+    block.commit().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_error_leaves_the_connection_usable() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    squares(&client, 3).await;
+    for (sql, state, position) in [
+        ("select nope from squares", "42703", Some(8)),
+        ("select * from nowhere", "42P01", Some(15)),
+        ("select 1 +", "42601", Some(11)),
+        ("select n from squares where n = 'x'", "22P02", Some(33)),
+        ("select 1 / 0", "22012", None),
+        ("insert into squares values (1, 'again')", "23505", None),
+        ("insert into squares select 1, 'x'", "0A000", None),
+        ("create table u (a int unique)", "0A000", None),
+        ("insert into squares values (9) on conflict do nothing", "0A000", None),
+        ("create table v (a varchar(10))", "0A000", None),
+        ("select n from squares for update", "0A000", None),
+        ("savepoint s", "0A000", None),
+        ("update squares set n = 5", "0A000", None),
+        ("select a.n from squares a join squares b on a.n = b.n", "0A000", None),
+    ] {
+        for error in [client.query(sql, &[]).await.err(), client.simple_query(sql).await.err()] {
+            let error = error.unwrap_or_else(|| panic!("{sql} was accepted"));
+            assert_eq!(code(&error), state, "{sql}: {error}");
+            if let Some(position) = position {
+                let told = error.as_db_error().and_then(|error| error.position());
+                assert_eq!(told, Some(&tokio_postgres::error::ErrorPosition::Original(position)), "{sql}");
+            }
+        }
+        assert_eq!(client.query_one("select count(*) from squares", &[]).await.unwrap().get::<_, i64>(0), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_block_holds_reads_and_one_write() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    squares(&client, 2).await;
+    let count = async || client.query_one("select count(*) from squares", &[]).await.unwrap().get::<_, i64>(0);
+
+    client.batch_execute("begin").await.unwrap();
+    assert_eq!(count().await, 2);
+    client.execute("insert into squares values (10, 'x')", &[]).await.unwrap();
+    client.batch_execute("commit").await.unwrap();
+    assert_eq!(count().await, 3);
+
+    client.batch_execute("begin").await.unwrap();
+    client.execute("insert into squares values (11, 'x')", &[]).await.unwrap();
+    let second = client.execute("insert into squares values (12, 'x')", &[]).await.unwrap_err();
+    assert_eq!(code(&second), "0A000");
+    assert_eq!(second.as_db_error().unwrap().detail(), Some("INSERT 0 1 was applied and stands."));
+    assert_eq!(code(&client.query("select 1", &[]).await.unwrap_err()), "25P02");
+    let rollback = client.batch_execute("rollback").await.unwrap_err();
+    assert_eq!(code(&rollback), "2D000");
+    assert_eq!(count().await, 4);
+
+    client.batch_execute("begin; select 1; rollback").await.unwrap();
+    client.batch_execute("begin read only").await.unwrap();
+    assert_eq!(code(&client.batch_execute("delete from squares").await.unwrap_err()), "25006");
+    client.batch_execute("rollback").await.unwrap();
+    assert_eq!(code(&client.batch_execute("begin isolation level serializable").await.unwrap_err()), "0A000");
+}
+
+#[tokio::test]
+async fn a_write_under_one_id_is_done_once() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    client.batch_execute("create table log (n int)").await.unwrap();
+    for _ in 0..3 {
+        client.batch_execute("set quorate.request_id = '000000000000000000000000000000ff-7'").await.unwrap();
+        assert_eq!(client.execute("insert into log values (1)", &[]).await.unwrap(), 1);
+    }
+    assert_eq!(client.execute("insert into log values (2)", &[]).await.unwrap(), 1);
+    let rows = client.query("select n from log order by n", &[]).await.unwrap();
+    assert_eq!(rows.iter().map(|row| row.get::<_, i32>(0)).collect::<Vec<_>>(), [1, 2]);
+    let refused = client.batch_execute("set quorate.request_id = 'seven'").await.unwrap_err();
+    assert_eq!(code(&refused), "22023");
+}
+
+#[tokio::test]
+async fn copy_loads_everything_or_nothing() {
+    use bytes::Bytes;
+    use futures_util::{SinkExt, StreamExt, pin_mut};
+
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    client.batch_execute("create table t (id int not null, word text)").await.unwrap();
+    let load = async |sql: &str, data: Vec<String>| {
+        let sink = client.copy_in(sql).await?;
+        pin_mut!(sink);
+        for piece in data {
+            sink.send(Bytes::from(piece)).await?;
+        }
+        sink.finish().await
+    };
+    let rows: Vec<String> = (0..5000).map(|n| format!("{n}\tword {n}\n")).collect();
+    assert_eq!(load("copy t from stdin", rows).await.unwrap(), 5000);
+    let mut bad: Vec<String> = (5000..9000).map(|n| format!("{n}\tx\n")).collect();
+    bad.push("nine thousand\tx\n".to_owned());
+    let error = load("copy t from stdin", bad).await.unwrap_err();
+    assert_eq!(code(&error), "22P02");
+    assert_eq!(
+        error.as_db_error().unwrap().where_(),
+        Some("COPY t, line 4001, column id: \"nine thousand\"")
+    );
+    for (line, state) in [("1\n", "22P04"), ("1\ta\tb\n", "22P04"), ("\\N\ta\n", "23502")] {
+        let error = load("copy t from stdin", vec!["1\ta\n".to_owned(), line.to_owned()]).await.unwrap_err();
+        assert_eq!(code(&error), state);
+        assert!(error.as_db_error().unwrap().where_().unwrap().contains("line 2"));
+    }
+    let csv = vec!["id;word\n-1;'a;''b'\n".to_owned()];
+    let options = "copy t from stdin with (format csv, header, delimiter ';', quote '''')";
+    assert_eq!(load(options, csv).await.unwrap(), 1);
+    assert_eq!(client.query_one("select count(*) from t", &[]).await.unwrap().get::<_, i64>(0), 5001);
+    let out = client.copy_out("copy (select * from t where id < 1 order by id) to stdout csv header").await.unwrap();
+    pin_mut!(out);
+    let mut text = String::new();
+    while let Some(piece) = out.next().await {
+        text.push_str(std::str::from_utf8(&piece.unwrap()).unwrap());
+    }
+    assert_eq!(text, "id,word\n-1,a;'b\n0,word 0\n");
+}
+
+#[tokio::test]
+async fn a_statement_can_be_cancelled_and_times_out() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    client.batch_execute("create table t (id int)").await.unwrap();
+    let token = client.cancel_token();
+    let canceller = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        token.cancel_query(NoTls).await.unwrap();
+    };
+    // A COPY waits for its data, for as long as nobody sends any.
+    let sink = client.copy_in::<_, bytes::Bytes>("copy t from stdin").await.unwrap();
+    futures_util::pin_mut!(sink);
+    canceller.await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let error = sink.finish().await.unwrap_err();
+    assert_eq!(code(&error), "57014");
+    assert_eq!(client.query_one("select count(*) from t", &[]).await.unwrap().get::<_, i64>(0), 0);
+}
+
+#[tokio::test]
+async fn pipelined_statements_are_answered_in_order() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    squares(&client, 100).await;
+    let statement = client.prepare("select square from squares where n = $1").await.unwrap();
+    let numbers: Vec<i32> = (0..100).collect();
+    let ask = async |n: &i32| client.query_one(&statement, &[n]).await;
+    let answers = futures_util::future::try_join_all(numbers.iter().map(ask)).await.unwrap();
+    for (n, row) in numbers.iter().zip(answers) {
+        assert_eq!(row.get::<_, String>(0), (n * n).to_string());
+    }
+}
+
+#[tokio::test]
+async fn a_prepared_statement_follows_its_table() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    client.batch_execute("create table t (id int)").await.unwrap();
+    let statement = client.prepare("select * from t").await.unwrap();
+    assert_eq!(client.query(&statement, &[]).await.unwrap().len(), 0);
+    client.batch_execute("create table other (id int)").await.unwrap();
+    assert_eq!(client.query(&statement, &[]).await.unwrap().len(), 0);
+    client.batch_execute("drop table t").await.unwrap();
+    assert_eq!(code(&client.query(&statement, &[]).await.unwrap_err()), "42P01");
+    client.batch_execute("create table t (id int, more text)").await.unwrap();
+    assert_eq!(code(&client.query(&statement, &[]).await.unwrap_err()), "0A000");
+}
+
+#[tokio::test]
+async fn the_catalog_describes_the_tables() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    client
+        .batch_execute("create table t (id int primary key, word text default 'x') with (partition_by = 'hash(id)', replicas = 3)")
+        .await
+        .unwrap();
+    let columns = client
+        .query(
+            "select a.attname, t.typname, a.attnotnull, (select pg_get_expr(d.adbin, d.adrelid) from pg_attrdef d \
+             where d.adrelid = a.attrelid and d.adnum = a.attnum) from pg_catalog.pg_attribute a \
+             join pg_type t on t.oid = a.atttypid where a.attrelid = $1::text::regclass and a.attnum > 0 order by a.attnum",
+            &[&"t"],
+        )
+        .await
+        .unwrap();
+    let shown: Vec<(String, String, bool, Option<String>)> =
+        columns.iter().map(|row| (row.get(0), row.get(1), row.get(2), row.get(3))).collect();
+    assert_eq!(
+        shown,
+        [
+            ("id".to_owned(), "int4".to_owned(), true, None),
+            ("word".to_owned(), "text".to_owned(), false, Some("'x'::text".to_owned())),
+        ]
+    );
+    let names = client
+        .query_one(
+            "select array_to_string(array(select table_name::text from information_schema.tables \
+             where table_schema = any(array['public']) union all select 'z' order by 1), ',')",
+            &[],
+        )
+        .await
+        .unwrap();
+    assert_eq!(names.get::<_, &str>(0), "t,z");
+}
+
+#[tokio::test]
+async fn garbage_ends_its_connection_and_no_other() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 64], &[0xff; 64], b"\0\0\0\x08\0\x03\0\0"] {
+        let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+        stream.write_all(garbage).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        drop(stream.read_to_end(&mut answer).await);
+    }
+    assert_eq!(client.query_one("select 1", &[]).await.unwrap().get::<_, i32>(0), 1);
+}
+
+#[tokio::test]
+async fn settings_are_checked() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    client.batch_execute("set quorate.read = 'snapshot'").await.unwrap();
+    assert_eq!(client.query_one("show quorate.read", &[]).await.unwrap().get::<_, &str>(0), "snapshot");
+    client.batch_execute("begin; set local quorate.read = 'basic'; commit").await.unwrap();
+    assert_eq!(client.query_one("show quorate.read", &[]).await.unwrap().get::<_, &str>(0), "snapshot");
+    client.batch_execute("begin; set quorate.read = 'basic'; rollback").await.unwrap();
+    assert_eq!(client.query_one("show quorate.read", &[]).await.unwrap().get::<_, &str>(0), "snapshot");
+    for (sql, state) in [
+        ("set quorate.read = 'eventual'", "22023"),
+        ("set nothing = 1", "42704"),
+        ("set server_version = '1'", "55P02"),
+        ("set timezone = 'Europe/Zurich'", "0A000"),
+    ] {
+        assert_eq!(code(&client.batch_execute(sql).await.unwrap_err()), state, "{sql}");
+    }
+}
