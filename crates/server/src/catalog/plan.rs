@@ -653,7 +653,9 @@ impl Node {
                 plan.run(evaluation, Some(frame))?.into_iter().filter_map(|mut row| row.pop()).collect(),
             ),
             Node::Aggregate(aggregate) => aggregate.eval(evaluation, frame)?,
-            Node::Number(window) => frame.numbers.get(*window).map_or(Datum::NULL, |number| Datum::int8(*number)),
+            Node::Number(window) => {
+                frame.numbers.get(*window).map_or(Datum::NULL, |number| Datum::int8(*number))
+            }
         })
     }
 }

@@ -224,13 +224,14 @@ fn default(expr: &ast::Expr, column: &Column) -> Result<Expr> {
     let operand =
         Binder { scope: &scope, parameters: &mut parameters, aggregates: Err("DEFAULT expressions") }
             .operand(expr)
-        .map_err(|error| match error.code.as_ref() {
-            code::UNDEFINED_COLUMN => {
-                SqlError::new(code::FEATURE_NOT_SUPPORTED, "cannot use column reference in DEFAULT expression")
-                    .at(expr.span())
-            }
-            _ => error,
-        })?;
+            .map_err(|error| match error.code.as_ref() {
+                code::UNDEFINED_COLUMN => SqlError::new(
+                    code::FEATURE_NOT_SUPPORTED,
+                    "cannot use column reference in DEFAULT expression",
+                )
+                .at(expr.span()),
+                _ => error,
+            })?;
     let bound = operand.assigned(&column.name, column.ty, expr.span(), &mut parameters)?;
     match bound {
         Expr::Constant(..) => Ok(bound),

@@ -331,7 +331,9 @@ impl Binder<'_> {
         span: Span,
     ) -> Result<Operand> {
         if left.len() != right.len() {
-            return Err(SqlError::new(code::SYNTAX_ERROR, "unequal number of entries in row expressions").at(span));
+            return Err(
+                SqlError::new(code::SYNTAX_ERROR, "unequal number of entries in row expressions").at(span)
+            );
         }
         let symbol = match op {
             Binary::Equal => BinaryOperator::Eq,
@@ -348,16 +350,17 @@ impl Binder<'_> {
     /// A chain of ANDs or ORs leans to the left in the text and may be long; it is bound as a balanced tree.
     fn logical(&mut self, op: Binary, left: &ast::Expr, right: &ast::Expr, word: &str) -> Result<Operand> {
         let same = if op == Binary::And { BinaryOperator::And } else { BinaryOperator::Or };
-        let mut terms = vec![self.condition(right, word)?];
+        let mut parts = vec![right];
         let mut rest = left;
         while let ast::Expr::BinaryOp { left, op, right } = rest
             && *op == same
         {
-            terms.push(self.condition(right, word)?);
+            parts.push(right);
             rest = left;
         }
-        terms.push(self.condition(rest, word)?);
-        terms.reverse();
+        parts.push(rest);
+        let terms =
+            parts.into_iter().rev().map(|part| self.condition(part, word)).collect::<Result<Vec<_>>>()?;
         Ok(boolean(if op == Binary::And { Expr::all(terms) } else { Expr::any(terms) }))
     }
 
@@ -453,7 +456,11 @@ impl Binder<'_> {
     }
 
     fn is_null(&mut self, inner: &ast::Expr) -> Result<Operand> {
-        let (expr, _) = self.decided(inner)?;
+        let expr = match self.operand(inner)? {
+            // Being NULL says nothing of a parameter's type; something else must.
+            Operand::Parameter(number, _) => Expr::Parameter(number, Type::Text),
+            operand => operand.decided(self.parameters)?.0,
+        };
         Ok(boolean(Expr::IsNull(Box::new(expr))))
     }
 
@@ -594,6 +601,7 @@ impl Binder<'_> {
         let (arguments, distinct) = match &function.args {
             FunctionArguments::None => (&[][..], false),
             FunctionArguments::Subquery(_) => {
+                self.parameters.beyond = true;
                 return Err(SqlError::unsupported("a sub-select over tables").at(span));
             }
             FunctionArguments::List(list) => {
@@ -819,10 +827,49 @@ impl Binder<'_> {
 
 /// Scalar functions that are known here, whatever their arguments.
 const SCALARS: &[&str] = &[
-    "abs", "sign", "round", "trunc", "floor", "ceil", "ceiling", "sqrt", "power", "pow", "exp", "ln", "log", "log10",
-    "lower", "upper", "length", "char_length", "character_length", "octet_length", "substring", "substr", "left",
-    "right", "btrim", "ltrim", "rtrim", "lpad", "rpad", "replace", "repeat", "reverse", "strpos", "starts_with",
-    "split_part", "concat", "coalesce", "greatest", "least", "nullif", "date_trunc", "extract", "make_date",
+    "abs",
+    "sign",
+    "round",
+    "trunc",
+    "floor",
+    "ceil",
+    "ceiling",
+    "sqrt",
+    "power",
+    "pow",
+    "exp",
+    "ln",
+    "log",
+    "log10",
+    "lower",
+    "upper",
+    "length",
+    "char_length",
+    "character_length",
+    "octet_length",
+    "substring",
+    "substr",
+    "left",
+    "right",
+    "btrim",
+    "ltrim",
+    "rtrim",
+    "lpad",
+    "rpad",
+    "replace",
+    "repeat",
+    "reverse",
+    "strpos",
+    "starts_with",
+    "split_part",
+    "concat",
+    "coalesce",
+    "greatest",
+    "least",
+    "nullif",
+    "date_trunc",
+    "extract",
+    "make_date",
 ];
 
 /// The aggregate of this name.

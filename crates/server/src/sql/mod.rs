@@ -144,7 +144,9 @@ impl Statement {
             Statement::Write(write) => Some(write.action.verb()),
             Statement::CreateTable(_) => Some("CREATE TABLE"),
             Statement::DropTable(_) => Some("DROP TABLE"),
-            Statement::Copy(copy) if matches!(copy.direction, copy::Direction::In { .. }) => Some("COPY FROM"),
+            Statement::Copy(copy) if matches!(copy.direction, copy::Direction::In { .. }) => {
+                Some("COPY FROM")
+            }
             _ => None,
         }
     }

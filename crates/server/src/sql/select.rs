@@ -687,8 +687,11 @@ fn bind_constants(query: &ast::Query, parameters: &mut Parameters) -> Result<Que
                 parameters.beyond = true;
                 return Err(SqlError::unsupported("an aggregate without a table"));
             }
-            let fields =
-                bound.items.iter().map(|item| Field::new(&item.name, shown_type(&item.expr, item.ty))).collect();
+            let fields = bound
+                .items
+                .iter()
+                .map(|item| Field::new(&item.name, shown_type(&item.expr, item.ty)))
+                .collect();
             let visible = bound.items.len();
             let mut columns: Vec<Expr> = bound.items.into_iter().map(|item| item.expr).collect();
             columns.extend(bound.hidden);
@@ -780,7 +783,9 @@ fn bind_constants(query: &ast::Query, parameters: &mut Parameters) -> Result<Que
 /// The type a client is told for a column.
 fn shown_type(expr: &Expr, ty: Type) -> PgType {
     match expr {
-        Expr::Parameter(number, _) => SessionValue::numbered(*number).map_or(PgType::Plain(ty), SessionValue::ty),
+        Expr::Parameter(number, _) => {
+            SessionValue::numbered(*number).map_or(PgType::Plain(ty), SessionValue::ty)
+        }
         _ => PgType::Plain(ty),
     }
 }

@@ -27,20 +27,22 @@ impl Gateway {
     }
 
     async fn connect(&self) -> tokio_postgres::Client {
-        connect(&format!("host={} port={} user=test dbname=test", self.address.ip(), self.address.port())).await
+        connect(&format!("host={} port={} user=test dbname=test", self.address.ip(), self.address.port()))
+            .await
     }
 }
 
 impl Drop for Gateway {
     fn drop(&mut self) {
         if let Some(stop) = self.stop.take() {
-            drop(stop.send(()));
+            _ = stop.send(());
         }
     }
 }
 
 async fn connect(config: &str) -> tokio_postgres::Client {
-    let (client, connection) = tokio_postgres::connect(config, tokio_postgres::NoTls).await.expect("it answers");
+    let (client, connection) =
+        tokio_postgres::connect(config, tokio_postgres::NoTls).await.expect("it answers");
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             eprintln!("a connection ended: {error}");

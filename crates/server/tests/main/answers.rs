@@ -62,8 +62,10 @@ impl AsyncDB for Door {
 
 fn files() -> Vec<PathBuf> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/slt");
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(folder).expect("the folder is there").map(|entry| entry.expect("a file").path()).collect();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .expect("the folder is there")
+        .map(|entry| entry.expect("a file").path())
+        .collect();
     files.sort();
     files
 }
@@ -74,7 +76,8 @@ async fn answers_are_postgresqls() {
     let mut statements = 0;
     for file in files() {
         let text = std::fs::read_to_string(&file).expect("it can be read");
-        statements += text.lines().filter(|line| line.starts_with("statement") || line.starts_with("query")).count();
+        statements +=
+            text.lines().filter(|line| line.starts_with("statement") || line.starts_with("query")).count();
         let mut runner = Runner::new(|| async { Ok(Door(gateway.connect().await)) });
         runner.run_file_async(&file).await.unwrap_or_else(|error| panic!("{}", error.display(false)));
     }
