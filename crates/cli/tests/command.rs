@@ -2,7 +2,9 @@
 
 use std::{
     path::PathBuf,
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use tempfile::TempDir;
@@ -16,6 +18,7 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,
+    pub(crate) out: String,
     pub(crate) err: String,
 }
 
@@ -39,6 +42,11 @@ impl Place {
     pub(crate) fn run(&self, words: &[&str]) -> Said {
         Said::of(self.command(words).output().unwrap())
     }
+
+    /// Starts it and lets it run.
+    pub(crate) fn start(&self, words: &[&str]) -> Child {
+        self.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
 }
 
 impl Drop for Place {
@@ -49,12 +57,26 @@ impl Drop for Place {
 
 impl Said {
     pub(crate) fn of(output: Output) -> Said {
-        Said { code: output.status.code(), err: String::from_utf8(output.stderr).unwrap() }
+        Said {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
     }
 
     /// It failed, with this exit code and saying this.
     #[track_caller]
     pub(crate) fn failed(&self, code: i32, because: &str) {
         assert!(self.code == Some(code) && self.err.contains(because), "not {because:?}: {self:?}");
+    }
+}
+
+/// Waits for a condition; panics when it does not come within a minute.
+#[track_caller]
+pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}: not within a minute");
+        thread::sleep(Duration::from_millis(20));
     }
 }

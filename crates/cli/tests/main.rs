@@ -1,5 +1,6 @@
 //! The command as a user meets it: real processes, real kills.
 
 mod check;
+mod cluster;
 mod command;
 mod manners;

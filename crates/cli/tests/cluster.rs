@@ -1,0 +1,132 @@
+//! A cluster of real processes, and what it survives.
+//!
+//! Each test has a cluster of its own; they take turns, as each means eleven processes.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::Value;
+
+use crate::command::{Place, wait_for};
+
+const LAX: &str =
+    "select carrier, count(*), avg(dep_delay) from flights where dest = 'LAX' group by carrier order by 2 desc";
+
+/// What PostgreSQL 15 answers to it.
+const LAX_ANSWER: &str = "carrier,count,avg
+UA,5823,10.7577381981670413
+AA,3582,9.1681192015743604
+VX,2580,10.5618898867629832
+DL,2501,5.6685393258426966
+B6,1688,8.9946524064171123
+";
+
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[test]
+fn a_cluster_survives_what_dies_in_it() {
+    let _turn = turn();
+    let place = Place::new();
+    let up = place.run(&["up", "--detach", "--port", "0"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    assert!(up.out.contains("psql -h 127.0.0.1 -p ") && up.out.contains("gone"), "{up:?}");
+    check_answers(&place);
+    place.run(&["up", "--port", "0"]).failed(1, "a cluster runs here already");
+    place.run(&["kill", "router-9"]).failed(1, "router-1, router-2");
+    mistakes_are_explained(&place);
+
+    for victim in ["super-1", "gateway-1", "storage-1", "router-1", "storage-2"] {
+        let before = process(&place, victim);
+        let killed = place.run(&["kill", victim]);
+        assert_eq!(killed.code, Some(0), "{killed:?}");
+        wait_for(&format!("{victim} is there again, as another"), || {
+            let after = process(&place, victim);
+            after["starts"].as_u64() > before["starts"].as_u64()
+                && after["incarnation"].is_string()
+                && after["incarnation"] != before["incarnation"]
+                && is_mended(&place)
+        });
+        check_answers(&place);
+    }
+
+    let pids = pids(&place);
+    assert_eq!(pids.len(), 11);
+    place.run(&["down"]).failed(2, "--yes");
+    assert_eq!(place.run(&["down", "--yes"]).code, Some(0));
+    assert!(!pids.iter().any(|pid| lives(*pid)), "processes outlive their cluster");
+}
+
+fn check_answers(place: &Place) {
+    wait_for("the gateway answers", || place.run(&["sql", "select 1"]).code == Some(0));
+    assert_eq!(place.run(&["sql", "--csv", "select count(*) from flights"]).out, "count\n336776\n");
+    assert_eq!(place.run(&["sql", "--csv", LAX]).out, LAX_ANSWER);
+    let row = place.run(&["sql", "--json", "select count(*) as n, min(tailnum) as t from flights where month > 12"]);
+    assert_eq!(row.out, "{\"n\":0,\"t\":null}\n");
+}
+
+fn mistakes_are_explained(place: &Place) {
+    place.run(&["sql", "select * from nowhere"]).failed(1, "SQLSTATE 42P01");
+    let column = place.run(&["sql", "select dep_dely from flights"]);
+    column.failed(1, "SQLSTATE 42703");
+    assert!(column.err.contains("\n  select dep_dely from flights\n         ^"), "{column:?}");
+    place.run(&["sql", "select 1 / 0"]).failed(1, "SQLSTATE 22012");
+    place.run(&["sql", "selec 1"]).failed(1, "SQLSTATE 42601");
+}
+
+#[test]
+fn no_orphans_survive_the_supervisor() {
+    let _turn = turn();
+    let place = Place::new();
+    let mut up = place.start(&["up", "--empty", "--port", "0"]);
+    wait_for("all processes run", || pids(&place).len() == 11);
+    let pids = pids(&place);
+    up.kill().unwrap();
+    up.wait().unwrap();
+    wait_for("the processes end", || !pids.iter().any(|pid| lives(*pid)));
+    place.run(&["status"]).failed(1, "no cluster runs here");
+
+    // And the place can be used again.
+    assert_eq!(place.run(&["up", "--detach", "--empty", "--port", "0"]).code, Some(0));
+}
+
+#[test]
+fn a_polite_signal_ends_it_all_with_0() {
+    let _turn = turn();
+    let place = Place::new();
+    let mut up = place.start(&["up", "--empty", "--port", "0"]);
+    wait_for("it answers", || place.run(&["sql", "select 1"]).code == Some(0));
+    let pids = pids(&place);
+    kill_process(Pid::from_child(&up), Signal::INT).unwrap();
+    assert_eq!(up.wait().unwrap().code(), Some(0));
+    assert!(!pids.iter().any(|pid| lives(*pid)), "processes outlive their cluster");
+}
+
+/// The rows of `quorate status --json`; none while no cluster runs.
+fn status(place: &Place) -> Vec<Value> {
+    let said = place.run(&["status", "--json"]);
+    said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[track_caller]
+fn process(place: &Place, name: &str) -> Value {
+    status(place).into_iter().find(|row| row["name"] == name).unwrap()
+}
+
+fn pids(place: &Place) -> Vec<i32> {
+    status(place).iter().filter_map(|row| row["pid"].as_i64()).map(|pid| i32::try_from(pid).unwrap()).collect()
+}
+
+/// Every process answers, one router leads, four storage processes hold rows.
+fn is_mended(place: &Place) -> bool {
+    let rows = status(place);
+    let count = |state: &str| rows.iter().filter(|row| row["state"] == state).count();
+    rows.len() == 11 && count("leading") == 1 && count("serving") >= 4 && count("joining") + count("silent") == 0
+}
+
+fn lives(pid: i32) -> bool {
+    Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid).is_ok())
+}
