@@ -9,8 +9,7 @@ use serde_json::Value;
 
 use crate::command::{Place, wait_for};
 
-const LAX: &str =
-    "select carrier, count(*), avg(dep_delay) from flights where dest = 'LAX' group by carrier order by 2 desc";
+const LAX: &str = "select carrier, count(*), avg(dep_delay) from flights where dest = 'LAX' group by carrier order by 2 desc";
 
 /// What PostgreSQL 15 answers to it.
 const LAX_ANSWER: &str = "carrier,count,avg
@@ -64,7 +63,11 @@ fn check_answers(place: &Place) {
     wait_for("the gateway answers", || place.run(&["sql", "select 1"]).code == Some(0));
     assert_eq!(place.run(&["sql", "--csv", "select count(*) from flights"]).out, "count\n336776\n");
     assert_eq!(place.run(&["sql", "--csv", LAX]).out, LAX_ANSWER);
-    let row = place.run(&["sql", "--json", "select count(*) as n, min(tailnum) as t from flights where month > 12"]);
+    let row = place.run(&[
+        "sql",
+        "--json",
+        "select count(*) as n, min(tailnum) as t from flights where month > 12",
+    ]);
     assert_eq!(row.out, "{\"n\":0,\"t\":null}\n");
 }
 
@@ -117,14 +120,19 @@ fn process(place: &Place, name: &str) -> Value {
 }
 
 fn pids(place: &Place) -> Vec<i32> {
-    status(place).iter().filter_map(|row| row["pid"].as_i64()).map(|pid| i32::try_from(pid).unwrap()).collect()
+    status(place)
+        .iter()
+        .filter_map(|row| row["pid"].as_i64())
+        .map(|pid| i32::try_from(pid).unwrap())
+        .collect()
 }
 
 /// Every process answers, one router leads, four storage processes hold rows.
 fn is_mended(place: &Place) -> bool {
     let rows = status(place);
     let count = |state: &str| rows.iter().filter(|row| row["state"] == state).count();
-    rows.len() == 11 && count("leading") == 1 && count("serving") >= 4 && count("joining") + count("silent") == 0
+    let serving = rows.iter().filter(|row| row["role"] == "storage" && row["state"] == "serving").count();
+    rows.len() == 11 && count("leading") == 1 && serving >= 4 && count("joining") + count("silent") == 0
 }
 
 fn lives(pid: i32) -> bool {

@@ -39,6 +39,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         }
         anyhow::Ok(seconds)
     })?;
+    spawned.passed();
     seconds.sort_by(f64::total_cmp);
     let median = seconds[seconds.len() / 2];
     let figures = Figures {

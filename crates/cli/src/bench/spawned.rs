@@ -1,9 +1,10 @@
-//! A cluster of separate processes for one bench, gone when it is dropped.
+//! A cluster of separate processes for one bench, gone when it is dropped; its logs stay if the bench failed.
 
 use std::{
     env, fs,
     path::PathBuf,
     process::{Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use anyhow::{Result, ensure};
@@ -13,6 +14,7 @@ use crate::cluster::{Cluster, Directory, DirectoryArgs};
 pub(crate) struct Spawned {
     place: PathBuf,
     directory: Directory,
+    passed: AtomicBool,
 }
 
 impl Spawned {
@@ -20,7 +22,7 @@ impl Spawned {
     pub(crate) fn start(flags: &[&str]) -> Result<Spawned> {
         let place = env::temp_dir().join(format!("quorate-bench-{}", std::process::id()));
         let directory = DirectoryArgs { data_dir: Some(place.clone()) }.directory()?;
-        let spawned = Spawned { place, directory };
+        let spawned = Spawned { place, directory, passed: AtomicBool::new(false) };
         let output = spawned.quorate(&["up", "--detach", "--empty", "--port", "0"]).args(flags).output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
         Ok(spawned)
@@ -29,6 +31,11 @@ impl Spawned {
     /// Who runs where, now.
     pub(crate) fn cluster(&self) -> Result<Cluster> {
         self.directory.running()
+    }
+
+    /// The bench has what it wanted: nobody will ask for the logs.
+    pub(crate) fn passed(&self) {
+        self.passed.store(true, Ordering::Relaxed);
     }
 
     fn quorate(&self, words: &[&str]) -> Command {
@@ -41,10 +48,10 @@ impl Spawned {
 impl Drop for Spawned {
     fn drop(&mut self) {
         let stopped = self.quorate(&["down", "--yes"]).output().is_ok_and(|output| output.status.success());
-        if stopped {
+        if stopped && self.passed.load(Ordering::Relaxed) {
             let _ = fs::remove_dir_all(&self.place);
         } else {
-            eprintln!("the bench's cluster did not stop by itself; its logs are in {}", self.place.display());
+            eprintln!("the logs of the bench's cluster are in {}", self.place.display());
         }
     }
 }

@@ -9,9 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use tokio::{runtime::Runtime, task::JoinHandle};
-use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Statement};
 
 use super::spawned::Spawned;
 use crate::sql;
@@ -25,8 +25,16 @@ pub(super) struct Writers {
     clients: Vec<(Log, JoinHandle<()>)>,
 }
 
-/// What one client had acknowledged, in its order.
-type Log = Arc<Mutex<Vec<Acknowledged>>>;
+/// What one client met.
+type Log = Arc<Mutex<Journal>>;
+
+#[derive(Default)]
+struct Journal {
+    /// What was acknowledged, in its order.
+    acknowledged: Vec<Acknowledged>,
+    /// What it was last told when something was not.
+    trouble: String,
+}
 
 #[derive(Clone, Copy)]
 struct Acknowledged {
@@ -39,7 +47,7 @@ impl Writers {
     pub(super) fn start(runtime: &Runtime, spawned: &Arc<Spawned>, clients: usize) -> Writers {
         let stop = Arc::new(AtomicBool::new(false));
         let client = |client| {
-            let acknowledged = Arc::new(Mutex::new(Vec::new()));
+            let acknowledged = Log::default();
             let task = write(client, spawned.clone(), acknowledged.clone(), stop.clone());
             (acknowledged, runtime.spawn(task))
         };
@@ -49,14 +57,22 @@ impl Writers {
     /// Waits until each client had a write acknowledged after this time.
     pub(super) fn wait_for_all_since(&self, since: Instant) -> Result<()> {
         let began = Instant::now();
-        let newest = |writes: &Mutex<Vec<Acknowledged>>| Some(writes.lock().ok()?.last()?.at);
-        while !self.clients.iter().all(|(writes, _)| newest(writes).is_some_and(|at| at > since)) {
-            ensure!(
-                began.elapsed() < PATIENCE,
-                "a client had nothing acknowledged for {} s",
-                PATIENCE.as_secs()
-            );
-            thread::sleep(Duration::from_millis(1));
+        for (client, (log, _)) in self.clients.iter().enumerate() {
+            loop {
+                let (newest, trouble) = match log.lock() {
+                    Ok(log) => (log.acknowledged.last().map(|write| write.at), log.trouble.clone()),
+                    Err(_) => bail!("client {client} panicked"),
+                };
+                if newest.is_some_and(|at| at > since) {
+                    break;
+                }
+                ensure!(
+                    began.elapsed() < PATIENCE,
+                    "client {client} had nothing acknowledged for {} s; its last trouble: {trouble}",
+                    PATIENCE.as_secs()
+                );
+                thread::sleep(Duration::from_millis(1));
+            }
         }
         Ok(())
     }
@@ -64,8 +80,9 @@ impl Writers {
     /// Since a kill, over all clients: the longest until the next acknowledged write, and the longest silence.
     pub(super) fn stood_still(&self, killed: Instant) -> (Duration, Duration) {
         let (mut next_write, mut silence) = (Duration::ZERO, Duration::ZERO);
-        for (writes, _) in &self.clients {
-            let Ok(writes) = writes.lock() else { continue };
+        for (log, _) in &self.clients {
+            let Ok(log) = log.lock() else { continue };
+            let writes = &log.acknowledged;
             let first = writes.partition_point(|write| write.at <= killed);
             let times = std::iter::once(killed).chain(writes[first..].iter().map(|write| write.at));
             let gaps = times.clone().zip(times.skip(1)).map(|(earlier, later)| later - earlier);
@@ -79,47 +96,49 @@ impl Writers {
     pub(super) async fn stop(self) -> Vec<Vec<i32>> {
         self.stop.store(true, Ordering::Relaxed);
         let mut all = Vec::new();
-        for (writes, task) in self.clients {
+        for (log, task) in self.clients {
             let _ = task.await;
-            all.push(
-                writes
-                    .lock()
-                    .map(|writes| writes.iter().map(|write| write.number).collect())
-                    .unwrap_or_default(),
-            );
+            let numbers = log.lock().map(|log| log.acknowledged.iter().map(|write| write.number).collect());
+            all.push(numbers.unwrap_or_default());
         }
         all
     }
 }
 
 /// One client: connects, again whenever it must, and inserts numbers.
-async fn write(client: i32, spawned: Arc<Spawned>, acknowledged: Log, stop: Arc<AtomicBool>) {
+async fn write(client: i32, spawned: Arc<Spawned>, log: Log, stop: Arc<AtomicBool>) {
+    let trouble = |what: String| {
+        if let Ok(mut log) = log.lock() {
+            log.trouble = what;
+        }
+    };
     let mut number = 0;
     while !stop.load(Ordering::Relaxed) {
-        let address = spawned.cluster().and_then(|cluster| Ok(cluster.sql()?.to_string()));
-        let connected = match address {
-            Ok(address) => sql::connect(&address).await,
-            Err(error) => Err(error),
+        let (connection, insert) = match connect(&spawned).await {
+            Ok(connected) => connected,
+            Err(error) => {
+                trouble(format!("{error:#}"));
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                continue;
+            }
         };
-        let Ok(connection) = connected else {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            continue;
-        };
-        let Ok(insert) = connection.prepare("insert into acknowledged values ($1, $2)").await else {
-            continue;
-        };
-        while !stop.load(Ordering::Relaxed) {
+        while !stop.load(Ordering::Relaxed) && !connection.is_closed() {
             number += 1;
             match connection.execute(&insert, &[&client, &number]).await {
                 Ok(_) => {
-                    if let Ok(mut writes) = acknowledged.lock() {
-                        writes.push(Acknowledged { number, at: Instant::now() });
+                    if let Ok(mut log) = log.lock() {
+                        log.acknowledged.push(Acknowledged { number, at: Instant::now() });
                     }
                 }
                 // Not sent, or perhaps applied: the next number is another row either way.
-                Err(error) if error.code().is_some_and(|code| code != &SqlState::ADMIN_SHUTDOWN) => {}
-                Err(_) => break,
+                Err(error) => trouble(format!("at number {number}: {error:?}")),
             }
         }
     }
+}
+
+async fn connect(spawned: &Spawned) -> Result<(Client, Statement)> {
+    let connection = sql::connect(spawned.cluster()?.sql()?).await?;
+    let insert = connection.prepare("insert into acknowledged values ($1, $2)").await?;
+    Ok((connection, insert))
 }
