@@ -220,6 +220,8 @@ struct Write {
     /// All replicas of one of its ranges were lost for good while it was under way, and how often it was asked about since.
     lost: bool,
     asked: u32,
+    /// A replica or a link was lost while it was under way.
+    doubted: bool,
 }
 
 struct Read {
@@ -379,8 +381,20 @@ impl Client {
             let at = write.at;
             self.done(token, at, out);
         } else if request.look_at.is_none() {
-            // An answer may be lost with its replica or with its link: the others remember. Mostly it is just slow.
-            self.look_later(token, cx.now + self.settings.patience);
+            let after = self.ask_after(token);
+            self.look_later(token, cx.now + after);
+        }
+    }
+
+    /// How long to wait for an answer before the other replicas are asked, who remember. Mostly it is just slow; but if a
+    /// replica or a link was lost while the write was under way, its answer probably was, too.
+    fn ask_after(&self, token: u64) -> Duration {
+        match &self.requests[&token].kind {
+            Kind::Write(write) if write.doubted => {
+                let after = self.settings.retry_after * (1 << write.asked.min(TRIES_MAX));
+                after.min(self.settings.patience)
+            }
+            _ => self.settings.patience,
         }
     }
 
@@ -572,6 +586,11 @@ impl Client {
     /// A storage process is gone, or its link is: a read that it was to answer is tried elsewhere, and what a write did
     /// is asked of the others.
     fn lost(&mut self, cx: &mut Context<'_>, process: ProcessId) {
+        for request in self.requests.values_mut() {
+            if let Kind::Write(write) = &mut request.kind {
+                write.doubted = true;
+            }
+        }
         let concerned: Vec<u64> = self
             .requests
             .values()
@@ -683,7 +702,8 @@ impl Client {
                 let replicas = config.replicas_of(&missing);
                 let ask = Direct::Ask { request: write.request, token: attempt, ranges: missing };
                 out.send(Destination::Many(replicas), Message::Direct(ask), None);
-                self.look_later(token, cx.now + self.settings.patience);
+                let after = self.ask_after(token);
+                self.look_later(token, cx.now + after);
             }
             Kind::Control => {}
         }
@@ -714,6 +734,7 @@ impl Client {
                     at: Position(0),
                     lost: false,
                     asked: 0,
+                    doubted: false,
                 };
                 self.insert(token, Request { attempt, kind: Kind::Write(write), look_at: None });
                 self.membership.submit(cx, attempt, Class::Data, header.encode(&operation), out);
