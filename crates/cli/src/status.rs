@@ -45,6 +45,21 @@ pub(crate) struct Report {
     /// The position up to which it has done what concerns it.
     #[serde(default)]
     pub(crate) executed: u64,
+    /// The process as others name it: node and the head of its incarnation.
+    pub(crate) process: String,
+    /// The routers that vote, as a router knows them.
+    #[serde(default)]
+    pub(crate) routers: Vec<String>,
+    /// The members of the configuration, as this process knows it.
+    #[serde(default)]
+    pub(crate) members: Vec<Member>,
+}
+
+/// A member of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct Member {
+    /// As others name it.
+    pub(crate) process: String,
 }
 
 /// A process as the supervisor and as it itself see it.
@@ -86,16 +101,22 @@ pub(crate) fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// What each process of the cluster says, in the cluster's order; none where it does not answer.
+/// What each process of the cluster says, in the cluster's order; none where it does not answer. One that the lead router
+/// does not count among its routers and members yet is joining, whatever it says itself.
 pub(crate) fn reports(cluster: &Cluster) -> Vec<Option<Report>> {
-    thread::scope(|scope| {
-        let asked: Vec<_> = cluster
-            .processes
-            .iter()
-            .map(|entry| scope.spawn(|| ask(entry.bound.as_ref()?.http.as_str())))
-            .collect();
+    let mut reports: Vec<Option<Report>> = thread::scope(|scope| {
+        let ask = |entry: &'_ Entry| ask(entry.bound.as_ref()?.http.as_str());
+        let asked: Vec<_> = cluster.processes.iter().map(|entry| scope.spawn(move || ask(entry))).collect();
         asked.into_iter().map(|answer| answer.join().ok().flatten()).collect()
-    })
+    });
+    let leader = reports.iter().flatten().find(|report| report.state == "leading");
+    if let Some(Report { routers, members, .. }) = leader.cloned() {
+        let counted: Vec<String> = members.into_iter().map(|member| member.process).chain(routers).collect();
+        for report in reports.iter_mut().flatten().filter(|report| !counted.contains(&report.process)) {
+            report.state = "joining".into();
+        }
+    }
+    reports
 }
 
 fn ask(address: &str) -> Option<Report> {
