@@ -153,6 +153,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         false_suspicions == 0,
         "{false_suspicions} processes were suspected though they were only starved"
     );
+    spawned.passed();
     Ok(())
 }
 
