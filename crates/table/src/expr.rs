@@ -260,6 +260,17 @@ impl Binary {
         }
     }
 
+    /// The comparison with its sides exchanged.
+    pub(crate) fn mirrored(self) -> Binary {
+        match self {
+            Binary::Less => Binary::Greater,
+            Binary::LessEqual => Binary::GreaterEqual,
+            Binary::Greater => Binary::Less,
+            Binary::GreaterEqual => Binary::LessEqual,
+            other => other,
+        }
+    }
+
     /// Whether it compares two values of one type.
     pub fn is_comparison(self) -> bool {
         use Binary::*;

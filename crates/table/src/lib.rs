@@ -11,7 +11,9 @@
 //! | `schema`, `partition` | tables, and where rows lie on the ring |
 //! | `expr`, `eval`, `cast`, `function`, `fields`, `pattern` | bound expressions and what they mean |
 //! | `operation`, `engine` | what travels in the total order, and what executes it |
-//! | `plain` | the engine that is obviously right |
+//! | `versions` | what every engine does alike: statements whole or not at all, holds, pins, migration |
+//! | `plain` | the engine that is obviously right: rows whole, one read at a time |
+//! | `scan` | the engine that is fast: columns of codes, one pass for all reads that wait |
 //! | `aggregate`, `merge` | partial states, and the gateway's half of a read |
 //!
 //! Meaning is PostgreSQL 15's, errors included: tests ask a live one. What is refused instead is said where it is
@@ -59,6 +61,8 @@ pub mod operation;
 pub mod partition;
 pub mod pattern;
 pub mod plain;
+pub mod scan;
 pub mod schema;
 pub mod text;
 pub mod value;
+mod versions;

@@ -86,7 +86,7 @@ impl Partition {
                 if let (Some(ty), Some(value)) = (self.of_column(left), constant(right)) {
                     self.compared(*operator, ty, value)
                 } else if let (Some(ty), Some(value)) = (self.of_column(right), constant(left)) {
-                    self.compared(mirrored(*operator), ty, value)
+                    self.compared(operator.mirrored(), ty, value)
                 } else {
                     vec![KeyRange::ALL]
                 }
@@ -210,20 +210,9 @@ fn constant(expr: &Expr) -> Option<&Value> {
     }
 }
 
-/// The comparison with its sides exchanged.
-fn mirrored(operator: Binary) -> Binary {
-    match operator {
-        Binary::Less => Binary::Greater,
-        Binary::LessEqual => Binary::GreaterEqual,
-        Binary::Greater => Binary::Less,
-        Binary::GreaterEqual => Binary::LessEqual,
-        other => other,
-    }
-}
-
 /// The greatest value of a column's type that is not above `value`, and the least that is not below it; `None` for
 /// either if there is none. `None` altogether if the two types have no common order.
-fn nearest(ty: Type, value: &Value) -> Option<(Option<Value>, Option<Value>)> {
+pub(crate) fn nearest(ty: Type, value: &Value) -> Option<(Option<Value>, Option<Value>)> {
     let same = |value: &Value| Some((Some(value.clone()), Some(value.clone())));
     match (ty, value) {
         _ if value.ty() == Some(ty) => same(value),

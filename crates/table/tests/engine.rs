@@ -1,4 +1,4 @@
-//! The plain engine against a vector of rows: random statements, one engine that holds everything and two that hold
+//! Both engines against a vector of rows: random statements, one engine that holds everything and two that hold
 //! half the ring each, with holds, pins, loads and migrations between them.
 
 use proptest::prelude::*;
@@ -8,10 +8,11 @@ use quorate_table::{
     expr::{Aggregate, AggregateFunction, Binary, Expr},
     merge::{Finish, Input, Merge},
     operation::{LoadId, Operation, Order, Output, Select},
-    plain::PlainEngine,
     schema::{Column, KeyRange, Partition, Schema, TableId},
     value::{Row, Type, Value, key_of},
 };
+
+use crate::scan::Twin;
 
 const TABLE: TableId = TableId(7);
 const LOADS: u64 = 2;
@@ -215,7 +216,7 @@ fn job(epoch: u64, ranges: &[KeyRange], operation: &Operation, held: bool) -> Jo
     Job { epoch: Epoch(epoch), ranges: ranges.to_vec(), operation: operation.clone(), held }
 }
 
-fn one(engine: &mut PlainEngine, job: Job) -> Answer {
+fn one(engine: &mut Twin, job: Job) -> Answer {
     let mut answers = engine.apply(&[job]);
     assert_eq!(answers.len(), 1);
     answers.remove(0)
@@ -229,8 +230,8 @@ fn plain(filter: Option<Expr>) -> Select {
 
 struct World {
     schema: Schema,
-    whole: PlainEngine,
-    halves: [PlainEngine; 2],
+    whole: Twin,
+    halves: [Twin; 2],
     model: Model,
     epoch: u64,
     void_next: bool,
@@ -241,8 +242,8 @@ impl World {
     fn new(hash: bool) -> World {
         let schema = schema(hash);
         let create = Operation::CreateTable { table: TABLE, schema: schema.clone() };
-        let mut whole = PlainEngine::default();
-        let mut halves = [PlainEngine::default(), PlainEngine::default()];
+        let mut whole = Twin::default();
+        let mut halves = [Twin::default(), Twin::default()];
         for engine in std::iter::once(&mut whole).chain(&mut halves) {
             let answer = one(engine, job(1, &[KeyRange::ALL], &create, false));
             assert_eq!(answer, Answer::Written(vec![Written::default()]));
@@ -270,7 +271,7 @@ impl World {
             write => self.write(write),
         }
         for (engine, range) in self.halves.iter().zip(HALVES) {
-            let digest = |engine: &PlainEngine| engine.digest(None, &[range]).expect("the present");
+            let digest = |engine: &Twin| engine.digest(None, &[range]).expect("the present");
             assert_eq!(digest(engine), digest(&self.whole), "a half differs from the whole behind {step:?}");
         }
         let usage = self.whole.usage();
@@ -427,7 +428,7 @@ impl World {
 
     /// A fresh engine takes over a half from the whole, and forgets what it need not have.
     fn migrate(&mut self, half: usize, rows: usize) {
-        let mut fresh = PlainEngine::default();
+        let mut fresh = Twin::default();
         self.whole.pin(Epoch(self.epoch));
         let mut cursor: Option<Cursor> = None;
         loop {
@@ -457,7 +458,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn the_plain_engine_is_a_vector_of_rows(hash: bool, steps in prop::collection::vec(any_step(), 0..80)) {
+    fn an_engine_is_a_vector_of_rows(hash: bool, steps in prop::collection::vec(any_step(), 0..80)) {
         let mut world = World::new(hash);
         for step in &steps {
             world.step(step);
@@ -467,7 +468,7 @@ proptest! {
 
 #[test]
 fn a_batch_stops_behind_a_held_job_and_sees_the_writes_before_each_job() {
-    let mut engine = PlainEngine::default();
+    let mut engine = Twin::default();
     let all = [KeyRange::ALL];
     let insert = |k: i32, v: i32| {
         let rows = vec![vec![Value::Int4(k), Value::text_of("a"), Value::Int4(v)]];
@@ -496,9 +497,9 @@ fn a_batch_stops_behind_a_held_job_and_sees_the_writes_before_each_job() {
 
 #[test]
 fn nonsense_from_outside_is_refused() {
-    let mut engine = PlainEngine::default();
+    let mut engine = Twin::default();
     let all = [KeyRange::ALL];
-    let refused = |engine: &mut PlainEngine, epoch: u64, operation: Operation| match one(
+    let refused = |engine: &mut Twin, epoch: u64, operation: Operation| match one(
         engine,
         job(epoch, &all, &operation, false),
     ) {

@@ -4,6 +4,7 @@ mod aggregates;
 mod engine;
 mod postgres;
 mod ring;
+mod scan;
 mod twin;
 mod values;
 mod wire;

@@ -27,7 +27,7 @@ pub(crate) const TYPES: [Type; 10] = [
     Type::Timestamptz,
 ];
 /// Columns of each type in the row that expressions are computed over.
-const COLUMNS: usize = 6;
+pub(crate) const COLUMNS: usize = 6;
 const ROUNDS: usize = 12;
 const EXPRESSIONS: usize = 500;
 
@@ -39,6 +39,12 @@ pub(crate) struct Maker {
 impl Maker {
     pub(crate) fn new() -> Maker {
         let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+        Maker { runner: TestRunner::new_with_rng(Config::default(), rng) }
+    }
+
+    /// Makes others.
+    pub(crate) fn seeded(seed: u8) -> Maker {
+        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
         Maker { runner: TestRunner::new_with_rng(Config::default(), rng) }
     }
 
@@ -199,7 +205,7 @@ impl Maker {
     }
 
     /// An expression of a type. Leaves are columns, so that PostgreSQL folds nothing beforehand.
-    fn expr(&mut self, ty: Type, depth: usize) -> Expr {
+    pub(crate) fn expr(&mut self, ty: Type, depth: usize) -> Expr {
         use Function::*;
         if depth == 0 {
             return self.column(ty);

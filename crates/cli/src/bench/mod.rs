@@ -7,7 +7,9 @@ mod check;
 mod ecast;
 mod failover;
 mod load;
+mod scan;
 mod spawned;
+mod tickets;
 mod writers;
 
 use anyhow::Result;
@@ -25,6 +27,7 @@ enum Bench {
     Load(load::Args),
     Failover(failover::Args),
     Check(check::Args),
+    Scan(scan::Args),
     Ecast(ecast::Args),
     #[command(hide = true)]
     EcastProcess(ecast::ProcessArgs),
@@ -35,6 +38,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Bench::Load(args) => load::run(args),
         Bench::Failover(args) => failover::run(args),
         Bench::Check(args) => check::run(&args),
+        Bench::Scan(args) => scan::run(&args),
         Bench::Ecast(args) => ecast::run(args),
         Bench::EcastProcess(args) => ecast::run_process(args),
     }

@@ -14,14 +14,10 @@ use crate::{
     value::{Row, Value},
 };
 
-use super::{
-    Table, Version,
-    blocks::{Blocks, Place, Stored},
-    nothing_written,
-};
+use super::{Place, Rows, Stored, Table, Version, nothing_written};
 
 /// What a write does if it takes place. It has been checked: nothing in it can fail any more.
-pub(crate) enum Effect {
+pub(super) enum Effect {
     CreateTable {
         table: TableId,
         schema: Box<Schema>,
@@ -35,6 +31,12 @@ pub(crate) enum Effect {
         removed: Vec<Place>,
         added: Vec<(Place, Stored)>,
     },
+    /// Rows change in these columns and stay where they are.
+    Change {
+        table: TableId,
+        columns: Vec<usize>,
+        rows: Vec<(Place, Stored)>,
+    },
     Stage {
         table: TableId,
         load: LoadId,
@@ -44,7 +46,7 @@ pub(crate) enum Effect {
     Publish {
         table: TableId,
         load: LoadId,
-        places: Vec<Place>,
+        rows: Vec<(Place, Stored)>,
     },
     Discard {
         table: TableId,
@@ -77,9 +79,9 @@ impl<'a> Results<'a> {
     }
 }
 
-impl Version {
+impl<R: Rows> Version<R> {
     /// What a write answers and would do.
-    pub(crate) fn evaluate(&self, job: &Job) -> Result<(Vec<Written>, Effect), Failure> {
+    pub(super) fn evaluate(&self, job: &Job) -> Result<(Vec<Written>, Effect), Failure> {
         let ranges = &job.ranges[..];
         match &job.operation {
             Operation::CreateTable { table, schema } => {
@@ -104,16 +106,16 @@ impl Version {
             Operation::Update { table: id, assignments, filter, returning } => {
                 let table = self.table(*id)?;
                 let results = Results::new(ranges, returning);
-                let (written, removed, added) = table.update(assignments, filter.as_ref(), results)?;
-                Ok((written, Effect::Rows { table: *id, removed, added }))
+                table.update(*id, assignments, filter.as_ref(), results)
             }
             Operation::Delete { table: id, filter, returning } => {
                 let table = self.table(*id)?;
                 let mut results = Results::new(ranges, returning);
                 let mut removed = Vec::new();
-                for (place, row) in table.candidates(ranges, filter.as_ref()) {
-                    if satisfies(filter.as_ref(), row)? && results.count(place.key, row)? {
-                        removed.push(*place);
+                let reach = table.reach(ranges, filter.as_ref());
+                for (place, row) in table.rows.candidates(&reach, filter.as_ref()) {
+                    if satisfies(filter.as_ref(), &row)? && results.count(place.key, &row)? {
+                        removed.push(place);
                     }
                 }
                 Ok((results.written, Effect::Rows { table: *id, removed, added: Vec::new() }))
@@ -130,13 +132,12 @@ impl Version {
                 let mut staged = Vec::new();
                 if let Some(blocks) = table.staged.get(load) {
                     for (place, row) in blocks.within(&KeyRange::union(ranges.to_vec()), Place::first(0)) {
-                        results.count(place.key, row)?;
-                        staged.push((*place, row.clone()));
+                        results.count(place.key, &row)?;
+                        staged.push((place, row[..].into()));
                     }
                 }
                 table.check_unique(&[], &staged)?;
-                let places = staged.into_iter().map(|(place, _)| place).collect();
-                Ok((results.written, Effect::Publish { table: *id, load: *load, places }))
+                Ok((results.written, Effect::Publish { table: *id, load: *load, rows: staged }))
             }
             Operation::Discard { table: id, load } => {
                 self.table(*id)?;
@@ -146,11 +147,10 @@ impl Version {
         }
     }
 
-    pub(crate) fn take_place(&mut self, effect: Effect) {
+    pub(super) fn take_place(&mut self, effect: Effect) {
         match effect {
             Effect::CreateTable { table, schema } => {
-                let empty = Table { schema: *schema, rows: Blocks::default(), staged: Default::default() };
-                self.tables.insert(table, Arc::new(empty));
+                self.tables.insert(table, Arc::new(Table::new(*schema)));
             }
             Effect::DropTable { table } => {
                 self.tables.remove(&table);
@@ -160,33 +160,26 @@ impl Version {
                     return;
                 }
                 let rows = &mut self.table_mut(table).rows;
-                for place in removed {
-                    let row = rows.remove(&place);
-                    assert!(row.is_some(), "a row that was evaluated is gone");
-                }
-                for (place, row) in added {
-                    let other = rows.insert(place, row);
-                    assert!(other.is_none(), "two rows have one number: {place:?}");
+                rows.remove(&removed);
+                rows.insert(added);
+            }
+            Effect::Change { table, columns, rows } => {
+                if !rows.is_empty() {
+                    self.table_mut(table).rows.replace(&columns, rows);
                 }
             }
             Effect::Stage { table, load, rows } => {
-                let staged = self.table_mut(table).staged.entry(load).or_default();
-                for (place, row) in rows {
-                    let other = staged.insert(place, row);
-                    assert!(other.is_none(), "two staged rows have one number: {place:?}");
-                }
+                self.table_mut(table).staged.entry(load).or_default().insert(rows);
             }
-            Effect::Publish { table, load, places } => {
+            Effect::Publish { table, load, rows } => {
                 let table = self.table_mut(table);
-                let Some(mut staged) = table.staged.remove(&load) else { return };
-                for place in places {
-                    let row = staged.remove(&place).expect("a staged row that was evaluated");
-                    let other = table.rows.insert(place, row);
-                    assert!(other.is_none(), "two rows have one number: {place:?}");
+                let Some(staged) = table.staged.get_mut(&load) else { return };
+                let places: Vec<Place> = rows.iter().map(|(place, _)| *place).collect();
+                staged.remove(&places);
+                if staged.len() == 0 {
+                    table.staged.remove(&load);
                 }
-                if staged.len() > 0 {
-                    table.staged.insert(load, staged);
-                }
+                table.rows.insert(rows);
             }
             Effect::Discard { table, load } => {
                 self.table_mut(table).staged.remove(&load);
@@ -194,33 +187,12 @@ impl Version {
         }
     }
 
-    pub(crate) fn table_mut(&mut self, table: TableId) -> &mut Table {
+    pub(super) fn table_mut(&mut self, table: TableId) -> &mut Table<R> {
         Arc::make_mut(self.tables.get_mut(&table).expect("a table that was evaluated"))
     }
 }
 
-impl Table {
-    /// The rows that a filter need be asked about.
-    fn candidates(
-        &self,
-        ranges: &[KeyRange],
-        filter: Option<&Expr>,
-    ) -> impl Iterator<Item = (&Place, &Stored)> {
-        let ranges = self.reach(ranges, filter);
-        ranges.into_iter().flat_map(|range| {
-            self.rows.from(Place::first(range.low)).take_while(move |(place, _)| place.key <= range.high)
-        })
-    }
-
-    /// The arcs among `ranges` that can hold a row satisfying the filter.
-    pub(crate) fn reach(&self, ranges: &[KeyRange], filter: Option<&Expr>) -> Vec<KeyRange> {
-        let ranges = KeyRange::union(ranges.to_vec());
-        match filter {
-            Some(filter) => KeyRange::intersection(&ranges, &self.schema.partition.ranges(filter)),
-            None => ranges,
-        }
-    }
-
+impl<R: Rows> Table<R> {
     /// Those of an operation's rows that lie in the job's ranges, checked and at their places.
     fn arrivals(
         &self,
@@ -242,36 +214,39 @@ impl Table {
         Ok(added)
     }
 
-    #[allow(clippy::type_complexity)] // What an effect is made of, and used once.
     fn update(
         &self,
+        id: TableId,
         assignments: &[(usize, Expr)],
         filter: Option<&Expr>,
         mut results: Results<'_>,
-    ) -> Result<(Vec<Written>, Vec<Place>, Vec<(Place, Stored)>), Failure> {
+    ) -> Result<(Vec<Written>, Effect), Failure> {
         if assignments.iter().any(|(column, _)| *column == self.schema.partition.column()) {
             return Err(Failure::new("0A000", "the partition column cannot be assigned"));
         }
         let (mut removed, mut added) = (Vec::new(), Vec::new());
-        for (place, row) in self.candidates(results.ranges, filter) {
-            if !satisfies(filter, row)? {
+        let reach = self.reach(results.ranges, filter);
+        for (place, row) in self.rows.candidates(&reach, filter) {
+            if !satisfies(filter, &row)? {
                 continue;
             }
             let mut changed: Row = row.to_vec();
             for (column, expr) in assignments {
-                let value = eval(expr, row)?;
+                let value = eval(expr, &row)?;
                 *changed.get_mut(*column).ok_or_else(|| Failure::malformed("no such column"))? = value;
             }
             self.schema.check_row(&changed)?;
             if results.count(place.key, &changed)? {
-                removed.push(*place);
-                added.push((Place { tie: self.schema.primary_key_hash(&changed), ..*place }, changed.into()));
+                removed.push(place);
+                added.push((Place { tie: self.schema.primary_key_hash(&changed), ..place }, changed.into()));
             }
         }
         if assignments.iter().any(|(column, _)| self.schema.primary_key.contains(column)) {
             self.check_unique(&removed, &added)?;
+            return Ok((results.written, Effect::Rows { table: id, removed, added }));
         }
-        Ok((results.written, removed, added))
+        let columns = assignments.iter().map(|(column, _)| *column).collect();
+        Ok((results.written, Effect::Change { table: id, columns, rows: added }))
     }
 
     /// Refuses rows whose primary key another row will have once `removed` are gone and `added` are there.
@@ -286,12 +261,8 @@ impl Table {
         let mut coming: BTreeMap<(u64, u64), Vec<&Stored>> = BTreeMap::new();
         for (place, row) in added {
             let beside = coming.entry((place.key, place.tie)).or_default();
-            let first = Place { tie: place.tie, ..Place::first(place.key) };
-            let mut staying = self
-                .rows
-                .from(first)
-                .take_while(|(other, _)| (other.key, other.tie) == (place.key, place.tie))
-                .filter(|(other, _)| !removed.contains(other));
+            let tied = self.rows.tied(place.key, place.tie);
+            let mut staying = tied.iter().filter(|(other, _)| !removed.contains(other));
             if beside.iter().any(|other| same_key(row, other))
                 || staying.any(|(_, other)| same_key(row, other))
             {

@@ -1,0 +1,356 @@
+//! `quorate bench scan`: the scan engine alone, one thread on one core, on the ticket table of 002 §2.
+//!
+//! A pass is one call of the engine with all queries: filters are compiled, the rows of every query gathered, and
+//! nothing is kept from one pass to the next. Constants come from rows that are there. Before anything is measured, all
+//! queries are answered by both engines on a smaller table, and some of them are asked row by row on the full one.
+
+use std::{io::Write, time::Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use quorate_table::{
+    engine::{Answer, Engine, Epoch, Job},
+    expr::{Aggregate, AggregateFunction, Expr},
+    operation::{Operation, Output, Select},
+    plain::PlainEngine,
+    scan::ScanEngine,
+    schema::KeyRange,
+    value::{Row, key_of},
+};
+use serde::Serialize;
+
+use super::tickets::{self, TABLE, Tickets};
+
+/// Measures the scan engine alone.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+    /// How many tickets.
+    #[arg(long, default_value_t = 1_000_000)]
+    rows: usize,
+    /// How many queries in one pass; several numbers, one measurement each.
+    #[arg(long, value_delimiter = ',', default_value = "1,1024,4096,10000")]
+    queries: Vec<usize>,
+    /// Passes to take the median of.
+    #[arg(long, default_value_t = 9)]
+    passes: usize,
+    /// Partition by range of the departure date instead of by hash of the record locator.
+    #[arg(long)]
+    clustered: bool,
+    /// Ask for single bookings, by the partition column.
+    #[arg(long)]
+    keys: bool,
+    /// Gather all columns of a row instead of four.
+    #[arg(long)]
+    all_columns: bool,
+    /// Measure updates, too.
+    #[arg(long)]
+    updates: bool,
+    /// How many tickets both engines are compared on.
+    #[arg(long, default_value_t = 5_000)]
+    compared_rows: usize,
+    /// Where the generator starts.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The core to run on.
+    #[arg(long, default_value_t = 1)]
+    core: usize,
+}
+
+/// One measurement.
+#[derive(Serialize)]
+struct Line {
+    rows: usize,
+    queries: usize,
+    queries_per_second: f64,
+    pass_ms: f64,
+    slowest_pass_ms: f64,
+    bytes_per_row: f64,
+    part_of_fixed_width: f64,
+    rows_per_query: f64,
+    /// Queries and result rows of each template.
+    templates: Vec<(usize, usize)>,
+    /// The sum of the hashes of all rows of all queries.
+    checksum: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    updates: Option<Updates>,
+}
+
+#[derive(Serialize)]
+struct Updates {
+    /// Making an update visible, a hundred to an epoch that is pinned.
+    publish_us: f64,
+    /// Rows changed by an update.
+    rows_per_update: f64,
+    /// Finding the rows, too.
+    update_us: f64,
+    /// Queries a second when a tenth of what comes is updates, and of their part of the work without.
+    mixed_queries_per_second: f64,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut cores = rustix::thread::CpuSet::new();
+    cores.set(args.core);
+    rustix::thread::sched_setaffinity(None, &cores).context("the core to run on")?;
+    let most = args.queries.iter().copied().max().unwrap_or(0);
+    compare(args, most.min(4096))?;
+    let begin = Instant::now();
+    let mut tickets = Tickets::new(args.seed, 6 * most.max(1000));
+    let mut engine = ScanEngine::default();
+    let mut epoch = load(&mut engine, &mut tickets, args.rows, args.clustered)?;
+    if !args.json {
+        eprintln!("{} tickets loaded in {:.1} s", args.rows, begin.elapsed().as_secs_f64());
+    }
+    for &count in &args.queries {
+        let filters = filters(&mut engine, &mut tickets, epoch, count, args.keys)?;
+        let line = measure(args, &mut engine, &mut tickets, &mut epoch, filters)?;
+        let mut out = std::io::stdout().lock();
+        if args.json {
+            writeln!(out, "{}", serde_json::to_string(&line)?)?;
+        } else {
+            writeln!(
+                out,
+                "{count} queries: {:.0} queries/s, a pass in {:.3} ms, {:.1} rows each; {:.0} bytes a row, {:.0} % of \
+                 fixed width; queries and rows by template {:?}",
+                line.queries_per_second,
+                line.pass_ms,
+                line.rows_per_query,
+                line.bytes_per_row,
+                line.part_of_fixed_width * 100.0,
+                line.templates
+            )?;
+            if let Some(updates) = &line.updates {
+                writeln!(
+                    out,
+                    "updates: published in {:.2} us, in all {:.1} us, {:.1} rows each; {:.0} queries/s beside 10 % updates",
+                    updates.publish_us,
+                    updates.update_us,
+                    updates.rows_per_update,
+                    updates.mixed_queries_per_second
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn job(epoch: u64, operation: Operation) -> Job {
+    Job { epoch: Epoch(epoch), ranges: vec![KeyRange::ALL], operation, held: false }
+}
+
+fn one(engine: &mut impl Engine, job: Job) -> Result<Answer> {
+    match engine.apply(&[job]).pop() {
+        Some(Answer::Failed(failure)) => bail!("{failure}"),
+        Some(answer) => Ok(answer),
+        None => bail!("no answer"),
+    }
+}
+
+/// Makes the table; the epoch of the last write.
+fn load(engine: &mut impl Engine, tickets: &mut Tickets, rows: usize, clustered: bool) -> Result<u64> {
+    let mut epoch = 1;
+    one(engine, job(epoch, Operation::CreateTable { table: TABLE, schema: tickets::schema(clustered) }))?;
+    let mut left = rows;
+    while left > 0 {
+        let rows: Vec<Row> = (0..left.min(1 << 18)).map(|_| tickets.row()).collect();
+        left -= rows.len();
+        epoch += 1;
+        one(engine, job(epoch, Operation::Insert { table: TABLE, rows, returning: Vec::new() }))?;
+    }
+    Ok(epoch)
+}
+
+/// Filters and their templates, each with 1 to 200 rows.
+fn filters(
+    engine: &mut impl Engine,
+    tickets: &mut Tickets,
+    epoch: u64,
+    count: usize,
+    keys: bool,
+) -> Result<Vec<(usize, Expr)>> {
+    let mut kept = Vec::new();
+    while kept.len() < count {
+        let candidates: Vec<(usize, Expr)> = (0..count + count / 4 + 16)
+            .map(|_| if keys { (0, tickets.booking()) } else { tickets.filter() })
+            .collect();
+        let counts = candidates.iter().map(|(_, filter)| {
+            let all = Aggregate { function: AggregateFunction::Count, argument: None, distinct: false };
+            let output = Output::Groups { keys: Vec::new(), aggregates: vec![all] };
+            job(epoch, Operation::Select(Select { table: TABLE, filter: Some(filter.clone()), output }))
+        });
+        let answers = engine.apply(&counts.collect::<Vec<_>>());
+        for (candidate, answer) in candidates.into_iter().zip(answers) {
+            let Answer::Groups(groups) = answer else { bail!("a count is answered {answer:?}") };
+            let quorate_table::aggregate::State::Count(rows) = groups[0].states[0] else { bail!("no count") };
+            if (1..=200).contains(&rows) && kept.len() < count {
+                kept.push(candidate);
+            }
+        }
+    }
+    Ok(kept)
+}
+
+fn jobs_of(epoch: u64, filters: &[(usize, Expr)], all_columns: bool) -> Vec<Job> {
+    let select = |(_, filter): &(usize, Expr)| tickets::select(filter.clone(), all_columns);
+    filters.iter().map(|filter| job(epoch, Operation::Select(select(filter)))).collect()
+}
+
+fn rows_of(answer: &Answer) -> Result<&[Row]> {
+    match answer {
+        Answer::Rows(rows) => Ok(rows),
+        other => bail!("a read is answered {other:?}"),
+    }
+}
+
+/// The same for the same rows of the same query, in whatever order.
+fn checksum(answers: &[Answer]) -> Result<u64> {
+    let mut sum = 0u64;
+    for (number, answer) in answers.iter().enumerate() {
+        for row in rows_of(answer)? {
+            let hash = key_of(row).iter().fold(number as u64 + 1, |hash, &byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3).rotate_left(23)
+            });
+            sum = sum.wrapping_add(hash);
+        }
+    }
+    Ok(sum)
+}
+
+/// Both engines on a small table.
+fn compare(args: &Args, count: usize) -> Result<()> {
+    let (mut plain, mut scan) = (PlainEngine::default(), ScanEngine::default());
+    let mut tickets = Tickets::new(args.seed, 6 * count.max(1000));
+    let epoch = load(&mut plain, &mut tickets, args.compared_rows, args.clustered)?;
+    load(&mut scan, &mut Tickets::new(args.seed, 1), args.compared_rows, args.clustered)?;
+    ensure!(
+        plain.digest(None, &[KeyRange::ALL])? == scan.digest(None, &[KeyRange::ALL])?,
+        "the engines hold different rows"
+    );
+    let filters = filters(&mut scan, &mut tickets, epoch, count, args.keys)?;
+    let jobs = jobs_of(epoch, &filters, true);
+    let (ours, theirs) = (checksum(&scan.apply(&jobs))?, checksum(&plain.apply(&jobs))?);
+    ensure!(ours == theirs, "the engines answer differently: {ours:x}, not {theirs:x}");
+    Ok(())
+}
+
+/// Reads row by row, which no pass is part of, answer as the pass did for the first query of each template.
+fn verify(
+    engine: &mut ScanEngine,
+    epoch: u64,
+    filters: &[(usize, Expr)],
+    answers: &[Answer],
+    all: bool,
+) -> Result<()> {
+    engine.pin(Epoch(epoch));
+    for template in [0, 4, 7] {
+        let Some(query) = filters.iter().position(|(of, _)| *of == template) else { continue };
+        let select = tickets::select(filters[query].1.clone(), all);
+        let page = engine.page(Epoch(epoch), &[KeyRange::ALL], &select, None, usize::MAX)?;
+        ensure!(page.rows == rows_of(&answers[query])?, "the pass differs from a look at every row");
+    }
+    engine.release(Epoch(epoch));
+    Ok(())
+}
+
+fn measure(
+    args: &Args,
+    engine: &mut ScanEngine,
+    tickets: &mut Tickets,
+    epoch: &mut u64,
+    filters: Vec<(usize, Expr)>,
+) -> Result<Line> {
+    let jobs = jobs_of(*epoch, &filters, args.all_columns);
+    let answers = engine.apply(&jobs);
+    verify(engine, *epoch, &filters, &answers, args.all_columns)?;
+    let sum = checksum(&answers)?;
+    let mut templates = vec![(0, 0); 8];
+    let mut results = 0;
+    for ((template, _), answer) in filters.iter().zip(&answers) {
+        let rows = rows_of(answer)?.len();
+        templates[*template].0 += 1;
+        templates[*template].1 += rows;
+        results += rows;
+    }
+    drop(answers);
+    let seconds = passes(engine, &jobs, args.passes.max(1), sum)?;
+    let updates = match args.updates {
+        true => Some(update(engine, tickets, epoch, &filters)?),
+        false => None,
+    };
+    let bytes: u64 = engine.usage().iter().map(|usage| usage.bytes).sum();
+    let (median, count) = (seconds[seconds.len() / 2], filters.len());
+    Ok(Line {
+        rows: args.rows,
+        queries: count,
+        queries_per_second: count as f64 / median,
+        pass_ms: median * 1e3,
+        slowest_pass_ms: seconds[seconds.len() - 1] * 1e3,
+        bytes_per_row: bytes as f64 / args.rows as f64,
+        part_of_fixed_width: bytes as f64 / args.rows as f64 / tickets::FIXED_BYTES,
+        rows_per_query: results as f64 / count as f64,
+        templates,
+        checksum: format!("{sum:016x}"),
+        updates,
+    })
+}
+
+/// The seconds that passes took, sorted.
+fn passes(engine: &mut ScanEngine, jobs: &[Job], count: usize, sum: u64) -> Result<Vec<f64>> {
+    // A single query says little about itself: many of them, one pass each.
+    let mut seconds = Vec::new();
+    for _ in 0..count {
+        let begin = Instant::now();
+        let answers = engine.apply(jobs);
+        seconds.push(begin.elapsed().as_secs_f64());
+        ensure!(checksum(&answers)? == sum, "a pass differs from the one before");
+    }
+    seconds.sort_by(f64::total_cmp);
+    Ok(seconds)
+}
+
+/// A hundred updates to an epoch, a thousand in all; then batches with and without.
+fn update(
+    engine: &mut ScanEngine,
+    tickets: &mut Tickets,
+    epoch: &mut u64,
+    filters: &[(usize, Expr)],
+) -> Result<Updates> {
+    let (mut publishing, mut whole, mut changed, count) = (0.0, 0.0, 0, 1000);
+    for number in 0..count {
+        if number % 100 == 0 {
+            engine.pin(Epoch(*epoch));
+            if number > 0 {
+                engine.release(Epoch(*epoch - 100));
+            }
+        }
+        *epoch += 1;
+        let held = Job { held: true, ..job(*epoch, tickets.update()) };
+        let begin = Instant::now();
+        let answer = engine.apply(std::slice::from_ref(&held)).remove(0);
+        let evaluated = Instant::now();
+        engine.settle(Epoch(*epoch), true);
+        publishing += evaluated.elapsed().as_secs_f64();
+        whole += begin.elapsed().as_secs_f64();
+        let Answer::Written(written) = answer else { bail!("an update is answered {answer:?}") };
+        changed += written.iter().map(|written| written.rows).sum::<u64>();
+    }
+    engine.release(Epoch(*epoch - 100));
+    let mut jobs = Vec::new();
+    for (number, (_, filter)) in filters.iter().enumerate() {
+        if number % 9 == 8 {
+            *epoch += 1;
+            jobs.push(job(*epoch, tickets.update()));
+        }
+        jobs.push(job(*epoch, Operation::Select(tickets::select(filter.clone(), false))));
+    }
+    let begin = Instant::now();
+    engine.apply(&jobs);
+    let mixed = begin.elapsed().as_secs_f64();
+    Ok(Updates {
+        publish_us: publishing / count as f64 * 1e6,
+        rows_per_update: changed as f64 / count as f64,
+        update_us: whole / count as f64 * 1e6,
+        mixed_queries_per_second: filters.len() as f64 / mixed,
+    })
+}

@@ -1,0 +1,138 @@
+//! Blocks: rows that lie together, in the order of their places, a chunk for each column.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use crate::{
+    engine::{Epoch, RowId},
+    schema::KeyRange,
+    versions::Place,
+};
+
+use super::{chunk::Chunk, packed::Packed};
+
+/// The most rows of a block. A chunk of 16-bit codes is then 8 KiB, so that the columns of a signature stay in the
+/// first cache while a pass looks at them again and again; and copying one for an update takes a fraction of a
+/// microsecond.
+pub(super) const BLOCK_ROWS: usize = 4096;
+
+#[derive(Clone)]
+pub(super) struct Block {
+    pub(super) last: Place,
+    places: Arc<Places>,
+    pub(super) columns: Vec<Arc<Chunk>>,
+}
+
+#[derive(Clone)]
+struct Places {
+    keys: Packed,
+    ties: Packed,
+    epochs: Packed,
+    lines: Packed,
+}
+
+impl Places {
+    fn place(&self, index: usize) -> Place {
+        let line = self.lines.number(index) as u32;
+        let id = RowId { epoch: Epoch(self.epochs.number(index)), line };
+        Place { key: self.keys.number(index), tie: self.ties.number(index), id }
+    }
+}
+
+impl Block {
+    /// Of at least one row, its places sorted; the values are asked for column by column.
+    pub(super) fn new(places: &[Place], columns: impl Iterator<Item = Vec<Option<u64>>>) -> Block {
+        let pack = |number: fn(&Place) -> u64| Packed::pack(&places.iter().map(number).collect::<Vec<_>>());
+        let columns = columns
+            .map(|values| {
+                assert_eq!(values.len(), places.len(), "a value for each row");
+                Arc::new(Chunk::new(&values))
+            })
+            .collect();
+        let packed = Places {
+            keys: pack(|place| place.key),
+            ties: pack(|place| place.tie),
+            epochs: pack(|place| place.id.epoch.0),
+            lines: pack(|place| place.id.line.into()),
+        };
+        Block { last: *places.last().expect("a row"), places: Arc::new(packed), columns }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.places.keys.len()
+    }
+
+    pub(super) fn place(&self, index: usize) -> Place {
+        self.places.place(index)
+    }
+
+    pub(super) fn key(&self, index: usize) -> u64 {
+        self.places.keys.number(index)
+    }
+
+    pub(super) fn places(&self) -> Vec<Place> {
+        (0..self.len()).map(|index| self.place(index)).collect()
+    }
+
+    /// How many rows lie before a place.
+    pub(super) fn before(&self, place: &Place) -> usize {
+        let keys = &self.places.keys;
+        let low = keys.partition_point(0, self.len(), |key| key < place.key);
+        let high = keys.partition_point(low, self.len(), |key| key <= place.key);
+        let (mut low, mut high) = (low, high);
+        while low < high {
+            let middle = (low + high) / 2;
+            if self.place(middle) < *place {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// The rows whose keys lie in this arc.
+    pub(super) fn slice(&self, range: &KeyRange) -> std::ops::Range<usize> {
+        let keys = &self.places.keys;
+        let low = keys.partition_point(0, self.len(), |key| key < range.low);
+        low..keys.partition_point(low, self.len(), |key| key <= range.high)
+    }
+
+    pub(super) fn insert(&mut self, place: Place, values: impl Iterator<Item = Option<u64>>) {
+        let index = self.before(&place);
+        let places = Arc::make_mut(&mut self.places);
+        places.keys.insert(index, place.key);
+        places.ties.insert(index, place.tie);
+        places.epochs.insert(index, place.id.epoch.0);
+        places.lines.insert(index, place.id.line.into());
+        for (chunk, value) in self.columns.iter_mut().zip(values) {
+            Arc::make_mut(chunk).insert(index, value);
+        }
+        self.last = self.last.max(place);
+    }
+
+    /// Takes a row away, which must not be the only one.
+    pub(super) fn remove(&mut self, index: usize) {
+        let places = Arc::make_mut(&mut self.places);
+        for numbers in [&mut places.keys, &mut places.ties, &mut places.epochs, &mut places.lines] {
+            numbers.remove(index);
+        }
+        for chunk in &mut self.columns {
+            Arc::make_mut(chunk).remove(index);
+        }
+        self.last = self.place(self.len() - 1);
+    }
+
+    pub(super) fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> usize {
+        let mut bytes = size_of::<Block>() + self.columns.len() * size_of::<usize>();
+        if counted.insert(Arc::as_ptr(&self.places).addr()) {
+            let places = &self.places;
+            bytes += size_of::<Places>();
+            bytes += [&places.keys, &places.ties, &places.epochs, &places.lines]
+                .map(Packed::bytes)
+                .iter()
+                .sum::<usize>();
+        }
+        let apart = self.columns.iter().filter(|chunk| counted.insert(Arc::as_ptr(chunk).addr()));
+        bytes + apart.map(|chunk| chunk.bytes()).sum::<usize>()
+    }
+}

@@ -1,0 +1,186 @@
+//! A column's values in one block: packed numbers, which of them are NULL, and what tells quickly that a value is not
+//! here.
+
+use super::packed::{Codes, Packed};
+
+/// Bits of a membership filter.
+const FILTER_BITS: usize = 4096;
+
+#[derive(Clone)]
+pub(super) struct Chunk {
+    /// Where a value is NULL, any number.
+    pub(super) numbers: Packed,
+    /// A bit for each row, set for NULL; nothing if no value is.
+    nulls: Option<Vec<u64>>,
+    /// No number is below; it may be lower than the least.
+    pub(super) low: u64,
+    /// No number is above.
+    pub(super) high: u64,
+    /// A bit for the hash of every number, where numbers are many.
+    filter: Option<Box<[u64; FILTER_BITS / 64]>>,
+}
+
+fn filter_bit(number: u64) -> (usize, u64) {
+    let bit = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52) as usize;
+    (bit / 64, 1 << (bit % 64))
+}
+
+impl Chunk {
+    pub(super) fn new(values: &[Option<u64>]) -> Chunk {
+        let low = values.iter().copied().flatten().min().unwrap_or(0);
+        let high = values.iter().copied().flatten().max().unwrap_or(0);
+        let numbers: Vec<u64> = values.iter().map(|value| value.unwrap_or(low)).collect();
+        let numbers = Packed::pack(&numbers);
+        let nulls = values.iter().any(Option::is_none).then(|| {
+            let mut bits = vec![0; values.len().div_ceil(64)];
+            for (index, _) in values.iter().enumerate().filter(|(_, value)| value.is_none()) {
+                bits[index / 64] |= 1 << (index % 64);
+            }
+            bits
+        });
+        let filter = (!matches!(numbers.codes, Codes::Same(_) | Codes::U8(_))).then(|| {
+            let mut filter = Box::new([0; FILTER_BITS / 64]);
+            for number in values.iter().copied().flatten() {
+                let (word, bit) = filter_bit(number);
+                filter[word] |= bit;
+            }
+            filter
+        });
+        Chunk { numbers, nulls, low, high, filter }
+    }
+
+    pub(super) fn is_null(&self, index: usize) -> bool {
+        self.nulls.as_ref().is_some_and(|nulls| nulls[index / 64] >> (index % 64) & 1 == 1)
+    }
+
+    /// The bits of the NULLs, if there are any.
+    pub(super) fn nulls(&self) -> Option<&[u64]> {
+        self.nulls.as_deref()
+    }
+
+    #[inline]
+    pub(super) fn value(&self, index: usize) -> Option<u64> {
+        (!self.is_null(index)).then(|| self.numbers.number(index))
+    }
+
+    pub(super) fn values(&self) -> Vec<Option<u64>> {
+        (0..self.numbers.len()).map(|index| self.value(index)).collect()
+    }
+
+    /// Whether a number may be here.
+    pub(super) fn may_hold(&self, number: u64) -> bool {
+        self.low <= number
+            && number <= self.high
+            && self.filter.as_ref().is_none_or(|filter| {
+                let (word, bit) = filter_bit(number);
+                filter[word] & bit != 0
+            })
+    }
+
+    fn widen(&mut self, number: u64) {
+        self.low = self.low.min(number);
+        self.high = self.high.max(number);
+        if let Some(filter) = &mut self.filter {
+            let (word, bit) = filter_bit(number);
+            filter[word] |= bit;
+        }
+    }
+
+    fn mark(&mut self, index: usize, null: bool) {
+        if null && self.nulls.is_none() {
+            self.nulls = Some(vec![0; self.numbers.len().div_ceil(64)]);
+        }
+        if let Some(nulls) = &mut self.nulls {
+            nulls[index / 64] = nulls[index / 64] & !(1 << (index % 64)) | u64::from(null) << (index % 64);
+        }
+    }
+
+    pub(super) fn set(&mut self, index: usize, value: Option<u64>) {
+        if let Some(number) = value {
+            self.numbers.set(index, number);
+            self.widen(number);
+        }
+        self.mark(index, value.is_none());
+    }
+
+    pub(super) fn insert(&mut self, index: usize, value: Option<u64>) {
+        self.numbers.insert(index, value.unwrap_or(self.numbers.base));
+        if let Some(number) = value {
+            self.widen(number);
+        }
+        let words = self.numbers.len().div_ceil(64);
+        if let Some(nulls) = &mut self.nulls {
+            nulls.resize(words, 0);
+            for word in (index / 64 + 1..words).rev() {
+                nulls[word] = nulls[word] << 1 | nulls[word - 1] >> 63;
+            }
+            let below = (1u64 << (index % 64)) - 1;
+            let word = nulls[index / 64];
+            nulls[index / 64] = word & below | (word & !below) << 1;
+        }
+        self.mark(index, value.is_none());
+    }
+
+    pub(super) fn remove(&mut self, index: usize) {
+        self.numbers.remove(index);
+        let words = self.numbers.len().div_ceil(64);
+        if let Some(nulls) = &mut self.nulls {
+            let below = (1u64 << (index % 64)) - 1;
+            let word = nulls[index / 64];
+            nulls[index / 64] = word & below | word >> 1 & !below;
+            for word in index / 64 + 1..nulls.len() {
+                nulls[word - 1] |= nulls[word] << 63;
+                nulls[word] >>= 1;
+            }
+            nulls.truncate(words);
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Chunk>()
+            + 2 * size_of::<usize>()
+            + self.numbers.bytes()
+            + self.nulls.as_ref().map_or(0, |nulls| std::mem::size_of_val(&nulls[..]))
+            + self.filter.as_ref().map_or(0, |_| FILTER_BITS / 8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_chunk_is_a_vector(
+            first in prop::collection::vec(prop::option::of(0u64..300), 1..200),
+            steps in prop::collection::vec((0u8..3, 0usize..1000, prop::option::of(prop_oneof![
+                0u64..400, any::<u32>().prop_map(u64::from), any::<u64>()
+            ])), 0..200),
+        ) {
+            let (mut chunk, mut model) = (Chunk::new(&first), first);
+            for (kind, at, value) in steps {
+                match kind {
+                    0 => {
+                        let at = at % (model.len() + 1);
+                        model.insert(at, value);
+                        chunk.insert(at, value);
+                    }
+                    1 if model.len() > 1 => {
+                        let at = at % model.len();
+                        model.remove(at);
+                        chunk.remove(at);
+                    }
+                    _ => {
+                        let at = at % model.len();
+                        model[at] = value;
+                        chunk.set(at, value);
+                    }
+                }
+                prop_assert_eq!(chunk.values(), &model[..]);
+                prop_assert!(model.iter().flatten().all(|number| chunk.may_hold(*number)));
+            }
+        }
+    }
+}

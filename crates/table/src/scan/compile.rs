@@ -1,0 +1,355 @@
+//! Filters compiled: from a conjunction to terms, each about the numbers of one column.
+//!
+//! A filter is taken apart at its ANDs. A comparison of a column with constants becomes a [`Term`]; constants are bound
+//! to numbers here, so that one which no dictionary holds makes a term that nothing passes. What is left is asked about
+//! the rows that pass the terms, as the whole filter, by `eval`.
+//!
+//! Evaluation goes from left to right and ends at the first FALSE, not at NULL; and it can fail. So that a row fails
+//! here exactly if it fails there, only terms before the first part that can fail are used, and those let NULL pass.
+
+use crate::{
+    expr::{Binary, Expr, Unary},
+    partition::nearest,
+    schema::Schema,
+    value::{Type, Value},
+};
+
+use super::{chunk::Chunk, dictionary::Dictionary, ordinal};
+
+/// What a filter asks of one column.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Term {
+    pub(super) column: usize,
+    /// Passing numbers; none if `low` is above `high`.
+    pub(super) low: u64,
+    pub(super) high: u64,
+    /// More of them, sorted.
+    pub(super) others: Vec<u64>,
+    /// The others pass instead.
+    pub(super) negated: bool,
+    /// Whether NULL passes.
+    pub(super) nulls: bool,
+}
+
+impl Term {
+    #[inline]
+    pub(super) fn passes(&self, number: u64) -> bool {
+        let listed = self.low <= number && number <= self.high
+            || !self.others.is_empty() && self.others.binary_search(&number).is_ok();
+        listed != self.negated
+    }
+
+    #[inline]
+    pub(super) fn admits(&self, value: Option<u64>) -> bool {
+        value.map_or(self.nulls, |number| self.passes(number))
+    }
+
+    /// Whether some value of a chunk may pass.
+    pub(super) fn may_pass(&self, chunk: &Chunk) -> bool {
+        self.negated
+            || self.nulls && chunk.nulls().is_some()
+            || self.low <= self.high
+                && if self.low == self.high {
+                    chunk.may_hold(self.low)
+                } else {
+                    self.low <= chunk.high && chunk.low <= self.high
+                }
+            || self.others.iter().any(|&number| chunk.may_hold(number))
+    }
+
+    /// About which part of a chunk passes, of values spread evenly.
+    pub(super) fn selectivity(&self, chunk: &Chunk) -> f64 {
+        let numbers = (chunk.high - chunk.low) as f64 + 1.0;
+        let inside = if self.low <= self.high { (self.high - self.low) as f64 + 1.0 } else { 0.0 };
+        let part = ((inside + self.others.len() as f64) / numbers).min(1.0);
+        if self.negated { 1.0 - part } else { part }
+    }
+
+    /// Whether nothing can pass.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.negated && !self.nulls && self.low > self.high && self.others.is_empty()
+    }
+
+    /// The numbers that pass, if they are few and each is one equality.
+    pub(super) fn alternatives(&self, most: usize) -> Option<Vec<u64>> {
+        if self.negated || self.nulls || self.low < self.high {
+            return None;
+        }
+        let mut numbers = self.others.clone();
+        if self.low == self.high {
+            numbers.push(self.low);
+        }
+        (numbers.len() <= most).then_some(numbers)
+    }
+}
+
+/// A filter compiled.
+#[derive(Default)]
+pub(super) struct Plan {
+    pub(super) terms: Vec<Term>,
+    /// Whether rows that pass the terms must be asked about the whole filter.
+    pub(super) residual: bool,
+}
+
+impl Plan {
+    /// Whether no row can satisfy the filter.
+    pub(super) fn is_empty(&self) -> bool {
+        self.terms.iter().any(Term::is_empty)
+    }
+}
+
+pub(super) fn compile(schema: &Schema, dictionaries: &[Option<Dictionary>], filter: Option<&Expr>) -> Plan {
+    let mut plan = Plan::default();
+    let Some(filter) = filter else { return plan };
+    let mut parts = Vec::new();
+    conjuncts(filter, &mut parts);
+    let can_fail = parts.iter().position(|part| !is_total(part, schema));
+    let binder = Binder { schema, dictionaries, nulls: can_fail.is_some() };
+    for part in &parts[..can_fail.unwrap_or(parts.len())] {
+        match binder.term(part) {
+            Some(term) => plan.add(term),
+            None => plan.residual = true,
+        }
+    }
+    plan.residual |= can_fail.is_some();
+    plan
+}
+
+impl Plan {
+    fn add(&mut self, term: Term) {
+        let simple = |term: &Term| term.others.is_empty() && !term.negated;
+        let other = self.terms.iter_mut().find(|other| {
+            other.column == term.column && other.nulls == term.nulls && simple(other) && simple(&term)
+        });
+        match other {
+            // Two bounds make one range.
+            Some(other) => {
+                other.low = other.low.max(term.low);
+                other.high = other.high.min(term.high);
+                if other.low > other.high {
+                    (other.low, other.high) = NONE;
+                }
+            }
+            None => self.terms.push(term),
+        }
+    }
+}
+
+const NONE: (u64, u64) = (1, 0);
+
+fn conjuncts<'a>(filter: &'a Expr, parts: &mut Vec<&'a Expr>) {
+    match filter {
+        Expr::Binary(Binary::And, left, right) => {
+            conjuncts(left, parts);
+            conjuncts(right, parts);
+        }
+        part => parts.push(part),
+    }
+}
+
+/// Whether an expression has a value on every row of the table, as far as can be told from its form.
+fn is_total(expr: &Expr, schema: &Schema) -> bool {
+    let total = |expr: &Expr| is_total(expr, schema);
+    let comparable = |a: &Expr, b: &Expr| {
+        let exact = |ty: Type| ty.is_integer() || ty == Type::Numeric;
+        a.ty() == b.ty() || exact(a.ty()) && exact(b.ty())
+    };
+    match expr {
+        Expr::Column(column, ty) => schema.columns.get(*column).is_some_and(|column| column.ty == *ty),
+        Expr::Constant(value, ty) => value.fits(*ty),
+        Expr::Binary(Binary::And | Binary::Or, left, right) => {
+            [left, right].iter().all(|side| side.ty() == Type::Bool && total(side))
+        }
+        Expr::Binary(operator, left, right) => {
+            (operator.is_comparison() || *operator == Binary::Distinct)
+                && comparable(left, right)
+                && total(left)
+                && total(right)
+        }
+        Expr::Unary(Unary::Not, inner) => inner.ty() == Type::Bool && total(inner),
+        Expr::IsNull(inner) => total(inner),
+        Expr::In(probe, list) => total(probe) && list.iter().all(|one| comparable(probe, one) && total(one)),
+        Expr::Like { text, pattern, escape, .. } => {
+            text.ty() == Type::Text
+                && total(text)
+                && matches!(&**pattern, Expr::Constant(Value::Text(pattern), _)
+                    if escape.is_none_or(|escape| !pattern.contains(escape)))
+        }
+        Expr::Cast(inner, ty) => total(inner) && widens(inner.ty(), *ty),
+        _ => false,
+    }
+}
+
+/// Whether a cast always succeeds and keeps values and their order.
+fn widens(from: Type, to: Type) -> bool {
+    from == to
+        || match from {
+            Type::Int2 => matches!(to, Type::Int4 | Type::Int8 | Type::Numeric),
+            Type::Int4 => matches!(to, Type::Int8 | Type::Numeric),
+            Type::Int8 => to == Type::Numeric,
+            _ => false,
+        }
+}
+
+struct Binder<'a> {
+    schema: &'a Schema,
+    dictionaries: &'a [Option<Dictionary>],
+    /// Whether NULL must pass the terms.
+    nulls: bool,
+}
+
+impl Binder<'_> {
+    /// The term that says the same as a part of the filter.
+    fn term(&self, part: &Expr) -> Option<Term> {
+        match part {
+            Expr::Binary(operator, left, right) if operator.is_comparison() => {
+                match (self.column(left), &**right, &**left, self.column(right)) {
+                    (Some(column), Expr::Constant(value, _), _, _) => self.compared(column, *operator, value),
+                    (_, _, Expr::Constant(value, _), Some(column)) => {
+                        self.compared(column, operator.mirrored(), value)
+                    }
+                    _ => None,
+                }
+            }
+            Expr::In(probe, list) => self.listed(self.column(probe)?, list, false),
+            Expr::IsNull(probe) => Some(Term { nulls: true, ..self.range(self.column(probe)?, NONE) }),
+            Expr::Unary(Unary::Not, inner) => match &**inner {
+                Expr::IsNull(probe) => {
+                    Some(Term { nulls: false, ..self.range(self.column(probe)?, (0, u64::MAX)) })
+                }
+                Expr::In(probe, list) => self.listed(self.column(probe)?, list, true),
+                Expr::Column(..) => self.compared(self.column(inner)?, Binary::Equal, &Value::Bool(false)),
+                _ => None,
+            },
+            Expr::Column(..) => self.compared(self.column(part)?, Binary::Equal, &Value::Bool(true)),
+            Expr::Like { text, pattern, escape: _, case_insensitive: false } => {
+                // An escape character in the pattern is no constant that cannot fail, and does not come here.
+                let Expr::Constant(Value::Text(pattern), _) = &**pattern else { return None };
+                let column = self.column(text)?;
+                let prefix = pattern.strip_suffix('%')?;
+                if prefix.contains(['%', '_']) {
+                    return None;
+                }
+                let low = Value::text_of(prefix);
+                let high = successor(prefix).map(Value::text_of);
+                self.between(column, Some((&low, true)), high.as_ref().map(|high| (high, false)))
+            }
+            _ => None,
+        }
+    }
+
+    fn column(&self, expr: &Expr) -> Option<usize> {
+        match expr {
+            Expr::Column(column, ty) => (self.schema.columns.get(*column)?.ty == *ty).then_some(*column),
+            Expr::Cast(inner, ty) => widens(inner.ty(), *ty).then(|| self.column(inner))?,
+            _ => None,
+        }
+    }
+
+    fn range(&self, column: usize, (low, high): (u64, u64)) -> Term {
+        Term { column, low, high, others: Vec::new(), negated: false, nulls: self.nulls }
+    }
+
+    fn compared(&self, column: usize, operator: Binary, value: &Value) -> Option<Term> {
+        if value.is_null() {
+            // Unknown for every row: passes nothing, or everything if NULL does.
+            return (!self.nulls).then(|| self.range(column, NONE));
+        }
+        let (below, above) = nearest(self.schema.columns[column].ty, value)?;
+        let exact = match (&below, &above) {
+            (Some(below), Some(above)) => below.order(above).is_eq(),
+            _ => false,
+        };
+        match operator {
+            Binary::Equal if exact => self.equal(column, &below?),
+            Binary::Equal => Some(self.range(column, NONE)),
+            Binary::NotEqual if exact => Some(Term { negated: true, ..self.equal(column, &below?)? }),
+            Binary::NotEqual => Some(self.range(column, (0, u64::MAX))),
+            Binary::Less | Binary::LessEqual => match &below {
+                Some(below) => {
+                    self.between(column, None, Some((below, !exact || operator == Binary::LessEqual)))
+                }
+                None => Some(self.range(column, NONE)),
+            },
+            Binary::Greater | Binary::GreaterEqual => match &above {
+                Some(above) => {
+                    self.between(column, Some((above, !exact || operator == Binary::GreaterEqual)), None)
+                }
+                None => Some(self.range(column, NONE)),
+            },
+            _ => None,
+        }
+    }
+
+    fn equal(&self, column: usize, value: &Value) -> Option<Term> {
+        match (&self.dictionaries[column], value) {
+            // Texts that are equal are the same.
+            (Some(dictionary), Value::Text(_)) => {
+                Some(self.range(column, dictionary.find(value).map_or(NONE, |code| (code, code))))
+            }
+            (Some(_), _) => self.between(column, Some((value, true)), Some((value, true))),
+            (None, _) => Some(self.range(column, ordinal::equals(value)?)),
+        }
+    }
+
+    fn between(
+        &self,
+        column: usize,
+        low: Option<(&Value, bool)>,
+        high: Option<(&Value, bool)>,
+    ) -> Option<Term> {
+        if let Some(dictionary) = &self.dictionaries[column] {
+            let (start, end, others) = dictionary.between(low, high);
+            let range = if start < end { (start, end - 1) } else { NONE };
+            return Some(Term { others, ..self.range(column, range) });
+        }
+        let low = match low {
+            None => Some(0),
+            Some((value, true)) => Some(ordinal::equals(value)?.0),
+            Some((value, false)) => ordinal::equals(value)?.1.checked_add(1),
+        };
+        let high = match high {
+            None => Some(u64::MAX),
+            Some((value, true)) => Some(ordinal::equals(value)?.1),
+            Some((value, false)) => ordinal::equals(value)?.0.checked_sub(1),
+        };
+        let range = low.zip(high).filter(|(low, high)| low <= high).unwrap_or(NONE);
+        Some(self.range(column, range))
+    }
+
+    fn listed(&self, column: usize, list: &[Expr], negated: bool) -> Option<Term> {
+        let mut others = Vec::new();
+        for element in list {
+            let Expr::Constant(value, _) = element else { return None };
+            if value.is_null() {
+                // Not in the list is then unknown, which only a true answer hides.
+                if negated || self.nulls {
+                    return None;
+                }
+                continue;
+            }
+            let term = self.compared(column, Binary::Equal, value)?;
+            if term.low < term.high {
+                return None;
+            }
+            others.extend((term.low == term.high).then_some(term.low));
+            others.extend(term.others);
+        }
+        others.sort_unstable();
+        others.dedup();
+        Some(Term { others, negated, ..self.range(column, NONE) })
+    }
+}
+
+/// The least text above all that begin with this one.
+fn successor(prefix: &str) -> Option<String> {
+    let mut prefix = prefix.to_owned();
+    while let Some(last) = prefix.pop() {
+        let next = if last == '\u{D7FF}' { Some('\u{E000}') } else { char::from_u32(last as u32 + 1) };
+        if let Some(next) = next {
+            prefix.push(next);
+            return Some(prefix);
+        }
+    }
+    None
+}

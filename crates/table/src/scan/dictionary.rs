@@ -1,0 +1,213 @@
+//! Dictionaries: codes for the texts or numerics of a column.
+//!
+//! Codes of the *sorted* part are ordered as the values are, so that a range of values is a range of codes. New values
+//! take codes behind it, in the *tail*, in the order they come. When the tail has grown to a part of the whole, it is
+//! merged: the values in use get new codes and the column's chunks are written anew (`mod.rs`), so that what no
+//! row holds any more is dropped. Versions share the sorted part and copy the tail.
+//!
+//! A small sorted part holds its values as they are, so that results share them, and finds them by hash; a large one
+//! holds its texts in one heap and finds them by halving.
+
+use std::{cmp::Ordering, collections::HashMap, sync::Arc};
+
+use rustc_hash::FxBuildHasher;
+
+use crate::value::Value;
+
+/// The most values that a sorted part holds as they are.
+const SMALL: usize = 1 << 16;
+/// The tail is merged when it is as long as this and as a quarter of the sorted part.
+const TAIL_MIN: usize = 1024;
+
+#[derive(Clone, Default)]
+pub(super) struct Dictionary {
+    sorted: Arc<Sorted>,
+    tail: Vec<Value>,
+    index: HashMap<Value, u32, FxBuildHasher>,
+}
+
+enum Sorted {
+    Values { values: Vec<Value>, index: HashMap<Value, u32, FxBuildHasher> },
+    Texts { heap: Box<str>, ends: Box<[u64]> },
+}
+
+impl Default for Sorted {
+    fn default() -> Sorted {
+        Sorted::Values { values: Vec::new(), index: HashMap::default() }
+    }
+}
+
+/// By value, and what is equal by value (1.0 and 1.00) by its form.
+fn identity_order(a: &Value, b: &Value) -> Ordering {
+    let scale = |value: &Value| match value {
+        Value::Numeric(number) => number.scale(),
+        _ => 0,
+    };
+    a.order(b).then_with(|| scale(a).cmp(&scale(b)))
+}
+
+impl Sorted {
+    fn new(values: Vec<Value>) -> Sorted {
+        if values.len() > SMALL && values.iter().all(|value| matches!(value, Value::Text(_))) {
+            let mut heap = String::new();
+            let ends = values
+                .iter()
+                .map(|value| {
+                    if let Value::Text(text) = value {
+                        heap.push_str(text);
+                    }
+                    heap.len() as u64
+                })
+                .collect();
+            return Sorted::Texts { heap: heap.into_boxed_str(), ends };
+        }
+        let index = values.iter().cloned().zip(0..).collect();
+        Sorted::Values { values, index }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Sorted::Values { values, .. } => values.len(),
+            Sorted::Texts { ends, .. } => ends.len(),
+        }
+    }
+
+    fn text<'a>(heap: &'a str, ends: &[u64], code: usize) -> &'a str {
+        let start = code.checked_sub(1).map_or(0, |before| ends[before] as usize);
+        &heap[start..ends[code] as usize]
+    }
+
+    fn value(&self, code: usize) -> Value {
+        match self {
+            Sorted::Values { values, .. } => values[code].clone(),
+            Sorted::Texts { heap, ends } => Value::text_of(Sorted::text(heap, ends, code)),
+        }
+    }
+
+    fn find(&self, value: &Value) -> Option<u32> {
+        match (self, value) {
+            (Sorted::Values { index, .. }, value) => index.get(value).copied(),
+            (Sorted::Texts { heap, ends }, Value::Text(text)) => {
+                let code =
+                    self.first_that(|code| Sorted::text(heap, ends, code).as_bytes() >= text.as_bytes());
+                (code < ends.len() && Sorted::text(heap, ends, code) == &**text).then_some(code as u32)
+            }
+            _ => None,
+        }
+    }
+
+    /// The first code for which a condition holds that holds for all later ones.
+    fn first_that(&self, holds: impl Fn(usize) -> bool) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            if holds(middle) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        low
+    }
+
+    /// The first code whose value is at least (or, if `above`, greater than) this one.
+    fn bound(&self, value: &Value, above: bool) -> u64 {
+        let least = if above { Ordering::Greater } else { Ordering::Equal };
+        (match (self, value) {
+            (Sorted::Values { values, .. }, value) => {
+                self.first_that(|code| values[code].order(value) >= least)
+            }
+            (Sorted::Texts { heap, ends }, Value::Text(text)) => self
+                .first_that(|code| Sorted::text(heap, ends, code).as_bytes().cmp(text.as_bytes()) >= least),
+            _ => 0,
+        }) as u64
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            // An entry of the index holds the value once more, beside its code, with room to grow.
+            Sorted::Values { values, .. } => {
+                values.iter().map(|value| value.bytes() + 2 * (size_of::<Value>() + size_of::<u32>())).sum()
+            }
+            Sorted::Texts { heap, ends } => heap.len() + std::mem::size_of_val(&ends[..]),
+        }
+    }
+}
+
+impl Dictionary {
+    pub(super) fn value(&self, code: u64) -> Value {
+        let code = code as usize;
+        match code.checked_sub(self.sorted.len()) {
+            None => self.sorted.value(code),
+            Some(behind) => self.tail[behind].clone(),
+        }
+    }
+
+    /// The code of this very value.
+    pub(super) fn find(&self, value: &Value) -> Option<u64> {
+        self.sorted.find(value).or_else(|| self.index.get(value).copied()).map(u64::from)
+    }
+
+    /// The code of this very value, which gets one if it has none.
+    pub(super) fn intern(&mut self, value: &Value) -> u64 {
+        if let Some(code) = self.find(value) {
+            return code;
+        }
+        let code = u32::try_from(self.sorted.len() + self.tail.len()).expect("fewer values than rows");
+        self.tail.push(value.clone());
+        self.index.insert(value.clone(), code);
+        code.into()
+    }
+
+    /// The codes of the values between two bounds (whether the bound itself belongs to it is said beside it): a range
+    /// of the sorted part, its end excluded, and single codes of the tail.
+    pub(super) fn between(
+        &self,
+        low: Option<(&Value, bool)>,
+        high: Option<(&Value, bool)>,
+    ) -> (u64, u64, Vec<u64>) {
+        let start = low.map_or(0, |(value, with)| self.sorted.bound(value, !with));
+        let end = high.map_or(self.sorted.len() as u64, |(value, with)| self.sorted.bound(value, with));
+        let inside = |value: &Value| {
+            low.is_none_or(|(bound, with)| match value.order(bound) {
+                Ordering::Equal => with,
+                order => order.is_gt(),
+            }) && high.is_none_or(|(bound, with)| match value.order(bound) {
+                Ordering::Equal => with,
+                order => order.is_lt(),
+            })
+        };
+        let first = self.sorted.len() as u64;
+        let tail = self.tail.iter().zip(first..).filter(|(value, _)| inside(value));
+        (start, end.max(start), tail.map(|(_, code)| code).collect())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.sorted.len() + self.tail.len()
+    }
+
+    pub(super) fn wants_merge(&self) -> bool {
+        self.tail.len() >= TAIL_MIN.max(self.sorted.len() / 4)
+    }
+
+    /// A dictionary of the values whose codes are used, all of them sorted; and the new code of every used old one.
+    pub(super) fn merged(&self, used: &[bool]) -> (Dictionary, Vec<u32>) {
+        let mut entries: Vec<(Value, usize)> =
+            (0..self.len()).filter(|&code| used[code]).map(|code| (self.value(code as u64), code)).collect();
+        entries.sort_by(|(a, _), (b, _)| identity_order(a, b));
+        let mut codes = vec![0; self.len()];
+        for (new, (_, old)) in entries.iter().enumerate() {
+            codes[*old] = new as u32;
+        }
+        let sorted = Sorted::new(entries.into_iter().map(|(value, _)| value).collect());
+        (Dictionary { sorted: Arc::new(sorted), ..Dictionary::default() }, codes)
+    }
+
+    /// The tail is counted for every version; the sorted part where it is met first.
+    pub(super) fn bytes_beside(&self, counted: &mut std::collections::BTreeSet<usize>) -> usize {
+        let tail: usize =
+            self.tail.iter().map(|value| value.bytes() + 2 * (size_of::<Value>() + size_of::<u32>())).sum();
+        let first = counted.insert(Arc::as_ptr(&self.sorted).addr());
+        tail + if first { self.sorted.bytes() } else { 0 }
+    }
+}

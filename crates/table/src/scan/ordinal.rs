@@ -1,0 +1,122 @@
+//! Values as numbers of the same order.
+//!
+//! A type whose values fit 64 bits maps onto `u64` so that the order of numbers is the order of values
+//! ([`Value::order`]) and no two values share a number, however equal they are: -0 and 0 lie side by side, and so do all
+//! that is not a number, at the top. Text and numerics take the codes of a dictionary instead.
+
+use crate::value::{Type, Value};
+
+/// Whether values of this type take the codes of a dictionary.
+pub(super) fn is_coded(ty: Type) -> bool {
+    matches!(ty, Type::Text | Type::Numeric)
+}
+
+/// Where the floats begin whose sign is minus and that are no number: they belong to the top, so all move down by it.
+const NEGATIVE_NAN: u64 = 0x000F_FFFF_FFFF_FFFF;
+
+fn signed(integer: i64) -> u64 {
+    integer as u64 ^ 1 << 63
+}
+
+/// The number of a value; `None` for NULL and for what a dictionary codes.
+pub(super) fn ordinal(value: &Value) -> Option<u64> {
+    Some(match value {
+        Value::Null | Value::Text(_) | Value::Numeric(_) => return None,
+        Value::Bool(b) => u64::from(*b),
+        Value::Int2(i) => signed((*i).into()),
+        Value::Int4(i) | Value::Date(i) => signed((*i).into()),
+        Value::Int8(i) | Value::Timestamp(i) | Value::Timestamptz(i) => signed(*i),
+        Value::Float8(f) => {
+            let bits = f.to_bits();
+            let ordered = if bits >> 63 == 1 { !bits } else { bits | 1 << 63 };
+            ordered.wrapping_sub(NEGATIVE_NAN)
+        }
+    })
+}
+
+/// The value of a number.
+pub(super) fn value(ty: Type, ordinal: u64) -> Value {
+    let integer = (ordinal ^ 1 << 63) as i64;
+    match ty {
+        Type::Bool => Value::Bool(ordinal == 1),
+        Type::Int2 => Value::Int2(integer as i16),
+        Type::Int4 => Value::Int4(integer as i32),
+        Type::Int8 => Value::Int8(integer),
+        Type::Date => Value::Date(integer as i32),
+        Type::Timestamp => Value::Timestamp(integer),
+        Type::Timestamptz => Value::Timestamptz(integer),
+        Type::Float8 => {
+            let ordered = ordinal.wrapping_add(NEGATIVE_NAN);
+            Value::Float8(f64::from_bits(if ordered >> 63 == 1 { ordered ^ 1 << 63 } else { !ordered }))
+        }
+        Type::Text | Type::Numeric => unreachable!("a dictionary codes these"),
+    }
+}
+
+/// The first and last number of the values that are equal to this one.
+pub(super) fn equals(value: &Value) -> Option<(u64, u64)> {
+    let one = ordinal(value)?;
+    Some(match value {
+        Value::Float8(f) if f.is_nan() => (ordinal(&Value::Float8(f64::INFINITY))? + 1, u64::MAX),
+        Value::Float8(0.0) => (ordinal(&Value::Float8(-0.0))?, ordinal(&Value::Float8(0.0))?),
+        _ => (one, one),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(a: Value, b: Value) {
+        let ty = a.ty().expect("not NULL");
+        let (x, y) = (ordinal(&a).expect("a number"), ordinal(&b).expect("a number"));
+        assert_eq!(value(ty, x), a);
+        assert_eq!(x == y, a == b);
+        match a.order(&b) {
+            std::cmp::Ordering::Equal => {
+                let (low, high) = equals(&a).expect("a number");
+                assert!(low <= y && y <= high, "{a:?} {b:?}");
+            }
+            order => {
+                assert_eq!(x.cmp(&y), order, "{a:?} {b:?}");
+                let (low, high) = equals(&a).expect("a number");
+                assert!(y < low || high < y, "{a:?} {b:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn special_floats_stand_where_they_belong() {
+        let special = [
+            f64::NAN,
+            -f64::NAN,
+            f64::from_bits(0xFFF0_0000_0000_0001),
+            f64::from_bits(0x7FFF_FFFF_FFFF_FFFF),
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+            0.0,
+            -0.0,
+            f64::MIN_POSITIVE,
+            -1.5,
+            f64::MAX,
+        ];
+        for a in special {
+            for b in special {
+                check(Value::Float8(a), Value::Float8(b));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_are_ordered_as_values_are(a: u64, b: u64, c: i32, d: i32) {
+            check(Value::Float8(f64::from_bits(a)), Value::Float8(f64::from_bits(b)));
+            check(Value::Int8(a as i64), Value::Int8(b as i64));
+            check(Value::Timestamp(a as i64), Value::Timestamp(b as i64));
+            check(Value::Date(c), Value::Date(d));
+            check(Value::Int2(c as i16), Value::Int2(d as i16));
+        }
+    }
+}

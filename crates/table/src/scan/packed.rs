@@ -1,0 +1,127 @@
+//! Numbers as narrow codes: a base, and the distance of each from it in as few bytes as the farthest needs.
+
+#![allow(clippy::unnecessary_cast)] // One text for every width; at 64 bits its cast is to itself.
+
+/// How a part of the code treats each width alike.
+macro_rules! each_width {
+    ($codes:expr, $same:pat => $constant:expr, $vector:ident => $body:expr) => {
+        match $codes {
+            $same => $constant,
+            Codes::U8($vector) => $body,
+            Codes::U16($vector) => $body,
+            Codes::U32($vector) => $body,
+            Codes::U64($vector) => $body,
+        }
+    };
+}
+
+/// Distances from the base.
+#[derive(Clone, Debug)]
+pub(super) enum Codes {
+    /// So many, all zero.
+    Same(usize),
+    U8(Vec<u8>),
+    U16(Vec<u16>),
+    U32(Vec<u32>),
+    U64(Vec<u64>),
+}
+
+/// A list of numbers.
+#[derive(Clone, Debug)]
+pub(super) struct Packed {
+    pub(super) base: u64,
+    pub(super) codes: Codes,
+}
+
+impl Packed {
+    pub(super) fn pack(numbers: &[u64]) -> Packed {
+        let base = numbers.iter().copied().min().unwrap_or(0);
+        let span = numbers.iter().copied().max().unwrap_or(0) - base;
+        let distances = numbers.iter().map(|number| number - base);
+        let codes = match span {
+            0 => Codes::Same(numbers.len()),
+            1..=0xFF => Codes::U8(distances.map(|code| code as u8).collect()),
+            0x100..=0xFFFF => Codes::U16(distances.map(|code| code as u16).collect()),
+            0x1_0000..=0xFFFF_FFFF => Codes::U32(distances.map(|code| code as u32).collect()),
+            _ => Codes::U64(distances.collect()),
+        };
+        Packed { base, codes }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        each_width!(&self.codes, Codes::Same(len) => *len, codes => codes.len())
+    }
+
+    #[inline]
+    pub(super) fn number(&self, index: usize) -> u64 {
+        self.base.wrapping_add(each_width!(&self.codes, Codes::Same(_) => 0, codes => codes[index] as u64))
+    }
+
+    pub(super) fn numbers(&self) -> Vec<u64> {
+        let base = self.base;
+        each_width!(&self.codes, Codes::Same(len) => vec![base; *len],
+            codes => codes.iter().map(|&code| base + code as u64).collect())
+    }
+
+    /// The distance of a number, if this width holds it.
+    fn code(&self, number: u64) -> Option<u64> {
+        let code = number.checked_sub(self.base)?;
+        let most = match &self.codes {
+            Codes::Same(_) => 0,
+            Codes::U8(_) => u8::MAX.into(),
+            Codes::U16(_) => u16::MAX.into(),
+            Codes::U32(_) => u32::MAX.into(),
+            Codes::U64(_) => u64::MAX,
+        };
+        (code <= most).then_some(code)
+    }
+
+    pub(super) fn set(&mut self, index: usize, number: u64) {
+        match self.code(number) {
+            Some(code) => {
+                each_width!(&mut self.codes, Codes::Same(_) => {}, codes => codes[index] = code as _);
+            }
+            None => {
+                let mut numbers = self.numbers();
+                numbers[index] = number;
+                *self = Packed::pack(&numbers);
+            }
+        }
+    }
+
+    pub(super) fn insert(&mut self, index: usize, number: u64) {
+        match self.code(number) {
+            Some(code) => {
+                each_width!(&mut self.codes, Codes::Same(len) => *len += 1,
+                    codes => codes.insert(index, code as _));
+            }
+            None => {
+                let mut numbers = self.numbers();
+                numbers.insert(index, number);
+                *self = Packed::pack(&numbers);
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, index: usize) {
+        each_width!(&mut self.codes, Codes::Same(len) => *len -= 1, codes => { codes.remove(index); });
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        each_width!(&self.codes, Codes::Same(_) => 0, codes => std::mem::size_of_val(&codes[..]))
+    }
+
+    /// How many numbers at the front satisfy a condition that no later one does.
+    pub(super) fn partition_point(&self, low: usize, high: usize, holds: impl Fn(u64) -> bool) -> usize {
+        let (mut low, mut high) = (low, high);
+        while low < high {
+            let middle = (low + high) / 2;
+            if holds(self.number(middle)) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+}

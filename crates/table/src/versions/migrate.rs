@@ -1,0 +1,174 @@
+//! Ranges on the move: export, import, forget; and the digest that shows that nothing was lost.
+
+use std::{
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::{
+    engine::{Chunk, Cursor, Exported, Failure},
+    operation::LoadId,
+    schema::{KeyRange, TableId},
+};
+
+use super::{
+    Place, Rows, Stored, Table, Version,
+    read::{numbers_of, place_of},
+};
+
+/// Rows of a table, or of a load.
+type Section = (TableId, Option<LoadId>);
+
+impl<R: Rows> Version<R> {
+    pub(super) fn export(
+        &self,
+        ranges: &[KeyRange],
+        cursor: Option<Cursor>,
+        rows: usize,
+    ) -> Result<Chunk, Failure> {
+        let ranges = KeyRange::union(ranges.to_vec());
+        let mut chunk = Chunk { definitions: Vec::new(), rows: Vec::new(), next: None };
+        let (from, start) = match cursor {
+            None => {
+                chunk.definitions =
+                    self.tables.iter().map(|(&id, table)| (id, table.schema.clone())).collect();
+                ((TableId(0), None), Place::first(0))
+            }
+            Some(cursor) => read_cursor(&cursor)?,
+        };
+        let start = |section: Section| if section == from { start } else { Place::first(0) };
+        let rows = rows.max(1);
+        for (&id, table) in self.tables.range(from.0..) {
+            if (id, None) >= from {
+                fill(&mut chunk, (id, None), &table.rows, &ranges, start((id, None)), rows);
+            }
+            for (&load, blocks) in &table.staged {
+                if chunk.next.is_none() && (id, Some(load)) >= from {
+                    fill(&mut chunk, (id, Some(load)), blocks, &ranges, start((id, Some(load))), rows);
+                }
+            }
+            if chunk.next.is_some() {
+                break;
+            }
+        }
+        Ok(chunk)
+    }
+
+    pub(super) fn import(&mut self, chunk: Chunk) -> Result<(), Failure> {
+        for (id, schema) in chunk.definitions {
+            schema.check()?;
+            self.tables.entry(id).or_insert_with(|| Arc::new(Table::new(schema)));
+        }
+        // Rows of one section come together and are put in together.
+        let mut coming: Option<(Section, Vec<(Place, Stored)>)> = None;
+        for Exported { table: id, load, id: number, row } in chunk.rows {
+            let table = self.table(id)?;
+            table.schema.check_row(&row)?;
+            let place = table.place(&row, number);
+            if let Some((section, rows)) = coming.take_if(|(section, _)| *section != (id, load)) {
+                self.settle_in(section, rows);
+            }
+            coming.get_or_insert_with(|| ((id, load), Vec::new())).1.push((place, row.into()));
+        }
+        if let Some((section, rows)) = coming {
+            self.settle_in(section, rows);
+        }
+        Ok(())
+    }
+
+    /// Puts in those rows that are not here yet.
+    fn settle_in(&mut self, (id, load): Section, mut rows: Vec<(Place, Stored)>) {
+        let table = self.table_mut(id);
+        rows.sort_by_key(|(place, _)| *place);
+        rows.dedup_by_key(|(place, _)| *place);
+        match load {
+            None => {
+                rows.retain(|(place, _)| !table.rows.has(place));
+                table.rows.insert(rows);
+            }
+            Some(load) => {
+                let blocks = table.staged.entry(load).or_default();
+                rows.retain(|(place, _)| !blocks.has(place));
+                blocks.insert(rows);
+            }
+        }
+    }
+
+    pub(super) fn forget(&mut self, ranges: &[KeyRange]) {
+        let ranges = KeyRange::union(ranges.to_vec());
+        for table in self.tables.values_mut() {
+            let table = Arc::make_mut(table);
+            clear(&mut table.rows, &ranges);
+            table.staged.values_mut().for_each(|blocks| clear(blocks, &ranges));
+            table.staged.retain(|_, blocks| blocks.len() > 0);
+        }
+    }
+
+    pub(super) fn digest(&self, ranges: &[KeyRange]) -> u64 {
+        let ranges = KeyRange::union(ranges.to_vec());
+        let mut sum = 0u64;
+        for (&id, table) in &self.tables {
+            let mut hasher = Xxh3::new();
+            id.hash(&mut hasher);
+            // Definitions are few, and their printed form tells all of them.
+            format!("{:?}", table.schema).hash(&mut hasher);
+            sum = sum.wrapping_add(hasher.finish());
+            sum = sum.wrapping_add(digest_of((id, None), &table.rows, &ranges));
+            for (&load, blocks) in &table.staged {
+                sum = sum.wrapping_add(digest_of((id, Some(load)), blocks, &ranges));
+            }
+        }
+        sum
+    }
+}
+
+/// Adds a section's rows to a chunk, until it has so many.
+fn fill(
+    chunk: &mut Chunk,
+    (table, load): Section,
+    section: &impl Rows,
+    ranges: &[KeyRange],
+    start: Place,
+    rows: usize,
+) {
+    for (place, row) in section.within(ranges, start) {
+        if chunk.rows.len() >= rows {
+            chunk.next = Some(write_cursor(table, load, &place));
+            return;
+        }
+        chunk.rows.push(Exported { table, load, id: place.id, row: row.into_owned() });
+    }
+}
+
+fn clear(rows: &mut impl Rows, ranges: &[KeyRange]) {
+    let places: Vec<Place> = rows.within(ranges, Place::first(0)).map(|(place, _)| place).collect();
+    rows.remove(&places);
+}
+
+fn digest_of((table, load): Section, section: &impl Rows, ranges: &[KeyRange]) -> u64 {
+    let hash = |(place, row): (Place, super::Seen<'_>)| {
+        let mut hasher = Xxh3::new();
+        (table, load, place.id, &row[..]).hash(&mut hasher);
+        hasher.finish()
+    };
+    section.within(ranges, Place::first(0)).map(hash).fold(0, u64::wrapping_add)
+}
+
+/// Table, whether staged, the load in three parts, and the place of the row to go on with.
+fn write_cursor(table: TableId, load: Option<LoadId>, place: &Place) -> Cursor {
+    let LoadId(client, number) = load.unwrap_or(LoadId(0, 0));
+    let section = [table.0.into(), load.is_some().into(), (client >> 64) as u64, client as u64, number];
+    Cursor(section.into_iter().chain(numbers_of(place)).collect())
+}
+
+fn read_cursor(cursor: &Cursor) -> Result<(Section, Place), Failure> {
+    let malformed = || Failure::malformed("a cursor");
+    let Some((&[table, staged, high, low, number], place)) = cursor.0.split_first_chunk::<5>() else {
+        return Err(malformed());
+    };
+    let table = TableId(u32::try_from(table).map_err(|_| malformed())?);
+    let load = (staged == 1).then_some(LoadId(u128::from(high) << 64 | u128::from(low), number));
+    Ok(((table, load), place_of(place)?))
+}

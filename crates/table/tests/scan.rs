@@ -1,0 +1,423 @@
+//! The scan engine beside the plain one: every call goes to both, and both answer the same.
+
+use quorate_table::{
+    engine::{Answer, Chunk, Cursor, Engine, Epoch, Failure, Job, Page, Usage},
+    expr::{Aggregate, AggregateFunction, Binary, Expr, Unary},
+    operation::{LoadId, Operation, Order, Output, Select},
+    plain::PlainEngine,
+    scan::ScanEngine,
+    schema::{Column, KeyRange, Partition, Schema, TableId},
+    value::{Row, Type, Value},
+};
+
+use crate::twin::{COLUMNS, Maker, TYPES};
+
+/// Two engines that must not differ.
+#[derive(Default)]
+pub(crate) struct Twin {
+    plain: PlainEngine,
+    scan: ScanEngine,
+}
+
+impl Engine for Twin {
+    fn apply(&mut self, jobs: &[Job]) -> Vec<Answer> {
+        let (plain, scan) = (self.plain.apply(jobs), self.scan.apply(jobs));
+        assert_eq!(plain.len(), scan.len());
+        for ((plain, scan), job) in plain.iter().zip(&scan).zip(jobs) {
+            assert_eq!(scan, plain, "the scan engine's answer to {job:?}");
+        }
+        plain
+    }
+
+    fn settle(&mut self, epoch: Epoch, publish: bool) {
+        self.plain.settle(epoch, publish);
+        self.scan.settle(epoch, publish);
+    }
+
+    fn pin(&mut self, epoch: Epoch) {
+        self.plain.pin(epoch);
+        self.scan.pin(epoch);
+    }
+
+    fn release(&mut self, epoch: Epoch) {
+        self.plain.release(epoch);
+        self.scan.release(epoch);
+    }
+
+    fn page(
+        &self,
+        epoch: Epoch,
+        ranges: &[KeyRange],
+        select: &Select,
+        cursor: Option<Cursor>,
+        rows: usize,
+    ) -> Result<Page, Failure> {
+        let plain = self.plain.page(epoch, ranges, select, cursor.clone(), rows);
+        assert_eq!(self.scan.page(epoch, ranges, select, cursor, rows), plain);
+        plain
+    }
+
+    fn export(
+        &self,
+        epoch: Epoch,
+        ranges: &[KeyRange],
+        cursor: Option<Cursor>,
+        rows: usize,
+    ) -> Result<Chunk, Failure> {
+        let plain = self.plain.export(epoch, ranges, cursor.clone(), rows);
+        assert_eq!(self.scan.export(epoch, ranges, cursor, rows), plain);
+        plain
+    }
+
+    fn import(&mut self, chunk: Chunk) -> Result<(), Failure> {
+        let plain = self.plain.import(chunk.clone());
+        assert_eq!(self.scan.import(chunk), plain);
+        plain
+    }
+
+    fn forget(&mut self, ranges: &[KeyRange]) {
+        self.plain.forget(ranges);
+        self.scan.forget(ranges);
+    }
+
+    fn digest(&self, epoch: Option<Epoch>, ranges: &[KeyRange]) -> Result<u64, Failure> {
+        let plain = self.plain.digest(epoch, ranges);
+        assert_eq!(self.scan.digest(epoch, ranges), plain);
+        plain
+    }
+
+    fn usage(&self) -> Vec<Usage> {
+        let (plain, scan) = (self.plain.usage(), self.scan.usage());
+        let rows =
+            |usages: &[Usage]| usages.iter().map(|usage| (usage.table, usage.rows)).collect::<Vec<_>>();
+        assert_eq!(rows(&scan), rows(&plain));
+        plain
+    }
+}
+
+const TABLE: TableId = TableId(3);
+const WIDTH: usize = TYPES.len() * COLUMNS;
+/// A column of the same small integers in every history, to partition by.
+const KEY: usize = WIDTH;
+
+/// Columns of all types, as `Maker`'s expressions want them, and one more.
+fn schema(maker: &mut Maker) -> Schema {
+    let types = TYPES.iter().flat_map(|&ty| [ty; COLUMNS]).chain([Type::Int4]);
+    let column = |(index, ty)| Column { name: format!("c{index}"), ty, not_null: false, default: None };
+    let partition = match maker.below(2) {
+        0 => Partition::Hash { column: KEY },
+        _ => Partition::Range { column: KEY, low: Some(Value::Int4(0)), high: Some(Value::Int4(40)) },
+    };
+    let columns = types.enumerate().map(column).collect();
+    Schema { name: "all".to_owned(), columns, primary_key: Vec::new(), partition }
+}
+
+/// What a history knows of itself.
+struct History {
+    maker: Maker,
+    twin: Twin,
+    schema: Schema,
+    epoch: u64,
+    /// Rows that were inserted once, to take constants from.
+    rows: Vec<Row>,
+    ranges: Vec<KeyRange>,
+    cases: usize,
+}
+
+impl History {
+    fn new(seed: u8) -> History {
+        let mut maker = Maker::seeded(seed);
+        let schema = schema(&mut maker);
+        let ranges = match maker.below(3) {
+            0 => {
+                vec![KeyRange { low: 0, high: u64::MAX / 3 }, KeyRange { low: u64::MAX / 2, high: u64::MAX }]
+            }
+            _ => vec![KeyRange::ALL],
+        };
+        let rows = Vec::new();
+        let mut history = History {
+            maker,
+            twin: Twin::default(),
+            schema: schema.clone(),
+            epoch: 0,
+            rows,
+            ranges,
+            cases: 0,
+        };
+        history.write(Operation::CreateTable { table: TABLE, schema });
+        history
+    }
+
+    fn write(&mut self, operation: Operation) {
+        self.epoch += 1;
+        let job = Job { epoch: Epoch(self.epoch), ranges: self.ranges.clone(), operation, held: false };
+        self.twin.apply(&[job]);
+        self.cases += 1;
+    }
+
+    fn new_rows(&mut self, count: usize) -> Vec<Row> {
+        // Few different values in most columns, many in some.
+        let rows: Vec<Row> = (0..count)
+            .map(|_| {
+                let mut row: Row = (0..WIDTH)
+                    .map(|column| match (TYPES[column / COLUMNS], column % COLUMNS) {
+                        (Type::Text, 0) => Value::text_of(format!("name {}", self.maker.below(3000))),
+                        (Type::Int8, 0) => Value::Int8(self.maker.below(1 << 40) as i64),
+                        (Type::Int4, 0) => Value::Int4(self.maker.below(70_000) as i32 - 100),
+                        (ty, _) => self.maker.value(ty),
+                    })
+                    .collect();
+                row.push(Value::Int4(self.maker.below(42) as i32 - 1));
+                row
+            })
+            .collect();
+        self.rows.extend(rows.iter().cloned());
+        rows
+    }
+
+    /// A constant of a column: of some row, or any.
+    fn constant(&mut self, column: usize) -> Expr {
+        let ty = self.schema.columns[column].ty;
+        let value = match self.maker.below(5) {
+            0 => self.maker.value(ty),
+            _ => {
+                let row = self.maker.below(self.rows.len());
+                self.rows[row][column].clone()
+            }
+        };
+        Expr::constant(value, ty)
+    }
+
+    fn some_column(&mut self) -> usize {
+        self.maker.below(WIDTH + 1)
+    }
+
+    /// A comparison that an engine could look up.
+    fn leaf(&mut self, column: usize) -> Expr {
+        let ty = self.schema.columns[column].ty;
+        let this = Expr::Column(column, ty);
+        let constant = self.constant(column);
+        match self.maker.below(12) {
+            0 => Expr::IsNull(Box::new(this)),
+            1 => Expr::Unary(Unary::Not, Box::new(Expr::IsNull(Box::new(this)))),
+            2 | 3 => {
+                let list = (0..1 + self.maker.below(4)).map(|_| self.constant(column)).collect();
+                let listed = Expr::In(Box::new(this), list);
+                if self.maker.below(3) == 0 { Expr::Unary(Unary::Not, Box::new(listed)) } else { listed }
+            }
+            4 if ty == Type::Text => {
+                let pattern = ["a%", "%", "name 1%", "x\u{e4}%", "a_%", "ab", "na\\%%", ""];
+                let pattern = pattern[self.maker.below(pattern.len())];
+                let pattern = Box::new(Expr::constant(Value::text_of(pattern), Type::Text));
+                Expr::Like { text: Box::new(this), pattern, escape: Some('\\'), case_insensitive: false }
+            }
+            5 if ty.is_integer() => {
+                let wide = Expr::Cast(Box::new(this), Type::Numeric);
+                let number = self.maker.value(Type::Numeric);
+                let operators = [Binary::Less, Binary::Equal, Binary::GreaterEqual, Binary::NotEqual];
+                let operator = operators[self.maker.below(operators.len())];
+                Expr::binary(operator, Expr::constant(number, Type::Numeric), wide)
+            }
+            6 if ty == Type::Bool => this,
+            7 if ty == Type::Bool => Expr::Unary(Unary::Not, Box::new(this)),
+            _ => {
+                use Binary::*;
+                let operators = [Equal, Equal, NotEqual, Less, LessEqual, Greater, GreaterEqual];
+                let operator = operators[self.maker.below(operators.len())];
+                if self.maker.below(2) == 0 {
+                    Expr::binary(operator, this, constant)
+                } else {
+                    Expr::binary(operator, constant, this)
+                }
+            }
+        }
+    }
+
+    fn filter(&mut self, signature: &[usize]) -> Option<Expr> {
+        let mut terms: Vec<Expr> = signature
+            .iter()
+            .map(|&column| {
+                let this = Expr::Column(column, self.schema.columns[column].ty);
+                Expr::binary(Binary::Equal, this, self.constant(column))
+            })
+            .collect();
+        for _ in 0..self.maker.below(3) {
+            let column = self.some_column();
+            terms.push(self.leaf(column));
+        }
+        if self.maker.below(6) == 0 {
+            // Anything at all, which may fail.
+            let depth = 1 + self.maker.below(3);
+            let position = self.maker.below(terms.len() + 1);
+            terms.insert(position, self.maker.expr(Type::Bool, depth));
+        }
+        if terms.is_empty() && self.maker.below(2) == 0 {
+            return None;
+        }
+        Some(Expr::all(terms))
+    }
+
+    fn output(&mut self) -> Output {
+        let mut columns: Vec<Expr> = (0..1 + self.maker.below(4))
+            .map(|_| {
+                let column = self.some_column();
+                Expr::Column(column, self.schema.columns[column].ty)
+            })
+            .collect();
+        if self.maker.below(6) == 0 {
+            columns.push(self.maker.expr(Type::Int4, 2));
+        }
+        let limit = (self.maker.below(3) == 0).then(|| self.maker.below(12) as u64);
+        match self.maker.below(8) {
+            0 => {
+                let aggregate = |function, argument, distinct| Aggregate { function, argument, distinct };
+                let number = Expr::Column(2 * COLUMNS, Type::Int4);
+                let float = Expr::Column(4 * COLUMNS, Type::Float8);
+                let aggregates = vec![
+                    aggregate(AggregateFunction::Count, None, false),
+                    aggregate(AggregateFunction::Sum, Some(number.clone()), false),
+                    aggregate(AggregateFunction::Count, Some(number), true),
+                    aggregate(AggregateFunction::Max, Some(columns[0].clone()), false),
+                    aggregate(AggregateFunction::Avg, Some(float), false),
+                ];
+                let keys = columns.into_iter().skip(1).collect();
+                Output::Groups { keys, aggregates }
+            }
+            1 => {
+                let order =
+                    vec![Order { column: 0, descending: self.maker.below(2) == 0, nulls_first: false }];
+                Output::Rows { columns, order, limit, distinct: false }
+            }
+            2 => Output::Rows { columns, order: Vec::new(), limit, distinct: true },
+            _ => Output::Rows { columns, order: Vec::new(), limit, distinct: false },
+        }
+    }
+
+    /// Many reads in one batch, most with equality on the same columns.
+    fn read(&mut self, epoch: u64) {
+        let signature: Vec<usize> = (0..1 + self.maker.below(3)).map(|_| self.some_column()).collect();
+        let jobs: Vec<Job> = (0..120)
+            .map(|_| {
+                let filter = match self.maker.below(5) {
+                    0 => self.filter(&[]),
+                    _ => self.filter(&signature),
+                };
+                let operation = Operation::Select(Select { table: TABLE, filter, output: self.output() });
+                Job { epoch: Epoch(epoch), ranges: self.ranges.clone(), operation, held: false }
+            })
+            .collect();
+        self.cases += jobs.len();
+        self.twin.apply(&jobs);
+    }
+
+    fn update(&mut self) {
+        let signature: Vec<usize> = (0..1 + self.maker.below(2)).map(|_| self.some_column()).collect();
+        let filter = self.filter(&signature);
+        let returning = vec![Expr::Column(0, Type::Bool)];
+        if self.maker.below(4) == 0 {
+            return self.write(Operation::Delete { table: TABLE, filter, returning });
+        }
+        let assignments = (0..1 + self.maker.below(3))
+            .map(|_| {
+                let column = self.maker.below(WIDTH);
+                let ty = self.schema.columns[column].ty;
+                let value =
+                    if self.maker.below(4) == 0 { self.maker.expr(ty, 1) } else { self.constant(column) };
+                (column, value)
+            })
+            .collect();
+        self.write(Operation::Update { table: TABLE, assignments, filter, returning });
+    }
+
+    fn run(&mut self, steps: usize, rows: usize) {
+        let mut pinned: Option<u64> = None;
+        for step in 0..steps {
+            let count = 1 + self.maker.below(rows);
+            let rows = self.new_rows(count);
+            match self.maker.below(3) {
+                0 => {
+                    let load = LoadId(1, step as u64);
+                    self.write(Operation::Stage { table: TABLE, load, rows });
+                    self.write(Operation::Publish { table: TABLE, load, rows: 0 });
+                }
+                _ => self.write(Operation::Insert { table: TABLE, rows, returning: Vec::new() }),
+            }
+            self.read(self.epoch);
+            (0..4).for_each(|_| self.update());
+            self.read(self.epoch);
+            match pinned.take() {
+                Some(epoch) => {
+                    self.read(epoch);
+                    self.twin.release(Epoch(epoch));
+                }
+                None => {
+                    self.twin.pin(Epoch(self.epoch));
+                    pinned = Some(self.epoch);
+                }
+            }
+            self.twin.digest(None, &[KeyRange::ALL]).expect("the present");
+            self.twin.usage();
+        }
+    }
+}
+
+#[test]
+fn the_scan_engine_answers_what_the_plain_one_does() {
+    let mut cases = 0;
+    for seed in 0..12 {
+        let mut history = History::new(seed);
+        history.run(8, 40);
+        cases += history.cases;
+    }
+    // Several blocks, dictionaries that are merged, and rows that come between others.
+    let mut history = History::new(99);
+    history.run(3, 4000);
+    cases += history.cases;
+    assert!(cases > 20_000, "{cases} cases");
+}
+
+#[test]
+fn blocks_are_split_joined_and_emptied() {
+    let column = |name: &str, ty| Column { name: name.to_owned(), ty, not_null: false, default: None };
+    let schema = Schema {
+        name: "many".to_owned(),
+        columns: vec![column("k", Type::Int4), column("s", Type::Text)],
+        primary_key: vec![0],
+        partition: Partition::Range { column: 0, low: Some(Value::Int4(0)), high: Some(Value::Int4(40_000)) },
+    };
+    let mut twin = Twin::default();
+    let mut epoch = 0;
+    let mut apply = |twin: &mut Twin, operation| {
+        epoch += 1;
+        let job = Job { epoch: Epoch(epoch), ranges: vec![KeyRange::ALL], operation, held: false };
+        let answer = twin.apply(&[job]).remove(0);
+        assert!(!matches!(answer, Answer::Failed(_)), "{answer:?}");
+        twin.digest(None, &[KeyRange::ALL]).expect("the present");
+    };
+    apply(&mut twin, Operation::CreateTable { table: TABLE, schema });
+    let row = |k: i32| vec![Value::Int4(k), Value::text_of(format!("row {}", k % 3000))];
+    let insert = |keys: Vec<i32>| Operation::Insert {
+        table: TABLE,
+        rows: keys.into_iter().map(row).collect(),
+        returning: vec![],
+    };
+    apply(&mut twin, insert((0..30_000).step_by(3).collect()));
+    apply(&mut twin, insert((0..30_000).skip(1).step_by(3).collect()));
+    (0..40).for_each(|k| apply(&mut twin, insert(vec![3 * k * 17 + 2])));
+    let k = || Expr::Column(0, Type::Int4);
+    let below = |bound: i32| Expr::binary(Binary::Less, k(), Expr::constant(Value::Int4(bound), Type::Int4));
+    let delete = |filter| Operation::Delete { table: TABLE, filter, returning: vec![] };
+    apply(&mut twin, delete(Some(below(9_000))));
+    for digit in [1, 4, 7] {
+        let last = Expr::binary(Binary::Modulo, k(), Expr::constant(Value::Int4(9), Type::Int4));
+        apply(
+            &mut twin,
+            delete(Some(Expr::binary(Binary::Equal, last, Expr::constant(Value::Int4(digit), Type::Int4)))),
+        );
+    }
+    apply(&mut twin, insert((0..9_000).collect()));
+    apply(&mut twin, delete(None));
+    assert_eq!(twin.usage()[0].rows, 0);
+    apply(&mut twin, insert(vec![5]));
+    assert_eq!(twin.usage()[0].rows, 1);
+}
