@@ -22,7 +22,7 @@ B6,1688,8.9946524064171123
 
 static TURN: Mutex<()> = Mutex::new(());
 
-fn turn() -> MutexGuard<'static, ()> {
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -109,13 +109,13 @@ fn a_polite_signal_ends_it_all_with_0() {
 }
 
 /// The rows of `quorate status --json`; none while no cluster runs.
-fn status(place: &Place) -> Vec<Value> {
+pub(crate) fn status(place: &Place) -> Vec<Value> {
     let said = place.run(&["status", "--json"]);
     said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[track_caller]
-fn process(place: &Place, name: &str) -> Value {
+pub(crate) fn process(place: &Place, name: &str) -> Value {
     status(place).into_iter().find(|row| row["name"] == name).unwrap()
 }
 
@@ -128,7 +128,7 @@ fn pids(place: &Place) -> Vec<i32> {
 }
 
 /// Every process answers, one router leads, four storage processes hold rows.
-fn is_mended(place: &Place) -> bool {
+pub(crate) fn is_mended(place: &Place) -> bool {
     let rows = status(place);
     let count = |state: &str| rows.iter().filter(|row| row["state"] == state).count();
     let serving = rows.iter().filter(|row| row["role"] == "storage" && row["state"] == "serving").count();

@@ -3,4 +3,5 @@
 mod check;
 mod cluster;
 mod command;
+mod killing;
 mod manners;

@@ -9,7 +9,7 @@
 //! | [`fault`] | what goes wrong |
 //! | [`check`] | promises, judged from outside |
 //! | [`scenario`] | files that say which cluster, which workload, which faults |
-//! | [`run`] | one seed in two phases: safety under faults, then liveness |
+//! | [`mod@run`] | one seed in two phases: safety under faults, then liveness |
 //! | [`mutation`] | rules broken on purpose, which the seeds must catch |
 //!
 //! Every message crosses its link as bytes; what runs is the very code that production runs.

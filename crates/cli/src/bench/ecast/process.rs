@@ -117,14 +117,13 @@ fn park() -> Result<()> {
     Ok(())
 }
 
-fn seek<P: Protocol>(
+fn seek<P>(
     spec: &Spec,
     domain: DomainId,
     handle: &Handle<P>,
     command: impl Fn(Vec<Peer>) -> P::Command,
 ) where
-    P: Protocol + Send + 'static,
-    P::Message: quorate_protocol::wire::Wire + Send,
+    P: Protocol<Message = Message> + Send + 'static,
     P::Command: Send,
 {
     for address in &spec.routers {

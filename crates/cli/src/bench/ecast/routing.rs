@@ -95,7 +95,7 @@ impl Routing for Ring {
 
 /// The places of the receivers of `key`.
 pub(super) fn following(key: u64, receivers: usize, copies: usize) -> impl Iterator<Item = usize> {
-    let first = (u128::from(key) * receivers as u128 >> 64) as usize;
+    let first = ((u128::from(key) * receivers as u128) >> 64) as usize;
     (0..copies.min(receivers)).map(move |step| (first + step) % receivers)
 }
 
