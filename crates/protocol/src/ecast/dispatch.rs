@@ -605,3 +605,6 @@ impl Destination {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

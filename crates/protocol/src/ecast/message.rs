@@ -492,3 +492,6 @@ impl Wire for Message {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -55,6 +55,8 @@ mod member;
 mod message;
 mod order;
 mod router;
+#[cfg(test)]
+mod toy;
 
 use std::fmt;
 

@@ -339,3 +339,6 @@ struct Snapshot<C> {
     departed: VecDeque<ProcessId>,
     malformed: u64,
 }
+
+#[cfg(test)]
+mod tests;

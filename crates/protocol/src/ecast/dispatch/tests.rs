@@ -1,0 +1,151 @@
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::ecast::toy::{Toy, block, process, stable};
+
+/// An order with members 1 and 2, all of it stable.
+fn order() -> Order<Toy> {
+    let mut order = Order::new(BTreeSet::new());
+    for payload in [block(1, 1, &["*join"]), block(2, 1, &["*join"]), stable(&[(1, 2)])] {
+        order.learn(payload);
+    }
+    order
+}
+
+/// A leader and what it is told.
+struct Leader {
+    order: Order<Toy>,
+    dispatch: Dispatch,
+}
+
+impl Leader {
+    fn new(order: Order<Toy>) -> Leader {
+        let dispatch = Dispatch::new(&order, 100, |_| true);
+        Leader { order, dispatch }
+    }
+
+    fn learn(&mut self, payload: Bytes) {
+        let learned = self.order.learn(payload);
+        self.dispatch.route(&self.order, &|_| true);
+        for (at, id, outcome) in learned.settled {
+            self.dispatch.settle(at, id, outcome);
+        }
+        for process in learned.departed {
+            self.dispatch.depart(process);
+        }
+    }
+
+    /// What is sent, as text: deliveries as position and what is before it, outcomes as numbers.
+    fn flush(&mut self) -> String {
+        let mut sent = Vec::new();
+        self.dispatch.flush(&self.order, &mut |to, message| match message {
+            Message::Deliver(block) => {
+                for item in block.into_items() {
+                    let item = item.expect("our own bytes decode");
+                    let injected = if item.kind == DeliveryKind::Injected { "injected " } else { "" };
+                    sent.push(format!("{}<-{injected}{}({})", to.node, item.at, item.previous));
+                }
+            }
+            Message::Notice(notice) => {
+                let numbers = notice.stable.iter().flat_map(|&(first, n)| first..first + u64::from(n));
+                sent.extend(numbers.map(|number| format!("{}:{number} stable", to.node)));
+                sent.extend(
+                    notice.others.iter().map(|(number, how)| format!("{}:{number} {how:?}", to.node)),
+                );
+                if notice.wedged {
+                    sent.push(format!("{}:wedged", to.node));
+                }
+            }
+            other => panic!("a dispatcher sends {other:?}"),
+        });
+        sent.join(", ")
+    }
+}
+
+#[test]
+fn deliveries_are_chained_and_sent_again_on_a_new_link() {
+    let mut leader = Leader::new(order());
+    leader.flush();
+    leader.learn(block(1, 2, &["a", "b"]));
+    assert_eq!(leader.flush(), "1<-3(0), 1<-4(3), 2<-3(0), 2<-4(3)");
+    leader.dispatch.confirm(process(1), Position(4), Position(3));
+    leader.dispatch.confirm(process(2), Position(3), Position(0));
+    assert_eq!(leader.flush(), "1:2 stable");
+    leader.dispatch.link(process(2), false);
+    leader.learn(block(1, 4, &["c"]));
+    assert_eq!(leader.flush(), "1<-5(4)", "nothing to whom no link stands");
+    leader.dispatch.link(process(2), true);
+    assert_eq!(leader.flush(), "2<-4(3), 2<-5(4)");
+    leader.dispatch.confirm(process(2), Position(5), Position(5));
+    assert_eq!(leader.flush(), "1:3 stable", "number 4 is at position 5, which member 1 has not confirmed");
+    assert_eq!(leader.dispatch.resends, 1);
+}
+
+#[test]
+fn what_an_earlier_leader_logged_as_stable_is_neither_sent_nor_missed() {
+    let mut order = order();
+    order.learn(block(1, 2, &["a", "b"]));
+    // A new leader; the entry of the one before is learned behind its election.
+    let mut leader = Leader::new(order);
+    leader.learn(stable(&[(3, 2)]));
+    assert_eq!(leader.order.base(), Position(4), "the history has forgotten them");
+    assert_eq!(leader.flush(), "1:2 stable, 1:3 stable");
+    leader.learn(block(2, 2, &["c"]));
+    assert_eq!(leader.flush(), "1<-5(4), 2<-5(4)");
+    leader.dispatch.confirm(process(1), Position(5), Position(5));
+    leader.dispatch.confirm(process(2), Position(5), Position(5));
+    assert_eq!(leader.flush(), "2:2 stable");
+}
+
+#[test]
+fn the_departed_hold_nothing_back() {
+    let mut leader = Leader::new(order());
+    leader.flush();
+    leader.learn(block(1, 2, &["a"]));
+    leader.dispatch.confirm(process(1), Position(3), Position(3));
+    leader.flush();
+    leader.learn(block(1, 3, &["*-\u{2}"]));
+    assert_eq!(leader.flush(), "1<-4(3), 2:wedged, 1:2 stable");
+    leader.dispatch.confirm(process(2), Position(4), Position(4));
+    leader.dispatch.confirm(process(1), Position(4), Position(4));
+    assert_eq!(leader.flush(), "1:3 stable");
+    assert!(leader.dispatch.routes.is_empty(), "everything is done with");
+}
+
+#[test]
+fn whoever_asks_before_the_log_knows_is_told_when_it_does() {
+    let mut leader = Leader::new(order());
+    leader.learn(block(1, 2, &["a"]));
+    leader.flush();
+    for member in [1, 2] {
+        leader.dispatch.confirm(process(member), Position(3), Position(3));
+    }
+    assert_eq!(leader.flush(), "1:2 stable");
+    // The notice was lost with its link; the member submits again.
+    leader.dispatch.answer(&leader.order, process(1), 2, 2);
+    assert_eq!(leader.flush(), "");
+    let entry = leader.dispatch.stable_entry().expect("it is to be logged");
+    assert!(leader.dispatch.has_unlogged());
+    leader.dispatch.logged(&entry);
+    leader.learn(entry);
+    assert!(!leader.dispatch.has_unlogged());
+    assert_eq!(leader.flush(), "1:2 stable");
+}
+
+#[test]
+fn injected_reads_stand_between_ordered_messages() {
+    let mut leader = Leader::new(order());
+    leader.flush();
+    leader.learn(block(1, 2, &["a"]));
+    assert!(leader.dispatch.inject(&leader.order, process(1), 9, &Bytes::new()));
+    leader.learn(block(1, 3, &["b"]));
+    assert_eq!(leader.flush(), "1<-3(0), 1<-injected 3(3), 1<-4(3), 2<-3(0), 2<-injected 3(3), 2<-4(3)");
+    leader.dispatch.link(process(2), false);
+    assert!(!leader.dispatch.inject(&leader.order, process(1), 9, &Bytes::new()), "one can not be reached");
+    leader.dispatch.link(process(2), true);
+    leader.dispatch.confirm(process(1), Position(4), Position(4));
+    assert_eq!(leader.flush(), "2<-3(0), 2<-4(3)", "injected ones are not sent again");
+    leader.dispatch.confirm(process(2), Position(4), Position(4));
+    assert_eq!(leader.flush(), "1:2 stable, 1:3 stable");
+    assert!(leader.dispatch.routes.is_empty());
+}

@@ -1,0 +1,144 @@
+use super::*;
+use crate::{ecast::MessageId, id::Incarnation};
+
+fn process(node: u64) -> ProcessId {
+    ProcessId { node, incarnation: Incarnation(u128::from(node) << 64 | 0xab) }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Compares the byte form with what it was when other versions were told of it, and takes it back.
+fn check(message: &Message, expected: &str) {
+    let mut bytes = BytesMut::new();
+    message.encode(&mut bytes);
+    assert_eq!(hex(&bytes), expected.split_whitespace().collect::<String>());
+    let mut bytes = bytes.freeze();
+    assert_eq!(Message::decode(&mut bytes).as_ref(), Ok(message));
+    assert!(bytes.is_empty());
+}
+
+fn route(acknowledged: u64, first: u64, bodies: &[&[u8]]) -> Bytes {
+    let mut block = RouteBlockBuilder::new(process(7), acknowledged, first);
+    for body in bodies {
+        block.push(Class::Data, body);
+    }
+    block.finish()
+}
+
+#[test]
+fn hot_messages_keep_their_bytes() {
+    let mut block = RouteBlockBuilder::new(process(7), 3, 5);
+    block.push(Class::Data, b"ab");
+    block.push(Class::Control, b"");
+    check(
+        &Message::Route(block.finish()),
+        "02 39000000
+         01 0700000000000000 ab000000000000000700000000000000 0300000000000000 0500000000000000 02000000
+         00 02000000 6162  01 00000000",
+    );
+    check(
+        &Message::Confirm { through: Position(9), executed: Position(8) },
+        "05 0900000000000000 0800000000000000",
+    );
+    let mut notice = Notice { credit: 100, wedged: true, ..Notice::default() };
+    notice.push(1, Outcome::Stable);
+    notice.push(2, Outcome::Stable);
+    notice.push(3, Outcome::Rejected(Refusal(5)));
+    notice.push(4, Outcome::MaybeApplied);
+    check(
+        &Message::Notice(notice),
+        "03 01000000 0100000000000000 02000000
+            02000000 0300000000000000 02 0500000000000000  0400000000000000 01 0000000000000000
+            6400000000000000 01",
+    );
+    let mut block = DeliverBlockBuilder::default();
+    let id = MessageId { sender: process(7), number: 2 };
+    let mut delivery = Delivery {
+        kind: DeliveryKind::Data,
+        at: Position(9),
+        previous: Position(4),
+        sender: id.sender,
+        number: id.number,
+        body: Bytes::from_static(b"x"),
+        attachment: None,
+    };
+    block.push(&delivery);
+    (delivery.kind, delivery.attachment) = (DeliveryKind::Control, Some(Bytes::from_static(b"yz")));
+    block.push(&delivery);
+    let block = block.finish();
+    check(
+        &Message::Deliver(block.clone()),
+        "04 01000000 0700000000000000 ab000000000000000700000000000000 02000000 46000000
+         00 0000 0900000000000000 0400000000000000 0200000000000000 01000000 78
+         11 0000 0900000000000000 0400000000000000 0200000000000000 01000000 78 02000000 797a",
+    );
+    let items: Result<Vec<Delivery>, WireError> = block.into_items().collect();
+    assert_eq!(items.map(|items| items[1].clone()), Ok(delivery));
+}
+
+/// A chosen block can not be refused any more: whatever every router would stumble over is refused before.
+#[test]
+fn poison_is_no_route_block() {
+    let sound = |bytes: Bytes| match LogEntry::decode(bytes) {
+        Ok(LogEntry::Route(block)) => block.is_sound(),
+        _ => false,
+    };
+    assert!(sound(route(0, 1, &[b"a", b"b"])));
+    assert!(!sound(route(0, 0, &[b"a"])), "numbers begin at 1");
+    assert!(!sound(route(0, 1, &[])), "a block has a message");
+    assert!(!sound(route(1, 1, &[b"a"])), "it acknowledges itself");
+    assert!(!sound(route(u64::MAX, u64::MAX, &[b"a"])), "the number behind does not exist");
+    assert!(!sound(route(0, u64::MAX, &[b"a"])), "the number behind does not exist");
+    let mut longer = BytesMut::from(&route(0, 1, &[b"a"])[..]);
+    longer.put_u8(0);
+    assert!(!sound(longer.freeze()), "bytes left over");
+    let whole = route(0, 1, &[b"abc"]);
+    assert!(!sound(whole.slice(..whole.len() - 1)), "a body is cut off");
+}
+
+/// The random bytes are half noise and half changed messages, so that decoders get far.
+#[test]
+fn random_bytes_never_panic() {
+    let mut state = 1u64;
+    let mut random = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 33
+    };
+    let mut block = DeliverBlockBuilder::default();
+    block.push(&Delivery {
+        kind: DeliveryKind::Injected,
+        at: Position(9),
+        previous: Position(4),
+        sender: process(1),
+        number: 2,
+        body: Bytes::from_static(b"body"),
+        attachment: None,
+    });
+    let mut seed = BytesMut::new();
+    Message::Deliver(block.finish()).encode(&mut seed);
+    let mut decoded = 0;
+    for round in 0..200_000 {
+        let bytes: Vec<u8> = if round % 2 == 1 {
+            let length = random() % 80;
+            (0..length).map(|_| random() as u8 % 16).collect()
+        } else {
+            let mut bytes = seed.to_vec();
+            for _ in 0..=random() % 3 {
+                let place = random() as usize % bytes.len();
+                bytes[place] = random() as u8;
+            }
+            bytes
+        };
+        let bytes = Bytes::from(bytes);
+        if let Ok(LogEntry::Route(block)) = LogEntry::decode(bytes.clone()) {
+            assert!(block.last() >= block.first);
+            block.is_sound();
+        }
+        if let Ok(Message::Deliver(block)) = Message::decode(&mut bytes.clone()) {
+            decoded += block.into_items().filter(Result::is_ok).count();
+        }
+    }
+    assert!(decoded > 1000, "the changed messages decode often enough to matter: {decoded}");
+}

@@ -1,0 +1,76 @@
+use super::*;
+use crate::ecast::toy::{Toy, block, live, process, stable};
+
+fn order() -> Order<Toy> {
+    Order::new(BTreeSet::new())
+}
+
+fn learn(order: &mut Order<Toy>, payloads: &[Bytes]) {
+    for payload in payloads {
+        order.learn(payload.clone());
+    }
+}
+
+#[test]
+fn a_block_is_appended_from_its_senders_next_number_on() {
+    let mut order = order();
+    learn(&mut order, &[block(1, 1, &["*join", "a"])]);
+    assert_eq!(live(&order), "1:1.1 join, 2:1.2 a", "a message behind the join in its block");
+    learn(&mut order, &[block(1, 1, &["*join", "a"]), block(1, 4, &["c"])]);
+    assert_eq!(order.last(), Position(2), "neither a repetition nor what comes behind a gap");
+    learn(&mut order, &[block(1, 2, &["a", "b"]), block(1, 4, &["c"])]);
+    assert_eq!(live(&order), "1:1.1 join, 2:1.2 a, 3:1.3 b, 4:1.4 c");
+    learn(&mut order, &[block(2, 1, &["x"]), block(1, 5, &["*what?"])]);
+    assert_eq!(order.last(), Position(5), "strangers are not heard");
+    assert!(live(&order).ends_with("5:1.5! what?"), "what routing refuses has its position");
+}
+
+#[test]
+fn who_departed_does_not_come_back() {
+    let mut order = order();
+    learn(&mut order, &[block(1, 1, &["*join"]), block(2, 1, &["*join", "a"])]);
+    let learned = order.learn(block(2, 3, &["*leave", "behind"]));
+    assert_eq!((learned.departed, learned.strangers), (vec![process(2)], vec![process(2)]));
+    assert_eq!(order.last(), Position(4), "nothing of a sender behind its leaving");
+    assert!(order.is_departed(process(2)) && !order.is_departed(process(1)));
+    let learned = order.learn(block(2, 1, &["*join"]));
+    assert_eq!(learned.strangers, vec![process(2)], "a late copy of its join is answered");
+    assert!(!order.config().contains(&process(2)), "and admits no ghost");
+    learn(&mut order, &[block(1, 2, &["*-\u{2}", "*-\u{1}", "last"])]);
+    assert_eq!(order.last(), Position(6), "who drops itself is not heard any more");
+}
+
+#[test]
+fn what_is_stable_is_forgotten_from_the_front_with_its_configuration() {
+    let mut order = order();
+    learn(&mut order, &[block(1, 1, &["*join", "a"]), block(2, 1, &["*join"]), block(1, 3, &["b"])]);
+    assert_eq!(order.configs(), 3);
+    let learned = order.learn(stable(&[(2, 2)]));
+    let settled: Vec<_> = learned.settled.iter().map(|(at, ..)| at.0).collect();
+    assert_eq!((settled, order.base()), (vec![2, 3], Position(0)));
+    assert_eq!(live(&order), "1:1.1 join, 2:1.2 , 3:2.1 , 4:1.3 b", "bodies of stable messages are dropped");
+    let known = |order: &Order<Toy>, number| order.sender(process(1)).and_then(|s| s.outcome(number));
+    assert_eq!((known(&order, 1), known(&order, 2)), (None, Some(Outcome::Stable)));
+    learn(&mut order, &[stable(&[(0, 2), (1, u32::MAX)]), stable(&[(u64::MAX, u32::MAX), (99, 1)])]);
+    assert_eq!((order.base(), order.configs()), (Position(4), 1), "runs reach as far as the history");
+    assert_eq!(order.config_at(Position(4)).len(), 2);
+}
+
+#[test]
+fn a_snapshot_goes_on_as_the_original() {
+    let mut order = order();
+    learn(&mut order, &[block(1, 1, &["*join", "a"]), block(2, 1, &["*join"]), stable(&[(2, 1)])]);
+    learn(&mut order, &[block(2, 2, &["*leave"])]);
+    let mut copy = self::order();
+    assert_eq!(copy.install(&order.snapshot()), Ok(()));
+    for payload in [block(1, 3, &["b"]), block(2, 1, &["*join"]), stable(&[(1, 3)]), block(1, 3, &["b", "c"])]
+    {
+        order.learn(payload.clone());
+        copy.learn(payload);
+        assert_eq!(copy.snapshot(), order.snapshot());
+    }
+    let bytes = order.snapshot();
+    for length in 0..bytes.len() {
+        assert!(self::order().install(&bytes[..length]).is_err(), "{length} of {} bytes", bytes.len());
+    }
+}

@@ -1,0 +1,87 @@
+//! A small application for the tests of this folder: members come, go and drop others; everybody gets everything.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use super::{
+    Class, Destinations, MessageId, Position, Refusal, Routing,
+    message::{LogEntry, RouteBlockBuilder},
+    order::Order,
+};
+use crate::id::{Incarnation, ProcessId};
+
+pub(super) struct Toy;
+
+impl Routing for Toy {
+    type Config = BTreeSet<ProcessId>;
+
+    fn apply(
+        config: &Self::Config,
+        _at: Position,
+        sender: ProcessId,
+        body: &Bytes,
+    ) -> Result<Option<Self::Config>, Refusal> {
+        let mut after = config.clone();
+        match &body[..] {
+            b"join" => after.insert(sender),
+            b"leave" => after.remove(&sender),
+            [b'-', node] => after.remove(&process(u64::from(*node))),
+            _ => return Err(Refusal(1)),
+        };
+        Ok(Some(after))
+    }
+
+    fn destinations(
+        config: &Self::Config,
+        _id: MessageId,
+        _class: Class,
+        _body: &Bytes,
+    ) -> Result<Destinations, Refusal> {
+        Ok(Destinations { processes: config.iter().copied().collect(), ..Destinations::default() })
+    }
+
+    fn is_member(config: &Self::Config, process: ProcessId) -> bool {
+        config.contains(&process)
+    }
+
+    fn members(config: &Self::Config) -> Vec<ProcessId> {
+        config.iter().copied().collect()
+    }
+
+    fn attachment(_: &Self::Config, _: MessageId, _: &Bytes, _: ProcessId) -> Option<Bytes> {
+        None
+    }
+}
+
+pub(super) fn process(node: u64) -> ProcessId {
+    ProcessId { node, incarnation: Incarnation(u128::from(node)) }
+}
+
+/// A block: a body with `*` in front is control.
+pub(super) fn block(sender: u64, first: u64, bodies: &[&str]) -> Bytes {
+    let mut block = RouteBlockBuilder::new(process(sender), first - 1, first);
+    for body in bodies {
+        match body.strip_prefix('*') {
+            Some(body) => block.push(Class::Control, body.as_bytes()),
+            None => block.push(Class::Data, body.as_bytes()),
+        }
+    }
+    block.finish()
+}
+
+pub(super) fn stable(runs: &[(u64, u32)]) -> Bytes {
+    LogEntry::encode_stable(runs, &[])
+}
+
+/// What is live, as text.
+pub(super) fn live(order: &Order<Toy>) -> String {
+    let flight = |at| order.flight(Position(at)).expect("it is live");
+    let texts = (order.base().0 + 1..=order.last().0).map(|at| {
+        let flight = flight(at);
+        let refused = if flight.refused.is_some() { "!" } else { "" };
+        let body = String::from_utf8_lossy(&flight.body).into_owned();
+        format!("{at}:{}.{}{refused} {body}", flight.id.sender.node, flight.id.number)
+    });
+    texts.collect::<Vec<_>>().join(", ")
+}

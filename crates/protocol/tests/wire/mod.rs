@@ -1,0 +1,128 @@
+//! The bytes of tables' messages: pinned, and safe to read from anyone.
+
+use bytes::{Buf, Bytes, BytesMut};
+use quorate_protocol::{
+    ecast::Position,
+    rubberband::{
+        Control, DataHeader, DataKind, Direct, Message, Range, Reply, ReplyContent, RequestId, Role,
+    },
+    wire::Wire,
+};
+use smallvec::smallvec;
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn encoded(message: &Message) -> Bytes {
+    let mut bytes = BytesMut::new();
+    message.encode(&mut bytes);
+    bytes.freeze()
+}
+
+fn check(message: &Message, expected: &str) {
+    let mut bytes = encoded(message);
+    assert_eq!(hex(&bytes), expected.split_whitespace().collect::<String>());
+    assert_eq!(Message::decode(&mut bytes).as_ref(), Ok(message));
+    assert!(bytes.is_empty());
+}
+
+fn header() -> DataHeader {
+    DataHeader {
+        kind: DataKind::FallibleWrite,
+        token: 1,
+        request: RequestId { session: 2, number: 3 },
+        offset: 4,
+        table: 5,
+        ranges: smallvec![Range { low: 6, high: 7 }],
+    }
+}
+
+fn reply(content: ReplyContent) -> Message {
+    let ranges = smallvec![Range { low: 1, high: 2 }];
+    Message::Direct(Direct::Reply(Reply { token: 3, at: Position(4), ranges, piece: 5, last: true, content }))
+}
+
+#[test]
+fn hot_messages_keep_their_bytes() {
+    let body = header().encode(b"op");
+    let expected = "02 0100000000000000 02000000000000000000000000000000 0300000000000000
+        04000000 05000000 01000000 0600000000000000 0700000000000000 6f70";
+    assert_eq!(hex(&body), expected.split_whitespace().collect::<String>());
+    let mut rest = body;
+    assert_eq!((DataHeader::take(&mut rest), &rest[..]), (Ok(header()), &b"op"[..]));
+    check(
+        &reply(ReplyContent::Answer(Bytes::from_static(b"ok"))),
+        "02 03 0300000000000000 0400000000000000 01000000 0100000000000000 0200000000000000
+         05000000 01 00 02000000 6f6b",
+    );
+    check(
+        &reply(ReplyContent::Retry),
+        "02 03 0300000000000000 0400000000000000 01000000 0100000000000000 0200000000000000 05000000 01 01",
+    );
+    check(&Message::Direct(Direct::Alive { executed: Position(9) }), "02 01 0900000000000000");
+}
+
+#[test]
+fn ranges_that_end_before_they_begin_are_refused() {
+    let mut bytes = BytesMut::from(&header().encode(b"")[..]);
+    let low = bytes.len() - 16;
+    bytes[low] = 8;
+    assert!(DataHeader::take(&mut bytes.freeze()).is_err());
+}
+
+#[test]
+fn random_bytes_never_panic() {
+    let range = Range { low: 1, high: 2 };
+    let operation = Bytes::from_static(b"operation");
+    let seeds: Vec<Bytes> = [
+        Message::Direct(Direct::Basic {
+            token: 1,
+            placement: 2,
+            ranges: smallvec![range],
+            operation: operation.clone(),
+        }),
+        reply(ReplyContent::Answer(operation.clone())),
+        Message::Direct(Direct::Verdict {
+            at: Position(1),
+            ranges: vec![range],
+            failure: Some(operation.clone()),
+        }),
+        Message::Direct(Direct::Fetch { change: Position(1), ranges: vec![range, range], cursor: None }),
+        Message::Direct(Direct::Chunk {
+            change: Position(1),
+            asked: Some(operation.clone()),
+            rows: operation,
+            cursor: None,
+            replies: None,
+        }),
+    ]
+    .iter()
+    .map(encoded)
+    .chain([
+        header().encode(b"op"),
+        Control::Join { role: Role::Storage, name: "s".into(), address: "a:1".into() }.encode(),
+    ])
+    .collect();
+    let mut state = 7u64;
+    let mut random = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize
+    };
+    let (mut messages, mut headers, mut controls) = (0, 0, 0);
+    for _ in 0..300_000 {
+        let mut bytes = seeds[random() % seeds.len()].to_vec();
+        for _ in 0..random() % 4 {
+            let place = random() % bytes.len();
+            bytes[place] = if random() % 2 == 1 { 0xff } else { random() as u8 };
+        }
+        bytes.truncate(bytes.len() - random() % 8 * (random() % 2) % bytes.len());
+        let bytes = Bytes::from(bytes);
+        let mut rest = bytes.clone();
+        messages += usize::from(Message::decode(&mut rest).is_ok());
+        assert!(rest.remaining() <= bytes.len());
+        headers += usize::from(DataHeader::peek(&bytes).is_some());
+        controls += usize::from(Control::decode(&bytes).is_some());
+    }
+    assert!(messages > 1000 && headers > 1000 && controls > 1000, "{messages} {headers} {controls}");
+}
