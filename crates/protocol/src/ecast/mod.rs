@@ -28,8 +28,9 @@
 //!
 //! **Invariants.**
 //! - *Learning (S3).* A router appends a learned message iff its number is its sender's next; all routers do the same,
-//!   so they hold the same history. A router keeps what it received and proposes it anew, whenever the leader changes,
-//!   until it has learned it.
+//!   so they hold the same history. A member keeps what it submitted until it knows the outcome, and sends all of it
+//!   again whenever a router tells it of a leader (again), its link breaks, or news stays out too long. Routers keep
+//!   nothing that they have not learned; what was learned before is answered, not appended.
 //! - *Delivering (S4).* A delivery at `t` carries `previous`, the position before it for that destination. A member
 //!   delivers iff `previous <= t_max < t`, and otherwise asks for repair or re-confirms. So it may listen to any number
 //!   of routers that believe they lead.
@@ -40,6 +41,10 @@
 //!   above it and may start every destination's chain at `previous = 0`.
 //!
 //! **Where we differ, and why.**
+//! - The paper's atomic broadcast learns whatever a living router proposed, so a member sends a message to a router once
+//!   and the router proposes it until it is learned. Our log may lose a proposal when its leader changes, and it is the
+//!   member that sends again: it has to keep its window anyhow, until it knows the outcomes, and routers then hold no
+//!   second copy of everything under way. The price is one window per member at a change of leader.
 //! - Positions are sparse per destination, so `previous` makes the paper's "any preceding message was sent first" a
 //!   check instead of a trust in channels (a link that breaks loses a suffix).
 //! - Stability is told before it is logged: it is a fact that no later leader can contradict, except to a weaker answer

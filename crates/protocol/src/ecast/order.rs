@@ -175,7 +175,7 @@ impl<R: Routing> Order<R> {
     fn append(&mut self, block: RouteBlock, learned: &mut Learned) {
         let before = self.last();
         let expected = self.expected(block.sender);
-        // S3: a block that begins above the sender's next number is dropped whole; its receiver proposes it again.
+        // S3: a block that begins above the sender's next number is dropped whole; its sender sends it again.
         if block.first > expected || block.last() < expected {
             if self.departed.contains(&block.sender) {
                 learned.strangers.push(block.sender);
