@@ -57,6 +57,8 @@ mod message;
 mod outbox;
 mod placement;
 mod replies;
+#[cfg(test)]
+mod sample;
 mod storage;
 mod superior;
 mod transfer;

@@ -242,3 +242,6 @@ fn place_of(assignments: &mut Vec<Assignment>, process: ProcessId) -> &mut Assig
     };
     &mut assignments[index]
 }
+
+#[cfg(test)]
+mod tests;

@@ -118,3 +118,6 @@ impl Replies {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

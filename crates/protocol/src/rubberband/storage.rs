@@ -459,7 +459,7 @@ impl Storage {
         for process in gone {
             self.outboxes.drop_client(process);
             self.fetches.retain(|fetch| fetch.from != process);
-            if self.import.as_ref().is_some_and(|import| import.source() == Some(process)) {
+            if self.import.as_ref().is_some_and(|import| import.reads_from(process)) {
                 self.import_failed(cx.now, process, out);
             }
         }

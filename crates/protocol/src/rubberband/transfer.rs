@@ -86,6 +86,11 @@ impl Import {
         self.todo.front().map(|(source, _)| *source)
     }
 
+    /// Whether rows are still to come from `process`, now or later.
+    pub(super) fn reads_from(&self, process: ProcessId) -> bool {
+        self.todo.iter().any(|(source, _)| *source == process)
+    }
+
     /// The next request, if one is due; it is to be repeated at `deadline`.
     pub(super) fn fetch(&mut self, deadline: Time) -> Option<(ProcessId, Vec<Range>, Option<Bytes>)> {
         if !matches!(self.stage, Stage::Ask) {
@@ -190,8 +195,18 @@ impl Import {
         if was_first {
             self.cursor = None;
             self.deadline = None;
-            self.stage = Stage::Undo(lost);
+            // What an earlier failure left to be dropped is still there.
+            let mut ranges = match std::mem::replace(&mut self.stage, Stage::Ask) {
+                Stage::Undo(ranges) => ranges,
+                _ => Vec::new(),
+            };
+            ranges.retain(|range| !lost.contains(range));
+            ranges.extend(lost);
+            self.stage = Stage::Undo(ranges);
         }
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,288 @@
+use super::*;
+use crate::rubberband::{
+    RequestId,
+    replies::Remembered,
+    sample::{process, range, ring, texts},
+};
+
+const CHANGE: Position = Position(9);
+
+/// Four processes, three replicas, process 2 receiving: it takes 0-9, 10-19, 20-29 and 40-end.
+fn config(states: &str) -> Config {
+    ring(3, &[10, 20, 30, 40], states)
+}
+
+/// Its import: 10-19 and 40-end from 1, 20-29 from 3, 0-9 from 4.
+fn import() -> Import {
+    let last = range(40, u64::MAX);
+    let copy = [(range(0, 9), 4), (range(10, 19), 1), (range(20, 29), 3), (range(30, 39), 3), (last, 1)];
+    let copy = copy.map(|(range, node)| (range, process(node))).to_vec();
+    Import::new(CHANGE, copy, config("ARAA").ranges_of(process(2)))
+}
+
+fn bytes(text: &'static str) -> Option<Bytes> {
+    (!text.is_empty()).then(|| Bytes::from_static(text.as_bytes()))
+}
+
+/// The next request as text; empty if none is due.
+fn fetch(import: &mut Import) -> String {
+    match import.fetch(Time(5)) {
+        Some((source, ranges, cursor)) => {
+            let from = cursor.map_or_else(String::new, |c| format!(" from {}", String::from_utf8_lossy(&c)));
+            format!("{}: {}{from}", source.node, texts(&ranges))
+        }
+        None => String::new(),
+    }
+}
+
+/// A chunk that answers `asked` and names where to go on.
+fn chunk(import: &mut Import, from: u64, asked: &'static str, cursor: &'static str) -> bool {
+    import.chunk(process(from), CHANGE, bytes(asked), Bytes::from_static(b"rows"), bytes(cursor), None)
+}
+
+/// The engine's next task as text; empty if there is none.
+fn task(import: &mut Import) -> String {
+    match import.task() {
+        Some(TaskKind::Import { rows }) => format!("import {}", String::from_utf8_lossy(&rows)),
+        Some(TaskKind::Forget { ranges }) => format!("forget {}", texts(&ranges)),
+        Some(other) => panic!("an import has no {other:?}"),
+        None => String::new(),
+    }
+}
+
+/// The engine is done; whether that was all.
+fn done(import: &mut Import) -> bool {
+    matches!(import.done(), ImportStep::Finished { .. })
+}
+
+/// Takes one whole source in; whether that was all.
+fn take_source(import: &mut Import, from: u64) -> bool {
+    assert!(chunk(import, from, "", ""), "a chunk of {from} was asked for");
+    assert_eq!(task(import), "import rows");
+    done(import)
+}
+
+/// Reads everything that is left, and says from whom.
+fn take_rest(import: &mut Import) -> Vec<String> {
+    let mut asked = Vec::new();
+    loop {
+        asked.push(fetch(import));
+        let source = import.source().expect("what is not finished has a source").node;
+        if take_source(import, source) {
+            return asked;
+        }
+    }
+}
+
+#[test]
+fn sources_are_read_one_by_one_and_piece_by_piece() {
+    let mut import = import();
+    assert_eq!(fetch(&mut import), "1: 10-19 40-end");
+    assert_eq!(import.deadline(), Some(Time(5)));
+    assert_eq!(fetch(&mut import), "", "once");
+    assert!(chunk(&mut import, 1, "", "c"));
+    assert_eq!(import.deadline(), None, "the engine's time is its own");
+    assert_eq!(fetch(&mut import), "", "nothing is asked for ahead of the engine");
+    assert_eq!((task(&mut import), task(&mut import)), ("import rows".into(), String::new()));
+    assert!(!done(&mut import));
+    assert_eq!(fetch(&mut import), "1: 10-19 40-end from c");
+    assert!(chunk(&mut import, 1, "c", "d"));
+    assert_eq!(task(&mut import), "import rows");
+    assert!(!done(&mut import));
+    assert_eq!(fetch(&mut import), "1: 10-19 40-end from d");
+    assert!(chunk(&mut import, 1, "d", ""));
+    assert_eq!(task(&mut import), "import rows");
+    assert!(!done(&mut import));
+    assert_eq!(take_rest(&mut import), ["3: 20-29", "4: 0-9"], "each from its start");
+}
+
+#[test]
+fn an_import_ends_with_what_its_sources_remember() {
+    let mut import = import();
+    let mut written = Vec::new();
+    for (number, source) in (1..).zip([1, 3, 4]) {
+        let request = RequestId { session: 7, number };
+        let mut replies = Replies::default();
+        replies.begin(request);
+        replies.finish(request, Remembered { at: Position(number), results: Ok(Vec::new()) });
+        written.push(request);
+        fetch(&mut import);
+        let rows = Bytes::new();
+        assert!(import.chunk(process(source), CHANGE, None, rows, None, Some(replies.encode())));
+        task(&mut import);
+        match import.done() {
+            ImportStep::More => assert_ne!(source, 4, "4 is the last"),
+            ImportStep::Finished { change, replies } => {
+                assert_eq!((source, change), (4, CHANGE));
+                assert!(written.iter().all(|request| replies.get(*request).is_some()));
+            }
+        }
+    }
+    assert!(import.is_empty());
+    let lost = vec![range(10, 19)];
+    assert!(Import::new(CHANGE, Vec::new(), lost).is_empty(), "what is lost has nobody to come from");
+}
+
+#[test]
+fn only_the_answer_to_the_question_is_taken() {
+    let mut import = import();
+    fetch(&mut import);
+    assert!(!chunk(&mut import, 3, "", ""), "its turn comes");
+    assert!(!chunk(&mut import, 1, "c", ""), "another question's");
+    let rows = Bytes::new;
+    assert!(!import.chunk(process(1), Position(8), None, rows(), None, None), "another change's");
+    let broken = bytes("no replies");
+    assert!(!import.chunk(process(1), CHANGE, None, rows(), None, broken), "damaged");
+    assert_eq!(task(&mut import), "", "none of them reached the engine");
+    assert!(chunk(&mut import, 1, "", "c"), "and the right one still may");
+    assert!(!chunk(&mut import, 1, "", "c"), "twice is once too many");
+    assert_eq!(task(&mut import), "import rows");
+    assert!(!chunk(&mut import, 1, "", "c"), "also while the engine is at it");
+    assert!(!done(&mut import));
+    assert!(!chunk(&mut import, 1, "", "c"), "also before the next question");
+    assert_eq!(fetch(&mut import), "1: 10-19 40-end from c");
+    assert!(!chunk(&mut import, 1, "", "c"), "also after it");
+    assert!(chunk(&mut import, 1, "c", ""));
+}
+
+#[test]
+fn a_question_without_an_answer_is_asked_again() {
+    let mut import = import();
+    fetch(&mut import);
+    assert!(chunk(&mut import, 1, "", "c"));
+    task(&mut import);
+    done(&mut import);
+    let again = "1: 10-19 40-end from c";
+    assert_eq!(fetch(&mut import), again);
+    import.again();
+    assert_eq!((import.deadline(), fetch(&mut import).as_str()), (None, again));
+    import.again();
+    assert!(chunk(&mut import, 1, "c", "d"), "the first answer, late");
+    assert!(!chunk(&mut import, 1, "c", "d"), "the second");
+    import.again();
+    assert_eq!(fetch(&mut import), "", "an answer is here");
+    assert_eq!(task(&mut import), "import rows");
+}
+
+/// Process 1 dies: its ranges come from others, from the start, after what came of them is dropped.
+#[test]
+fn a_source_may_die_at_any_stage() {
+    type Stage = (&'static str, fn(&mut Import));
+    let stages: [Stage; 5] = [
+        ("to be asked", |_| {}),
+        ("asked", |import| {
+            fetch(import);
+        }),
+        ("between its chunks", |import| {
+            fetch(import);
+            chunk(import, 1, "", "c");
+            task(import);
+            done(import);
+        }),
+        ("its rows wait for the engine", |import| {
+            fetch(import);
+            chunk(import, 1, "", "c");
+        }),
+        ("asked for more", |import| {
+            fetch(import);
+            chunk(import, 1, "", "c");
+            task(import);
+            done(import);
+            fetch(import);
+        }),
+    ];
+    for (stage, prepare) in stages {
+        let mut import = import();
+        prepare(&mut import);
+        assert!(import.switch(&config("DRAA"), process(1)), "{stage}");
+        assert_eq!(import.deadline(), None, "{stage}");
+        assert_eq!(fetch(&mut import), "", "{stage}: first the rows that came are dropped");
+        assert!(!chunk(&mut import, 1, "", ""), "{stage}: the dead are not heard");
+        assert!(!chunk(&mut import, 3, "", ""), "{stage}: nor is who was not asked");
+        assert_eq!(task(&mut import), "forget 10-19 40-end", "{stage}");
+        assert_eq!((task(&mut import), fetch(&mut import)), (String::new(), String::new()), "{stage}");
+        assert!(!done(&mut import), "{stage}");
+        assert_eq!(take_rest(&mut import), ["3: 20-29 10-19", "4: 0-9 40-end"], "{stage}");
+    }
+}
+
+#[test]
+fn a_source_may_die_while_the_engine_takes_its_rows() {
+    for cursor in ["c", ""] {
+        let mut import = import();
+        fetch(&mut import);
+        assert!(chunk(&mut import, 1, "", cursor));
+        assert_eq!(task(&mut import), "import rows");
+        assert!(import.switch(&config("DRAA"), process(1)));
+        assert!(!done(&mut import), "those rows are to be dropped");
+        assert_eq!(task(&mut import), "forget 10-19 40-end");
+        assert!(!done(&mut import));
+        assert_eq!(take_rest(&mut import), ["3: 20-29 10-19", "4: 0-9 40-end"]);
+    }
+}
+
+/// The second source dies before, or while, the engine drops the first one's rows: none of them may stay, since they
+/// come again.
+#[test]
+fn the_next_source_may_die_before_the_rows_of_the_first_are_dropped() {
+    for dropping in [false, true] {
+        // 10-19 is lost and begins empty; otherwise it would have no source left.
+        let copy =
+            vec![(range(40, u64::MAX), process(1)), (range(20, 29), process(3)), (range(0, 9), process(4))];
+        let mut import = Import::new(CHANGE, copy, config("ARAA").ranges_of(process(2)));
+        assert_eq!(fetch(&mut import), "1: 40-end");
+        assert!(chunk(&mut import, 1, "", "c"));
+        assert_eq!(task(&mut import), "import rows");
+        assert!(!done(&mut import));
+        assert!(import.switch(&config("DRAA"), process(1)));
+        if dropping {
+            assert_eq!(task(&mut import), "forget 40-end");
+            assert!(import.switch(&config("DRDA"), process(3)));
+            assert!(!done(&mut import));
+            assert_eq!(task(&mut import), "forget 20-29");
+        } else {
+            assert!(import.switch(&config("DRDA"), process(3)));
+            assert_eq!(task(&mut import), "forget 40-end 20-29", "what came from 1 is still to be dropped");
+        }
+        assert!(!done(&mut import));
+        assert_eq!(take_rest(&mut import), ["4: 0-9 40-end 20-29"]);
+    }
+}
+
+#[test]
+fn a_later_source_may_die_before_its_turn() {
+    let mut import = import();
+    fetch(&mut import);
+    chunk(&mut import, 1, "", "c");
+    task(&mut import);
+    done(&mut import);
+    assert_eq!(fetch(&mut import), "1: 10-19 40-end from c");
+    assert!(import.reads_from(process(3)) && !import.reads_from(process(2)));
+    assert!(import.switch(&config("ARDA"), process(3)));
+    assert!(!import.reads_from(process(3)));
+    assert_eq!(task(&mut import), "", "nothing came from it");
+    assert!(chunk(&mut import, 1, "c", ""), "the present source goes on where it is");
+    assert_eq!(task(&mut import), "import rows");
+    assert!(!done(&mut import));
+    assert_eq!(take_rest(&mut import), ["4: 0-9 20-29"]);
+}
+
+#[test]
+fn the_present_source_takes_another_ones_ranges_behind_its_own() {
+    let mut import = import();
+    assert_eq!(fetch(&mut import), "1: 10-19 40-end");
+    assert!(import.switch(&config("ARAD"), process(4)), "0-9 is left at 1 alone");
+    assert!(chunk(&mut import, 1, "", ""), "what 1 was asked for is as it was");
+    assert_eq!(task(&mut import), "import rows");
+    assert!(!done(&mut import));
+    assert_eq!(take_rest(&mut import), ["3: 20-29", "1: 0-9"]);
+}
+
+#[test]
+fn what_nobody_else_holds_ends_the_import() {
+    let mut one = import();
+    assert!(!one.switch(&config("DRDA"), process(1)), "10-19 was at 1, 2 and 3");
+    let mut other = import();
+    assert!(other.switch(&config("ARAA"), process(1)), "it refused: it is asked no more, alive or not");
+    assert!(!other.switch(&config("ARAA"), process(3)), "nor is this one");
+}
