@@ -93,7 +93,6 @@ fn range_names(ranges: &[Range]) -> String {
     ranges.iter().map(|range| range_name(*range)).collect::<Vec<_>>().join(",")
 }
 
-#[expect(clippy::large_enum_variant, reason = "a dozen in a test")]
 pub(crate) enum Role {
     Router(Router<Rubberband>),
     Super(Super),

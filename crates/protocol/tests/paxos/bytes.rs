@@ -153,7 +153,7 @@ fn bytes_from_outside_never_panic() {
                 let at = random() as usize % broken.len();
                 broken[at] = random() as u8;
             }
-            if random() % 4 == 0 {
+            if random().is_multiple_of(4) {
                 broken.put_u64_le(random());
             }
             // An error or some other message: both are answers.

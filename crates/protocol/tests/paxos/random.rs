@@ -31,7 +31,7 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
     let settings = Settings { chunk_bytes: 300, batch_bytes_max: 200, ..Settings::default() };
     let mut world = World::new(settings, seed);
     world.settings.log_bytes_kept = [500, 3000, 1 << 20][(world.random() % 3) as usize];
-    world.settings.wanted = if world.random() % 3 == 0 { 5 } else { 3 };
+    world.settings.wanted = if world.random().is_multiple_of(3) { 5 } else { 3 };
     world.persistent = true;
     let nodes = world.settings.wanted as u64;
     let mut lives = BTreeMap::new();
@@ -53,7 +53,7 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
                 let links = world.links();
                 if !links.is_empty() {
                     let (a, b) = links[(world.random() % links.len() as u64) as usize];
-                    let (from, to) = if world.random() % 2 == 0 { (a, b) } else { (b, a) };
+                    let (from, to) = if world.random().is_multiple_of(2) { (a, b) } else { (b, a) };
                     for _ in 0..=world.random() % 4 {
                         world.deliver(from, to);
                     }
@@ -77,17 +77,17 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
                 let links = world.links();
                 if !links.is_empty() {
                     let (a, b) = links[(world.random() % links.len() as u64) as usize];
-                    if world.random() % 3 == 0 { world.cut(a, b) } else { world.unlink(a, b) }
+                    if world.random().is_multiple_of(3) { world.cut(a, b) } else { world.unlink(a, b) }
                 }
             }
             96 => world.relink(),
-            97 if world.random() % 3 == 0 => world.heal(),
+            97 if world.random().is_multiple_of(3) => world.heal(),
             97 => {
                 let ids: Vec<_> = world.nodes.keys().copied().collect();
                 let id = ids[(world.random() % ids.len() as u64) as usize];
                 let asked = ids[(world.random() % ids.len() as u64) as usize];
                 // A command on its way counts on those that were there when it was given: no crashes beside it.
-                if seed % 4 == 0 {
+                if seed.is_multiple_of(4) {
                     world.input(asked, Input::Command(Command::RemoveRouter(id)));
                 }
             }
@@ -95,7 +95,7 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
                 // As many may fail as the members bear, and no more before these were replaced.
                 let ids: Vec<_> = world.nodes.keys().copied().collect();
                 let id = ids[(world.random() % ids.len() as u64) as usize];
-                if seed % 4 != 0 && bears_loss_of(&world, id) {
+                if !seed.is_multiple_of(4) && bears_loss_of(&world, id) {
                     world.crash(id);
                     let life = lives.get_mut(&id.node).expect("every node has lived");
                     *life += 1;
