@@ -30,6 +30,11 @@ pub(super) struct Dispatch {
     by_process: FxHashMap<ProcessId, u32>,
     submitters: Vec<Submitter>,
     by_sender: FxHashMap<ProcessId, u32>,
+    /// Places of the departed, oldest first, that routes may still name.
+    departed: VecDeque<Departed>,
+    /// Places that nothing names, to be taken by others.
+    free_destinations: Vec<u32>,
+    free_submitters: Vec<u32>,
     /// Stable since the last log entry about it.
     stable_runs: Vec<(u64, u32)>,
     stable_others: Vec<(u64, Outcome)>,
@@ -44,6 +49,14 @@ pub(super) struct Dispatch {
     notify: Vec<u32>,
     /// Times that a destination was resent to, for the curious.
     pub(super) resends: u64,
+}
+
+/// The places of a process that has left.
+struct Departed {
+    /// No route behind this position names them.
+    last: Position,
+    destination: Option<u32>,
+    submitter: Option<u32>,
 }
 
 struct Route {
@@ -102,6 +115,9 @@ impl Dispatch {
             by_process: FxHashMap::default(),
             submitters: Vec::new(),
             by_sender: FxHashMap::default(),
+            departed: VecDeque::new(),
+            free_destinations: Vec::new(),
+            free_submitters: Vec::new(),
             stable_runs: Vec::new(),
             stable_others: Vec::new(),
             stable_proposed: VecDeque::new(),
@@ -203,8 +219,7 @@ impl Dispatch {
         if let Some(&place) = self.by_process.get(&process) {
             return place;
         }
-        let place = self.destinations.len() as u32;
-        self.destinations.push(Destination {
+        let destination = Destination {
             process,
             linked: linked(process),
             gone: false,
@@ -217,7 +232,8 @@ impl Dispatch {
             injected: 0,
             unexecuted: VecDeque::new(),
             dirty: false,
-        });
+        };
+        let place = settle_in(&mut self.destinations, &mut self.free_destinations, destination);
         self.by_process.insert(process, place);
         place
     }
@@ -226,11 +242,11 @@ impl Dispatch {
         if let Some(&place) = self.by_sender.get(&process) {
             return place;
         }
-        let place = self.submitters.len() as u32;
         // What it has below the live stretch is done; what is live is counted as it is routed.
         let learned = order.sender(process).map_or(0, |sender| sender.stable);
         let notice = Notice::default();
-        self.submitters.push(Submitter { process, notice, outstanding: 0, learned, asked: 0, dirty: false });
+        let submitter = Submitter { process, notice, outstanding: 0, learned, asked: 0, dirty: false };
+        let place = settle_in(&mut self.submitters, &mut self.free_submitters, submitter);
         self.by_sender.insert(process, place);
         self.mark(place);
         place
@@ -386,11 +402,16 @@ impl Dispatch {
 
     /// `process` has left the configuration: nobody waits for it any more.
     pub(super) fn depart(&mut self, process: ProcessId) {
-        if let Some(submitter) = self.by_sender.get(&process).copied() {
+        let submitter = self.by_sender.remove(&process);
+        if let Some(submitter) = submitter {
             self.submitters[submitter as usize].notice.wedged = true;
             self.mark(submitter);
         }
-        let Some(place) = self.by_process.remove(&process) else { return };
+        let destination = self.by_process.remove(&process);
+        // Everything learned so far is routed, and what comes is not routed to or from it.
+        let last = Position(self.base.0 + self.routes.len() as u64);
+        self.departed.push_back(Departed { last, destination, submitter });
+        let Some(place) = destination else { return };
         let destination = &mut self.destinations[place as usize];
         destination.gone = true;
         let queue = std::mem::take(&mut destination.queue);
@@ -490,6 +511,16 @@ impl Dispatch {
             let mut notice = std::mem::take(&mut submitter.notice);
             notice.credit = submitter.learned.saturating_sub(submitter.outstanding) + self.credit;
             send(submitter.process, Message::Notice(notice));
+        }
+        self.release();
+    }
+
+    /// Gives free the places that no route names any more. Only after a flush, when none of them waits for one.
+    fn release(&mut self) {
+        while self.departed.front().is_some_and(|departed| departed.last <= self.base) {
+            let departed = self.departed.pop_front().expect("just seen");
+            self.free_destinations.extend(departed.destination);
+            self.free_submitters.extend(departed.submitter);
         }
     }
 
@@ -602,6 +633,20 @@ impl Destination {
         if !block.is_empty() {
             let block: DeliverBlock = block.finish();
             send(self.process, Message::Deliver(block));
+        }
+    }
+}
+
+/// Puts a newcomer into a free place, or behind all others.
+fn settle_in<T>(all: &mut Vec<T>, free: &mut Vec<u32>, newcomer: T) -> u32 {
+    match free.pop() {
+        Some(place) => {
+            all[place as usize] = newcomer;
+            place
+        }
+        None => {
+            all.push(newcomer);
+            (all.len() - 1) as u32
         }
     }
 }

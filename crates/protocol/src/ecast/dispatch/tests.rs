@@ -149,3 +149,41 @@ fn injected_reads_stand_between_ordered_messages() {
     assert_eq!(leader.flush(), "1:2 stable, 1:3 stable");
     assert!(leader.dispatch.routes.is_empty());
 }
+
+#[test]
+fn the_places_of_the_departed_are_taken_once_no_route_names_them() {
+    let mut leader = Leader::new(order());
+    let places = |leader: &Leader| (leader.dispatch.destinations.len(), leader.dispatch.submitters.len());
+    leader.flush();
+    // What member 2 submitted waits for member 1 when 2 leaves.
+    leader.learn(block(2, 2, &["a"]));
+    leader.learn(block(1, 2, &["*-\u{2}"]));
+    leader.flush();
+    leader.learn(block(3, 1, &["*join"]));
+    assert_eq!(places(&leader), (3, 3), "the place of 2 is still named");
+    leader.flush();
+    for member in [1, 3] {
+        leader.dispatch.confirm(process(member), Position(5), Position(5));
+    }
+    leader.flush();
+    leader.learn(block(4, 1, &["*join"]));
+    assert_eq!(places(&leader), (3, 3), "4 sits where 2 was");
+    assert_eq!(leader.flush(), "1<-6(5), 3<-6(5), 4<-6(0)", "and begins a chain of its own");
+    for member in [1, 2, 3] {
+        leader.dispatch.confirm(process(member), Position(6), Position(6));
+    }
+    assert_eq!(leader.flush(), "", "2 can not confirm for it");
+    leader.dispatch.confirm(process(4), Position(6), Position(6));
+    assert_eq!(leader.flush(), "4:1 stable");
+    for node in 5..105 {
+        leader.learn(block(node, 1, &["*join"]));
+        leader.learn(block(node, 2, &["*leave"]));
+        let last = leader.order.last();
+        for member in [1, 3, 4] {
+            leader.dispatch.confirm(process(member), last, last);
+        }
+        assert!(leader.flush().contains(&format!("{node}:wedged")));
+        assert!(leader.dispatch.routes.is_empty(), "everything is done with");
+    }
+    assert_eq!(places(&leader), (4, 4), "a hundred that came and went took one place");
+}
