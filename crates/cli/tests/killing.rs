@@ -46,12 +46,14 @@ fn nothing_acknowledged_is_lost_doubled_or_stale_while_processes_are_killed() {
 
     let stop = Arc::new(AtomicBool::new(false));
     let began = Instant::now();
-    let clients: Vec<_> =
-        (0..CLIENTS).map(|number| runtime.spawn(client(number, place.clone(), stop.clone(), began))).collect();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|number| runtime.spawn(client(number, place.clone(), stop.clone(), began)))
+        .collect();
 
     let leading = || named(&place, |row| row["state"] == "leading");
     let following = || named(&place, |row| row["state"] == "following");
-    let storages = |place: &Place| named_all(place, |row| row["role"] == "storage" && row["state"] == "serving");
+    let storages =
+        |place: &Place| named_all(place, |row| row["role"] == "storage" && row["state"] == "serving");
     kill(&place, &leading());
     kill(&place, &following());
     for victim in storages(&place) {
@@ -62,8 +64,10 @@ fn nothing_acknowledged_is_lost_doubled_or_stale_while_processes_are_killed() {
     kill(&place, &leading());
 
     stop.store(true, Ordering::Relaxed);
-    let told: Vec<Told> =
-        clients.into_iter().map(|client| runtime.block_on(client).expect("a client ends by itself")).collect();
+    let told: Vec<Told> = clients
+        .into_iter()
+        .map(|client| runtime.block_on(client).expect("a client ends by itself"))
+        .collect();
     let rows = runtime.block_on(rows(&place));
     for (number, told) in told.iter().enumerate() {
         let there = rows.get(&(number as i64)).cloned().unwrap_or_default();

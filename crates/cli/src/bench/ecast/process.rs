@@ -117,12 +117,8 @@ fn park() -> Result<()> {
     Ok(())
 }
 
-fn seek<P>(
-    spec: &Spec,
-    domain: DomainId,
-    handle: &Handle<P>,
-    command: impl Fn(Vec<Peer>) -> P::Command,
-) where
+fn seek<P>(spec: &Spec, domain: DomainId, handle: &Handle<P>, command: impl Fn(Vec<Peer>) -> P::Command)
+where
     P: Protocol<Message = Message> + Send + 'static,
     P::Command: Send,
 {
