@@ -11,7 +11,7 @@ use crate::{
     expr::Expr,
     schema::{KeyRange, Schema},
     value::Value,
-    versions::{Gathering, Place, Read, Rows, Seen, Stored, Versions},
+    versions::{Gathering, Place, Rows, Seen, Stored, Task, Versions},
 };
 
 /// The plain engine.
@@ -172,8 +172,19 @@ impl Rows for Blocks {
         }
     }
 
-    fn select(&self, schema: &Schema, reads: &[Read<'_>]) -> Vec<Result<Answer, Failure>> {
-        let alone = |read: &Read<'_>| {
+    fn at(&self, place: &Place) -> Seen<'_> {
+        let (block, position) = self.find(place);
+        Cow::Borrowed(&self.blocks[block].rows[position.expect("a row to look at")].1)
+    }
+
+    const SHARED: bool = false;
+
+    /// Answers; for writes nothing is found beforehand.
+    type Foresight<'a> = Vec<Option<Result<Answer, Failure>>>;
+
+    fn foresee<'a>(&self, schema: &Schema, tasks: &[Task<'a>]) -> Self::Foresight<'a> {
+        let alone = |task: &Task<'_>| {
+            let Task::Read(read) = task else { return None };
             let ranges = read.reach(schema);
             let mut gathering = Gathering::new(read.select);
             let mut rows = self.within(&ranges, Place::first(0));
@@ -182,9 +193,22 @@ impl Rows for Blocks {
             {
                 gathering.offer(&row);
             }
-            gathering.finish()
+            Some(gathering.finish())
         };
-        reads.iter().map(alone).collect()
+        tasks.iter().map(alone).collect()
+    }
+
+    fn answer(foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Result<Answer, Failure>> {
+        foresight[task].take()
+    }
+
+    fn places(_: &mut Self::Foresight<'_>, _: usize) -> Option<Vec<Place>> {
+        None
+    }
+
+    /// Nothing is foreseen past a write: each read sees for itself what the writes before it have done.
+    fn overtake(&self, _: &mut Self::Foresight<'_>, _: &[Place]) -> bool {
+        true
     }
 }
 

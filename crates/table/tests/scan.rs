@@ -310,12 +310,36 @@ impl History {
         self.twin.apply(&jobs);
     }
 
+    /// Reads with updates between them.
+    fn mix(&mut self) {
+        let signature: Vec<usize> = (0..1 + self.maker.below(3)).map(|_| self.some_column()).collect();
+        let jobs: Vec<Job> = (0..80)
+            .map(|_| {
+                let operation = if self.maker.below(6) == 0 {
+                    self.epoch += 1;
+                    self.change()
+                } else {
+                    let filter = self.filter(&signature);
+                    Operation::Select(Select { table: TABLE, filter, output: self.output() })
+                };
+                Job { epoch: Epoch(self.epoch), ranges: self.ranges.clone(), operation, held: false }
+            })
+            .collect();
+        self.cases += jobs.len();
+        self.twin.apply(&jobs);
+    }
+
     fn update(&mut self) {
+        let operation = self.change();
+        self.write(operation);
+    }
+
+    fn change(&mut self) -> Operation {
         let signature: Vec<usize> = (0..1 + self.maker.below(2)).map(|_| self.some_column()).collect();
         let filter = self.filter(&signature);
         let returning = vec![Expr::Column(0, Type::Bool)];
         if self.maker.below(4) == 0 {
-            return self.write(Operation::Delete { table: TABLE, filter, returning });
+            return Operation::Delete { table: TABLE, filter, returning };
         }
         let assignments = (0..1 + self.maker.below(3))
             .map(|_| {
@@ -326,7 +350,7 @@ impl History {
                 (column, value)
             })
             .collect();
-        self.write(Operation::Update { table: TABLE, assignments, filter, returning });
+        Operation::Update { table: TABLE, assignments, filter, returning }
     }
 
     fn run(&mut self, steps: usize, rows: usize) {
@@ -344,6 +368,7 @@ impl History {
             }
             self.read(self.epoch);
             (0..4).for_each(|_| self.update());
+            (0..3).for_each(|_| self.mix());
             self.read(self.epoch);
             match pinned.take() {
                 Some(epoch) => {

@@ -7,6 +7,8 @@
 //! Evaluation goes from left to right and ends at the first FALSE, not at NULL; and it can fail. So that a row fails
 //! here exactly if it fails there, only terms before the first part that can fail are used, and those let NULL pass.
 
+use std::sync::Arc;
+
 use crate::{
     expr::{Binary, Expr, Unary},
     partition::nearest,
@@ -98,7 +100,11 @@ impl Plan {
     }
 }
 
-pub(super) fn compile(schema: &Schema, dictionaries: &[Option<Dictionary>], filter: Option<&Expr>) -> Plan {
+pub(super) fn compile(
+    schema: &Schema,
+    dictionaries: &[Option<Arc<Dictionary>>],
+    filter: Option<&Expr>,
+) -> Plan {
     let mut plan = Plan::default();
     let Some(filter) = filter else { return plan };
     let mut parts = Vec::new();
@@ -193,7 +199,7 @@ fn widens(from: Type, to: Type) -> bool {
 
 struct Binder<'a> {
     schema: &'a Schema,
-    dictionaries: &'a [Option<Dictionary>],
+    dictionaries: &'a [Option<Arc<Dictionary>>],
     /// Whether NULL must pass the terms.
     nulls: bool,
 }

@@ -148,12 +148,9 @@ impl Dictionary {
         self.sorted.find(value).or_else(|| self.index.get(value).copied()).map(u64::from)
     }
 
-    /// The code of this very value, which gets one if it has none.
-    pub(super) fn intern(&mut self, value: &Value) -> u64 {
-        if let Some(code) = self.find(value) {
-            return code;
-        }
-        let code = u32::try_from(self.sorted.len() + self.tail.len()).expect("fewer values than rows");
+    /// Gives a code to a value that has none.
+    pub(super) fn add(&mut self, value: &Value) -> u64 {
+        let code = u32::try_from(self.len()).expect("fewer values than rows");
         self.tail.push(value.clone());
         self.index.insert(value.clone(), code);
         code.into()

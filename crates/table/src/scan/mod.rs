@@ -18,8 +18,9 @@
 //!
 //! Differs: 002 indexes one attribute of the queries; here all attributes that a query binds by equality are hashed
 //! together, which leaves a tenth of the candidates at four thousand queries. Crescando keeps free slots where rows were
-//! deleted; here rows close up, because their order is what export, paging and uniqueness rest on. Reads share a pass
-//! between two writes; a write looks for its rows alone.
+//! deleted; here rows close up, because their order is what export, paging and uniqueness rest on. Crescando
+//! probes a record again after each update; here a pass over the version before the batch answers for all of it, each
+//! write then marks the queries that a changed row might concern, and those few are asked again when it is their turn.
 
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
@@ -28,7 +29,7 @@ use crate::{
     expr::Expr,
     schema::{KeyRange, Schema},
     value::{Row, Type, Value},
-    versions::{Place, Read, Rows, Seen, Stored, Versions},
+    versions::{Place, Rows, Seen, Stored, Task, Versions},
 };
 
 mod block;
@@ -55,7 +56,9 @@ const FEW: usize = 16;
 pub struct Columns {
     schema: Arc<Schema>,
     /// For the columns whose values are coded.
-    dictionaries: Vec<Option<Dictionary>>,
+    dictionaries: Vec<Option<Arc<Dictionary>>>,
+    /// How often a dictionary has taken a value or was merged.
+    generation: u64,
     /// None is empty; the last place of each lies before the first of the next.
     blocks: Vec<Arc<Block>>,
     rows: usize,
@@ -91,7 +94,10 @@ impl Columns {
     fn number(&mut self, column: usize, value: &Value) -> Option<u64> {
         match &mut self.dictionaries[column] {
             _ if value.is_null() => None,
-            Some(dictionary) => Some(dictionary.intern(value)),
+            Some(dictionary) => Some(dictionary.find(value).unwrap_or_else(|| {
+                self.generation += 1;
+                Arc::make_mut(dictionary).add(value)
+            })),
             None => ordinal::ordinal(value),
         }
     }
@@ -206,7 +212,8 @@ impl Columns {
                     .collect();
                 Arc::make_mut(block).columns[column] = Arc::new(Chunk::new(&values));
             }
-            self.dictionaries[column] = Some(merged);
+            self.dictionaries[column] = Some(Arc::new(merged));
+            self.generation += 1;
         }
     }
 }
@@ -225,11 +232,11 @@ impl Rows for Columns {
         let mut columns = Columns {
             schema: Arc::new(schema.clone()),
             dictionaries: Vec::new(),
+            generation: 0,
             blocks: Vec::new(),
             rows: 0,
         };
-        columns.dictionaries =
-            columns.types().map(|ty| ordinal::is_coded(ty).then(Dictionary::default)).collect();
+        columns.dictionaries = columns.types().map(|ty| ordinal::is_coded(ty).then(Arc::default)).collect();
         columns
     }
 
@@ -238,8 +245,15 @@ impl Rows for Columns {
     }
 
     fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> usize {
-        let dictionaries: usize =
-            self.dictionaries.iter().flatten().map(|dictionary| dictionary.bytes_beside(counted)).sum();
+        let dictionaries: usize = self
+            .dictionaries
+            .iter()
+            .flatten()
+            .map(|dictionary| match counted.insert(Arc::as_ptr(dictionary).addr()) {
+                true => dictionary.bytes_beside(counted),
+                false => 0,
+            })
+            .sum();
         let apart = self.blocks.iter().filter(|block| counted.insert(Arc::as_ptr(block).addr()));
         let apart: Vec<&Arc<Block>> = apart.collect();
         dictionaries + apart.into_iter().map(|block| block.bytes_beside(counted)).sum::<usize>()
@@ -292,6 +306,13 @@ impl Rows for Columns {
                 .into_iter()
                 .map(move |index| (block.place(index as usize), Cow::Owned(self.row(block, index as usize))))
         })
+    }
+
+    fn at(&self, place: &Place) -> Seen<'_> {
+        let block = &*self.blocks[self.block_of(place)];
+        let index = block.before(place);
+        assert!(block.place(index) == *place, "no row to look at: {place:?}");
+        Cow::Owned(self.row(block, index))
     }
 
     fn insert(&mut self, rows: Vec<(Place, Stored)>) {
@@ -369,7 +390,24 @@ impl Rows for Columns {
         self.merge_tails();
     }
 
-    fn select(&self, schema: &Schema, reads: &[Read<'_>]) -> Vec<Result<Answer, Failure>> {
-        self.pass(schema, reads)
+    const SHARED: bool = true;
+
+    type Foresight<'a> = pass::Foresight<'a>;
+
+    fn foresee<'a>(&self, schema: &Schema, tasks: &[Task<'a>]) -> pass::Foresight<'a> {
+        Columns::foresee(self, schema, tasks)
+    }
+
+    fn answer(foresight: &mut pass::Foresight<'_>, task: usize) -> Option<Result<Answer, Failure>> {
+        foresight.answer(task)
+    }
+
+    fn places(foresight: &mut pass::Foresight<'_>, task: usize) -> Option<Vec<Place>> {
+        foresight.places(task)
+    }
+
+    fn overtake(&self, foresight: &mut pass::Foresight<'_>, places: &[Place]) -> bool {
+        Columns::overtake(self, foresight, places);
+        foresight.is_void()
     }
 }

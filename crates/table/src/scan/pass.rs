@@ -17,7 +17,7 @@ use crate::{
     operation::Output,
     schema::{KeyRange, Schema},
     value::{Row, Value},
-    versions::{Gathering, Read},
+    versions::{Gathering, Place, Task, reach},
 };
 
 use super::{
@@ -37,9 +37,19 @@ const FILTER_BITS_MAX: u32 = 18;
 /// Of each query so many bits of the filter, so that of rows that interest nobody few pass.
 const FILTER_BITS_PER_KEY: usize = 32;
 
-/// A read under way.
+/// What a query is asked for.
+enum Sink<'a> {
+    /// The answer of a read.
+    Rows(Box<Gathering<'a>>),
+    /// Where the rows are that a write may change.
+    Places(Vec<Place>),
+}
+
+/// A query under way.
 struct Query<'a> {
-    gathering: Gathering<'a>,
+    sink: Sink<'a>,
+    /// Whether rows have changed that it might have found.
+    stale: bool,
     plan: Plan,
     ranges: Vec<KeyRange>,
     /// Columns to be given out as they are; otherwise expressions look at the columns in `used`.
@@ -48,7 +58,15 @@ struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    fn new(columns: &Columns, schema: &Schema, read: &Read<'a>) -> Query<'a> {
+    fn new(columns: &Columns, schema: &Schema, task: &Task<'a>) -> Query<'a> {
+        let read = match task {
+            Task::Read(read) => read,
+            Task::Find { ranges, filter } => {
+                let plan = compile(schema, &columns.dictionaries, *filter);
+                let (sink, ranges) = (Sink::Places(Vec::new()), reach(schema, ranges, *filter));
+                return Query { sink, stale: false, plan, ranges, direct: None, used: Vec::new() };
+            }
+        };
         let plan = compile(schema, &columns.dictionaries, read.select.filter.as_ref());
         let width = schema.columns.len();
         let mut used = Vec::new();
@@ -76,22 +94,41 @@ impl<'a> Query<'a> {
         used.sort_unstable();
         used.dedup();
         used.retain(|column| *column < width);
-        Query { gathering: Gathering::new(read.select), plan, ranges: read.reach(schema), direct, used }
+        let sink = Sink::Rows(Box::new(Gathering::new(read.select)));
+        Query { sink, stale: false, plan, ranges: read.reach(schema), direct, used }
+    }
+
+    fn is_complete(&self) -> bool {
+        match &self.sink {
+            Sink::Rows(gathering) => gathering.is_complete(),
+            Sink::Places(_) => false,
+        }
+    }
+
+    /// Whether a row passes the terms and lies in the ranges.
+    #[inline]
+    fn admits(&self, block: &Block, index: usize) -> bool {
+        self.plan.terms.iter().all(|term| term.admits(block.columns[term.column].value(index)))
+            && inside(&self.ranges, block, index)
     }
 
     /// Takes a row that passes the terms.
     fn give(&mut self, columns: &Columns, block: &Block, index: usize, scratch: &mut Row) {
+        let gathering = match &mut self.sink {
+            Sink::Rows(gathering) => gathering,
+            Sink::Places(places) => return places.push(block.place(index)),
+        };
         if let Some(direct) = &self.direct {
             let row = direct.iter().map(|&column| columns.value(block, column, index)).collect();
-            return self.gathering.push(row);
+            return gathering.push(row);
         }
         for &column in &self.used {
             scratch[column] = columns.value(block, column, index);
         }
         if self.plan.residual {
-            self.gathering.offer(scratch);
+            gathering.offer(scratch);
         } else {
-            self.gathering.take(scratch);
+            gathering.take(scratch);
         }
     }
 }
@@ -156,12 +193,50 @@ impl Group {
     }
 }
 
+/// What the operations of a batch find in the version before all of them, and which of it writes of the batch have
+/// overtaken since.
+pub struct Foresight<'a> {
+    queries: Vec<Option<Query<'a>>>,
+    groups: Vec<Group>,
+    alone: Vec<usize>,
+    /// What the dictionaries had seen when the filters were compiled.
+    generation: u64,
+    void: bool,
+}
+
+impl<'a> Foresight<'a> {
+    fn take(&mut self, task: usize) -> Option<Query<'a>> {
+        let query = self.queries[task].take()?;
+        (!self.void && !query.stale).then_some(query)
+    }
+
+    /// What a read answers, unless rows have changed that matter to it.
+    pub(super) fn answer(&mut self, task: usize) -> Option<Result<Answer, Failure>> {
+        match self.take(task)?.sink {
+            Sink::Rows(gathering) => Some(gathering.finish()),
+            Sink::Places(_) => unreachable!("a write is no read"),
+        }
+    }
+
+    /// The rows that a write must look at, unless other rows have changed that matter to it.
+    pub(super) fn places(&mut self, task: usize) -> Option<Vec<Place>> {
+        match self.take(task)?.sink {
+            Sink::Rows(_) => unreachable!("a read is no write"),
+            Sink::Places(places) => Some(places),
+        }
+    }
+
+    pub(super) fn is_void(&self) -> bool {
+        self.void
+    }
+}
+
 impl Columns {
-    pub(super) fn pass(&self, schema: &Schema, reads: &[Read<'_>]) -> Vec<Result<Answer, Failure>> {
-        let mut queries: Vec<Query<'_>> = reads.iter().map(|read| Query::new(self, schema, read)).collect();
+    pub(super) fn foresee<'a>(&self, schema: &Schema, tasks: &[Task<'a>]) -> Foresight<'a> {
+        let mut queries: Vec<Query<'_>> = tasks.iter().map(|task| Query::new(self, schema, task)).collect();
         let (groups, alone) = self.group(&queries);
         let mut scratch = vec![Value::Null; schema.columns.len()];
-        for index in alone {
+        for &index in &alone {
             self.ask(&mut queries[index], &mut scratch);
         }
         if !groups.is_empty() {
@@ -172,7 +247,39 @@ impl Columns {
                 }
             }
         }
-        queries.into_iter().map(|query| query.gathering.finish()).collect()
+        let queries = queries.into_iter().map(Some).collect();
+        Foresight { queries, groups, alone, generation: self.generation, void: false }
+    }
+
+    /// Marks what was foreseen without these rows, or with them: they are about to change, or just have.
+    pub(super) fn overtake(&self, foresight: &mut Foresight<'_>, places: &[Place]) {
+        if self.generation != foresight.generation {
+            // Constants that no dictionary had may be here now.
+            foresight.void = true;
+            return;
+        }
+        let Foresight { queries, groups, alone, .. } = foresight;
+        for place in places {
+            let block = &*self.blocks[self.block_of(place)];
+            let index = block.before(place);
+            let mut mark = |query: usize| {
+                if let Some(query) = &mut queries[query]
+                    && !query.stale
+                {
+                    query.stale = query.admits(block, index);
+                }
+            };
+            alone.iter().for_each(|&query| mark(query));
+            for group in &*groups {
+                let sum = group.columns.iter().enumerate().fold(0u32, |sum, (position, &column)| {
+                    let number = block.columns[column].numbers.number(index);
+                    sum.wrapping_add(kernel::fold(number).wrapping_mul(factor(position)))
+                });
+                let hash = kernel::finish(sum);
+                let entries = group.entries(hash).iter().filter(|(own, _)| *own == hash);
+                entries.for_each(|(_, query)| mark(*query as usize));
+            }
+        }
     }
 
     /// Which queries go together, and which alone; those that nothing can satisfy go nowhere.
@@ -180,7 +287,7 @@ impl Columns {
         let mut signatures: BTreeMap<Vec<usize>, Vec<usize>> = BTreeMap::new();
         let mut alone = Vec::new();
         for (index, query) in queries.iter().enumerate() {
-            if query.ranges.is_empty() || query.plan.is_empty() || query.gathering.is_complete() {
+            if query.ranges.is_empty() || query.plan.is_empty() || query.is_complete() {
                 continue;
             }
             let equalities = query.plan.terms.iter();
@@ -244,7 +351,7 @@ impl Columns {
                         .iter()
                         .all(|term| term.admits(block.columns[term.column].value(index)))
                     && inside(&query.ranges, block, index)
-                    && !query.gathering.is_complete()
+                    && !query.is_complete()
                 {
                     query.give(self, block, index, scratch);
                 }
@@ -254,19 +361,19 @@ impl Columns {
 
     /// The whole table for one query.
     fn ask(&self, query: &mut Query<'_>, scratch: &mut Row) {
-        let ranges = std::mem::take(&mut query.ranges);
+        let ranges = query.ranges.clone();
         let mut matches = Vec::new();
         for (number, slice) in self.slices(&ranges) {
             let block = &self.blocks[number];
             matches.clear();
             find(block, &query.plan.terms, slice, &mut matches);
             for &index in &matches {
-                if query.gathering.is_complete() {
+                if query.is_complete() {
                     return;
                 }
                 query.give(self, block, index as usize, scratch);
             }
-            if query.gathering.is_complete() {
+            if query.is_complete() {
                 return;
             }
         }

@@ -66,6 +66,19 @@ pub struct Read<'a> {
     pub select: &'a Select,
 }
 
+/// What an operation asks of rows.
+pub enum Task<'a> {
+    /// A read's answer.
+    Read(Read<'a>),
+    /// The rows that a write may change.
+    Find {
+        /// The arcs it is about.
+        ranges: &'a [KeyRange],
+        /// Which rows of them.
+        filter: Option<&'a Expr>,
+    },
+}
+
 /// The rows of one table in one version, in the order of their places. A clone is another version: cheap, and not
 /// changed by what happens to the first.
 pub trait Rows: Clone + Send {
@@ -103,8 +116,27 @@ pub trait Rows: Clone + Send {
     /// Puts other rows where there are some. They differ in these columns only.
     fn replace(&mut self, columns: &[usize], rows: Vec<(Place, Stored)>);
 
-    /// Answers reads, each as if it were alone.
-    fn select(&self, schema: &Schema, reads: &[Read<'_>]) -> Vec<Result<Answer, Failure>>;
+    /// The row at a place, where there is one.
+    fn at(&self, place: &Place) -> Seen<'_>;
+
+    /// Whether it pays to find for writes and reads of a batch together.
+    const SHARED: bool;
+
+    /// What the operations of a batch find in the version before all of them.
+    type Foresight<'a>;
+
+    /// Finds it for all of them, each as if it were alone.
+    fn foresee<'a>(&self, schema: &Schema, tasks: &[Task<'a>]) -> Self::Foresight<'a>;
+
+    /// What a read answers; given once, and not if it was overtaken.
+    fn answer(foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Result<Answer, Failure>>;
+
+    /// The places that a write must look at; given once, and not if they were overtaken.
+    fn places(foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Vec<Place>>;
+
+    /// Takes note that these rows are about to change, or have just come to be. Says whether nothing that was foreseen
+    /// is of use any more.
+    fn overtake(&self, foresight: &mut Self::Foresight<'_>, places: &[Place]) -> bool;
 }
 
 /// An engine: all tables, in the present version and in those that are pinned.
@@ -188,7 +220,7 @@ impl Read<'_> {
 }
 
 /// The arcs among `ranges` that can hold a row satisfying the filter.
-fn reach(schema: &Schema, ranges: &[KeyRange], filter: Option<&Expr>) -> Vec<KeyRange> {
+pub(crate) fn reach(schema: &Schema, ranges: &[KeyRange], filter: Option<&Expr>) -> Vec<KeyRange> {
     let ranges = KeyRange::union(ranges.to_vec());
     match filter {
         Some(filter) => KeyRange::intersection(&ranges, &schema.partition.ranges(filter)),
@@ -226,20 +258,80 @@ impl<R: Rows> Versions<R> {
             }
         }
         for (table, indexes) in shared.into_values() {
-            let reads: Vec<Read<'_>> = indexes
-                .iter()
-                .map(|&index| match &jobs[index].operation {
-                    Operation::Select(select) => Read { ranges: &jobs[index].ranges, select },
-                    _ => unreachable!("a write among the reads"),
-                })
-                .collect();
-            let results = table.rows.select(&table.schema, &reads);
-            assert_eq!(results.len(), reads.len(), "every read has one answer");
-            for (index, result) in indexes.into_iter().zip(results) {
-                answers[index] = Some(result.unwrap_or_else(Answer::Failed));
+            let tasks: Vec<Task<'_>> = indexes.iter().map(|&index| task(&jobs[index])).collect();
+            let mut foresight = table.rows.foresee(&table.schema, &tasks);
+            for (number, index) in indexes.into_iter().enumerate() {
+                let answer = R::answer(&mut foresight, number).expect("nothing has changed");
+                answers[index] = Some(answer.unwrap_or_else(Answer::Failed));
             }
         }
         answers.into_iter().map(|answer| answer.expect("every read has one answer")).collect()
+    }
+
+    /// How many jobs at the front can be foreseen together: reads of the present and writes that look for rows, of one
+    /// table. None if there is not both.
+    fn foreseeable(&self, jobs: &[Job]) -> usize {
+        let Some(table) = jobs.first().map(|job| job.operation.table()) else { return 0 };
+        let joins = |job: &&Job| {
+            let looks = matches!(
+                job.operation,
+                Operation::Select(_) | Operation::Update { .. } | Operation::Delete { .. }
+            );
+            looks && !job.held && job.operation.table() == table && job.epoch >= self.written
+        };
+        let count = jobs.iter().take_while(joins).count();
+        let writes = jobs[..count].iter().filter(|job| job.operation.is_write()).count();
+        if R::SHARED && writes > 0 && writes < count && self.present.tables.contains_key(&table) {
+            count
+        } else {
+            0
+        }
+    }
+
+    /// Runs jobs that are foreseen together; fewer than all if a write has changed what filters mean.
+    fn run(&mut self, jobs: &[Job]) -> Vec<Answer> {
+        let id = jobs[0].operation.table();
+        let table = self.present.tables.get(&id).expect("looked at before").clone();
+        let tasks: Vec<Task<'_>> = jobs.iter().map(task).collect();
+        let mut foresight = table.rows.foresee(&table.schema, &tasks);
+        // So that the writes change the rows and not a copy of them.
+        drop(table);
+        let mut answers = Vec::with_capacity(jobs.len());
+        for (number, job) in jobs.iter().enumerate() {
+            if !job.operation.is_write() {
+                let foreseen = match job.epoch >= self.written {
+                    true => R::answer(&mut foresight, number),
+                    false => None,
+                };
+                answers.push(match foreseen {
+                    Some(answer) => answer.unwrap_or_else(Answer::Failed),
+                    None => self.read(&jobs[number..=number]).remove(0),
+                });
+                continue;
+            }
+            let found = R::places(&mut foresight, number);
+            let effect = match self.present.evaluate(job, found) {
+                Ok((written, effect)) => {
+                    answers.push(Answer::Written(written));
+                    effect
+                }
+                Err(failure) => {
+                    answers.push(Answer::Failed(failure));
+                    continue;
+                }
+            };
+            let (going, coming) = effect.places();
+            let rows = |versions: &Versions<R>, foresight: &mut R::Foresight<'_>, places: &[Place]| {
+                versions.present.tables[&id].rows.overtake(foresight, places)
+            };
+            let mut void = rows(self, &mut foresight, &going);
+            self.take_place(job.epoch, Some(effect));
+            void |= rows(self, &mut foresight, &coming);
+            if void {
+                break;
+            }
+        }
+        answers
     }
 
     fn take_place(&mut self, epoch: Epoch, effect: Option<Effect>) {
@@ -254,15 +346,22 @@ impl<R: Rows + Sync> Engine for Versions<R> {
     fn apply(&mut self, jobs: &[Job]) -> Vec<Answer> {
         assert!(self.held.is_none(), "a held job is settled before the next call");
         let mut answers = Vec::with_capacity(jobs.len());
+        let mut looks = FORESIGHTS_MAX;
         while let Some(job) = jobs.get(answers.len()) {
             let rest = &jobs[answers.len()..];
+            let together = if looks > 0 { self.foreseeable(rest) } else { 0 };
+            if together > 0 {
+                looks -= 1;
+                answers.extend(self.run(&rest[..together]));
+                continue;
+            }
             let reads = rest.iter().take_while(|job| !job.operation.is_write() && !job.held).count();
             if reads > 0 {
                 answers.extend(self.read(&rest[..reads]));
                 continue;
             }
             let (answer, effect) = if job.operation.is_write() {
-                match self.present.evaluate(job) {
+                match self.present.evaluate(job, None) {
                     Ok((written, effect)) => (Answer::Written(written), Some(effect)),
                     Err(failure) => (Answer::Failed(failure), None),
                 }
@@ -354,6 +453,20 @@ impl<R: Rows + Sync> Engine for Versions<R> {
         usages.into_values().collect()
     }
 }
+
+/// What a read or a write that looks for rows asks.
+fn task(job: &Job) -> Task<'_> {
+    match &job.operation {
+        Operation::Select(select) => Task::Read(Read { ranges: &job.ranges, select }),
+        Operation::Update { filter, .. } | Operation::Delete { filter, .. } => {
+            Task::Find { ranges: &job.ranges, filter: filter.as_ref() }
+        }
+        other => unreachable!("{other:?} looks for no rows"),
+    }
+}
+
+/// How often a batch is foreseen anew when writes have changed what filters mean; what is then left goes step by step.
+const FORESIGHTS_MAX: usize = 4;
 
 /// One empty result for each range.
 fn nothing_written(ranges: &[KeyRange]) -> Vec<Written> {

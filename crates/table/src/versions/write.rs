@@ -14,7 +14,7 @@ use crate::{
     value::{Row, Value},
 };
 
-use super::{Place, Rows, Stored, Table, Version, nothing_written};
+use super::{Place, Rows, Seen, Stored, Table, Version, nothing_written};
 
 /// What a write does if it takes place. It has been checked: nothing in it can fail any more.
 pub(super) enum Effect {
@@ -54,6 +54,18 @@ pub(super) enum Effect {
     },
 }
 
+impl Effect {
+    /// Where rows of the table change or go, and where they change or come.
+    pub(super) fn places(&self) -> (Vec<Place>, Vec<Place>) {
+        let of = |rows: &[(Place, Stored)]| rows.iter().map(|(place, _)| *place).collect::<Vec<_>>();
+        match self {
+            Effect::Rows { removed, added, .. } => (removed.clone(), of(added)),
+            Effect::Change { rows, .. } => (of(rows), of(rows)),
+            _ => (Vec::new(), Vec::new()),
+        }
+    }
+}
+
 /// The results of a write, range by range.
 struct Results<'a> {
     ranges: &'a [KeyRange],
@@ -80,8 +92,12 @@ impl<'a> Results<'a> {
 }
 
 impl<R: Rows> Version<R> {
-    /// What a write answers and would do.
-    pub(super) fn evaluate(&self, job: &Job) -> Result<(Vec<Written>, Effect), Failure> {
+    /// What a write answers and would do. The rows it must look at may have been found before.
+    pub(super) fn evaluate(
+        &self,
+        job: &Job,
+        found: Option<Vec<Place>>,
+    ) -> Result<(Vec<Written>, Effect), Failure> {
         let ranges = &job.ranges[..];
         match &job.operation {
             Operation::CreateTable { table, schema } => {
@@ -106,14 +122,14 @@ impl<R: Rows> Version<R> {
             Operation::Update { table: id, assignments, filter, returning } => {
                 let table = self.table(*id)?;
                 let results = Results::new(ranges, returning);
-                table.update(*id, assignments, filter.as_ref(), results)
+                table.update(*id, assignments, filter.as_ref(), found, results)
             }
             Operation::Delete { table: id, filter, returning } => {
                 let table = self.table(*id)?;
                 let mut results = Results::new(ranges, returning);
                 let mut removed = Vec::new();
                 let reach = table.reach(ranges, filter.as_ref());
-                for (place, row) in table.rows.candidates(&reach, filter.as_ref()) {
+                for (place, row) in table.rows_for(&reach, filter.as_ref(), found) {
                     if satisfies(filter.as_ref(), &row)? && results.count(place.key, &row)? {
                         removed.push(place);
                     }
@@ -193,6 +209,19 @@ impl<R: Rows> Version<R> {
 }
 
 impl<R: Rows> Table<R> {
+    /// The rows that a filter must be asked about.
+    fn rows_for<'a>(
+        &'a self,
+        reach: &'a [KeyRange],
+        filter: Option<&'a Expr>,
+        found: Option<Vec<Place>>,
+    ) -> Box<dyn Iterator<Item = (Place, Seen<'a>)> + 'a> {
+        match found {
+            Some(places) => Box::new(places.into_iter().map(|place| (place, self.rows.at(&place)))),
+            None => Box::new(self.rows.candidates(reach, filter)),
+        }
+    }
+
     /// Those of an operation's rows that lie in the job's ranges, checked and at their places.
     fn arrivals(
         &self,
@@ -219,6 +248,7 @@ impl<R: Rows> Table<R> {
         id: TableId,
         assignments: &[(usize, Expr)],
         filter: Option<&Expr>,
+        found: Option<Vec<Place>>,
         mut results: Results<'_>,
     ) -> Result<(Vec<Written>, Effect), Failure> {
         if assignments.iter().any(|(column, _)| *column == self.schema.partition.column()) {
@@ -226,7 +256,7 @@ impl<R: Rows> Table<R> {
         }
         let (mut removed, mut added) = (Vec::new(), Vec::new());
         let reach = self.reach(results.ranges, filter);
-        for (place, row) in self.rows.candidates(&reach, filter) {
+        for (place, row) in self.rows_for(&reach, filter, found) {
             if !satisfies(filter, &row)? {
                 continue;
             }
