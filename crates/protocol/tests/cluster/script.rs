@@ -179,4 +179,5 @@ scripts! {
     wedged_member
     data_before_a_change_in_one_block
     lost_for_good
+    a_later_sender_dies
 }
