@@ -27,7 +27,6 @@ use quorate_protocol::{
 use status::Status;
 
 /// A process in one of its roles.
-#[expect(clippy::large_enum_variant, reason = "there is one per process")]
 pub enum Node {
     /// Orders and routes.
     Router(Router<Rubberband>),
