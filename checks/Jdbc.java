@@ -1,4 +1,6 @@
+import java.sql.BatchUpdateException;
 import java.sql.Connection;
+import java.sql.DatabaseMetaData;
 import java.sql.DriverManager;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
@@ -29,7 +31,7 @@ class Jdbc {
             }
 
             try (Statement statement = connection.createStatement()) {
-                statement.execute("create table parts (id int, name text, weight float8) with (partition_by = 'hash(id)')");
+                statement.execute("create table parts (id int primary key, name text default 'none', weight float8) with (partition_by = 'hash(id)')");
             }
             try (PreparedStatement insert = connection.prepareStatement("insert into parts values (?, ?, ?)")) {
                 for (int id = 0; id < 20; id++) {
@@ -39,6 +41,22 @@ class Jdbc {
                     insert.addBatch();
                 }
                 for (int touched : insert.executeBatch()) check(touched, 1);
+            }
+
+            // A batch that fails says how far it came: each statement is applied for itself.
+            try (PreparedStatement insert = connection.prepareStatement("insert into parts values (?, 'again', 0)")) {
+                for (int id : new int[] {20, 0}) {
+                    insert.setInt(1, id);
+                    insert.addBatch();
+                }
+                insert.executeBatch();
+                throw new AssertionError("a key was accepted twice");
+            } catch (BatchUpdateException error) {
+                check(error.getSQLState(), "23505");
+            }
+            try (PreparedStatement delete = connection.prepareStatement("delete from parts where id = ?")) {
+                delete.setInt(1, 20);
+                delete.executeUpdate();
             }
 
             // A cursor needs a transaction: the driver sends BEGIN and fetches a few rows at a time.
@@ -58,10 +76,29 @@ class Jdbc {
             connection.commit();
             connection.setAutoCommit(true);
 
-            try (ResultSet tables = connection.getMetaData().getTables(null, "public", "%", new String[] {"TABLE"})) {
+            DatabaseMetaData about = connection.getMetaData();
+            try (ResultSet tables = about.getTables(null, "public", "%", new String[] {"TABLE"})) {
                 StringBuilder names = new StringBuilder();
                 while (tables.next()) names.append(tables.getString("TABLE_NAME")).append(' ');
                 check(names.toString(), "flights parts ");
+            }
+            try (ResultSet columns = about.getColumns(null, "public", "parts", "%")) {
+                StringBuilder described = new StringBuilder();
+                while (columns.next()) {
+                    described.append(columns.getInt("ORDINAL_POSITION")).append(' ');
+                    described.append(columns.getString("COLUMN_NAME")).append(' ');
+                    described.append(columns.getString("TYPE_NAME")).append(' ');
+                    described.append(columns.getString("IS_NULLABLE")).append(' ');
+                    described.append(columns.getString("COLUMN_DEF")).append("; ");
+                }
+                check(described.toString(), "1 id int4 NO null; 2 name text YES 'none'::text; 3 weight float8 YES null; ");
+            }
+            try (ResultSet keys = about.getPrimaryKeys(null, "public", "parts")) {
+                check(keys.next(), true);
+                check(keys.getString("COLUMN_NAME"), "id");
+                check(keys.getInt("KEY_SEQ"), 1);
+                check(keys.getString("PK_NAME"), "parts_pkey");
+                check(keys.next(), false);
             }
 
             try (Statement statement = connection.createStatement()) {

@@ -35,6 +35,7 @@ pub enum PgType {
     AclItem,
     Int2Vector,
     OidVector,
+    Record,
     BoolArray,
     Int2Array,
     Int4Array,
@@ -120,6 +121,7 @@ types! {
     Plain(Type::Numeric), 1700, "numeric", "numeric", -1, 'N', None;
     Regclass, 2205, "regclass", "regclass", 4, 'N', None;
     Regtype, 2206, "regtype", "regtype", 4, 'N', None;
+    Record, 2249, "record", "record", -1, 'P', None;
     Void, 2278, "void", "void", 4, 'P', None;
     Regnamespace, 4089, "regnamespace", "regnamespace", 4, 'N', None;
     Regrole, 4096, "regrole", "regrole", 4, 'N', None;

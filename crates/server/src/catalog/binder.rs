@@ -33,9 +33,11 @@ use crate::{
 
 /// Binds a query of the catalog.
 pub fn bind(query: &ast::Query, parameters: &mut Parameters, catalog: &Arc<Catalog>) -> Result<Query> {
-    let mut binder = Binder { parameters, catalog, levels: Vec::new(), windows: Vec::new() };
+    let mut binder =
+        Binder { parameters, catalog, levels: Vec::new(), windows: Vec::new(), set: Set::Refused };
     let (plan, columns) = binder.query(query)?;
-    let fields = columns.into_iter().map(|column| Field::new(column.name, column.ty)).collect();
+    let sent = |ty| if ty == PgType::Record { PgType::TEXT } else { ty };
+    let fields = columns.into_iter().map(|column| Field::new(column.name, sent(column.ty))).collect();
     let finish = Finish { visible: plan.visible, ..Finish::default() };
     Ok(Query { source: Source::Catalog(Box::new(plan)), finish, fields })
 }
@@ -56,6 +58,17 @@ struct Binder<'a> {
     levels: Vec<Vec<Column>>,
     /// Windows of the select that is being bound.
     windows: Vec<Window>,
+    set: Set,
+}
+
+/// The function that makes rows in the select list that is being bound.
+enum Set {
+    /// This is not a select list.
+    Refused,
+    /// There is none so far.
+    Absent,
+    /// Its rows come behind those of FROM, once for all calls that are written alike.
+    Present { written: String, from: From },
 }
 
 /// An expression with its type.
@@ -64,6 +77,7 @@ struct Typed(Node, PgType);
 impl Binder<'_> {
     fn query(&mut self, query: &ast::Query) -> Result<(Plan, Vec<Column>)> {
         let tail = select::tail(query)?;
+        let around = std::mem::replace(&mut self.set, Set::Refused);
         let (body, mut columns, order, hidden) = self.body(&query.body, tail.order)?;
         // A result that nobody gave a type is text; an object's name is shown rather than its number.
         for column in &mut columns {
@@ -86,6 +100,7 @@ impl Binder<'_> {
         let limit = count(tail.limit)?;
         let offset = count(tail.offset)?;
         self.levels.pop();
+        self.set = around;
         let types = columns.iter().map(|column| column.ty).collect();
         Ok((Plan { body, order, limit, offset, visible, types }, columns))
     }
@@ -212,6 +227,8 @@ impl Binder<'_> {
         let mut columns: Vec<Column> = Vec::new();
         let mut nodes = Vec::new();
         let mut exprs: Vec<Option<&ast::Expr>> = Vec::new();
+        let named = self.levels.last().map_or(0, Vec::len);
+        self.set = Set::Absent;
         for item in &select.projection {
             let (expr, name) = match item {
                 ast::SelectItem::UnnamedExpr(expr) => (expr, column_name(expr)),
@@ -225,7 +242,7 @@ impl Binder<'_> {
                         _ => None,
                     };
                     let level = self.levels.last().expect("inside a level");
-                    for (index, column) in level.iter().enumerate() {
+                    for (index, column) in level.iter().take(named).enumerate() {
                         if qualifier.as_ref().is_none_or(|table| *table == column.table) {
                             columns.push(column.clone());
                             nodes.push(Node::Column { level: 0, index });
@@ -244,6 +261,13 @@ impl Binder<'_> {
             nodes.push(node);
             exprs.push(Some(expr));
         }
+        let makes_rows = match std::mem::replace(&mut self.set, Set::Refused) {
+            Set::Present { from: rows, .. } => {
+                from.push(rows);
+                true
+            }
+            Set::Refused | Set::Absent => false,
+        };
         let visible = columns.len();
         let mut keys = Vec::new();
         for key in order {
@@ -286,6 +310,9 @@ impl Binder<'_> {
             None => None,
         };
         let aggregated = !groups.is_empty() || having.is_some() || nodes.iter().any(has_aggregate);
+        if makes_rows && (aggregated || !self.windows.is_empty()) {
+            return Err(SqlError::unsupported("a function that makes rows beside aggregates or windows"));
+        }
         let body = Select {
             from,
             conjuncts,
@@ -416,15 +443,9 @@ impl Binder<'_> {
         let bare = scope::parts(name)?.pop().unwrap_or_default();
         let arguments = self.arguments(args, name.span())?;
         match (bare.as_str(), arguments.len()) {
-            ("unnest", 1) => {
-                let Typed(node, ty) = arguments.into_iter().next().expect("one");
-                Ok(self.function_source(&bare, node, element_of(ty), SetFunction::Unnest, alias))
-            }
-            ("generate_series", 2) => {
-                let types: Vec<PgType> = arguments.iter().map(|Typed(_, ty)| *ty).collect();
-                let (builtin, ty) = functions::find(&bare, &types).expect("it is one");
-                let nodes = arguments.into_iter().map(|Typed(node, _)| node).collect();
-                Ok(self.function_source(&bare, Node::Call(builtin, nodes), ty, SetFunction::Unnest, alias))
+            ("unnest", 1) | ("generate_series", 2) => {
+                let Typed(node, ty) = rows_of(&bare, arguments, name.span())?;
+                Ok(self.function_source(&bare, node, ty, SetFunction::Unnest, alias))
             }
             ("pg_get_keywords", 0) => {
                 let table = alias.map_or(bare, |alias| scope::fold(&alias.name));
@@ -654,12 +675,19 @@ impl Binder<'_> {
             ast::Expr::CompoundFieldAccess { root, access_chain } => {
                 let Typed(mut node, mut ty) = self.expr(root)?;
                 for access in access_chain {
-                    let ast::AccessExpr::Subscript(ast::Subscript::Index { index }) = access else {
-                        return Err(SqlError::unsupported("a field of a composite value").at(span));
-                    };
-                    let index = self.expr(index)?.0;
-                    node = Node::Element(Box::new(node), Box::new(index));
-                    ty = element_of(ty);
+                    match access {
+                        ast::AccessExpr::Subscript(ast::Subscript::Index { index }) => {
+                            let index = self.expr(index)?.0;
+                            node = Node::Element(Box::new(node), Box::new(index));
+                            ty = element_of(ty);
+                        }
+                        ast::AccessExpr::Dot(ast::Expr::Identifier(field)) if ty == PgType::Record => {
+                            let (place, field) = record_field(field)?;
+                            node = Node::Field(Box::new(node), place);
+                            ty = field;
+                        }
+                        _ => return Err(SqlError::unsupported("this field or slice of a value").at(span)),
+                    }
                 }
                 Ok(Typed(node, ty))
             }
@@ -868,7 +896,36 @@ impl Binder<'_> {
             return Ok(Typed(Node::Parameter(value.number()), value.ty()));
         }
         let arguments = self.arguments(&list.args, span)?;
+        if matches!(name.as_str(), "unnest" | "generate_series" | "_pg_expandarray") {
+            let rows = rows_of(&name, arguments, span)?;
+            return self.set(function.to_string(), rows, span);
+        }
         self.call(&name, arguments, span)
+    }
+
+    /// A column of the rows that a function of the select list makes.
+    fn set(&mut self, call: String, Typed(node, ty): Typed, span: Span) -> Result<Typed> {
+        let level = self.levels.last_mut().expect("inside a level");
+        match &self.set {
+            Set::Refused => {
+                return Err(
+                    SqlError::unsupported("a function that makes rows outside a select list").at(span)
+                );
+            }
+            Set::Absent => {
+                // No name reaches it, nor does `*`.
+                level.push(Column { table: String::new(), name: String::new(), ty });
+                self.set =
+                    Set::Present { written: call, from: From::Function { node, kind: SetFunction::Unnest } };
+            }
+            Set::Present { written, .. } if *written == call => {}
+            Set::Present { .. } => {
+                return Err(
+                    SqlError::unsupported("several functions that make rows in a select list").at(span)
+                );
+            }
+        }
+        Ok(Typed(Node::Column { level: 0, index: level.len() - 1 }, ty))
     }
 
     fn call(&mut self, name: &str, arguments: Vec<Typed>, span: Span) -> Result<Typed> {
@@ -912,6 +969,34 @@ impl Binder<'_> {
         let arguments = arguments.into_iter().map(|Typed(node, _)| node).collect();
         let distinct = list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct);
         Ok(Typed(Node::Aggregate(Box::new(Aggregate { function, arguments, distinct, order })), ty))
+    }
+}
+
+/// What a function makes rows of: an array, with its elements' type.
+fn rows_of(name: &str, arguments: Vec<Typed>, span: Span) -> Result<Typed> {
+    let types: Vec<PgType> = arguments.iter().map(|Typed(_, ty)| *ty).collect();
+    let mut nodes: Vec<Node> = arguments.into_iter().map(|Typed(node, _)| node).collect();
+    match types.as_slice() {
+        [array] if name == "unnest" && array.info().category == 'A' => {
+            Ok(Typed(nodes.remove(0), element_of(*array)))
+        }
+        _ => match functions::find(name, &types) {
+            Some((builtin, ty)) => Ok(Typed(Node::Call(builtin, nodes), ty)),
+            None => Err(no_function(name, &types, span)),
+        },
+    }
+}
+
+/// The place and type of a record's field. The only records are those of `_pg_expandarray`: an element and its number.
+fn record_field(field: &ast::Ident) -> Result<(usize, PgType)> {
+    match scope::fold(field).as_str() {
+        "x" => Ok((0, PgType::Plain(Type::Int2))),
+        "n" => Ok((1, PgType::INT4)),
+        other => Err(SqlError::new(
+            code::UNDEFINED_COLUMN,
+            format!("could not identify column \"{other}\" in record data type"),
+        )
+        .at(field.span)),
     }
 }
 
@@ -1044,7 +1129,9 @@ fn visit(node: &Node, test: &mut dyn FnMut(&Node) -> bool) -> bool {
         | Node::Binary(_, a, b)
         | Node::Distinct(a, b)
         | Node::Element(a, b) => visit(a, test) && visit(b, test),
-        Node::Not(a) | Node::IsNull(a) | Node::Negate(a) | Node::Cast(a, ..) => visit(a, test),
+        Node::Not(a) | Node::IsNull(a) | Node::Negate(a) | Node::Cast(a, ..) | Node::Field(a, _) => {
+            visit(a, test)
+        }
         Node::Match { text, pattern, .. } | Node::Like { text, pattern, .. } => {
             visit(text, test) && visit(pattern, test)
         }

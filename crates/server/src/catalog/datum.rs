@@ -1,16 +1,18 @@
-//! Values of the catalog's expressions: a table's values, and arrays of them.
+//! Values of the catalog's expressions: a table's values, and arrays and records of them.
 
 use std::{cmp::Ordering, sync::Arc};
 
 use quorate_table::value::Value;
 
-/// A value, or an array of values.
+/// A value, an array of values, or a record of values.
 #[derive(Clone, Debug)]
 pub enum Datum {
     /// One value; NULL is one.
     Value(Value),
-    /// Several.
+    /// Several of one type.
     Array(Arc<Vec<Datum>>),
+    /// The fields of a record.
+    Record(Arc<Vec<Datum>>),
 }
 
 impl Datum {
@@ -37,6 +39,11 @@ impl Datum {
         Datum::Array(Arc::new(elements))
     }
 
+    /// A record.
+    pub fn record(fields: Vec<Datum>) -> Datum {
+        Datum::Record(Arc::new(fields))
+    }
+
     /// Whether it is NULL.
     pub fn is_null(&self) -> bool {
         matches!(self, Datum::Value(Value::Null))
@@ -54,7 +61,7 @@ impl Datum {
     pub fn integer(&self) -> Option<i64> {
         match self {
             Datum::Value(value) => value.as_integer(),
-            Datum::Array(_) => None,
+            Datum::Array(_) | Datum::Record(_) => None,
         }
     }
 
@@ -63,21 +70,22 @@ impl Datum {
         match self {
             Datum::Value(value) => value.text(),
             Datum::Array(elements) => Some(array_text(elements)),
+            Datum::Record(fields) => Some(record_text(fields)),
         }
     }
 
-    /// The order of values; arrays by their elements.
+    /// The order of values; arrays and records by what is in them.
     pub fn order(&self, other: &Datum) -> Ordering {
         match (self, other) {
             (Datum::Value(a), Datum::Value(b)) => a.order(b),
-            (Datum::Array(a), Datum::Array(b)) => a
+            (Datum::Array(a), Datum::Array(b)) | (Datum::Record(a), Datum::Record(b)) => a
                 .iter()
                 .zip(b.iter())
                 .map(|(a, b)| a.order(b))
                 .find(|ordering| ordering.is_ne())
                 .unwrap_or_else(|| a.len().cmp(&b.len())),
-            (Datum::Value(Value::Null), Datum::Array(_)) => Ordering::Greater,
-            (Datum::Array(_), Datum::Value(Value::Null)) => Ordering::Less,
+            (Datum::Value(Value::Null), _) => Ordering::Greater,
+            (_, Datum::Value(Value::Null)) => Ordering::Less,
             // An array meets a string when one side is a constant.
             (a, b) => a.to_text().cmp(&b.to_text()),
         }
@@ -87,7 +95,7 @@ impl Datum {
     pub fn write_key(&self, key: &mut Vec<u8>) {
         match self {
             Datum::Value(value) => value.write_key(key),
-            Datum::Array(elements) => {
+            Datum::Array(elements) | Datum::Record(elements) => {
                 key.push(0xff);
                 key.extend((elements.len() as u64).to_le_bytes());
                 elements.iter().for_each(|element| element.write_key(key));
@@ -100,6 +108,7 @@ impl Datum {
         match self {
             Datum::Value(value) => value,
             Datum::Array(elements) => Value::text_of(array_text(&elements)),
+            Datum::Record(fields) => Value::text_of(record_text(&fields)),
         }
     }
 }
@@ -133,6 +142,12 @@ fn array_text(elements: &[Datum]) -> String {
     }
     text.push('}');
     text
+}
+
+/// A record's text form. All records there are hold numbers, which need no quotes.
+fn record_text(fields: &[Datum]) -> String {
+    let fields: Vec<String> = fields.iter().map(|field| field.to_text().unwrap_or_default()).collect();
+    format!("({})", fields.join(","))
 }
 
 /// The elements of the text form of an array of one dimension (`{a,"b c",NULL}`), or of a vector (`1 2 3`).

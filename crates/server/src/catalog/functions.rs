@@ -36,6 +36,7 @@ pub(super) enum Builtin {
     CurrentSchemas,
     CurrentSetting,
     EncodingToChar,
+    ExpandArray,
     FormatType,
     GetConstraintDefinition,
     GetExpression,
@@ -79,6 +80,7 @@ pub(super) fn find(name: &str, arguments: &[PgType]) -> Option<(Builtin, PgType)
         ("current_schemas", 1) => (CurrentSchemas, PgType::NameArray),
         ("current_setting", 1 | 2) => (CurrentSetting, PgType::TEXT),
         ("pg_encoding_to_char", 1) => (EncodingToChar, PgType::Name),
+        ("_pg_expandarray", 1) if first == PgType::Int2Vector => (ExpandArray, PgType::Record),
         ("format_type", 2) => (FormatType, PgType::TEXT),
         ("pg_get_constraintdef", 1 | 2) => (GetConstraintDefinition, PgType::TEXT),
         ("pg_get_expr", 2 | 3) => (GetExpression, PgType::TEXT),
@@ -245,6 +247,10 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], world: &World<'_>) -> 
             }
         },
         EncodingToChar => Datum::text(if number(0) == Some(6) { "UTF8" } else { "" }),
+        ExpandArray => {
+            let numbered = items(0).unwrap_or_default().into_iter().zip(1i64..);
+            Datum::array(numbered.map(|(x, n)| Datum::record(vec![x, Datum::int8(n)])).collect())
+        }
         FormatType => match number(0) {
             None => Datum::NULL,
             Some(0) => Datum::text("-"),
@@ -449,7 +455,7 @@ pub(super) fn cast(datum: Datum, from: PgType, to: PgType, world: &World<'_>) ->
     Ok(Datum::Value(match datum {
         Datum::Value(Value::Text(text)) => parse_text(ty, &text)?,
         Datum::Value(value) => quorate_table::cast::cast(&value, ty)?,
-        Datum::Array(_) => {
+        Datum::Array(_) | Datum::Record(_) => {
             return Err(SqlError::new(
                 code::CANNOT_COERCE,
                 format!("cannot cast type {} to {}", from.display(), to.display()),

@@ -139,6 +139,8 @@ pub(super) enum Node {
     },
     Array(Vec<Node>),
     Element(Box<Node>, Box<Node>),
+    /// A field of a record, by its place.
+    Field(Box<Node>, usize),
     Cast(Box<Node>, PgType, PgType),
     Call(Builtin, Vec<Node>),
     Scalar(Box<Plan>),
@@ -445,8 +447,8 @@ impl Select {
             From::Function { node, kind } => {
                 for row in &before {
                     let frame = Frame { row, group: None, numbers: &[], outer };
-                    if let (Datum::Array(elements), SetFunction::Unnest) =
-                        (node.eval(evaluation, &frame)?, kind)
+                    if let (Some(elements), SetFunction::Unnest) =
+                        (elements(node.eval(evaluation, &frame)?), kind)
                     {
                         evaluation.step(elements.len() as u64)?;
                         rows.extend(
@@ -627,6 +629,10 @@ impl Node {
                 let index = eval(index)?.integer().and_then(|index| usize::try_from(index - 1).ok());
                 index.and_then(|index| items.get(index).cloned()).unwrap_or(Datum::NULL)
             }
+            Node::Field(record, place) => match eval(record)? {
+                Datum::Record(fields) => fields.get(*place).cloned().unwrap_or(Datum::NULL),
+                _ => Datum::NULL,
+            },
             Node::Cast(inner, from, to) => functions::cast(eval(inner)?, *from, *to, evaluation.world)?,
             Node::Call(builtin, arguments) => {
                 let arguments = arguments.iter().map(eval).collect::<Result<Vec<_>>>()?;
@@ -676,7 +682,7 @@ pub(super) fn elements(datum: Datum) -> Option<Vec<Datum>> {
                 })
                 .collect(),
         ),
-        Datum::Value(_) => None,
+        Datum::Value(_) | Datum::Record(_) => None,
     }
 }
 
@@ -731,7 +737,7 @@ fn binary(op: Binary, a: Datum, b: Datum) -> Result<Datum> {
             };
             Ok(Datum::Value(eval(&Expr::binary(op, operand(a), operand(b)), &[])?))
         }
-        _ => Err(SqlError::unsupported("arithmetic on arrays")),
+        _ => Err(SqlError::unsupported("arithmetic on arrays or records")),
     }
 }
 

@@ -21,7 +21,8 @@ impl Gateway {
         let (stop, stopped) = oneshot::channel::<()>();
         let server = pg::Server::new(Arc::new(LocalBackend::new()));
         tokio::spawn(server.serve(listener, async {
-            drop(stopped.await);
+            // Told to, or left by whoever could have told it.
+            let _ = stopped.await;
         }));
         Gateway { address, stop: Some(stop) }
     }

@@ -53,8 +53,7 @@ async fn parameters_take_their_types_from_their_surroundings() {
         let statement = client.prepare(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
         assert_eq!(statement.params(), expected, "{sql}");
     }
-    let open =
-        client.prepare("select id from t where $1 is null").await.err().expect("nothing says its type");
+    let open = client.prepare("select id from t where $1 is null").await.expect_err("nothing says its type");
     assert_eq!(code(&open), "42P18");
 }
 
@@ -332,6 +331,33 @@ async fn the_catalog_describes_the_tables() {
         .await
         .unwrap();
     assert_eq!(names.get::<_, &str>(0), "t,z");
+
+    client
+        .batch_execute(
+            "create table pairs (b text, a int, primary key (a, b)) with (partition_by = 'hash(a)')",
+        )
+        .await
+        .unwrap();
+    let keys = client
+        .query(
+            "select k.attname, k.number, (k.pair).x from (select a.attname, a.attnum, \
+             (information_schema._pg_expandarray(i.indkey)).n as number, \
+             information_schema._pg_expandarray(i.indkey) as pair \
+             from pg_index i join pg_attribute a on a.attrelid = i.indrelid where i.indisprimary \
+             and i.indrelid = 'pairs'::regclass) k where k.attnum = (k.pair).x order by k.number",
+            &[],
+        )
+        .await
+        .unwrap();
+    let keys: Vec<(&str, i32, i16)> = keys.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
+    assert_eq!(keys, [("a", 1, 2), ("b", 2, 1)]);
+    for sql in [
+        "select unnest(array[1]), unnest(array[2])",
+        "select 1 where unnest(array[true])",
+        "select count(*), unnest(array[1]) from pg_class",
+    ] {
+        assert_eq!(code(&client.query(sql, &[]).await.unwrap_err()), "0A000", "{sql}");
+    }
 }
 
 #[tokio::test]
