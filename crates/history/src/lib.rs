@@ -5,7 +5,7 @@
 //! much time (Γ), and which operations show it. It is the measure of 004 (§II.B and appendix), and the judge of
 //! everything else here.
 //!
-//! * [`operation`] is one operation; [`History`] is all of them by key; a [`Recorder`] makes them; [`format`] reads and writes files.
+//! * [`operation`] is one operation; [`History`] is all of them by key; a [`Recorder`] makes them; [`mod@format`] reads and writes files.
 //! * [`check()`] judges. Where every value of a key was written once, *zones* decide and measure in O(n log n); elsewhere a
 //!   search for an order decides, and may answer "unknown".
 //! * A [`Report`] has the numbers and a [`Witness`] for the worst key.
