@@ -29,7 +29,7 @@ use quorate_runtime::{
     process::{End, Parts, Process},
 };
 use quorate_server::cluster::Events;
-use quorate_table::plain::PlainEngine;
+use quorate_table::scan::ScanEngine;
 use tokio::net::TcpListener;
 use tracing::{error, info, warn};
 
@@ -173,7 +173,7 @@ fn start(
             Node::Router(Router::new(paxos, rubberband::Config::new(replicas), settings))
         }
         Role::Storage => {
-            parts.engine = Some(Box::new(PlainEngine::default()));
+            parts.engine = Some(Box::new(ScanEngine::default()));
             let settings = StorageSettings { alive_every: detector.interval, ..StorageSettings::default() };
             Node::Storage(Storage::new(peer, name, settings))
         }

@@ -67,6 +67,11 @@ impl Term {
         if self.negated { 1.0 - part } else { part }
     }
 
+    /// Whether one comparison with a number is all it asks.
+    pub(super) fn is_range(&self) -> bool {
+        self.others.is_empty() && !self.negated && !self.nulls
+    }
+
     /// Whether nothing can pass.
     pub(super) fn is_empty(&self) -> bool {
         !self.negated && !self.nulls && self.low > self.high && self.others.is_empty()

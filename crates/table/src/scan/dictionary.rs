@@ -23,6 +23,8 @@ const TAIL_MIN: usize = 1024;
 pub(super) struct Dictionary {
     sorted: Arc<Sorted>,
     tail: Vec<Value>,
+    /// Positions in the tail, in the order of the values.
+    ordered: Vec<u32>,
     index: HashMap<Value, u32, FxBuildHasher>,
 }
 
@@ -151,6 +153,8 @@ impl Dictionary {
     /// Gives a code to a value that has none.
     pub(super) fn add(&mut self, value: &Value) -> u64 {
         let code = u32::try_from(self.len()).expect("fewer values than rows");
+        let position = self.ordered.partition_point(|&other| self.tail[other as usize].order(value).is_lt());
+        self.ordered.insert(position, self.tail.len() as u32);
         self.tail.push(value.clone());
         self.index.insert(value.clone(), code);
         code.into()
@@ -165,18 +169,19 @@ impl Dictionary {
     ) -> (u64, u64, Vec<u64>) {
         let start = low.map_or(0, |(value, with)| self.sorted.bound(value, !with));
         let end = high.map_or(self.sorted.len() as u64, |(value, with)| self.sorted.bound(value, with));
-        let inside = |value: &Value| {
-            low.is_none_or(|(bound, with)| match value.order(bound) {
-                Ordering::Equal => with,
-                order => order.is_gt(),
-            }) && high.is_none_or(|(bound, with)| match value.order(bound) {
+        let below = |bound: &Value, with: bool| {
+            self.ordered.partition_point(|&position| match self.tail[position as usize].order(bound) {
                 Ordering::Equal => with,
                 order => order.is_lt(),
             })
         };
-        let first = self.sorted.len() as u64;
-        let tail = self.tail.iter().zip(first..).filter(|(value, _)| inside(value));
-        (start, end.max(start), tail.map(|(_, code)| code).collect())
+        let first = low.map_or(0, |(value, with)| below(value, !with));
+        let last = high.map_or(self.ordered.len(), |(value, with)| below(value, with));
+        let tail = &self.ordered[first..last.max(first)];
+        let behind = self.sorted.len() as u64;
+        let mut others: Vec<u64> = tail.iter().map(|&position| behind + u64::from(position)).collect();
+        others.sort_unstable();
+        (start, end.max(start), others)
     }
 
     pub(super) fn len(&self) -> usize {

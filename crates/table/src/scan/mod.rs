@@ -296,7 +296,8 @@ impl Rows for Columns {
         ranges: &'a [KeyRange],
         filter: Option<&Expr>,
     ) -> impl Iterator<Item = (Place, Seen<'a>)> {
-        let plan = compile::compile(&self.schema, &self.dictionaries, filter);
+        let mut plan = compile::compile(&self.schema, &self.dictionaries, filter);
+        self.arrange(&mut plan.terms);
         let ranges = if plan.is_empty() { &[] } else { ranges };
         self.slices(ranges).flat_map(move |(number, slice)| {
             let mut matches = Vec::new();

@@ -147,8 +147,18 @@ struct Group {
     /// Where the entries of the hashes with these upper bits begin.
     starts: Vec<u32>,
     shift: u32,
-    /// Hash and query.
-    entries: Vec<(u32, u32)>,
+    entries: Vec<Entry>,
+}
+
+/// A query in a group, with what it asks beside the signature's columns as far as one comparison says it: most rows of
+/// the right hash fail here, and the query itself need not be fetched.
+#[derive(Clone, Copy)]
+struct Entry {
+    hash: u32,
+    query: u32,
+    column: usize,
+    low: u64,
+    high: u64,
 }
 
 /// An odd number for each column of a signature.
@@ -157,26 +167,30 @@ fn factor(position: usize) -> u32 {
 }
 
 impl Group {
-    fn new(columns: Vec<usize>, keys: Vec<(Vec<u64>, u32)>) -> Group {
-        let hash = |numbers: &[u64]| {
+    fn new(columns: Vec<usize>, keys: &[(Vec<u64>, u32)], queries: &[Query<'_>]) -> Group {
+        let entry = |(numbers, query): &(Vec<u64>, u32)| {
             let products = numbers.iter().enumerate();
-            kernel::finish(products.fold(0, |sum: u32, (position, number)| {
+            let sum = products.fold(0, |sum: u32, (position, number)| {
                 sum.wrapping_add(kernel::fold(*number).wrapping_mul(factor(position)))
-            }))
+            });
+            let mut terms = queries[*query as usize].plan.terms.iter();
+            let beside = terms.find(|term| term.is_range() && !columns.contains(&term.column));
+            let (column, low, high) =
+                beside.map_or((columns[0], 0, u64::MAX), |term| (term.column, term.low, term.high));
+            Entry { hash: kernel::finish(sum), query: *query, column, low, high }
         };
-        let mut entries: Vec<(u32, u32)> =
-            keys.iter().map(|(numbers, query)| (hash(numbers), *query)).collect();
-        entries.sort_unstable();
+        let mut entries: Vec<Entry> = keys.iter().map(entry).collect();
+        entries.sort_unstable_by_key(|entry| (entry.hash, entry.column, entry.low, entry.query));
         let bits = (keys.len() * FILTER_BITS_PER_KEY).next_power_of_two().trailing_zeros();
         let bits = bits.clamp(10, FILTER_BITS_MAX);
         let mut filter = vec![0; 1 << (bits - 5)];
-        for (hash, _) in &entries {
+        for Entry { hash, .. } in &entries {
             let bit = hash >> (32 - bits);
             filter[(bit >> 5) as usize] |= 1 << (bit & 31);
         }
         let shift = 32 - keys.len().next_power_of_two().trailing_zeros().max(1);
         let mut starts = vec![0; (1 << (32 - shift)) + 1];
-        for (hash, _) in &entries {
+        for Entry { hash, .. } in &entries {
             starts[(hash >> shift) as usize + 1] += 1;
         }
         for index in 1..starts.len() {
@@ -187,7 +201,7 @@ impl Group {
 
     /// The entries of a hash, and some others.
     #[inline]
-    fn entries(&self, hash: u32) -> &[(u32, u32)] {
+    fn entries(&self, hash: u32) -> &[Entry] {
         let bucket = (hash >> self.shift) as usize;
         &self.entries[self.starts[bucket] as usize..self.starts[bucket + 1] as usize]
     }
@@ -276,8 +290,8 @@ impl Columns {
                     sum.wrapping_add(kernel::fold(number).wrapping_mul(factor(position)))
                 });
                 let hash = kernel::finish(sum);
-                let entries = group.entries(hash).iter().filter(|(own, _)| *own == hash);
-                entries.for_each(|(_, query)| mark(*query as usize));
+                let entries = group.entries(hash).iter().filter(|entry| entry.hash == hash);
+                entries.for_each(|entry| mark(entry.query as usize));
             }
         }
     }
@@ -316,7 +330,7 @@ impl Columns {
                 }
             }
             if !keys.is_empty() {
-                groups.push(Group::new(columns, keys));
+                groups.push(Group::new(columns, &keys, queries));
             }
         }
         alone.sort_unstable();
@@ -342,26 +356,40 @@ impl Columns {
         for &row in &rows[..listed] {
             let index = row as usize;
             let hash = sums[index];
-            for (own, query) in group.entries(hash) {
-                let query = &mut queries[*query as usize];
-                if *own == hash
-                    && query
-                        .plan
-                        .terms
-                        .iter()
-                        .all(|term| term.admits(block.columns[term.column].value(index)))
-                    && inside(&query.ranges, block, index)
-                    && !query.is_complete()
-                {
+            let (mut column, mut number) = (usize::MAX, 0);
+            for entry in group.entries(hash) {
+                if entry.hash != hash {
+                    continue;
+                }
+                if entry.column != column {
+                    column = entry.column;
+                    number = block.columns[column].numbers.number(index);
+                }
+                if number < entry.low || entry.high < number {
+                    continue;
+                }
+                let query = &mut queries[entry.query as usize];
+                if query.admits(block, index) && !query.is_complete() {
                     query.give(self, block, index, scratch);
                 }
             }
         }
     }
 
+    /// Orders terms by how little passes them, judged by a block in the middle.
+    pub(super) fn arrange(&self, terms: &mut [Term]) {
+        if let Some(block) = self.blocks.get(self.blocks.len() / 2)
+            && terms.len() > 1
+        {
+            let part = |term: &Term| term.selectivity(&block.columns[term.column]);
+            terms.sort_by(|a, b| part(a).total_cmp(&part(b)));
+        }
+    }
+
     /// The whole table for one query.
     fn ask(&self, query: &mut Query<'_>, scratch: &mut Row) {
         let ranges = query.ranges.clone();
+        self.arrange(&mut query.plan.terms);
         let mut matches = Vec::new();
         for (number, slice) in self.slices(&ranges) {
             let block = &self.blocks[number];
@@ -413,22 +441,17 @@ fn inside(ranges: &[KeyRange], block: &Block, index: usize) -> bool {
     ranges.get(position).is_some_and(|range| range.low <= key)
 }
 
-/// Lists the rows of a slice of a block that pass all terms.
+/// Lists the rows of a slice of a block that pass all terms. The first says whether the others are looked at.
 pub(super) fn find(block: &Block, terms: &[Term], slice: std::ops::Range<usize>, matches: &mut Vec<u32>) {
-    if terms.iter().any(|term| !term.may_pass(&block.columns[term.column])) {
+    if terms.first().is_some_and(|term| !term.may_pass(&block.columns[term.column])) {
         return;
     }
-    let passes = |index: usize, terms: &[&Term]| {
+    let passes = |index: usize, terms: &[Term]| {
         terms.iter().all(|term| term.admits(block.columns[term.column].value(index)))
     };
-    let mut terms: Vec<&Term> = terms.iter().collect();
     if slice.len() < 64 {
-        matches.extend(slice.filter(|&index| passes(index, &terms)).map(|index| index as u32));
+        matches.extend(slice.filter(|&index| passes(index, terms)).map(|index| index as u32));
         return;
-    }
-    if terms.len() > 1 {
-        let part = |term: &&Term| term.selectivity(&block.columns[term.column]);
-        terms.sort_by(|a, b| part(a).total_cmp(&part(b)));
     }
     let mut bits = [0u64; BLOCK_ROWS.div_ceil(64)];
     let words = block.len().div_ceil(64);
