@@ -27,6 +27,10 @@ use quorate_protocol::{
 use status::Status;
 
 /// A process in one of its roles.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one per process, and whether the lint fires varies with the build"
+)]
 pub enum Node {
     /// Orders and routes.
     Router(Router<Rubberband>),

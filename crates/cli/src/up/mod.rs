@@ -28,6 +28,7 @@ use crate::{
     config::{self, DetectorConfig, NodeConfig, Role},
     kill::signal,
     sql,
+    status::{self, Report},
 };
 use supervisor::Supervisor;
 
@@ -221,7 +222,7 @@ fn welcome(args: &Args, directory: &Directory, alive: impl FnMut() -> Result<()>
     bar.set_message("starting the processes");
     let runtime = sql::runtime()?;
     runtime.block_on(async {
-        let client = first_answer(directory, alive).await?;
+        let client = first_answer(directory, args.storage.into(), alive).await?;
         bar.finish_and_clear();
         if !args.empty {
             sample::load(&client).await?;
@@ -248,7 +249,12 @@ fn welcome(args: &Args, directory: &Directory, alive: impl FnMut() -> Result<()>
     Ok(())
 }
 
-async fn first_answer(directory: &Directory, mut alive: impl FnMut() -> Result<()>) -> Result<Client> {
+/// Waits until SQL is answered and so many storage processes hold rows.
+async fn first_answer(
+    directory: &Directory,
+    storage: usize,
+    mut alive: impl FnMut() -> Result<()>,
+) -> Result<Client> {
     let began = Instant::now();
     loop {
         alive()?;
@@ -257,7 +263,8 @@ async fn first_answer(directory: &Directory, mut alive: impl FnMut() -> Result<(
             Ok(address) => match sql::connect(&address).await {
                 Err(error) => error,
                 Ok(client) => match sql::single(&client, "select 1").await {
-                    Ok(_) => return Ok(client),
+                    Ok(_) if serving(directory)? >= storage => return Ok(client),
+                    Ok(_) => anyhow!("the storage processes are not in place yet"),
                     Err(error) => error,
                 },
             },
@@ -267,4 +274,11 @@ async fn first_answer(directory: &Directory, mut alive: impl FnMut() -> Result<(
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// How many storage processes hold rows.
+fn serving(directory: &Directory) -> Result<usize> {
+    let reports = status::reports(&directory.running()?);
+    let serves = |report: &&Report| report.role == Role::Storage && report.state == "serving";
+    Ok(reports.iter().flatten().filter(serves).count())
 }
