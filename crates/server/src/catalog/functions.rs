@@ -10,8 +10,8 @@ use quorate_table::{
 use super::{
     World,
     datum::Datum,
+    eval::elements,
     index_oid,
-    plan::elements,
     relations::{self, oid},
     table_oid,
 };

@@ -2,7 +2,8 @@
 //!
 //! Clients ask the catalog in all of SQL: joins, unions, correlated sub-selects, arrays, regular expressions. Those
 //! queries are small and rare, so they get an evaluator that is easy to believe rather than fast: nested loops over
-//! rows made on the spot (`relations`), bound once ([`bind`](fn@bind)) to a tree (`plan`) that is walked row by row.
+//! rows made on the spot (`relations`), bound once (`binder`) to a tree (`plan`) that is walked row by row (`run` for
+//! queries, `eval` for expressions, `functions` for calls).
 //! Whether a query comes here follows from the relations it names; no query is recognised by its text.
 //!
 //! Differs from PostgreSQL: there is one database, which has the name the client asked for, and one role, the
@@ -11,9 +12,11 @@
 
 mod binder;
 pub mod datum;
+mod eval;
 mod functions;
 mod plan;
 mod relations;
+mod run;
 
 use std::sync::Arc;
 

@@ -4,9 +4,15 @@
 //! one state machine here. A connection is one task: it reads a message, acts, and writes; while a result streams, it
 //! waits for the socket, and the ranges wait for it.
 
+mod bulk;
 pub mod connection;
 pub mod encode;
+mod extended;
 pub mod frame;
+mod limit;
+mod output;
+mod simple;
+mod startup;
 
 use std::{
     collections::BTreeMap,
@@ -92,7 +98,7 @@ impl Server {
     async fn connection(&self, stream: TcpStream, stopped: watch::Receiver<bool>) {
         let permit = self.connections.clone().try_acquire_owned().ok();
         self.metrics.connections_opened.increment();
-        let ended = connection::serve(self, stream, permit.is_none(), stopped).await;
+        let ended = startup::serve(self, stream, permit.is_none(), stopped).await;
         self.metrics.connections_closed.increment();
         if let Err(error) = ended
             && !matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)

@@ -1,0 +1,138 @@
+//! The information schema.
+
+use quorate_table::value::Type;
+
+use super::{
+    Columns, NAMESPACES, all,
+    tables::{default_text, key_name, keyed},
+};
+use crate::{
+    catalog::{World, datum::Datum},
+    types::PgType,
+};
+
+pub(super) fn tables(world: &World<'_>) -> Vec<Columns<'static>> {
+    let catalog = all().iter().map(|relation| (relation.schema, relation.name));
+    let users = world.catalog.tables.iter().map(|table| ("public", table.schema.name.as_str()));
+    catalog
+        .chain(users)
+        .map(|(schema, name)| {
+            vec![
+                ("table_catalog", Datum::text(world.database)),
+                ("table_schema", Datum::text(schema)),
+                ("table_name", Datum::text(name)),
+                ("table_type", Datum::text("BASE TABLE")),
+                ("is_insertable_into", Datum::text("YES")),
+                ("is_typed", Datum::text("NO")),
+            ]
+        })
+        .collect()
+}
+
+pub(super) fn columns(world: &World<'_>) -> Vec<Columns<'static>> {
+    let mut rows = Vec::new();
+    for table in &world.catalog.tables {
+        for (index, column) in table.schema.columns.iter().enumerate() {
+            let ty = PgType::Plain(column.ty);
+            let (precision, radix, scale) = match column.ty {
+                Type::Int2 => (Datum::int8(16), Datum::int8(2), Datum::int8(0)),
+                Type::Int4 => (Datum::int8(32), Datum::int8(2), Datum::int8(0)),
+                Type::Int8 => (Datum::int8(64), Datum::int8(2), Datum::int8(0)),
+                Type::Float8 => (Datum::int8(53), Datum::int8(2), Datum::NULL),
+                Type::Numeric => (Datum::NULL, Datum::int8(10), Datum::NULL),
+                _ => (Datum::NULL, Datum::NULL, Datum::NULL),
+            };
+            let subsecond = match column.ty {
+                Type::Timestamp | Type::Timestamptz => Datum::int8(6),
+                Type::Date => Datum::int8(0),
+                _ => Datum::NULL,
+            };
+            rows.push(vec![
+                ("table_catalog", Datum::text(world.database)),
+                ("table_schema", Datum::text("public")),
+                ("table_name", Datum::text(&table.schema.name)),
+                ("column_name", Datum::text(&column.name)),
+                ("ordinal_position", Datum::int8(index as i64 + 1)),
+                (
+                    "column_default",
+                    column.default.as_ref().map_or(Datum::NULL, |d| Datum::text(default_text(d))),
+                ),
+                ("is_nullable", Datum::text(if column.not_null { "NO" } else { "YES" })),
+                ("data_type", Datum::text(ty.display())),
+                ("character_maximum_length", Datum::NULL),
+                (
+                    "character_octet_length",
+                    if column.ty == Type::Text { Datum::int8(1 << 30) } else { Datum::NULL },
+                ),
+                ("numeric_precision", precision),
+                ("numeric_precision_radix", radix),
+                ("numeric_scale", scale),
+                ("datetime_precision", subsecond),
+                ("interval_precision", Datum::NULL),
+                ("maximum_cardinality", Datum::NULL),
+                ("udt_catalog", Datum::text(world.database)),
+                ("udt_schema", Datum::text("pg_catalog")),
+                ("udt_name", Datum::text(ty.info().name)),
+                ("dtd_identifier", Datum::text((index + 1).to_string())),
+                ("is_self_referencing", Datum::text("NO")),
+                ("is_identity", Datum::text("NO")),
+                ("identity_cycle", Datum::text("NO")),
+                ("is_generated", Datum::text("NEVER")),
+                ("is_updatable", Datum::text("YES")),
+            ]);
+        }
+    }
+    rows
+}
+
+pub(super) fn schemata(world: &World<'_>) -> Vec<Columns<'static>> {
+    NAMESPACES
+        .iter()
+        .map(|(name, _)| {
+            vec![
+                ("catalog_name", Datum::text(world.database)),
+                ("schema_name", Datum::text(name)),
+                ("schema_owner", Datum::text(world.user)),
+            ]
+        })
+        .collect()
+}
+
+pub(super) fn constraints(world: &World<'_>) -> Vec<Columns<'static>> {
+    keyed(world)
+        .map(|table| {
+            vec![
+                ("constraint_catalog", Datum::text(world.database)),
+                ("constraint_schema", Datum::text("public")),
+                ("constraint_name", Datum::text(key_name(table))),
+                ("table_catalog", Datum::text(world.database)),
+                ("table_schema", Datum::text("public")),
+                ("table_name", Datum::text(&table.schema.name)),
+                ("constraint_type", Datum::text("PRIMARY KEY")),
+                ("is_deferrable", Datum::text("NO")),
+                ("initially_deferred", Datum::text("NO")),
+                ("enforced", Datum::text("YES")),
+            ]
+        })
+        .collect()
+}
+
+pub(super) fn keys(world: &World<'_>) -> Vec<Columns<'static>> {
+    let mut rows = Vec::new();
+    for table in keyed(world) {
+        for (index, &position) in table.schema.primary_key.iter().enumerate() {
+            rows.push(vec![
+                ("constraint_catalog", Datum::text(world.database)),
+                ("constraint_schema", Datum::text("public")),
+                ("constraint_name", Datum::text(key_name(table))),
+                ("table_catalog", Datum::text(world.database)),
+                ("table_schema", Datum::text("public")),
+                ("table_name", Datum::text(&table.schema.name)),
+                ("column_name", Datum::text(&table.schema.columns[position].name)),
+                ("ordinal_position", Datum::int8(index as i64 + 1)),
+                ("position_in_unique_constraint", Datum::NULL),
+            ]);
+        }
+    }
+    rows
+}

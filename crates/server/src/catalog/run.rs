@@ -1,0 +1,390 @@
+//! Evaluation of queries: nested loops, groups, windows, order.
+
+use std::{
+    cell::RefCell,
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
+
+use quorate_table::{
+    operation::Order,
+    value::{Row, Type, Value},
+};
+use regex::{Regex, RegexBuilder};
+
+use super::{
+    World,
+    datum::Datum,
+    eval::elements,
+    functions,
+    plan::{Body, From, Node, Plan, Select, SetFunction},
+    relations::Relation,
+};
+use crate::{
+    error::{Result, SqlError, code},
+    types::PgType,
+};
+
+/// Rows a query may go through before it is stopped.
+const STEPS_MAX: u64 = 50_000_000;
+
+/// A level's row, and the levels around it.
+pub(super) struct Frame<'f> {
+    pub(super) row: &'f [Datum],
+    pub(super) group: Option<&'f [Vec<Datum>]>,
+    pub(super) numbers: &'f [i64],
+    pub(super) outer: Option<&'f Frame<'f>>,
+}
+
+/// One evaluation: the world, and what need not be made twice.
+pub(super) struct Evaluation<'w> {
+    pub world: &'w World<'w>,
+    relations: RefCell<BTreeMap<u32, Rc<Vec<Vec<Datum>>>>>,
+    patterns: RefCell<BTreeMap<(String, bool), Regex>>,
+    steps: RefCell<u64>,
+}
+
+pub(super) type Rows = Vec<Vec<Datum>>;
+
+impl Plan {
+    /// Evaluates the query.
+    pub fn rows(&self, world: &World<'_>) -> Result<Vec<Row>> {
+        let evaluation = Evaluation {
+            world,
+            relations: RefCell::default(),
+            patterns: RefCell::default(),
+            steps: RefCell::new(0),
+        };
+        let rows = self.run(&evaluation, None)?;
+        Ok(rows
+            .into_iter()
+            .map(|row| row.into_iter().zip(&self.types).map(|(datum, ty)| fit(datum, *ty, world)).collect())
+            .collect())
+    }
+
+    pub(super) fn run(&self, evaluation: &Evaluation<'_>, outer: Option<&Frame<'_>>) -> Result<Rows> {
+        let mut rows = match &self.body {
+            Body::Select(select) => select.run(evaluation, outer, self.visible)?,
+            Body::Union { left, right, all } => {
+                let mut rows = left.run(evaluation, outer)?;
+                rows.extend(right.run(evaluation, outer)?);
+                if !all {
+                    distinct(&mut rows, self.visible);
+                }
+                rows
+            }
+            Body::Values(rows) => {
+                let frame = Frame { row: &[], group: None, numbers: &[], outer };
+                rows.iter()
+                    .map(|row| row.iter().map(|node| node.eval(evaluation, &frame)).collect())
+                    .collect::<Result<_>>()?
+            }
+        };
+        if !self.order.is_empty() {
+            rows.sort_by(|a, b| compare(&self.order, a, b));
+        }
+        let frame = Frame { row: &[], group: None, numbers: &[], outer };
+        let count = |node: &Option<Node>| -> Result<Option<usize>> {
+            match node {
+                None => Ok(None),
+                Some(node) => Ok(node.eval(evaluation, &frame)?.integer().map(|n| n.max(0) as usize)),
+            }
+        };
+        if let Some(offset) = count(&self.offset)? {
+            rows.drain(..offset.min(rows.len()));
+        }
+        if let Some(limit) = count(&self.limit)? {
+            rows.truncate(limit);
+        }
+        for row in &mut rows {
+            row.truncate(self.visible);
+        }
+        Ok(rows)
+    }
+}
+
+/// The value that a column of this type carries.
+fn fit(datum: Datum, ty: PgType, world: &World<'_>) -> Value {
+    match (datum, ty) {
+        (Datum::Value(Value::Int8(i)), PgType::Plain(Type::Int2)) => Value::Int2(i as i16),
+        (Datum::Value(Value::Int8(i)), PgType::Plain(Type::Int4)) => Value::Int4(i as i32),
+        (Datum::Value(Value::Int4(i)), PgType::Plain(Type::Int8)) => Value::Int8(i.into()),
+        (Datum::Value(Value::Int2(i)), PgType::Plain(Type::Int8)) => Value::Int8(i.into()),
+        (Datum::Value(Value::Int2(i)), PgType::Plain(Type::Int4)) => Value::Int4(i.into()),
+        (Datum::Value(value), ty) if ty.is_oid() => match value.as_integer() {
+            Some(number) => Value::Int8(number),
+            None => value,
+        },
+        (Datum::Value(value), PgType::Plain(Type::Text)) if value.ty().is_some_and(|ty| ty != Type::Text) => {
+            functions::cast(Datum::Value(value.clone()), PgType::Unknown, PgType::TEXT, world)
+                .map_or(value, Datum::into_value)
+        }
+        (datum, _) => datum.into_value(),
+    }
+}
+
+pub(super) fn compare(order: &[Order], a: &[Datum], b: &[Datum]) -> Ordering {
+    order
+        .iter()
+        .map(|key| {
+            let (a, b) = (&a[key.column], &b[key.column]);
+            match (a.is_null(), b.is_null()) {
+                (true, true) => Ordering::Equal,
+                (true, false) if key.nulls_first => Ordering::Less,
+                (true, false) => Ordering::Greater,
+                (false, true) if key.nulls_first => Ordering::Greater,
+                (false, true) => Ordering::Less,
+                (false, false) if key.descending => b.order(a),
+                (false, false) => a.order(b),
+            }
+        })
+        .find(|ordering| ordering.is_ne())
+        .unwrap_or(Ordering::Equal)
+}
+
+pub(super) fn descending(keys: &[(Node, bool)]) -> Vec<Order> {
+    keys.iter()
+        .enumerate()
+        .map(|(column, (_, descending))| Order { column, descending: *descending, nulls_first: *descending })
+        .collect()
+}
+
+pub(super) fn distinct(rows: &mut Rows, visible: usize) {
+    let mut seen = BTreeSet::new();
+    rows.retain(|row| seen.insert(key_of(&row[..visible])));
+}
+
+fn key_of(row: &[Datum]) -> Vec<u8> {
+    let mut key = Vec::new();
+    row.iter().for_each(|datum| datum.write_key(&mut key));
+    key
+}
+
+impl Select {
+    fn run(&self, evaluation: &Evaluation<'_>, outer: Option<&Frame<'_>>, visible: usize) -> Result<Rows> {
+        let mut rows: Rows = vec![Vec::new()];
+        let mut applied = vec![false; self.conjuncts.len()];
+        for from in &self.from {
+            rows = self.expand(from, rows, evaluation, outer, Some(&mut applied))?;
+        }
+        for (index, (conjunct, _)) in self.conjuncts.iter().enumerate() {
+            if !applied[index] {
+                filter(&mut rows, conjunct, evaluation, outer)?;
+            }
+        }
+        let project = |row: &[Datum], group: Option<&[Vec<Datum>]>, numbers: &[i64]| -> Result<Vec<Datum>> {
+            let frame = Frame { row, group, numbers, outer };
+            self.columns.iter().map(|column| column.eval(evaluation, &frame)).collect()
+        };
+        let mut projected = Vec::new();
+        match &self.groups {
+            None => {
+                let numbers = self.numbers(&rows, evaluation, outer)?;
+                for (row, numbers) in rows.iter().zip(&numbers) {
+                    projected.push(project(row, None, numbers)?);
+                }
+            }
+            Some(keys) => {
+                let mut order: Vec<Vec<u8>> = Vec::new();
+                let mut groups: BTreeMap<Vec<u8>, Rows> = BTreeMap::new();
+                for row in rows {
+                    let frame = Frame { row: &row, group: None, numbers: &[], outer };
+                    let key: Vec<Datum> =
+                        keys.iter().map(|key| key.eval(evaluation, &frame)).collect::<Result<_>>()?;
+                    let key = key_of(&key);
+                    let group = groups.entry(key.clone()).or_default();
+                    if group.is_empty() {
+                        order.push(key);
+                    }
+                    group.push(row);
+                }
+                if keys.is_empty() && order.is_empty() {
+                    order.push(Vec::new());
+                    groups.insert(Vec::new(), Vec::new());
+                }
+                let width = self.from.iter().map(From::width).sum();
+                let nothing = vec![Datum::NULL; width];
+                for key in order {
+                    let group = &groups[&key];
+                    let first = group.first().unwrap_or(&nothing);
+                    if let Some(having) = &self.having {
+                        let frame = Frame { row: first, group: Some(group), numbers: &[], outer };
+                        if having.eval(evaluation, &frame)?.truth() != Some(true) {
+                            continue;
+                        }
+                    }
+                    projected.push(project(first, Some(group), &[])?);
+                }
+            }
+        }
+        if self.distinct {
+            distinct(&mut projected, visible);
+        }
+        Ok(projected)
+    }
+
+    /// For every row, its number in every window.
+    fn numbers(
+        &self,
+        rows: &Rows,
+        evaluation: &Evaluation<'_>,
+        outer: Option<&Frame<'_>>,
+    ) -> Result<Vec<Vec<i64>>> {
+        let mut numbers = vec![Vec::new(); rows.len()];
+        for window in &self.windows {
+            let mut keyed = Vec::with_capacity(rows.len());
+            for (index, row) in rows.iter().enumerate() {
+                let frame = Frame { row, group: None, numbers: &[], outer };
+                let eval = |node: &Node| node.eval(evaluation, &frame);
+                let partition = window.partition.iter().map(eval).collect::<Result<Vec<_>>>()?;
+                let keys = window.order.iter().map(|(node, _)| eval(node)).collect::<Result<Vec<_>>>()?;
+                keyed.push((key_of(&partition), keys, index));
+            }
+            let order = descending(&window.order);
+            keyed.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| compare(&order, &a.1, &b.1)));
+            let mut number = 0;
+            for at in 0..keyed.len() {
+                let same = at > 0 && keyed[at - 1].0 == keyed[at].0;
+                number = if same { number + 1 } else { 1 };
+                numbers[keyed[at].2].push(number);
+            }
+        }
+        Ok(numbers)
+    }
+
+    /// Puts a FROM item behind each of the rows so far. `applied` is absent where WHERE may not look yet: on the side
+    /// of an outer join that may be NULL.
+    fn expand(
+        &self,
+        from: &From,
+        before: Rows,
+        evaluation: &Evaluation<'_>,
+        outer: Option<&Frame<'_>>,
+        mut applied: Option<&mut Vec<bool>>,
+    ) -> Result<Rows> {
+        let mut rows = Vec::new();
+        match from {
+            From::Join { left, right, on, outer: is_outer } => {
+                let before = self.expand(left, before, evaluation, outer, applied.as_deref_mut())?;
+                for row in before {
+                    let width = row.len();
+                    let mut matches = self.expand(right, vec![row.clone()], evaluation, outer, None)?;
+                    if let Some(on) = on {
+                        filter(&mut matches, on, evaluation, outer)?;
+                    }
+                    if matches.is_empty() && *is_outer {
+                        let mut alone = row;
+                        alone.resize(width + right.width(), Datum::NULL);
+                        matches.push(alone);
+                    }
+                    rows.extend(matches);
+                }
+            }
+            From::Relation(relation) => {
+                let all = evaluation.relation(relation);
+                for row in &before {
+                    evaluation.step(all.len() as u64)?;
+                    rows.extend(all.iter().map(|more| joined(row, more)));
+                }
+            }
+            From::Derived { plan, lateral: false } => {
+                let all = plan.run(evaluation, outer)?;
+                for row in &before {
+                    evaluation.step(all.len() as u64)?;
+                    rows.extend(all.iter().map(|more| joined(row, more)));
+                }
+            }
+            From::Derived { plan, lateral: true } => {
+                for row in &before {
+                    let frame = Frame { row, group: None, numbers: &[], outer };
+                    rows.extend(plan.run(evaluation, Some(&frame))?.iter().map(|more| joined(row, more)));
+                }
+            }
+            From::Function { node, kind } => {
+                for row in &before {
+                    let frame = Frame { row, group: None, numbers: &[], outer };
+                    if let (Some(elements), SetFunction::Unnest) =
+                        (elements(node.eval(evaluation, &frame)?), kind)
+                    {
+                        evaluation.step(elements.len() as u64)?;
+                        rows.extend(
+                            elements.iter().map(|element| joined(row, std::slice::from_ref(element))),
+                        );
+                    }
+                }
+            }
+        }
+        let width = rows.first().map_or(0, Vec::len);
+        if let Some(applied) = applied {
+            for (index, (conjunct, needs)) in self.conjuncts.iter().enumerate() {
+                if !applied[index] && needs.is_some_and(|needs| needs <= width) {
+                    filter(&mut rows, conjunct, evaluation, outer)?;
+                    applied[index] = true;
+                }
+            }
+        }
+        Ok(rows)
+    }
+}
+
+fn joined(row: &[Datum], more: &[Datum]) -> Vec<Datum> {
+    row.iter().chain(more).cloned().collect()
+}
+
+fn filter(
+    rows: &mut Rows,
+    condition: &Node,
+    evaluation: &Evaluation<'_>,
+    outer: Option<&Frame<'_>>,
+) -> Result<()> {
+    let mut failed = None;
+    rows.retain(|row| {
+        if failed.is_some() {
+            return false;
+        }
+        match condition.eval(evaluation, &Frame { row, group: None, numbers: &[], outer }) {
+            Ok(datum) => datum.truth() == Some(true),
+            Err(error) => {
+                failed = Some(error);
+                false
+            }
+        }
+    });
+    failed.map_or(Ok(()), Err)
+}
+
+impl Evaluation<'_> {
+    fn relation(&self, relation: &'static Relation) -> Rc<Rows> {
+        self.relations
+            .borrow_mut()
+            .entry(relation.oid)
+            .or_insert_with(|| Rc::new(relation.rows(self.world)))
+            .clone()
+    }
+
+    /// Counts work; a query that goes through too much of it is stopped rather than holding a thread.
+    fn step(&self, count: u64) -> Result<()> {
+        let mut steps = self.steps.borrow_mut();
+        *steps += count;
+        if *steps > STEPS_MAX {
+            return Err(SqlError::new(code::PROGRAM_LIMIT_EXCEEDED, "the query of the catalog is too large")
+                .detail(format!("It went through more than {STEPS_MAX} rows.")));
+        }
+        Ok(())
+    }
+
+    pub(super) fn matches(&self, text: &str, pattern: &str, insensitive: bool) -> Result<bool> {
+        let mut patterns = self.patterns.borrow_mut();
+        let key = (pattern.to_owned(), insensitive);
+        if let Some(regex) = patterns.get(&key) {
+            return Ok(regex.is_match(text));
+        }
+        let regex = RegexBuilder::new(pattern).case_insensitive(insensitive).build().map_err(|error| {
+            SqlError::new(code::INVALID_REGULAR_EXPRESSION, format!("invalid regular expression: {error}"))
+        })?;
+        let matched = regex.is_match(text);
+        patterns.insert(key, regex);
+        Ok(matched)
+    }
+}

@@ -1,0 +1,256 @@
+//! The extended protocol: statements prepared, bound to portals, described, executed for some of their rows.
+
+use std::{io, sync::Arc};
+
+use pgwire::messages::{
+    PgWireBackendMessage as Backend, PgWireFrontendMessage as Frontend,
+    data::{NoData, ParameterDescription},
+    extendedquery::{
+        Bind, BindComplete, Close, CloseComplete, Describe, Execute, Parse, ParseComplete, PortalSuspended,
+        TARGET_TYPE_BYTE_STATEMENT,
+    },
+    response::EmptyQueryResponse,
+};
+use quorate_table::value::{Row, Value};
+
+use super::{
+    connection::Connection,
+    encode::{self, Format},
+    limit::Limit,
+    output::select_tag,
+};
+use crate::{
+    cache::Prepared,
+    error::{Result, SqlError, code},
+    finish::Rows,
+    session::{Outcome, Status},
+    sql::Field,
+    types::PgType,
+};
+
+/// A portal: a statement with its arguments, and where its rows stand.
+pub(super) struct Portal {
+    pub(super) prepared: Arc<Prepared>,
+    pub(super) values: Vec<Value>,
+    pub(super) formats: Vec<Format>,
+    pub(super) fields: Option<Arc<Vec<Field>>>,
+    pub(super) state: State,
+}
+
+pub(super) enum State {
+    /// Not executed.
+    Bound,
+    /// Rows are coming; some may have been taken from the stream and not sent.
+    Open(Box<Rows>, std::vec::IntoIter<Row>, &'static str),
+    /// Rows a write returned.
+    Written(std::vec::IntoIter<Row>, String),
+    /// At its end.
+    Done,
+}
+
+impl Connection<'_> {
+    /// Handles a message; the text is of the statement it is about, to point into.
+    pub(super) async fn extended(&mut self, message: Frontend) -> io::Result<(Result<()>, Arc<str>)> {
+        let nothing: Arc<str> = Arc::from("");
+        Ok(match message {
+            Frontend::Parse(parse) => {
+                let text = Arc::from(parse.query.as_str());
+                (self.parse(parse), text)
+            }
+            Frontend::Bind(bind) => (self.bind(bind), nothing),
+            Frontend::Describe(describe) => (self.describe(&describe), nothing),
+            Frontend::Execute(execute) => {
+                let name = execute.name.clone().unwrap_or_default();
+                let text = self.portals.get(&name).map_or(nothing, |portal| portal.prepared.text.clone());
+                (self.execute_portal(execute).await?, text)
+            }
+            Frontend::Close(close) => (self.close(close), nothing),
+            other => {
+                let what = format!("an unexpected message: {other:?}");
+                (Err(SqlError::new(code::PROTOCOL_VIOLATION, what)), nothing)
+            }
+        })
+    }
+
+    fn parse(&mut self, parse: Parse) -> Result<()> {
+        let name = parse.name.unwrap_or_default();
+        if !name.is_empty() && self.statements.contains_key(&name) {
+            return Err(SqlError::new(
+                code::DUPLICATE_PREPARED_STATEMENT,
+                format!("prepared statement \"{name}\" already exists"),
+            ));
+        }
+        let declared = parse
+            .type_oids
+            .iter()
+            .map(|oid| match (*oid, PgType::from_oid(*oid)) {
+                (0, _) | (_, Some(PgType::Unknown)) => Ok(None),
+                (_, Some(ty)) => Ok(Some(ty)),
+                (oid, None) => Err(SqlError::unsupported(format!("a parameter of the type with oid {oid}"))),
+            })
+            .collect::<Result<Vec<_>>>()?;
+        self.statements.remove(&name);
+        let prepared = self.session.prepare(&parse.query, declared)?;
+        self.statements.insert(name, prepared);
+        self.output.put(Backend::ParseComplete(ParseComplete::new()));
+        Ok(())
+    }
+
+    fn statement(&self, name: &str) -> Result<&Arc<Prepared>> {
+        self.statements.get(name).ok_or_else(|| {
+            let message = match name {
+                "" => "unnamed prepared statement does not exist".to_owned(),
+                name => format!("prepared statement \"{name}\" does not exist"),
+            };
+            SqlError::new(code::INVALID_SQL_STATEMENT_NAME, message)
+        })
+    }
+
+    fn bind(&mut self, bind: Bind) -> Result<()> {
+        let statement = bind.statement_name.unwrap_or_default();
+        let name = bind.portal_name.unwrap_or_default();
+        if !name.is_empty() && self.portals.contains_key(&name) {
+            return Err(SqlError::new("42P03", format!("cursor \"{name}\" already exists")));
+        }
+        let prepared = self.statement(&statement)?.clone();
+        let types = prepared.parameters();
+        if types.len() != bind.parameters.len() {
+            return Err(SqlError::new(
+                code::PROTOCOL_VIOLATION,
+                format!(
+                    "bind message supplies {} parameters, but prepared statement \"{statement}\" requires {}",
+                    bind.parameters.len(),
+                    types.len()
+                ),
+            ));
+        }
+        let formats = encode::formats(&bind.parameter_format_codes, types.len())?;
+        let mut values = Vec::with_capacity(types.len());
+        for (number, ((bytes, ty), format)) in bind.parameters.iter().zip(types).zip(formats).enumerate() {
+            let value = encode::parameter(bytes.as_deref(), *ty, format, number)
+                .map_err(|error| error.context(format!("unnamed portal parameter ${}", number + 1)))?;
+            values.push(value);
+        }
+        let fields = self.fields(&prepared);
+        let count = fields.as_ref().map_or(0, |fields| fields.len());
+        let formats =
+            if count == 0 { Vec::new() } else { encode::formats(&bind.result_column_format_codes, count)? };
+        self.portals.insert(name, Portal { prepared, values, formats, fields, state: State::Bound });
+        self.output.put(Backend::BindComplete(BindComplete::new()));
+        Ok(())
+    }
+
+    fn describe(&mut self, describe: &Describe) -> Result<()> {
+        let name = describe.name.as_deref().unwrap_or_default();
+        let (fields, formats) = if describe.target_type == TARGET_TYPE_BYTE_STATEMENT {
+            let prepared = self.statement(name)?.clone();
+            let types = prepared.parameters().iter().map(|ty| ty.oid()).collect();
+            self.output.put(Backend::ParameterDescription(ParameterDescription::new(types)));
+            let fields = self.fields(&prepared);
+            let formats = vec![Format::Text; fields.as_ref().map_or(0, |fields| fields.len())];
+            (fields, formats)
+        } else {
+            let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
+            (portal.fields.clone(), portal.formats.clone())
+        };
+        match fields {
+            Some(fields) => self.output.describe(&fields, &formats),
+            None => self.output.put(Backend::NoData(NoData::new())),
+        }
+        Ok(())
+    }
+
+    async fn execute_portal(&mut self, execute: Execute) -> io::Result<Result<()>> {
+        let name = execute.name.unwrap_or_default();
+        let Some(mut portal) = self.portals.remove(&name) else { return Ok(Err(no_portal(&name))) };
+        let most = usize::try_from(execute.max_rows).ok().filter(|rows| *rows > 0).unwrap_or(usize::MAX);
+        if let State::Bound = portal.state {
+            let outcome = match self.execute(&portal.prepared, &portal.values).await {
+                Ok(outcome) => outcome,
+                Err(error) => return Ok(Err(error)),
+            };
+            portal.state = State::Done;
+            match outcome {
+                Outcome::Rows(rows, word) => {
+                    portal.state = State::Open(Box::new(rows), Vec::new().into_iter(), word);
+                }
+                Outcome::Written(rows, tag) => portal.state = State::Written(rows.into_iter(), tag),
+                Outcome::Done(tag) => {
+                    self.output.complete(&tag);
+                    // A block that ended takes its portals along.
+                    if self.session.status() == Status::Idle {
+                        self.portals.clear();
+                    }
+                    return Ok(Ok(()));
+                }
+                Outcome::Empty => {
+                    self.output.put(Backend::EmptyQueryResponse(EmptyQueryResponse::new()));
+                    self.portals.insert(name, Portal { state: State::Bound, ..portal });
+                    return Ok(Ok(()));
+                }
+                Outcome::CopyIn(copy) => return self.copy_in(copy).await,
+                Outcome::CopyOut(rows, format, fields) => return self.copy_out(rows, &format, &fields).await,
+            }
+        }
+        let fields = portal.fields.clone().unwrap_or_default();
+        let mut sent = 0;
+        match &mut portal.state {
+            State::Bound => unreachable!("it was executed"),
+            State::Done => {
+                return Ok(Err(SqlError::new(
+                    code::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                    format!("portal \"{name}\" cannot be run"),
+                )));
+            }
+            State::Written(rows, tag) => {
+                for row in rows.by_ref().take(most) {
+                    self.output.row(&row, &fields, &portal.formats).await?;
+                    sent += 1;
+                }
+                if sent == most {
+                    self.output.put(Backend::PortalSuspended(PortalSuspended::new()));
+                } else {
+                    self.output.complete(tag);
+                }
+            }
+            State::Open(rows, ready, word) => {
+                while sent < most {
+                    if let Some(row) = ready.next() {
+                        self.output.row(&row, &fields, &portal.formats).await?;
+                        sent += 1;
+                        continue;
+                    }
+                    let limit = Limit::new(&self.cancelled, self.session.timeout());
+                    match limit.keep(rows.next()).await {
+                        Ok(batch) if batch.is_empty() => break,
+                        Ok(batch) => *ready = batch.into_iter(),
+                        Err(error) => return Ok(Err(error)),
+                    }
+                }
+                if sent == most {
+                    self.output.put(Backend::PortalSuspended(PortalSuspended::new()));
+                } else {
+                    let tag = select_tag(word, sent);
+                    self.output.complete(&tag);
+                }
+            }
+        }
+        self.portals.insert(name, portal);
+        Ok(Ok(()))
+    }
+
+    fn close(&mut self, close: Close) -> Result<()> {
+        let name = close.name.unwrap_or_default();
+        if close.target_type == TARGET_TYPE_BYTE_STATEMENT {
+            self.statements.remove(&name);
+        } else {
+            self.portals.remove(&name);
+        }
+        self.output.put(Backend::CloseComplete(CloseComplete::new()));
+        Ok(())
+    }
+}
+
+fn no_portal(name: &str) -> SqlError {
+    SqlError::new(code::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist"))
+}

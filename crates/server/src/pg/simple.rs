@@ -1,0 +1,85 @@
+//! The simple protocol: a text of statements, each executed and answered in text.
+
+use std::{io, sync::Arc};
+
+use pgwire::messages::{PgWireBackendMessage as Backend, response::EmptyQueryResponse};
+
+use super::{connection::Connection, encode::Format, limit::Limit, output::select_tag};
+use crate::{
+    cache::Prepared,
+    error::{Result, SqlError, code},
+    session::Outcome,
+    sql::parse,
+};
+
+impl Connection<'_> {
+    pub(super) async fn simple(&mut self, text: &str) -> io::Result<()> {
+        let statements = match parse::parse(text) {
+            Ok(statements) => statements,
+            Err(error) => {
+                self.refuse(error, text);
+                return Ok(());
+            }
+        };
+        if statements.is_empty() {
+            self.output.put(Backend::EmptyQueryResponse(EmptyQueryResponse::new()));
+            return Ok(());
+        }
+        let alone = statements.len() == 1;
+        for statement in statements {
+            let prepared = if alone {
+                self.session.prepare(text, Vec::new())
+            } else {
+                self.session.prepare_once(text, statement)
+            };
+            let done = match prepared {
+                Ok(prepared) => self.simple_statement(&prepared).await?,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = done {
+                self.refuse(error, text);
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn simple_statement(&mut self, prepared: &Arc<Prepared>) -> io::Result<Result<()>> {
+        if !prepared.parameters().is_empty() {
+            return Ok(Err(SqlError::new(code::UNDEFINED_PARAMETER, "there is no parameter $1")));
+        }
+        let fields = self.fields(prepared);
+        let outcome = match self.execute(prepared, &[]).await {
+            Ok(outcome) => outcome,
+            Err(error) => return Ok(Err(error)),
+        };
+        let fields = fields.unwrap_or_default();
+        let formats = vec![Format::Text; fields.len()];
+        match outcome {
+            Outcome::Rows(mut rows, word) => {
+                self.output.describe(&fields, &formats);
+                let mut sent = 0;
+                loop {
+                    let limit = Limit::new(&self.cancelled, self.session.timeout());
+                    match self.output.batch(&mut rows, &fields, &formats, limit).await? {
+                        Ok(0) => break self.output.complete(&select_tag(word, sent)),
+                        Ok(more) => sent += more,
+                        Err(error) => return Ok(Err(error)),
+                    }
+                }
+            }
+            Outcome::Written(rows, tag) => {
+                self.output.describe(&fields, &formats);
+                for row in &rows {
+                    self.output.row(row, &fields, &formats).await?;
+                }
+                self.output.complete(&tag);
+            }
+            Outcome::Done(tag) => self.output.complete(&tag),
+            Outcome::Empty => self.output.put(Backend::EmptyQueryResponse(EmptyQueryResponse::new())),
+            Outcome::CopyIn(copy) => return self.copy_in(copy).await,
+            Outcome::CopyOut(rows, format, fields) => return self.copy_out(rows, &format, &fields).await,
+        }
+        Ok(Ok(()))
+    }
+}

@@ -1,0 +1,192 @@
+//! From a socket to a session: encryption asked for and declined, cancellations, the startup packet, the greeting.
+
+use std::{collections::BTreeMap, io, time::Duration};
+
+use bytes::BytesMut;
+use pgwire::messages::{
+    PgWireBackendMessage as Backend,
+    startup::{
+        Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, SecretKey, Startup,
+    },
+};
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpStream, tcp},
+    sync::watch,
+    time::timeout,
+};
+
+use super::{
+    Server,
+    connection::Connection,
+    frame::{Frames, Opening},
+    output::Output,
+};
+use crate::{
+    error::{Result, SqlError, code},
+    session::Session,
+};
+
+/// How long a client may take to say who it is.
+const STARTUP: Duration = Duration::from_secs(60);
+
+/// Talks to a client until one of both leaves.
+pub(super) async fn serve(
+    server: &Server,
+    stream: TcpStream,
+    full: bool,
+    stopped: watch::Receiver<bool>,
+) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let (read, write) = stream.into_split();
+    let mut frames = Frames::new(read);
+    let mut output =
+        Output { stream: write, buffer: BytesMut::new(), row: BytesMut::new(), metrics: &server.metrics };
+    let opened = timeout(STARTUP, open(&mut frames, &mut output, server)).await;
+    let Ok(opened) = opened else { return Ok(()) };
+    let Some(startup) = opened? else { return Ok(()) };
+    if full {
+        output.fatal(&SqlError::new("53300", "sorry, too many clients already"));
+        return output.flush().await;
+    }
+    let registration = server.sessions.register();
+    let session = match begin(&startup, server, registration.pid) {
+        Ok(session) => session,
+        Err(error) => {
+            output.fatal(&error);
+            return output.flush().await;
+        }
+    };
+    let mut connection = Connection {
+        frames,
+        output,
+        session,
+        cancelled: registration.cancelled.clone(),
+        stopped,
+        statements: BTreeMap::new(),
+        portals: BTreeMap::new(),
+        skipping: false,
+        applied: 0,
+    };
+    connection.greet(&startup, registration.pid, registration.secret);
+    connection.run().await
+}
+
+/// The way to a startup packet; `None` when the connection is over without one.
+async fn open(
+    frames: &mut Frames<tcp::OwnedReadHalf>,
+    output: &mut Output<'_>,
+    server: &Server,
+) -> io::Result<Option<Startup>> {
+    loop {
+        match frames.opening().await? {
+            Opening::Encryption => {
+                output.stream.write_all(b"N").await?;
+            }
+            Opening::Cancel(request) => {
+                if let Some(secret) = request.secret_key.as_i32() {
+                    server.sessions.cancel(request.pid, secret);
+                }
+                return Ok(None);
+            }
+            Opening::Startup(startup) => return Ok(Some(startup)),
+            Opening::Closed => return Ok(None),
+            Opening::Malformed(what) => {
+                server.metrics.garbage.increment();
+                tracing::debug!(what, "garbage at the SQL port");
+                output.fatal(&SqlError::new(
+                    code::PROTOCOL_VIOLATION,
+                    format!("invalid startup packet: {what}"),
+                ));
+                output.flush().await?;
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// The session that a startup packet asks for.
+fn begin(startup: &Startup, server: &Server, pid: i32) -> Result<Session> {
+    let user = startup
+        .parameters
+        .get("user")
+        .filter(|user| !user.is_empty())
+        .ok_or_else(|| SqlError::new("28000", "no PostgreSQL user name specified in startup packet"))?;
+    if startup
+        .parameters
+        .get("replication")
+        .is_some_and(|value| !matches!(value.as_str(), "false" | "off" | "0"))
+    {
+        return Err(SqlError::unsupported("a replication connection"));
+    }
+    let database = startup.parameters.get("database").filter(|name| !name.is_empty()).unwrap_or(user);
+    let mut session =
+        Session::new(server.backend.clone(), server.cache.clone(), user.clone(), database.clone(), pid);
+    for (name, value) in &startup.parameters {
+        match name.as_str() {
+            "user" | "database" | "replication" => {}
+            "options" => {
+                for (name, value) in options(value) {
+                    session.start_with(&name, &value);
+                }
+            }
+            name if name.starts_with("_pq_.") => {}
+            name => session.start_with(name, value),
+        }
+    }
+    Ok(session)
+}
+
+/// `-c name=value` and `--name=value` of the options parameter; a backslash keeps a space.
+fn options(text: &str) -> Vec<(String, String)> {
+    let mut words = vec![String::new()];
+    let mut characters = text.chars();
+    while let Some(c) = characters.next() {
+        match c {
+            '\\' => words.last_mut().expect("never empty").extend(characters.next()),
+            c if c.is_whitespace() => words.push(String::new()),
+            c => words.last_mut().expect("never empty").push(c),
+        }
+    }
+    words
+        .iter()
+        .map(|word| word.strip_prefix("-c").or_else(|| word.strip_prefix("--")).unwrap_or(word))
+        .filter_map(|word| word.split_once('='))
+        .map(|(name, value)| (name.replace('-', "_"), value.to_owned()))
+        .collect()
+}
+
+impl Connection<'_> {
+    fn greet(&mut self, startup: &Startup, pid: i32, secret: i32) {
+        const NEWEST_MINOR: u16 = 2;
+        let extensions: Vec<String> =
+            startup.parameters.keys().filter(|name| name.starts_with("_pq_.")).cloned().collect();
+        if startup.protocol_number_minor > NEWEST_MINOR || !extensions.is_empty() {
+            let newest = (3 << 16) | i32::from(NEWEST_MINOR.min(startup.protocol_number_minor));
+            self.output
+                .put(Backend::NegotiateProtocolVersion(NegotiateProtocolVersion::new(newest, extensions)));
+        }
+        self.output.put(Backend::Authentication(Authentication::Ok));
+        for (name, value) in self.session.parameters() {
+            self.output.put(Backend::ParameterStatus(ParameterStatus::new(name, value)));
+        }
+        self.output.put(Backend::BackendKeyData(BackendKeyData::new(pid, SecretKey::I32(secret))));
+        self.notices();
+        self.ready();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_cut_at_spaces() {
+        let expected = vec![
+            ("statement_timeout".to_owned(), "5s".to_owned()),
+            ("application_name".to_owned(), "a b".to_owned()),
+        ];
+        assert_eq!(options("-c statement_timeout=5s --application-name=a\\ b"), expected);
+        assert_eq!(options("-cstatement_timeout=5s -c application_name=a\\ b"), expected);
+    }
+}

@@ -1,0 +1,180 @@
+//! Transaction blocks.
+//!
+//! Writes are applied, in the total order, when they are executed; nothing is held back until COMMIT. So a block may hold
+//! reads and one write: a second write is refused, and so is a ROLLBACK behind an applied write, each saying what stands.
+//! That is enough for drivers that begin a block around everything. A statement that fails changes nothing and fails its
+//! block as in PostgreSQL.
+
+use std::collections::BTreeMap;
+
+use super::{Outcome, Session};
+use crate::{
+    cache::Prepared,
+    error::{Result, SqlError, code},
+    sql::{Modes, Statement},
+};
+
+/// Where the session stands towards its block.
+pub(super) enum Block {
+    None,
+    Open(Open),
+    Failed(Open),
+}
+
+pub(super) struct Open {
+    pub(super) read_only: bool,
+    /// What was applied, in words.
+    pub(super) written: Option<String>,
+    /// Settings as they were before.
+    pub(super) saved: BTreeMap<String, String>,
+    /// Settings that SET LOCAL changed, as they were before.
+    pub(super) local: BTreeMap<String, Option<String>>,
+    pub(super) began: i64,
+}
+
+impl Session {
+    pub(super) fn check_block(&self, prepared: &Prepared) -> Result<()> {
+        let ends = matches!(
+            prepared.bound.as_ref().map(|bound| &bound.statement),
+            None | Some(Statement::Commit | Statement::Rollback)
+        );
+        if matches!(self.block, Block::Failed(_)) && !ends {
+            return Err(SqlError::new(
+                code::IN_FAILED_SQL_TRANSACTION,
+                "current transaction is aborted, commands ignored until end of transaction block",
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_write(&self, verb: &str) -> Result<()> {
+        let read_only = || {
+            SqlError::new(
+                code::READ_ONLY_SQL_TRANSACTION,
+                format!("cannot execute {verb} in a read-only transaction"),
+            )
+        };
+        let Block::Open(open) = &self.block else {
+            if self.setting("default_transaction_read_only") == "on" {
+                return Err(read_only());
+            }
+            return Ok(());
+        };
+        if open.read_only {
+            return Err(read_only());
+        }
+        match &open.written {
+            None => Ok(()),
+            Some(written) => Err(SqlError::unsupported("a second write in one transaction block")
+                .detail(format!("{written} and stands."))
+                .hint("Commit after each write, or put the rows into one statement.")),
+        }
+    }
+
+    /// Notes in the block what was applied.
+    pub(super) fn wrote(&mut self, what: &str) {
+        self.in_flight = None;
+        if let Block::Open(open) = &mut self.block {
+            open.written = Some(format!("{what} was applied"));
+        }
+    }
+
+    pub(super) fn begin(&mut self, modes: Modes) -> Outcome {
+        if let Block::None = self.block {
+            let read_only =
+                modes.read_only.unwrap_or_else(|| self.setting("default_transaction_read_only") == "on");
+            self.block = Block::Open(Open {
+                read_only,
+                written: None,
+                saved: self.settings.clone(),
+                local: BTreeMap::new(),
+                began: self.statement_began,
+            });
+        } else {
+            self.notices.push(SqlError::new(
+                code::ACTIVE_SQL_TRANSACTION,
+                "there is already a transaction in progress",
+            ));
+        }
+        Outcome::Done("BEGIN".to_owned())
+    }
+
+    pub(super) fn set_transaction(&mut self, modes: Modes, session: bool) -> Outcome {
+        if session {
+            if let Some(read_only) = modes.read_only {
+                let value = if read_only { "on" } else { "off" };
+                self.settings.insert("default_transaction_read_only".to_owned(), value.to_owned());
+            }
+        } else if let Block::Open(open) = &mut self.block {
+            open.read_only = modes.read_only.unwrap_or(open.read_only);
+        } else {
+            self.notices.push(SqlError::new(
+                code::NO_ACTIVE_SQL_TRANSACTION,
+                "SET TRANSACTION can only be used in transaction blocks",
+            ));
+        }
+        Outcome::Done("SET".to_owned())
+    }
+
+    pub(super) fn commit(&mut self) -> Result<Outcome> {
+        match std::mem::replace(&mut self.block, Block::None) {
+            Block::None => {
+                self.no_block();
+                Ok(Outcome::Done("COMMIT".to_owned()))
+            }
+            Block::Open(open) => {
+                self.end_local(open.local);
+                Ok(Outcome::Done("COMMIT".to_owned()))
+            }
+            Block::Failed(open) => self.roll_back(open),
+        }
+    }
+
+    pub(super) fn rollback(&mut self) -> Result<Outcome> {
+        match std::mem::replace(&mut self.block, Block::None) {
+            Block::None => {
+                self.no_block();
+                Ok(Outcome::Done("ROLLBACK".to_owned()))
+            }
+            Block::Open(open) | Block::Failed(open) => self.roll_back(open),
+        }
+    }
+
+    fn roll_back(&mut self, open: Open) -> Result<Outcome> {
+        let changed: Vec<String> = self
+            .settings
+            .keys()
+            .chain(open.saved.keys())
+            .filter(|name| self.settings.get(*name) != open.saved.get(*name))
+            .cloned()
+            .collect();
+        self.settings = open.saved;
+        for name in changed {
+            self.report(&name);
+        }
+        match open.written {
+            None => Ok(Outcome::Done("ROLLBACK".to_owned())),
+            Some(written) => Err(SqlError::new(
+                code::INVALID_TRANSACTION_TERMINATION,
+                "the block cannot be rolled back: a write takes effect when it is executed",
+            )
+            .detail(format!("{written} and stands."))
+            .hint("The block has ended. Undo the write with another one.")),
+        }
+    }
+
+    fn end_local(&mut self, local: BTreeMap<String, Option<String>>) {
+        for (name, value) in local {
+            match value {
+                Some(value) => self.settings.insert(name.clone(), value),
+                None => self.settings.remove(&name),
+            };
+            self.report(&name);
+        }
+    }
+
+    fn no_block(&mut self) {
+        self.notices
+            .push(SqlError::new(code::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress"));
+    }
+}

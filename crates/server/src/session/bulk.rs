@@ -1,0 +1,50 @@
+//! Executing COPY.
+
+use quorate_table::{operation::LoadId, value::Value};
+
+use super::{Outcome, Session};
+use crate::{backend::Fault, copy::CopyIn, error::Result, sql::copy};
+
+impl Session {
+    pub(super) async fn copy(&mut self, copy: &copy::Copy, values: &[Value]) -> Result<Outcome> {
+        match &copy.direction {
+            copy::Direction::Out(query) => {
+                let rows = self.query(query, values).await?;
+                Ok(Outcome::CopyOut(rows, copy.format.clone(), copy.fields()))
+            }
+            copy::Direction::In { table, columns } => {
+                let id = self.fresh_request();
+                let load = LoadId(id.session, id.number);
+                let rows = CopyIn::new(
+                    self.backend.clone(),
+                    table.clone(),
+                    columns.clone(),
+                    copy.format.clone(),
+                    load,
+                )?;
+                Ok(Outcome::CopyIn(Box::new(rows)))
+            }
+        }
+    }
+
+    /// Takes in data of a COPY.
+    pub async fn copy_data(&mut self, copy: &mut CopyIn, data: &[u8]) -> Result<()> {
+        copy.data(data, &mut || self.fresh_request()).await
+    }
+
+    /// Makes the rows of a COPY visible, all at once.
+    pub async fn copy_done(&mut self, mut copy: Box<CopyIn>) -> Result<String> {
+        copy.end(&mut || self.fresh_request()).await?;
+        let (id, retried) = self.request();
+        self.in_flight = Some(id);
+        let answered = self.backend.write(id, copy.publication()).await;
+        if !matches!(answered, Err(Fault::MaybeApplied { .. })) {
+            self.in_flight = None;
+        }
+        let (rows, _) = self.written(answered, id, retried)?;
+        copy.published();
+        let tag = format!("COPY {rows}");
+        self.wrote(&tag);
+        Ok(tag)
+    }
+}

@@ -1,0 +1,322 @@
+//! Expressions: from syntax to the engine's bound form, by PostgreSQL's rules.
+//!
+//! Here is what each form of syntax becomes; `operator` has operators and what is made of them, `function` calls, `name`
+//! what a column without an alias is called.
+
+mod function;
+pub mod name;
+mod operator;
+
+use quorate_table::{
+    expr::{Aggregate, Binary, Expr, Unary},
+    numeric::Numeric,
+    value::{Type, Value},
+};
+use sqlparser::{
+    ast::{self, BinaryOperator, CeilFloorKind, Spanned},
+    tokenizer::Span,
+};
+
+use super::{
+    coerce::{self, Operand},
+    fold,
+    parameters::{Parameters, SessionValue},
+    scope::{self, Scope},
+};
+use crate::{
+    error::{Result, SqlError},
+    types::{self, PgType},
+};
+
+/// Results of aggregates are columns from this number on, until the select knows how many grouping keys come first.
+pub const AGGREGATE: usize = 1 << 32;
+
+/// Binds expressions over the columns of one scope.
+pub struct Binder<'a> {
+    /// The columns in reach.
+    pub scope: &'a Scope<'a>,
+    /// Types of parameters, decided along the way.
+    pub parameters: &'a mut Parameters,
+    /// Where aggregates are collected; `None` where none may stand, and then what that place is called.
+    pub aggregates: Result<&'a mut Vec<Aggregate>, &'static str>,
+}
+
+impl Binder<'_> {
+    /// Binds an expression; an undecided one stays so.
+    pub fn operand(&mut self, expr: &ast::Expr) -> Result<Operand> {
+        let span = expr.span();
+        match expr {
+            ast::Expr::Identifier(ident) => self.column(std::slice::from_ref(ident)),
+            ast::Expr::CompoundIdentifier(idents) => self.column(idents),
+            ast::Expr::Nested(inner) => self.operand(inner),
+            ast::Expr::Value(value) => self.literal(&value.value, value.span),
+            ast::Expr::TypedString(typed) => {
+                let ast::Value::SingleQuotedString(text) = &typed.value.value else {
+                    return Err(SqlError::unsupported(format!("the constant {typed}")).at(span));
+                };
+                let ty = self.cast_type(&typed.data_type, span)?;
+                let literal = Operand::Literal(text.clone(), typed.value.span);
+                Ok(Operand::Typed(literal.implicit(ty, self.parameters)?, ty))
+            }
+            ast::Expr::Cast {
+                kind: ast::CastKind::Cast | ast::CastKind::DoubleColon,
+                expr,
+                data_type,
+                format: None,
+                ..
+            } => {
+                let ty = self.cast_type(data_type, span)?;
+                let operand = self.operand(expr)?;
+                Ok(Operand::Typed(operand.explicit(ty, span, self.parameters)?, ty))
+            }
+            ast::Expr::UnaryOp { op, expr } => self.unary(*op, expr, span),
+            ast::Expr::BinaryOp { left, op, right } => self.binary(left, op, right, span),
+            ast::Expr::IsNull(inner) => self.is_null(inner),
+            ast::Expr::IsNotNull(inner) => self.is_null(inner).map(negated),
+            ast::Expr::IsTrue(inner) => self.is_bool(inner, true, "IS TRUE"),
+            ast::Expr::IsNotTrue(inner) => self.is_bool(inner, true, "IS NOT TRUE").map(negated),
+            ast::Expr::IsFalse(inner) => self.is_bool(inner, false, "IS FALSE"),
+            ast::Expr::IsNotFalse(inner) => self.is_bool(inner, false, "IS NOT FALSE").map(negated),
+            ast::Expr::IsUnknown(inner) => self.is_null(inner),
+            ast::Expr::IsNotUnknown(inner) => self.is_null(inner).map(negated),
+            ast::Expr::IsNotDistinctFrom(a, b) => self.same(a, b, span),
+            ast::Expr::IsDistinctFrom(a, b) => self.same(a, b, span).map(negated),
+            ast::Expr::Between { expr, negated: not, low, high } => {
+                let at_least = self.binary(expr, &BinaryOperator::GtEq, low, span)?;
+                let at_most = self.binary(expr, &BinaryOperator::LtEq, high, span)?;
+                let (Operand::Typed(at_least, _), Operand::Typed(at_most, _)) = (at_least, at_most) else {
+                    unreachable!("comparisons are decided")
+                };
+                Ok(when(*not, boolean(Expr::Binary(Binary::And, Box::new(at_least), Box::new(at_most)))))
+            }
+            ast::Expr::InList { expr, list, negated: not } => {
+                let mut operands = vec![self.operand(expr)?];
+                for item in list {
+                    operands.push(self.operand(item)?);
+                }
+                let ty = self.comparable(&operands, span)?;
+                let mut bound = Vec::with_capacity(operands.len());
+                for operand in operands {
+                    bound.push(operand.implicit(ty, self.parameters)?);
+                }
+                let subject = bound.remove(0);
+                Ok(when(*not, boolean(Expr::In(Box::new(subject), bound))))
+            }
+            ast::Expr::Like { negated: not, any: false, expr, pattern, escape_char } => {
+                self.like(expr, pattern, escape_char.as_ref(), false, span).map(|like| when(*not, like))
+            }
+            ast::Expr::ILike { negated: not, any: false, expr, pattern, escape_char } => {
+                self.like(expr, pattern, escape_char.as_ref(), true, span).map(|like| when(*not, like))
+            }
+            ast::Expr::Case { operand, conditions, else_result, .. } => {
+                self.case(operand.as_deref(), conditions, else_result.as_deref(), span)
+            }
+            ast::Expr::Function(function) => self.function(function, span),
+            ast::Expr::Ceil { expr, field: CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime) } => {
+                let operand = self.operand(expr)?;
+                self.call("ceil", vec![operand], span)
+            }
+            ast::Expr::Floor {
+                expr,
+                field: CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime),
+            } => {
+                let operand = self.operand(expr)?;
+                self.call("floor", vec![operand], span)
+            }
+            ast::Expr::Substring { expr, substring_from, substring_for, .. } => {
+                let mut arguments = vec![self.operand(expr)?];
+                match (substring_from, substring_for) {
+                    (None, None) => {}
+                    (from, length) => {
+                        arguments.push(match from {
+                            Some(from) => self.operand(from)?,
+                            None => Operand::Typed(Expr::Constant(Value::Int4(1), Type::Int4), Type::Int4),
+                        });
+                        if let Some(length) = length {
+                            arguments.push(self.operand(length)?);
+                        }
+                    }
+                }
+                self.call("substring", arguments, span)
+            }
+            ast::Expr::Position { expr, r#in } => {
+                let arguments = vec![self.operand(r#in)?, self.operand(expr)?];
+                self.call("strpos", arguments, span)
+            }
+            ast::Expr::Trim { trim_where, trim_what, expr, trim_characters } => {
+                let mut arguments = vec![self.operand(expr)?];
+                if let Some(what) = trim_what {
+                    arguments.push(self.operand(what)?);
+                }
+                for what in trim_characters.iter().flatten() {
+                    arguments.push(self.operand(what)?);
+                }
+                let name = match trim_where {
+                    None | Some(ast::TrimWhereField::Both) => "btrim",
+                    Some(ast::TrimWhereField::Leading) => "ltrim",
+                    Some(ast::TrimWhereField::Trailing) => "rtrim",
+                };
+                self.call(name, arguments, span)
+            }
+            ast::Expr::Extract { field, expr, .. } => {
+                let field = Operand::Literal(field.to_string().trim_matches('\'').to_lowercase(), span);
+                let source = self.operand(expr)?;
+                self.call("extract", vec![field, source], span)
+            }
+            ast::Expr::Subquery(_) | ast::Expr::Exists { .. } | ast::Expr::InSubquery { .. } => {
+                self.parameters.beyond = true;
+                Err(SqlError::unsupported("a sub-select over tables").at(span))
+            }
+            ast::Expr::AnyOp { .. } | ast::Expr::AllOp { .. } => {
+                self.parameters.beyond = true;
+                Err(SqlError::unsupported("ANY or ALL of an array").hint("Use IN with a list.").at(span))
+            }
+            ast::Expr::Collate { collation, expr } => {
+                let name = scope::parts(collation)?.pop().unwrap_or_default();
+                if !matches!(name.as_str(), "C" | "POSIX" | "default") {
+                    return Err(SqlError::unsupported(format!("collation \"{name}\"")).at(span));
+                }
+                self.operand(expr)
+            }
+            ast::Expr::AtTimeZone { .. } => Err(SqlError::unsupported("AT TIME ZONE").at(span)),
+            ast::Expr::Interval(_) => Err(SqlError::unsupported("type interval").at(span)),
+            ast::Expr::Tuple(_) => Err(SqlError::unsupported("a row value").at(span)),
+            ast::Expr::Array(_) => {
+                self.parameters.beyond = true;
+                Err(SqlError::unsupported("an array").at(span))
+            }
+            ast::Expr::SimilarTo { .. } => Err(SqlError::unsupported("SIMILAR TO").at(span)),
+            other => {
+                self.parameters.beyond = true;
+                Err(SqlError::unsupported(format!("the expression {other}")).at(span))
+            }
+        }
+    }
+
+    /// Binds an expression; an undecided one becomes text.
+    pub fn decided(&mut self, expr: &ast::Expr) -> Result<(Expr, Type)> {
+        self.operand(expr)?.decided(self.parameters)
+    }
+
+    /// Binds the condition of a clause.
+    pub fn condition(&mut self, expr: &ast::Expr, clause: &str) -> Result<Expr> {
+        self.operand(expr)?.condition(clause, expr.span(), self.parameters)
+    }
+
+    fn cast_type(&mut self, data_type: &ast::DataType, span: Span) -> Result<Type> {
+        // The catalog has more types (`regclass`, `oid`, arrays).
+        types::declared(data_type).map_err(|error| {
+            self.parameters.beyond |= types::named(data_type).is_ok();
+            error.at(span)
+        })
+    }
+
+    fn column(&mut self, name: &[ast::Ident]) -> Result<Operand> {
+        // Some functions are called without parentheses and arrive as names.
+        if let [ident] = name
+            && ident.quote_style.is_none()
+            && let Some(value) = SessionValue::named(&ident.value.to_lowercase())
+            && self.scope.column(name).is_err()
+            && !ident.value.eq_ignore_ascii_case("now")
+        {
+            return Ok(session_value(value));
+        }
+        let (index, ty) = self.scope.column(name)?;
+        Ok(Operand::Typed(Expr::Column(index, ty), ty))
+    }
+
+    fn literal(&mut self, value: &ast::Value, span: Span) -> Result<Operand> {
+        Ok(match value {
+            ast::Value::Number(digits, _) => {
+                let (value, ty) = number(digits).map_err(|error| error.at(span))?;
+                Operand::Typed(Expr::Constant(value, ty), ty)
+            }
+            ast::Value::SingleQuotedString(text)
+            | ast::Value::EscapedStringLiteral(text)
+            | ast::Value::UnicodeStringLiteral(text)
+            | ast::Value::NationalStringLiteral(text) => Operand::Literal(text.clone(), span),
+            ast::Value::DollarQuotedString(quoted) => Operand::Literal(quoted.value.clone(), span),
+            ast::Value::Boolean(truth) => {
+                Operand::Typed(Expr::Constant(Value::Bool(*truth), Type::Bool), Type::Bool)
+            }
+            ast::Value::Null => Operand::Null,
+            ast::Value::Placeholder(name) => {
+                let number = self.parameters.number(name, span)?;
+                match self.parameters.ty(number) {
+                    Some(ty) if ty != PgType::Unknown => {
+                        Operand::Typed(Expr::Parameter(number, ty.plain()), ty.plain())
+                    }
+                    _ => Operand::Parameter(number, span),
+                }
+            }
+            other => return Err(SqlError::unsupported(format!("the constant {other}")).at(span)),
+        })
+    }
+
+    fn case(
+        &mut self,
+        subject: Option<&ast::Expr>,
+        conditions: &[ast::CaseWhen],
+        otherwise: Option<&ast::Expr>,
+        span: Span,
+    ) -> Result<Operand> {
+        let mut tests = Vec::with_capacity(conditions.len());
+        let mut results = Vec::with_capacity(conditions.len() + 1);
+        for when in conditions {
+            tests.push(match subject {
+                None => self.condition(&when.condition, "CASE/WHEN")?,
+                Some(subject) => {
+                    let test =
+                        self.binary(subject, &BinaryOperator::Eq, &when.condition, when.condition.span())?;
+                    test.implicit(Type::Bool, self.parameters)?
+                }
+            });
+            results.push(self.operand(&when.result)?);
+        }
+        results.push(match otherwise {
+            Some(otherwise) => self.operand(otherwise)?,
+            None => Operand::Null,
+        });
+        let ty = coerce::common(&results, "CASE", span)?.unwrap_or(Type::Text);
+        let mut bound = Vec::with_capacity(results.len());
+        for result in results {
+            bound.push(result.implicit(ty, self.parameters)?);
+        }
+        let otherwise = bound.pop().map(Box::new);
+        let branches = tests.into_iter().zip(bound).collect();
+        Ok(Operand::Typed(Expr::Case { branches, otherwise, ty }, ty))
+    }
+}
+
+/// A number's type: `integer` where it fits, then `bigint`, then `numeric`; with a point or exponent `numeric`.
+fn number(digits: &str) -> Result<(Value, Type)> {
+    if let Ok(integer) = digits.parse::<i32>() {
+        return Ok((Value::Int4(integer), Type::Int4));
+    }
+    if let Ok(integer) = digits.parse::<i64>() {
+        return Ok((Value::Int8(integer), Type::Int8));
+    }
+    Ok((Value::Numeric(Numeric::parse(digits)?), Type::Numeric))
+}
+
+fn text(text: impl AsRef<str>) -> Operand {
+    Operand::Typed(Expr::Constant(Value::text_of(text), Type::Text), Type::Text)
+}
+
+fn session_value(value: SessionValue) -> Operand {
+    let ty = value.ty().plain();
+    Operand::Typed(Expr::Parameter(value.number(), ty), ty)
+}
+
+fn boolean(expr: Expr) -> Operand {
+    Operand::Typed(fold::constant(expr), Type::Bool)
+}
+
+fn negated(operand: Operand) -> Operand {
+    let Operand::Typed(expr, Type::Bool) = operand else { unreachable!("only conditions are negated") };
+    boolean(Expr::Unary(Unary::Not, Box::new(expr)))
+}
+
+fn when(not: bool, operand: Operand) -> Operand {
+    if not { negated(operand) } else { operand }
+}
