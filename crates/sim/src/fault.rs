@@ -57,10 +57,12 @@ pub enum Fault {
     Clog,
     /// A session breaks.
     BreakLink,
+    /// A machine stalls while what it sent is under way, and goes on as if nothing had been.
+    Stall,
 }
 
 impl Fault {
-    const ALL: [Fault; 8] = [
+    const ALL: [Fault; 9] = [
         Fault::Kill,
         Fault::Vanish,
         Fault::Pause,
@@ -69,6 +71,7 @@ impl Fault {
         Fault::Isolate,
         Fault::Clog,
         Fault::BreakLink,
+        Fault::Stall,
     ];
 
     /// How the counts call it.
@@ -82,6 +85,7 @@ impl Fault {
             Fault::Isolate => "fault: isolate",
             Fault::Clog => "fault: clog",
             Fault::BreakLink => "fault: break link",
+            Fault::Stall => "fault: stall",
         }
     }
 }
@@ -164,6 +168,13 @@ impl Nemesis {
                 }
             }
             Fault::Clog => world.clog(victim, other?, span),
+            Fault::Stall => {
+                // Mostly longer than the detectors' patience: a shorter stall is a slow link.
+                let span =
+                    Duration::from_nanos((self.settings.pause_ms_max * self.chance.unit() * 1e6) as u64);
+                let lead = self.chance.between(Duration::ZERO, STALL_LEAD_MAX);
+                world.stall(victim, lead, span);
+            }
             Fault::BreakLink => {
                 if !world.break_link(victim, other?) {
                     return None;
@@ -180,3 +191,6 @@ impl Nemesis {
         Duration::from_nanos((ms_max * share * 1e6) as u64)
     }
 }
+
+/// How long a process that stalls may go on without being heard.
+const STALL_LEAD_MAX: Duration = Duration::from_millis(60);

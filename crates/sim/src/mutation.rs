@@ -32,11 +32,9 @@ pub enum Mutation {
     NoIncarnations,
     /// A router votes for what it does not hold (S2).
     VoteWithoutHolding,
-    /// A router accepts below its promise. Not among [`Mutation::ALL`]: it shows only when a cut heals in a certain order,
-    /// which two hundred seeds do not promise.
+    /// A router accepts below its promise.
     AcceptBelowPromise,
-    /// A promise keeps back what was accepted. Not among [`Mutation::ALL`] either: an election must come while a value is
-    /// chosen and not yet told, and two hundred seeds do not promise that.
+    /// A promise keeps back what was accepted.
     PromiseEmptied,
     /// A replica publishes a write that all others void (S15).
     VoidedPublished,
@@ -53,7 +51,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// Those that the seeds must catch.
-    pub const ALL: [Mutation; 14] = [
+    pub const ALL: [Mutation; 16] = [
         Mutation::ForeignConfirmation,
         Mutation::StableTooEarly,
         Mutation::OutcomeForged,
@@ -64,6 +62,8 @@ impl Mutation {
         Mutation::SequenceUnchecked,
         Mutation::NoIncarnations,
         Mutation::VoteWithoutHolding,
+        Mutation::AcceptBelowPromise,
+        Mutation::PromiseEmptied,
         Mutation::VoidedPublished,
         Mutation::WriteSkipped,
         Mutation::ImportLost,

@@ -26,6 +26,9 @@ pub struct NetworkSettings {
     /// The delays of a run are up to so many times as long, by a factor that the seed draws: slow networks have more under
     /// way when something breaks.
     pub slowness_max: f64,
+    /// Each direction between two machines is up to so many times slower again, by a factor that the seed draws: some
+    /// followers always know less than others.
+    pub unevenness_max: f64,
     /// How likely the sending of a frame is to break its link.
     pub break_probability: f64,
     /// How likely a frame is to arrive in two parts.
@@ -37,6 +40,7 @@ impl Default for NetworkSettings {
         NetworkSettings {
             delay: Delay::Exponential { least_micros: 20.0, mean_micros: 60.0 },
             slowness_max: 1.0,
+            unevenness_max: 1.0,
             break_probability: 0.0,
             split_probability: 0.05,
         }

@@ -120,6 +120,7 @@ enum Happening<P: Protocol> {
     Unlinked { life: Life, peer: Life, session: u64 },
     Command { life: Life, command: P::Command },
     Break { one: Life, other: Life, session: u64 },
+    Pause { life: Life, until: Time },
     Start { machine: usize },
     Stop { life: Life },
     Timer { token: u64 },
@@ -279,6 +280,20 @@ where
         self.note(b'P', machine as u64, span.as_nanos() as u64);
         let slot = &mut self.machines[machine];
         slot.paused_until = slot.paused_until.max(self.now + span);
+    }
+
+    /// Lets a machine stall: from now on nothing passes to it or from it, after `lead` its process stands still too, and
+    /// after `span` all goes on, and arrives in whatever order the links give. What the process sends in between is on
+    /// its way all the time, and comes from the past.
+    pub fn stall(&mut self, machine: usize, lead: Duration, span: Duration) {
+        for other in (0..self.machines.len()).filter(|&other| other != machine) {
+            self.clog(machine, other, span);
+            self.clog(other, machine, span);
+        }
+        if self.machines[machine].process.is_some() {
+            let life = self.machines[machine].life;
+            self.push(self.now + lead, Happening::Pause { life, until: self.now + span });
+        }
     }
 
     /// Lets nothing pass between two machines in one direction for a while. Links in use break by and by when that lasts.
@@ -492,6 +507,11 @@ where
                 }
             }
             Happening::Break { one, other, session } => self.broken(one, other, session),
+            Happening::Pause { life, until } => {
+                if let Some(machine) = self.living(life) {
+                    self.pause(machine, until.since(self.now));
+                }
+            }
             Happening::Start { machine } => {
                 if self.machines[machine].process.is_none() {
                     let id = self.birth(machine);

@@ -651,7 +651,8 @@ impl Environment<Process> for People {
         match token {
             STRIKE => {
                 if let Some(mut nemesis) = self.nemesis.take() {
-                    let groups = [self.routers.machines.clone(), self.members.clone()];
+                    let [routers, leader] = self.routers.targets();
+                    let groups = [routers, leader, self.members.clone(), self.members.clone()];
                     nemesis.strike(world, &groups, |world, machine| {
                         self.members.contains(&machine)
                             || self.routers.may_crash(world, machine, &believed(world))

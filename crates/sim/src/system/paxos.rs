@@ -254,6 +254,8 @@ struct Users {
     /// First appearances in the ghost log: how many entries of each life were appended.
     appended: BTreeMap<ProcessId, u64>,
     asked_total: u64,
+    /// The longest pause between two appends, so that they last as long as the faults.
+    pace: Duration,
     workload: Chance,
     nemesis: Option<Nemesis>,
     healed: bool,
@@ -288,6 +290,7 @@ pub(crate) fn simulate(
         asked: BTreeMap::new(),
         appended: BTreeMap::new(),
         asked_total: 0,
+        pace: scenario.safety().mul_f64(9.0 / settings.entries as f64),
         workload: Chance::new(seed, "workload"),
         nemesis: Some(Nemesis::new(seed, scenario.faults.clone())),
         healed: false,
@@ -306,6 +309,18 @@ pub(crate) fn simulate(
 impl Users {
     fn machines(&self) -> usize {
         self.settings.routers + self.settings.spares
+    }
+
+    /// What a member was asked to append is in the log.
+    fn terminated(&self, world: &World<Replica>) -> Result<(), Violation> {
+        for (&id, &asked) in &self.asked {
+            let appended = self.appended.get(&id).copied().unwrap_or(0);
+            if self.routers.members.contains(&id) && world.alive(id) && appended != asked {
+                let what = format!("{id} was asked for {asked} entries, and {appended} are in the log");
+                return Err(Violation::new("terminated", what));
+            }
+        }
+        Ok(())
     }
 
     fn append(&mut self, world: &mut World<Replica>) {
@@ -396,8 +411,7 @@ impl Environment<Replica> for Users {
         match token {
             STRIKE => {
                 if let Some(mut nemesis) = self.nemesis.take() {
-                    let all: Vec<usize> = (0..self.machines()).collect();
-                    nemesis.strike(world, &[all], |world, machine| {
+                    nemesis.strike(world, &self.routers.targets(), |world, machine| {
                         self.routers.may_crash(world, machine, &believed(world))
                     });
                     if let Some(pause) = nemesis.pause() {
@@ -409,7 +423,7 @@ impl Environment<Replica> for Users {
             APPEND => {
                 if self.asked_total < self.settings.entries {
                     self.append(world);
-                    let pause = self.workload.between(Duration::from_micros(100), Duration::from_millis(20));
+                    let pause = self.workload.between(Duration::from_micros(100), self.pace);
                     world.timer(pause, APPEND);
                 }
             }
@@ -442,6 +456,7 @@ impl Stage<Replica> for Users {
         let wanted = self.settings.routers;
         self.asked_total >= self.settings.entries
             && self.routers.members.len() == wanted
+            && self.terminated(world).is_ok()
             && self.routers.members.iter().all(|&id| {
                 let process = world.process(id.node as usize).filter(|_| world.alive(id));
                 process.is_some_and(|replica| {
@@ -480,13 +495,6 @@ impl Stage<Replica> for Users {
     }
 
     fn judge(&mut self, world: &mut World<Replica>) -> Result<(), Violation> {
-        for (&id, &asked) in &self.asked {
-            let appended = self.appended.get(&id).copied().unwrap_or(0);
-            if self.routers.members.contains(&id) && world.alive(id) && appended != asked {
-                let what = format!("{id} was asked for {asked} entries, and {appended} are in the log");
-                return Err(Violation::new("terminated", what));
-            }
-        }
-        Ok(())
+        self.terminated(world)
     }
 }

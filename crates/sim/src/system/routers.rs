@@ -51,6 +51,12 @@ impl RouterSet {
         RouterSet { machines, ..RouterSet::default() }
     }
 
+    /// Whom the nemesis strikes: any router, and as often the one that leads.
+    pub(crate) fn targets(&self) -> [Vec<usize>; 2] {
+        let leader = self.leader.map(|leader| vec![leader.node as usize]);
+        [self.machines.clone(), leader.unwrap_or_else(|| self.machines.clone())]
+    }
+
     /// The routers that live, for those who look for one.
     pub(crate) fn living<P: Protocol>(&self, world: &World<P>) -> Vec<Peer>
     where

@@ -207,8 +207,10 @@ impl Town {
 
     fn strike(&mut self, world: &mut World<Node>) {
         let Some(mut nemesis) = self.nemesis.take() else { return };
+        let [routers, leader] = self.routers.targets();
         let groups = [
-            self.routers.machines.clone(),
+            routers,
+            leader,
             self.storage.clone(),
             self.storage.clone(),
             self.supers.clone(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use quorate_protocol::{Destination, ProcessId, Protocol, Time, wire::Wire};
 use rustc_hash::FxHashMap;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{CUT_PATIENCE_MAX, CUT_PATIENCE_MIN, Crash, Happening, World};
 use crate::{
@@ -95,11 +96,22 @@ where
     /// When something that leaves now arrives: after its delay, and never before what was sent earlier.
     fn arrival(&mut self, life: Life, peer: Life, from: usize, to: usize, leave: Time) -> Time {
         let held = self.network.cut_until(from, to, leave).unwrap_or(leave);
-        let at = held + self.chance_network.span(self.network_settings.delay);
+        let at =
+            held + self.chance_network.span(self.network_settings.delay.scaled(self.unevenness(from, to)));
         let link = self.network.link(life, peer);
         let clear = &mut link.ends[end(peer, life)].clear;
         *clear = (*clear).max(at);
         *clear
+    }
+
+    /// How many times slower this direction is than the best.
+    fn unevenness(&self, from: usize, to: usize) -> f64 {
+        let most = self.network_settings.unevenness_max;
+        if most <= 1.0 {
+            return 1.0;
+        }
+        let drawn = xxh3_64_with_seed(&[from.to_le_bytes(), to.to_le_bytes()].concat(), self.seed);
+        most.powf((drawn >> 11) as f64 / (1u64 << 53) as f64)
     }
 
     /// What the links between living processes are like, for those who wonder why nothing goes on.
