@@ -138,6 +138,14 @@ impl Expr {
         1 + self.children().into_iter().map(Expr::depth).max().unwrap_or(0)
     }
 
+    /// Adds the columns that it looks at.
+    pub(crate) fn mentioned(&self, columns: &mut Vec<usize>) {
+        match self {
+            Expr::Column(column, _) => columns.push(*column),
+            _ => self.children().into_iter().for_each(|child| child.mentioned(columns)),
+        }
+    }
+
     /// The operands, from left to right.
     pub fn children(&self) -> Vec<&Expr> {
         match self {

@@ -188,6 +188,15 @@ impl Select {
         };
         Ok(Select { table: self.table, filter, output })
     }
+
+    /// The columns that the filter or the output looks at, sorted.
+    pub(crate) fn mentioned(&self) -> Vec<usize> {
+        let mut columns = self.output.mentioned();
+        self.filter.iter().for_each(|filter| filter.mentioned(&mut columns));
+        columns.sort_unstable();
+        columns.dedup();
+        columns
+    }
 }
 
 /// What a read returns from one replica.
@@ -211,6 +220,23 @@ pub enum Output {
         /// The aggregates.
         aggregates: Vec<Aggregate>,
     },
+}
+
+impl Output {
+    /// The columns that it looks at, sorted.
+    pub(crate) fn mentioned(&self) -> Vec<usize> {
+        let mut mentioned = Vec::new();
+        match self {
+            Output::Rows { columns, .. } => columns.iter().for_each(|expr| expr.mentioned(&mut mentioned)),
+            Output::Groups { keys, aggregates } => {
+                let arguments = aggregates.iter().filter_map(|aggregate| aggregate.argument.as_ref());
+                keys.iter().chain(arguments).for_each(|expr| expr.mentioned(&mut mentioned));
+            }
+        }
+        mentioned.sort_unstable();
+        mentioned.dedup();
+        mentioned
+    }
 }
 
 /// One sort key.

@@ -172,9 +172,9 @@ impl Rows for Blocks {
         }
     }
 
-    fn at(&self, place: &Place) -> Seen<'_> {
+    fn at(&self, place: &Place) -> Option<Seen<'_>> {
         let (block, position) = self.find(place);
-        Cow::Borrowed(&self.blocks[block].rows[position.expect("a row to look at")].1)
+        Some(Cow::Borrowed(&self.blocks[block].rows[position.ok()?].1))
     }
 
     const SHARED: bool = false;
@@ -182,7 +182,7 @@ impl Rows for Blocks {
     /// Answers; for writes nothing is found beforehand.
     type Foresight<'a> = Vec<Option<Result<Answer, Failure>>>;
 
-    fn foresee<'a>(&self, schema: &Schema, tasks: &[Task<'a>]) -> Self::Foresight<'a> {
+    fn foresee<'a>(&self, schema: &Schema, tasks: &[Task<'a>], _: bool) -> Self::Foresight<'a> {
         let alone = |task: &Task<'_>| {
             let Task::Read(read) = task else { return None };
             let ranges = read.reach(schema);
@@ -198,7 +198,7 @@ impl Rows for Blocks {
         tasks.iter().map(alone).collect()
     }
 
-    fn answer(foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Result<Answer, Failure>> {
+    fn answer(&self, foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Result<Answer, Failure>> {
         foresight[task].take()
     }
 
@@ -206,9 +206,8 @@ impl Rows for Blocks {
         None
     }
 
-    /// Nothing is foreseen past a write: each read sees for itself what the writes before it have done.
-    fn overtake(&self, _: &mut Self::Foresight<'_>, _: &[Place]) -> bool {
-        true
+    fn note(&self, _: &mut Self::Foresight<'_>, _: &[Place]) {
+        unreachable!("nothing is foreseen past a write: each read sees for itself what the writes have done")
     }
 }
 

@@ -310,14 +310,20 @@ impl History {
         self.twin.apply(&jobs);
     }
 
-    /// Reads with updates between them.
+    /// Reads with writes between them.
     fn mix(&mut self) {
         let signature: Vec<usize> = (0..1 + self.maker.below(3)).map(|_| self.some_column()).collect();
         let jobs: Vec<Job> = (0..80)
             .map(|_| {
                 let operation = if self.maker.below(6) == 0 {
                     self.epoch += 1;
-                    self.change()
+                    match self.maker.below(3) {
+                        0 => {
+                            let rows = self.new_rows(2);
+                            Operation::Insert { table: TABLE, rows, returning: Vec::new() }
+                        }
+                        _ => self.change(),
+                    }
                 } else {
                     let filter = self.filter(&signature);
                     Operation::Select(Select { table: TABLE, filter, output: self.output() })

@@ -11,6 +11,7 @@
 //! | `packed`, `chunk`, `block` | numbers as narrow codes; a column of a block; a block |
 //! | `compile` | filters as terms over numbers |
 //! | `pass`, `kernel` | one walk over the blocks for all reads, and its inner loops |
+//! | `foresight` | what the pass has found, brought up to date by the writes that stood between |
 //!
 //! Rows lie in blocks of up to 4,096 in the order of their places, so that the ring is the cluster key: an arc is a
 //! slice, a point of the ring is found by halving, and a table partitioned by range of a column is pruned by it.
@@ -19,8 +20,8 @@
 //! Differs: 002 indexes one attribute of the queries; here all attributes that a query binds by equality are hashed
 //! together, which leaves a tenth of the candidates at four thousand queries. Crescando keeps free slots where rows were
 //! deleted; here rows close up, because their order is what export, paging and uniqueness rest on. Crescando
-//! probes a record again after each update; here a pass over the version before the batch answers for all of it, each
-//! write then marks the queries that a changed row might concern, and those few are asked again when it is their turn.
+//! probes a record again after each update; here a pass over the version before the batch answers for all of it, and each
+//! write then notes the rows it has touched at the queries they concern (`foresight`).
 
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
@@ -36,6 +37,7 @@ mod block;
 mod chunk;
 mod compile;
 mod dictionary;
+mod foresight;
 mod kernel;
 mod ordinal;
 mod packed;
@@ -44,6 +46,7 @@ mod pass;
 use block::{BLOCK_ROWS, Block};
 use chunk::Chunk;
 use dictionary::Dictionary;
+use foresight::Foresight;
 
 /// The scan engine.
 pub type ScanEngine = Versions<Columns>;
@@ -57,8 +60,6 @@ pub struct Columns {
     schema: Arc<Schema>,
     /// For the columns whose values are coded.
     dictionaries: Vec<Option<Arc<Dictionary>>>,
-    /// How often a dictionary has taken a value or was merged.
-    generation: u64,
     /// None is empty; the last place of each lies before the first of the next.
     blocks: Vec<Arc<Block>>,
     rows: usize,
@@ -78,6 +79,13 @@ impl Columns {
         self.blocks.partition_point(|block| block.last < *place)
     }
 
+    /// The row at a place.
+    fn find(&self, place: &Place) -> Option<(&Block, usize)> {
+        let block = self.blocks.get(self.block_of(place))?;
+        let index = block.before(place);
+        (index < block.len() && block.place(index) == *place).then_some((block, index))
+    }
+
     #[inline]
     fn value(&self, block: &Block, column: usize, index: usize) -> Value {
         match (block.columns[column].value(index), &self.dictionaries[column]) {
@@ -94,10 +102,9 @@ impl Columns {
     fn number(&mut self, column: usize, value: &Value) -> Option<u64> {
         match &mut self.dictionaries[column] {
             _ if value.is_null() => None,
-            Some(dictionary) => Some(dictionary.find(value).unwrap_or_else(|| {
-                self.generation += 1;
-                Arc::make_mut(dictionary).add(value)
-            })),
+            Some(dictionary) => {
+                Some(dictionary.find(value).unwrap_or_else(|| Arc::make_mut(dictionary).add(value)))
+            }
             None => ordinal::ordinal(value),
         }
     }
@@ -189,33 +196,6 @@ impl Columns {
         let chunks = first.columns.iter().zip(&second.columns);
         *first = Arc::new(Block::new(&places, chunks.map(|(a, b)| [a.values(), b.values()].concat())));
     }
-
-    /// Merges the tails that have grown long.
-    fn merge_tails(&mut self) {
-        for column in 0..self.width() {
-            let Some(dictionary) = self.dictionaries[column].as_ref().filter(|one| one.wants_merge()) else {
-                continue;
-            };
-            let mut used = vec![false; dictionary.len()];
-            for block in &self.blocks {
-                let chunk = &block.columns[column];
-                (0..block.len())
-                    .filter_map(|index| chunk.value(index))
-                    .for_each(|code| used[code as usize] = true);
-            }
-            let (merged, codes) = dictionary.merged(&used);
-            for block in &mut self.blocks {
-                let values: Vec<Option<u64>> = block.columns[column]
-                    .values()
-                    .into_iter()
-                    .map(|value| value.map(|code| u64::from(codes[code as usize])))
-                    .collect();
-                Arc::make_mut(block).columns[column] = Arc::new(Chunk::new(&values));
-            }
-            self.dictionaries[column] = Some(Arc::new(merged));
-            self.generation += 1;
-        }
-    }
 }
 
 /// Some rows of a block.
@@ -232,7 +212,6 @@ impl Rows for Columns {
         let mut columns = Columns {
             schema: Arc::new(schema.clone()),
             dictionaries: Vec::new(),
-            generation: 0,
             blocks: Vec::new(),
             rows: 0,
         };
@@ -260,10 +239,7 @@ impl Rows for Columns {
     }
 
     fn has(&self, place: &Place) -> bool {
-        self.blocks.get(self.block_of(place)).is_some_and(|block| {
-            let index = block.before(place);
-            index < block.len() && block.place(index) == *place
-        })
+        self.find(place).is_some()
     }
 
     fn within<'a>(&'a self, ranges: &'a [KeyRange], start: Place) -> impl Iterator<Item = (Place, Seen<'a>)> {
@@ -309,11 +285,9 @@ impl Rows for Columns {
         })
     }
 
-    fn at(&self, place: &Place) -> Seen<'_> {
-        let block = &*self.blocks[self.block_of(place)];
-        let index = block.before(place);
-        assert!(block.place(index) == *place, "no row to look at: {place:?}");
-        Cow::Owned(self.row(block, index))
+    fn at(&self, place: &Place) -> Option<Seen<'_>> {
+        let (block, index) = self.find(place)?;
+        Some(Cow::Owned(self.row(block, index)))
     }
 
     fn insert(&mut self, rows: Vec<(Place, Stored)>) {
@@ -351,7 +325,6 @@ impl Rows for Columns {
                 self.rewrite(number, now);
             }
         }
-        self.merge_tails();
     }
 
     fn remove(&mut self, places: &[Place]) {
@@ -388,27 +361,66 @@ impl Rows for Columns {
                 Arc::make_mut(&mut block.columns[column]).set(index, value);
             }
         }
-        self.merge_tails();
+    }
+
+    fn knows(&self, column: usize, value: &Value) -> bool {
+        let dictionary = self.dictionaries.get(column).and_then(Option::as_ref);
+        dictionary.is_none_or(|dictionary| value.is_null() || dictionary.find(value).is_some())
+    }
+
+    fn expect(&mut self, column: usize, value: &Value) {
+        if value.fits(self.schema.columns[column].ty) {
+            self.number(column, value);
+        }
+    }
+
+    fn is_tidy(&self) -> bool {
+        !self.dictionaries.iter().flatten().any(|dictionary| dictionary.wants_merge())
+    }
+
+    /// Merges the tails that have grown long.
+    fn tidy(&mut self) {
+        for column in 0..self.width() {
+            let Some(dictionary) = self.dictionaries[column].as_ref().filter(|one| one.wants_merge()) else {
+                continue;
+            };
+            let mut used = vec![false; dictionary.len()];
+            for block in &self.blocks {
+                let chunk = &block.columns[column];
+                (0..block.len())
+                    .filter_map(|index| chunk.value(index))
+                    .for_each(|code| used[code as usize] = true);
+            }
+            let (merged, codes) = dictionary.merged(&used);
+            for block in &mut self.blocks {
+                let values: Vec<Option<u64>> = block.columns[column]
+                    .values()
+                    .into_iter()
+                    .map(|value| value.map(|code| u64::from(codes[code as usize])))
+                    .collect();
+                Arc::make_mut(block).columns[column] = Arc::new(Chunk::new(&values));
+            }
+            self.dictionaries[column] = Some(Arc::new(merged));
+        }
     }
 
     const SHARED: bool = true;
 
-    type Foresight<'a> = pass::Foresight<'a>;
+    type Foresight<'a> = Foresight<'a>;
 
-    fn foresee<'a>(&self, schema: &Schema, tasks: &[Task<'a>]) -> pass::Foresight<'a> {
-        Columns::foresee(self, schema, tasks)
+    fn foresee<'a>(&self, schema: &Schema, tasks: &[Task<'a>], followed: bool) -> Foresight<'a> {
+        Columns::foresee(self, schema, tasks, followed)
     }
 
-    fn answer(foresight: &mut pass::Foresight<'_>, task: usize) -> Option<Result<Answer, Failure>> {
-        foresight.answer(task)
+    fn answer(&self, foresight: &mut Foresight<'_>, task: usize) -> Option<Result<Answer, Failure>> {
+        foresight.answer(self, task)
     }
 
-    fn places(foresight: &mut pass::Foresight<'_>, task: usize) -> Option<Vec<Place>> {
+    fn places(foresight: &mut Foresight<'_>, task: usize) -> Option<Vec<Place>> {
         foresight.places(task)
     }
 
-    fn overtake(&self, foresight: &mut pass::Foresight<'_>, places: &[Place]) -> bool {
-        Columns::overtake(self, foresight, places);
-        foresight.is_void()
+    fn note(&self, foresight: &mut Foresight<'_>, places: &[Place]) {
+        Columns::note(self, foresight, places);
     }
 }

@@ -12,7 +12,6 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    engine::{Answer, Failure},
     expr::Expr,
     operation::Output,
     schema::{KeyRange, Schema},
@@ -24,6 +23,7 @@ use super::{
     Columns,
     block::{BLOCK_ROWS, Block},
     compile::{Plan, Term, compile},
+    foresight::Foresight,
     kernel,
 };
 
@@ -37,8 +37,11 @@ const FILTER_BITS_MAX: u32 = 18;
 /// Of each query so many bits of the filter, so that of rows that interest nobody few pass.
 const FILTER_BITS_PER_KEY: usize = 32;
 
+/// The most rows that are remembered of a read, so that it can be brought up to date.
+const GIVEN_MAX: usize = 4096;
+
 /// What a query is asked for.
-enum Sink<'a> {
+pub(super) enum Sink<'a> {
     /// The answer of a read.
     Rows(Box<Gathering<'a>>),
     /// Where the rows are that a write may change.
@@ -46,56 +49,53 @@ enum Sink<'a> {
 }
 
 /// A query under way.
-struct Query<'a> {
-    sink: Sink<'a>,
-    /// Whether rows have changed that it might have found.
-    stale: bool,
-    plan: Plan,
-    ranges: Vec<KeyRange>,
+pub(super) struct Query<'a> {
+    pub(super) sink: Sink<'a>,
+    /// Where the rows lie that a read was given, unless nobody asks or they are too many.
+    pub(super) given: Option<Vec<Place>>,
+    pub(super) plan: Plan,
+    pub(super) ranges: Vec<KeyRange>,
     /// Columns to be given out as they are; otherwise expressions look at the columns in `used`.
     direct: Option<Vec<usize>>,
     used: Vec<usize>,
 }
 
 impl<'a> Query<'a> {
-    fn new(columns: &Columns, schema: &Schema, task: &Task<'a>) -> Query<'a> {
+    fn new(columns: &Columns, schema: &Schema, task: &Task<'a>, followed: bool) -> Query<'a> {
+        let places = |plan: Plan, ranges: Vec<KeyRange>| {
+            let sink = Sink::Places(Vec::new());
+            Query { sink, given: None, plan, ranges, direct: None, used: Vec::new() }
+        };
         let read = match task {
             Task::Read(read) => read,
             Task::Find { ranges, filter } => {
                 let plan = compile(schema, &columns.dictionaries, *filter);
-                let (sink, ranges) = (Sink::Places(Vec::new()), reach(schema, ranges, *filter));
-                return Query { sink, stale: false, plan, ranges, direct: None, used: Vec::new() };
+                return places(plan, reach(schema, ranges, *filter));
             }
+            Task::Nothing => return places(Plan::default(), Vec::new()),
         };
         let plan = compile(schema, &columns.dictionaries, read.select.filter.as_ref());
         let width = schema.columns.len();
-        let mut used = Vec::new();
         let mut direct = None;
-        match &read.select.output {
-            Output::Rows { columns, order, distinct, .. } => {
-                let column = |expr: &Expr| match expr {
-                    Expr::Column(column, _) if *column < width => Some(*column),
-                    _ => None,
-                };
-                if order.is_empty() && !distinct && !plan.residual {
-                    direct = columns.iter().map(column).collect();
-                }
-                columns.iter().for_each(|expr| mentioned(expr, &mut used));
-            }
-            Output::Groups { keys, aggregates } => {
-                keys.iter().for_each(|expr| mentioned(expr, &mut used));
-                let arguments = aggregates.iter().filter_map(|aggregate| aggregate.argument.as_ref());
-                arguments.for_each(|expr| mentioned(expr, &mut used));
-            }
+        if let Output::Rows { columns, order, distinct, .. } = &read.select.output
+            && order.is_empty()
+            && !distinct
+            && !plan.residual
+        {
+            let column = |expr: &Expr| match expr {
+                Expr::Column(column, _) if *column < width => Some(*column),
+                _ => None,
+            };
+            direct = columns.iter().map(column).collect();
         }
-        if plan.residual {
-            read.select.filter.iter().for_each(|filter| mentioned(filter, &mut used));
-        }
-        used.sort_unstable();
-        used.dedup();
+        let mut used = match plan.residual {
+            true => read.select.mentioned(),
+            false => read.select.output.mentioned(),
+        };
         used.retain(|column| *column < width);
         let sink = Sink::Rows(Box::new(Gathering::new(read.select)));
-        Query { sink, stale: false, plan, ranges: read.reach(schema), direct, used }
+        let given = followed.then(Vec::new);
+        Query { sink, given, plan, ranges: read.reach(schema), direct, used }
     }
 
     fn is_complete(&self) -> bool {
@@ -107,7 +107,7 @@ impl<'a> Query<'a> {
 
     /// Whether a row passes the terms and lies in the ranges.
     #[inline]
-    fn admits(&self, block: &Block, index: usize) -> bool {
+    pub(super) fn admits(&self, block: &Block, index: usize) -> bool {
         self.plan.terms.iter().all(|term| term.admits(block.columns[term.column].value(index)))
             && inside(&self.ranges, block, index)
     }
@@ -118,6 +118,12 @@ impl<'a> Query<'a> {
             Sink::Rows(gathering) => gathering,
             Sink::Places(places) => return places.push(block.place(index)),
         };
+        if let Some(given) = &mut self.given {
+            given.push(block.place(index));
+            if given.len() > GIVEN_MAX {
+                self.given = None;
+            }
+        }
         if let Some(direct) = &self.direct {
             let row = direct.iter().map(|&column| columns.value(block, column, index)).collect();
             return gathering.push(row);
@@ -133,15 +139,8 @@ impl<'a> Query<'a> {
     }
 }
 
-fn mentioned(expr: &Expr, columns: &mut Vec<usize>) {
-    match expr {
-        Expr::Column(column, _) => columns.push(*column),
-        _ => expr.children().into_iter().for_each(|child| mentioned(child, columns)),
-    }
-}
-
 /// Queries of one signature.
-struct Group {
+pub(super) struct Group {
     columns: Vec<usize>,
     filter: Vec<u32>,
     /// Where the entries of the hashes with these upper bits begin.
@@ -199,6 +198,16 @@ impl Group {
         Group { columns, filter, starts, shift, entries }
     }
 
+    /// The queries that one row may concern, some of them twice.
+    pub(super) fn queries(&self, block: &Block, index: usize) -> impl Iterator<Item = usize> {
+        let sum = self.columns.iter().enumerate().fold(0u32, |sum, (position, &column)| {
+            let number = block.columns[column].numbers.number(index);
+            sum.wrapping_add(kernel::fold(number).wrapping_mul(factor(position)))
+        });
+        let hash = kernel::finish(sum);
+        self.entries(hash).iter().filter(move |entry| entry.hash == hash).map(|entry| entry.query as usize)
+    }
+
     /// The entries of a hash, and some others.
     #[inline]
     fn entries(&self, hash: u32) -> &[Entry] {
@@ -207,47 +216,11 @@ impl Group {
     }
 }
 
-/// What the operations of a batch find in the version before all of them, and which of it writes of the batch have
-/// overtaken since.
-pub struct Foresight<'a> {
-    queries: Vec<Option<Query<'a>>>,
-    groups: Vec<Group>,
-    alone: Vec<usize>,
-    /// What the dictionaries had seen when the filters were compiled.
-    generation: u64,
-    void: bool,
-}
-
-impl<'a> Foresight<'a> {
-    fn take(&mut self, task: usize) -> Option<Query<'a>> {
-        let query = self.queries[task].take()?;
-        (!self.void && !query.stale).then_some(query)
-    }
-
-    /// What a read answers, unless rows have changed that matter to it.
-    pub(super) fn answer(&mut self, task: usize) -> Option<Result<Answer, Failure>> {
-        match self.take(task)?.sink {
-            Sink::Rows(gathering) => Some(gathering.finish()),
-            Sink::Places(_) => unreachable!("a write is no read"),
-        }
-    }
-
-    /// The rows that a write must look at, unless other rows have changed that matter to it.
-    pub(super) fn places(&mut self, task: usize) -> Option<Vec<Place>> {
-        match self.take(task)?.sink {
-            Sink::Rows(_) => unreachable!("a read is no write"),
-            Sink::Places(places) => Some(places),
-        }
-    }
-
-    pub(super) fn is_void(&self) -> bool {
-        self.void
-    }
-}
-
 impl Columns {
-    pub(super) fn foresee<'a>(&self, schema: &Schema, tasks: &[Task<'a>]) -> Foresight<'a> {
-        let mut queries: Vec<Query<'_>> = tasks.iter().map(|task| Query::new(self, schema, task)).collect();
+    /// What the tasks find; `followed` if it is to be brought up to date later.
+    pub(super) fn foresee<'a>(&self, schema: &Schema, tasks: &[Task<'a>], followed: bool) -> Foresight<'a> {
+        let query = |task: &Task<'a>| Query::new(self, schema, task, followed);
+        let mut queries: Vec<Query<'_>> = tasks.iter().map(query).collect();
         let (groups, alone) = self.group(&queries);
         let mut scratch = vec![Value::Null; schema.columns.len()];
         for &index in &alone {
@@ -261,39 +234,7 @@ impl Columns {
                 }
             }
         }
-        let queries = queries.into_iter().map(Some).collect();
-        Foresight { queries, groups, alone, generation: self.generation, void: false }
-    }
-
-    /// Marks what was foreseen without these rows, or with them: they are about to change, or just have.
-    pub(super) fn overtake(&self, foresight: &mut Foresight<'_>, places: &[Place]) {
-        if self.generation != foresight.generation {
-            // Constants that no dictionary had may be here now.
-            foresight.void = true;
-            return;
-        }
-        let Foresight { queries, groups, alone, .. } = foresight;
-        for place in places {
-            let block = &*self.blocks[self.block_of(place)];
-            let index = block.before(place);
-            let mut mark = |query: usize| {
-                if let Some(query) = &mut queries[query]
-                    && !query.stale
-                {
-                    query.stale = query.admits(block, index);
-                }
-            };
-            alone.iter().for_each(|&query| mark(query));
-            for group in &*groups {
-                let sum = group.columns.iter().enumerate().fold(0u32, |sum, (position, &column)| {
-                    let number = block.columns[column].numbers.number(index);
-                    sum.wrapping_add(kernel::fold(number).wrapping_mul(factor(position)))
-                });
-                let hash = kernel::finish(sum);
-                let entries = group.entries(hash).iter().filter(|entry| entry.hash == hash);
-                entries.for_each(|entry| mark(entry.query as usize));
-            }
-        }
+        Foresight::new(self, queries, groups, alone)
     }
 
     /// Which queries go together, and which alone; those that nothing can satisfy go nowhere.
@@ -432,7 +373,7 @@ fn keys_of(plan: &Plan, columns: &[usize]) -> Option<Vec<Vec<u64>>> {
 }
 
 /// Whether a row's key lies in sorted, disjoint arcs.
-fn inside(ranges: &[KeyRange], block: &Block, index: usize) -> bool {
+pub(super) fn inside(ranges: &[KeyRange], block: &Block, index: usize) -> bool {
     if ranges == [KeyRange::ALL] {
         return true;
     }

@@ -27,7 +27,7 @@ use crate::{
     operation::{LoadId, Operation, Select},
     plain::Blocks,
     schema::{KeyRange, Schema, TableId},
-    value::Value,
+    value::{Row, Value},
 };
 
 mod migrate;
@@ -77,6 +77,8 @@ pub enum Task<'a> {
         /// Which rows of them.
         filter: Option<&'a Expr>,
     },
+    /// Nothing: the operation brings rows.
+    Nothing,
 }
 
 /// The rows of one table in one version, in the order of their places. A clone is another version: cheap, and not
@@ -116,8 +118,24 @@ pub trait Rows: Clone + Send {
     /// Puts other rows where there are some. They differ in these columns only.
     fn replace(&mut self, columns: &[usize], rows: Vec<(Place, Stored)>);
 
-    /// The row at a place, where there is one.
-    fn at(&self, place: &Place) -> Seen<'_>;
+    /// The row at a place, if there is one.
+    fn at(&self, place: &Place) -> Option<Seen<'_>>;
+
+    /// Whether a value can be told from those that never were in this column.
+    fn knows(&self, _column: usize, _value: &Value) -> bool {
+        true
+    }
+
+    /// Takes note of a value that is about to come to a column.
+    fn expect(&mut self, _column: usize, _value: &Value) {}
+
+    /// Whether nothing has piled up that is put in order between batches.
+    fn is_tidy(&self) -> bool {
+        true
+    }
+
+    /// Puts it in order.
+    fn tidy(&mut self) {}
 
     /// Whether it pays to find for writes and reads of a batch together.
     const SHARED: bool;
@@ -125,18 +143,17 @@ pub trait Rows: Clone + Send {
     /// What the operations of a batch find in the version before all of them.
     type Foresight<'a>;
 
-    /// Finds it for all of them, each as if it were alone.
-    fn foresee<'a>(&self, schema: &Schema, tasks: &[Task<'a>]) -> Self::Foresight<'a>;
+    /// Finds it for all of them, each as if it were alone; `followed` if writes among them will be noted.
+    fn foresee<'a>(&self, schema: &Schema, tasks: &[Task<'a>], followed: bool) -> Self::Foresight<'a>;
 
-    /// What a read answers; given once, and not if it was overtaken.
-    fn answer(foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Result<Answer, Failure>>;
+    /// What a read answers now; given once, and not if it must be asked anew.
+    fn answer(&self, foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Result<Answer, Failure>>;
 
-    /// The places that a write must look at; given once, and not if they were overtaken.
+    /// Where the rows were that a write must look at; given once.
     fn places(foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Vec<Place>>;
 
-    /// Takes note that these rows are about to change, or have just come to be. Says whether nothing that was foreseen
-    /// is of use any more.
-    fn overtake(&self, foresight: &mut Self::Foresight<'_>, places: &[Place]) -> bool;
+    /// Takes note that these rows are about to change, or have just come to be.
+    fn note(&self, foresight: &mut Self::Foresight<'_>, places: &[Place]);
 }
 
 /// An engine: all tables, in the present version and in those that are pinned.
@@ -259,79 +276,113 @@ impl<R: Rows> Versions<R> {
         }
         for (table, indexes) in shared.into_values() {
             let tasks: Vec<Task<'_>> = indexes.iter().map(|&index| task(&jobs[index])).collect();
-            let mut foresight = table.rows.foresee(&table.schema, &tasks);
+            let mut foresight = table.rows.foresee(&table.schema, &tasks, false);
             for (number, index) in indexes.into_iter().enumerate() {
-                let answer = R::answer(&mut foresight, number).expect("nothing has changed");
+                let answer = table.rows.answer(&mut foresight, number).expect("nothing has changed");
                 answers[index] = Some(answer.unwrap_or_else(Answer::Failed));
             }
         }
         answers.into_iter().map(|answer| answer.expect("every read has one answer")).collect()
     }
 
-    /// How many jobs at the front can be foreseen together: reads of the present and writes that look for rows, of one
-    /// table. None if there is not both.
+    /// How many jobs at the front can be foreseen together: reads of the present, and writes that change rows. None if
+    /// that is no help.
     fn foreseeable(&self, jobs: &[Job]) -> usize {
-        let Some(table) = jobs.first().map(|job| job.operation.table()) else { return 0 };
         let joins = |job: &&Job| {
-            let looks = matches!(
-                job.operation,
-                Operation::Select(_) | Operation::Update { .. } | Operation::Delete { .. }
-            );
-            looks && !job.held && job.operation.table() == table && job.epoch >= self.written
+            use Operation::*;
+            matches!(job.operation, Select(_) | Insert { .. } | Update { .. } | Delete { .. })
+                && !job.held
+                && job.epoch >= self.written
+                && self.present.tables.contains_key(&job.operation.table())
         };
         let count = jobs.iter().take_while(joins).count();
-        let writes = jobs[..count].iter().filter(|job| job.operation.is_write()).count();
-        if R::SHARED && writes > 0 && writes < count && self.present.tables.contains_key(&table) {
-            count
-        } else {
-            0
-        }
+        let writes = jobs[..count].iter().any(|job| job.operation.is_write());
+        if R::SHARED && count > 1 && writes { count } else { 0 }
     }
 
-    /// Runs jobs that are foreseen together; fewer than all if a write has changed what filters mean.
+    /// Runs jobs that are foreseen together.
     fn run(&mut self, jobs: &[Job]) -> Vec<Answer> {
-        let id = jobs[0].operation.table();
-        let table = self.present.tables.get(&id).expect("looked at before").clone();
-        let tasks: Vec<Task<'_>> = jobs.iter().map(task).collect();
-        let mut foresight = table.rows.foresee(&table.schema, &tasks);
-        // So that the writes change the rows and not a copy of them.
-        drop(table);
+        self.expect(jobs);
+        let mut tasks: BTreeMap<TableId, Vec<Task<'_>>> = BTreeMap::new();
+        let mut numbers = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let tasks = tasks.entry(job.operation.table()).or_default();
+            numbers.push(tasks.len());
+            tasks.push(task(job));
+        }
+        let mut foresights: BTreeMap<TableId, R::Foresight<'_>> = BTreeMap::new();
+        for (id, tasks) in tasks {
+            let table = &self.present.tables[&id];
+            foresights.insert(id, table.rows.foresee(&table.schema, &tasks, true));
+        }
         let mut answers = Vec::with_capacity(jobs.len());
-        for (number, job) in jobs.iter().enumerate() {
+        for (job, number) in jobs.iter().zip(numbers) {
+            let id = job.operation.table();
+            let foresight = foresights.get_mut(&id).expect("made for every table");
             if !job.operation.is_write() {
                 let foreseen = match job.epoch >= self.written {
-                    true => R::answer(&mut foresight, number),
+                    true => self.present.tables[&id].rows.answer(foresight, number),
                     false => None,
                 };
                 answers.push(match foreseen {
                     Some(answer) => answer.unwrap_or_else(Answer::Failed),
-                    None => self.read(&jobs[number..=number]).remove(0),
+                    None => self.read(std::slice::from_ref(job)).remove(0),
                 });
                 continue;
             }
-            let found = R::places(&mut foresight, number);
-            let effect = match self.present.evaluate(job, found) {
+            let found = match job.operation {
+                Operation::Insert { .. } => None,
+                _ => R::places(foresight, number),
+            };
+            match self.present.evaluate(job, found) {
                 Ok((written, effect)) => {
+                    let (going, coming) = effect.places();
+                    self.present.tables[&id].rows.note(foresight, &going);
+                    self.take_place(job.epoch, Some(effect));
+                    self.present.tables[&id].rows.note(foresight, &coming);
                     answers.push(Answer::Written(written));
-                    effect
                 }
-                Err(failure) => {
-                    answers.push(Answer::Failed(failure));
-                    continue;
-                }
-            };
-            let (going, coming) = effect.places();
-            let rows = |versions: &Versions<R>, foresight: &mut R::Foresight<'_>, places: &[Place]| {
-                versions.present.tables[&id].rows.overtake(foresight, places)
-            };
-            let mut void = rows(self, &mut foresight, &going);
-            self.take_place(job.epoch, Some(effect));
-            void |= rows(self, &mut foresight, &coming);
-            if void {
-                break;
+                Err(failure) => answers.push(Answer::Failed(failure)),
             }
         }
         answers
+    }
+
+    /// Has rows take note of the values that jobs bring.
+    fn expect(&mut self, jobs: &[Job]) {
+        for job in jobs {
+            let id = job.operation.table();
+            let table = &self.present.tables[&id];
+            let unknown = |&(column, value): &(usize, &Value)| !table.rows.knows(column, value);
+            let coming: Vec<(usize, &Value)> = match &job.operation {
+                Operation::Insert { rows, .. } => {
+                    let here = |row: &&Row| {
+                        row.len() == table.schema.columns.len()
+                            && job.ranges.iter().any(|range| range.contains(table.schema.partition.key(row)))
+                    };
+                    rows.iter().filter(here).flat_map(|row| row.iter().enumerate()).filter(unknown).collect()
+                }
+                Operation::Update { assignments, .. } => {
+                    let constants = assignments.iter().filter_map(|(column, expr)| match expr {
+                        Expr::Constant(value, _) => Some((*column, value)),
+                        _ => None,
+                    });
+                    constants.filter(unknown).collect()
+                }
+                _ => Vec::new(),
+            };
+            if !coming.is_empty() {
+                let rows = &mut self.present.table_mut(id).rows;
+                coming.into_iter().for_each(|(column, value)| rows.expect(column, value));
+            }
+        }
+    }
+
+    /// Between batches.
+    fn tidy(&mut self) {
+        for table in self.present.tables.values_mut().filter(|table| !table.rows.is_tidy()) {
+            Arc::make_mut(table).rows.tidy();
+        }
     }
 
     fn take_place(&mut self, epoch: Epoch, effect: Option<Effect>) {
@@ -346,12 +397,10 @@ impl<R: Rows + Sync> Engine for Versions<R> {
     fn apply(&mut self, jobs: &[Job]) -> Vec<Answer> {
         assert!(self.held.is_none(), "a held job is settled before the next call");
         let mut answers = Vec::with_capacity(jobs.len());
-        let mut looks = FORESIGHTS_MAX;
         while let Some(job) = jobs.get(answers.len()) {
             let rest = &jobs[answers.len()..];
-            let together = if looks > 0 { self.foreseeable(rest) } else { 0 };
+            let together = self.foreseeable(rest);
             if together > 0 {
-                looks -= 1;
                 answers.extend(self.run(&rest[..together]));
                 continue;
             }
@@ -375,6 +424,9 @@ impl<R: Rows + Sync> Engine for Versions<R> {
             }
             self.take_place(job.epoch, effect);
         }
+        if self.held.is_none() {
+            self.tidy();
+        }
         answers
     }
 
@@ -384,6 +436,7 @@ impl<R: Rows + Sync> Engine for Versions<R> {
         if publish {
             self.take_place(epoch, held.effect);
         }
+        self.tidy();
     }
 
     fn pin(&mut self, epoch: Epoch) {
@@ -423,7 +476,9 @@ impl<R: Rows + Sync> Engine for Versions<R> {
 
     fn import(&mut self, chunk: Chunk) -> Result<(), Failure> {
         assert!(self.held.is_none(), "nothing is imported while a job is held");
-        self.present.import(chunk)
+        let done = self.present.import(chunk);
+        self.tidy();
+        done
     }
 
     fn forget(&mut self, ranges: &[KeyRange]) {
@@ -454,19 +509,16 @@ impl<R: Rows + Sync> Engine for Versions<R> {
     }
 }
 
-/// What a read or a write that looks for rows asks.
+/// What an operation asks.
 fn task(job: &Job) -> Task<'_> {
     match &job.operation {
         Operation::Select(select) => Task::Read(Read { ranges: &job.ranges, select }),
         Operation::Update { filter, .. } | Operation::Delete { filter, .. } => {
             Task::Find { ranges: &job.ranges, filter: filter.as_ref() }
         }
-        other => unreachable!("{other:?} looks for no rows"),
+        _ => Task::Nothing,
     }
 }
-
-/// How often a batch is foreseen anew when writes have changed what filters mean; what is then left goes step by step.
-const FORESIGHTS_MAX: usize = 4;
 
 /// One empty result for each range.
 fn nothing_written(ranges: &[KeyRange]) -> Vec<Written> {

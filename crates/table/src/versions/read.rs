@@ -43,6 +43,11 @@ impl<'a> Gathering<'a> {
         Gathering { select, limit: most, output: Vec::new(), seen, groups, failure }
     }
 
+    /// The read that it is for.
+    pub(crate) fn select(&self) -> &'a Select {
+        self.select
+    }
+
     /// Whether further rows would change nothing.
     pub(crate) fn is_complete(&self) -> bool {
         let full = match &self.select.output {

@@ -217,7 +217,9 @@ impl<R: Rows> Table<R> {
         found: Option<Vec<Place>>,
     ) -> Box<dyn Iterator<Item = (Place, Seen<'a>)> + 'a> {
         match found {
-            Some(places) => Box::new(places.into_iter().map(|place| (place, self.rows.at(&place)))),
+            Some(places) => {
+                Box::new(places.into_iter().filter_map(|place| Some((place, self.rows.at(&place)?))))
+            }
             None => Box::new(self.rows.candidates(reach, filter)),
         }
     }
