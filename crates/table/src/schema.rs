@@ -165,4 +165,15 @@ impl KeyRange {
     pub fn contains(&self, key: u64) -> bool {
         self.low <= key && key <= self.high
     }
+
+    /// Whether only one key lies in this arc.
+    pub(crate) fn is_point(&self) -> bool {
+        self.low == self.high
+    }
+
+    /// Whether `key` lies in one of these sorted, disjoint arcs.
+    pub(crate) fn cover(ranges: &[KeyRange], key: u64) -> bool {
+        let position = ranges.partition_point(|range| range.high < key);
+        ranges.get(position).is_some_and(|range| range.low <= key)
+    }
 }

@@ -15,6 +15,9 @@ use super::{chunk::Chunk, packed::Packed};
 /// microsecond.
 pub(super) const BLOCK_ROWS: usize = 4096;
 
+/// How often a place is guessed before it is found by halving.
+const GUESSES: usize = 3;
+
 #[derive(Clone)]
 pub(super) struct Block {
     pub(super) last: Place,
@@ -93,8 +96,54 @@ impl Block {
     /// The rows whose keys lie in this arc.
     pub(super) fn slice(&self, range: &KeyRange) -> std::ops::Range<usize> {
         let keys = &self.places.keys;
-        let low = keys.partition_point(0, self.len(), |key| key < range.low);
-        low..keys.partition_point(low, self.len(), |key| key <= range.high)
+        // Most arcs cover whole blocks. No key lies below the base.
+        let low = if range.low <= keys.base { 0 } else { self.before_key(range.low) };
+        if self.last.key <= range.high {
+            return low..self.len();
+        }
+        if range.low == range.high {
+            let mut high = low;
+            while high < self.len() && keys.number(high) == range.high {
+                high += 1;
+            }
+            return low..high;
+        }
+        low..self.before_key(range.high + 1).max(low)
+    }
+
+    /// How many rows have a lower key. Where rows are placed by hash their keys are spread evenly, so that two or three
+    /// guesses find the place; elsewhere halving does.
+    fn before_key(&self, key: u64) -> usize {
+        let keys = &self.places.keys;
+        let (mut low, mut high) = (0, self.len());
+        for _ in 0..GUESSES {
+            if high - low < 8 {
+                break;
+            }
+            let (first, last) = (keys.number(low), keys.number(high - 1));
+            if key <= first || last < key {
+                return if key <= first { low } else { high };
+            }
+            let part = (key - first) as f64 / ((last - first) as f64 + 1.0);
+            let guess = (low + (part * (high - low) as f64) as usize).min(high - 1);
+            // A little beside the guess, so that both ends close in.
+            let step = ((high - low) / 64).max(2);
+            if keys.number(guess) < key {
+                low = guess + 1;
+                let above = guess + step;
+                if above < high && keys.number(above) >= key {
+                    high = above + 1;
+                }
+            } else {
+                high = guess + 1;
+                if let Some(below) = guess.checked_sub(step).filter(|below| *below > low)
+                    && keys.number(below) < key
+                {
+                    low = below;
+                }
+            }
+        }
+        keys.partition_point(low, high, |other| other < key)
     }
 
     pub(super) fn insert(&mut self, place: Place, values: impl Iterator<Item = Option<u64>>) {

@@ -63,6 +63,28 @@ impl Chunk {
         (!self.is_null(index)).then(|| self.numbers.number(index))
     }
 
+    /// Puts the numbers of these rows into the slots, one after another; of NULL any number.
+    pub(super) fn gather<'s>(&self, rows: &[u32], slots: impl Iterator<Item = &'s mut u64>) {
+        fn spread<'s, C: Copy + Into<u64>>(
+            base: u64,
+            codes: &[C],
+            rows: &[u32],
+            slots: impl Iterator<Item = &'s mut u64>,
+        ) {
+            for (&row, slot) in rows.iter().zip(slots) {
+                *slot = base + codes[row as usize].into();
+            }
+        }
+        let base = self.numbers.base;
+        match &self.numbers.codes {
+            Codes::Same(_) => slots.take(rows.len()).for_each(|slot| *slot = base),
+            Codes::U8(codes) => spread(base, codes, rows, slots),
+            Codes::U16(codes) => spread(base, codes, rows, slots),
+            Codes::U32(codes) => spread(base, codes, rows, slots),
+            Codes::U64(codes) => spread(base, codes, rows, slots),
+        }
+    }
+
     pub(super) fn values(&self) -> Vec<Option<u64>> {
         (0..self.numbers.len()).map(|index| self.value(index)).collect()
     }

@@ -15,6 +15,7 @@
 use crate::{
     engine::{Answer, Failure},
     operation::Select,
+    schema::KeyRange,
     value::Value,
     versions::{Gathering, Place},
 };
@@ -22,7 +23,8 @@ use crate::{
 use super::{
     Columns,
     block::Block,
-    pass::{Group, Query, Sink, inside},
+    group::Group,
+    query::{Query, Sink},
 };
 
 /// What the operations of a batch have found, and which rows have changed since.
@@ -51,12 +53,12 @@ impl<'a> Foresight<'a> {
         columns: &Columns,
         queries: Vec<Query<'a>>,
         groups: Vec<Group>,
-        outside: Vec<usize>,
+        outside: Vec<u32>,
     ) -> Foresight<'a> {
         let (mut points, mut alone) = (Vec::new(), Vec::new());
-        for query in outside {
+        for query in outside.into_iter().map(|query| query as usize) {
             let ranges = &queries[query].ranges;
-            if ranges.iter().all(|range| range.low == range.high) {
+            if ranges.iter().all(KeyRange::is_point) {
                 points.extend(ranges.iter().map(|range| (range.low, query)));
             } else {
                 alone.push(query);
@@ -115,14 +117,16 @@ impl<'a> Foresight<'a> {
         here.for_each(|(_, query)| note(&mut queries[*query], &admits));
         alone.iter().for_each(|&query| note(&mut queries[query], &admits));
         for group in groups.iter() {
-            group.queries(block, index).for_each(|query| note(&mut queries[query], &admits));
+            group.candidates(group.hash(block, index), block, index, |query| {
+                note(&mut queries[query as usize], &admits);
+            });
         }
         for (column, known) in known.iter().enumerate() {
             if known.is_some_and(|known| block.columns[column].value(index).is_some_and(|code| code >= known))
             {
                 let asks = |query: &Query<'_>| {
                     query.plan.terms.iter().any(|term| term.column == column)
-                        && inside(&query.ranges, block, index)
+                        && KeyRange::cover(&query.ranges, block.key(index))
                 };
                 queries.iter_mut().for_each(|foreseen| note(foreseen, &asks));
             }

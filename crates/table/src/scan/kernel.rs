@@ -40,33 +40,30 @@ pub(super) fn clear_behind(len: usize, bits: &mut [u64]) {
     bits[len.div_ceil(64)..].fill(0);
 }
 
-/// Adds a column's numbers, none above `high`, each times `factor`, to the hashes of their rows.
-pub(super) fn mix(numbers: &Packed, high: u64, factor: u32, hashes: &mut [u32]) {
+/// Adds a column's numbers, none above `high`, each without its lowest `shift` bits (fewer than 32) and times `factor`, to
+/// the hashes of their rows.
+pub(super) fn mix(numbers: &Packed, high: u64, shift: u32, factor: u32, hashes: &mut [u32]) {
     let base = numbers.base;
     let half = u64::from(u32::MAX);
-    // As long as the upper half is the same for all, folding the base and adding codes is folding the sums.
+    let low = base as u32;
+    // As long as the upper half is the same for all, so is what it adds when a number is folded.
     if (base & half).saturating_add(high.saturating_sub(base)) > half
         || matches!(numbers.codes, Codes::U64(_))
     {
-        return match &numbers.codes {
-            Codes::U64(codes) => {
-                for (hash, code) in hashes.iter_mut().zip(codes) {
-                    *hash = hash.wrapping_add(fold(base.wrapping_add(*code)).wrapping_mul(factor));
-                }
-            }
-            _ => {
-                for (index, hash) in hashes.iter_mut().enumerate() {
-                    *hash = hash.wrapping_add(fold(numbers.number(index)).wrapping_mul(factor));
-                }
-            }
-        };
+        for (index, hash) in hashes.iter_mut().enumerate() {
+            *hash = hash.wrapping_add(fold(numbers.number(index) >> shift).wrapping_mul(factor));
+        }
+        return;
     }
-    let constant = fold(base).wrapping_mul(factor);
+    let constant = fold((base & !half) >> shift).wrapping_mul(factor);
     match &numbers.codes {
-        Codes::Same(_) => hashes.iter_mut().for_each(|hash| *hash = hash.wrapping_add(constant)),
-        Codes::U8(codes) => dispatch::mix_u8(codes, factor, constant, hashes),
-        Codes::U16(codes) => dispatch::mix_u16(codes, factor, constant, hashes),
-        Codes::U32(codes) => dispatch::mix_u32(codes, factor, constant, hashes),
+        Codes::Same(_) => {
+            let constant = (low >> shift).wrapping_mul(factor).wrapping_add(constant);
+            hashes.iter_mut().for_each(|hash| *hash = hash.wrapping_add(constant));
+        }
+        Codes::U8(codes) => dispatch::mix_u8(codes, low, shift, factor, constant, hashes),
+        Codes::U16(codes) => dispatch::mix_u16(codes, low, shift, factor, constant, hashes),
+        Codes::U32(codes) => dispatch::mix_u32(codes, low, shift, factor, constant, hashes),
         Codes::U64(_) => unreachable!("folded above"),
     }
 }
@@ -128,9 +125,17 @@ mod plain {
     }
 
     #[inline(always)]
-    pub(super) fn mix<C: Code>(codes: &[C], factor: u32, constant: u32, hashes: &mut [u32]) {
+    pub(super) fn mix<C: Code>(
+        codes: &[C],
+        low: u32,
+        shift: u32,
+        factor: u32,
+        constant: u32,
+        hashes: &mut [u32],
+    ) {
         for (hash, code) in hashes.iter_mut().zip(codes) {
-            *hash = hash.wrapping_add(code.low().wrapping_mul(factor).wrapping_add(constant));
+            let number = low.wrapping_add(code.low()) >> (shift & 31);
+            *hash = hash.wrapping_add(number.wrapping_mul(factor).wrapping_add(constant));
         }
     }
 
@@ -169,9 +174,9 @@ mod dispatch {
         within_u16(codes: &[u16], first: u16, span: u16, bits: &mut [u64]) = super::plain::within(codes, first, span, bits);
         within_u32(codes: &[u32], first: u32, span: u32, bits: &mut [u64]) = super::plain::within(codes, first, span, bits);
         within_u64(codes: &[u64], first: u64, span: u64, bits: &mut [u64]) = super::plain::within(codes, first, span, bits);
-        mix_u8(codes: &[u8], factor: u32, constant: u32, hashes: &mut [u32]) = super::plain::mix(codes, factor, constant, hashes);
-        mix_u16(codes: &[u16], factor: u32, constant: u32, hashes: &mut [u32]) = super::plain::mix(codes, factor, constant, hashes);
-        mix_u32(codes: &[u32], factor: u32, constant: u32, hashes: &mut [u32]) = super::plain::mix(codes, factor, constant, hashes);
+        mix_u8(codes: &[u8], low: u32, shift: u32, factor: u32, constant: u32, hashes: &mut [u32]) = super::plain::mix(codes, low, shift, factor, constant, hashes);
+        mix_u16(codes: &[u16], low: u32, shift: u32, factor: u32, constant: u32, hashes: &mut [u32]) = super::plain::mix(codes, low, shift, factor, constant, hashes);
+        mix_u32(codes: &[u32], low: u32, shift: u32, factor: u32, constant: u32, hashes: &mut [u32]) = super::plain::mix(codes, low, shift, factor, constant, hashes);
         probe(sums: &mut [u32], filter: &[u32], rows: &mut [u32]) -> usize = super::plain::probe(sums, filter, rows, 0);
     }
 }
@@ -217,8 +222,15 @@ mod avx512 {
     macro_rules! mix {
         ($($name:ident: $ty:ty;)*) => { $(
             #[target_feature(enable = "avx512f,avx512bw")]
-            pub(super) fn $name(codes: &[$ty], factor: u32, constant: u32, hashes: &mut [u32]) {
-                plain::mix(codes, factor, constant, hashes);
+            pub(super) fn $name(
+                codes: &[$ty],
+                low: u32,
+                shift: u32,
+                factor: u32,
+                constant: u32,
+                hashes: &mut [u32],
+            ) {
+                plain::mix(codes, low, shift, factor, constant, hashes);
             }
         )* };
     }
@@ -288,14 +300,16 @@ mod tests {
         #[test]
         fn hashes_and_rows_are_those_of_the_plain_code(
             base: u64, wide in 0u32..64, numbers in prop::collection::vec(any::<u64>(), 0..300),
-            factor: u32, words in prop::collection::vec(any::<u32>(), 64)
+            factor: u32, shift in 0u32..32, words in prop::collection::vec(any::<u32>(), 64)
         ) {
             let numbers: Vec<u64> = numbers.iter().map(|number| base.saturating_add(number >> wide)).collect();
             let packed = Packed::pack(&numbers);
             let mut sums = vec![7; numbers.len()];
-            mix(&packed, numbers.iter().copied().max().unwrap_or(0), factor, &mut sums);
-            let expected: Vec<u32> =
-                numbers.iter().map(|number| fold(*number).wrapping_mul(factor).wrapping_add(7)).collect();
+            mix(&packed, numbers.iter().copied().max().unwrap_or(0), shift, factor, &mut sums);
+            let expected: Vec<u32> = numbers
+                .iter()
+                .map(|number| fold(*number >> shift).wrapping_mul(factor).wrapping_add(7))
+                .collect();
             prop_assert_eq!(&sums, &expected);
             let (mut rows, mut theirs) = (vec![0; sums.len() + 16], vec![0; sums.len() + 16]);
             let mut hashes = sums.clone();

@@ -10,8 +10,10 @@
 //! | `ordinal`, `dictionary` | values as numbers of the same order |
 //! | `packed`, `chunk`, `block` | numbers as narrow codes; a column of a block; a block |
 //! | `compile` | filters as terms over numbers |
+//! | `query`, `group` | one query under way; queries that are found by one hash |
 //! | `pass`, `kernel` | one walk over the blocks for all reads, and its inner loops |
 //! | `foresight` | what the pass has found, brought up to date by the writes that stood between |
+//! | `results` | the rows that queries are given, gathered by column |
 //!
 //! Rows lie in blocks of up to 4,096 in the order of their places, so that the ring is the cluster key: an arc is a
 //! slice, a point of the ring is found by halving, and a table partitioned by range of a column is pruned by it.
@@ -38,10 +40,13 @@ mod chunk;
 mod compile;
 mod dictionary;
 mod foresight;
+mod group;
 mod kernel;
 mod ordinal;
 mod packed;
 mod pass;
+mod query;
+mod results;
 
 use block::{BLOCK_ROWS, Block};
 use chunk::Chunk;
@@ -88,7 +93,12 @@ impl Columns {
 
     #[inline]
     fn value(&self, block: &Block, column: usize, index: usize) -> Value {
-        match (block.columns[column].value(index), &self.dictionaries[column]) {
+        self.value_of(column, block.columns[column].value(index))
+    }
+
+    #[inline]
+    fn value_of(&self, column: usize, number: Option<u64>) -> Value {
+        match (number, &self.dictionaries[column]) {
             (None, _) => Value::Null,
             (Some(code), Some(dictionary)) => dictionary.value(code),
             (Some(number), None) => ordinal::value(self.schema.columns[column].ty, number),

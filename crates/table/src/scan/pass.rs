@@ -1,320 +1,43 @@
 //! The pass: one walk over the blocks for all reads that wait.
 //!
-//! Reads whose filters ask for equality on the same columns (their *signature*) share a [`Group`], if they are many:
-//! every row's hash over those columns is looked up in a filter in the first cache that knows the hashes of all queries,
-//! and what passes is compared with the queries of its hash. So a row costs a group the same however many queries it
-//! has. A read of few companions is asked block by block: is it among what the block can hold, which codes pass the
-//! term that fewest pass, which of those rows pass the rest.
+//! A block is looked at for every query before the next one is: each [`Group`] hashes all rows and asks its members
+//! about the few that may interest them; a query that goes alone asks whether the block can hold what it wants, which
+//! codes pass the term that fewest pass, which of those rows pass the rest. What queries want of a block is gathered
+//! while it lies in the cache (`results.rs`).
 //!
 //! Blocks come in the order of places and so do the rows of each, so that every read is given its rows in that order
 //! whatever the plan was, and one that has reached its limit takes no more.
 
-use std::collections::BTreeMap;
-
 use crate::{
-    expr::Expr,
-    operation::Output,
     schema::{KeyRange, Schema},
-    value::{Row, Value},
-    versions::{Gathering, Place, Task, reach},
+    value::Row,
+    versions::Task,
 };
 
 use super::{
     Columns,
     block::{BLOCK_ROWS, Block},
-    compile::{Plan, Term, compile},
+    compile::Term,
     foresight::Foresight,
+    group::{Group, arrange},
     kernel,
+    query::{Query, scratch},
+    results::Shapes,
 };
-
-/// How many reads of one signature make a group worth its cost: hashing a row costs about as much as this many looks at
-/// a 16-bit code (measured: 2.4 ns against 0.06).
-const GROUP_MIN: usize = 32;
-/// The most alternatives of an IN that are looked up; a longer one is compared.
-const ALTERNATIVES_MAX: usize = 16;
-/// The most bits of a group's filter: 32 KiB, what the first cache has room for beside the codes.
-const FILTER_BITS_MAX: u32 = 18;
-/// Of each query so many bits of the filter, so that of rows that interest nobody few pass.
-const FILTER_BITS_PER_KEY: usize = 32;
-
-/// The most rows that are remembered of a read, so that it can be brought up to date.
-const GIVEN_MAX: usize = 4096;
-
-/// What a query is asked for.
-pub(super) enum Sink<'a> {
-    /// The answer of a read.
-    Rows(Box<Gathering<'a>>),
-    /// Where the rows are that a write may change.
-    Places(Vec<Place>),
-}
-
-/// A query under way.
-pub(super) struct Query<'a> {
-    pub(super) sink: Sink<'a>,
-    /// Where the rows lie that a read was given, unless nobody asks or they are too many.
-    pub(super) given: Option<Vec<Place>>,
-    pub(super) plan: Plan,
-    pub(super) ranges: Vec<KeyRange>,
-    /// Columns to be given out as they are; otherwise expressions look at the columns in `used`.
-    direct: Option<Vec<usize>>,
-    used: Vec<usize>,
-}
-
-impl<'a> Query<'a> {
-    fn new(columns: &Columns, schema: &Schema, task: &Task<'a>, followed: bool) -> Query<'a> {
-        let places = |plan: Plan, ranges: Vec<KeyRange>| {
-            let sink = Sink::Places(Vec::new());
-            Query { sink, given: None, plan, ranges, direct: None, used: Vec::new() }
-        };
-        let read = match task {
-            Task::Read(read) => read,
-            Task::Find { ranges, filter } => {
-                let plan = compile(schema, &columns.dictionaries, *filter);
-                return places(plan, reach(schema, ranges, *filter));
-            }
-            Task::Nothing => return places(Plan::default(), Vec::new()),
-        };
-        let plan = compile(schema, &columns.dictionaries, read.select.filter.as_ref());
-        let width = schema.columns.len();
-        let mut direct = None;
-        if let Output::Rows { columns, order, distinct, .. } = &read.select.output
-            && order.is_empty()
-            && !distinct
-            && !plan.residual
-        {
-            let column = |expr: &Expr| match expr {
-                Expr::Column(column, _) if *column < width => Some(*column),
-                _ => None,
-            };
-            direct = columns.iter().map(column).collect();
-        }
-        let mut used = match plan.residual {
-            true => read.select.mentioned(),
-            false => read.select.output.mentioned(),
-        };
-        used.retain(|column| *column < width);
-        let sink = Sink::Rows(Box::new(Gathering::new(read.select)));
-        let given = followed.then(Vec::new);
-        Query { sink, given, plan, ranges: read.reach(schema), direct, used }
-    }
-
-    fn is_complete(&self) -> bool {
-        match &self.sink {
-            Sink::Rows(gathering) => gathering.is_complete(),
-            Sink::Places(_) => false,
-        }
-    }
-
-    /// Whether a row passes the terms and lies in the ranges.
-    #[inline]
-    pub(super) fn admits(&self, block: &Block, index: usize) -> bool {
-        self.plan.terms.iter().all(|term| term.admits(block.columns[term.column].value(index)))
-            && inside(&self.ranges, block, index)
-    }
-
-    /// Takes a row that passes the terms.
-    fn give(&mut self, columns: &Columns, block: &Block, index: usize, scratch: &mut Row) {
-        let gathering = match &mut self.sink {
-            Sink::Rows(gathering) => gathering,
-            Sink::Places(places) => return places.push(block.place(index)),
-        };
-        if let Some(given) = &mut self.given {
-            given.push(block.place(index));
-            if given.len() > GIVEN_MAX {
-                self.given = None;
-            }
-        }
-        if let Some(direct) = &self.direct {
-            let row = direct.iter().map(|&column| columns.value(block, column, index)).collect();
-            return gathering.push(row);
-        }
-        for &column in &self.used {
-            scratch[column] = columns.value(block, column, index);
-        }
-        if self.plan.residual {
-            gathering.offer(scratch);
-        } else {
-            gathering.take(scratch);
-        }
-    }
-}
-
-/// Queries of one signature.
-pub(super) struct Group {
-    columns: Vec<usize>,
-    filter: Vec<u32>,
-    /// Where the entries of the hashes with these upper bits begin.
-    starts: Vec<u32>,
-    shift: u32,
-    entries: Vec<Entry>,
-}
-
-/// A query in a group, with what it asks beside the signature's columns as far as one comparison says it: most rows of
-/// the right hash fail here, and the query itself need not be fetched.
-#[derive(Clone, Copy)]
-struct Entry {
-    hash: u32,
-    query: u32,
-    column: usize,
-    low: u64,
-    high: u64,
-}
-
-/// An odd number for each column of a signature.
-fn factor(position: usize) -> u32 {
-    0x85EB_CA6Bu32.wrapping_mul(2 * position as u32 + 1) ^ 0x27D4_EB2E
-}
-
-impl Group {
-    fn new(columns: Vec<usize>, keys: &[(Vec<u64>, u32)], queries: &[Query<'_>]) -> Group {
-        let entry = |(numbers, query): &(Vec<u64>, u32)| {
-            let products = numbers.iter().enumerate();
-            let sum = products.fold(0, |sum: u32, (position, number)| {
-                sum.wrapping_add(kernel::fold(*number).wrapping_mul(factor(position)))
-            });
-            let mut terms = queries[*query as usize].plan.terms.iter();
-            let beside = terms.find(|term| term.is_range() && !columns.contains(&term.column));
-            let (column, low, high) =
-                beside.map_or((columns[0], 0, u64::MAX), |term| (term.column, term.low, term.high));
-            Entry { hash: kernel::finish(sum), query: *query, column, low, high }
-        };
-        let mut entries: Vec<Entry> = keys.iter().map(entry).collect();
-        entries.sort_unstable_by_key(|entry| (entry.hash, entry.column, entry.low, entry.query));
-        let bits = (keys.len() * FILTER_BITS_PER_KEY).next_power_of_two().trailing_zeros();
-        let bits = bits.clamp(10, FILTER_BITS_MAX);
-        let mut filter = vec![0; 1 << (bits - 5)];
-        for Entry { hash, .. } in &entries {
-            let bit = hash >> (32 - bits);
-            filter[(bit >> 5) as usize] |= 1 << (bit & 31);
-        }
-        let shift = 32 - keys.len().next_power_of_two().trailing_zeros().max(1);
-        let mut starts = vec![0; (1 << (32 - shift)) + 1];
-        for Entry { hash, .. } in &entries {
-            starts[(hash >> shift) as usize + 1] += 1;
-        }
-        for index in 1..starts.len() {
-            starts[index] += starts[index - 1];
-        }
-        Group { columns, filter, starts, shift, entries }
-    }
-
-    /// The queries that one row may concern, some of them twice.
-    pub(super) fn queries(&self, block: &Block, index: usize) -> impl Iterator<Item = usize> {
-        let sum = self.columns.iter().enumerate().fold(0u32, |sum, (position, &column)| {
-            let number = block.columns[column].numbers.number(index);
-            sum.wrapping_add(kernel::fold(number).wrapping_mul(factor(position)))
-        });
-        let hash = kernel::finish(sum);
-        self.entries(hash).iter().filter(move |entry| entry.hash == hash).map(|entry| entry.query as usize)
-    }
-
-    /// The entries of a hash, and some others.
-    #[inline]
-    fn entries(&self, hash: u32) -> &[Entry] {
-        let bucket = (hash >> self.shift) as usize;
-        &self.entries[self.starts[bucket] as usize..self.starts[bucket + 1] as usize]
-    }
-}
 
 impl Columns {
     /// What the tasks find; `followed` if it is to be brought up to date later.
     pub(super) fn foresee<'a>(&self, schema: &Schema, tasks: &[Task<'a>], followed: bool) -> Foresight<'a> {
-        let query = |task: &Task<'a>| Query::new(self, schema, task, followed);
+        let mut shapes = Shapes::default();
+        let query = |task: &Task<'a>| Query::new(self, schema, task, followed, &mut shapes);
         let mut queries: Vec<Query<'_>> = tasks.iter().map(query).collect();
-        let (groups, alone) = self.group(&queries);
-        let mut scratch = vec![Value::Null; schema.columns.len()];
-        for &index in &alone {
-            self.ask(&mut queries[index], &mut scratch);
+        let (stretches, parts) = self.stretches(&queries);
+        let (groups, alone) = arrange(self, &queries, &parts);
+        for &query in &alone {
+            self.arrange(&mut queries[query as usize].plan.terms);
         }
-        if !groups.is_empty() {
-            let (mut sums, mut rows) = (vec![0; BLOCK_ROWS], vec![0; BLOCK_ROWS + 16]);
-            for block in &self.blocks {
-                for group in &groups {
-                    self.join(block, group, &mut queries, &mut sums[..block.len()], &mut rows, &mut scratch);
-                }
-            }
-        }
+        Pass::new(self, &mut queries, shapes, scratch(schema)).run(&groups, &alone, stretches);
         Foresight::new(self, queries, groups, alone)
-    }
-
-    /// Which queries go together, and which alone; those that nothing can satisfy go nowhere.
-    fn group(&self, queries: &[Query<'_>]) -> (Vec<Group>, Vec<usize>) {
-        let mut signatures: BTreeMap<Vec<usize>, Vec<usize>> = BTreeMap::new();
-        let mut alone = Vec::new();
-        for (index, query) in queries.iter().enumerate() {
-            if query.ranges.is_empty() || query.plan.is_empty() || query.is_complete() {
-                continue;
-            }
-            let equalities = query.plan.terms.iter();
-            let mut signature: Vec<usize> = equalities
-                .filter(|term| term.alternatives(ALTERNATIVES_MAX).is_some())
-                .map(|term| term.column)
-                .collect();
-            signature.sort_unstable();
-            signature.dedup();
-            // A point of the ring is found by halving, without a look at any other row.
-            let point = query.ranges.iter().all(|range| range.low == range.high);
-            if signature.is_empty() || point {
-                alone.push(index);
-            } else {
-                signatures.entry(signature).or_default().push(index);
-            }
-        }
-        let mut groups = Vec::new();
-        for (columns, members) in signatures {
-            let few = members.len() < GROUP_MIN;
-            let mut keys = Vec::with_capacity(members.len());
-            for index in members {
-                match keys_of(&queries[index].plan, &columns).filter(|_| !few) {
-                    Some(own) => keys.extend(own.into_iter().map(|key| (key, index as u32))),
-                    None => alone.push(index),
-                }
-            }
-            if !keys.is_empty() {
-                groups.push(Group::new(columns, &keys, queries));
-            }
-        }
-        alone.sort_unstable();
-        (groups, alone)
-    }
-
-    /// One block for all queries of a group.
-    fn join(
-        &self,
-        block: &Block,
-        group: &Group,
-        queries: &mut [Query<'_>],
-        sums: &mut [u32],
-        rows: &mut [u32],
-        scratch: &mut Row,
-    ) {
-        sums.fill(0);
-        for (position, &column) in group.columns.iter().enumerate() {
-            let chunk = &block.columns[column];
-            kernel::mix(&chunk.numbers, chunk.high, factor(position), sums);
-        }
-        let listed = kernel::probe(sums, &group.filter, rows);
-        for &row in &rows[..listed] {
-            let index = row as usize;
-            let hash = sums[index];
-            let (mut column, mut number) = (usize::MAX, 0);
-            for entry in group.entries(hash) {
-                if entry.hash != hash {
-                    continue;
-                }
-                if entry.column != column {
-                    column = entry.column;
-                    number = block.columns[column].numbers.number(index);
-                }
-                if number < entry.low || entry.high < number {
-                    continue;
-                }
-                let query = &mut queries[entry.query as usize];
-                if query.admits(block, index) && !query.is_complete() {
-                    query.give(self, block, index, scratch);
-                }
-            }
-        }
     }
 
     /// Orders terms by how little passes them, judged by a block in the middle.
@@ -327,59 +50,196 @@ impl Columns {
         }
     }
 
-    /// The whole table for one query.
-    fn ask(&self, query: &mut Query<'_>, scratch: &mut Row) {
-        let ranges = query.ranges.clone();
-        self.arrange(&mut query.plan.terms);
-        let mut matches = Vec::new();
-        for (number, slice) in self.slices(&ranges) {
-            let block = &self.blocks[number];
-            matches.clear();
-            find(block, &query.plan.terms, slice, &mut matches);
-            for &index in &matches {
-                if query.is_complete() {
-                    return;
+    /// The blocks that queries look at, arc by arc; and all queries that something may satisfy, each with the part of the
+    /// table that it looks at, which may be none.
+    fn stretches(&self, queries: &[Query<'_>]) -> (Vec<Stretch>, Vec<(u32, f64)>) {
+        let arcs: usize = queries.iter().map(|query| query.ranges.len()).sum();
+        // Where many look for their place, the ends of blocks lie side by side.
+        let lasts: Vec<u64> = match arcs > self.blocks.len() / 8 {
+            true => self.blocks.iter().map(|block| block.last.key).collect(),
+            false => Vec::new(),
+        };
+        let before = |holds: &dyn Fn(u64) -> bool| match lasts.is_empty() {
+            true => self.blocks.partition_point(|block| holds(block.last.key)),
+            false => lasts.partition_point(|last| holds(*last)),
+        };
+        let (mut stretches, mut parts) = (Vec::with_capacity(arcs), Vec::with_capacity(queries.len()));
+        for (query, number) in queries.iter().zip(0..) {
+            if query.ranges.is_empty() || query.plan.is_empty() || query.is_complete() {
+                continue;
+            }
+            let mut blocks = 0;
+            for &range in &query.ranges {
+                let first = if range.low == 0 { 0 } else { before(&|last| last < range.low) };
+                let end = match range.high {
+                    u64::MAX => self.blocks.len(),
+                    high => (before(&|last| last <= high) + 1).min(self.blocks.len()),
+                };
+                if first < end {
+                    stretches.push(Stretch { first, end, range, query: number });
+                    blocks += end - first;
                 }
-                query.give(self, block, index as usize, scratch);
             }
-            if query.is_complete() {
-                return;
-            }
+            parts.push((number, blocks as f64 / self.blocks.len().max(1) as f64));
         }
+        (stretches, parts)
     }
 }
 
-/// The combinations of numbers that pass the equalities of a plan, for the columns of its signature.
-fn keys_of(plan: &Plan, columns: &[usize]) -> Option<Vec<Vec<u64>>> {
-    let mut keys = vec![Vec::with_capacity(columns.len())];
-    for &column in columns {
-        let mut terms = plan.terms.iter().filter(|term| term.column == column);
-        let alternatives = terms.find_map(|term| term.alternatives(ALTERNATIVES_MAX))?;
-        keys = keys
-            .iter()
-            .flat_map(|key: &Vec<u64>| {
-                alternatives.iter().map(move |&number| {
-                    let mut key = key.clone();
-                    key.push(number);
-                    key
-                })
-            })
-            .collect();
-        if keys.len() > ALTERNATIVES_MAX {
-            return None;
-        }
-    }
-    Some(keys)
+/// Neighbouring blocks in which a query looks at the rows of an arc.
+#[derive(Clone, Copy)]
+struct Stretch {
+    first: usize,
+    end: usize,
+    range: KeyRange,
+    query: u32,
 }
 
-/// Whether a row's key lies in sorted, disjoint arcs.
-pub(super) fn inside(ranges: &[KeyRange], block: &Block, index: usize) -> bool {
-    if ranges == [KeyRange::ALL] {
-        return true;
+/// What must be known of a query to say whether it wants a row: little, and that of all of them side by side.
+struct Asked {
+    /// Its checks, and how many.
+    first: u32,
+    count: u32,
+    /// Whether it looks at all rows.
+    everywhere: bool,
+    /// Whether it takes no more.
+    over: bool,
+}
+
+/// A term of a query in a group.
+#[derive(Clone, Copy)]
+struct Check {
+    low: u64,
+    high: u64,
+    column: u32,
+    /// Which term of the plan must be asked, where the range does not say it all.
+    term: Option<u32>,
+}
+
+/// A pass under way.
+struct Pass<'p, 'a> {
+    columns: &'p Columns,
+    queries: &'p mut [Query<'a>],
+    asked: Vec<Asked>,
+    checks: Vec<Check>,
+    shapes: Shapes,
+    scratch: Row,
+    /// Queries and the rows of the block at hand that they want.
+    wanted: Vec<(u32, u32)>,
+}
+
+impl<'p, 'a> Pass<'p, 'a> {
+    fn new(columns: &'p Columns, queries: &'p mut [Query<'a>], shapes: Shapes, scratch: Row) -> Pass<'p, 'a> {
+        let mut checks = Vec::new();
+        let mut asked = Vec::with_capacity(queries.len());
+        for query in &*queries {
+            let terms = &query.plan.terms;
+            asked.push(Asked {
+                first: checks.len() as u32,
+                count: terms.len() as u32,
+                everywhere: query.ranges == [KeyRange::ALL],
+                over: false,
+            });
+            checks.extend(terms.iter().enumerate().map(|(position, term)| Check {
+                low: term.low,
+                high: term.high,
+                column: term.column as u32,
+                term: (!term.is_range()).then_some(position as u32),
+            }));
+        }
+        Pass { columns, queries, asked, checks, shapes, scratch, wanted: Vec::new() }
     }
-    let key = block.key(index);
-    let position = ranges.partition_point(|range| range.high < key);
-    ranges.get(position).is_some_and(|range| range.low <= key)
+
+    fn run(mut self, groups: &[Group], alone: &[u32], mut stretches: Vec<Stretch>) {
+        let mut goes_alone = vec![false; self.queries.len()];
+        alone.iter().for_each(|&query| goes_alone[query as usize] = true);
+        stretches.retain(|stretch| goes_alone[stretch.query as usize]);
+        // Arcs of one query stay in order.
+        stretches.sort_by_key(|stretch| (stretch.first, stretch.range.low));
+        let mut coming = stretches.into_iter().peekable();
+        let mut active: Vec<Stretch> = Vec::new();
+        let (mut hashes, mut rows) = match groups.is_empty() {
+            true => (Vec::new(), Vec::new()),
+            false => (vec![0; BLOCK_ROWS], vec![0; BLOCK_ROWS + 16]),
+        };
+        let mut matches = Vec::new();
+        let mut number = 0;
+        while number < self.columns.blocks.len() {
+            while let Some(stretch) = coming.next_if(|stretch| stretch.first <= number) {
+                active.push(stretch);
+            }
+            let block = &*self.columns.blocks[number];
+            for group in groups {
+                self.join(block, group, &mut hashes[..block.len()], &mut rows);
+            }
+            for stretch in &active {
+                let query = stretch.query as usize;
+                if !self.asked[query].over {
+                    matches.clear();
+                    find(block, &self.queries[query].plan.terms, block.slice(&stretch.range), &mut matches);
+                    self.wanted.extend(matches.iter().map(|&row| (stretch.query, row)));
+                }
+            }
+            self.take(block);
+            active.retain(|stretch| stretch.end > number + 1 && !self.asked[stretch.query as usize].over);
+            number += 1;
+            if groups.is_empty() && active.is_empty() {
+                match coming.peek() {
+                    Some(next) => number = number.max(next.first),
+                    None => break,
+                }
+            }
+        }
+        self.shapes.give_out(self.columns, self.queries);
+    }
+
+    /// One block for all queries of a group.
+    fn join(&mut self, block: &Block, group: &Group, hashes: &mut [u32], rows: &mut [u32]) {
+        for &row in group.probe(block, hashes, rows) {
+            let index = row as usize;
+            group.candidates(hashes[index], block, index, |query| {
+                let asked = &self.asked[query as usize];
+                let checks = &self.checks[asked.first as usize..(asked.first + asked.count) as usize];
+                let passes = checks.iter().all(|check| {
+                    let value = block.columns[check.column as usize].value(index);
+                    match check.term {
+                        None => value.is_some_and(|number| check.low <= number && number <= check.high),
+                        Some(term) => self.queries[query as usize].plan.terms[term as usize].admits(value),
+                    }
+                });
+                if passes
+                    && (asked.everywhere
+                        || KeyRange::cover(&self.queries[query as usize].ranges, block.key(index)))
+                {
+                    self.wanted.push((query, row));
+                }
+            });
+        }
+    }
+
+    /// Gives the rows of a block to those that want them.
+    fn take(&mut self, block: &Block) {
+        for (number, row) in self.wanted.drain(..) {
+            let asked = &mut self.asked[number as usize];
+            if asked.over {
+                continue;
+            }
+            let query = &mut self.queries[number as usize];
+            match query.shape {
+                Some(shape) => {
+                    query.remember(block, row as usize);
+                    self.shapes.note(shape, number, row);
+                    query.left -= 1;
+                    asked.over = query.left == 0;
+                }
+                None => {
+                    query.give(self.columns, block, row as usize, &mut self.scratch);
+                    asked.over = query.is_complete();
+                }
+            }
+        }
+        self.shapes.gather(self.columns, block, self.queries);
+    }
 }
 
 /// Lists the rows of a slice of a block that pass all terms. The first says whether the others are looked at.

@@ -93,9 +93,9 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// Takes the next output row, of a read without DISTINCT and order.
-    pub(crate) fn push(&mut self, row: Row) {
-        self.output.push(row);
+    /// Takes the next output rows, of a read without DISTINCT and order, no more than its limit.
+    pub(crate) fn extend(&mut self, rows: impl ExactSizeIterator<Item = Row>) {
+        self.output.extend(rows);
     }
 
     /// After the last row.

@@ -1,0 +1,150 @@
+//! A query under way: what one operation of a batch asks of the rows, and what it is given.
+
+use crate::{
+    expr::Expr,
+    operation::Output,
+    schema::{KeyRange, Schema},
+    value::{Row, Value},
+    versions::{Gathering, Place, Task, reach},
+};
+
+use super::{
+    Columns,
+    block::Block,
+    compile::{Plan, compile},
+    results::Shapes,
+};
+
+/// The most rows that are remembered of a read, so that it can be brought up to date.
+const GIVEN_MAX: usize = 4096;
+
+/// What a query is asked for.
+pub(super) enum Sink<'a> {
+    /// The answer of a read.
+    Rows(Box<Gathering<'a>>),
+    /// Where the rows are that a write may change.
+    Places(Vec<Place>),
+}
+
+/// A query under way.
+pub(super) struct Query<'a> {
+    pub(super) sink: Sink<'a>,
+    /// Where the rows lie that a read was given, unless nobody asks or they are too many.
+    pub(super) given: Option<Vec<Place>>,
+    pub(super) plan: Plan,
+    pub(super) ranges: Vec<KeyRange>,
+    /// Which columns to give out, if it wants columns as they are; otherwise expressions look at the columns in `used`.
+    pub(super) shape: Option<usize>,
+    used: Vec<usize>,
+    /// How many more rows it takes, of a read that wants columns as they are.
+    pub(super) left: usize,
+}
+
+impl<'a> Query<'a> {
+    pub(super) fn new(
+        columns: &Columns,
+        schema: &Schema,
+        task: &Task<'a>,
+        followed: bool,
+        shapes: &mut Shapes,
+    ) -> Query<'a> {
+        let (filter, ranges) = match task {
+            Task::Read(read) => (read.select.filter.as_ref(), read.reach(schema)),
+            Task::Find { ranges, filter } => (*filter, reach(schema, ranges, *filter)),
+            Task::Nothing => (None, Vec::new()),
+        };
+        let plan = if ranges.iter().all(KeyRange::is_point) {
+            // A point of the ring holds so few rows that asking them costs less than finding the codes of constants.
+            Plan { terms: Vec::new(), residual: filter.is_some() }
+        } else {
+            compile(schema, &columns.dictionaries, filter)
+        };
+        let mut query = Query {
+            sink: Sink::Places(Vec::new()),
+            given: None,
+            plan,
+            ranges,
+            shape: None,
+            used: Vec::new(),
+            left: 0,
+        };
+        let Task::Read(read) = task else { return query };
+        let width = schema.columns.len();
+        if let Output::Rows { columns, order, distinct: false, limit } = &read.select.output
+            && order.is_empty()
+            && !query.plan.residual
+        {
+            let column = |expr: &Expr| match expr {
+                Expr::Column(column, _) if *column < width => Some(*column),
+                _ => None,
+            };
+            query.shape = shapes.find(columns.iter().map(column));
+            query.left = limit.map_or(usize::MAX, |limit| limit.try_into().unwrap_or(usize::MAX));
+        }
+        if query.shape.is_none() {
+            query.used = match query.plan.residual {
+                true => read.select.mentioned(),
+                false => read.select.output.mentioned(),
+            };
+            query.used.retain(|column| *column < width);
+        }
+        query.sink = Sink::Rows(Box::new(Gathering::new(read.select)));
+        query.given = followed.then(Vec::new);
+        query
+    }
+
+    /// Whether further rows would change nothing.
+    pub(super) fn is_complete(&self) -> bool {
+        match &self.sink {
+            Sink::Rows(gathering) => gathering.is_complete(),
+            Sink::Places(_) => false,
+        }
+    }
+
+    /// Whether a row passes the terms and lies in the ranges.
+    pub(super) fn admits(&self, block: &Block, index: usize) -> bool {
+        self.plan.terms.iter().all(|term| term.admits(block.columns[term.column].value(index)))
+            && KeyRange::cover(&self.ranges, block.key(index))
+    }
+
+    /// Remembers where a row lies that it was given.
+    #[inline]
+    pub(super) fn remember(&mut self, block: &Block, index: usize) {
+        if let Some(given) = &mut self.given {
+            given.push(block.place(index));
+            if given.len() > GIVEN_MAX {
+                self.given = None;
+            }
+        }
+    }
+
+    /// Takes a row that passes the terms.
+    pub(super) fn give(&mut self, columns: &Columns, block: &Block, index: usize, scratch: &mut Row) {
+        self.remember(block, index);
+        let gathering = match &mut self.sink {
+            Sink::Rows(gathering) => gathering,
+            Sink::Places(places) => return places.push(block.place(index)),
+        };
+        for &column in &self.used {
+            scratch[column] = columns.value(block, column, index);
+        }
+        if self.plan.residual {
+            gathering.offer(scratch);
+        } else {
+            gathering.take(scratch);
+        }
+    }
+
+    /// Takes rows of columns as they are.
+    pub(super) fn take(&mut self, rows: impl ExactSizeIterator<Item = Row>) {
+        match &mut self.sink {
+            Sink::Rows(gathering) => gathering.extend(rows),
+            Sink::Places(_) => unreachable!("a write wants no columns"),
+        }
+    }
+}
+
+/// An empty row to put values into as they are asked for.
+pub(super) fn scratch(schema: &Schema) -> Row {
+    vec![Value::Null; schema.columns.len()]
+}

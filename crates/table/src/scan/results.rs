@@ -1,0 +1,127 @@
+//! Results: the rows that queries are given, gathered by column.
+//!
+//! Queries that want the same columns share a [`Shape`]. What a block has for them is copied column by column, as
+//! numbers, into one list for all; values are made of them query by query, so that a row is allocated once, where it
+//! stays.
+
+use crate::value::Row;
+
+use super::{Columns, block::Block, query::Query};
+
+/// The most columns of a shape: each has a bit that says that its value is NULL.
+const WIDTH_MAX: usize = 64;
+/// So many numbers are gathered before values are made of them: 8 MiB.
+const NUMBERS_MAX: usize = 1 << 20;
+
+/// The shapes of a pass.
+#[derive(Default)]
+pub(super) struct Shapes(Vec<Shape>);
+
+/// Rows of certain columns, for all queries that want these.
+#[derive(Default)]
+struct Shape {
+    columns: Vec<usize>,
+    /// Rows of the block at hand.
+    rows: Vec<u32>,
+    /// The query of every row gathered, those of the block at hand included.
+    queries: Vec<u32>,
+    /// So many for each row as there are columns.
+    numbers: Vec<u64>,
+    /// A bit for each column.
+    nulls: Vec<u64>,
+}
+
+impl Shapes {
+    /// The shape of these columns, unless one is none.
+    pub(super) fn find(
+        &mut self,
+        columns: impl ExactSizeIterator<Item = Option<usize>> + Clone,
+    ) -> Option<usize> {
+        if columns.len() > WIDTH_MAX || columns.clone().any(|column| column.is_none()) {
+            return None;
+        }
+        let found =
+            self.0.iter().position(|shape| columns.clone().flatten().eq(shape.columns.iter().copied()));
+        Some(found.unwrap_or_else(|| {
+            self.0.push(Shape { columns: columns.flatten().collect(), ..Shape::default() });
+            self.0.len() - 1
+        }))
+    }
+
+    /// Takes note of a row of the block at hand.
+    #[inline]
+    pub(super) fn note(&mut self, shape: usize, query: u32, row: u32) {
+        let shape = &mut self.0[shape];
+        shape.rows.push(row);
+        shape.queries.push(query);
+    }
+
+    /// Copies what was noted, behind a block.
+    pub(super) fn gather(&mut self, columns: &Columns, block: &Block, queries: &mut [Query<'_>]) {
+        for shape in &mut self.0 {
+            shape.gather(block);
+            if shape.numbers.len() >= NUMBERS_MAX {
+                shape.give_out(columns, queries);
+            }
+        }
+    }
+
+    /// Gives everything to the queries, at the end.
+    pub(super) fn give_out(&mut self, columns: &Columns, queries: &mut [Query<'_>]) {
+        self.0.iter_mut().for_each(|shape| shape.give_out(columns, queries));
+    }
+}
+
+impl Shape {
+    fn gather(&mut self, block: &Block) {
+        let width = self.columns.len();
+        let start = self.numbers.len();
+        self.numbers.resize(start + self.rows.len() * width, 0);
+        self.nulls.resize(self.queries.len(), 0);
+        let first = self.queries.len() - self.rows.len();
+        for (position, &column) in self.columns.iter().enumerate() {
+            let chunk = &block.columns[column];
+            chunk.gather(&self.rows, self.numbers[start..].iter_mut().skip(position).step_by(width));
+            if chunk.nulls().is_some() {
+                for (nulls, &row) in self.nulls[first..].iter_mut().zip(&self.rows) {
+                    *nulls |= u64::from(chunk.is_null(row as usize)) << position;
+                }
+            }
+        }
+        self.rows.clear();
+    }
+
+    fn give_out(&mut self, columns: &Columns, queries: &mut [Query<'_>]) {
+        let width = self.columns.len();
+        // By counting, and rows of one query stay in their order.
+        let mut ends = vec![0u32; queries.len() + 1];
+        self.queries.iter().for_each(|&query| ends[query as usize + 1] += 1);
+        (1..ends.len()).for_each(|query| ends[query] += ends[query - 1]);
+        let mut order = vec![0u32; self.queries.len()];
+        for (row, &query) in self.queries.iter().enumerate() {
+            let next = &mut ends[query as usize];
+            order[*next as usize] = row as u32;
+            *next += 1;
+        }
+        let mut start = 0;
+        while let Some(&first) = order.get(start) {
+            let query = self.queries[first as usize] as usize;
+            let end = ends[query] as usize;
+            queries[query].take(order[start..end].iter().map(|&row| {
+                let row = row as usize;
+                let numbers = &self.numbers[row * width..(row + 1) * width];
+                let values = self.columns.iter().zip(numbers).enumerate();
+                values
+                    .map(|(position, (&column, &number))| {
+                        let number = (self.nulls[row] >> position & 1 == 0).then_some(number);
+                        columns.value_of(column, number)
+                    })
+                    .collect::<Row>()
+            }));
+            start = end;
+        }
+        self.queries.clear();
+        self.numbers.clear();
+        self.nulls.clear();
+    }
+}
