@@ -221,7 +221,7 @@ async fn page(
     let mut cursor = None;
     loop {
         let page = {
-            let state = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = shared.lock().unwrap_or_else(PoisonError::into_inner);
             state.engine.page(epoch, &[range], &select, cursor, CHUNK_ROWS)
         };
         let (answer, next) = match page {

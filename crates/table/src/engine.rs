@@ -84,7 +84,7 @@ pub trait Engine: Send {
     /// Part of a long read of plain rows (no order, no DISTINCT, no limit) as of a pinned epoch, so that a result of
     /// any size streams: at most `rows` matching rows from where `cursor` stands (`None` at first).
     fn page(
-        &self,
+        &mut self,
         epoch: Epoch,
         ranges: &[KeyRange],
         select: &Select,
@@ -95,7 +95,7 @@ pub trait Engine: Send {
     /// Streams the rows (and staged rows) of `ranges` as of a pinned epoch; `cursor` starts at `None`, and each chunk
     /// tells where to go on. Any replica of the ranges can go on from another's cursor.
     fn export(
-        &self,
+        &mut self,
         epoch: Epoch,
         ranges: &[KeyRange],
         cursor: Option<Cursor>,
@@ -110,7 +110,7 @@ pub trait Engine: Send {
 
     /// A hash of the definitions and of the rows (and staged rows) in `ranges`, as of a pinned epoch or the present:
     /// equal on replicas that hold the same, whatever way they came to it.
-    fn digest(&self, epoch: Option<Epoch>, ranges: &[KeyRange]) -> Result<u64, Failure>;
+    fn digest(&mut self, epoch: Option<Epoch>, ranges: &[KeyRange]) -> Result<u64, Failure>;
 
     /// Rows and bytes held, by table.
     fn usage(&self) -> Vec<Usage>;

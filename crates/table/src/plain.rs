@@ -11,7 +11,7 @@ use crate::{
     expr::Expr,
     schema::{KeyRange, Schema},
     value::Value,
-    versions::{Gathering, Place, Rows, Seen, Stored, Task, Versions},
+    versions::{Change, Found, Gathering, Place, Rows, Seen, Spot, Stored, Task, Versions},
 };
 
 /// The plain engine.
@@ -98,6 +98,11 @@ impl Blocks {
         Some(row)
     }
 
+    /// A row is looked for again when it changes.
+    fn found(&self, place: Place) -> Found {
+        Found { place, spot: Spot { block: 0, row: 0 } }
+    }
+
     /// The rows from a place on.
     fn from(&self, start: Place) -> impl Iterator<Item = (&Place, &Stored)> {
         let (block, position) = self.find(&start);
@@ -147,34 +152,58 @@ impl Rows for Blocks {
         &'a self,
         ranges: &'a [KeyRange],
         _: Option<&Expr>,
-    ) -> impl Iterator<Item = (Place, Seen<'a>)> {
-        self.within(ranges, Place::first(0))
+        _: &'a [usize],
+    ) -> impl Iterator<Item = (Found, Seen<'a>)> {
+        let found = |(place, row)| (self.found(place), row);
+        self.within(ranges, Place::first(0)).map(found)
     }
 
-    fn insert(&mut self, rows: Vec<(Place, Stored)>) {
+    fn at(&self, place: &Place, _: &[usize]) -> Option<(Found, Seen<'_>)> {
+        let (block, position) = self.find(place);
+        let row = &self.blocks[block].rows[position.ok()?].1;
+        Some((self.found(*place), Cow::Borrowed(row)))
+    }
+
+    /// What stood at a place.
+    type Undo = (Place, Option<Stored>);
+
+    fn undo_bytes((_, row): &(Place, Option<Stored>)) -> usize {
+        size_of::<(Place, Option<Stored>)>() + row.as_ref().map_or(0, bytes_of)
+    }
+
+    fn insert(&mut self, rows: Vec<(Place, Stored)>, mut log: Option<&mut Vec<Self::Undo>>) {
         for (place, row) in rows {
             let other = self.put(place, row);
             assert!(other.is_none(), "two rows have one number: {place:?}");
+            log.iter_mut().for_each(|log| log.push((place, None)));
         }
     }
 
-    fn remove(&mut self, places: &[Place]) {
+    fn remove(&mut self, places: &[Place], mut log: Option<&mut Vec<Self::Undo>>) {
         for place in places {
             let row = self.take(place);
             assert!(row.is_some(), "no row to remove: {place:?}");
+            log.iter_mut().for_each(|log| log.push((*place, row.clone())));
         }
     }
 
-    fn replace(&mut self, _: &[usize], rows: Vec<(Place, Stored)>) {
-        for (place, row) in rows {
-            let other = self.put(place, row);
-            assert!(other.is_some(), "no row to replace: {place:?}");
+    fn change(&mut self, change: &Change, mut log: Option<&mut Vec<Self::Undo>>) {
+        for (Found { place, .. }, values) in change.rows() {
+            let (block, position) = self.find(place);
+            let mut row = self.blocks[block].rows[position.expect("a row to change")].1.to_vec();
+            change.columns.iter().zip(values).for_each(|(&column, value)| row[column] = value.clone());
+            let other = self.put(*place, row.into());
+            log.iter_mut().for_each(|log| log.push((*place, other.clone())));
         }
     }
 
-    fn at(&self, place: &Place) -> Option<Seen<'_>> {
-        let (block, position) = self.find(place);
-        Some(Cow::Borrowed(&self.blocks[block].rows[position.ok()?].1))
+    fn undo(&mut self, log: &[Self::Undo]) {
+        for (place, row) in log.iter().rev() {
+            match row {
+                Some(row) => drop(self.put(*place, row.clone())),
+                None => drop(self.take(place)),
+            }
+        }
     }
 
     const SHARED: bool = false;

@@ -105,6 +105,12 @@ impl Schema {
         Ok(())
     }
 
+    /// Whether a column can hold a value.
+    pub(crate) fn takes(&self, column: usize, value: &Value) -> bool {
+        let Column { ty, not_null, .. } = &self.columns[column];
+        value.fits(*ty) && !(value.is_null() && (*not_null || self.primary_key.contains(&column)))
+    }
+
     /// Equal for rows of equal primary key; 0 if there is none. Part of the engines' row order: never to be changed.
     pub fn primary_key_hash(&self, row: &[Value]) -> u64 {
         if self.primary_key.is_empty() {

@@ -270,9 +270,13 @@ impl World {
             Step::Migrate(half, rows) => self.migrate(*half, *rows),
             write => self.write(write),
         }
-        for (engine, range) in self.halves.iter().zip(HALVES) {
-            let digest = |engine: &Twin| engine.digest(None, &[range]).expect("the present");
-            assert_eq!(digest(engine), digest(&self.whole), "a half differs from the whole behind {step:?}");
+        for (engine, range) in self.halves.iter_mut().zip(HALVES) {
+            let digest = |engine: &mut Twin| engine.digest(None, &[range]).expect("the present");
+            assert_eq!(
+                digest(engine),
+                digest(&mut self.whole),
+                "a half differs from the whole behind {step:?}"
+            );
         }
         let usage = self.whole.usage();
         assert_eq!(usage[0].rows, self.model.rows.len() as u64);

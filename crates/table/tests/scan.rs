@@ -45,7 +45,7 @@ impl Engine for Twin {
     }
 
     fn page(
-        &self,
+        &mut self,
         epoch: Epoch,
         ranges: &[KeyRange],
         select: &Select,
@@ -58,7 +58,7 @@ impl Engine for Twin {
     }
 
     fn export(
-        &self,
+        &mut self,
         epoch: Epoch,
         ranges: &[KeyRange],
         cursor: Option<Cursor>,
@@ -80,7 +80,7 @@ impl Engine for Twin {
         self.scan.forget(ranges);
     }
 
-    fn digest(&self, epoch: Option<Epoch>, ranges: &[KeyRange]) -> Result<u64, Failure> {
+    fn digest(&mut self, epoch: Option<Epoch>, ranges: &[KeyRange]) -> Result<u64, Failure> {
         let plain = self.plain.digest(epoch, ranges);
         assert_eq!(self.scan.digest(epoch, ranges), plain);
         plain

@@ -18,12 +18,14 @@ use crate::value::Value;
 const SMALL: usize = 1 << 16;
 /// The tail is merged when it is as long as this and as a quarter of the sorted part.
 const TAIL_MIN: usize = 1024;
+/// The tail is put in order when so many of its values, and a fifth of it, are not.
+const LOOSE_MIN: usize = 64;
 
 #[derive(Clone, Default)]
 pub(super) struct Dictionary {
     sorted: Arc<Sorted>,
     tail: Vec<Value>,
-    /// Positions in the tail, in the order of the values.
+    /// The first positions of the tail, in the order of the values; those behind are looked at one by one.
     ordered: Vec<u32>,
     index: HashMap<Value, u32, FxBuildHasher>,
 }
@@ -114,7 +116,7 @@ impl Sorted {
 
     /// The first code whose value is at least (or, if `above`, greater than) this one.
     fn bound(&self, value: &Value, above: bool) -> u64 {
-        let least = if above { Ordering::Greater } else { Ordering::Equal };
+        let least = at_least(!above);
         (match (self, value) {
             (Sorted::Values { values, .. }, value) => {
                 self.first_that(|code| values[code].order(value) >= least)
@@ -136,6 +138,11 @@ impl Sorted {
     }
 }
 
+/// How a value must at least stand to a lower bound, which belongs to the range or not.
+fn at_least(with: bool) -> Ordering {
+    if with { Ordering::Equal } else { Ordering::Greater }
+}
+
 impl Dictionary {
     pub(super) fn value(&self, code: u64) -> Value {
         let code = code as usize;
@@ -153,9 +160,12 @@ impl Dictionary {
     /// Gives a code to a value that has none.
     pub(super) fn add(&mut self, value: &Value) -> u64 {
         let code = u32::try_from(self.len()).expect("fewer values than rows");
-        let position = self.ordered.partition_point(|&other| self.tail[other as usize].order(value).is_lt());
-        self.ordered.insert(position, self.tail.len() as u32);
         self.tail.push(value.clone());
+        if self.tail.len() - self.ordered.len() > LOOSE_MIN + self.ordered.len() / 4 {
+            self.ordered = (0..self.tail.len() as u32).collect();
+            let tail = &self.tail;
+            self.ordered.sort_by(|&a, &b| tail[a as usize].order(&tail[b as usize]));
+        }
         self.index.insert(value.clone(), code);
         code.into()
     }
@@ -180,6 +190,12 @@ impl Dictionary {
         let tail = &self.ordered[first..last.max(first)];
         let behind = self.sorted.len() as u64;
         let mut others: Vec<u64> = tail.iter().map(|&position| behind + u64::from(position)).collect();
+        let inside = |value: &Value| {
+            let above = low.is_none_or(|(low, with)| value.order(low) >= at_least(with));
+            above && high.is_none_or(|(high, with)| value.order(high) <= at_least(with).reverse())
+        };
+        let loose = self.ordered.len()..self.tail.len();
+        others.extend(loose.filter(|&one| inside(&self.tail[one])).map(|one| behind + one as u64));
         others.sort_unstable();
         (start, end.max(start), others)
     }

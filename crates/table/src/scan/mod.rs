@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `ordinal`, `dictionary` | values as numbers of the same order |
 //! | `packed`, `chunk`, `block` | numbers as narrow codes; a column of a block; a block |
+//! | `change` | how rows come, go and change, and are put back |
 //! | `compile` | filters as terms over numbers |
 //! | `query`, `group` | one query under way; queries that are found by one hash |
 //! | `pass`, `kernel` | one walk over the blocks for all reads, and its inner loops |
@@ -32,10 +33,11 @@ use crate::{
     expr::Expr,
     schema::{KeyRange, Schema},
     value::{Row, Type, Value},
-    versions::{Place, Rows, Seen, Stored, Task, Versions},
+    versions::{Change, Found, Place, Rows, Seen, Spot, Stored, Task, Versions},
 };
 
 mod block;
+mod change;
 mod chunk;
 mod compile;
 mod dictionary;
@@ -48,16 +50,13 @@ mod pass;
 mod query;
 mod results;
 
-use block::{BLOCK_ROWS, Block};
-use chunk::Chunk;
+use block::Block;
+use change::{Numbers, Undo};
 use dictionary::Dictionary;
 use foresight::Foresight;
 
 /// The scan engine.
 pub type ScanEngine = Versions<Columns>;
-
-/// With more changes than these in one block it is written anew.
-const FEW: usize = 16;
 
 /// The rows of a table, column by column.
 #[derive(Clone)]
@@ -84,11 +83,18 @@ impl Columns {
         self.blocks.partition_point(|block| block.last < *place)
     }
 
+    fn spot(&self, place: &Place) -> Option<Spot> {
+        let number = self.block_of(place);
+        let block = self.blocks.get(number)?;
+        let index = block.before(place);
+        let there = index < block.len() && block.place(index) == *place;
+        there.then_some(Spot { block: number as u32, row: index as u32 })
+    }
+
     /// The row at a place.
     fn find(&self, place: &Place) -> Option<(&Block, usize)> {
-        let block = self.blocks.get(self.block_of(place))?;
-        let index = block.before(place);
-        (index < block.len() && block.place(index) == *place).then_some((block, index))
+        let Spot { block, row } = self.spot(place)?;
+        Some((&self.blocks[block as usize], row as usize))
     }
 
     #[inline]
@@ -107,6 +113,15 @@ impl Columns {
 
     fn row(&self, block: &Block, index: usize) -> Row {
         (0..self.width()).map(|column| self.value(block, column, index)).collect()
+    }
+
+    /// Some columns of a row; the others are NULL.
+    fn seen(&self, block: &Block, index: usize, columns: &[usize]) -> Seen<'_> {
+        let mut row = vec![Value::Null; self.width()];
+        for &column in columns.iter().filter(|column| **column < self.width()) {
+            row[column] = self.value(block, column, index);
+        }
+        Cow::Owned(row)
     }
 
     fn number(&mut self, column: usize, value: &Value) -> Option<u64> {
@@ -139,82 +154,6 @@ impl Columns {
                 .filter(|(_, slice)| !slice.is_empty())
         })
     }
-
-    /// Puts sorted rows into a block, which is written anew, in several pieces if there are too many.
-    fn rewrite(&mut self, number: usize, coming: &[(Place, Vec<Option<u64>>)]) {
-        let old = self.blocks.get(number).cloned();
-        let places = old.as_ref().map_or(Vec::new(), |block| block.places());
-        let appended = places.last().is_none_or(|last| coming.first().is_none_or(|(first, _)| last < first));
-        // Where each row of the new order comes from: the old rows, then the coming ones.
-        let mut order: Vec<(Place, usize)> = places.iter().copied().zip(0..).collect();
-        order.extend(coming.iter().map(|(place, _)| *place).zip(places.len()..));
-        order.sort_unstable_by_key(|(place, _)| *place);
-        let twice = order.windows(2).find(|pair| pair[0].0 == pair[1].0);
-        assert!(twice.is_none(), "two rows have one number: {twice:?}");
-        // Rows that arrive in order leave full blocks behind; others leave room.
-        let pieces = order.len().div_ceil(if appended { BLOCK_ROWS } else { BLOCK_ROWS * 3 / 4 });
-        let size =
-            if appended || order.len() <= BLOCK_ROWS { BLOCK_ROWS } else { order.len().div_ceil(pieces) };
-        let before: Vec<Vec<Option<u64>>> = match &old {
-            Some(block) => block.columns.iter().map(|chunk| chunk.values()).collect(),
-            None => vec![Vec::new(); self.width()],
-        };
-        let blocks: Vec<Arc<Block>> = order
-            .chunks(size)
-            .map(|piece| {
-                let places: Vec<Place> = piece.iter().map(|(place, _)| *place).collect();
-                let columns = before.iter().enumerate().map(|(column, before)| {
-                    let value = |&(_, source): &(Place, usize)| match source.checked_sub(before.len()) {
-                        None => before[source],
-                        Some(new) => coming[new].1[column],
-                    };
-                    piece.iter().map(value).collect()
-                });
-                Arc::new(Block::new(&places, columns))
-            })
-            .collect();
-        let replaced = usize::from(old.is_some());
-        self.blocks.splice(number..number + replaced, blocks);
-    }
-
-    /// Takes rows of a block away.
-    fn close_up(&mut self, number: usize, leaving: &BTreeSet<usize>) {
-        let block = &mut self.blocks[number];
-        if leaving.len() == block.len() {
-            self.blocks.remove(number);
-            return;
-        }
-        if leaving.len() <= FEW {
-            let block = Arc::make_mut(block);
-            leaving.iter().rev().for_each(|&index| block.remove(index));
-        } else {
-            let staying: Vec<usize> = (0..block.len()).filter(|index| !leaving.contains(index)).collect();
-            *block = Arc::new(pick(block, &staying));
-        }
-        // Blocks that together fill less than half of one are joined.
-        let size = |number: usize| self.blocks.get(number).map_or(BLOCK_ROWS, |block| block.len());
-        let first = if size(number) + size(number + 1) <= BLOCK_ROWS / 2 {
-            number
-        } else if number > 0 && size(number - 1) + size(number) <= BLOCK_ROWS / 2 {
-            number - 1
-        } else {
-            return;
-        };
-        let second = self.blocks.remove(first + 1);
-        let first = &mut self.blocks[first];
-        let places = [first.places(), second.places()].concat();
-        let chunks = first.columns.iter().zip(&second.columns);
-        *first = Arc::new(Block::new(&places, chunks.map(|(a, b)| [a.values(), b.values()].concat())));
-    }
-}
-
-/// Some rows of a block.
-fn pick(block: &Block, indexes: &[usize]) -> Block {
-    let places: Vec<Place> = indexes.iter().map(|&index| block.place(index)).collect();
-    Block::new(
-        &places,
-        block.columns.iter().map(|chunk| indexes.iter().map(|&index| chunk.value(index)).collect()),
-    )
 }
 
 impl Rows for Columns {
@@ -271,7 +210,7 @@ impl Rows for Columns {
                 if (place.key, place.tie) != (key, tie) {
                     return rows;
                 }
-                rows.push((place, Cow::Owned(self.row(block, index))));
+                rows.push((place, self.seen(block, index, &self.schema.primary_key)));
             }
         }
         rows
@@ -281,7 +220,8 @@ impl Rows for Columns {
         &'a self,
         ranges: &'a [KeyRange],
         filter: Option<&Expr>,
-    ) -> impl Iterator<Item = (Place, Seen<'a>)> {
+        columns: &'a [usize],
+    ) -> impl Iterator<Item = (Found, Seen<'a>)> {
         let mut plan = compile::compile(&self.schema, &self.dictionaries, filter);
         self.arrange(&mut plan.terms);
         let ranges = if plan.is_empty() { &[] } else { ranges };
@@ -289,88 +229,57 @@ impl Rows for Columns {
             let mut matches = Vec::new();
             let block = &*self.blocks[number];
             pass::find(block, &plan.terms, slice, &mut matches);
-            matches
-                .into_iter()
-                .map(move |index| (block.place(index as usize), Cow::Owned(self.row(block, index as usize))))
+            matches.into_iter().map(move |row| {
+                let spot = Spot { block: number as u32, row };
+                let found = Found { place: block.place(row as usize), spot };
+                (found, self.seen(block, row as usize, columns))
+            })
         })
     }
 
-    fn at(&self, place: &Place) -> Option<Seen<'_>> {
-        let (block, index) = self.find(place)?;
-        Some(Cow::Owned(self.row(block, index)))
+    fn at(&self, place: &Place, columns: &[usize]) -> Option<(Found, Seen<'_>)> {
+        let spot = self.spot(place)?;
+        let block = &self.blocks[spot.block as usize];
+        Some((Found { place: *place, spot }, self.seen(block, spot.row as usize, columns)))
     }
 
-    fn insert(&mut self, rows: Vec<(Place, Stored)>) {
-        let mut coming: Vec<(Place, Vec<Option<u64>>)> = rows
+    type Undo = Undo;
+
+    fn undo_bytes(undo: &Undo) -> usize {
+        undo.bytes()
+    }
+
+    fn insert(&mut self, rows: Vec<(Place, Stored)>, log: Option<&mut Vec<Undo>>) {
+        let coming: Vec<(Place, Numbers)> = rows
             .into_iter()
             .map(|(place, row)| {
                 let numbers = row.iter().enumerate().map(|(column, value)| self.number(column, value));
                 (place, numbers.collect())
             })
             .collect();
-        coming.sort_unstable_by_key(|(place, _)| *place);
-        self.rows += coming.len();
-        let mut rest = &coming[..];
-        while let Some((place, _)) = rest.first() {
-            // Behind the last block there is only its end to go to.
-            let number = self.block_of(place).min(self.blocks.len().saturating_sub(1));
-            let many = match self.blocks.get(number) {
-                Some(block) if number + 1 < self.blocks.len() => {
-                    rest.partition_point(|(place, _)| *place <= block.last)
-                }
-                _ => rest.len(),
-            };
-            let (now, later) = rest.split_at(many);
-            rest = later;
-            let room = self.blocks.get(number).map_or(0, |block| BLOCK_ROWS - block.len());
-            if now.len() <= FEW.min(room) {
-                let block = Arc::make_mut(&mut self.blocks[number]);
-                for (place, numbers) in now {
-                    let index = block.before(place);
-                    let there = index < block.len() && block.place(index) == *place;
-                    assert!(!there, "two rows have one number: {place:?}");
-                    block.insert(*place, numbers.iter().copied());
-                }
-            } else {
-                self.rewrite(number, now);
-            }
+        if let Some(log) = log {
+            log.extend(coming.iter().map(|(place, _)| Undo::Came(*place)));
         }
+        self.put(coming);
     }
 
-    fn remove(&mut self, places: &[Place]) {
-        let mut places = places.to_vec();
-        places.sort_unstable();
-        // From the back, so that the numbers of the blocks before do not change.
-        while let Some(last) = places.last() {
-            let number = self.block_of(last);
-            let block = self.blocks.get(number).expect("a row to remove");
-            let first = block.place(0);
-            let here = places.split_off(places.partition_point(|place| *place < first));
-            let leaving: BTreeSet<usize> = here
-                .iter()
-                .map(|place| {
-                    let index = block.before(place);
-                    assert!(block.place(index) == *place, "no row to remove: {place:?}");
-                    index
-                })
-                .collect();
-            assert_eq!(leaving.len(), here.len(), "a row is removed twice");
-            self.rows -= here.len();
-            self.close_up(number, &leaving);
+    fn remove(&mut self, places: &[Place], log: Option<&mut Vec<Undo>>) {
+        if let Some(log) = log {
+            log.extend(places.iter().map(|place| {
+                let (block, index) = self.find(place).expect("a row to remove");
+                let numbers = block.columns.iter().map(|chunk| chunk.value(index));
+                Undo::Left(*place, numbers.collect())
+            }));
         }
+        self.take(places);
     }
 
-    fn replace(&mut self, columns: &[usize], rows: Vec<(Place, Stored)>) {
-        for (place, row) in rows {
-            let number = self.block_of(&place);
-            let index = self.blocks[number].before(&place);
-            assert!(self.blocks[number].place(index) == place, "no row to replace: {place:?}");
-            for &column in columns {
-                let value = self.number(column, &row[column]);
-                let block = Arc::make_mut(&mut self.blocks[number]);
-                Arc::make_mut(&mut block.columns[column]).set(index, value);
-            }
-        }
+    fn change(&mut self, change: &Change, log: Option<&mut Vec<Undo>>) {
+        Columns::change(self, change, log);
+    }
+
+    fn undo(&mut self, log: &[Undo]) {
+        Columns::undo(self, log);
     }
 
     fn knows(&self, column: usize, value: &Value) -> bool {
@@ -388,30 +297,8 @@ impl Rows for Columns {
         !self.dictionaries.iter().flatten().any(|dictionary| dictionary.wants_merge())
     }
 
-    /// Merges the tails that have grown long.
     fn tidy(&mut self) {
-        for column in 0..self.width() {
-            let Some(dictionary) = self.dictionaries[column].as_ref().filter(|one| one.wants_merge()) else {
-                continue;
-            };
-            let mut used = vec![false; dictionary.len()];
-            for block in &self.blocks {
-                let chunk = &block.columns[column];
-                (0..block.len())
-                    .filter_map(|index| chunk.value(index))
-                    .for_each(|code| used[code as usize] = true);
-            }
-            let (merged, codes) = dictionary.merged(&used);
-            for block in &mut self.blocks {
-                let values: Vec<Option<u64>> = block.columns[column]
-                    .values()
-                    .into_iter()
-                    .map(|value| value.map(|code| u64::from(codes[code as usize])))
-                    .collect();
-                Arc::make_mut(block).columns[column] = Arc::new(Chunk::new(&values));
-            }
-            self.dictionaries[column] = Some(Arc::new(merged));
-        }
+        self.merge_tails();
     }
 
     const SHARED: bool = true;

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::{
     engine::{Chunk, Cursor, Exported, Failure},
     operation::LoadId,
-    schema::{KeyRange, TableId},
+    schema::{KeyRange, Schema, TableId},
 };
 
 use super::{
@@ -33,7 +33,7 @@ impl<R: Rows> Version<R> {
         let (from, start) = match cursor {
             None => {
                 chunk.definitions =
-                    self.tables.iter().map(|(&id, table)| (id, table.schema.clone())).collect();
+                    self.tables.iter().map(|(&id, table)| (id, Schema::clone(&table.schema))).collect();
                 ((TableId(0), None), Place::first(0))
             }
             Some(cursor) => read_cursor(&cursor)?,
@@ -86,12 +86,12 @@ impl<R: Rows> Version<R> {
         match load {
             None => {
                 rows.retain(|(place, _)| !table.rows.has(place));
-                table.rows.insert(rows);
+                table.rows.insert(rows, None);
             }
             Some(load) => {
                 let blocks = table.staged.entry(load).or_default();
                 rows.retain(|(place, _)| !blocks.has(place));
-                blocks.insert(rows);
+                blocks.insert(rows, None);
             }
         }
     }
@@ -144,7 +144,7 @@ fn fill(
 
 fn clear(rows: &mut impl Rows, ranges: &[KeyRange]) {
     let places: Vec<Place> = rows.within(ranges, Place::first(0)).map(|(place, _)| place).collect();
-    rows.remove(&places);
+    rows.remove(&places, None);
 }
 
 fn digest_of((table, load): Section, section: &impl Rows, ranges: &[KeyRange]) -> u64 {

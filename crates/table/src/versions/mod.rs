@@ -5,8 +5,8 @@
 //!
 //! A write is evaluated against the present version into an `Effect` (`write.rs`), which then either takes place or
 //! does not: a failed statement has changed nothing, and a held one is an effect that waits. A version is a map from
-//! table to shared rows ([`Rows`]), so that pinning one copies a pointer for each table. Reads that stand together in a
-//! batch see one version, and are handed to the rows together.
+//! table to rows ([`Rows`]). The present changes in place, and pinned versions know what it has overwritten (`pins.rs`).
+//! Operations that stand together in a batch are handed to the rows together (`batch.rs`).
 //!
 //! A row's [`Place`] is its ring key, then a hash of its primary key, then its number. So the rows of an arc lie
 //! together (migration and pruning are slices), rows that could have equal primary keys lie together (the order is the
@@ -22,20 +22,23 @@ use std::{
 };
 
 use crate::{
-    engine::{Answer, Chunk, Cursor, Engine, Epoch, Failure, Job, Page, RowId, Usage, Written},
+    engine::{Answer, Epoch, Failure, RowId, Written},
     expr::Expr,
-    operation::{LoadId, Operation, Select},
+    operation::{LoadId, Select},
     plain::Blocks,
     schema::{KeyRange, Schema, TableId},
-    value::{Row, Value},
+    value::Value,
 };
 
+mod batch;
 mod migrate;
+mod pins;
 mod read;
 mod write;
 
+pub(crate) use batch::Versions;
 pub(crate) use read::Gathering;
-use write::Effect;
+pub(crate) use write::Change;
 
 /// Where a row lies among all rows of its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +53,20 @@ impl Place {
     pub(crate) fn first(key: u64) -> Place {
         Place { key, tie: 0, id: RowId { epoch: Epoch(0), line: 0 } }
     }
+}
+
+/// Where the rows of a table hold a row: good until rows come or go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub(crate) block: u32,
+    pub(crate) row: u32,
+}
+
+/// A row that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub(crate) place: Place,
+    pub(crate) spot: Spot,
 }
 
 /// A row that is no part of a table, or not yet.
@@ -82,7 +99,7 @@ pub enum Task<'a> {
 }
 
 /// The rows of one table in one version, in the order of their places. A clone is another version: cheap, and not
-/// changed by what happens to the first.
+/// changed by what happens to the first. Whoever changes rows may ask for a log of what was overwritten.
 pub trait Rows: Clone + Send {
     /// None, of a table with this definition.
     fn new(schema: &Schema) -> Self;
@@ -99,27 +116,38 @@ pub trait Rows: Clone + Send {
     /// The rows of sorted, disjoint arcs, from a place on.
     fn within<'a>(&'a self, ranges: &'a [KeyRange], start: Place) -> impl Iterator<Item = (Place, Seen<'a>)>;
 
-    /// The rows whose ring key and tie these are.
+    /// The rows whose ring key and tie these are; at least what their primary keys are made of.
     fn tied(&self, key: u64, tie: u64) -> Vec<(Place, Seen<'_>)>;
 
-    /// The rows in these sorted, disjoint arcs that may satisfy the filter, and those on which it fails.
+    /// The rows in these sorted, disjoint arcs that may satisfy the filter, and those on which it fails; of each at
+    /// least these columns.
     fn candidates<'a>(
         &'a self,
         ranges: &'a [KeyRange],
         filter: Option<&Expr>,
-    ) -> impl Iterator<Item = (Place, Seen<'a>)>;
+        columns: &'a [usize],
+    ) -> impl Iterator<Item = (Found, Seen<'a>)>;
+
+    /// The row at a place, if there is one; at least these columns.
+    fn at(&self, place: &Place, columns: &[usize]) -> Option<(Found, Seen<'_>)>;
+
+    /// What one change of one row overwrote.
+    type Undo: Send;
+
+    /// The bytes that it takes.
+    fn undo_bytes(undo: &Self::Undo) -> usize;
 
     /// Puts rows at their places, where there are none.
-    fn insert(&mut self, rows: Vec<(Place, Stored)>);
+    fn insert(&mut self, rows: Vec<(Place, Stored)>, log: Option<&mut Vec<Self::Undo>>);
 
     /// Takes away rows that are there.
-    fn remove(&mut self, places: &[Place]);
+    fn remove(&mut self, places: &[Place], log: Option<&mut Vec<Self::Undo>>);
 
-    /// Puts other rows where there are some. They differ in these columns only.
-    fn replace(&mut self, columns: &[usize], rows: Vec<(Place, Stored)>);
+    /// Changes rows where they are.
+    fn change(&mut self, change: &Change, log: Option<&mut Vec<Self::Undo>>);
 
-    /// The row at a place, if there is one.
-    fn at(&self, place: &Place) -> Option<Seen<'_>>;
+    /// Takes changes back, the last first.
+    fn undo(&mut self, log: &[Self::Undo]);
 
     /// Whether a value can be told from those that never were in this column.
     fn knows(&self, _column: usize, _value: &Value) -> bool {
@@ -156,21 +184,6 @@ pub trait Rows: Clone + Send {
     fn note(&self, foresight: &mut Self::Foresight<'_>, places: &[Place]);
 }
 
-/// An engine: all tables, in the present version and in those that are pinned.
-pub struct Versions<R> {
-    present: Version<R>,
-    /// The last write that took place.
-    written: Epoch,
-    held: Option<Held>,
-    pins: BTreeMap<Epoch, Pin<R>>,
-}
-
-impl<R> Default for Versions<R> {
-    fn default() -> Versions<R> {
-        Versions { present: Version::default(), written: Epoch::default(), held: None, pins: BTreeMap::new() }
-    }
-}
-
 /// All tables at one moment.
 #[derive(Clone)]
 struct Version<R> {
@@ -185,38 +198,25 @@ impl<R> Default for Version<R> {
 
 #[derive(Clone)]
 struct Table<R> {
-    schema: Schema,
+    schema: Arc<Schema>,
     rows: R,
     /// Rows of loads that are not published; they are never searched, so they lie as they came.
     staged: BTreeMap<LoadId, Blocks>,
 }
 
-/// Tables that are read, and the jobs that read them.
-type Shared<'a, R> = BTreeMap<(Option<Epoch>, TableId), (&'a Table<R>, Vec<usize>)>;
-
-/// A job that waits for its verdict.
-struct Held {
-    epoch: Epoch,
-    effect: Option<Effect>,
-}
-
-struct Pin<R> {
-    version: Version<R>,
-    holders: usize,
-}
-
 impl<R> Version<R> {
-    fn table(&self, table: TableId) -> Result<&Table<R>, Failure> {
-        self.tables
-            .get(&table)
-            .map(|table| &**table)
-            .ok_or_else(|| Failure::new("42P01", format!("table {} does not exist", table.0)))
+    fn table(&self, table: TableId) -> Result<&Arc<Table<R>>, Failure> {
+        self.tables.get(&table).ok_or_else(|| no_table(table))
     }
+}
+
+fn no_table(table: TableId) -> Failure {
+    Failure::new("42P01", format!("table {} does not exist", table.0))
 }
 
 impl<R: Rows> Table<R> {
     fn new(schema: Schema) -> Table<R> {
-        Table { rows: R::new(&schema), schema, staged: BTreeMap::new() }
+        Table { rows: R::new(&schema), schema: Arc::new(schema), staged: BTreeMap::new() }
     }
 
     /// Where a row of this number belongs.
@@ -226,6 +226,12 @@ impl<R: Rows> Table<R> {
 
     fn reach(&self, ranges: &[KeyRange], filter: Option<&Expr>) -> Vec<KeyRange> {
         reach(&self.schema, ranges, filter)
+    }
+
+    /// The bytes it takes, except those of parts already counted.
+    fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> usize {
+        let staged = self.staged.values().map(|blocks| blocks.bytes_beside(counted)).sum::<usize>();
+        staged + self.rows.bytes_beside(counted)
     }
 }
 
@@ -242,281 +248,6 @@ pub(crate) fn reach(schema: &Schema, ranges: &[KeyRange], filter: Option<&Expr>)
     match filter {
         Some(filter) => KeyRange::intersection(&ranges, &schema.partition.ranges(filter)),
         None => ranges,
-    }
-}
-
-impl<R: Rows> Versions<R> {
-    /// The version a read at `epoch` sees: the present one, or the one pinned there.
-    fn readable(&self, epoch: Epoch) -> Result<&Version<R>, Failure> {
-        if epoch >= self.written {
-            return Ok(&self.present);
-        }
-        self.pinned(epoch)
-    }
-
-    fn pinned(&self, epoch: Epoch) -> Result<&Version<R>, Failure> {
-        let gone = || Failure::new("72000", format!("snapshot too old: epoch {} is not kept", epoch.0));
-        self.pins.get(&epoch).map(|pin| &pin.version).ok_or_else(gone)
-    }
-
-    /// What reads with no write between them answer.
-    fn read(&self, jobs: &[Job]) -> Vec<Answer> {
-        let mut answers: Vec<Option<Answer>> = vec![None; jobs.len()];
-        // By version and table.
-        let mut shared: Shared<'_, R> = BTreeMap::new();
-        for (index, job) in jobs.iter().enumerate() {
-            let past = (job.epoch < self.written).then_some(job.epoch);
-            let id = job.operation.table();
-            match self.readable(job.epoch).and_then(|version| version.table(id)) {
-                Ok(table) => {
-                    shared.entry((past, id)).or_insert_with(|| (table, Vec::new())).1.push(index);
-                }
-                Err(failure) => answers[index] = Some(Answer::Failed(failure)),
-            }
-        }
-        for (table, indexes) in shared.into_values() {
-            let tasks: Vec<Task<'_>> = indexes.iter().map(|&index| task(&jobs[index])).collect();
-            let mut foresight = table.rows.foresee(&table.schema, &tasks, false);
-            for (number, index) in indexes.into_iter().enumerate() {
-                let answer = table.rows.answer(&mut foresight, number).expect("nothing has changed");
-                answers[index] = Some(answer.unwrap_or_else(Answer::Failed));
-            }
-        }
-        answers.into_iter().map(|answer| answer.expect("every read has one answer")).collect()
-    }
-
-    /// How many jobs at the front can be foreseen together: reads of the present, and writes that change rows. None if
-    /// that is no help.
-    fn foreseeable(&self, jobs: &[Job]) -> usize {
-        let joins = |job: &&Job| {
-            use Operation::*;
-            matches!(job.operation, Select(_) | Insert { .. } | Update { .. } | Delete { .. })
-                && !job.held
-                && job.epoch >= self.written
-                && self.present.tables.contains_key(&job.operation.table())
-        };
-        let count = jobs.iter().take_while(joins).count();
-        let writes = jobs[..count].iter().any(|job| job.operation.is_write());
-        if R::SHARED && count > 1 && writes { count } else { 0 }
-    }
-
-    /// Runs jobs that are foreseen together.
-    fn run(&mut self, jobs: &[Job]) -> Vec<Answer> {
-        self.expect(jobs);
-        let mut tasks: BTreeMap<TableId, Vec<Task<'_>>> = BTreeMap::new();
-        let mut numbers = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            let tasks = tasks.entry(job.operation.table()).or_default();
-            numbers.push(tasks.len());
-            tasks.push(task(job));
-        }
-        let mut foresights: BTreeMap<TableId, R::Foresight<'_>> = BTreeMap::new();
-        for (id, tasks) in tasks {
-            let table = &self.present.tables[&id];
-            foresights.insert(id, table.rows.foresee(&table.schema, &tasks, true));
-        }
-        let mut answers = Vec::with_capacity(jobs.len());
-        for (job, number) in jobs.iter().zip(numbers) {
-            let id = job.operation.table();
-            let foresight = foresights.get_mut(&id).expect("made for every table");
-            if !job.operation.is_write() {
-                let foreseen = match job.epoch >= self.written {
-                    true => self.present.tables[&id].rows.answer(foresight, number),
-                    false => None,
-                };
-                answers.push(match foreseen {
-                    Some(answer) => answer.unwrap_or_else(Answer::Failed),
-                    None => self.read(std::slice::from_ref(job)).remove(0),
-                });
-                continue;
-            }
-            let found = match job.operation {
-                Operation::Insert { .. } => None,
-                _ => R::places(foresight, number),
-            };
-            match self.present.evaluate(job, found) {
-                Ok((written, effect)) => {
-                    let (going, coming) = effect.places();
-                    self.present.tables[&id].rows.note(foresight, &going);
-                    self.take_place(job.epoch, Some(effect));
-                    self.present.tables[&id].rows.note(foresight, &coming);
-                    answers.push(Answer::Written(written));
-                }
-                Err(failure) => answers.push(Answer::Failed(failure)),
-            }
-        }
-        answers
-    }
-
-    /// Has rows take note of the values that jobs bring.
-    fn expect(&mut self, jobs: &[Job]) {
-        for job in jobs {
-            let id = job.operation.table();
-            let table = &self.present.tables[&id];
-            let unknown = |&(column, value): &(usize, &Value)| !table.rows.knows(column, value);
-            let coming: Vec<(usize, &Value)> = match &job.operation {
-                Operation::Insert { rows, .. } => {
-                    let here = |row: &&Row| {
-                        row.len() == table.schema.columns.len()
-                            && job.ranges.iter().any(|range| range.contains(table.schema.partition.key(row)))
-                    };
-                    rows.iter().filter(here).flat_map(|row| row.iter().enumerate()).filter(unknown).collect()
-                }
-                Operation::Update { assignments, .. } => {
-                    let constants = assignments.iter().filter_map(|(column, expr)| match expr {
-                        Expr::Constant(value, _) => Some((*column, value)),
-                        _ => None,
-                    });
-                    constants.filter(unknown).collect()
-                }
-                _ => Vec::new(),
-            };
-            if !coming.is_empty() {
-                let rows = &mut self.present.table_mut(id).rows;
-                coming.into_iter().for_each(|(column, value)| rows.expect(column, value));
-            }
-        }
-    }
-
-    /// Between batches.
-    fn tidy(&mut self) {
-        for table in self.present.tables.values_mut().filter(|table| !table.rows.is_tidy()) {
-            Arc::make_mut(table).rows.tidy();
-        }
-    }
-
-    fn take_place(&mut self, epoch: Epoch, effect: Option<Effect>) {
-        if let Some(effect) = effect {
-            self.present.take_place(effect);
-            self.written = self.written.max(epoch);
-        }
-    }
-}
-
-impl<R: Rows + Sync> Engine for Versions<R> {
-    fn apply(&mut self, jobs: &[Job]) -> Vec<Answer> {
-        assert!(self.held.is_none(), "a held job is settled before the next call");
-        let mut answers = Vec::with_capacity(jobs.len());
-        while let Some(job) = jobs.get(answers.len()) {
-            let rest = &jobs[answers.len()..];
-            let together = self.foreseeable(rest);
-            if together > 0 {
-                answers.extend(self.run(&rest[..together]));
-                continue;
-            }
-            let reads = rest.iter().take_while(|job| !job.operation.is_write() && !job.held).count();
-            if reads > 0 {
-                answers.extend(self.read(&rest[..reads]));
-                continue;
-            }
-            let (answer, effect) = if job.operation.is_write() {
-                match self.present.evaluate(job, None) {
-                    Ok((written, effect)) => (Answer::Written(written), Some(effect)),
-                    Err(failure) => (Answer::Failed(failure), None),
-                }
-            } else {
-                (self.read(&rest[..1]).remove(0), None)
-            };
-            answers.push(answer);
-            if job.held {
-                self.held = Some(Held { epoch: job.epoch, effect });
-                break;
-            }
-            self.take_place(job.epoch, effect);
-        }
-        if self.held.is_none() {
-            self.tidy();
-        }
-        answers
-    }
-
-    fn settle(&mut self, epoch: Epoch, publish: bool) {
-        let held = self.held.take().expect("a held job to settle");
-        assert_eq!(held.epoch, epoch, "the held job is of another epoch");
-        if publish {
-            self.take_place(epoch, held.effect);
-        }
-        self.tidy();
-    }
-
-    fn pin(&mut self, epoch: Epoch) {
-        assert!(self.held.is_none(), "no version is pinned while a job is held");
-        let pin = self.pins.entry(epoch).or_insert_with(|| Pin { version: self.present.clone(), holders: 0 });
-        pin.holders += 1;
-    }
-
-    fn release(&mut self, epoch: Epoch) {
-        let pin = self.pins.get_mut(&epoch).expect("a pinned epoch");
-        pin.holders -= 1;
-        if pin.holders == 0 {
-            self.pins.remove(&epoch);
-        }
-    }
-
-    fn page(
-        &self,
-        epoch: Epoch,
-        ranges: &[KeyRange],
-        select: &Select,
-        cursor: Option<Cursor>,
-        rows: usize,
-    ) -> Result<Page, Failure> {
-        self.pinned(epoch)?.page(ranges, select, cursor, rows)
-    }
-
-    fn export(
-        &self,
-        epoch: Epoch,
-        ranges: &[KeyRange],
-        cursor: Option<Cursor>,
-        rows: usize,
-    ) -> Result<Chunk, Failure> {
-        self.pinned(epoch)?.export(ranges, cursor, rows)
-    }
-
-    fn import(&mut self, chunk: Chunk) -> Result<(), Failure> {
-        assert!(self.held.is_none(), "nothing is imported while a job is held");
-        let done = self.present.import(chunk);
-        self.tidy();
-        done
-    }
-
-    fn forget(&mut self, ranges: &[KeyRange]) {
-        assert!(self.held.is_none(), "nothing is forgotten while a job is held");
-        self.present.forget(ranges);
-    }
-
-    fn digest(&self, epoch: Option<Epoch>, ranges: &[KeyRange]) -> Result<u64, Failure> {
-        let version = epoch.map_or(Ok(&self.present), |epoch| self.pinned(epoch))?;
-        Ok(version.digest(ranges))
-    }
-
-    fn usage(&self) -> Vec<Usage> {
-        let mut usages: BTreeMap<TableId, Usage> = BTreeMap::new();
-        let mut counted = BTreeSet::new();
-        let pinned = self.pins.values().map(|pin| &pin.version);
-        for version in std::iter::once(&self.present).chain(pinned) {
-            for (&id, table) in &version.tables {
-                let usage =
-                    usages.entry(id).or_insert(Usage { table: id, rows: table.rows.len() as u64, bytes: 0 });
-                usage.bytes += table.rows.bytes_beside(&mut counted) as u64;
-                for blocks in table.staged.values() {
-                    usage.bytes += blocks.bytes_beside(&mut counted) as u64;
-                }
-            }
-        }
-        usages.into_values().collect()
-    }
-}
-
-/// What an operation asks.
-fn task(job: &Job) -> Task<'_> {
-    match &job.operation {
-        Operation::Select(select) => Task::Read(Read { ranges: &job.ranges, select }),
-        Operation::Update { filter, .. } | Operation::Delete { filter, .. } => {
-            Task::Find { ranges: &job.ranges, filter: filter.as_ref() }
-        }
-        _ => Task::Nothing,
     }
 }
 

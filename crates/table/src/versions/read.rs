@@ -14,7 +14,7 @@ use crate::{
     value::{Row, Value, key_of},
 };
 
-use super::{Place, Rows, Version};
+use super::{Place, Rows, Table};
 
 /// A read under way: what it has made of the rows so far.
 pub(crate) struct Gathering<'a> {
@@ -113,7 +113,7 @@ impl<'a> Gathering<'a> {
     }
 }
 
-impl<R: Rows> Version<R> {
+impl<R: Rows> Table<R> {
     /// Part of a read of plain rows.
     pub(super) fn page(
         &self,
@@ -126,14 +126,13 @@ impl<R: Rows> Version<R> {
             Output::Rows { columns, order, limit: None, distinct: false } if order.is_empty() => columns,
             _ => return Err(Failure::malformed("only plain rows are read page by page")),
         };
-        let table = self.table(select.table)?;
-        let ranges = table.reach(ranges, select.filter.as_ref());
+        let ranges = self.reach(ranges, select.filter.as_ref());
         let start = match cursor {
             None => Place::first(0),
             Some(cursor) => place_of(&cursor.0)?,
         };
         let mut output = Vec::new();
-        for (place, row) in table.rows.within(&ranges, start) {
+        for (place, row) in self.rows.within(&ranges, start) {
             if output.len() >= rows.max(1) {
                 return Ok(Page { rows: output, next: Some(Cursor(numbers_of(&place).to_vec())) });
             }

@@ -14,7 +14,7 @@ use crate::{
     value::{Row, Value},
 };
 
-use super::{Place, Rows, Seen, Stored, Table, Version, nothing_written};
+use super::{Found, Place, Rows, Seen, Stored, Table, Version, nothing_written};
 
 /// What a write does if it takes place. It has been checked: nothing in it can fail any more.
 pub(super) enum Effect {
@@ -31,11 +31,10 @@ pub(super) enum Effect {
         removed: Vec<Place>,
         added: Vec<(Place, Stored)>,
     },
-    /// Rows change in these columns and stay where they are.
+    /// Rows change and stay where they are.
     Change {
         table: TableId,
-        columns: Vec<usize>,
-        rows: Vec<(Place, Stored)>,
+        change: Change,
     },
     Stage {
         table: TableId,
@@ -54,13 +53,63 @@ pub(super) enum Effect {
     },
 }
 
+/// New values for some columns of some rows.
+pub struct Change {
+    /// Which columns, in order.
+    pub(crate) columns: Vec<usize>,
+    pub(crate) rows: Vec<Found>,
+    /// Of each row its values, or the values of every row.
+    values: Vec<Value>,
+}
+
+impl Change {
+    /// The values that all rows get alike, if they do.
+    pub(crate) fn uniform(&self) -> Option<&[Value]> {
+        (self.values.len() == self.columns.len()).then_some(&self.values[..])
+    }
+
+    /// The rows and what each gets, in the order of the columns.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (&Found, &[Value])> {
+        let width = self.columns.len();
+        self.rows.iter().enumerate().map(move |(number, found)| match self.uniform() {
+            Some(values) => (found, values),
+            None => (found, &self.values[number * width..][..width]),
+        })
+    }
+}
+
 impl Effect {
+    /// The table that it is about.
+    pub(super) fn table(&self) -> TableId {
+        match self {
+            Effect::CreateTable { table, .. }
+            | Effect::DropTable { table }
+            | Effect::Rows { table, .. }
+            | Effect::Change { table, .. }
+            | Effect::Stage { table, .. }
+            | Effect::Publish { table, .. }
+            | Effect::Discard { table, .. } => *table,
+        }
+    }
+
+    /// How many changes of rows can be logged, if that tells all of it.
+    pub(super) fn changes(&self) -> Option<usize> {
+        match self {
+            Effect::Rows { removed, added, .. } => Some(removed.len() + added.len()),
+            Effect::Change { change, .. } => Some(change.rows.len() * change.columns.len()),
+            _ => None,
+        }
+    }
+
     /// Where rows of the table change or go, and where they change or come.
     pub(super) fn places(&self) -> (Vec<Place>, Vec<Place>) {
         let of = |rows: &[(Place, Stored)]| rows.iter().map(|(place, _)| *place).collect::<Vec<_>>();
         match self {
             Effect::Rows { removed, added, .. } => (removed.clone(), of(added)),
-            Effect::Change { rows, .. } => (of(rows), of(rows)),
+            Effect::Change { change, .. } => {
+                let places: Vec<Place> = change.rows.iter().map(|found| found.place).collect();
+                (places.clone(), places)
+            }
             _ => (Vec::new(), Vec::new()),
         }
     }
@@ -129,7 +178,8 @@ impl<R: Rows> Version<R> {
                 let mut results = Results::new(ranges, returning);
                 let mut removed = Vec::new();
                 let reach = table.reach(ranges, filter.as_ref());
-                for (place, row) in table.rows_for(&reach, filter.as_ref(), found) {
+                let columns = mentioned(filter.iter().chain(returning));
+                for (Found { place, .. }, row) in table.rows_for(&reach, filter.as_ref(), found, &columns) {
                     if satisfies(filter.as_ref(), &row)? && results.count(place.key, &row)? {
                         removed.push(place);
                     }
@@ -163,7 +213,7 @@ impl<R: Rows> Version<R> {
         }
     }
 
-    pub(super) fn take_place(&mut self, effect: Effect) {
+    pub(super) fn take_place(&mut self, effect: Effect, mut log: Option<&mut Vec<R::Undo>>) {
         match effect {
             Effect::CreateTable { table, schema } => {
                 self.tables.insert(table, Arc::new(Table::new(*schema)));
@@ -176,26 +226,26 @@ impl<R: Rows> Version<R> {
                     return;
                 }
                 let rows = &mut self.table_mut(table).rows;
-                rows.remove(&removed);
-                rows.insert(added);
+                rows.remove(&removed, log.as_deref_mut());
+                rows.insert(added, log);
             }
-            Effect::Change { table, columns, rows } => {
-                if !rows.is_empty() {
-                    self.table_mut(table).rows.replace(&columns, rows);
+            Effect::Change { table, change } => {
+                if !change.rows.is_empty() {
+                    self.table_mut(table).rows.change(&change, log);
                 }
             }
             Effect::Stage { table, load, rows } => {
-                self.table_mut(table).staged.entry(load).or_default().insert(rows);
+                self.table_mut(table).staged.entry(load).or_default().insert(rows, None);
             }
             Effect::Publish { table, load, rows } => {
                 let table = self.table_mut(table);
                 let Some(staged) = table.staged.get_mut(&load) else { return };
                 let places: Vec<Place> = rows.iter().map(|(place, _)| *place).collect();
-                staged.remove(&places);
+                staged.remove(&places, None);
                 if staged.len() == 0 {
                     table.staged.remove(&load);
                 }
-                table.rows.insert(rows);
+                table.rows.insert(rows, None);
             }
             Effect::Discard { table, load } => {
                 self.table_mut(table).staged.remove(&load);
@@ -209,18 +259,17 @@ impl<R: Rows> Version<R> {
 }
 
 impl<R: Rows> Table<R> {
-    /// The rows that a filter must be asked about.
+    /// The rows that a filter must be asked about; of each at least these columns.
     fn rows_for<'a>(
         &'a self,
         reach: &'a [KeyRange],
         filter: Option<&'a Expr>,
         found: Option<Vec<Place>>,
-    ) -> Box<dyn Iterator<Item = (Place, Seen<'a>)> + 'a> {
+        columns: &'a [usize],
+    ) -> Box<dyn Iterator<Item = (Found, Seen<'a>)> + 'a> {
         match found {
-            Some(places) => {
-                Box::new(places.into_iter().filter_map(|place| Some((place, self.rows.at(&place)?))))
-            }
-            None => Box::new(self.rows.candidates(reach, filter)),
+            Some(places) => Box::new(places.into_iter().filter_map(|place| self.rows.at(&place, columns))),
+            None => Box::new(self.rows.candidates(reach, filter, columns)),
         }
     }
 
@@ -256,29 +305,76 @@ impl<R: Rows> Table<R> {
         if assignments.iter().any(|(column, _)| *column == self.schema.partition.column()) {
             return Err(Failure::new("0A000", "the partition column cannot be assigned"));
         }
+        let all: Vec<usize> = (0..self.schema.columns.len()).collect();
+        // A row whose primary key changes has another place afterwards.
+        let moves = assignments.iter().any(|(column, _)| self.schema.primary_key.contains(column));
+        let exprs = filter.into_iter().chain(assignments.iter().map(|(_, expr)| expr));
+        let looked_at = if moves { all.clone() } else { mentioned(exprs.chain(results.returning)) };
+        let mut columns: Vec<usize> = assignments.iter().map(|(column, _)| *column).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        let uniform = assignments.iter().all(|(_, expr)| matches!(expr, Expr::Constant(..)));
+        let mut change = Change { columns, rows: Vec::new(), values: Vec::new() };
         let (mut removed, mut added) = (Vec::new(), Vec::new());
         let reach = self.reach(results.ranges, filter);
-        for (place, row) in self.rows_for(&reach, filter, found) {
+        for (found, row) in self.rows_for(&reach, filter, found, &looked_at) {
             if !satisfies(filter, &row)? {
                 continue;
             }
-            let mut changed: Row = row.to_vec();
-            for (column, expr) in assignments {
-                let value = eval(expr, &row)?;
-                *changed.get_mut(*column).ok_or_else(|| Failure::malformed("no such column"))? = value;
+            let known = uniform && !change.values.is_empty();
+            if !known {
+                let values = self.assigned(&change.columns, assignments, &found.place, &row)?;
+                change.values.extend(values);
             }
-            self.schema.check_row(&changed)?;
-            if results.count(place.key, &changed)? {
-                removed.push(place);
-                added.push((Place { tie: self.schema.primary_key_hash(&changed), ..place }, changed.into()));
+            let first = change.values.len() - change.columns.len();
+            if moves || !results.returning.is_empty() {
+                let mut changed = row.to_vec();
+                for (column, value) in change.columns.iter().zip(&change.values[first..]) {
+                    changed[*column] = value.clone();
+                }
+                results.count(found.place.key, &changed)?;
+                if moves {
+                    let tie = self.schema.primary_key_hash(&changed);
+                    removed.push(found.place);
+                    added.push((Place { tie, ..found.place }, changed.into()));
+                }
+            } else {
+                results.count(found.place.key, &row)?;
             }
+            change.rows.push(found);
         }
-        if assignments.iter().any(|(column, _)| self.schema.primary_key.contains(column)) {
+        if moves {
             self.check_unique(&removed, &added)?;
             return Ok((results.written, Effect::Rows { table: id, removed, added }));
         }
-        let columns = assignments.iter().map(|(column, _)| *column).collect();
-        Ok((results.written, Effect::Change { table: id, columns, rows: added }))
+        Ok((results.written, Effect::Change { table: id, change }))
+    }
+
+    /// What a row gets in these columns; the last assignment of a column counts.
+    fn assigned(
+        &self,
+        columns: &[usize],
+        assignments: &[(usize, Expr)],
+        place: &Place,
+        row: &[Value],
+    ) -> Result<Vec<Value>, Failure> {
+        let mut values = vec![Value::Null; columns.len()];
+        for (column, expr) in assignments {
+            if *column >= self.schema.columns.len() {
+                return Err(Failure::malformed("no such column"));
+            }
+            let position = columns.binary_search(column).expect("a column of an assignment");
+            values[position] = eval(expr, row)?;
+        }
+        if !columns.iter().zip(&values).all(|(&column, value)| self.schema.takes(column, value)) {
+            // Only the whole row tells what is wrong with it.
+            let all: Vec<usize> = (0..self.schema.columns.len()).collect();
+            let (_, whole) = self.rows.at(place, &all).expect("a row that was found");
+            let mut whole = whole.into_owned();
+            columns.iter().zip(values.iter()).for_each(|(&column, value)| whole[column] = value.clone());
+            self.schema.check_row(&whole)?;
+        }
+        Ok(values)
     }
 
     /// Refuses rows whose primary key another row will have once `removed` are gone and `added` are there.
@@ -304,4 +400,13 @@ impl<R: Rows> Table<R> {
         }
         Ok(())
     }
+}
+
+/// The columns that expressions look at, in order.
+fn mentioned<'a>(exprs: impl Iterator<Item = &'a Expr>) -> Vec<usize> {
+    let mut columns = Vec::new();
+    exprs.for_each(|expr| expr.mentioned(&mut columns));
+    columns.sort_unstable();
+    columns.dedup();
+    columns
 }

@@ -111,7 +111,7 @@ pub(super) fn replicas_are_equal(
             {
                 continue;
             }
-            let engine = engines.get(&machine).expect("every storage process has an engine");
+            let engine = engines.get_mut(&machine).expect("every storage process has an engine");
             let digest = engine
                 .digest(None, &range)
                 .map_err(|failure| Violation::new("replicas", format!("{replica}: {failure:?}")))?;

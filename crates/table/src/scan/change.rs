@@ -1,0 +1,247 @@
+//! Changes: how rows come, go and change in the blocks, and how that is taken back.
+//!
+//! A value that changes is written over where it is, rows that come or go move those behind them in their block, and a
+//! block with many changes is written anew. What another version shares is copied first, a chunk at a time.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use crate::versions::{Change, Found, Place};
+
+use super::{
+    Columns,
+    block::{BLOCK_ROWS, Block},
+    chunk::Chunk,
+};
+
+/// With more changes than these in one block it is written anew.
+const FEW: usize = 16;
+
+/// A row as the numbers of its columns.
+pub(super) type Numbers = Box<[Option<u64>]>;
+
+/// What a change overwrote.
+pub enum Undo {
+    /// A number.
+    Cell {
+        /// Of which row.
+        place: Place,
+        /// In which column.
+        column: u32,
+        /// None for NULL.
+        number: Option<u64>,
+    },
+    /// Nothing: a row came.
+    Came(Place),
+    /// A row.
+    Left(Place, Box<[Option<u64>]>),
+}
+
+impl Undo {
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Undo>()
+            + match self {
+                Undo::Left(_, numbers) => std::mem::size_of_val(&numbers[..]),
+                Undo::Cell { .. } | Undo::Came(_) => 0,
+            }
+    }
+}
+
+impl Columns {
+    /// Changes rows where they are.
+    pub(super) fn change(&mut self, change: &Change, mut log: Option<&mut Vec<Undo>>) {
+        let codes: Option<Vec<Option<u64>>> = change.uniform().map(|values| {
+            let values = change.columns.iter().zip(values);
+            values.map(|(&column, value)| self.number(column, value)).collect()
+        });
+        for (Found { place, spot }, values) in change.rows() {
+            let index = spot.row as usize;
+            let shared = &self.blocks[spot.block as usize];
+            assert!(shared.place(index) == *place, "no row to change: {place:?}");
+            for (position, &column) in change.columns.iter().enumerate() {
+                let number = match &codes {
+                    Some(codes) => codes[position],
+                    None => self.number(column, &values[position]),
+                };
+                let block = Arc::make_mut(&mut self.blocks[spot.block as usize]);
+                let chunk = Arc::make_mut(&mut block.columns[column]);
+                if let Some(log) = &mut log {
+                    let (column, number) = (column as u32, chunk.value(index));
+                    log.push(Undo::Cell { place: *place, column, number });
+                }
+                chunk.set(index, number);
+            }
+        }
+    }
+
+    /// Takes changes back, the last first.
+    pub(super) fn undo(&mut self, log: &[Undo]) {
+        for undo in log.iter().rev() {
+            match undo {
+                Undo::Cell { place, column, number } => {
+                    let spot = self.spot(place).expect("a row that has changed");
+                    let block = Arc::make_mut(&mut self.blocks[spot.block as usize]);
+                    Arc::make_mut(&mut block.columns[*column as usize]).set(spot.row as usize, *number);
+                }
+                Undo::Came(place) => self.take(&[*place]),
+                Undo::Left(place, numbers) => self.put(vec![(*place, numbers.clone())]),
+            }
+        }
+    }
+
+    /// Puts rows at their places, where there are none.
+    pub(super) fn put(&mut self, mut coming: Vec<(Place, Numbers)>) {
+        coming.sort_unstable_by_key(|(place, _)| *place);
+        self.rows += coming.len();
+        let mut rest = &coming[..];
+        while let Some((place, _)) = rest.first() {
+            // Behind the last block there is only its end to go to.
+            let number = self.block_of(place).min(self.blocks.len().saturating_sub(1));
+            let many = match self.blocks.get(number) {
+                Some(block) if number + 1 < self.blocks.len() => {
+                    rest.partition_point(|(place, _)| *place <= block.last)
+                }
+                _ => rest.len(),
+            };
+            let (now, later) = rest.split_at(many);
+            rest = later;
+            let room = self.blocks.get(number).map_or(0, |block| BLOCK_ROWS - block.len());
+            if now.len() <= FEW.min(room) {
+                let block = Arc::make_mut(&mut self.blocks[number]);
+                for (place, numbers) in now {
+                    let index = block.before(place);
+                    let there = index < block.len() && block.place(index) == *place;
+                    assert!(!there, "two rows have one number: {place:?}");
+                    block.insert(*place, numbers.iter().copied());
+                }
+            } else {
+                self.rewrite(number, now);
+            }
+        }
+    }
+
+    /// Takes away rows that are there.
+    pub(super) fn take(&mut self, places: &[Place]) {
+        let mut places = places.to_vec();
+        places.sort_unstable();
+        // From the back, so that the numbers of the blocks before do not change.
+        while let Some(last) = places.last() {
+            let number = self.block_of(last);
+            let block = self.blocks.get(number).expect("a row to remove");
+            let first = block.place(0);
+            let here = places.split_off(places.partition_point(|place| *place < first));
+            let leaving: BTreeSet<usize> = here
+                .iter()
+                .map(|place| {
+                    let index = block.before(place);
+                    assert!(block.place(index) == *place, "no row to remove: {place:?}");
+                    index
+                })
+                .collect();
+            assert_eq!(leaving.len(), here.len(), "a row is removed twice");
+            self.rows -= here.len();
+            self.close_up(number, &leaving);
+        }
+    }
+
+    /// Puts sorted rows into a block, which is written anew, in several pieces if there are too many.
+    fn rewrite(&mut self, number: usize, coming: &[(Place, Numbers)]) {
+        let old = self.blocks.get(number).cloned();
+        let places = old.as_ref().map_or(Vec::new(), |block| block.places());
+        let appended = places.last().is_none_or(|last| coming.first().is_none_or(|(first, _)| last < first));
+        // Where each row of the new order comes from: the old rows, then the coming ones.
+        let mut order: Vec<(Place, usize)> = places.iter().copied().zip(0..).collect();
+        order.extend(coming.iter().map(|(place, _)| *place).zip(places.len()..));
+        order.sort_unstable_by_key(|(place, _)| *place);
+        let twice = order.windows(2).find(|pair| pair[0].0 == pair[1].0);
+        assert!(twice.is_none(), "two rows have one number: {twice:?}");
+        // Rows that arrive in order leave full blocks behind; others leave room.
+        let pieces = order.len().div_ceil(if appended { BLOCK_ROWS } else { BLOCK_ROWS * 3 / 4 });
+        let size =
+            if appended || order.len() <= BLOCK_ROWS { BLOCK_ROWS } else { order.len().div_ceil(pieces) };
+        let before: Vec<Vec<Option<u64>>> = match &old {
+            Some(block) => block.columns.iter().map(|chunk| chunk.values()).collect(),
+            None => vec![Vec::new(); self.width()],
+        };
+        let blocks: Vec<Arc<Block>> = order
+            .chunks(size)
+            .map(|piece| {
+                let places: Vec<Place> = piece.iter().map(|(place, _)| *place).collect();
+                let columns = before.iter().enumerate().map(|(column, before)| {
+                    let value = |&(_, source): &(Place, usize)| match source.checked_sub(before.len()) {
+                        None => before[source],
+                        Some(new) => coming[new].1[column],
+                    };
+                    piece.iter().map(value).collect()
+                });
+                Arc::new(Block::new(&places, columns))
+            })
+            .collect();
+        let replaced = usize::from(old.is_some());
+        self.blocks.splice(number..number + replaced, blocks);
+    }
+
+    /// Takes rows of a block away.
+    fn close_up(&mut self, number: usize, leaving: &BTreeSet<usize>) {
+        let block = &mut self.blocks[number];
+        if leaving.len() == block.len() {
+            self.blocks.remove(number);
+            return;
+        }
+        if leaving.len() <= FEW {
+            let block = Arc::make_mut(block);
+            leaving.iter().rev().for_each(|&index| block.remove(index));
+        } else {
+            let staying: Vec<usize> = (0..block.len()).filter(|index| !leaving.contains(index)).collect();
+            *block = Arc::new(pick(block, &staying));
+        }
+        // Blocks that together fill less than half of one are joined.
+        let size = |number: usize| self.blocks.get(number).map_or(BLOCK_ROWS, |block| block.len());
+        let first = if size(number) + size(number + 1) <= BLOCK_ROWS / 2 {
+            number
+        } else if number > 0 && size(number - 1) + size(number) <= BLOCK_ROWS / 2 {
+            number - 1
+        } else {
+            return;
+        };
+        let second = self.blocks.remove(first + 1);
+        let first = &mut self.blocks[first];
+        let places = [first.places(), second.places()].concat();
+        let chunks = first.columns.iter().zip(&second.columns);
+        *first = Arc::new(Block::new(&places, chunks.map(|(a, b)| [a.values(), b.values()].concat())));
+    }
+
+    /// Merges the tails that have grown long.
+    pub(super) fn merge_tails(&mut self) {
+        for column in 0..self.width() {
+            let Some(dictionary) = self.dictionaries[column].as_ref().filter(|one| one.wants_merge()) else {
+                continue;
+            };
+            let mut used = vec![false; dictionary.len()];
+            for block in &self.blocks {
+                let chunk = &block.columns[column];
+                (0..block.len())
+                    .filter_map(|index| chunk.value(index))
+                    .for_each(|code| used[code as usize] = true);
+            }
+            let (merged, codes) = dictionary.merged(&used);
+            for block in &mut self.blocks {
+                let values: Vec<Option<u64>> = block.columns[column]
+                    .values()
+                    .into_iter()
+                    .map(|value| value.map(|code| u64::from(codes[code as usize])))
+                    .collect();
+                Arc::make_mut(block).columns[column] = Arc::new(Chunk::new(&values));
+            }
+            self.dictionaries[column] = Some(Arc::new(merged));
+        }
+    }
+}
+
+/// Some rows of a block.
+fn pick(block: &Block, indexes: &[usize]) -> Block {
+    let places: Vec<Place> = indexes.iter().map(|&index| block.place(index)).collect();
+    Block::new(
+        &places,
+        block.columns.iter().map(|chunk| indexes.iter().map(|&index| chunk.value(index)).collect()),
+    )
+}

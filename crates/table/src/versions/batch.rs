@@ -1,0 +1,321 @@
+//! Batches: operations in order, those together that can be answered together.
+//!
+//! Reads with no write between them see one version and are answered in one pass. Where writes stand between, one pass
+//! over the version before all of them finds what each operation is about, and what a write touches is noted at those it
+//! concerns ([`Rows::note`]). What cannot be foreseen (definitions, loads, a held job) ends such a batch.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use crate::{
+    engine::{Answer, Chunk, Cursor, Engine, Epoch, Failure, Job, Page, Usage},
+    expr::Expr,
+    operation::{Operation, Select},
+    schema::{KeyRange, TableId},
+    value::{Row, Value},
+};
+
+use super::{Read, Rows, Table, Task, Version, no_table, pins::Pins, write::Effect};
+
+/// An engine: all tables, in the present version and in those that are pinned.
+pub struct Versions<R: Rows> {
+    present: Version<R>,
+    /// The last write that took place.
+    written: Epoch,
+    held: Option<Held>,
+    pins: Pins<R>,
+}
+
+impl<R: Rows> Default for Versions<R> {
+    fn default() -> Versions<R> {
+        let (present, pins) = (Version::default(), Pins::default());
+        Versions { present, written: Epoch::default(), held: None, pins }
+    }
+}
+
+/// Tables that are read, and the jobs that read them.
+type Shared<R> = BTreeMap<(Option<Epoch>, TableId), (Arc<Table<R>>, Vec<usize>)>;
+
+/// A job that waits for its verdict.
+struct Held {
+    epoch: Epoch,
+    effect: Option<Effect>,
+}
+
+impl<R: Rows> Versions<R> {
+    /// The table that a read at `epoch` sees: the present one, or the one pinned there.
+    fn readable(&mut self, epoch: Epoch, id: TableId) -> Result<Arc<Table<R>>, Failure> {
+        match epoch >= self.written {
+            true => self.present.table(id).cloned(),
+            false => self.pins.table(epoch, id, &self.present)?.ok_or_else(|| no_table(id)),
+        }
+    }
+
+    /// What reads with no write between them answer.
+    fn read(&mut self, jobs: &[Job]) -> Vec<Answer> {
+        let mut answers: Vec<Option<Answer>> = vec![None; jobs.len()];
+        // By version and table.
+        let mut shared: Shared<R> = BTreeMap::new();
+        for (index, job) in jobs.iter().enumerate() {
+            let past = (job.epoch < self.written).then_some(job.epoch);
+            let id = job.operation.table();
+            if let Some((_, indexes)) = shared.get_mut(&(past, id)) {
+                indexes.push(index);
+                continue;
+            }
+            match self.readable(job.epoch, id) {
+                Ok(table) => drop(shared.insert((past, id), (table, vec![index]))),
+                Err(failure) => answers[index] = Some(Answer::Failed(failure)),
+            }
+        }
+        for (table, indexes) in shared.into_values() {
+            let tasks: Vec<Task<'_>> = indexes.iter().map(|&index| task(&jobs[index])).collect();
+            let mut foresight = table.rows.foresee(&table.schema, &tasks, false);
+            for (number, index) in indexes.into_iter().enumerate() {
+                let answer = table.rows.answer(&mut foresight, number).expect("nothing has changed");
+                answers[index] = Some(answer.unwrap_or_else(Answer::Failed));
+            }
+        }
+        answers.into_iter().map(|answer| answer.expect("every read has one answer")).collect()
+    }
+
+    /// How many jobs at the front can be foreseen together: reads of the present, and writes that change rows. None if
+    /// that is no help.
+    fn foreseeable(&self, jobs: &[Job]) -> usize {
+        let joins = |job: &&Job| {
+            use Operation::*;
+            matches!(job.operation, Select(_) | Insert { .. } | Update { .. } | Delete { .. })
+                && !job.held
+                && job.epoch >= self.written
+                && self.present.tables.contains_key(&job.operation.table())
+        };
+        let count = jobs.iter().take_while(joins).count();
+        let writes = jobs[..count].iter().any(|job| job.operation.is_write());
+        if R::SHARED && count > 1 && writes { count } else { 0 }
+    }
+
+    /// Runs jobs that are foreseen together.
+    fn run(&mut self, jobs: &[Job]) -> Vec<Answer> {
+        self.expect(jobs);
+        let mut tasks: BTreeMap<TableId, Vec<Task<'_>>> = BTreeMap::new();
+        let mut numbers = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let tasks = tasks.entry(job.operation.table()).or_default();
+            numbers.push(tasks.len());
+            tasks.push(task(job));
+        }
+        let mut foresights: BTreeMap<TableId, R::Foresight<'_>> = BTreeMap::new();
+        for (id, tasks) in tasks {
+            let table = &self.present.tables[&id];
+            foresights.insert(id, table.rows.foresee(&table.schema, &tasks, true));
+        }
+        let mut answers = Vec::with_capacity(jobs.len());
+        for (job, number) in jobs.iter().zip(numbers) {
+            let id = job.operation.table();
+            let foresight = foresights.get_mut(&id).expect("made for every table");
+            if !job.operation.is_write() {
+                let foreseen = match job.epoch >= self.written {
+                    true => self.present.tables[&id].rows.answer(foresight, number),
+                    false => None,
+                };
+                answers.push(match foreseen {
+                    Some(answer) => answer.unwrap_or_else(Answer::Failed),
+                    None => self.read(std::slice::from_ref(job)).remove(0),
+                });
+                continue;
+            }
+            let found = match job.operation {
+                Operation::Insert { .. } => None,
+                _ => R::places(foresight, number),
+            };
+            match self.present.evaluate(job, found) {
+                Ok((written, effect)) => {
+                    let (going, coming) = effect.places();
+                    self.present.tables[&id].rows.note(foresight, &going);
+                    self.take_place(job.epoch, Some(effect));
+                    self.present.tables[&id].rows.note(foresight, &coming);
+                    answers.push(Answer::Written(written));
+                }
+                Err(failure) => answers.push(Answer::Failed(failure)),
+            }
+        }
+        answers
+    }
+
+    /// Has rows take note of the values that jobs bring.
+    fn expect(&mut self, jobs: &[Job]) {
+        for job in jobs {
+            let id = job.operation.table();
+            let table = &self.present.tables[&id];
+            let unknown = |&(column, value): &(usize, &Value)| !table.rows.knows(column, value);
+            let coming: Vec<(usize, &Value)> = match &job.operation {
+                Operation::Insert { rows, .. } => {
+                    let here = |row: &&Row| {
+                        row.len() == table.schema.columns.len()
+                            && job.ranges.iter().any(|range| range.contains(table.schema.partition.key(row)))
+                    };
+                    rows.iter().filter(here).flat_map(|row| row.iter().enumerate()).filter(unknown).collect()
+                }
+                Operation::Update { assignments, .. } => {
+                    let constants = assignments.iter().filter_map(|(column, expr)| match expr {
+                        Expr::Constant(value, _) => Some((*column, value)),
+                        _ => None,
+                    });
+                    constants.filter(unknown).collect()
+                }
+                _ => Vec::new(),
+            };
+            if !coming.is_empty() {
+                let rows = &mut self.present.table_mut(id).rows;
+                coming.into_iter().for_each(|(column, value)| rows.expect(column, value));
+            }
+        }
+    }
+
+    /// Between batches.
+    fn tidy(&mut self) {
+        let untidy = self.present.tables.iter().filter(|(_, table)| !table.rows.is_tidy());
+        for id in untidy.map(|(&id, _)| id).collect::<Vec<_>>() {
+            self.pins.keep(&self.present, id);
+            self.present.table_mut(id).rows.tidy();
+        }
+    }
+
+    fn take_place(&mut self, epoch: Epoch, effect: Option<Effect>) {
+        if let Some(effect) = effect {
+            let log = self.pins.log(&self.present, &effect);
+            self.present.take_place(effect, log);
+            self.written = self.written.max(epoch);
+        }
+    }
+}
+
+impl<R: Rows + Sync> Engine for Versions<R> {
+    fn apply(&mut self, jobs: &[Job]) -> Vec<Answer> {
+        assert!(self.held.is_none(), "a held job is settled before the next call");
+        let mut answers = Vec::with_capacity(jobs.len());
+        while let Some(job) = jobs.get(answers.len()) {
+            let rest = &jobs[answers.len()..];
+            let together = self.foreseeable(rest);
+            if together > 0 {
+                answers.extend(self.run(&rest[..together]));
+                continue;
+            }
+            let reads = rest.iter().take_while(|job| !job.operation.is_write() && !job.held).count();
+            if reads > 0 {
+                answers.extend(self.read(&rest[..reads]));
+                continue;
+            }
+            let (answer, effect) = if job.operation.is_write() {
+                match self.present.evaluate(job, None) {
+                    Ok((written, effect)) => (Answer::Written(written), Some(effect)),
+                    Err(failure) => (Answer::Failed(failure), None),
+                }
+            } else {
+                (self.read(&rest[..1]).remove(0), None)
+            };
+            answers.push(answer);
+            if job.held {
+                self.held = Some(Held { epoch: job.epoch, effect });
+                break;
+            }
+            self.take_place(job.epoch, effect);
+        }
+        if self.held.is_none() {
+            self.tidy();
+        }
+        answers
+    }
+
+    fn settle(&mut self, epoch: Epoch, publish: bool) {
+        let held = self.held.take().expect("a held job to settle");
+        assert_eq!(held.epoch, epoch, "the held job is of another epoch");
+        if publish {
+            self.take_place(epoch, held.effect);
+        }
+        self.tidy();
+    }
+
+    fn pin(&mut self, epoch: Epoch) {
+        assert!(self.held.is_none(), "no version is pinned while a job is held");
+        self.pins.pin(epoch);
+    }
+
+    fn release(&mut self, epoch: Epoch) {
+        self.pins.release(epoch);
+    }
+
+    fn page(
+        &mut self,
+        epoch: Epoch,
+        ranges: &[KeyRange],
+        select: &Select,
+        cursor: Option<Cursor>,
+        rows: usize,
+    ) -> Result<Page, Failure> {
+        let table = self.pins.table(epoch, select.table, &self.present)?;
+        table.ok_or_else(|| no_table(select.table))?.page(ranges, select, cursor, rows)
+    }
+
+    fn export(
+        &mut self,
+        epoch: Epoch,
+        ranges: &[KeyRange],
+        cursor: Option<Cursor>,
+        rows: usize,
+    ) -> Result<Chunk, Failure> {
+        self.pins.version(epoch, &self.present)?.export(ranges, cursor, rows)
+    }
+
+    fn import(&mut self, chunk: Chunk) -> Result<(), Failure> {
+        assert!(self.held.is_none(), "nothing is imported while a job is held");
+        let defined = chunk.definitions.iter().map(|(id, _)| *id);
+        for id in defined.chain(chunk.rows.iter().map(|row| row.table)).collect::<BTreeSet<_>>() {
+            self.pins.keep(&self.present, id);
+        }
+        let done = self.present.import(chunk);
+        self.tidy();
+        done
+    }
+
+    fn forget(&mut self, ranges: &[KeyRange]) {
+        assert!(self.held.is_none(), "nothing is forgotten while a job is held");
+        for &id in self.present.tables.keys() {
+            self.pins.keep(&self.present, id);
+        }
+        self.present.forget(ranges);
+    }
+
+    fn digest(&mut self, epoch: Option<Epoch>, ranges: &[KeyRange]) -> Result<u64, Failure> {
+        match epoch {
+            None => Ok(self.present.digest(ranges)),
+            Some(epoch) => Ok(self.pins.version(epoch, &self.present)?.digest(ranges)),
+        }
+    }
+
+    fn usage(&self) -> Vec<Usage> {
+        let mut counted = BTreeSet::new();
+        let mut usages: BTreeMap<TableId, Usage> = BTreeMap::new();
+        for (&id, table) in &self.present.tables {
+            let bytes = table.bytes_beside(&mut counted) as u64;
+            usages.insert(id, Usage { table: id, rows: table.rows.len() as u64, bytes });
+        }
+        for (id, bytes) in self.pins.bytes_beside(&mut counted) {
+            usages.entry(id).or_insert(Usage { table: id, rows: 0, bytes: 0 }).bytes += bytes as u64;
+        }
+        usages.into_values().collect()
+    }
+}
+
+/// What an operation asks.
+fn task(job: &Job) -> Task<'_> {
+    match &job.operation {
+        Operation::Select(select) => Task::Read(Read { ranges: &job.ranges, select }),
+        Operation::Update { filter, .. } | Operation::Delete { filter, .. } => {
+            Task::Find { ranges: &job.ranges, filter: filter.as_ref() }
+        }
+        _ => Task::Nothing,
+    }
+}
