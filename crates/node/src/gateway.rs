@@ -59,10 +59,18 @@ pub fn request(operation: &Operation, schema: &Schema) -> Request {
 
 /// The request of a read.
 pub fn read(select: &Select, schema: &Schema) -> Request {
-    let ranges = ranges(select.filter.as_ref(), schema);
-    let bytes =
-        postcard::to_stdvec(&Operation::Select(select.clone())).expect("our own types always serialise");
-    Request { table: select.table.0, ranges, fallible: false, operation: bytes.into() }
+    reading(&Operation::Select(select.clone()), schema)
+}
+
+/// The request of a read that answers how it was done.
+pub fn explain(select: &Select, schema: &Schema) -> Request {
+    reading(&Operation::Explain(select.clone()), schema)
+}
+
+fn reading(operation: &Operation, schema: &Schema) -> Request {
+    let ranges = ranges(operation.filter(), schema);
+    let bytes = postcard::to_stdvec(operation).expect("our own types always serialise");
+    Request { table: operation.table().0, ranges, fallible: false, operation: bytes.into() }
 }
 
 /// The answer in a part; `None` if it does not decode.
@@ -110,7 +118,10 @@ fn can_fail(operation: &Operation, schema: &Schema) -> bool {
         Operation::Delete { filter, returning, .. } => {
             filter.as_ref().is_some_and(can_fail_at) || expressions(returning)
         }
-        Operation::CreateTable { .. } | Operation::DropTable { .. } | Operation::Select(_) => false,
+        Operation::CreateTable { .. }
+        | Operation::DropTable { .. }
+        | Operation::Select(_)
+        | Operation::Explain(_) => false,
     }
 }
 

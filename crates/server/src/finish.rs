@@ -233,7 +233,7 @@ fn rows_of(answer: Answer) -> Result<Vec<Row>> {
     match answer {
         Answer::Rows(rows) => Ok(rows),
         Answer::Failed(failure) => Err(failure.into()),
-        Answer::Groups(_) | Answer::Written(_) => {
+        Answer::Groups(_) | Answer::Written(_) | Answer::Explained(_) => {
             Err(SqlError::new("XX000", "a range answered a read of rows with something else"))
         }
     }

@@ -6,6 +6,7 @@
 //! clock or draws a number.
 
 use crate::{
+    explain::Explained,
     operation::{LoadId, Operation, Select},
     schema::{KeyRange, Schema, TableId},
     value::Row,
@@ -43,6 +44,19 @@ pub enum Answer {
     Groups(Vec<Group>),
     /// The operation failed and changed nothing.
     Failed(Failure),
+    /// How the rows of a read were found, instead of them.
+    Explained(Explained),
+}
+
+impl Answer {
+    /// How many rows or groups a read gave.
+    pub(crate) fn rows(&self) -> u64 {
+        match self {
+            Answer::Rows(rows) => rows.len() as u64,
+            Answer::Groups(groups) => groups.len() as u64,
+            Answer::Written(_) | Answer::Failed(_) | Answer::Explained(_) => 0,
+        }
+    }
 }
 
 /// What a write did in one range.

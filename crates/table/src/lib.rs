@@ -51,6 +51,7 @@ pub mod calendar;
 pub mod cast;
 pub mod engine;
 pub mod eval;
+pub mod explain;
 pub mod expr;
 pub mod failure;
 pub mod fields;

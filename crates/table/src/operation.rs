@@ -86,6 +86,8 @@ pub enum Operation {
     },
     /// A read.
     Select(Select),
+    /// A read that answers how it was done.
+    Explain(Select),
 }
 
 impl Operation {
@@ -100,20 +102,20 @@ impl Operation {
             | Operation::Stage { table, .. }
             | Operation::Publish { table, .. }
             | Operation::Discard { table, .. } => *table,
-            Operation::Select(select) => select.table,
+            Operation::Select(select) | Operation::Explain(select) => select.table,
         }
     }
 
     /// Whether it changes anything.
     pub fn is_write(&self) -> bool {
-        !matches!(self, Operation::Select(_))
+        !matches!(self, Operation::Select(_) | Operation::Explain(_))
     }
 
     /// Which rows it reads or changes; `None` for all, and for operations that have no filter.
     pub fn filter(&self) -> Option<&Expr> {
         match self {
             Operation::Update { filter, .. } | Operation::Delete { filter, .. } => filter.as_ref(),
-            Operation::Select(select) => select.filter.as_ref(),
+            Operation::Select(select) | Operation::Explain(select) => select.filter.as_ref(),
             _ => None,
         }
     }
@@ -141,6 +143,7 @@ impl Operation {
                 Operation::Delete { table: *table, filter: filtered(filter)?, returning: many(returning)? }
             }
             Operation::Select(select) => Operation::Select(select.bind(parameters)?),
+            Operation::Explain(select) => Operation::Explain(select.bind(parameters)?),
             Operation::CreateTable { .. }
             | Operation::DropTable { .. }
             | Operation::Stage { .. }

@@ -7,7 +7,8 @@
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
 use crate::{
-    engine::{Answer, Failure},
+    engine::{Answer, Epoch, Failure},
+    explain::{self, Explained},
     expr::Expr,
     schema::{KeyRange, Schema},
     value::Value,
@@ -229,6 +230,19 @@ impl Rows for Blocks {
 
     fn answer(&self, foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Result<Answer, Failure>> {
         foresight[task].take()
+    }
+
+    fn explain(&self, foresight: &Self::Foresight<'_>, _: usize) -> Explained {
+        Explained {
+            epoch: Epoch::default(),
+            batch: foresight.len() as u64,
+            strategy: explain::Strategy::RowByRow,
+            conditions: 0,
+            evaluated: true,
+            blocks: self.blocks.len() as u64,
+            visited: self.blocks.len() as u64,
+            rows: 0,
+        }
     }
 
     fn places(_: &mut Self::Foresight<'_>, _: usize) -> Option<Vec<Place>> {

@@ -2,6 +2,7 @@
 
 mod aggregates;
 mod engine;
+mod explain;
 mod postgres;
 mod ring;
 mod scan;

@@ -13,7 +13,8 @@
 //! row with such a code is noted at every operation that asks about its column.
 
 use crate::{
-    engine::{Answer, Failure},
+    engine::{Answer, Epoch, Failure},
+    explain::{Explained, Strategy},
     operation::Select,
     schema::KeyRange,
     value::Value,
@@ -24,7 +25,7 @@ use super::{
     Columns,
     block::Block,
     group::Group,
-    query::{Query, Sink},
+    query::{Query, Sink, Way},
 };
 
 /// What the operations of a batch have found, and which rows have changed since.
@@ -89,6 +90,28 @@ impl<'a> Foresight<'a> {
         }
         let places = query.given.filter(|_| !gathering.is_complete())?;
         Some(columns.gather(gathering.select(), merged(places, touched)))
+    }
+
+    /// How a read was done that is not answered yet.
+    pub(super) fn explain(&self, columns: &Columns, task: usize) -> Explained {
+        let query = self.queries[task].query.as_ref().expect("a read that is not answered yet");
+        let everywhere = columns.blocks.len() as u64;
+        let strategy = match query.way {
+            Way::Nowhere => Strategy::Nothing,
+            Way::Alone if query.ranges.iter().all(KeyRange::is_point) => Strategy::Points,
+            Way::Alone => Strategy::Alone,
+            Way::Group(group) => self.groups[group].explain(),
+        };
+        Explained {
+            epoch: Epoch::default(),
+            batch: self.queries.len() as u64,
+            conditions: query.plan.terms.len() as u64,
+            evaluated: query.plan.residual,
+            blocks: everywhere,
+            visited: if matches!(query.way, Way::Group(_)) { everywhere } else { query.visited },
+            strategy,
+            rows: 0,
+        }
     }
 
     /// The rows that a write must look at; some of them may be gone.

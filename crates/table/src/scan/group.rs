@@ -13,6 +13,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::explain::Strategy;
+
 use super::{
     Columns,
     block::Block,
@@ -55,6 +57,7 @@ struct Part {
 
 /// Queries of one signature.
 pub(super) struct Group {
+    signature: Signature,
     parts: Vec<Part>,
     filter: Vec<u32>,
     /// Where the entries of the hashes with these upper bits begin.
@@ -124,7 +127,20 @@ impl Group {
         for index in 1..starts.len() {
             starts[index] += starts[index - 1];
         }
-        Group { parts, filter, starts, shift, entries }
+        Group { signature: signature.clone(), parts, filter, starts, shift, entries }
+    }
+
+    /// The queries in it; some more than once.
+    pub(super) fn members(&self) -> impl Iterator<Item = u32> {
+        self.entries.iter().map(|entry| entry.query)
+    }
+
+    pub(super) fn explain(&self) -> Strategy {
+        let mut queries: Vec<u32> = self.members().collect();
+        queries.sort_unstable();
+        queries.dedup();
+        let Signature { equal, range } = self.signature.clone();
+        Strategy::Group { equal, range, queries: queries.len() as u64 }
     }
 
     /// Lists the rows of a block that may interest some query, and the hashes of all.

@@ -30,6 +30,7 @@ use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
 use crate::{
     engine::{Answer, Failure},
+    explain::Explained,
     expr::Expr,
     schema::{KeyRange, Schema},
     value::{Row, Type, Value},
@@ -311,6 +312,10 @@ impl Rows for Columns {
 
     fn answer(&self, foresight: &mut Foresight<'_>, task: usize) -> Option<Result<Answer, Failure>> {
         foresight.answer(self, task)
+    }
+
+    fn explain(&self, foresight: &Foresight<'_>, task: usize) -> Explained {
+        foresight.explain(self, task)
     }
 
     fn places(foresight: &mut Foresight<'_>, task: usize) -> Option<Vec<Place>> {

@@ -21,7 +21,7 @@ use super::{
     foresight::Foresight,
     group::{Group, arrange},
     kernel,
-    query::{Query, scratch},
+    query::{Query, Way, scratch},
     results::Shapes,
 };
 
@@ -34,9 +34,14 @@ impl Columns {
         let (stretches, parts) = self.stretches(&queries);
         let (groups, alone) = arrange(self, &queries, &parts);
         for &query in &alone {
-            self.arrange(&mut queries[query as usize].plan.terms);
+            let query = &mut queries[query as usize];
+            query.way = Way::Alone;
+            self.arrange(&mut query.plan.terms);
         }
-        Pass::new(self, &mut queries, shapes, scratch(schema)).run(&groups, &alone, stretches);
+        for (number, group) in groups.iter().enumerate() {
+            group.members().for_each(|query| queries[query as usize].way = Way::Group(number));
+        }
+        Pass::new(self, &mut queries, shapes, scratch(schema)).run(&groups, stretches);
         Foresight::new(self, queries, groups, alone)
     }
 
@@ -150,10 +155,8 @@ impl<'p, 'a> Pass<'p, 'a> {
         Pass { columns, queries, asked, checks, shapes, scratch, wanted: Vec::new() }
     }
 
-    fn run(mut self, groups: &[Group], alone: &[u32], mut stretches: Vec<Stretch>) {
-        let mut goes_alone = vec![false; self.queries.len()];
-        alone.iter().for_each(|&query| goes_alone[query as usize] = true);
-        stretches.retain(|stretch| goes_alone[stretch.query as usize]);
+    fn run(mut self, groups: &[Group], mut stretches: Vec<Stretch>) {
+        stretches.retain(|stretch| matches!(self.queries[stretch.query as usize].way, Way::Alone));
         // Arcs of one query stay in order.
         stretches.sort_by_key(|stretch| (stretch.first, stretch.range.low));
         let mut coming = stretches.into_iter().peekable();
@@ -173,10 +176,11 @@ impl<'p, 'a> Pass<'p, 'a> {
                 self.join(block, group, &mut hashes[..block.len()], &mut rows);
             }
             for stretch in &active {
-                let query = stretch.query as usize;
-                if !self.asked[query].over {
+                let query = &mut self.queries[stretch.query as usize];
+                if !self.asked[stretch.query as usize].over {
                     matches.clear();
-                    find(block, &self.queries[query].plan.terms, block.slice(&stretch.range), &mut matches);
+                    let looks = find(block, &query.plan.terms, block.slice(&stretch.range), &mut matches);
+                    query.visited += u64::from(looks);
                     self.wanted.extend(matches.iter().map(|&row| (stretch.query, row)));
                 }
             }
@@ -242,17 +246,23 @@ impl<'p, 'a> Pass<'p, 'a> {
     }
 }
 
-/// Lists the rows of a slice of a block that pass all terms. The first says whether the others are looked at.
-pub(super) fn find(block: &Block, terms: &[Term], slice: std::ops::Range<usize>, matches: &mut Vec<u32>) {
-    if terms.first().is_some_and(|term| !term.may_pass(&block.columns[term.column])) {
-        return;
+/// Lists the rows of a slice of a block that pass all terms, and says whether it looked at rows: the first term is
+/// asked whether the block can hold any.
+pub(super) fn find(
+    block: &Block,
+    terms: &[Term],
+    slice: std::ops::Range<usize>,
+    matches: &mut Vec<u32>,
+) -> bool {
+    if slice.is_empty() || terms.first().is_some_and(|term| !term.may_pass(&block.columns[term.column])) {
+        return false;
     }
     let passes = |index: usize, terms: &[Term]| {
         terms.iter().all(|term| term.admits(block.columns[term.column].value(index)))
     };
     if slice.len() < 64 {
         matches.extend(slice.filter(|&index| passes(index, terms)).map(|index| index as u32));
-        return;
+        return true;
     }
     let mut bits = [0u64; BLOCK_ROWS.div_ceil(64)];
     let words = block.len().div_ceil(64);
@@ -288,4 +298,5 @@ pub(super) fn find(block: &Block, terms: &[Term], slice: std::ops::Range<usize>,
             }
         }
     }
+    true
 }

@@ -26,6 +26,17 @@ pub(super) enum Sink<'a> {
     Places(Vec<Place>),
 }
 
+/// How a query finds its rows.
+#[derive(Clone, Copy)]
+pub(super) enum Way {
+    /// There are none.
+    Nowhere,
+    /// Block by block.
+    Alone,
+    /// In a group, by its number.
+    Group(usize),
+}
+
 /// A query under way.
 pub(super) struct Query<'a> {
     pub(super) sink: Sink<'a>,
@@ -36,6 +47,9 @@ pub(super) struct Query<'a> {
     /// Which columns to give out, if it wants columns as they are; otherwise expressions look at the columns in `used`.
     pub(super) shape: Option<usize>,
     used: Vec<usize>,
+    pub(super) way: Way,
+    /// The blocks that were looked at for it alone.
+    pub(super) visited: u64,
     /// How many more rows it takes, of a read that wants columns as they are.
     pub(super) left: usize,
 }
@@ -66,6 +80,8 @@ impl<'a> Query<'a> {
             ranges,
             shape: None,
             used: Vec::new(),
+            way: Way::Nowhere,
+            visited: 0,
             left: 0,
         };
         let Task::Read(read) = task else { return query };

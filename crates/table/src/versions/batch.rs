@@ -11,6 +11,7 @@ use std::{
 
 use crate::{
     engine::{Answer, Chunk, Cursor, Engine, Epoch, Failure, Job, Page, Usage},
+    explain::Explained,
     expr::Expr,
     operation::{Operation, Select},
     schema::{KeyRange, TableId},
@@ -74,8 +75,20 @@ impl<R: Rows> Versions<R> {
             let tasks: Vec<Task<'_>> = indexes.iter().map(|&index| task(&jobs[index])).collect();
             let mut foresight = table.rows.foresee(&table.schema, &tasks, false);
             for (number, index) in indexes.into_iter().enumerate() {
+                let explained = match jobs[index].operation {
+                    Operation::Explain(_) => Some(table.rows.explain(&foresight, number)),
+                    _ => None,
+                };
                 let answer = table.rows.answer(&mut foresight, number).expect("nothing has changed");
-                answers[index] = Some(answer.unwrap_or_else(Answer::Failed));
+                answers[index] = Some(match (answer, explained) {
+                    (Err(failure), _) => Answer::Failed(failure),
+                    (Ok(answer), None) => answer,
+                    (Ok(answer), Some(explained)) => Answer::Explained(Explained {
+                        epoch: jobs[index].epoch,
+                        rows: answer.rows(),
+                        ..explained
+                    }),
+                });
             }
         }
         answers.into_iter().map(|answer| answer.expect("every read has one answer")).collect()
@@ -312,7 +325,9 @@ impl<R: Rows + Sync> Engine for Versions<R> {
 /// What an operation asks.
 fn task(job: &Job) -> Task<'_> {
     match &job.operation {
-        Operation::Select(select) => Task::Read(Read { ranges: &job.ranges, select }),
+        Operation::Select(select) | Operation::Explain(select) => {
+            Task::Read(Read { ranges: &job.ranges, select })
+        }
         Operation::Update { filter, .. } | Operation::Delete { filter, .. } => {
             Task::Find { ranges: &job.ranges, filter: filter.as_ref() }
         }

@@ -23,6 +23,7 @@ use std::{
 
 use crate::{
     engine::{Answer, Epoch, Failure, RowId, Written},
+    explain::Explained,
     expr::Expr,
     operation::{LoadId, Select},
     plain::Blocks,
@@ -176,6 +177,9 @@ pub trait Rows: Clone + Send {
 
     /// What a read answers now; given once, and not if it must be asked anew.
     fn answer(&self, foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Result<Answer, Failure>>;
+
+    /// How a read was done that is not answered yet; its rows are counted later.
+    fn explain(&self, foresight: &Self::Foresight<'_>, task: usize) -> Explained;
 
     /// Where the rows were that a write must look at; given once.
     fn places(foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Vec<Place>>;

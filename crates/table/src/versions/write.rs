@@ -209,7 +209,9 @@ impl<R: Rows> Version<R> {
                 self.table(*id)?;
                 Ok((nothing_written(ranges), Effect::Discard { table: *id, load: *load }))
             }
-            Operation::Select(_) => Err(Failure::malformed("a read among the writes")),
+            Operation::Select(_) | Operation::Explain(_) => {
+                Err(Failure::malformed("a read among the writes"))
+            }
         }
     }
 

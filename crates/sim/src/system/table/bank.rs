@@ -369,7 +369,7 @@ impl Bank {
             Some(Answer::Rows(rows)) => pending.rows.extend(rows),
             Some(Answer::Failed(_)) => pending.failed = true,
             Some(Answer::Written(_)) => {}
-            Some(Answer::Groups(_)) | None => {
+            Some(Answer::Groups(_) | Answer::Explained(_)) | None => {
                 return Err(Violation::new(
                     "answer",
                     format!("request {token} has an answer of another kind"),
