@@ -103,6 +103,13 @@ impl Detector {
         }
     }
 
+    /// Whether `peer` is watched, linked, and gave a sign of life within the last two intervals.
+    pub fn in_touch(&self, peer: ProcessId, now: Time) -> bool {
+        let fresh =
+            |watch: &Watch| watch.unlinked.is_none() && now.since(watch.heard) <= self.settings.interval * 2;
+        self.peers.get(&peer).is_some_and(fresh)
+    }
+
     /// The link to `peer` stands again.
     pub fn linked(&mut self, peer: ProcessId, now: Time) {
         if let Some(watch) = self.peers.get_mut(&peer) {

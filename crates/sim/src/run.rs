@@ -46,8 +46,8 @@ pub(crate) trait Stage<P: Protocol>: Environment<P> {
     fn heal(&mut self, world: &mut World<P>);
     /// Whether everything has come right.
     fn settled(&mut self, world: &mut World<P>) -> bool;
-    /// Why nothing has come right; `None`: it could not (a majority was lost, say).
-    fn unsettled(&self, world: &World<P>) -> Option<Violation>;
+    /// Why not everything has come right: what was lost for good, so that it could not, or which promise is broken.
+    fn unsettled(&self, world: &World<P>) -> Result<&'static str, Violation>;
     /// Judges what can be judged only at the end.
     fn judge(&mut self, world: &mut World<P>) -> Result<(), Violation>;
 }
@@ -88,13 +88,9 @@ where
     let end = world.now() + scenario.liveness();
     while !stage.settled(world) {
         if world.now() >= end {
-            return match stage.unsettled(world) {
-                Some(violation) => Err(violation),
-                None => {
-                    world.count("could not come right");
-                    Ok(())
-                }
-            };
+            let lost = stage.unsettled(world)?;
+            world.count(lost);
+            return Ok(());
         }
         let next = world.now() + GLANCE;
         world.run(stage, next, |_, _| false)?;

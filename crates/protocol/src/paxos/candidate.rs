@@ -2,8 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Ballot, Core, Message, Prepare, Slot, Value};
-use crate::{id::ProcessId, time::Time};
+use super::{Ballot, Core, Message, Paxos, Prepare, Slot, Value};
+use crate::{
+    id::{Peer, ProcessId},
+    quorum,
+    seam::Sink,
+    time::Time,
+};
 
 /// An attempt to lead.
 #[derive(Debug)]
@@ -12,7 +17,9 @@ pub(super) struct Candidacy {
     pub(super) prepare: Prepare,
     /// How far it is.
     pub(super) stage: Stage,
-    /// Who refused.
+    /// Who was asked at this stage.
+    asked: BTreeSet<ProcessId>,
+    /// Who refused at this stage.
     pub(super) refused: BTreeSet<ProcessId>,
     /// When to give up.
     pub(super) until: Time,
@@ -43,9 +50,34 @@ impl Candidacy {
         Candidacy {
             prepare,
             stage: Stage::PreVote(BTreeSet::from([core.me.id])),
+            asked: BTreeSet::new(),
             refused: BTreeSet::new(),
             until,
         }
+    }
+
+    /// Goes on from the pre-vote to phase 1.
+    pub(super) fn prepare(&mut self) {
+        self.stage = Stage::Prepare(BTreeMap::new());
+        self.asked.clear();
+        self.refused.clear();
+    }
+
+    /// Asks those that have a say and were not asked yet.
+    pub(super) fn ask(&mut self, core: &mut Core, out: &mut impl Sink<Paxos>) {
+        let mut asked = Vec::new();
+        for peer in self.electorate(core).to_vec() {
+            if peer.id != core.me.id && self.asked.insert(peer.id) {
+                core.reach(&peer, out);
+                asked.push(peer.id);
+            }
+        }
+        core.send_all_durable(asked, self.question(), out);
+    }
+
+    /// Whether `process` was asked at this stage.
+    pub(super) fn asks(&self, process: ProcessId) -> bool {
+        self.asked.contains(&process)
     }
 
     /// What the others are asked at this stage.
@@ -56,20 +88,36 @@ impl Candidacy {
         }
     }
 
-    /// Whether a majority of the members said yes. The members are those behind the last slot *known* to be chosen, and
-    /// promises make more known: a candidate that comes with old members counts anew with each set that they reveal.
+    /// Who has a say: the members that the newest change makes in the log to go on with, chosen or not. Promises reveal
+    /// more of the prefix, and better logs; a candidate that comes with old members counts anew with each set that it
+    /// learns so.
+    pub(super) fn electorate<'a>(&'a self, core: &'a Core) -> &'a [Peer] {
+        let best = match &self.stage {
+            Stage::PreVote(_) => None,
+            Stage::Prepare(promises) => best(&self.prepare, promises),
+        };
+        match best {
+            None => core.acting(),
+            Some(best) => match best.values.last() {
+                Some(Value::Members(open)) if best.last > core.chosen => open,
+                _ => &core.members,
+            },
+        }
+    }
+
+    /// Whether a majority of those who have a say said yes.
     pub(super) fn is_carried(&self, core: &Core) -> bool {
+        let electors: Vec<_> = self.electorate(core).iter().map(|peer| peer.id).collect();
         match &self.stage {
-            Stage::PreVote(votes) => core.has_majority(votes),
-            Stage::Prepare(promises) => core.has_majority(promises.keys().chain([&core.me.id])),
+            Stage::PreVote(votes) => quorum::has_majority(&electors, votes),
+            Stage::Prepare(promises) => quorum::has_majority(&electors, promises.keys().chain([&core.me.id])),
         }
     }
 
     /// Whether so many refused that no majority can come.
     pub(super) fn is_hopeless(&self, core: &Core) -> bool {
-        let left: Vec<_> =
-            core.members.iter().map(|peer| peer.id).filter(|id| !self.refused.contains(id)).collect();
-        !core.has_majority(&left)
+        let electors: Vec<_> = self.electorate(core).iter().map(|peer| peer.id).collect();
+        !quorum::has_majority(&electors, electors.iter().filter(|id| !self.refused.contains(id)))
     }
 }
 

@@ -83,9 +83,9 @@ impl Paxos {
 
     /// The members behind the last slot learned are others than before.
     pub(super) fn members_changed(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
-        let member = self.core.is_member(cx.me);
+        let member = self.core.concerns(cx.me);
         match &mut self.role {
-            Role::Joining { .. } if member => {
+            Role::Joining { .. } if self.core.is_member(cx.me) => {
                 self.role = Role::Follower;
                 self.core.tell_leader(true, out);
                 if self.core.leader.is_none() {
@@ -107,11 +107,8 @@ impl Paxos {
                 self.reach_members(out);
                 return;
             }
-            Role::Candidate(candidacy) => {
-                let question = candidacy.question();
-                self.core.send_all_durable(self.core.others(), question, out);
-            }
-            Role::Follower => {}
+            Role::Candidate(candidacy) => candidacy.ask(&mut self.core, out),
+            Role::Follower => self.core.tell_leader(false, out),
         }
         if member {
             self.reach_members(out);
@@ -126,14 +123,14 @@ impl Paxos {
         if matches!(self.role, Role::Joining { .. }) {
             return;
         }
-        for peer in self.core.members.clone() {
+        for peer in [&self.core.members[..], self.core.acting()].concat() {
             self.core.reach(&peer, out);
         }
         let gone: Vec<_> = match &self.role {
             Role::Leader(reign) => {
                 self.core.reached.keys().filter(|id| !reign.needs(**id)).copied().collect()
             }
-            _ => self.core.reached.keys().filter(|id| !self.core.is_member(**id)).copied().collect(),
+            _ => self.core.reached.keys().filter(|id| !self.core.concerns(**id)).copied().collect(),
         };
         for process in gone {
             self.core.forget(process, out);
@@ -240,26 +237,37 @@ impl Reign {
         for id in lost {
             self.dismiss(core, id, ChangeRefusal::Unreachable, out);
         }
-        let well = self.peers.values().filter(|peer| peer.member && peer.suspected.is_none()).count();
-        1 + well >= quorum::majority(core.members.len())
+        let acting = core.acting();
+        let well = acting.iter().filter(|peer| self.seems_well(peer.id)).count();
+        well >= quorum::majority(acting.len())
+    }
+
+    fn seems_well(&self, process: ProcessId) -> bool {
+        self.peers.get(&process).is_none_or(|peer| peer.suspected.is_none())
     }
 
     /// Proposes a change of the members, if one is due and none is open: what was commanded first, then who must go,
     /// then who may come.
     pub(super) fn consider_change(&mut self, core: &mut Core, now: Time, out: &mut impl Sink<Paxos>) {
-        if !core.is_member(core.me.id) {
+        if !core.is_member(core.me.id) || !self.has_ground(core) {
             return;
         }
         while core.members_open().is_none()
-            && let Some((process, asker)) = self.removals.pop_front()
+            && let Some((process, asker)) = self.removals.front().copied()
         {
-            let change = Change::Remove(process);
-            if !core.is_member(process) {
-                answer_change(core, asker, change, ChangeRefusal::AlreadySo, out);
+            let refusal = if !core.is_member(process) {
+                Some(ChangeRefusal::AlreadySo)
             } else if !self.bears_loss_of(core, process) {
-                answer_change(core, asker, change, ChangeRefusal::TooFew, out);
+                Some(ChangeRefusal::TooFew)
             } else {
-                self.propose_without(core, process, out);
+                None
+            };
+            if refusal.is_none() && !self.propose_members(core, now, without(core, process), out) {
+                return;
+            }
+            self.removals.pop_front();
+            if let Some(reason) = refusal {
+                answer_change(core, asker, Change::Remove(process), reason, out);
             }
         }
         if core.members_open().is_some() {
@@ -274,7 +282,8 @@ impl Reign {
             let failed = self.peers.iter().find(|(_, peer)| peer.member && overdue(peer));
             if let Some((id, _)) = failed {
                 let id = *id;
-                return self.propose_without(core, id, out);
+                self.propose_members(core, now, without(core, id), out);
+                return;
             }
         }
         let room = core.members.len() < core.settings.wanted;
@@ -290,21 +299,33 @@ impl Reign {
             let mut members = core.members.clone();
             members.push(peer.peer.clone());
             members.sort_unstable();
-            self.append(core, Value::Members(members.into()), out);
+            self.propose_members(core, now, members, out);
         }
     }
 
     /// Whether without `process` enough members remain, and a majority of them seems well.
     fn bears_loss_of(&self, core: &Core, process: ProcessId) -> bool {
         let left = core.members.len() - 1;
-        let seems_well = |id: &ProcessId| self.peers.get(id).is_none_or(|peer| peer.suspected.is_none());
-        let well = core.members.iter().filter(|peer| peer.id != process && seems_well(&peer.id)).count();
+        let rest = core.members.iter().filter(|peer| peer.id != process);
+        let well = rest.filter(|peer| self.seems_well(peer.id)).count();
         left >= quorum::majority(core.settings.wanted) && well >= quorum::majority(left)
     }
 
-    fn propose_without(&mut self, core: &mut Core, process: ProcessId, out: &mut impl Sink<Paxos>) {
-        let members = core.members.iter().filter(|peer| peer.id != process).cloned().collect();
-        self.append(core, Value::Members(members), out);
+    /// Proposes new members, unless a majority of them has not been heard of just now: should they be dead, nothing could be
+    /// chosen any more, neither by them nor by the old ones. Says whether it did.
+    fn propose_members(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        members: Vec<Peer>,
+        out: &mut impl Sink<Paxos>,
+    ) -> bool {
+        let near = |peer: &&Peer| peer.id == core.me.id || core.detector.in_touch(peer.id, now);
+        let ready = members.iter().filter(near).count() >= quorum::majority(members.len());
+        if ready {
+            self.append(core, Value::Members(members.into()), out);
+        }
+        ready
     }
 
     pub(super) fn members_changed(&mut self, core: &mut Core, now: Time, out: &mut impl Sink<Paxos>) {
@@ -358,6 +379,10 @@ impl Reign {
         }
         gone.contains(&core.me.id)
     }
+}
+
+fn without(core: &Core, process: ProcessId) -> Vec<Peer> {
+    core.members.iter().filter(|peer| peer.id != process).cloned().collect()
 }
 
 /// Tells who asked for a change that it will not be.

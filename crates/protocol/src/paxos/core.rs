@@ -11,7 +11,6 @@ use super::{Ballot, Event, Log, Message, Paxos, Record, Settings, Slot, Value};
 use crate::{
     detector::Detector,
     id::{Peer, ProcessId},
-    quorum,
     seam::{Destination, Sink, Ticket},
     time::Time,
 };
@@ -102,6 +101,16 @@ impl Core {
             Some(Value::Members(members)) if last > self.chosen => Some(members),
             _ => None,
         }
+    }
+
+    /// The members that the newest change in the log makes, chosen or not: whoever holds a change acts on it.
+    pub(super) fn acting(&self) -> &[Peer] {
+        self.members_open().map_or(&self.members, |open| open)
+    }
+
+    /// Whether `process` is a member, or will be one if an open change is chosen.
+    pub(super) fn concerns(&self, process: ProcessId) -> bool {
+        self.is_member(process) || self.acting().iter().any(|peer| peer.id == process)
     }
 
     /// The slot through which this process holds what the leader of `ballot` proposed; `None` before its first sync.
@@ -340,12 +349,6 @@ impl Core {
         for process in processes {
             self.watch(*process, now);
         }
-    }
-
-    /// Whether these votes are a majority of the members behind `chosen`.
-    pub(super) fn has_majority<'a>(&self, votes: impl IntoIterator<Item = &'a ProcessId>) -> bool {
-        let members: Vec<_> = self.members.iter().map(|peer| peer.id).collect();
-        quorum::has_majority(&members, votes)
     }
 }
 

@@ -1,7 +1,5 @@
 //! Electing: who may lead, and what it must know before it does.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::{
     Ballot, Candidacy, Context, Duration, Message, Paxos, Prepare, ProcessId, Promise, Refusal, Reign, Role,
     Sink, Stage, candidate,
@@ -11,15 +9,15 @@ use crate::wire::FRAME_BYTES_MAX;
 impl Paxos {
     /// Stands for leader.
     pub(super) fn stand(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
-        assert!(self.is_voter(), "only a member stands for leader");
+        assert!(self.core.concerns(cx.me), "only a member stands for leader, or who would be one");
         self.stand_back(cx, out);
         self.core.tell_leader(false, out);
         self.election = None;
         let ballot = Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me };
         let patience = self.interval() * (4 << self.attempts.min(3));
         let until = cx.now + patience + self.chance(cx, patience / 2);
-        let candidacy = Candidacy::new(&self.core, ballot, until);
-        self.core.send_all(self.core.others(), candidacy.question(), out);
+        let mut candidacy = Candidacy::new(&self.core, ballot, until);
+        candidacy.ask(&mut self.core, out);
         self.role = Role::Candidate(candidacy);
         self.count_votes(cx, out);
     }
@@ -36,18 +34,15 @@ impl Paxos {
         if prepare.ballot.router != from {
             return false;
         }
+        let core = &self.core;
+        // One that knows more than we do may know of a change that makes it a member, or us.
+        let knows_more = prepare.chosen > core.chosen
+            || (prepare.accepted, prepare.last) > (core.accepted, core.log.last());
         if !self.is_voter() {
-            // A learner may have become a member without knowing it yet: it holds everything before the slot that says so,
-            // and either that slot too, or the candidate has learned more than it has, and knows.
-            let held = self
-                .core
-                .members_open()
-                .is_some_and(|open| open.iter().any(|peer| peer.id == self.core.me.id));
-            return self.core.accepted > Ballot::ZERO && (held || prepare.chosen > self.core.chosen);
+            // A learner that is to be a member holds everything before the slot that says so, and perhaps that slot too.
+            return core.accepted > Ballot::ZERO && (core.concerns(core.me.id) || knows_more);
         }
-        let open = self.core.members_open().is_some_and(|open| open.iter().any(|peer| peer.id == from));
-        // One that has learned more than we have may have become a member behind our back.
-        if self.core.is_member(from) || open || prepare.chosen > self.core.chosen {
+        if core.concerns(from) || knows_more {
             return true;
         }
         let message = Message::NotMember { chosen: self.core.chosen, members: self.core.members.clone() };
@@ -172,6 +167,7 @@ impl Paxos {
         {
             self.core.learn_from(promise.start, promise.learned(), out);
             promises.insert(from, promise);
+            candidacy.ask(&mut self.core, out);
             self.count_votes(cx, out);
         }
     }
@@ -185,7 +181,7 @@ impl Paxos {
         refusal: Refusal,
         out: &mut impl Sink<Self>,
     ) {
-        if !self.core.is_member(from) {
+        if !self.core.concerns(from) {
             return;
         }
         self.core.round = self.core.round.max(promised.round);
@@ -208,17 +204,15 @@ impl Paxos {
     /// Goes on with a candidacy as far as it is carried.
     pub(super) fn count_votes(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
         while let Role::Candidate(candidacy) = &mut self.role
-            && self.core.is_member(cx.me)
+            && self.core.concerns(cx.me)
             && candidacy.is_carried(&self.core)
         {
             match &candidacy.stage {
                 Stage::PreVote(_) => {
                     assert!(candidacy.prepare.ballot > self.core.promised, "a ballot is used once");
-                    candidacy.stage = Stage::Prepare(BTreeMap::new());
-                    candidacy.refused = BTreeSet::new();
-                    let question = candidacy.question();
+                    candidacy.prepare();
                     self.core.promise(candidacy.prepare.ballot, out);
-                    self.core.send_all_durable(self.core.others(), question, out);
+                    candidacy.ask(&mut self.core, out);
                 }
                 Stage::Prepare(_) => self.lead(cx, out),
             }

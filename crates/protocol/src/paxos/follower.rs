@@ -59,9 +59,12 @@ impl Paxos {
     ) {
         self.stand_back(cx, out);
         self.core.tell_leader(false, out);
-        match &mut self.role {
-            Role::Joining { ask_at, .. } => *ask_at = cx.now,
-            _ => self.election = Some(cx.now + patience + self.chance(cx, self.interval())),
+        if let Role::Joining { ask_at, .. } = &mut self.role {
+            *ask_at = cx.now;
+        }
+        // Whom an open change takes in stands, for it may alone know of it; and whom it takes out: so it hears that it is out.
+        if self.core.concerns(cx.me) {
+            self.election = Some(cx.now + patience + self.chance(cx, self.interval()));
         }
     }
 

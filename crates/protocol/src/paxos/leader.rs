@@ -18,6 +18,8 @@ pub(super) struct Reign {
     pub(super) ballot: Ballot,
     /// The other members, and the learners that would be members.
     pub(super) peers: BTreeMap<ProcessId, Progress>,
+    /// The end of the log with which it began.
+    start: Slot,
     /// The last slot that this process itself has accepted durably.
     own: Slot,
     /// Its acceptances on their way to the disk.
@@ -115,6 +117,7 @@ impl Reign {
             peers: peers
                 .map(|peer| (peer.id, Progress::new(peer.clone(), core.is_member(peer.id))))
                 .collect(),
+            start: core.log.last(),
             own: core.chosen,
             tickets: VecDeque::from([(ticket, core.log.last())]),
             pending: VecDeque::new(),
@@ -212,14 +215,22 @@ impl Reign {
         }
     }
 
-    /// Up to where a majority holds our log. A change of the members needs a majority of the new ones as well, so that
-    /// they hold the whole chosen prefix before they are in charge.
+    /// Up to where a majority holds our log. A change of the members, which is the log's end, needs a majority of the new
+    /// ones: so they hold the whole chosen prefix before they are in charge. What comes before it needs one of the old.
     fn choosable(&self, core: &Core) -> Slot {
         let through = self.held_by_majority(core, &core.members);
+        let last = core.log.last();
         match core.members_open() {
-            Some(open) => through.min(self.held_by_majority(core, open).max(core.chosen)),
+            Some(open) if self.held_by_majority(core, open) >= last => last,
+            Some(_) => through.min(Slot(last.0 - 1)),
             None => through,
         }
+    }
+
+    /// Whether a majority of the members holds the log with which this reign began, in its ballot. Without that ground, two
+    /// reigns could propose two changes of the same members, and each find a majority that knows nothing of the other.
+    pub(super) fn has_ground(&self, core: &Core) -> bool {
+        self.held_by_majority(core, &core.members) >= self.start
     }
 
     fn held_by_majority(&self, core: &Core, members: &[Peer]) -> Slot {

@@ -30,13 +30,29 @@
 //!   tail of a dead reign cannot survive behind slots of a later one, and there are never gaps to fill.
 //! - *Phase 1 sees what may be chosen*: a majority of promises contains a router that accepted every chosen slot; of the
 //!   logs promised, the one of the highest ballot, and among these the longest, is gone on with.
-//! - *Members change one at a time, by a stop command*: it is alone in its slot, nothing is proposed behind it until it
-//!   is chosen, and it is taken for chosen only when majorities of both the old and the new members hold it. So any
-//!   majority of one set meets any majority of the next, and the new set holds the whole chosen prefix when it begins
-//!   (rule S2).
-//! - *Votes are counted for the members behind the chosen prefix that is known*, by whole process id: a vote of an older
-//!   or younger incarnation is nobody's. Promises reveal more of the prefix, and a candidate counts anew with each set
-//!   of members that it learns so. One that comes with old members is thus led through every later set.
+//! - *Members change one at a time, by a stop command*: it is alone in its slot, and nothing is proposed behind it until it
+//!   is chosen. Whoever holds it acts on it, chosen or not: it is chosen when a majority of the *new* members holds it, so
+//!   that they hold the whole chosen prefix when they begin (rule S2), and elections count them.
+//! - *A change stands on firm ground*: it is proposed only once a majority of the members before it holds the log with
+//!   which the reign began, in its ballot.
+//! - *Votes are counted for the newest members that the log to go on with makes*, by whole process id: a vote of an older
+//!   or younger incarnation is nobody's. Promises reveal more of the prefix and better logs, and a candidate counts anew
+//!   with each set that it learns so. One that comes with old members is thus led through every later set.
+//!
+//! **Why that is safe.** Let a candidate go on with a log of ballot *a*, whose newest members are *X*, promised by a
+//! majority of X; let *v* be a ballot below its own in which something was chosen that it lacks, the lowest such.
+//!
+//! - *v < a*: then a's leader had it, by induction, and a log is taken over in one step.
+//! - *v = a*: the log ends too early. All before the first change that it lacks was chosen by a majority of X, and that
+//!   change by a majority of a neighbour of X. Both meet ours, in one whose log of ballot a is longer: not the best.
+//! - *v > a*: let W be the last members chosen below v. X is W, or what an open change makes of W; and so is the set V under
+//!   which v's leader was elected and chose. If either is W, or both are the same, a majority of X meets one of V, and a
+//!   promise shows the higher ballot. If they are two different changes of W, both had ground: a majority of W had accepted
+//!   in the ballot in which the later of the two was first proposed, and meets every majority of the set of the earlier. So
+//!   no candidate under the earlier set goes on with it from then on; it would have seen the later reign.
+//!
+//! The last point is what single-server changes need in Raft too (Ongaro, *Bug in single-server membership changes*, 2015).
+//! It lets a majority of the newest members go on alone, even if the only leader that knew them to be chosen is dead.
 //!
 //! **Attacks considered.**
 //!
@@ -47,10 +63,10 @@
 //!   the leader goes on from there. What a follower holds in a ballot never shrinks, so answers from before are harmless.
 //! - *A leader that lost its followers.* It steps down when no majority seems well; the pre-vote keeps one that is cut
 //!   off from raising ballots, and who sees a living leader helps nobody to its place.
-//! - *A leader that dies with a change of the members half told.* The next finds it, feeds the would-be member too, and
-//!   goes on when it is chosen. A learner that became a member without hearing of it answers candidates that know.
-//! - *A leader that votes itself or another out, and dies.* Who is voted out stays until a majority of the others has
-//!   *learned* it: before, they would still need its vote to find out.
+//! - *A leader that dies with a change of the members half told.* Whoever holds it acts on it, a learner that it makes a
+//!   member too: it stands for leader, and those that never heard of it answer one whose log is better than theirs.
+//! - *A leader that votes itself or another out, and dies.* A majority of the others holds that, and needs nobody else to go
+//!   on. Who is voted out stays until a majority has *learned* it all the same, so that a new election is seldom needed.
 //! - *A snapshot that is overtaken.* It carries the members of its slot, and takes the place of the chosen prefix only:
 //!   what was accepted behind it stays accepted. The log behind a snapshot that is under way is kept longer.
 //!
@@ -416,7 +432,7 @@ impl Protocol for Paxos {
             self.core.members_changed = false;
             self.members_changed(cx, out);
         }
-        if matches!(self.role, Role::Follower | Role::Candidate(_)) && !self.core.is_member(cx.me) {
+        if matches!(self.role, Role::Follower | Role::Candidate(_)) && !self.core.concerns(cx.me) {
             self.be_removed(out);
         }
     }
@@ -603,7 +619,7 @@ impl Paxos {
                 reign.probe(&self.core, peer, out);
                 reign.tell_departed(&self.core, peer, out);
             }
-            Role::Candidate(candidacy) if self.core.is_member(peer) => {
+            Role::Candidate(candidacy) if self.core.concerns(peer) || candidacy.asks(peer) => {
                 let question = candidacy.question();
                 self.core.send_all_durable(vec![peer], question, out);
             }
@@ -643,7 +659,11 @@ impl Paxos {
             {
                 self.lose_leader(cx, Duration::ZERO, out);
             }
-            Role::Follower if self.election.is_some_and(|election| cx.now >= election) => self.stand(cx, out),
+            Role::Follower | Role::Joining { .. }
+                if self.election.is_some_and(|election| cx.now >= election) =>
+            {
+                self.stand(cx, out);
+            }
             _ => {}
         }
     }

@@ -162,11 +162,13 @@ fn restart(world: &mut World, lives: &mut BTreeMap<u64, u128>, id: ProcessId) {
     world.join(router(id.node, *life), &seeds);
 }
 
-/// Whether every set of members that anybody may act under keeps a majority of living ones without `id`.
+/// Whether every set of members that anybody may act under keeps a majority of living ones without `id`: the newest one
+/// learned, and what changes under way would make.
 fn bears_loss_of(world: &World, id: ProcessId) -> bool {
     let statuses: Vec<_> = world.nodes.values().map(|node| node.paxos.status()).collect();
-    let sets = statuses.iter().flat_map(|status| status.members_open.iter().chain([&status.members]));
-    sets.filter(|members| !members.is_empty()).all(|members| {
+    let newest = statuses.iter().max_by_key(|status| status.chosen).map(|status| &status.members);
+    let open = statuses.iter().filter_map(|status| status.members_open.as_ref());
+    open.chain(newest).all(|members| {
         let alive = members
             .iter()
             .filter(|peer| peer.id != id && world.nodes.get(&peer.id).is_some_and(|node| !node.removed))

@@ -148,4 +148,5 @@ scripts! {
     old_incarnation
     forwarded_in_order
     leader_leaves
+    newcomer_alone_holds_the_change
 }

@@ -17,7 +17,10 @@
 //! Beside them, *stable*: when a submitter is told that its message is stable, every destination that has not departed has
 //! delivered it (002 §5.4).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    ops::Bound,
+};
 
 use quorate_protocol::ProcessId;
 
@@ -143,6 +146,33 @@ impl RoutingCheck {
             ordered.delivered.insert(who);
         }
         Ok(())
+    }
+
+    /// `who` says that it has delivered all that is for it through `position`; what it makes of that is judged apart.
+    pub fn delivered_through(&mut self, who: ProcessId, position: u64) -> Result<(), Violation> {
+        let end = self.end();
+        let seen = self.processes.entry(who).or_default();
+        if position < seen.delivered {
+            let what = format!("{who} stands at {position} after {}", seen.delivered);
+            return Err(Violation::new("delivery-ordered", what));
+        }
+        if position > end {
+            let what = format!("{who} delivered {position}, which no router has learned");
+            return Err(Violation::new("valid", what));
+        }
+        let newly = (Bound::Excluded(seen.delivered), Bound::Included(position));
+        for (_, ordered) in self.sequence.range_mut(newly) {
+            if ordered.destinations.contains(&who) {
+                ordered.delivered.insert(who);
+            }
+        }
+        seen.delivered = position;
+        Ok(())
+    }
+
+    /// Whether what is at `position` is for `who`.
+    pub fn is_for(&self, position: u64, who: ProcessId) -> bool {
+        self.sequence.get(&position).is_some_and(|ordered| ordered.destinations.contains(&who))
     }
 
     /// `who` begins to receive behind `position`: it came later, or was given what came before.

@@ -7,10 +7,12 @@ use quorate_protocol::{
     ProcessId,
     ecast::{Message, Outcome, Position},
     paxos::{self, Ballot, Paxos, Slot},
+    rubberband,
     wire::Wire,
 };
 
 use super::Mutation;
+use crate::system::NUMBER_AT;
 
 /// The adapter around one process.
 pub(crate) struct Tamper {
@@ -118,6 +120,14 @@ impl Tamper {
         }
     }
 
+    /// What leaves a process of a cluster instead of a message.
+    pub(crate) fn leave(&mut self, message: rubberband::Message) -> Option<rubberband::Message> {
+        match message {
+            rubberband::Message::Order(message) => self.send(message).map(rubberband::Message::Order),
+            direct => Some(direct),
+        }
+    }
+
     /// Loses one block of submissions in the middle, and closes the gap that it leaves in the numbers.
     fn renumbered(&mut self, block: &Bytes) -> Option<Message> {
         let mut rest = block.slice(NUMBER_AT..);
@@ -155,6 +165,3 @@ fn without_previous(message: &Message) -> Message {
     }
     Message::decode(&mut bytes.freeze()).expect("only numbers were changed")
 }
-
-/// Where a block of submissions has its first number: behind tag, sender and acknowledged number.
-const NUMBER_AT: usize = 1 + 24 + 8;

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protocol::{
-    Context, Destination, Input, Peer, ProcessId, Protocol, Sink, Ticket, Time,
+    Context, Destination, Input, Peer, ProcessId, Protocol, Sink, Time,
     paxos::{self, Command, Event, Paxos},
     wire::{decode_body, encode_body, put_process, take_process, take_u64},
 };
@@ -26,8 +26,8 @@ use crate::{
     run::{Report, Stage, two_phases},
     scenario::Scenario,
     system::{
-        LINGER, child,
-        routers::{RouterSet, beliefs},
+        Within, child,
+        routers::{RouterSet, open_changes},
     },
     world::{Environment, Violation, World},
 };
@@ -97,8 +97,16 @@ impl Replica {
     }
 
     fn give(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Replica>) {
-        let tamper = self.tamper.as_ref();
-        self.paxos.handle(cx, input, &mut Adapter { out, queue: &mut self.queue, tamper });
+        let Replica { paxos, queue, tamper, .. } = self;
+        let mut within = Within::<Replica, _, _, _>::new::<Paxos>(
+            out,
+            |_, message| match tamper {
+                Some(tamper) => tamper.told(message),
+                None => Some(message),
+            },
+            |_, event| queue.push_back(event),
+        );
+        paxos.handle(cx, input, &mut within);
     }
 
     fn settle(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Replica>) {
@@ -185,40 +193,6 @@ impl Protocol for Replica {
 
     fn deadline(&self) -> Option<Time> {
         self.paxos.deadline()
-    }
-}
-
-struct Adapter<'a, S> {
-    out: &'a mut S,
-    queue: &'a mut VecDeque<Event>,
-    tamper: Option<&'a Tamper>,
-}
-
-impl<S: Sink<Replica>> Sink<Paxos> for Adapter<'_, S> {
-    fn send(&mut self, to: Destination, message: paxos::Message, after: Option<Ticket>) {
-        let message = match self.tamper {
-            Some(tamper) => tamper.told(message),
-            None => Some(message),
-        };
-        if let Some(message) = message {
-            self.out.send(to, message, after);
-        }
-    }
-
-    fn persist(&mut self, record: paxos::Record) -> Ticket {
-        self.out.persist(record)
-    }
-
-    fn emit(&mut self, event: Event) {
-        self.queue.push_back(event);
-    }
-
-    fn reach(&mut self, peer: ProcessId, address: &str) {
-        self.out.reach(peer, address);
-    }
-
-    fn forget(&mut self, peer: ProcessId) {
-        self.out.forget(peer);
     }
 }
 
@@ -337,22 +311,15 @@ impl Users {
     }
 }
 
-/// What the routers believe that the members are.
-fn believed(world: &World<Replica>) -> Vec<Vec<Peer>> {
+/// The members that changes under way would make.
+fn changes(world: &World<Replica>) -> Vec<Vec<Peer>> {
     let replicas = (0..world.machines()).filter_map(|machine| world.process(machine));
-    beliefs(replicas.map(|replica| &replica.paxos))
+    open_changes(replicas.map(|replica| &replica.paxos))
 }
 
 impl Environment<Replica> for Users {
     fn start(&mut self, world: &mut World<Replica>, machine: usize, id: ProcessId) -> Replica {
-        let me = Peer { id, address: World::<Replica>::address(machine) };
-        let now = world.clock(machine);
-        let paxos = if self.routers.founded {
-            Paxos::join(me, self.routers.living(world), self.paxos.clone(), now)
-        } else {
-            self.routers.founded = true;
-            Paxos::found(me, self.paxos.clone(), now)
-        };
+        let paxos = self.routers.start(world, machine, id, self.paxos.clone());
         Replica::new(paxos, self.mutation.map(Tamper::new))
     }
 
@@ -400,7 +367,7 @@ impl Environment<Replica> for Users {
             Told::SnapshotMade => world.count("snapshot made"),
             Told::Removed => {
                 world.count("removed process starts anew");
-                world.stop_after(machine, LINGER);
+                world.stop_after(machine, Duration::from_millis(1));
             }
             Told::ChangeRefused => world.count("change refused"),
         }
@@ -412,7 +379,7 @@ impl Environment<Replica> for Users {
             STRIKE => {
                 if let Some(mut nemesis) = self.nemesis.take() {
                     nemesis.strike(world, &self.routers.targets(), |world, machine| {
-                        self.routers.may_crash(world, machine, &believed(world))
+                        self.routers.may_crash(world, machine, &changes(world))
                     });
                     if let Some(pause) = nemesis.pause() {
                         world.timer(pause, STRIKE);
@@ -428,11 +395,9 @@ impl Environment<Replica> for Users {
                 }
             }
             REMOVE => {
-                // An operator takes out a router that is well, now and then; it comes back as a new process.
-                let members = &self.routers.members;
-                let asked = self.workload.index(self.machines());
-                if !members.is_empty() && !self.healed && self.workload.happens(0.3) {
-                    let router = members[self.workload.index(members.len())];
+                if !self.healed
+                    && let Some((asked, router)) = self.routers.operate(world, &mut self.workload, 0.3)
+                {
                     world.command(asked, Ask::Remove(router));
                 }
                 world.timer(Duration::from_secs(1), REMOVE);
@@ -468,9 +433,9 @@ impl Stage<Replica> for Users {
             })
     }
 
-    fn unsettled(&self, world: &World<Replica>) -> Option<Violation> {
-        if !self.routers.has_majority(world, &believed(world)) {
-            return None;
+    fn unsettled(&self, world: &World<Replica>) -> Result<&'static str, Violation> {
+        if let Some(lost) = self.routers.lost(world, &changes(world)) {
+            return Ok(lost);
         }
         let routers: Vec<String> = (0..self.machines())
             .map(|machine| match world.process(machine) {
@@ -483,7 +448,7 @@ impl Stage<Replica> for Users {
                 None => format!("machine {machine}: down"),
             })
             .collect();
-        Some(Violation::new(
+        Err(Violation::new(
             "liveness",
             format!(
                 "the log ends at {}, members {:?}; {}",

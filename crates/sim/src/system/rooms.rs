@@ -13,6 +13,8 @@ use quorate_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::order::{Twin, Unroutable};
+
 /// What members submit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Say {
@@ -133,18 +135,24 @@ const MALFORMED: Refusal = Refusal(u64::MAX);
 
 /// The naive twin: keeps no state but the history of control messages, and asks it.
 #[derive(Debug, Default)]
-pub(crate) struct Twin {
+pub(crate) struct RoomsTwin {
     history: Vec<(ProcessId, Say)>,
     /// Who is where, for as long as the history stays as it is.
     present: Option<BTreeMap<ProcessId, BTreeSet<u64>>>,
 }
 
-impl Twin {
-    /// The next message of the order; tells whom it is for, or why for nobody.
-    pub(crate) fn next(&mut self, sender: ProcessId, say: &Say) -> Result<BTreeSet<ProcessId>, Unroutable> {
-        if say.class() == Class::Control {
+impl Twin for RoomsTwin {
+    fn next(
+        &mut self,
+        _position: u64,
+        sender: ProcessId,
+        class: Class,
+        body: &Bytes,
+    ) -> Result<BTreeSet<ProcessId>, Unroutable> {
+        let say = Say::decode(body).ok_or(Unroutable::Stranger)?;
+        if class == Class::Control {
             let before = self.is_member(sender);
-            self.history.push((sender, say.clone()));
+            self.history.push((sender, say));
             self.present = None;
             if !before && !self.is_member(sender) {
                 self.history.pop();
@@ -157,23 +165,18 @@ impl Twin {
         if !self.is_member(sender) {
             return Err(Unroutable::Stranger);
         }
-        let Say::Word { room, .. } = *say else { return Err(Unroutable::Stranger) };
+        let Say::Word { room, .. } = say else { return Err(Unroutable::Stranger) };
         let inside = self.present().iter().filter(|(_, rooms)| rooms.contains(&room));
         let inside: BTreeSet<ProcessId> = inside.map(|(&member, _)| member).collect();
-        if inside.is_empty() { Err(Unroutable::Empty) } else { Ok(inside) }
+        if inside.is_empty() { Err(Unroutable::Refused) } else { Ok(inside) }
     }
 
-    pub(crate) fn is_member(&mut self, process: ProcessId) -> bool {
+    fn is_member(&mut self, process: ProcessId) -> bool {
         self.present().contains_key(&process)
     }
+}
 
-    /// Who has been a member and is one no more.
-    pub(crate) fn departed(&mut self) -> Vec<ProcessId> {
-        let joined: BTreeSet<ProcessId> =
-            self.history.iter().filter(|(_, say)| *say == Say::Join).map(|(who, _)| *who).collect();
-        joined.into_iter().filter(|&who| !self.is_member(who)).collect()
-    }
-
+impl RoomsTwin {
     /// Members, and the rooms each is in.
     pub(crate) fn present(&mut self) -> &BTreeMap<ProcessId, BTreeSet<u64>> {
         if self.present.is_none() {
@@ -206,13 +209,4 @@ impl Twin {
         }
         self.present.as_ref().expect("just computed")
     }
-}
-
-/// Why a message is for nobody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unroutable {
-    /// Its sender was no member.
-    Stranger,
-    /// Nobody was in the room.
-    Empty,
 }

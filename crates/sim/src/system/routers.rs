@@ -9,27 +9,18 @@ use quorate_protocol::{
     wire::Wire,
 };
 
-use crate::world::{Violation, World};
+use crate::{
+    random::Chance,
+    world::{Violation, World},
+};
 
-/// What the living routers believe that the members are, or will be: those that have learned most, and changes under way.
-/// A leader that alone knows of a change may die with that knowledge; then the others need a majority of the old members
-/// to go on.
-pub(crate) fn beliefs<'a>(logs: impl Iterator<Item = &'a Paxos>) -> Vec<Vec<Peer>> {
+/// The members that changes under way would make. Whoever holds a change acts on it; one of a reign that was followed by
+/// another is dead.
+pub(crate) fn open_changes<'a>(logs: impl Iterator<Item = &'a Paxos>) -> Vec<Vec<Peer>> {
     let statuses: Vec<paxos::Status> = logs.map(Paxos::status).collect();
-    let most = |besides: Option<usize>| {
-        let others = statuses.iter().enumerate().filter(|&(index, _)| Some(index) != besides);
-        others.map(|(_, status)| status.chosen).max()
-    };
-    let first = (0..statuses.len()).max_by_key(|&index| statuses[index].chosen);
-    let second = most(first);
-    let mut believed: Vec<Vec<Peer>> =
-        statuses.iter().filter_map(|status| status.members_open.clone()).collect();
-    for (index, status) in statuses.iter().enumerate() {
-        if !status.members.is_empty() && (Some(index) == first || Some(status.chosen) == second) {
-            believed.push(status.members.clone());
-        }
-    }
-    believed
+    let newest = statuses.iter().map(|status| status.accepted).max();
+    let current = statuses.into_iter().filter(|status| Some(status.accepted) == newest);
+    current.filter_map(|status| status.members_open).collect()
 }
 
 /// The router set as the world at large sees it.
@@ -38,7 +29,7 @@ pub(crate) struct RouterSet {
     /// The machines that run routers, or wait to.
     pub(crate) machines: Vec<usize>,
     /// Whether the domain was founded: only the first router ever does.
-    pub(crate) founded: bool,
+    founded: bool,
     /// The newest members that anybody has learned of.
     pub(crate) members: Vec<ProcessId>,
     /// How far who told of them had learned.
@@ -49,6 +40,43 @@ pub(crate) struct RouterSet {
 impl RouterSet {
     pub(crate) fn new(machines: Vec<usize>) -> Self {
         RouterSet { machines, ..RouterSet::default() }
+    }
+
+    /// The log of the router `id` that starts on `machine`: the first founds the domain, any other joins.
+    pub(crate) fn start<P: Protocol>(
+        &mut self,
+        world: &World<P>,
+        machine: usize,
+        id: ProcessId,
+        settings: paxos::Settings,
+    ) -> Paxos
+    where
+        P::Message: Wire,
+    {
+        let me = Peer { id, address: World::<P>::address(machine) };
+        if std::mem::replace(&mut self.founded, true) {
+            Paxos::join(me, self.living(world), settings, world.clock(machine))
+        } else {
+            Paxos::found(me, settings, world.clock(machine))
+        }
+    }
+
+    /// With this probability an operator takes out a router that is well; it comes back as a new process. Tells which
+    /// machine is asked and whom it is about. An operator asks nothing of a set that lacks members already.
+    pub(crate) fn operate<P: Protocol>(
+        &self,
+        world: &World<P>,
+        chance: &mut Chance,
+        probability: f64,
+    ) -> Option<(usize, ProcessId)>
+    where
+        P::Message: Wire,
+    {
+        let whole = !self.members.is_empty() && self.members.iter().all(|&id| world.alive(id));
+        (chance.happens(probability) && whole).then(|| {
+            let asked = self.machines[chance.index(self.machines.len())];
+            (asked, self.members[chance.index(self.members.len())])
+        })
     }
 
     /// Whom the nemesis strikes: any router, and as often the one that leads.
@@ -66,42 +94,42 @@ impl RouterSet {
         living.map(|(id, machine)| Peer { id, address: World::<P>::address(machine) }).collect()
     }
 
-    /// Whether the members would still have a majority without the process on `machine`; and so would all that are
-    /// `believed` to be.
-    pub(crate) fn may_crash<P: Protocol>(
-        &self,
-        world: &World<P>,
-        machine: usize,
-        believed: &[Vec<Peer>],
-    ) -> bool
+    /// Whether the members would still have a majority without the process on `machine`, and so would those that `open`
+    /// changes make.
+    pub(crate) fn may_crash<P: Protocol>(&self, world: &World<P>, machine: usize, open: &[Vec<Peer>]) -> bool
     where
         P::Message: Wire,
     {
-        self.founded && self.have_majorities(world, believed, world.id(machine))
+        self.founded && self.have_majorities(world, open, world.id(machine))
     }
 
-    /// Whether a majority of the members lives, and of all that are `believed` to be. If not, the domain has
-    /// stopped for good (rule S1).
-    pub(crate) fn has_majority<P: Protocol>(&self, world: &World<P>, believed: &[Vec<Peer>]) -> bool
+    /// What is lost if no majority of the members lives, or of those that an open change makes: the domain has stopped for
+    /// good then (rule S1).
+    pub(crate) fn lost<P: Protocol>(&self, world: &World<P>, open: &[Vec<Peer>]) -> Option<&'static str>
     where
         P::Message: Wire,
     {
-        self.have_majorities(world, believed, None)
+        if !self.have_majorities(world, &[], None) {
+            Some("lost: a majority of the routers")
+        } else if !self.have_majorities(world, open, None) {
+            Some("lost: a majority of the routers that a change makes")
+        } else {
+            None
+        }
     }
 
     fn have_majorities<P: Protocol>(
         &self,
         world: &World<P>,
-        believed: &[Vec<Peer>],
+        open: &[Vec<Peer>],
         without: Option<ProcessId>,
     ) -> bool
     where
         P::Message: Wire,
     {
         let lives = |id: &ProcessId| world.alive(*id) && Some(*id) != without;
-        let believed = believed.iter().map(|peers| peers.iter().map(|peer| peer.id).collect::<Vec<_>>());
-        believed
-            .chain([self.members.clone()])
+        let open = open.iter().map(|peers| peers.iter().map(|peer| peer.id).collect::<Vec<_>>());
+        open.chain([self.members.clone()])
             .all(|members| members.iter().filter(|id| lives(id)).count() >= majority(members.len()))
     }
 
@@ -116,7 +144,7 @@ impl RouterSet {
     where
         P::Message: Wire,
     {
-        if position < self.told_at {
+        if position < self.told_at || members.is_empty() {
             return Ok(());
         }
         let new: Vec<ProcessId> = members.iter().map(|peer| peer.id).collect();

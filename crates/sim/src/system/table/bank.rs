@@ -20,6 +20,7 @@ use quorate_table::{
     value::{Row, Type, Value},
 };
 
+use super::citizen::{Citizen, node};
 use crate::{
     random::Chance,
     world::{Violation, World},
@@ -122,12 +123,12 @@ impl Bank {
     /// The gateway on `machine` does something.
     pub(super) fn act(
         &mut self,
-        world: &mut World<Node>,
+        world: &mut World<Citizen>,
         machine: usize,
         config: &Config,
         chance: &mut Chance,
     ) {
-        let Some(Node::Client(client)) = world.process(machine) else { return };
+        let Some(Node::Client(client)) = node(world, machine) else { return };
         let Some(own) = client.config().filter(|own| !own.ring.is_empty()) else { return };
         match self.phase {
             Phase::Founding => {
@@ -165,7 +166,7 @@ impl Bank {
         }
     }
 
-    fn one(&mut self, world: &mut World<Node>, machine: usize, config: &Config, chance: &mut Chance) {
+    fn one(&mut self, world: &mut World<Citizen>, machine: usize, config: &Config, chance: &mut Chance) {
         let account = chance.below(self.accounts as u64) as i64;
         let other = (account + 1 + chance.below(self.accounts as u64 - 1) as i64) % self.accounts;
         let unique = self.tokens as i64 + 1;
@@ -201,7 +202,7 @@ impl Bank {
 
     fn begin(
         &mut self,
-        world: &World<Node>,
+        world: &World<Citizen>,
         machine: usize,
         token: u64,
         what: What,
@@ -223,7 +224,7 @@ impl Bank {
 
     fn write(
         &mut self,
-        world: &mut World<Node>,
+        world: &mut World<Citizen>,
         machine: usize,
         config: &Config,
         what: What,
@@ -247,7 +248,7 @@ impl Bank {
 
     fn read(
         &mut self,
-        world: &mut World<Node>,
+        world: &mut World<Citizen>,
         machine: usize,
         config: &Config,
         what: What,
@@ -320,7 +321,7 @@ impl Bank {
     /// What a gateway tells.
     pub(super) fn told(
         &mut self,
-        world: &mut World<Node>,
+        world: &mut World<Citizen>,
         machine: usize,
         event: ClientEvent,
     ) -> Result<(), Violation> {
@@ -358,7 +359,7 @@ impl Bank {
 
     fn part(
         &mut self,
-        world: &mut World<Node>,
+        world: &mut World<Citizen>,
         machine: usize,
         token: u64,
         from: ProcessId,
@@ -381,7 +382,7 @@ impl Bank {
         Ok(())
     }
 
-    fn done(&mut self, world: &mut World<Node>, token: u64, pending: Pending) -> Result<(), Violation> {
+    fn done(&mut self, world: &mut World<Citizen>, token: u64, pending: Pending) -> Result<(), Violation> {
         let expected_failure = matches!(pending.what, What::Fail { .. });
         if pending.failed != expected_failure && !matches!(pending.what, What::Open) {
             let what =
@@ -429,7 +430,7 @@ impl Bank {
         Ok(())
     }
 
-    fn failed(&mut self, world: &mut World<Node>, token: u64, pending: Pending, error: ClientError) {
+    fn failed(&mut self, world: &mut World<Citizen>, token: u64, pending: Pending, error: ClientError) {
         let count = match error {
             ClientError::NotSent => "not sent",
             ClientError::MaybeApplied { .. } => "maybe applied",
@@ -453,10 +454,10 @@ impl Bank {
                     self.logged.insert(row, Fate::Refused);
                 } else if let Some(request) = name
                     && matches!(error, ClientError::MaybeApplied { .. } | ClientError::NotSent)
-                    && world.process(pending.machine).is_some()
+                    && node(world, pending.machine).is_some()
                 {
                     // Repeated under its name, it takes effect once.
-                    let Some(Node::Client(client)) = world.process(pending.machine) else { return };
+                    let Some(Node::Client(client)) = node(world, pending.machine) else { return };
                     let Some(config) = client.config().cloned() else { return };
                     world.count("repeated under its name");
                     let request = (!self.renames).then_some(request);
@@ -480,12 +481,12 @@ impl Bank {
     }
 
     /// Requests of gateways that died will never be answered.
-    fn give_up_the_dead(&mut self, world: &World<Node>) {
+    fn give_up_the_dead(&mut self, world: &World<Citizen>) {
         let dead: Vec<u64> = self
             .pending
             .iter()
             .filter(|(_, pending)| {
-                world.process(pending.machine).is_none() || world.life(pending.machine) != pending.life
+                node(world, pending.machine).is_none() || world.life(pending.machine) != pending.life
             })
             .map(|(&token, _)| token)
             .collect();
@@ -503,17 +504,17 @@ impl Bank {
     }
 
     /// Whether all is done that was to be done.
-    pub(super) fn is_idle(&mut self, world: &World<Node>) -> bool {
+    pub(super) fn is_idle(&mut self, world: &World<Citizen>) -> bool {
         self.give_up_the_dead(world);
         let last = self.pending.values().all(|pending| matches!(pending.what, What::LastLook));
         self.phase == Phase::Open && self.left == 0 && last
     }
 
     /// Asks for all log rows, once; tells whether they have come.
-    pub(super) fn ask_last(&mut self, world: &mut World<Node>, gateways: &[usize]) -> bool {
+    pub(super) fn ask_last(&mut self, world: &mut World<Citizen>, gateways: &[usize]) -> bool {
         if self.last.is_none() && self.pending.is_empty() {
             let machine = gateways[0];
-            let Some(Node::Client(client)) = world.process(machine) else { return false };
+            let Some(Node::Client(client)) = node(world, machine) else { return false };
             let Some(config) = client.config().cloned() else { return false };
             self.read(world, machine, &config, What::LastLook, ReadStrength::Sequential);
         }

@@ -1,0 +1,91 @@
+//! A process of the cluster as production runs it, with somebody at its gate who tells what it submits, and who breaks a
+//! rule if asked to.
+
+use quorate_node::{Command, Event, Node};
+use quorate_protocol::{
+    Context, Input, Protocol, Sink, Time,
+    ecast::{self, Member},
+    paxos,
+    rubberband::Message,
+};
+
+use crate::{
+    mutation::Tamper,
+    system::{Within, child, order::submissions},
+    world::World,
+};
+
+/// A process.
+pub(crate) struct Citizen {
+    node: Node,
+    /// How many of its submissions were seen.
+    submitted: u64,
+    tamper: Option<Tamper>,
+}
+
+/// What is told of it.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// What it tells itself.
+    Node(Event),
+    /// It submitted its next message, of which this is the hash.
+    Submitted(u64),
+}
+
+impl Citizen {
+    pub(super) fn new(node: Node, tamper: Option<Tamper>) -> Self {
+        Citizen { node, submitted: 0, tamper }
+    }
+}
+
+impl Protocol for Citizen {
+    type Message = Message;
+    type Record = paxos::Record;
+    type Command = Command;
+    type Event = Told;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        let Citizen { node, submitted, tamper } = self;
+        let mut within = Within::<Citizen, _, _, _>::new::<Node>(
+            out,
+            |out, message| {
+                let message = match tamper {
+                    Some(tamper) => tamper.leave(message)?,
+                    None => message,
+                };
+                if let Message::Order(ecast::Message::Route(block)) = &message {
+                    for (number, content) in submissions(block) {
+                        // What is sent again was seen before.
+                        if number == *submitted + 1 {
+                            *submitted = number;
+                            out.emit(Told::Submitted(content));
+                        }
+                    }
+                }
+                Some(message)
+            },
+            |out, event| out.emit(Told::Node(event)),
+        );
+        let input = child(input, |command| command);
+        node.handle(cx, input, &mut within);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.node.deadline()
+    }
+}
+
+/// The process on `machine`, while one runs.
+pub(super) fn node(world: &World<Citizen>, machine: usize) -> Option<&Node> {
+    world.process(machine).map(|citizen| &citizen.node)
+}
+
+/// The end of the order in a process that is a member.
+pub(super) fn member(node: &Node) -> Option<&Member> {
+    match node {
+        Node::Router(_) => None,
+        Node::Storage(storage) => Some(storage.member()),
+        Node::Super(superior) => Some(superior.member()),
+        Node::Client(client) => Some(client.member()),
+    }
+}

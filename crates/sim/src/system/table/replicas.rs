@@ -1,0 +1,124 @@
+//! What replicas hold: the same at equal positions, while everything goes on.
+
+use std::collections::BTreeMap;
+
+use quorate_protocol::{
+    ProcessId,
+    rubberband::{Config, StorageState, Task, TaskKind},
+};
+use quorate_table::{
+    engine::{Chunk, Engine},
+    schema::KeyRange,
+};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::twin::TableTwin;
+use crate::{check::RoutingCheck, mutation::Mutation, world::Violation};
+
+/// What replicas were seen to hold.
+#[derive(Default)]
+pub(super) struct Replicas {
+    /// By range and the last position that may have changed it: who was the first there, and the hash of its rows.
+    digests: BTreeMap<(u64, u64, u64), (ProcessId, u64)>,
+    /// The last write that each process executed.
+    executed: BTreeMap<ProcessId, u64>,
+    /// How often two replicas could be compared.
+    pub(super) compared: u64,
+}
+
+impl Replicas {
+    /// `who` has its engine do these tasks: every write is one of the order, for it, and comes behind the one before.
+    pub(super) fn execute(
+        &mut self,
+        who: ProcessId,
+        tasks: &[Task],
+        twin: &TableTwin,
+        check: &RoutingCheck,
+    ) -> Result<(), Violation> {
+        for task in tasks {
+            let TaskKind::Write { operation, .. } = &task.kind else { continue };
+            let at = task.at.0;
+            if twin.written(at) != Some(xxh3_64(operation)) {
+                return Err(Violation::new("valid", format!("{who} writes at {at} what is not there")));
+            }
+            if !check.is_for(at, who) {
+                return Err(Violation::new("minimal", format!("{who} writes at {at}, which is not for it")));
+            }
+            let last = self.executed.entry(who).or_insert(0);
+            if at <= *last {
+                return Err(Violation::new("delivery-ordered", format!("{who} writes at {at} after {last}")));
+            }
+            *last = at;
+        }
+        Ok(())
+    }
+
+    /// The engine of `who` has done these tasks: what it holds of each range now is what any other replica held at that
+    /// position.
+    pub(super) fn done(
+        &mut self,
+        who: ProcessId,
+        config: &Config,
+        tasks: &[Task],
+        twin: &TableTwin,
+        engine: &mut dyn Engine,
+    ) -> Result<(), Violation> {
+        // A held write is in the balance: what is staged is not what is published.
+        if tasks.iter().any(|task| matches!(task.kind, TaskKind::Write { held: true, .. })) {
+            return Ok(());
+        }
+        let ordered = tasks.iter().filter(|task| {
+            !matches!(task.kind, TaskKind::Export { .. } | TaskKind::Import { .. } | TaskKind::Release)
+        });
+        let Some(at) = ordered.map(|task| task.at.0).max() else { return Ok(()) };
+        let complete = match config.storage.get(&who) {
+            Some(StorageState::Active | StorageState::Unreachable) => true,
+            // Behind the change that it imports, everything is there.
+            Some(StorageState::Receiving { change }) => at > change.0,
+            Some(StorageState::Standby) | None => false,
+        };
+        if !complete {
+            return Ok(());
+        }
+        for range in config.ranges_of(who) {
+            let place = (range.low, range.high, twin.touched((range.low, range.high), at));
+            let digest = engine
+                .digest(None, &[KeyRange { low: range.low, high: range.high }])
+                .map_err(|failure| Violation::new("replicas", format!("{who}: {failure:?}")))?;
+            match self.digests.get(&place) {
+                None => {
+                    self.digests.insert(place, (who, digest));
+                }
+                Some((other, known)) if *known == digest => self.compared += u64::from(*other != who),
+                Some((other, _)) => {
+                    let what = format!("{other} and {who} hold different rows of {range:?} at {}", place.2);
+                    return Err(Violation::new("replicas", what));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The tasks that a broken engine does instead of `tasks`.
+pub(super) fn mutated(mutation: Mutation, machine: usize, mut tasks: Vec<Task>) -> Vec<Task> {
+    for task in &mut tasks {
+        // One machine in two is broken, so that its ranges have replicas that are not.
+        let broken = machine.is_multiple_of(2);
+        match (mutation, &mut task.kind) {
+            (Mutation::VoidedPublished, TaskKind::Settle { publish }) if broken => *publish = true,
+            (Mutation::WriteSkipped, TaskKind::Write { ranges, held: false, .. })
+                if broken && task.at.0.is_multiple_of(97) =>
+            {
+                ranges.clear();
+            }
+            (Mutation::ImportLost, TaskKind::Import { rows }) => {
+                let mut chunk: Chunk = postcard::from_bytes(rows).expect("a chunk from an export");
+                chunk.rows.pop();
+                *rows = postcard::to_stdvec(&chunk).expect("our own types always serialise").into();
+            }
+            _ => {}
+        }
+    }
+    tasks
+}

@@ -1,0 +1,317 @@
+//! The naive twin of Rubberband's routing: who is a member, who holds what, and so whom a message is for. Written from the
+//! rules (002 §6.3, S5, S6, S14), key by key, and without a line of the code that it judges.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use quorate_protocol::{
+    ProcessId,
+    ecast::Class,
+    rubberband::{Control, DataHeader, DataKind, Role},
+};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::system::order::{Twin, Unroutable};
+
+/// Where a storage process stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Standby,
+    Receiving(u64),
+    Active,
+    Unreachable,
+}
+
+/// What follows from the control messages so far.
+#[derive(Clone, Debug, Default)]
+struct Town {
+    replicas: usize,
+    roles: BTreeMap<ProcessId, Role>,
+    storage: BTreeMap<ProcessId, State>,
+    ring: BTreeMap<u64, ProcessId>,
+    placements: u64,
+    tables: BTreeMap<u32, String>,
+    tables_ever: u32,
+    sessions: BTreeMap<u128, u64>,
+    /// A key whose last replica was declared lost.
+    forsaken: Option<u64>,
+}
+
+/// The twin.
+#[derive(Debug)]
+pub(super) struct TableTwin {
+    town: Town,
+    /// What each position may change: a write its ranges, a control message everything.
+    touched: BTreeMap<u64, Vec<(u64, u64)>>,
+    /// The hash of the operation of each write.
+    writes: BTreeMap<u64, u64>,
+}
+
+impl TableTwin {
+    pub(super) fn new(replicas: u8) -> Self {
+        let town = Town { replicas: usize::from(replicas), ..Town::default() };
+        TableTwin { town, touched: BTreeMap::new(), writes: BTreeMap::new() }
+    }
+
+    /// The last position up to `position` that may have changed rows of this range.
+    pub(super) fn touched(&self, (low, high): (u64, u64), position: u64) -> u64 {
+        let meets = |ranges: &[(u64, u64)]| ranges.iter().any(|&(from, to)| from <= high && low <= to);
+        let last = self.touched.range(..=position).rev().find(|(_, ranges)| meets(ranges));
+        last.map_or(0, |(&position, _)| position)
+    }
+
+    /// The hash of the operation that is written at `position`.
+    pub(super) fn written(&self, position: u64) -> Option<u64> {
+        self.writes.get(&position).copied()
+    }
+
+    /// A key whose last replica was declared lost, if any was: an operator's word, and nobody else's (S14).
+    pub(super) fn forsaken(&self) -> Option<u64> {
+        self.town.forsaken
+    }
+}
+
+impl Twin for TableTwin {
+    fn next(
+        &mut self,
+        position: u64,
+        sender: ProcessId,
+        class: Class,
+        body: &Bytes,
+    ) -> Result<BTreeSet<ProcessId>, Unroutable> {
+        if class == Class::Control {
+            self.touched.insert(position, vec![(0, u64::MAX)]);
+            let control = Control::decode(body).ok_or(Unroutable::Refused)?;
+            let mut after = self.town.clone();
+            after.control(position, sender, control).ok_or(Unroutable::Refused)?;
+            if !after.roles.contains_key(&sender) && !self.town.roles.contains_key(&sender) {
+                return Err(Unroutable::Stranger);
+            }
+            self.town = after;
+            return Ok(self.town.roles.keys().copied().collect());
+        }
+        if !self.town.roles.contains_key(&sender) {
+            return Err(Unroutable::Stranger);
+        }
+        let mut operation = body.clone();
+        let header = DataHeader::take(&mut operation).map_err(|_| Unroutable::Refused)?;
+        let found = self.town.data(sender, &header).ok_or(Unroutable::Refused)?;
+        if header.kind != DataKind::Read {
+            let ranges = header.ranges.iter().map(|range| (range.low, range.high)).collect();
+            self.touched.insert(position, ranges);
+            self.writes.insert(position, xxh3_64(&operation));
+        }
+        Ok(found)
+    }
+
+    fn is_member(&mut self, process: ProcessId) -> bool {
+        self.town.roles.contains_key(&process)
+    }
+}
+
+impl Town {
+    /// Who replicates a key: the holder of the ring id at or below it, and its successors.
+    fn holders(&self, key: u64) -> Vec<ProcessId> {
+        let below = self.ring.range(..=key).next_back().or(self.ring.last_key_value());
+        let Some((&first, _)) = below else { return Vec::new() };
+        let around = self.ring.range(first..).chain(self.ring.range(..first));
+        around.map(|(_, &process)| process).take(self.replicas).collect()
+    }
+
+    /// A key of every stretch between two ring ids that a range touches.
+    fn samples(&self, low: u64, high: u64) -> Vec<u64> {
+        let inside = self.ring.keys().copied().filter(|&key| low < key && key <= high);
+        [low].into_iter().chain(inside).collect()
+    }
+
+    fn is(&self, process: ProcessId, state: State) -> bool {
+        self.storage.get(&process) == Some(&state)
+    }
+
+    /// Whether everything that `process` holds is held complete by another.
+    fn spares(&self, process: ProcessId) -> bool {
+        self.samples(0, u64::MAX).into_iter().map(|key| self.holders(key)).all(|holders| {
+            !holders.contains(&process)
+                || holders.iter().any(|&other| other != process && self.is(other, State::Active))
+        })
+    }
+
+    fn remove(&mut self, process: ProcessId) -> bool {
+        self.roles.remove(&process);
+        self.storage.remove(&process).is_some()
+    }
+
+    /// Says whether the placement changed.
+    fn suspect(&mut self, process: ProcessId) -> bool {
+        match self.storage.get(&process) {
+            Some(State::Active) if !self.spares(process) => {
+                self.storage.insert(process, State::Unreachable);
+                true
+            }
+            Some(State::Unreachable) => false,
+            _ => self.remove(process),
+        }
+    }
+
+    /// `None`: refused.
+    fn control(&mut self, position: u64, sender: ProcessId, control: Control) -> Option<()> {
+        let role = self.roles.get(&sender).copied();
+        let only = |wanted: Role| (role == Some(wanted)).then_some(());
+        let placed = match control {
+            Control::Join { .. } if role.is_some() => false,
+            Control::Join { role, .. } => {
+                self.roles.insert(sender, role);
+                if role == Role::Client {
+                    self.sessions.insert(sender.incarnation.0, 0);
+                }
+                role == Role::Storage && self.storage.insert(sender, State::Standby).is_none()
+            }
+            Control::Leave => self.suspect(sender),
+            Control::Suspect { processes } => {
+                only(Role::Super)?;
+                let mut placed = false;
+                for process in processes {
+                    placed |= self.roles.contains_key(&process) && self.suspect(process);
+                }
+                placed
+            }
+            Control::Place { expected, ring } => {
+                only(Role::Super)?;
+                let fresh = expected == self.placements && self.ring.is_empty() && !ring.is_empty();
+                let keys: BTreeSet<u64> = ring.iter().map(|(key, _)| *key).collect();
+                let holders: BTreeSet<ProcessId> = ring.iter().map(|(_, process)| *process).collect();
+                let distinct = keys.len() == ring.len() && holders.len() == ring.len() && ring.len() <= 64;
+                let ready = holders.iter().all(|&process| self.is(process, State::Standby));
+                (fresh && distinct && ready).then_some(())?;
+                self.storage.extend(holders.into_iter().map(|process| (process, State::Active)));
+                self.ring.extend(ring);
+                true
+            }
+            Control::Replace { expected, old, new, copy } => {
+                only(Role::Super)?;
+                let key = self.ring.iter().find(|(_, process)| **process == old).map(|(&key, _)| key)?;
+                let free = expected == self.placements && self.is(new, State::Standby);
+                let spared = !self.is(old, State::Unreachable)
+                    && (!self.storage.contains_key(&old) || self.spares(old));
+                (free && spared).then_some(())?;
+                self.ring.insert(key, new);
+                self.storage.insert(new, State::Receiving(position));
+                if let Some(old) = self.storage.get_mut(&old) {
+                    *old = State::Standby;
+                }
+                // Every stretch that it gets is copied once, from one that has it, unless nobody does.
+                for key in self.samples(0, u64::MAX) {
+                    let holders = self.holders(key);
+                    if holders.contains(&new) {
+                        let has =
+                            |source: &ProcessId| holders.contains(source) && self.is(*source, State::Active);
+                        let mut sources =
+                            copy.iter().filter(|(range, _)| range.low <= key && key <= range.high);
+                        let sound = match (sources.next(), sources.next()) {
+                            (Some((_, source)), None) => has(source),
+                            (None, _) => !holders.iter().any(|&holder| {
+                                self.is(holder, State::Active) || self.is(holder, State::Unreachable)
+                            }),
+                            _ => false,
+                        };
+                        sound.then_some(())?;
+                    }
+                }
+                true
+            }
+            Control::Complete { change } => {
+                self.is(sender, State::Receiving(change.0)).then_some(())?;
+                self.storage.insert(sender, State::Active);
+                true
+            }
+            Control::Reinstate { process } => {
+                only(Role::Super)?;
+                let back = self.is(process, State::Unreachable);
+                if back {
+                    self.storage.insert(process, State::Active);
+                }
+                back
+            }
+            Control::DeclareLost { process } => {
+                only(Role::Super)?;
+                self.is(process, State::Unreachable).then_some(())?;
+                let keeps = |town: &Town, key: u64| {
+                    let holders = town.holders(key);
+                    holders.iter().any(|&it| town.is(it, State::Active) || town.is(it, State::Unreachable))
+                };
+                let removed = self.remove(process);
+                let keys = self.samples(0, u64::MAX);
+                self.forsaken = keys.into_iter().find(|&key| !keeps(self, key)).or(self.forsaken);
+                removed
+            }
+            Control::CreateTable { name, .. } => {
+                (!self.tables.values().any(|known| *known == name)).then_some(())?;
+                self.tables_ever += 1;
+                self.tables.insert(self.tables_ever, name);
+                false
+            }
+            Control::DropTable { table } => {
+                self.tables.remove(&table)?;
+                false
+            }
+            Control::Forget { session, below } => {
+                if sender.incarnation.0 != session {
+                    only(Role::Super)?;
+                }
+                let floor = self.sessions.get_mut(&session)?;
+                *floor = below.max(*floor);
+                if below == u64::MAX {
+                    self.sessions.remove(&session);
+                }
+                false
+            }
+        };
+        self.placements += u64::from(placed);
+        Some(())
+    }
+
+    /// Whom a data message is for; `None`: refused.
+    fn data(&self, sender: ProcessId, header: &DataHeader) -> Option<BTreeSet<ProcessId>> {
+        let client = self.roles.get(&sender) == Some(&Role::Client);
+        let table = header.table == DataHeader::NO_TABLE || self.tables.contains_key(&header.table);
+        (client && table && !self.ring.is_empty()).then_some(())?;
+        let stretches: Vec<Vec<ProcessId>> = (header.ranges.iter())
+            .flat_map(|range| self.samples(range.low, range.high))
+            .map(|key| self.holders(key))
+            .collect();
+        let active = |process: &ProcessId| self.is(*process, State::Active);
+        if !stretches.iter().all(|holders| holders.iter().any(active)) {
+            return None;
+        }
+        if header.kind == DataKind::Read {
+            return Some(self.readers(stretches, header.offset));
+        }
+        let floor = self.sessions.get(&header.request.session)?;
+        let blocked = |process: &ProcessId| self.is(*process, State::Unreachable);
+        if header.request.number < *floor || stretches.iter().flatten().any(blocked) {
+            return None;
+        }
+        let takes = |process: &ProcessId| {
+            matches!(self.storage.get(process), Some(State::Active | State::Receiving(_)))
+        };
+        Some(stretches.into_iter().flatten().filter(takes).collect())
+    }
+
+    /// Few that hold all stretches together: again and again the one that holds most of what is left; of equals the first,
+    /// from a place on the ring that the offset names.
+    fn readers(&self, mut stretches: Vec<Vec<ProcessId>>, offset: u32) -> BTreeSet<ProcessId> {
+        let mut ring: Vec<ProcessId> = self.ring.values().copied().collect();
+        ring.retain(|&process| self.is(process, State::Active));
+        let turn = offset as usize % ring.len();
+        ring.rotate_left(turn);
+        let mut readers = BTreeSet::new();
+        while !stretches.is_empty() {
+            let holds = |process: &ProcessId| stretches.iter().filter(|all| all.contains(process)).count();
+            let most = ring.iter().map(holds).max().expect("somebody is active");
+            let reader = *ring.iter().find(|process| holds(process) == most).expect("the maximum is reached");
+            readers.insert(reader);
+            stretches.retain(|all| !all.contains(&reader));
+        }
+        readers
+    }
+}
