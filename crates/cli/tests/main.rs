@@ -5,3 +5,4 @@ mod cluster;
 mod command;
 mod killing;
 mod manners;
+mod streaming;

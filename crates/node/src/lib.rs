@@ -8,9 +8,11 @@
 //! |---|---|
 //! | [`storage`] | a storage process's tasks, done on an engine |
 //! | [`gateway`] | operations become requests with ranges, parts become answers |
+//! | [`rows`] | rows of an answer, read where they lie |
 //! | [`status`] | where a process stands, for people |
 
 pub mod gateway;
+pub mod rows;
 pub mod status;
 pub mod storage;
 

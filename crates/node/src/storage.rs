@@ -8,12 +8,14 @@ use quorate_protocol::rubberband::{Range, Task, TaskKind, TaskResult};
 use quorate_table::{
     engine::{Answer, Chunk, Cursor, Engine, Epoch, Job},
     failure::Failure,
-    operation::Operation,
+    operation::{Operation, Output, Select},
     schema::{KeyRange, Schema, TableId},
 };
 
 /// Rows in one piece of an answer.
 const PIECE_ROWS: usize = 512;
+/// A read of plain rows with more is answered page by page, from a version that the engine keeps for it.
+const WHOLE_ROWS_MAX: usize = 4096;
 /// Rows in one chunk of an export.
 const CHUNK_ROWS: usize = 4096;
 
@@ -29,6 +31,10 @@ pub fn execute(engine: &mut dyn Engine, tasks: Vec<Task>) -> Vec<TaskResult> {
             }
             TaskKind::Read { ranges, operation } => {
                 jobs.push(epoch, &ranges, &operation, false, false, &mut results)
+            }
+            TaskKind::Page { ranges, operation, cursor, rows } => {
+                jobs.run(engine, &mut results);
+                results.push(page(engine, epoch, &ranges, &operation, cursor.as_deref(), rows));
             }
             TaskKind::CreateTable { table, definition } => {
                 match postcard::from_bytes::<Schema>(&definition) {
@@ -75,10 +81,44 @@ fn direct(engine: &mut dyn Engine, epoch: Epoch, kind: TaskKind) -> TaskResult {
         }
         TaskKind::Write { .. }
         | TaskKind::Read { .. }
+        | TaskKind::Page { .. }
         | TaskKind::CreateTable { .. }
         | TaskKind::DropTable { .. } => unreachable!("these are jobs"),
     }
     TaskResult::Done
+}
+
+/// The next rows of a long answer.
+fn page(
+    engine: &mut dyn Engine,
+    epoch: Epoch,
+    ranges: &[Range],
+    operation: &Bytes,
+    cursor: Option<&[u8]>,
+    rows: usize,
+) -> TaskResult {
+    let Ok(Operation::Select(select)) = postcard::from_bytes(operation) else {
+        unreachable!("it was read as a select before");
+    };
+    let cursor = cursor.and_then(|cursor| postcard::from_bytes::<Cursor>(cursor).ok());
+    match engine.page(epoch, &key_ranges(ranges), &select, cursor, rows) {
+        Ok(page) => {
+            let cursor = page.next.as_ref().map(encode);
+            TaskResult::Page { rows: encode(&Answer::Rows(page.rows)), cursor }
+        }
+        Err(failure) => TaskResult::Page { rows: encode(&Answer::Failed(failure)), cursor: None },
+    }
+}
+
+/// Limits a read of plain rows, whose answer has no end otherwise, so that one that is too long is noticed.
+fn limit(select: &mut Select) -> Purpose {
+    match &mut select.output {
+        Output::Rows { order, limit: limit @ None, distinct: false, .. } if order.is_empty() => {
+            *limit = Some(WHOLE_ROWS_MAX as u64 + 1);
+            Purpose::Plain
+        }
+        _ => Purpose::Read,
+    }
 }
 
 /// Neighbouring jobs, and where their results belong.
@@ -88,10 +128,12 @@ struct Jobs {
     places: Vec<(usize, Purpose)>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Write,
     Read,
+    /// A read of plain rows, which [`limit`] has limited.
+    Plain,
     Definition,
 }
 
@@ -107,8 +149,12 @@ impl Jobs {
     ) {
         let malformed = || encode(&Answer::Failed(Failure::malformed("an operation does not decode")));
         match postcard::from_bytes::<Operation>(operation) {
-            Ok(operation) if operation.is_write() == write => {
-                let purpose = if write { Purpose::Write } else { Purpose::Read };
+            Ok(mut operation) if operation.is_write() == write => {
+                let purpose = match &mut operation {
+                    Operation::Select(select) => limit(select),
+                    Operation::Explain(_) => Purpose::Read,
+                    _ => Purpose::Write,
+                };
                 self.places.push((results.len(), purpose));
                 self.jobs.push(Job { epoch, ranges: key_ranges(ranges), operation, held });
                 results.push(TaskResult::Done);
@@ -128,7 +174,10 @@ impl Jobs {
         if self.jobs.is_empty() {
             return;
         }
-        let answers = engine.apply(&self.jobs);
+        let is_long = |answer: &Answer| matches!(answer, Answer::Rows(rows) if rows.len() > WHOLE_ROWS_MAX);
+        let places = &self.places;
+        let answers = engine
+            .apply_keeping(&self.jobs, &mut |job, answer| places[job].1 == Purpose::Plain && is_long(answer));
         assert_eq!(answers.len(), self.jobs.len(), "only the last job of a batch is held");
         for ((place, purpose), answer) in self.places.drain(..).zip(answers) {
             results[place] = match (purpose, answer) {
@@ -137,7 +186,8 @@ impl Jobs {
                     written.into_iter().map(|one| encode(&Answer::Written(vec![one]))).collect(),
                 ),
                 (Purpose::Write, answer) => TaskResult::Failed(encode(&answer)),
-                (Purpose::Read, answer) => TaskResult::Read(pieces(answer)),
+                (Purpose::Plain, answer) if is_long(&answer) => TaskResult::Long,
+                (Purpose::Read | Purpose::Plain, answer) => TaskResult::Read(pieces(answer)),
             };
         }
         self.jobs.clear();

@@ -27,8 +27,10 @@ use quorate_table::engine::Engine;
 use tracing::{debug, error, info, warn};
 
 use crate::{
+    clock,
     config::{Config, StartError},
     discover::discover,
+    metrics::{Counter, Metrics},
     reactor::{Handle, Host, Reactor},
     worker::Worker,
 };
@@ -86,7 +88,10 @@ impl Process {
         });
         let (end, ended) = bounded(1);
         let engine = match parts.engine {
-            Some(engine) => Some(engine_thread(engine, shared.clone(), end.clone())?),
+            Some(engine) => {
+                let passes = Passes::new(&config.metrics);
+                Some(engine_thread(engine, passes, shared.clone(), end.clone())?)
+            }
             None => None,
         };
         let host = NodeHost { shared: shared.clone(), engine, client: parts.client, end: end.clone() };
@@ -138,18 +143,40 @@ impl Process {
     }
 }
 
+/// What an engine's thread counts.
+struct Passes {
+    batches: Counter,
+    tasks: Counter,
+    nanoseconds: Counter,
+}
+
+impl Passes {
+    fn new(metrics: &Metrics) -> Passes {
+        Passes {
+            batches: metrics.counter("engine_batches", "Batches of tasks that the engine did"),
+            tasks: metrics.counter("engine_tasks", "Tasks in them"),
+            nanoseconds: metrics.counter("engine_nanoseconds", "Time that the engine took for them"),
+        }
+    }
+}
+
 fn engine_thread(
     mut engine: Box<dyn Engine>,
+    passes: Passes,
     shared: Arc<Shared>,
     end: Sender<End>,
 ) -> Result<Worker<Vec<Task>>, StartError> {
     let worker = Worker::start("engine", 4, move |batches: Vec<Vec<Task>>| {
         for tasks in batches {
+            let (began, count) = (clock::now(), tasks.len() as u64);
             let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| execute(&mut *engine, tasks)));
             let Ok(results) = ran else {
                 let _ = end.try_send(End::Broken(String::from("the engine thread panicked")));
                 return;
             };
+            passes.batches.inc();
+            passes.tasks.inc_by(count);
+            passes.nanoseconds.inc_by(clock::now().since(began).as_nanos() as u64);
             if let Some(handle) = shared.handle.get() {
                 // Refused only when the process is ending.
                 let _ = handle.command(Command::Storage(StorageCommand::Executed(results)));

@@ -4,9 +4,17 @@
 //! replicas. The cluster implements [`Backend`]; [`crate::local::LocalBackend`] does so on one engine in this
 //! process, for tests and examples.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{
+    fmt,
+    future::poll_fn,
+    str::FromStr,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use async_trait::async_trait;
+use bytes::Bytes;
+use quorate_node::gateway;
 use quorate_table::{
     engine::Answer,
     failure::Failure,
@@ -148,16 +156,61 @@ pub enum Fault {
     Failed(#[from] Failure),
 }
 
-/// The results of a read: one channel per range. Chunks of one range come in the order of the select, and the
-/// channels are bounded, so that a reader who waits stops the senders.
+/// The results of a read, by range.
 #[derive(Debug)]
 pub struct AnswerStream {
     /// One per range.
     pub parts: Vec<Part>,
 }
 
-/// One range's answers; closed after the last.
-pub type Part = mpsc::Receiver<Result<Answer, Fault>>;
+/// One range's answers, in the order of the select.
+#[derive(Debug)]
+pub enum Part {
+    /// They are all here.
+    Whole(std::vec::IntoIter<Piece>),
+    /// They come, and are closed after the last. The channel is bounded, so that a reader who waits stops the sender.
+    Stream(mpsc::Receiver<Result<Piece, Fault>>),
+}
+
+/// A piece of an answer.
+#[derive(Clone, Debug)]
+pub enum Piece {
+    /// As it is.
+    Answer(Answer),
+    /// As it came from a replica.
+    Encoded(Bytes),
+}
+
+impl Part {
+    /// The next piece; `None` behind the last.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, Fault>>> {
+        match self {
+            Part::Whole(pieces) => Poll::Ready(pieces.next().map(Ok)),
+            Part::Stream(pieces) => pieces.poll_recv(cx),
+        }
+    }
+
+    /// The next answer; `None` behind the last.
+    pub async fn next(&mut self) -> Option<Result<Answer, Fault>> {
+        let piece = poll_fn(|cx| self.poll_next(cx)).await?;
+        Some(piece.and_then(Piece::answer))
+    }
+}
+
+impl Piece {
+    /// What it says.
+    pub fn answer(self) -> Result<Answer, Fault> {
+        let encoded = match self {
+            Piece::Answer(answer) => return Ok(answer),
+            Piece::Encoded(bytes) => bytes,
+        };
+        match gateway::answer(&encoded) {
+            Some(Answer::Failed(failure)) => Err(Fault::Failed(failure)),
+            Some(answer) => Ok(answer),
+            None => Err(Fault::Failed(Failure::malformed("an answer does not decode"))),
+        }
+    }
+}
 
 /// A cluster, as the SQL door sees it.
 #[async_trait]
@@ -178,7 +231,7 @@ pub trait Backend: Send + Sync + 'static {
     async fn write(&self, id: RequestId, operation: Operation) -> Result<Vec<Answer>, Fault>;
 
     /// Begins a read. A sequential one follows every write that was acknowledged before.
-    async fn read(&self, strength: ReadStrength, select: Select) -> Result<AnswerStream, Fault>;
+    async fn read(&self, strength: ReadStrength, select: &Select) -> Result<AnswerStream, Fault>;
 
     /// Where an operation would go, a line each: destinations and what was pruned.
     fn explain(&self, operation: &Operation, strength: ReadStrength) -> Vec<String>;

@@ -28,7 +28,7 @@ use quorate_table::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use crate::backend::{AnswerStream, Backend, Catalog, Fault, ReadStrength, RequestId, Table};
+use crate::backend::{AnswerStream, Backend, Catalog, Fault, Part, Piece, ReadStrength, RequestId, Table};
 
 /// Pieces of one part that may wait for its connection.
 const PIECES: usize = 2;
@@ -54,6 +54,8 @@ pub struct Events {
 
 enum Waiter {
     Write {
+        /// It has its place in the order.
+        ordered: bool,
         parts: Vec<Bytes>,
         sender: oneshot::Sender<Result<Vec<Bytes>, ClientError>>,
     },
@@ -91,6 +93,10 @@ impl Events {
         self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn is_ordered(&self, token: u64) -> bool {
+        matches!(self.waiting().get(&token), Some(Waiter::Write { ordered: true, .. }))
+    }
+
     fn catalog(&self) -> Arc<Catalog> {
         self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -103,13 +109,18 @@ impl Events {
                 *self.config.write().unwrap_or_else(PoisonError::into_inner) = Some(config);
             }
             ClientEvent::Part { token, from, content, last } => self.part(token, from, content, last),
+            ClientEvent::Ordered { token } => {
+                if let Some(Waiter::Write { ordered, .. }) = self.waiting().get_mut(&token) {
+                    *ordered = true;
+                }
+            }
             ClientEvent::Gathered { token } => self.gathered(token),
             ClientEvent::Restart { token } => self.restart(token),
             ClientEvent::Done { token, .. } => {
                 let waiter = self.waiting().remove(&token);
                 match waiter {
                     // Whoever waited may be gone; the request is done all the same.
-                    Some(Waiter::Write { parts, sender }) => drop(sender.send(Ok(parts))),
+                    Some(Waiter::Write { parts, sender, .. }) => drop(sender.send(Ok(parts))),
                     Some(Waiter::Gathering(read)) => {
                         let parts = read.parts.into_values().collect();
                         drop(read.sender.send(Ok(Gathered::Whole(parts))));
@@ -242,19 +253,24 @@ impl ClusterBackend {
         found.ok_or_else(|| Fault::Failed(Failure::new("42P01", "the table does not exist any more")))
     }
 
-    /// Sends a write or a definition and waits for its end, giving up after the configured time.
+    /// Sends a write or a definition and waits for its end. What has no place in the order after the configured time is
+    /// given up; what has one takes as long as it takes.
     async fn submit(&self, command: impl FnOnce(u64) -> ClientCommand) -> Result<Vec<Bytes>, Fault> {
         let token = self.events.token();
         let (sender, mut receiver) = oneshot::channel();
-        self.events.waiting().insert(token, Waiter::Write { parts: Vec::new(), sender });
+        self.events.waiting().insert(token, Waiter::Write { ordered: false, parts: Vec::new(), sender });
         let interest = Interest { backend: self, token };
         self.command(command(token));
-        let ended = match tokio::time::timeout(self.wait, &mut receiver).await {
-            Ok(ended) => ended,
-            Err(_) => {
-                // The cancellation ends the request at once; only how is open.
-                self.command(ClientCommand::Cancel { token });
-                tokio::time::timeout(self.wait, receiver).await.unwrap_or(Ok(Err(ClientError::NotSent)))
+        let ended = loop {
+            match tokio::time::timeout(self.wait, &mut receiver).await {
+                Ok(ended) => break ended,
+                Err(_) if self.events.is_ordered(token) => {}
+                Err(_) => {
+                    // The cancellation ends the request at once; only how is open.
+                    self.command(ClientCommand::Cancel { token });
+                    let ended = tokio::time::timeout(self.wait, receiver).await;
+                    break ended.unwrap_or(Ok(Err(ClientError::NotSent)));
+                }
             }
         };
         drop(interest);
@@ -288,14 +304,6 @@ impl ClusterBackend {
                 },
             },
         }
-    }
-}
-
-fn decode(piece: &[u8]) -> Result<Answer, Fault> {
-    match gateway::answer(piece) {
-        Some(Answer::Failed(failure)) => Err(Fault::Failed(failure)),
-        Some(answer) => Ok(answer),
-        None => Err(Fault::Failed(Failure::malformed("an answer does not decode"))),
     }
 }
 
@@ -344,12 +352,12 @@ impl Backend for ClusterBackend {
         let request = Some(rubberband::RequestId { session: id.session, number: id.number });
         let write = |token| ClientCommand::Write { token, request, table, ranges, fallible, operation };
         let parts = self.submit(write).await?;
-        parts.iter().map(|part| decode(part)).collect()
+        parts.into_iter().map(|part| Piece::Encoded(part).answer()).collect()
     }
 
-    async fn read(&self, strength: ReadStrength, select: Select) -> Result<AnswerStream, Fault> {
+    async fn read(&self, strength: ReadStrength, select: &Select) -> Result<AnswerStream, Fault> {
         let table = self.schema(select.table)?;
-        let gateway::Request { table, mut ranges, operation, .. } = gateway::read(&select, &table.schema);
+        let gateway::Request { table, mut ranges, operation, .. } = gateway::read(select, &table.schema);
         if ranges.is_empty() {
             // No row can match; any one place can say so, in the answer's own form.
             ranges.push(rubberband::Range { low: 0, high: 0 });
@@ -373,15 +381,11 @@ impl Backend for ClusterBackend {
         match gathered {
             Gathered::Whole(parts) => {
                 drop(interest);
-                let mut streams = Vec::with_capacity(parts.len());
-                for pieces in parts {
-                    let (sender, receiver) = mpsc::channel(pieces.len().max(1));
-                    for piece in pieces {
-                        sender.try_send(decode(&piece)).expect("the channel has room for every piece");
-                    }
-                    streams.push(receiver);
-                }
-                Ok(AnswerStream { parts: streams })
+                let whole = |pieces: Vec<Bytes>| {
+                    let pieces: Vec<Piece> = pieces.into_iter().map(Piece::Encoded).collect();
+                    Part::Whole(pieces.into_iter())
+                };
+                Ok(AnswerStream { parts: parts.into_iter().map(whole).collect() })
             }
             Gathered::Streams(streams) => {
                 std::mem::forget(interest);
@@ -411,13 +415,13 @@ fn forward(
     token: u64,
     from: ProcessId,
     mut pieces: mpsc::UnboundedReceiver<Result<Bytes, Fault>>,
-) -> mpsc::Receiver<Result<Answer, Fault>> {
+) -> Part {
     let (sender, receiver) = mpsc::channel(PIECES);
     tokio::spawn(async move {
         let mut consumed = 0;
         while let Some(piece) = pieces.recv().await {
             let bytes = piece.as_ref().map_or(0, Bytes::len);
-            if sender.send(piece.and_then(|piece| decode(&piece))).await.is_err() {
+            if sender.send(piece.map(Piece::Encoded)).await.is_err() {
                 let _ = handle.try_command(Command::Client(ClientCommand::Cancel { token }));
                 return;
             }
@@ -426,7 +430,7 @@ fn forward(
             let _ = handle.try_command(Command::Client(consumed));
         }
     });
-    receiver
+    Part::Stream(receiver)
 }
 
 fn explain(

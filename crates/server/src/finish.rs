@@ -3,25 +3,75 @@
 //! Plain rows are merged as they come: each range sends its own in the statement's order, so that the gateway holds
 //! one chunk per range, however long the result (a DISTINCT is sorted by all columns, so that equal rows meet). Only
 //! groups are gathered, because the last range may still add to the first group. A reader that stops reading stops
-//! the ranges through their bounded channels; one that has enough drops them.
+//! the ranges through their bounded channels; one that has enough drops them. Rows that nothing is done to but passing
+//! them on stay in the bytes they came in ([`Batch::Encoded`]).
 
 use std::{future::poll_fn, task::Poll, vec};
 
+use quorate_node::rows::{EncodedRows, Malformed};
 use quorate_table::{
-    engine::Answer,
+    engine::{Answer, Failure},
     merge::{Finish, Input, Merge},
     operation::Order,
     value::Row,
 };
 
 use crate::{
-    backend::{AnswerStream, Part},
+    backend::{AnswerStream, Part, Piece},
     error::{Result, SqlError},
     fault,
 };
 
 /// Rows handed out at a time.
 const BATCH: usize = 512;
+
+/// Some rows of a result.
+pub enum Batch {
+    /// As values.
+    Rows(vec::IntoIter<Row>),
+    /// As they came; the client sees so many columns of them.
+    Encoded(EncodedRows, usize),
+}
+
+impl Batch {
+    /// How many are left.
+    pub fn len(&self) -> usize {
+        match self {
+            Batch::Rows(rows) => rows.len(),
+            Batch::Encoded(rows, _) => rows.len(),
+        }
+    }
+
+    /// Whether none are left.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The rest, as values.
+    fn into_rows(self) -> Result<Vec<Row>> {
+        let (mut encoded, visible) = match self {
+            Batch::Rows(rows) => return Ok(rows.collect()),
+            Batch::Encoded(encoded, visible) => (encoded, visible),
+        };
+        let mut rows = Vec::with_capacity(encoded.len().min(BATCH));
+        while !encoded.is_empty() {
+            let mut row = Row::new();
+            let seen = encoded.next(|column, cell| {
+                if column < visible {
+                    row.push(cell.value());
+                }
+            });
+            seen.map_err(malformed)?;
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+}
+
+/// An answer that does not decode.
+pub fn malformed(_: Malformed) -> SqlError {
+    Failure::malformed("an answer does not decode").into()
+}
 
 /// The rows of a result.
 pub struct Rows {
@@ -107,6 +157,22 @@ impl Rows {
 
     /// The next rows; none when there are no more.
     pub async fn next(&mut self) -> Result<Vec<Row>> {
+        self.next_batch().await?.into_rows()
+    }
+
+    /// The next rows; none when there are no more.
+    pub async fn next_batch(&mut self) -> Result<Batch> {
+        if let Source::Parts(parts) = &mut self.source
+            && !self.distinct
+            && self.offset == 0
+            && self.limit.is_none()
+        {
+            return next_encoded(parts, self.visible).await;
+        }
+        self.next_rows().await.map(|rows| Batch::Rows(rows.into_iter()))
+    }
+
+    async fn next_rows(&mut self) -> Result<Vec<Row>> {
         loop {
             if self.limit == Some(0) {
                 self.source = Source::Ready(Vec::new().into_iter());
@@ -168,8 +234,8 @@ impl Source {
         match self {
             Source::Ready(rows) => Ok(rows.take(BATCH).collect()),
             Source::Parts(parts) => {
-                while let Some(answer) = any(parts).await {
-                    let rows = rows_of(answer?)?;
+                while let Some(piece) = any(parts).await {
+                    let rows = rows_of(piece?.answer().map_err(fault::of_read)?)?;
                     if !rows.is_empty() {
                         return Ok(rows);
                     }
@@ -202,8 +268,8 @@ impl Source {
             }
             Source::Groups { parts, merge } => {
                 let Some(mut merge) = merge.take() else { return Ok(Vec::new()) };
-                while let Some(answer) = any(parts).await {
-                    merge.push(answer?)?;
+                while let Some(piece) = any(parts).await {
+                    merge.push(piece?.answer().map_err(fault::of_read)?)?;
                 }
                 let mut rows = merge.finish()?.into_iter();
                 let batch = rows.by_ref().take(BATCH).collect();
@@ -221,7 +287,7 @@ impl Sorted {
                 self.next = Some(row);
                 return Ok(());
             }
-            match self.part.recv().await {
+            match self.part.next().await {
                 Some(answer) => self.chunk = rows_of(answer.map_err(fault::of_read)?)?.into_iter(),
                 None => return Ok(()),
             }
@@ -239,13 +305,33 @@ fn rows_of(answer: Answer) -> Result<Vec<Row>> {
     }
 }
 
-/// The next answer of whichever range has one; `None` when all have ended.
-async fn any(parts: &mut Vec<Part>) -> Option<Result<Answer>> {
+/// The next rows of whichever range has some, left as they came if they can be.
+async fn next_encoded(parts: &mut Vec<Part>, visible: usize) -> Result<Batch> {
+    while let Some(piece) = any(parts).await {
+        let batch = match piece? {
+            Piece::Encoded(bytes) if let Some(rows) = EncodedRows::of(&bytes) => {
+                Batch::Encoded(rows, visible)
+            }
+            piece => {
+                let mut rows = rows_of(piece.answer().map_err(fault::of_read)?)?;
+                rows.iter_mut().for_each(|row| row.truncate(visible));
+                Batch::Rows(rows.into_iter())
+            }
+        };
+        if !batch.is_empty() {
+            return Ok(batch);
+        }
+    }
+    Ok(Batch::Rows(Vec::new().into_iter()))
+}
+
+/// The next piece of whichever range has one; `None` when all have ended.
+async fn any(parts: &mut Vec<Part>) -> Option<Result<Piece>> {
     poll_fn(|cx| {
         let mut index = 0;
         while index < parts.len() {
-            match parts[index].poll_recv(cx) {
-                Poll::Ready(Some(answer)) => return Poll::Ready(Some(answer.map_err(fault::of_read))),
+            match parts[index].poll_next(cx) {
+                Poll::Ready(Some(piece)) => return Poll::Ready(Some(piece.map_err(fault::of_read))),
                 Poll::Ready(None) => {
                     parts.swap_remove(index);
                 }

@@ -19,7 +19,7 @@ use quorate_table::{
 use tokio::sync::mpsc;
 
 use crate::{
-    backend::{AnswerStream, Backend, Catalog, Fault, ReadStrength, RequestId, Table},
+    backend::{AnswerStream, Backend, Catalog, Fault, Part, Piece, ReadStrength, RequestId, Table},
     error::code,
 };
 
@@ -162,7 +162,7 @@ impl Backend for LocalBackend {
         self.state().once(id, |state| state.run(operation))
     }
 
-    async fn read(&self, _strength: ReadStrength, select: Select) -> Result<AnswerStream, Fault> {
+    async fn read(&self, _strength: ReadStrength, select: &Select) -> Result<AnswerStream, Fault> {
         let mut state = self.state();
         let epoch = Epoch(state.epoch);
         let pages = matches!(
@@ -172,7 +172,7 @@ impl Backend for LocalBackend {
         let mut parts = Vec::new();
         for range in ranges() {
             let (sender, part) = mpsc::channel(CHUNKS);
-            parts.push(part);
+            parts.push(Part::Stream(part));
             if pages {
                 state.engine.pin(epoch);
                 let (shared, select) = (self.state.clone(), select.clone());
@@ -184,7 +184,7 @@ impl Backend for LocalBackend {
             let answer = state.engine.apply(&[job]).pop().unwrap_or(Answer::Rows(Vec::new()));
             tokio::spawn(async move {
                 for chunk in chunks(answer) {
-                    if sender.send(Ok(chunk)).await.is_err() {
+                    if sender.send(Ok(Piece::Answer(chunk))).await.is_err() {
                         return;
                     }
                 }
@@ -216,7 +216,7 @@ async fn page(
     epoch: Epoch,
     range: KeyRange,
     select: Select,
-    sender: mpsc::Sender<Result<Answer, Fault>>,
+    sender: mpsc::Sender<Result<Piece, Fault>>,
 ) {
     let mut cursor = None;
     loop {
@@ -228,7 +228,7 @@ async fn page(
             Ok(page) => (Answer::Rows(page.rows), page.next),
             Err(failure) => (Answer::Failed(failure), None),
         };
-        if sender.send(Ok(answer)).await.is_err() || next.is_none() {
+        if sender.send(Ok(Piece::Answer(answer))).await.is_err() || next.is_none() {
             break;
         }
         cursor = next;

@@ -84,7 +84,13 @@ pub trait Engine: Send {
     /// each range the epochs of writes ascend, each of them one operation's: rows are numbered by them. A read whose
     /// epoch lies before the last write is answered from the version pinned at that very epoch, and fails (72000) if
     /// there is none.
-    fn apply(&mut self, jobs: &[Job]) -> Vec<Answer>;
+    fn apply(&mut self, jobs: &[Job]) -> Vec<Answer> {
+        self.apply_keeping(jobs, &mut |_, _| false)
+    }
+
+    /// The same, and asks `keep` of every read (which of the jobs, and its answer) whether the version that it saw is
+    /// to be kept, as if by [`Engine::pin`] at the job's epoch.
+    fn apply_keeping(&mut self, jobs: &[Job], keep: &mut dyn FnMut(usize, &Answer) -> bool) -> Vec<Answer>;
 
     /// Publishes or voids the held job.
     fn settle(&mut self, epoch: Epoch, publish: bool);

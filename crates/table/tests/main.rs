@@ -3,6 +3,7 @@
 mod aggregates;
 mod engine;
 mod explain;
+mod keeping;
 mod postgres;
 mod ring;
 mod scan;

@@ -1,5 +1,7 @@
 //! The scan engine beside the plain one: every call goes to both, and both answer the same.
 
+use std::collections::BTreeSet;
+
 use quorate_table::{
     engine::{Answer, Chunk, Cursor, Engine, Epoch, Failure, Job, Page, Usage},
     expr::{Aggregate, AggregateFunction, Binary, Expr, Unary},
@@ -20,8 +22,16 @@ pub(crate) struct Twin {
 }
 
 impl Engine for Twin {
-    fn apply(&mut self, jobs: &[Job]) -> Vec<Answer> {
-        let (plain, scan) = (self.plain.apply(jobs), self.scan.apply(jobs));
+    fn apply_keeping(&mut self, jobs: &[Job], keep: &mut dyn FnMut(usize, &Answer) -> bool) -> Vec<Answer> {
+        let mut kept = BTreeSet::new();
+        let plain = self.plain.apply_keeping(jobs, &mut |job, answer| {
+            let keeps = keep(job, answer);
+            if keeps {
+                kept.insert(job);
+            }
+            keeps
+        });
+        let scan = self.scan.apply_keeping(jobs, &mut |job, _| kept.contains(&job));
         assert_eq!(plain.len(), scan.len());
         for ((plain, scan), job) in plain.iter().zip(&scan).zip(jobs) {
             assert_eq!(scan, plain, "the scan engine's answer to {job:?}");

@@ -7,9 +7,11 @@ mod check;
 mod ecast;
 mod failover;
 mod load;
+mod processor;
 mod scan;
 mod spawned;
 mod tickets;
+mod wire;
 mod writers;
 
 use anyhow::Result;
@@ -31,6 +33,9 @@ enum Bench {
     Ecast(ecast::Args),
     #[command(hide = true)]
     EcastProcess(ecast::ProcessArgs),
+    Wire(wire::Args),
+    #[command(hide = true)]
+    WireLoad(wire::LoadArgs),
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
@@ -41,5 +46,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Bench::Scan(args) => scan::run(&args),
         Bench::Ecast(args) => ecast::run(args),
         Bench::EcastProcess(args) => ecast::run_process(args),
+        Bench::Wire(args) => wire::run(args),
+        Bench::WireLoad(args) => wire::run_load(&args),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     env, fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -31,6 +31,11 @@ impl Spawned {
     /// Who runs where, now.
     pub(crate) fn cluster(&self) -> Result<Cluster> {
         self.directory.running()
+    }
+
+    /// Where its logs are; a bench may keep files of its own there.
+    pub(crate) fn place(&self) -> &Path {
+        &self.place
     }
 
     /// The bench has what it wanted: nobody will ask for the logs.

@@ -79,7 +79,8 @@ pub(crate) fn run(config: NodeConfig) -> Result<()> {
     let process = Arc::new(start(&config, me, listen, metrics.clone(), events.clone())?);
     info!(process = %me, role = config.role.as_str(), %listen, "started");
 
-    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let threads =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(door_threads()).enable_all().build()?;
     let (stopping, stopped) = tokio::sync::watch::channel(false);
     let until = |mut stopped: tokio::sync::watch::Receiver<bool>| async move {
         // An error means that the sender is gone, which is a stop as well.
@@ -118,6 +119,11 @@ pub(crate) fn run(config: NodeConfig) -> Result<()> {
     process.stop();
     threads.shutdown_timeout(Duration::from_millis(200));
     result
+}
+
+/// How many threads serve clients: half of the processors, for the protocol thread and other processes have work, too.
+fn door_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |processors| processors.get() / 2).clamp(1, 8)
 }
 
 /// Waits for a reason to stop; `None` when asked to.

@@ -130,6 +130,11 @@ pub enum ClientEvent {
         /// Whether it is that process's last piece.
         last: bool,
     },
+    /// The write has its place in the order and will take effect, or fail, there: all that is open is when that is told.
+    Ordered {
+        /// Which request.
+        token: u64,
+    },
     /// Every process that answers the read has told its first piece: no further ones will.
     Gathered {
         /// Which request.
@@ -242,11 +247,26 @@ struct Read {
     tries: u32,
     /// The attempt has failed: no answer to it counts any more.
     void: bool,
+    /// When there was news of it last.
+    heard: Time,
 }
 
 #[derive(Default)]
 struct Part {
     pieces: u32,
+    received: u64,
+    /// What of it the user has taken.
+    consumed: u64,
+    ended: bool,
+}
+
+impl Read {
+    /// Whether it goes on when the user takes more, and only then.
+    fn waits_for_user(&self) -> bool {
+        let begun = self.ranges.iter().all(|range| covers(&self.begun, *range));
+        let untaken = |part: &Part| part.ended || part.consumed < part.received;
+        !self.void && begun && self.parts.values().all(untaken)
+    }
 }
 
 /// Own numbers between two messages that let the ranges forget.
@@ -361,6 +381,7 @@ impl Client {
             (Kind::Control, Outcome::Stable) => self.done(token, Position(0), out),
             (Kind::Write(write), Outcome::Stable) => {
                 write.stable = true;
+                out.emit(ClientEvent::Ordered { token });
                 self.finish_write(cx, token, out);
             }
             (Kind::Write(_) | Kind::Control, Outcome::MaybeApplied | Outcome::Wedged) => {
@@ -477,6 +498,7 @@ impl Client {
         let patience = self.settings.patience * (1 << read.tries.min(TRIES_MAX));
         read.tries += 1;
         read.void = false;
+        read.heard = Time(0);
         read.parts.clear();
         read.begun.clear();
         read.covered.clear();
@@ -484,7 +506,13 @@ impl Client {
         if std::mem::take(&mut read.told) {
             out.emit(ClientEvent::Restart { token });
         }
-        let offset = (cx.random)() as u32;
+        // Reads of one place take turns among its replicas. Those of many are all divided alike, so that a process scans
+        // the same rows for all of them; another division is tried when that one came to nothing.
+        let random = (cx.random)() as u32;
+        let wide = |config: &Config| {
+            read.ranges.iter().map(|range| config.count_segments(*range)).sum::<usize>() > 1
+        };
+        let offset = if read.tries == 1 && self.membership.config().is_some_and(wide) { 0 } else { random };
         let assigned =
             self.membership.config().map(|config| (config.assign_read(&read.ranges, offset), config));
         read.expected = match &assigned {
@@ -650,7 +678,10 @@ impl Client {
                 if part.pieces != reply.piece {
                     return self.retry_soon(cx, attempt);
                 }
+                read.heard = cx.now;
                 part.pieces += 1;
+                part.received += content.len() as u64;
+                part.ended = reply.last;
                 read.told = true;
                 let first = reply.piece == 0;
                 if first {
@@ -668,8 +699,6 @@ impl Client {
                 }
                 if complete {
                     self.done(token, at, out);
-                } else {
-                    self.look_later(token, cx.now + self.settings.patience);
                 }
             }
             (Kind::Read(_), _) => self.retry_soon(cx, attempt),
@@ -686,6 +715,13 @@ impl Client {
         request.look_at = None;
         let attempt = request.attempt;
         match &mut request.kind {
+            Kind::Read(read) if read.waits_for_user() => {
+                self.look_later(token, cx.now + self.settings.patience);
+            }
+            Kind::Read(read) if !read.void && cx.now < read.heard + self.settings.patience => {
+                let at = read.heard + self.settings.patience;
+                self.look_later(token, at);
+            }
             Kind::Read(_) => {
                 self.retries += 1;
                 self.start_read(cx, token, out);
@@ -754,6 +790,7 @@ impl Client {
                     told: false,
                     tries: 0,
                     void: false,
+                    heard: cx.now,
                 };
                 self.insert(token, Request { attempt: 0, kind: Kind::Read(read), look_at: None });
                 self.start_read(cx, token, out);
@@ -766,7 +803,12 @@ impl Client {
                 self.refuse_if_wedged(cx, token, out);
             }
             ClientCommand::Consumed { token, from, bytes } => {
-                if let Some(request) = self.requests.get(&token) {
+                if let Some(request) = self.requests.get_mut(&token) {
+                    if let Kind::Read(read) = &mut request.kind
+                        && let Some(part) = read.parts.get_mut(&from)
+                    {
+                        part.consumed = part.consumed.max(bytes);
+                    }
                     let consumed = Direct::Consumed { token: request.attempt, bytes };
                     out.send(Destination::One(from), Message::Direct(consumed), None);
                 }

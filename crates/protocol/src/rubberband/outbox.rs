@@ -1,4 +1,8 @@
 //! Answers on their way to clients, no faster than they are consumed.
+//!
+//! A short answer is all here and goes at once. A long one is read page by page from a version that the engine keeps for
+//! it: a page is asked for when the client has taken what went before, so that neither side ever holds more of it than a
+//! window. One page of each answer, and few answers, are read in a batch, so that short reads do not wait for long ones.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,11 +16,27 @@ use crate::{
     seam::{Destination, Sink},
 };
 
+/// Answers that are read on in one batch.
+const PAGES_MAX: usize = 4;
+/// Bytes that a page should have.
+const PAGE_BYTES: usize = 256 << 10;
+/// Rows of a page, at most.
+const PAGE_ROWS_MAX: usize = 4096;
+/// Rows of the first page, when nobody knows how long they are.
+const PAGE_ROWS: usize = 512;
+
+/// Whose answer, and to which of its questions.
+pub(super) type Asked = (ProcessId, u64);
+
 /// Long answers that are under way.
 pub(super) struct Outboxes {
     /// Bytes of one answer that may be sent and not consumed.
     window: u64,
-    open: BTreeMap<(ProcessId, u64), Outbox>,
+    open: BTreeMap<Asked, Outbox>,
+    /// Whose page was read last: the next one's turn comes first.
+    turn: Option<Asked>,
+    /// Versions that nobody reads any more.
+    released: Vec<Position>,
 }
 
 struct Outbox {
@@ -26,62 +46,176 @@ struct Outbox {
     piece: u32,
     sent: u64,
     consumed: u64,
+    /// Where the rest is, if it is not here.
+    source: Option<Source>,
+}
+
+/// The rest of an answer that is read page by page.
+struct Source {
+    operation: Bytes,
+    cursor: Option<Bytes>,
+    rows: usize,
+    /// The engine is reading a page.
+    reading: bool,
+}
+
+/// A page that the engine is to read.
+pub(super) struct Wanted {
+    pub(super) asked: Asked,
+    pub(super) at: Position,
+    pub(super) ranges: Vec<Range>,
+    pub(super) operation: Bytes,
+    pub(super) cursor: Option<Bytes>,
+    pub(super) rows: usize,
 }
 
 impl Outboxes {
     pub(super) fn new(window: u64) -> Self {
-        Outboxes { window, open: BTreeMap::new() }
+        Outboxes { window, open: BTreeMap::new(), turn: None, released: Vec::new() }
     }
 
     /// Sends an answer: a short one at once, a long one piece by piece.
     pub(super) fn reply<S: Sink<Storage>>(
         &mut self,
-        client: ProcessId,
-        token: u64,
+        asked: Asked,
         at: Position,
         ranges: &[Range],
         pieces: Vec<Bytes>,
         out: &mut S,
     ) {
         assert!(!pieces.is_empty(), "every request ends in an answer");
-        let ranges = SmallVec::from_slice(ranges);
-        let mut outbox = Outbox { at, ranges, pieces: pieces.into(), piece: 0, sent: 0, consumed: 0 };
-        outbox.pump(client, token, self.window, out);
-        if !outbox.pieces.is_empty() {
-            self.open.insert((client, token), outbox);
+        let mut outbox = Outbox::new(at, ranges, pieces.into(), None);
+        outbox.pump(asked, self.window, out);
+        if !outbox.is_done() {
+            self.insert(asked, outbox);
         }
     }
 
-    /// The client has consumed so many bytes of an answer in all.
-    pub(super) fn consumed<S: Sink<Storage>>(
+    /// Begins an answer of which nothing is here: it is read from the version kept at this position.
+    pub(super) fn begin(&mut self, asked: Asked, at: Position, ranges: &[Range], operation: Bytes) {
+        let source = Source { operation, cursor: None, rows: PAGE_ROWS, reading: false };
+        self.insert(asked, Outbox::new(at, ranges, VecDeque::new(), Some(source)));
+    }
+
+    fn insert(&mut self, asked: Asked, outbox: Outbox) {
+        if let Some(before) = self.open.insert(asked, outbox) {
+            self.give_back(before);
+        }
+    }
+
+    /// The pages to be read now.
+    pub(super) fn wanted(&mut self) -> Vec<Wanted> {
+        let window = self.window;
+        let ready = |outbox: &Outbox| {
+            outbox.pieces.is_empty()
+                && outbox.is_open(window)
+                && outbox.source.as_ref().is_some_and(|source| !source.reading)
+        };
+        let turn = self.turn;
+        let later = |asked: &Asked| turn.is_none_or(|turn| *asked > turn);
+        let ready = self.open.iter().filter(|(_, outbox)| ready(outbox)).map(|(asked, _)| *asked);
+        let (mut order, first): (Vec<Asked>, Vec<Asked>) = ready.partition(later);
+        order.extend(first);
+        order.truncate(PAGES_MAX);
+        self.turn = order.last().copied().or(self.turn);
+        let want = |asked: Asked| {
+            let outbox = self.open.get_mut(&asked).expect("just seen");
+            let source = outbox.source.as_mut().expect("just seen");
+            source.reading = true;
+            Wanted {
+                asked,
+                at: outbox.at,
+                ranges: outbox.ranges.to_vec(),
+                operation: source.operation.clone(),
+                cursor: source.cursor.clone(),
+                rows: source.rows,
+            }
+        };
+        order.into_iter().map(want).collect()
+    }
+
+    /// Takes a page, and sends it.
+    pub(super) fn page<S: Sink<Storage>>(
         &mut self,
-        client: ProcessId,
-        token: u64,
-        bytes: u64,
+        asked: Asked,
+        at: Position,
+        content: Bytes,
+        cursor: Option<Bytes>,
         out: &mut S,
     ) {
-        let Some(outbox) = self.open.get_mut(&(client, token)) else { return };
+        // Nobody may want it any more; then its version was given back when that came out.
+        let Some(outbox) = self.open.get_mut(&asked).filter(|outbox| outbox.at == at) else { return };
+        let Some(source) = &mut outbox.source else { return };
+        source.reading = false;
+        let fitting = source.rows.saturating_mul(PAGE_BYTES) / content.len().max(1);
+        source.rows = fitting.clamp(1, PAGE_ROWS_MAX);
+        if cursor.is_none() {
+            outbox.source = None;
+            self.released.push(at);
+        } else {
+            source.cursor = cursor;
+        }
+        outbox.pieces.push_back(content);
+        self.pump(asked, out);
+    }
+
+    /// The client has consumed so many bytes of an answer in all.
+    pub(super) fn consumed<S: Sink<Storage>>(&mut self, asked: Asked, bytes: u64, out: &mut S) {
+        let Some(outbox) = self.open.get_mut(&asked) else { return };
         outbox.consumed = outbox.consumed.max(bytes).min(outbox.sent);
-        outbox.pump(client, token, self.window, out);
-        if outbox.pieces.is_empty() {
-            self.open.remove(&(client, token));
+        self.pump(asked, out);
+    }
+
+    fn pump<S: Sink<Storage>>(&mut self, asked: Asked, out: &mut S) {
+        let Some(outbox) = self.open.get_mut(&asked) else { return };
+        outbox.pump(asked, self.window, out);
+        if outbox.is_done() {
+            self.open.remove(&asked);
         }
     }
 
     /// Nobody waits for this answer any more.
-    pub(super) fn cancel(&mut self, client: ProcessId, token: u64) {
-        self.open.remove(&(client, token));
+    pub(super) fn cancel(&mut self, asked: Asked) {
+        if let Some(outbox) = self.open.remove(&asked) {
+            self.give_back(outbox);
+        }
     }
 
     /// The client is gone, or its link broke: its answers would arrive with a gap.
     pub(super) fn drop_client(&mut self, client: ProcessId) {
-        self.open.retain(|(other, _), _| *other != client);
+        let theirs: Vec<Asked> = self.open.keys().copied().filter(|(other, _)| *other == client).collect();
+        theirs.into_iter().for_each(|asked| self.cancel(asked));
+    }
+
+    fn give_back(&mut self, outbox: Outbox) {
+        if outbox.source.is_some() {
+            self.released.push(outbox.at);
+        }
+    }
+
+    /// Versions to be given back, each as often as it stands here.
+    pub(super) fn released(&mut self) -> Vec<Position> {
+        std::mem::take(&mut self.released)
     }
 }
 
 impl Outbox {
-    fn pump<S: Sink<Storage>>(&mut self, client: ProcessId, token: u64, window: u64, out: &mut S) {
-        while self.sent == self.consumed || self.sent - self.consumed < window {
+    fn new(at: Position, ranges: &[Range], pieces: VecDeque<Bytes>, source: Option<Source>) -> Self {
+        let ranges = SmallVec::from_slice(ranges);
+        Outbox { at, ranges, pieces, piece: 0, sent: 0, consumed: 0, source }
+    }
+
+    /// Whether more may be sent.
+    fn is_open(&self, window: u64) -> bool {
+        self.sent == self.consumed || self.sent - self.consumed < window
+    }
+
+    fn is_done(&self) -> bool {
+        self.pieces.is_empty() && self.source.is_none()
+    }
+
+    fn pump<S: Sink<Storage>>(&mut self, (client, token): Asked, window: u64, out: &mut S) {
+        while self.is_open(window) {
             let Some(piece) = self.pieces.pop_front() else { return };
             self.sent += piece.len() as u64;
             let reply = Reply {
@@ -89,7 +223,7 @@ impl Outbox {
                 at: self.at,
                 ranges: self.ranges.clone(),
                 piece: self.piece,
-                last: self.pieces.is_empty(),
+                last: self.is_done(),
                 content: ReplyContent::Answer(piece),
             };
             self.piece += 1;

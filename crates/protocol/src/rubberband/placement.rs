@@ -195,37 +195,21 @@ impl Config {
         Ok(assignments)
     }
 
-    /// Splits a read's ranges over few processes that together hold them: starting from a place that `offset` names, the
-    /// next process is the one that holds most of what is left. `Err`: the first range without a complete replica.
+    /// Splits a read's ranges over the processes that hold them: of each segment the replica that `offset` names. So
+    /// reads with one offset divide the table evenly, and a process sees all of them and the same few rows each time,
+    /// which is what makes a shared scan cheap. `Err`: the first range without a complete replica.
     pub fn assign_read(&self, ranges: &[Range], offset: u32) -> Result<Vec<Assignment>, Range> {
-        let mut left: Vec<(&Segment, Range)> = Vec::new();
+        let mut assignments: Vec<Assignment> = Vec::new();
         for range in ranges {
             for segment in self.touched(*range) {
-                if self.complete(segment).next().is_none() {
-                    return Err(segment.range);
-                }
-                left.push((segment, range.intersect(segment.range).expect("a touched segment shares keys")));
+                let part = range.intersect(segment.range).expect("a touched segment shares keys");
+                let count = self.complete(segment).count();
+                let turn = offset as usize % count.max(1);
+                let process = self.complete(segment).nth(turn).ok_or(segment.range)?;
+                let place = place_of(&mut assignments, process);
+                place.held.push(part);
+                place.answers.push(part);
             }
-        }
-        let mut candidates: Vec<ProcessId> =
-            self.ring.values().copied().filter(|process| self.is_complete(*process)).collect();
-        let turn = offset as usize % candidates.len().max(1);
-        candidates.rotate_left(turn);
-        let mut assignments: Vec<Assignment> = Vec::new();
-        while !left.is_empty() {
-            // The first of the best, so that the offset decides between equals.
-            let mut best = (0, candidates[0]);
-            for &candidate in &candidates {
-                let held = left.iter().filter(|(segment, _)| segment.replicas.contains(&candidate)).count();
-                if held > best.0 {
-                    best = (held, candidate);
-                }
-            }
-            let process = best.1;
-            let parts = left.extract_if(.., |(segment, _)| segment.replicas.contains(&process));
-            let held: Vec<Range> = parts.map(|(_, part)| part).collect();
-            assert!(!held.is_empty(), "every range left has a complete replica");
-            assignments.push(Assignment { process, answers: held.clone(), held });
         }
         assignments.sort_unstable_by_key(|assignment| assignment.process);
         Ok(assignments)

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::{
     Config, Control, DataHeader, DataKind, Direct, Message, Range, Reply, ReplyContent, Role, StorageState,
     membership::{Delivered, INTERNAL, Membership},
-    outbox::Outboxes,
+    outbox::{Asked, Outboxes, Wanted},
     replies::{Remembered, Replies},
     transfer::{Import, ImportStep},
     verdicts::{Decision, Verdicts},
@@ -44,7 +44,7 @@ impl Default for StorageSettings {
             alive_every: Duration::from_millis(50),
             batch_max: 16_384,
             ask_after: Duration::from_millis(200),
-            reply_window: 4 << 20,
+            reply_window: 1 << 20,
         }
     }
 }
@@ -82,6 +82,17 @@ pub enum TaskKind {
         ranges: Vec<Range>,
         /// The operation.
         operation: Bytes,
+    },
+    /// The next rows of a read that is [`TaskResult::Long`], of the version kept at its position.
+    Page {
+        /// Of which ranges.
+        ranges: Vec<Range>,
+        /// The operation.
+        operation: Bytes,
+        /// Where to go on; `None` at first.
+        cursor: Option<Bytes>,
+        /// How many rows.
+        rows: usize,
     },
     /// A table begins to exist.
     CreateTable {
@@ -129,6 +140,16 @@ pub enum TaskResult {
     Failed(Bytes),
     /// A read's answer in pieces; at least one.
     Read(Vec<Bytes>),
+    /// The answer is too long to be held whole: the version it is of is kept, until [`TaskKind::Release`], and its rows
+    /// are to be asked for by [`TaskKind::Page`].
+    Long,
+    /// Some rows of a long answer.
+    Page {
+        /// The rows.
+        rows: Bytes,
+        /// Where to go on; `None` at the end.
+        cursor: Option<Bytes>,
+    },
     /// An export.
     Exported {
         /// The rows.
@@ -233,7 +254,8 @@ struct Write {
 /// What a task in the running batch is for.
 enum Purpose {
     Write(Write),
-    Read { at: Position, client: ProcessId, token: u64, ranges: Vec<Range> },
+    Read { at: Position, client: ProcessId, token: u64, ranges: Vec<Range>, operation: Bytes },
+    Page { asked: Asked, at: Position },
     Export { to: ProcessId, at: Position, asked: Option<Bytes> },
     Import,
     Step(Position),
@@ -477,6 +499,7 @@ impl Storage {
             self.push(&mut tasks, at, TaskKind::Settle { publish }, Purpose::Settle);
         }
         self.push_transfers(&mut tasks);
+        self.push_pages(&mut tasks);
         while self.holding.is_none()
             && tasks.len() < self.settings.batch_max
             && self.push_step(&mut tasks, out)
@@ -516,6 +539,17 @@ impl Storage {
         }
     }
 
+    /// The next pages of long answers, and the versions that they need no more.
+    fn push_pages(&mut self, tasks: &mut Vec<Task>) {
+        for at in self.outboxes.released() {
+            self.push(tasks, at, TaskKind::Release, Purpose::Step(Position(0)));
+        }
+        for Wanted { asked, at, ranges, operation, cursor, rows } in self.outboxes.wanted() {
+            let kind = TaskKind::Page { ranges, operation, cursor, rows };
+            self.push(tasks, at, kind, Purpose::Page { asked, at });
+        }
+    }
+
     /// Moves the next step into the batch; `false` when it can not run yet, or must be the last.
     fn push_step(&mut self, tasks: &mut Vec<Task>, out: &mut impl Sink<Self>) -> bool {
         match self.queue.front() {
@@ -535,8 +569,8 @@ impl Storage {
         match self.queue.pop_front().expect("just seen") {
             Step::Write(write) => return self.push_write(tasks, write, out),
             Step::Read { at, client, token, ranges, operation } => {
-                let kind = TaskKind::Read { ranges: ranges.clone(), operation };
-                self.push(tasks, at, kind, Purpose::Read { at, client, token, ranges });
+                let kind = TaskKind::Read { ranges: ranges.clone(), operation: operation.clone() };
+                self.push(tasks, at, kind, Purpose::Read { at, client, token, ranges, operation });
             }
             Step::Create { at, table, definition } => {
                 self.push(tasks, at, TaskKind::CreateTable { table, definition }, Purpose::Step(at));
@@ -592,9 +626,16 @@ impl Storage {
                 (Purpose::Write(write), TaskResult::Failed(failure)) => {
                     done = self.wrote(cx, write, Err(failure), done, out);
                 }
-                (Purpose::Read { at, client, token, ranges }, TaskResult::Read(pieces)) => {
-                    self.outboxes.reply(client, token, at, &ranges, pieces, out);
+                (Purpose::Read { at, client, token, ranges, .. }, TaskResult::Read(pieces)) => {
+                    self.outboxes.reply((client, token), at, &ranges, pieces, out);
                     done = done.max(at);
+                }
+                (Purpose::Read { at, client, token, ranges, operation }, TaskResult::Long) => {
+                    self.outboxes.begin((client, token), at, &ranges, operation);
+                    done = done.max(at);
+                }
+                (Purpose::Page { asked, at }, TaskResult::Page { rows, cursor }) => {
+                    self.outboxes.page(asked, at, rows, cursor, out);
                 }
                 (Purpose::Export { to, at, asked }, TaskResult::Exported { rows, cursor }) => {
                     let replies = self.pins.get(&at).filter(|_| cursor.is_none()).map(Replies::encode);
@@ -744,8 +785,8 @@ impl Storage {
                     retry(from, token, at, out);
                 }
             }
-            Direct::Consumed { token, bytes } => self.outboxes.consumed(from, token, bytes, out),
-            Direct::Cancel { token } => self.outboxes.cancel(from, token),
+            Direct::Consumed { token, bytes } => self.outboxes.consumed((from, token), bytes, out),
+            Direct::Cancel { token } => self.outboxes.cancel((from, token)),
             Direct::Ask { request, token, ranges } => match self.replies.get(request) {
                 Some(known) => send_remembered(from, token, known, &ranges, out),
                 // Still to be executed here: the client asks again.

@@ -21,10 +21,13 @@ pub(crate) struct Row {
 pub(crate) struct Engine {
     pub(crate) rows: Vec<Row>,
     held: Vec<Row>,
-    pins: BTreeMap<Position, Vec<Row>>,
+    /// Versions that are kept, and how many want them.
+    pub(crate) pins: BTreeMap<Position, (Vec<Row>, usize)>,
     tables: Vec<u32>,
 }
 
+/// An answer of more rows is read page by page.
+const LONG_ROWS: usize = 6;
 /// How many rows an export reads at once.
 const CHUNK_ROWS: usize = 3;
 
@@ -34,6 +37,11 @@ impl Engine {
         let key = operation.strip_prefix('!').and_then(|rest| rest.split(' ').next());
         let key = key.map(|key| key.parse::<u64>().expect("a key"));
         key.is_some_and(|key| ranges.iter().any(|range| range.low <= key && key <= range.high))
+    }
+
+    fn pin(&mut self, at: Position) {
+        let (_, holders) = self.pins.entry(at).or_insert_with(|| (self.rows.clone(), 0));
+        *holders += 1;
     }
 
     pub(crate) fn run(&mut self, task: &Task) -> TaskResult {
@@ -66,11 +74,23 @@ impl Engine {
                 if operation == "count" {
                     return TaskResult::Read(vec![Bytes::from(rows.len().to_string())]);
                 }
+                if rows.len() > LONG_ROWS {
+                    self.pin(at);
+                    return TaskResult::Long;
+                }
                 let mut pieces: Vec<Bytes> = rows.chunks(2).map(|chunk| encode(&chunk)).collect();
                 if pieces.is_empty() {
                     pieces.push(encode::<Vec<Row>>(&Vec::new()));
                 }
                 TaskResult::Read(pieces)
+            }
+            TaskKind::Page { ranges, cursor, .. } => {
+                let start = cursor.as_ref().map_or(0, |cursor| decode::<usize>(cursor));
+                let (kept, _) = &self.pins[&at];
+                let rows: Vec<&Row> = within(kept, ranges).skip(start).take(2).collect();
+                let more = within(kept, ranges).count() > start + rows.len();
+                let cursor = more.then(|| encode(&(start + rows.len())));
+                TaskResult::Page { rows: encode(&rows), cursor }
             }
             TaskKind::CreateTable { table, .. } => {
                 self.tables.push(*table);
@@ -81,16 +101,20 @@ impl Engine {
                 TaskResult::Done
             }
             TaskKind::Pin => {
-                self.pins.insert(at, self.rows.clone());
+                self.pin(at);
                 TaskResult::Done
             }
             TaskKind::Release => {
-                self.pins.remove(&at).expect("what is released was pinned");
+                let (_, holders) = self.pins.get_mut(&at).expect("what is released was pinned");
+                *holders -= 1;
+                if *holders == 0 {
+                    self.pins.remove(&at);
+                }
                 TaskResult::Done
             }
             TaskKind::Export { ranges, cursor } => {
                 let start = cursor.as_ref().map_or(0, |cursor| decode::<usize>(cursor));
-                let pinned = &self.pins[&at];
+                let (pinned, _) = &self.pins[&at];
                 let rows: Vec<&Row> = within(pinned, ranges).skip(start).take(CHUNK_ROWS).collect();
                 let more = within(pinned, ranges).count() > start + rows.len();
                 let cursor = more.then(|| encode(&(start + rows.len())));

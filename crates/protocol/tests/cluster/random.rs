@@ -298,9 +298,11 @@ impl Schedule {
         let last = self.world.ghost.last_key_value().map_or(Position(0), |(at, _)| *at);
         self.world.processes.values().all(|process| match &process.role {
             Role::Router(router) => router.position() == last && router.base() == last,
-            Role::Storage(storage, _) => {
+            Role::Storage(storage, engine) => {
                 let status = storage.status();
-                status.executed == status.delivered && status.queued == 0 && status.pins == 0
+                let idle = status.executed == status.delivered && status.queued == 0 && status.pins == 0;
+                // The version of every long answer has been given back.
+                idle && engine.pins.is_empty()
             }
             _ => true,
         })

@@ -498,6 +498,7 @@ impl World {
                 TaskKind::Settle { publish: true } => "publishes".to_owned(),
                 TaskKind::Settle { publish: false } => "voids".to_owned(),
                 TaskKind::Read { ranges, .. } => format!("reads {}", range_names(ranges)),
+                TaskKind::Page { ranges, .. } => format!("reads on in {}", range_names(ranges)),
                 TaskKind::CreateTable { table, .. } => format!("creates table {table}"),
                 TaskKind::DropTable { table } => format!("drops table {table}"),
                 TaskKind::Pin => "pins".to_owned(),
@@ -670,7 +671,7 @@ impl World {
                     self.count("restart");
                     self.told.get_mut(&(id, token)).expect("it was asked").parts.clear();
                 }
-                ClientEvent::Gathered { .. } => {}
+                ClientEvent::Gathered { .. } | ClientEvent::Ordered { .. } => {}
                 ClientEvent::Done { token, at } => {
                     self.count("done");
                     self.end(id, token, Ok(at));

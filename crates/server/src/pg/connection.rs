@@ -182,7 +182,11 @@ impl Connection<'_> {
     pub(super) async fn execute(&mut self, prepared: &Arc<Prepared>, values: &[Value]) -> Result<Outcome> {
         self.output.metrics.statements.increment();
         let limit = Limit::new(&self.cancelled, self.session.timeout());
-        let outcome = limit.keep(self.session.execute(prepared, values)).await?;
+        let outcome = {
+            // Pinned where it is: its state is large, and would be moved at every step inwards.
+            let work = std::pin::pin!(self.session.execute(prepared, values));
+            limit.keep(work).await?
+        };
         let writes = prepared.bound.as_ref().is_some_and(|bound| bound.statement.writes().is_some());
         if writes && !matches!(outcome, Outcome::CopyIn(_)) && self.session.status() == Status::Idle {
             self.applied += 1;

@@ -1,6 +1,7 @@
 //! Values on the wire, in text and in binary.
 
 use bytes::{BufMut, BytesMut};
+use quorate_node::rows::Cell;
 use quorate_table::{
     numeric::Numeric,
     text::parse_text,
@@ -55,6 +56,18 @@ pub fn field(value: &Value, ty: PgType, format: Format, buffer: &mut BytesMut) {
     }
     let length = (buffer.len() - at - 4) as i32;
     buffer[at..at + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+/// The same for a value that lies in an answer.
+pub fn cell(cell: Cell<'_>, ty: PgType, format: Format, buffer: &mut BytesMut) {
+    match (cell, ty) {
+        // Only of plain text are both forms its bytes.
+        (Cell::Text(text), PgType::Plain(Type::Text)) => {
+            buffer.put_i32(text.len() as i32);
+            buffer.put_slice(text.as_bytes());
+        }
+        (cell, ty) => field(&cell.value(), ty, format, buffer),
+    }
 }
 
 fn text(value: &Value, buffer: &mut BytesMut) {

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     cache::Prepared,
     error::{Result, SqlError, code},
-    finish::Rows,
+    finish::{Batch, Rows},
     session::{Outcome, Status},
     sql::Field,
     types::PgType,
@@ -41,7 +41,7 @@ pub(super) enum State {
     /// Not executed.
     Bound,
     /// Rows are coming; some may have been taken from the stream and not sent.
-    Open(Box<Rows>, std::vec::IntoIter<Row>, &'static str),
+    Open(Box<Rows>, Batch, &'static str),
     /// Rows a write returned.
     Written(std::vec::IntoIter<Row>, String),
     /// At its end.
@@ -172,7 +172,7 @@ impl Connection<'_> {
             portal.state = State::Done;
             match outcome {
                 Outcome::Rows(rows, word) => {
-                    portal.state = State::Open(Box::new(rows), Vec::new().into_iter(), word);
+                    portal.state = State::Open(Box::new(rows), Batch::Rows(Vec::new().into_iter()), word);
                 }
                 Outcome::Written(rows, tag) => portal.state = State::Written(rows.into_iter(), tag),
                 Outcome::Done(tag) => {
@@ -214,16 +214,18 @@ impl Connection<'_> {
                 }
             }
             State::Open(rows, ready, word) => {
-                while sent < most {
-                    if let Some(row) = ready.next() {
-                        self.output.row(&row, &fields, &portal.formats).await?;
-                        sent += 1;
-                        continue;
+                loop {
+                    match self.output.rows(ready, most - sent, &fields, &portal.formats).await? {
+                        Ok(more) => sent += more,
+                        Err(error) => return Ok(Err(error)),
+                    }
+                    if sent == most {
+                        break;
                     }
                     let limit = Limit::new(&self.cancelled, self.session.timeout());
-                    match limit.keep(rows.next()).await {
+                    match limit.keep(rows.next_batch()).await {
                         Ok(batch) if batch.is_empty() => break,
-                        Ok(batch) => *ready = batch.into_iter(),
+                        Ok(batch) => *ready = batch,
                         Err(error) => return Ok(Err(error)),
                     }
                 }

@@ -2,10 +2,10 @@
 
 use std::io;
 
-use bytes::BytesMut;
+use bytes::{BufMut, BytesMut};
 use pgwire::messages::{
-    Message, PgWireBackendMessage as Backend,
-    data::{DataRow, FieldDescription, RowDescription},
+    PgWireBackendMessage as Backend,
+    data::{FieldDescription, RowDescription},
     response::{CommandComplete, ErrorResponse, NoticeResponse},
 };
 use quorate_table::value::Value;
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     error::{Result, SqlError},
-    finish::Rows,
+    finish::{Batch, Rows, malformed},
     metrics::Metrics,
     sql::Field,
 };
@@ -28,7 +28,6 @@ pub(super) const BUFFER_BYTES: usize = 64 << 10;
 pub(super) struct Output<'a> {
     pub(super) stream: tcp::OwnedWriteHalf,
     pub(super) buffer: BytesMut,
-    pub(super) row: BytesMut,
     pub(super) metrics: &'a Metrics,
 }
 
@@ -80,16 +79,70 @@ impl Output<'_> {
         fields: &[Field],
         formats: &[Format],
     ) -> io::Result<()> {
-        self.row.clear();
+        let begin = self.begin_row();
         for ((value, field), format) in row.iter().zip(fields).zip(formats) {
-            encode::field(value, field.ty, *format, &mut self.row);
+            encode::field(value, field.ty, *format, &mut self.buffer);
         }
-        let message = DataRow::new(std::mem::take(&mut self.row), row.len() as i16);
-        let encoded = Message::encode(&message, &mut self.buffer);
-        encoded.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
-        self.row = message.data;
-        self.metrics.rows.increment();
+        self.end_row(begin, row.len())?;
         self.flush_if_full().await
+    }
+
+    /// A DataRow is the letter, its length, the number of fields, and the fields: the numbers are filled in at its end.
+    fn begin_row(&mut self) -> usize {
+        let begin = self.buffer.len();
+        self.buffer.put_slice(&[b'D', 0, 0, 0, 0, 0, 0]);
+        begin
+    }
+
+    fn end_row(&mut self, begin: usize, fields: usize) -> io::Result<()> {
+        let too_long = |_| io::Error::new(io::ErrorKind::InvalidData, "a row is too long for the protocol");
+        let length = i32::try_from(self.buffer.len() - begin - 1).map_err(too_long)?;
+        self.buffer[begin + 1..begin + 5].copy_from_slice(&length.to_be_bytes());
+        self.buffer[begin + 5..begin + 7].copy_from_slice(&(fields as i16).to_be_bytes());
+        self.metrics.rows.increment();
+        Ok(())
+    }
+
+    /// Sends rows of a batch, at most so many; how many it were.
+    pub(super) async fn rows(
+        &mut self,
+        batch: &mut Batch,
+        most: usize,
+        fields: &[Field],
+        formats: &[Format],
+    ) -> io::Result<Result<usize>> {
+        let mut sent = 0;
+        while sent < most && !batch.is_empty() {
+            let begin = self.begin_row();
+            let width = match batch {
+                Batch::Rows(rows) => {
+                    let row = rows.next().expect("not empty");
+                    for ((value, field), format) in row.iter().zip(fields).zip(formats) {
+                        encode::field(value, field.ty, *format, &mut self.buffer);
+                    }
+                    row.len()
+                }
+                Batch::Encoded(rows, visible) => {
+                    let visible = fields.len().min(*visible);
+                    let mut width = 0;
+                    let read = rows.next(|column, cell| {
+                        if column < visible {
+                            encode::cell(cell, fields[column].ty, formats[column], &mut self.buffer);
+                            width += 1;
+                        }
+                    });
+                    if let Err(error) = read {
+                        self.buffer.truncate(begin);
+                        return Ok(Err(malformed(error)));
+                    }
+                    width
+                }
+            };
+            self.end_row(begin, width)?;
+            self.flush_if_full().await?;
+            sent += 1;
+        }
+        Ok(Ok(sent))
     }
 
     /// Sends the next rows; none when there are no more.
@@ -100,14 +153,10 @@ impl Output<'_> {
         formats: &[Format],
         limit: Limit,
     ) -> io::Result<Result<usize>> {
-        let batch = match limit.keep(rows.next()).await {
-            Ok(batch) => batch,
-            Err(error) => return Ok(Err(error)),
-        };
-        for row in &batch {
-            self.row(row, fields, formats).await?;
+        match limit.keep(rows.next_batch()).await {
+            Ok(mut batch) => self.rows(&mut batch, usize::MAX, fields, formats).await,
+            Err(error) => Ok(Err(error)),
         }
-        Ok(Ok(batch.len()))
     }
 
     pub(super) fn fatal(&mut self, error: &SqlError) {

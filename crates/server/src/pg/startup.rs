@@ -40,8 +40,7 @@ pub(super) async fn serve(
     stream.set_nodelay(true)?;
     let (read, write) = stream.into_split();
     let mut frames = Frames::new(read);
-    let mut output =
-        Output { stream: write, buffer: BytesMut::new(), row: BytesMut::new(), metrics: &server.metrics };
+    let mut output = Output { stream: write, buffer: BytesMut::new(), metrics: &server.metrics };
     let opened = timeout(STARTUP, open(&mut frames, &mut output, server)).await;
     let Ok(opened) = opened else { return Ok(()) };
     let Some(startup) = opened? else { return Ok(()) };

@@ -79,7 +79,7 @@ impl Session {
                     visible: window.visible,
                 });
                 let strength = self.strength();
-                let answers = self.read(strength, select).await?;
+                let answers = self.read(strength, &select).await?;
                 Ok(match finish {
                     Some(finish) => Rows::grouped(answers, finish),
                     None => Rows::merged(answers, query.finish.order.clone(), window),
@@ -89,9 +89,9 @@ impl Session {
     }
 
     /// Begins a read, again when the cluster changed under its beginning.
-    async fn read(&self, strength: ReadStrength, select: Select) -> Result<AnswerStream> {
+    async fn read(&self, strength: ReadStrength, select: &Select) -> Result<AnswerStream> {
         for _ in 1..READ_ATTEMPTS {
-            match self.backend.read(strength, select.clone()).await {
+            match self.backend.read(strength, select).await {
                 Err(Fault::Retry { .. }) => tokio::task::yield_now().await,
                 answered => return answered.map_err(fault::of_read),
             }

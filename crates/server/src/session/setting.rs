@@ -54,13 +54,14 @@ impl Session {
 
     /// How long a statement may take.
     pub fn timeout(&self) -> Option<Duration> {
-        settings::milliseconds(&self.setting("statement_timeout"))
+        // By default there is none.
+        settings::milliseconds(self.settings.get("statement_timeout")?)
             .filter(|milliseconds| *milliseconds > 0)
             .map(Duration::from_millis)
     }
 
     pub(super) fn strength(&self) -> ReadStrength {
-        ReadStrength::named(&self.setting("quorate.read")).unwrap_or_default()
+        self.settings.get("quorate.read").and_then(|name| ReadStrength::named(name)).unwrap_or_default()
     }
 
     pub(super) fn set(&mut self, name: &str, value: Option<String>, local: bool) -> Result<Outcome> {

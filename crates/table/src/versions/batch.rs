@@ -110,7 +110,7 @@ impl<R: Rows> Versions<R> {
     }
 
     /// Runs jobs that are foreseen together.
-    fn run(&mut self, jobs: &[Job]) -> Vec<Answer> {
+    fn run(&mut self, jobs: &[Job], keep: &mut dyn FnMut(usize, &Answer) -> bool) -> Vec<Answer> {
         self.expect(jobs);
         let mut tasks: BTreeMap<TableId, Vec<Task<'_>>> = BTreeMap::new();
         let mut numbers = Vec::with_capacity(jobs.len());
@@ -133,10 +133,14 @@ impl<R: Rows> Versions<R> {
                     true => self.present.tables[&id].rows.answer(foresight, number),
                     false => None,
                 };
-                answers.push(match foreseen {
+                let answer = match foreseen {
                     Some(answer) => answer.unwrap_or_else(Answer::Failed),
                     None => self.read(std::slice::from_ref(job)).remove(0),
-                });
+                };
+                if keep(answers.len(), &answer) {
+                    self.pins.pin(job.epoch);
+                }
+                answers.push(answer);
                 continue;
             }
             let found = match job.operation {
@@ -206,19 +210,25 @@ impl<R: Rows> Versions<R> {
 }
 
 impl<R: Rows + Sync> Engine for Versions<R> {
-    fn apply(&mut self, jobs: &[Job]) -> Vec<Answer> {
+    fn apply_keeping(&mut self, jobs: &[Job], keep: &mut dyn FnMut(usize, &Answer) -> bool) -> Vec<Answer> {
         assert!(self.held.is_none(), "a held job is settled before the next call");
         let mut answers = Vec::with_capacity(jobs.len());
         while let Some(job) = jobs.get(answers.len()) {
             let rest = &jobs[answers.len()..];
             let together = self.foreseeable(rest);
             if together > 0 {
-                answers.extend(self.run(&rest[..together]));
+                let done = answers.len();
+                answers.extend(self.run(&rest[..together], &mut |job, answer| keep(done + job, answer)));
                 continue;
             }
             let reads = rest.iter().take_while(|job| !job.operation.is_write() && !job.held).count();
             if reads > 0 {
-                answers.extend(self.read(&rest[..reads]));
+                for (job, answer) in rest.iter().zip(self.read(&rest[..reads])) {
+                    if keep(answers.len(), &answer) {
+                        self.pins.pin(job.epoch);
+                    }
+                    answers.push(answer);
+                }
                 continue;
             }
             let (answer, effect) = if job.operation.is_write() {

@@ -14,7 +14,7 @@ use crate::{
     value::{Row, Value, key_of},
 };
 
-use super::{Place, Rows, Table};
+use super::{Found, Place, Rows, Table};
 
 /// A read under way: what it has made of the rows so far.
 pub(crate) struct Gathering<'a> {
@@ -131,8 +131,13 @@ impl<R: Rows> Table<R> {
             None => Place::first(0),
             Some(cursor) => place_of(&cursor.0)?,
         };
+        let rest = KeyRange::intersection(&ranges, &[KeyRange { low: start.key, high: u64::MAX }]);
         let mut output = Vec::new();
-        for (place, row) in self.rows.within(&ranges, start) {
+        let seen = select.mentioned();
+        for (Found { place, .. }, row) in self.rows.candidates(&rest, select.filter.as_ref(), &seen) {
+            if place < start {
+                continue;
+            }
             if output.len() >= rows.max(1) {
                 return Ok(Page { rows: output, next: Some(Cursor(numbers_of(&place).to_vec())) });
             }

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use self::process::{Part, Spec};
+use super::processor;
 
 /// Measures the order alone: routers, receivers and a load, each a process of its own.
 #[derive(clap::Args)]
@@ -158,11 +159,7 @@ impl Spawned {
 
     /// Processor time used so far.
     fn cpu(&self) -> Result<Duration> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        let fields = stat.rsplit_once(')').context("an odd stat file")?.1.split_whitespace();
-        // utime and stime are the 14th and 15th fields; the first two were cut off, in ticks of 10 ms.
-        let ticks: u64 = fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap_or(0)).sum();
-        Ok(Duration::from_millis(ticks * 10))
+        processor::time(self.child.id())
     }
 }
 

@@ -94,7 +94,7 @@ fn what_an_unreachable_process_holds_takes_no_writes() {
     assert_eq!(written(&config, &[range(20, 20)]), "refused by 20-29");
     assert_eq!(
         assigned(config.assign_read(&[range(5, 25)], 1)),
-        "1: 10-19*, 3: 5-9* 20-25*",
+        "1: 5-9* 10-19*, 3: 20-25*",
         "it is read elsewhere"
     );
     let alone = ring(1, &[10, 20, 30], "AUA");
@@ -128,19 +128,15 @@ fn the_offset_says_who_answers_for_a_write() {
 }
 
 #[test]
-fn a_read_goes_to_few_and_starts_where_the_offset_says() {
+fn a_read_is_divided_evenly_and_the_offset_says_between_whom() {
     let config = ring(2, &[10, 20, 30], "AAA");
-    for (offset, expected) in [
-        (0, "1: 0-9* 10-19* 30-end*, 2: 20-29*"),
-        (1, "2: 10-19*, 3: 0-9* 20-29* 30-end*"),
-        (2, "1: 10-19*, 3: 0-9* 20-29* 30-end*"),
-        (3, "1: 0-9* 10-19* 30-end*, 2: 20-29*"),
-    ] {
+    let (even, odd) = ("1: 10-19*, 2: 20-29*, 3: 0-9* 30-end*", "1: 0-9* 30-end*, 2: 10-19*, 3: 20-29*");
+    for (offset, expected) in [(0, even), (1, odd), (2, even), (3, odd)] {
         assert_eq!(assigned(config.assign_read(&[Range::ALL], offset)), expected, "offset {offset}");
     }
     let config = ring(2, &[10, 20, 30, 40], "AAAA");
-    let two = "1: 0-9* 10-19* 40-end*, 3: 20-29* 30-39*";
-    assert_eq!(assigned(config.assign_read(&[Range::ALL], 0)), two, "two of four hold everything");
+    let four = "1: 10-19*, 2: 20-29*, 3: 30-39*, 4: 0-9* 40-end*";
+    assert_eq!(assigned(config.assign_read(&[Range::ALL], 0)), four);
     for (offset, expected) in [(0, "1: 15-16*"), (1, "2: 15-16*"), (2, "1: 15-16*")] {
         assert_eq!(assigned(config.assign_read(&[range(15, 16)], offset)), expected, "offset {offset}");
     }

@@ -347,7 +347,10 @@ impl Bank {
                 self.failed(world, token, pending, error);
                 Ok(())
             }
-            ClientEvent::Gathered { .. } | ClientEvent::Config(_) | ClientEvent::Wedged => Ok(()),
+            ClientEvent::Gathered { .. }
+            | ClientEvent::Ordered { .. }
+            | ClientEvent::Config(_)
+            | ClientEvent::Wedged => Ok(()),
         }
     }
 

@@ -1,0 +1,372 @@
+//! `quorate bench wire`: the ticket queries through the SQL door of a cluster of real processes.
+//!
+//! A load process of its own keeps so many connections busy with prepared statements of eight templates, their constants
+//! taken from rows that are there, and counts the rows of every answer against what the scan engine found beforehand.
+//! With `--address` the same load asks another server that speaks the protocol and holds the same rows.
+
+mod load;
+mod queries;
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use futures_util::SinkExt;
+use serde::Serialize;
+use tokio_postgres::Client;
+
+pub(crate) use self::load::{LoadArgs, run_load};
+use self::{
+    load::{Run, Slot, Spec},
+    queries::Question,
+};
+use super::{processor, spawned::Spawned};
+use crate::{Usage, cluster::Entry, config::Role, sql};
+
+/// Measures ticket queries over the PostgreSQL protocol.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Connections that ask at the same time.
+    #[arg(long, default_value_t = 256)]
+    clients: usize,
+    /// How many tickets.
+    #[arg(long, default_value_t = 1_000_000)]
+    rows: usize,
+    /// Different questions.
+    #[arg(long, default_value_t = 4096)]
+    questions: usize,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// Seconds before each.
+    #[arg(long, default_value_t = 2.0)]
+    warm_up: f64,
+    /// How fresh reads must be; several words, one measurement each.
+    #[arg(long, value_delimiter = ',', default_value = "snapshot")]
+    read: Vec<Strength>,
+    /// Draw another mixture of templates and other constants every so many seconds, and tell every half second.
+    #[arg(long, value_name = "SECONDS")]
+    redraw: Option<f64>,
+    /// Where the generator starts.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Keep the rows and the questions in this folder, for other systems.
+    #[arg(long, value_name = "FOLDER")]
+    emit: Option<PathBuf>,
+    /// Ask the server at host:port, which has the rows already, instead of a cluster.
+    #[arg(long, requires = "from")]
+    address: Option<String>,
+    /// Take the questions from this folder, where --emit put them.
+    #[arg(long, value_name = "FOLDER", requires = "address")]
+    from: Option<PathBuf>,
+    /// One JSON object for each measurement.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The words of `quorate.read`.
+#[derive(Clone, Copy, Debug, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+enum Strength {
+    Snapshot,
+    Sequential,
+    Basic,
+}
+
+impl Strength {
+    fn statement(self) -> &'static str {
+        match self {
+            Strength::Snapshot => "set quorate.read = 'snapshot'",
+            Strength::Sequential => "set quorate.read = 'sequential'",
+            Strength::Basic => "set quorate.read = 'basic'",
+        }
+    }
+}
+
+/// One measurement.
+#[derive(Serialize)]
+struct Figures {
+    bench: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read: Option<Strength>,
+    clients: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rows: Option<usize>,
+    seconds: f64,
+    executions: u64,
+    queries_per_second: f64,
+    latency_p50_ms: f64,
+    latency_p99_ms: f64,
+    latency_max_ms: f64,
+    p99_to_p50: f64,
+    rows_per_query: f64,
+    /// Executions and median latency of each template.
+    templates: Vec<(u64, f64)>,
+    /// Figures of the gateway alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gateway_cpu_us_per_query: Option<f64>,
+    /// Queries in a pass, on average over the storage processes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queries_per_pass: Option<f64>,
+    /// Milliseconds of a pass, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pass_ms: Option<f64>,
+    load_seconds: Option<f64>,
+    /// Every process: cores used, and processor time for each execution.
+    processes: BTreeMap<String, Used>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    slots: Vec<Slot>,
+}
+
+#[derive(Serialize)]
+struct Used {
+    cores: f64,
+    us_per_query: f64,
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    ensure!(
+        args.clients > 0 && args.questions > 0 && args.rows > 0,
+        "--clients, --questions, --rows: at least 1"
+    );
+    if let (Some(address), Some(from)) = (&args.address, &args.from) {
+        let (run, _) = measure(&args, address, None, from, &[])?;
+        return tell(&args, None, run, Vec::new(), None, None);
+    }
+    let spawned = Spawned::start(&[])?;
+    let folder = match &args.emit {
+        Some(folder) => folder.clone(),
+        None => spawned.place().to_owned(),
+    };
+    fs::create_dir_all(&folder)?;
+    let address = spawned.cluster()?.sql()?.to_owned();
+    let loading = fill(&args, &address, &folder)?;
+    let cluster = spawned.cluster()?;
+    for &strength in &args.read {
+        let before = passes(&cluster.processes)?;
+        let (run, used) = measure(&args, &address, Some(strength), &folder, &cluster.processes)?;
+        let after = passes(&cluster.processes)?;
+        tell(&args, Some(strength), run, used, Some((before, after)), Some(loading))?;
+    }
+    spawned.passed();
+    Ok(())
+}
+
+/// Makes the table, copies the tickets into it, and writes the questions; how long the copy took.
+fn fill(args: &Args, address: &str, folder: &Path) -> Result<f64> {
+    let runtime = sql::runtime()?;
+    let client = runtime.block_on(sql::connect(address))?;
+    runtime.block_on(create(&client))?;
+    let mut file = match args.emit {
+        Some(_) => Some(fs::File::create(folder.join("tickets.tsv"))?),
+        None => None,
+    };
+    let (mut loaded, mut spent) = (0, Duration::ZERO);
+    let questions: Vec<Question> = queries::make(args.seed, args.rows, args.questions, |text| {
+        if let Some(file) = &mut file {
+            file.write_all(&text)?;
+        }
+        let began = Instant::now();
+        loaded += runtime.block_on(copy(&client, text))?;
+        spent += began.elapsed();
+        Ok(())
+    })?;
+    ensure!(loaded == args.rows as u64, "{loaded} tickets were loaded, not {}", args.rows);
+    queries::write(folder, &questions)?;
+    Ok(spent.as_secs_f64())
+}
+
+async fn copy(client: &Client, text: Vec<u8>) -> Result<u64> {
+    let mut copy = std::pin::pin!(client.copy_in("copy tickets from stdin").await?);
+    let text = Bytes::from(text);
+    for from in (0..text.len()).step_by(PIECE_BYTES) {
+        copy.send(text.slice(from..text.len().min(from + PIECE_BYTES))).await?;
+    }
+    Ok(copy.finish().await?)
+}
+
+/// What one message of a COPY carries.
+const PIECE_BYTES: usize = 256 << 10;
+
+async fn create(client: &Client) -> Result<()> {
+    let statement = format!("{} with (partition_by = 'hash(rloc)')", queries::schema());
+    Ok(client.batch_execute(&statement).await?)
+}
+
+/// Runs the load; what it saw, and the processor time that each process used meanwhile.
+fn measure(
+    args: &Args,
+    address: &str,
+    strength: Option<Strength>,
+    folder: &Path,
+    processes: &[Entry],
+) -> Result<(Run, Vec<(String, Duration)>)> {
+    let spec = Spec {
+        address: address.to_owned(),
+        begin: strength.map(|strength| strength.statement().to_owned()),
+        clients: args.clients,
+        warm_up: args.warm_up,
+        seconds: args.seconds,
+        questions: folder.join("questions.jsonl"),
+        seed: args.seed,
+        redraw: args.redraw,
+    };
+    let mut load = Load::start(&spec)?;
+    let mut used: Vec<(String, u32)> =
+        processes.iter().filter_map(|entry| Some((entry.name.clone(), entry.pid?))).collect();
+    used.push(("load".to_owned(), load.child.id()));
+    let times = || used.iter().map(|(_, pid)| processor::time(*pid)).collect::<Result<Vec<_>>>();
+    ensure!(load.line()? == "measuring", "the load did not start");
+    let before = times()?;
+    let line = load.line()?;
+    let after = times()?;
+    let run: Run = serde_json::from_str(&line).with_context(|| line.clone())?;
+    if run.failed > 0 {
+        bail!("{} executions failed, the first so: {}", run.failed, run.failure.unwrap_or_default());
+    }
+    ensure!(run.wrong == 0, "{} of {} answers had too few or too many rows", run.wrong, run.executions);
+    let spent = before.into_iter().zip(after).map(|(before, after)| after - before);
+    Ok((run, used.iter().map(|(name, _)| name.clone()).zip(spent).collect()))
+}
+
+/// The load process; killed when this is dropped.
+struct Load {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Load {
+    fn start(spec: &Spec) -> Result<Load> {
+        let mut child = Command::new(env::current_exe()?)
+            .args(["bench", "wire-load", &serde_json::to_string(spec)?])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let lines = BufReader::new(child.stdout.take().context("no pipe")?);
+        Ok(Load { child, lines })
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        ensure!(self.lines.read_line(&mut line)? > 0, "the load ended early");
+        Ok(line.trim().to_owned())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What the storage processes have done so far.
+#[derive(Clone, Copy, Default)]
+struct Passes {
+    passes: f64,
+    tasks: f64,
+    seconds: f64,
+}
+
+fn passes(processes: &[Entry]) -> Result<Passes> {
+    let mut all = Passes::default();
+    for process in processes.iter().filter(|process| process.role == Role::Storage) {
+        let Some(bound) = &process.bound else { continue };
+        let text = ureq::get(format!("http://{}/metrics", bound.http)).call()?.body_mut().read_to_string()?;
+        let counted = |name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name));
+            line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or(0.0)
+        };
+        all.passes += counted("quorate_engine_batches_total");
+        all.tasks += counted("quorate_engine_tasks_total");
+        all.seconds += counted("quorate_engine_nanoseconds_total") / 1e9;
+    }
+    Ok(all)
+}
+
+fn tell(
+    args: &Args,
+    read: Option<Strength>,
+    run: Run,
+    used: Vec<(String, Duration)>,
+    passes: Option<(Passes, Passes)>,
+    load_seconds: Option<f64>,
+) -> Result<()> {
+    if run.executions == 0 {
+        return Err(Usage(String::from("--seconds: nothing was answered in that time")).into());
+    }
+    let executions = run.executions as f64;
+    let per_query = |time: &Duration| time.as_secs_f64() * 1e6 / executions;
+    let done = passes.map(|(before, after)| Passes {
+        passes: (after.passes - before.passes).max(1.0),
+        tasks: after.tasks - before.tasks,
+        seconds: after.seconds - before.seconds,
+    });
+    let figures = Figures {
+        bench: "wire",
+        read,
+        clients: args.clients,
+        rows: load_seconds.map(|_| args.rows),
+        seconds: run.seconds,
+        executions: run.executions,
+        queries_per_second: (executions / run.seconds).round(),
+        latency_p50_ms: run.p50_ms,
+        latency_p99_ms: run.p99_ms,
+        latency_max_ms: run.max_ms,
+        p99_to_p50: run.p99_ms / run.p50_ms,
+        rows_per_query: run.rows as f64 / executions,
+        templates: run.templates,
+        gateway_cpu_us_per_query: used
+            .iter()
+            .find(|(name, _)| name.starts_with("gateway"))
+            .map(|(_, time)| per_query(time)),
+        queries_per_pass: done.map(|done| done.tasks / done.passes),
+        pass_ms: done.map(|done| done.seconds * 1e3 / done.passes),
+        load_seconds,
+        processes: used
+            .iter()
+            .map(|(name, time)| {
+                let used = Used { cores: time.as_secs_f64() / run.seconds, us_per_query: per_query(time) };
+                (name.clone(), used)
+            })
+            .collect(),
+        slots: if args.redraw.is_some() { run.slots } else { Vec::new() },
+    };
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string(&figures)?)?;
+        return Ok(());
+    }
+    let read = figures.read.map(|read| format!(" at {read:?}").to_lowercase()).unwrap_or_default();
+    writeln!(
+        out,
+        "{} clients{read}: {:.0} queries/s, p50 {:.1} ms, p99 {:.1} ms ({:.1} times p50), {:.1} rows each",
+        figures.clients,
+        figures.queries_per_second,
+        figures.latency_p50_ms,
+        figures.latency_p99_ms,
+        figures.p99_to_p50,
+        figures.rows_per_query
+    )?;
+    if let (Some(queries), Some(pass)) = (figures.queries_per_pass, figures.pass_ms) {
+        writeln!(out, "  {queries:.0} queries in a pass of {pass:.1} ms")?;
+    }
+    for (name, used) in &figures.processes {
+        writeln!(out, "  {name}: {:.2} cores, {:.1} us for each query", used.cores, used.us_per_query)?;
+    }
+    for slot in &figures.slots {
+        writeln!(
+            out,
+            "  {:5.1} s, draw {}: {} queries, p50 {:.1} ms, p99 {:.1} ms",
+            slot.at, slot.draw, slot.executions, slot.p50_ms, slot.p99_ms
+        )?;
+    }
+    Ok(())
+}

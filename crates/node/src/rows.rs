@@ -1,0 +1,175 @@
+//! Rows of an answer, read where they lie: what a gateway passes on unchanged needs no values of its own.
+
+use bytes::{Buf, Bytes};
+use quorate_table::{numeric::Numeric, value::Value};
+use serde::Deserialize;
+
+/// The variant of `Answer` that is rows.
+const ROWS: u32 = 1;
+
+/// A value where it lies. The variants are `Value`'s, in its order: both read the same bytes.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub enum Cell<'a> {
+    /// SQL NULL.
+    Null,
+    /// A boolean.
+    Bool(bool),
+    /// A `smallint`.
+    Int2(i16),
+    /// An `integer`.
+    Int4(i32),
+    /// A `bigint`.
+    Int8(i64),
+    /// A `double precision`.
+    Float8(f64),
+    /// A `numeric`.
+    Numeric(Numeric),
+    /// A string.
+    #[serde(borrow)]
+    Text(&'a str),
+    /// A date.
+    Date(i32),
+    /// A timestamp.
+    Timestamp(i64),
+    /// A timestamp with time zone.
+    Timestamptz(i64),
+}
+
+impl Cell<'_> {
+    /// The same as a value of its own.
+    pub fn value(self) -> Value {
+        match self {
+            Cell::Null => Value::Null,
+            Cell::Bool(truth) => Value::Bool(truth),
+            Cell::Int2(number) => Value::Int2(number),
+            Cell::Int4(number) => Value::Int4(number),
+            Cell::Int8(number) => Value::Int8(number),
+            Cell::Float8(number) => Value::Float8(number),
+            Cell::Numeric(number) => Value::Numeric(number),
+            Cell::Text(text) => Value::text_of(text),
+            Cell::Date(days) => Value::Date(days),
+            Cell::Timestamp(micros) => Value::Timestamp(micros),
+            Cell::Timestamptz(micros) => Value::Timestamptz(micros),
+        }
+    }
+}
+
+/// The bytes are no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+/// The rows of an encoded answer that have not been read.
+#[derive(Clone, Debug)]
+pub struct EncodedRows {
+    bytes: Bytes,
+    left: usize,
+}
+
+impl EncodedRows {
+    /// The rows of an answer, if it is one of rows.
+    pub fn of(answer: &Bytes) -> Option<EncodedRows> {
+        let mut bytes = answer.clone();
+        let variant: u32 = take(&mut bytes).ok()?;
+        let left: usize = take(&mut bytes).ok().filter(|_| variant == ROWS)?;
+        Some(EncodedRows { bytes, left })
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.left
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Reads the next row, a cell at a time with its place in the row; there must be one.
+    pub fn next(&mut self, mut cell: impl FnMut(usize, Cell<'_>)) -> Result<(), Malformed> {
+        assert!(self.left > 0, "no row is left");
+        self.left -= 1;
+        let mut reader = postcard::Deserializer::from_bytes(&self.bytes);
+        let width = usize::deserialize(&mut reader).map_err(|_| Malformed)?;
+        for column in 0..width {
+            cell(column, Cell::deserialize(&mut reader).map_err(|_| Malformed)?);
+        }
+        let rest = reader.finalize().map_err(|_| Malformed)?.len();
+        self.bytes.advance(self.bytes.len() - rest);
+        Ok(())
+    }
+}
+
+fn take<T: for<'a> Deserialize<'a>>(bytes: &mut Bytes) -> Result<T, Malformed> {
+    let (value, rest) = postcard::take_from_bytes(bytes).map_err(|_| Malformed)?;
+    let rest = rest.len();
+    bytes.advance(bytes.len() - rest);
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_table::{engine::Answer, failure::Failure, value::Row};
+
+    use super::*;
+
+    fn encoded(answer: &Answer) -> Bytes {
+        postcard::to_stdvec(answer).unwrap().into()
+    }
+
+    fn rows() -> Vec<Row> {
+        let number = Numeric::parse("-12345.678").unwrap();
+        let all = vec![
+            Value::Null,
+            Value::Bool(true),
+            Value::Int2(-7),
+            Value::Int4(i32::MIN),
+            Value::Int8(i64::MAX),
+            Value::Float8(-0.5),
+            Value::Numeric(number),
+            Value::text_of("Zürich"),
+            Value::Date(-1),
+            Value::Timestamp(i64::MIN),
+            Value::Timestamptz(1),
+        ];
+        vec![all.clone(), Vec::new(), all.into_iter().rev().collect()]
+    }
+
+    #[test]
+    fn cells_are_the_values() {
+        let mut read = EncodedRows::of(&encoded(&Answer::Rows(rows()))).unwrap();
+        let mut seen = Vec::new();
+        while !read.is_empty() {
+            let mut row = Vec::new();
+            read.next(|column, cell| {
+                assert_eq!(column, row.len());
+                row.push(cell.value());
+            })
+            .unwrap();
+            seen.push(row);
+        }
+        assert_eq!(seen, rows());
+    }
+
+    #[test]
+    fn anything_else_is_left_alone() {
+        let failed = Answer::Failed(Failure::new("22012", "division by zero"));
+        for other in [Answer::Written(Vec::new()), Answer::Groups(Vec::new()), failed] {
+            assert!(EncodedRows::of(&encoded(&other)).is_none());
+        }
+    }
+
+    #[test]
+    fn damaged_bytes_are_told() {
+        let whole = encoded(&Answer::Rows(rows()));
+        for length in 0..whole.len() {
+            let Some(mut read) = EncodedRows::of(&whole.slice(..length)) else { continue };
+            let mut read_all = || {
+                while !read.is_empty() {
+                    read.next(|_, _| {})?;
+                }
+                Ok(())
+            };
+            assert_eq!(read_all(), Err(Malformed), "of {length} bytes");
+        }
+    }
+}
