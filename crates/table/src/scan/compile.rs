@@ -77,16 +77,20 @@ impl Term {
         !self.negated && !self.nulls && self.low > self.high && self.others.is_empty()
     }
 
-    /// The numbers that pass, if they are few and each is one equality.
-    pub(super) fn alternatives(&self, most: usize) -> Option<Vec<u64>> {
-        if self.negated || self.nulls || self.low < self.high {
-            return None;
-        }
-        let mut numbers = self.others.clone();
-        if self.low == self.high {
-            numbers.push(self.low);
-        }
-        (numbers.len() <= most).then_some(numbers)
+    /// Whether the numbers that pass are at most so many, and each is one equality.
+    pub(super) fn is_equality(&self, most: usize) -> bool {
+        !self.negated && !self.nulls && self.low >= self.high && self.others.len() < most
+    }
+
+    /// Whether the numbers that pass are an interval and at most so many beside it.
+    pub(super) fn is_interval(&self, most: usize) -> bool {
+        !self.negated && !self.nulls && self.low < self.high && self.others.len() <= most
+    }
+
+    /// The intervals of numbers that are listed.
+    pub(super) fn intervals(&self) -> impl Iterator<Item = (u64, u64)> {
+        let range = (self.low <= self.high).then_some((self.low, self.high));
+        range.into_iter().chain(self.others.iter().map(|&number| (number, number)))
     }
 }
 

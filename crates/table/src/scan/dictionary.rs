@@ -14,6 +14,8 @@ use rustc_hash::FxBuildHasher;
 
 use crate::value::Value;
 
+use super::kernel;
+
 /// The most values that a sorted part holds as they are.
 const SMALL: usize = 1 << 16;
 /// The tail is merged when it is as long as this and as a quarter of the sorted part.
@@ -149,6 +151,30 @@ impl Dictionary {
         match code.checked_sub(self.sorted.len()) {
             None => self.sorted.value(code),
             Some(behind) => self.tail[behind].clone(),
+        }
+    }
+
+    /// Asks for the memory of a value ahead of its use: for what says where the value lies, or (`deep`) for the value.
+    #[inline]
+    pub(super) fn prefetch(&self, code: u64, deep: bool) {
+        let code = code as usize;
+        match &*self.sorted {
+            Sorted::Values { values, .. } => match values.get(code) {
+                Some(Value::Text(text)) if deep => {
+                    text.as_bytes().first().into_iter().for_each(kernel::prefetch)
+                }
+                Some(value) if !deep => kernel::prefetch(value),
+                _ => {}
+            },
+            Sorted::Texts { heap, ends } => match ends.get(code) {
+                Some(end) if deep => heap
+                    .as_bytes()
+                    .get((*end as usize).saturating_sub(1))
+                    .into_iter()
+                    .for_each(kernel::prefetch),
+                Some(end) => kernel::prefetch(end),
+                None => {}
+            },
         }
     }
 

@@ -80,30 +80,53 @@ struct Entry {
 }
 
 impl Group {
-    fn new(signature: &Signature, shift: u32, keys: &[(Vec<u64>, u32)], queries: &[Query<'_>]) -> Group {
+    /// None if no query can be placed; those that cannot are put aside.
+    fn new(
+        signature: Signature,
+        members: Vec<u32>,
+        queries: &[Query<'_>],
+        aside: &mut Vec<u32>,
+    ) -> Option<Group> {
+        let plan = |query: u32| &queries[query as usize].plan;
+        let coarse = signature.range.map_or(0, |column| {
+            let ranges = members.iter().filter_map(|&query| term_of(plan(query), column, true));
+            coarseness(&ranges.map(|term| (term.low, term.high)).collect::<Vec<_>>())
+        });
         let columns = signature.equal.iter().chain(&signature.range).enumerate();
         let parts: Vec<Part> = columns
             .map(|(position, &column)| Part {
                 column,
-                shift: if Some(column) == signature.range { shift } else { 0 },
+                shift: if Some(column) == signature.range { coarse } else { 0 },
                 // An odd number for each.
                 factor: 0x85EB_CA6Bu32.wrapping_mul(2 * position as u32 + 1) ^ 0x27D4_EB2E,
             })
             .collect();
-        let entry = |(numbers, query): &(Vec<u64>, u32)| {
-            let terms = &queries[*query as usize].plan.terms;
-            let ranged = terms.iter().find(|term| term.is_range() && Some(term.column) == signature.range);
-            let beside = terms.iter().find(|term| term.is_range() && !signature.equal.contains(&term.column));
-            let (column, low, high) = ranged
-                .or(beside)
-                .map_or((parts[0].column, 0, u64::MAX), |term| (term.column, term.low, term.high));
-            let hash = kernel::finish(sum(&parts, numbers.iter().copied()));
-            Entry { hash, query: *query, column: column as u32, end: 0, low, high }
-        };
-        let mut entries: Vec<Entry> = keys.iter().map(entry).collect();
+        let mut entries: Vec<Entry> = Vec::with_capacity(2 * members.len());
+        for query in members {
+            let Some(keys) = keys_of(plan(query), &parts, signature.range) else {
+                aside.push(query);
+                continue;
+            };
+            let beside = match signature.range {
+                Some(_) => None,
+                None => plan(query)
+                    .terms
+                    .iter()
+                    .find(|term| term.is_range() && !signature.equal.contains(&term.column)),
+            };
+            entries.extend(keys.into_iter().map(|(sum, (low, high))| {
+                let column = signature.range.unwrap_or(parts[0].column);
+                let (column, low, high) =
+                    beside.map_or((column, low, high), |term| (term.column, term.low, term.high));
+                Entry { hash: kernel::finish(sum), query, column: column as u32, end: 0, low, high }
+            }));
+        }
+        if entries.is_empty() {
+            return None;
+        }
         entries.sort_unstable_by_key(|entry| (entry.hash, entry.column, entry.low, entry.query));
-        // A query stands once under a hash, or it would be given a row twice.
-        entries.dedup_by_key(|entry| (entry.hash, entry.query));
+        // A query stands once under a hash with an interval, or it would be given a row twice.
+        entries.dedup_by_key(|entry| (entry.hash, entry.column, entry.low, entry.query));
         let mut end = entries.len();
         for index in (0..entries.len()).rev() {
             let run = |entry: &Entry| (entry.hash, entry.column);
@@ -127,7 +150,7 @@ impl Group {
         for index in 1..starts.len() {
             starts[index] += starts[index - 1];
         }
-        Group { signature: signature.clone(), parts, filter, starts, shift, entries }
+        Some(Group { signature, parts, filter, starts, shift, entries })
     }
 
     /// The queries in it; some more than once.
@@ -224,21 +247,8 @@ pub(super) fn arrange(
             }
             continue;
         }
-        let plan = |query: u32| &queries[query as usize].plan;
-        let shift = signature.range.map_or(0, |column| {
-            let ranges = members.iter().filter_map(|&(query, _)| range_of(plan(query), column));
-            coarseness(&ranges.map(|term| (term.low, term.high)).collect::<Vec<_>>())
-        });
-        let mut keys = Vec::with_capacity(members.len());
-        for (query, _) in members {
-            match keys_of(plan(query), &signature, shift) {
-                Some(own) => keys.extend(own.into_iter().map(|key| (key, query))),
-                None => alone.push(query),
-            }
-        }
-        if !keys.is_empty() {
-            groups.push(Group::new(&signature, shift, &keys, queries));
-        }
+        let members = members.into_iter().map(|(query, _)| query).collect();
+        groups.extend(Group::new(signature, members, queries, &mut alone));
     }
     alone.sort_unstable();
     (groups, alone)
@@ -246,11 +256,12 @@ pub(super) fn arrange(
 
 /// The signature of a plan, if it has one.
 fn signature(columns: &Columns, plan: &Plan, spans: &mut [Option<f64>]) -> Option<Signature> {
-    let equalities = plan.terms.iter().filter(|term| term.alternatives(ALTERNATIVES_MAX).is_some());
+    let equalities = plan.terms.iter().filter(|term| term.is_equality(ALTERNATIVES_MAX));
     let mut equal: Vec<usize> = equalities.map(|term| term.column).collect();
     equal.sort_unstable();
     equal.dedup();
-    let ranges = plan.terms.iter().filter(|term| term.is_range() && !equal.contains(&term.column));
+    let ranges =
+        plan.terms.iter().filter(|term| term.is_interval(ALTERNATIVES_MAX) && !equal.contains(&term.column));
     let parts = ranges.map(|term| {
         let span = *spans[term.column].get_or_insert_with(|| span(columns, term.column));
         ((term.high - term.low) as f64 / span, term.column)
@@ -269,10 +280,6 @@ fn span(columns: &Columns, column: usize) -> f64 {
     high.saturating_sub(low) as f64 + 1.0
 }
 
-fn range_of(plan: &Plan, column: usize) -> Option<&Term> {
-    plan.terms.iter().find(|term| term.column == column && term.is_range())
-}
-
 /// How many bits to leave out so that these ranges stand under few values each.
 fn coarseness(ranges: &[(u64, u64)]) -> u32 {
     let keys = |shift: u32| -> u64 {
@@ -283,31 +290,34 @@ fn coarseness(ranges: &[(u64, u64)]) -> u32 {
     (0..31).find(|&shift| keys(shift) <= most).unwrap_or(31)
 }
 
-/// The combinations of numbers that pass the equalities and the range of a plan, for the columns of its signature.
-fn keys_of(plan: &Plan, signature: &Signature, shift: u32) -> Option<Vec<Vec<u64>>> {
-    let mut keys = vec![Vec::with_capacity(signature.equal.len() + 1)];
-    let mut multiply = |alternatives: &mut dyn Iterator<Item = u64>| {
-        let alternatives: Vec<u64> = alternatives.take(KEYS_MAX + 1).collect();
-        keys = keys
-            .iter()
-            .flat_map(|key: &Vec<u64>| {
-                alternatives.iter().map(move |&number| {
-                    let mut key = key.clone();
-                    key.push(number);
-                    key
-                })
-            })
-            .collect();
-        (keys.len() <= KEYS_MAX).then_some(())
-    };
-    for &column in &signature.equal {
-        let mut terms = plan.terms.iter().filter(|term| term.column == column);
-        let alternatives = terms.find_map(|term| term.alternatives(ALTERNATIVES_MAX))?;
-        multiply(&mut alternatives.into_iter())?;
-    }
-    if let Some(column) = signature.range {
-        let term = range_of(plan, column)?;
-        multiply(&mut (term.low >> shift..=term.high >> shift))?;
+/// The places in a group at which a plan stands: the sums of numbers that pass its equalities and of those that its range
+/// touches, each with the interval of the range that stands there. None if they are too many.
+fn keys_of(plan: &Plan, parts: &[Part], range: Option<usize>) -> Option<Vec<(u32, (u64, u64))>> {
+    let mut keys = vec![(0u32, (0, u64::MAX))];
+    for part in parts {
+        let added = |number: u64| kernel::fold(number).wrapping_mul(part.factor);
+        let term = term_of(plan, part.column, Some(part.column) == range)?;
+        let mut multiplied = Vec::with_capacity(keys.len());
+        for &(sum, beside) in &keys {
+            for (low, high) in term.intervals() {
+                let interval = if Some(part.column) == range { (low, high) } else { beside };
+                for number in low >> part.shift..=high >> part.shift {
+                    if multiplied.len() == KEYS_MAX {
+                        return None;
+                    }
+                    multiplied.push((sum.wrapping_add(added(number)), interval));
+                }
+            }
+        }
+        keys = multiplied;
     }
     Some(keys)
+}
+
+/// The term that makes a column part of a signature.
+fn term_of(plan: &Plan, column: usize, range: bool) -> Option<&Term> {
+    plan.terms.iter().find(|term| {
+        term.column == column
+            && if range { term.is_interval(ALTERNATIVES_MAX) } else { term.is_equality(ALTERNATIVES_MAX) }
+    })
 }

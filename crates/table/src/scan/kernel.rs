@@ -1,12 +1,44 @@
 //! The inner loops of a pass: which codes lie in a range, and which rows may interest any of many queries.
 //!
-//! Each exists in plain code, which is the truth, and for processors with AVX-512, chosen at run time; the tests hold
-//! every variant to the plain one. Other processors (AVX2, NEON) run the plain code as the compiler vectorises it.
+//! Each exists in plain code, which is the truth. It is compiled once for any processor (on 64-bit ARM that includes
+//! NEON) and once for those with AVX2, and where the compiler's own vectors fall short there is a variant by hand for
+//! AVX-512. Which one runs is chosen at run time; the tests hold every variant that the processor has to the plain one.
 
 use super::packed::{Codes, Packed};
 
+/// Which variant runs. A level is only ever made on a processor that has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    Plain,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Level {
+    /// The best that this processor has.
+    #[inline]
+    fn here() -> Level {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+                return Level::Avx512;
+            }
+            if is_x86_feature_detected!("avx2") {
+                return Level::Avx2;
+            }
+        }
+        Level::Plain
+    }
+}
+
 /// Sets a bit for each number from `low` to `high` and clears the others; there is a word for each 64 numbers.
 pub(super) fn within(numbers: &Packed, low: u64, high: u64, bits: &mut [u64]) {
+    within_at(Level::here(), numbers, low, high, bits);
+}
+
+fn within_at(level: Level, numbers: &Packed, low: u64, high: u64, bits: &mut [u64]) {
     let low = low.max(numbers.base);
     let most = match &numbers.codes {
         Codes::Same(_) => 0,
@@ -25,10 +57,10 @@ pub(super) fn within(numbers: &Packed, low: u64, high: u64, bits: &mut [u64]) {
             bits.fill(u64::MAX);
             clear_behind(*len, bits);
         }
-        Codes::U8(codes) => dispatch::within_u8(codes, first as u8, span as u8, bits),
-        Codes::U16(codes) => dispatch::within_u16(codes, first as u16, span as u16, bits),
-        Codes::U32(codes) => dispatch::within_u32(codes, first as u32, span as u32, bits),
-        Codes::U64(codes) => dispatch::within_u64(codes, first, span, bits),
+        Codes::U8(codes) => dispatch::within_u8(level, codes, first as u8, span as u8, bits),
+        Codes::U16(codes) => dispatch::within_u16(level, codes, first as u16, span as u16, bits),
+        Codes::U32(codes) => dispatch::within_u32(level, codes, first as u32, span as u32, bits),
+        Codes::U64(codes) => dispatch::within_u64(level, codes, first, span, bits),
     }
 }
 
@@ -43,6 +75,10 @@ pub(super) fn clear_behind(len: usize, bits: &mut [u64]) {
 /// Adds a column's numbers, none above `high`, each without its lowest `shift` bits (fewer than 32) and times `factor`, to
 /// the hashes of their rows.
 pub(super) fn mix(numbers: &Packed, high: u64, shift: u32, factor: u32, hashes: &mut [u32]) {
+    mix_at(Level::here(), numbers, high, shift, factor, hashes);
+}
+
+fn mix_at(level: Level, numbers: &Packed, high: u64, shift: u32, factor: u32, hashes: &mut [u32]) {
     let base = numbers.base;
     let half = u64::from(u32::MAX);
     let low = base as u32;
@@ -61,9 +97,9 @@ pub(super) fn mix(numbers: &Packed, high: u64, shift: u32, factor: u32, hashes: 
             let constant = (low >> shift).wrapping_mul(factor).wrapping_add(constant);
             hashes.iter_mut().for_each(|hash| *hash = hash.wrapping_add(constant));
         }
-        Codes::U8(codes) => dispatch::mix_u8(codes, low, shift, factor, constant, hashes),
-        Codes::U16(codes) => dispatch::mix_u16(codes, low, shift, factor, constant, hashes),
-        Codes::U32(codes) => dispatch::mix_u32(codes, low, shift, factor, constant, hashes),
+        Codes::U8(codes) => dispatch::mix_u8(level, codes, low, shift, factor, constant, hashes),
+        Codes::U16(codes) => dispatch::mix_u16(level, codes, low, shift, factor, constant, hashes),
+        Codes::U32(codes) => dispatch::mix_u32(level, codes, low, shift, factor, constant, hashes),
         Codes::U64(_) => unreachable!("folded above"),
     }
 }
@@ -83,9 +119,27 @@ pub(super) fn finish(sum: u32) -> u32 {
 /// Makes hashes of sums, and lists the rows whose hash's upper bits are set in the filter. `rows` has room for all
 /// and sixteen more. Returns how many are listed.
 pub(super) fn probe(sums: &mut [u32], filter: &[u32], rows: &mut [u32]) -> usize {
+    probe_at(Level::here(), sums, filter, rows)
+}
+
+fn probe_at(level: Level, sums: &mut [u32], filter: &[u32], rows: &mut [u32]) -> usize {
     assert!(filter.len().is_power_of_two(), "a filter has 32 bits for each of 2^n words");
     assert!(rows.len() >= sums.len() + 16, "room for every row");
-    dispatch::probe(sums, filter, rows)
+    dispatch::probe(level, sums, filter, rows)
+}
+
+/// Asks for a value's cache line ahead of its use.
+#[inline(always)]
+#[allow(unsafe_code)] // A hint to the processor.
+pub(super) fn prefetch<T>(value: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the hint neither reads nor writes, and every x86-64 processor has it.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = value;
 }
 
 mod plain {
@@ -153,18 +207,33 @@ mod plain {
     }
 }
 
-/// Chooses a variant for this processor.
+/// Runs the variant of a level.
 #[allow(unsafe_code)] // Calls of kernels for one kind of processor.
 mod dispatch {
+    use super::Level;
+
     macro_rules! choose {
         ($($name:ident($($argument:ident: $ty:ty),*) $(-> $result:ty)? = $plain:expr;)*) => { $(
-            pub(super) fn $name($($argument: $ty),*) $(-> $result)? {
+            pub(super) fn $name(level: Level, $($argument: $ty),*) $(-> $result)? {
+                /// The plain code, as the compiler vectorises it for AVX2.
                 #[cfg(target_arch = "x86_64")]
-                if super::avx512::is_here() {
-                    // SAFETY: the processor has just been asked for what the variant needs.
-                    return unsafe { super::avx512::$name($($argument),*) };
+                #[target_feature(enable = "avx2")]
+                fn avx2($($argument: $ty),*) $(-> $result)? {
+                    $plain
                 }
-                $plain
+                match level {
+                    Level::Plain => $plain,
+                    #[cfg(target_arch = "x86_64")]
+                    Level::Avx2 => {
+                        // SAFETY: the level was made on a processor that has AVX2.
+                        unsafe { avx2($($argument),*) }
+                    }
+                    #[cfg(target_arch = "x86_64")]
+                    Level::Avx512 => {
+                        // SAFETY: the level was made on a processor that has what these variants need.
+                        unsafe { super::avx512::$name($($argument),*) }
+                    }
+                }
             }
         )* };
     }
@@ -187,10 +256,6 @@ mod avx512 {
     use std::arch::x86_64::*;
 
     use super::plain;
-
-    pub(super) fn is_here() -> bool {
-        is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
-    }
 
     macro_rules! within {
         ($($name:ident: $ty:ty, $lanes:literal, $set:ident($as:ty), $minus:ident, $at_most:ident;)*) => { $(
@@ -280,6 +345,19 @@ mod tests {
 
     use super::*;
 
+    /// All that this processor has.
+    fn levels() -> Vec<Level> {
+        let mut levels = vec![Level::Plain];
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            levels.push(Level::Avx2);
+        }
+        if !levels.contains(&Level::here()) {
+            levels.push(Level::here());
+        }
+        levels
+    }
+
     proptest! {
         #[test]
         fn ranges_are_found(
@@ -288,35 +366,43 @@ mod tests {
             let numbers: Vec<u64> = numbers.iter().map(|number| base.saturating_add(number >> wide)).collect();
             let packed = Packed::pack(&numbers);
             for (low, high) in [(low, high), (base, base.saturating_add(high >> wide)), (base, base)] {
-                let mut bits = vec![u64::MAX; numbers.len().div_ceil(64)];
-                within(&packed, low, high, &mut bits);
-                for (index, number) in numbers.iter().enumerate() {
-                    let bit = bits[index / 64] >> (index % 64) & 1 == 1;
-                    prop_assert_eq!(bit, low <= *number && *number <= high);
+                for level in levels() {
+                    let mut bits = vec![u64::MAX; numbers.len().div_ceil(64)];
+                    within_at(level, &packed, low, high, &mut bits);
+                    for (index, number) in numbers.iter().enumerate() {
+                        let bit = bits[index / 64] >> (index % 64) & 1 == 1;
+                        prop_assert_eq!(bit, low <= *number && *number <= high, "{:?}", level);
+                    }
                 }
             }
         }
 
         #[test]
-        fn hashes_and_rows_are_those_of_the_plain_code(
+        fn hashes_and_rows_are_found(
             base: u64, wide in 0u32..64, numbers in prop::collection::vec(any::<u64>(), 0..300),
             factor: u32, shift in 0u32..32, words in prop::collection::vec(any::<u32>(), 64)
         ) {
             let numbers: Vec<u64> = numbers.iter().map(|number| base.saturating_add(number >> wide)).collect();
             let packed = Packed::pack(&numbers);
-            let mut sums = vec![7; numbers.len()];
-            mix(&packed, numbers.iter().copied().max().unwrap_or(0), shift, factor, &mut sums);
             let expected: Vec<u32> = numbers
                 .iter()
                 .map(|number| fold(*number >> shift).wrapping_mul(factor).wrapping_add(7))
                 .collect();
-            prop_assert_eq!(&sums, &expected);
-            let (mut rows, mut theirs) = (vec![0; sums.len() + 16], vec![0; sums.len() + 16]);
-            let mut hashes = sums.clone();
-            let listed = probe(&mut hashes, &words, &mut rows);
-            let plain = plain::probe(&mut sums, &words, &mut theirs, 0);
-            prop_assert_eq!(hashes, sums);
-            prop_assert_eq!(&rows[..listed], &theirs[..plain]);
+            let high = numbers.iter().copied().max().unwrap_or(0);
+            let hashes: Vec<u32> = expected.iter().map(|sum| finish(*sum)).collect();
+            let bits = words.len().trailing_zeros() + 5;
+            let passes = |hash: u32| words[(hash >> (32 - bits) >> 5) as usize] >> (hash >> (32 - bits) & 31) & 1 == 1;
+            let listed: Vec<u32> =
+                hashes.iter().zip(0..).filter(|(hash, _)| passes(**hash)).map(|(_, row)| row).collect();
+            for level in levels() {
+                let mut sums = vec![7; numbers.len()];
+                mix_at(level, &packed, high, shift, factor, &mut sums);
+                prop_assert_eq!(&sums, &expected, "{:?}", level);
+                let mut rows = vec![0; sums.len() + 16];
+                let count = probe_at(level, &mut sums, &words, &mut rows);
+                prop_assert_eq!(&sums, &hashes, "{:?}", level);
+                prop_assert_eq!(&rows[..count], &listed[..], "{:?}", level);
+            }
         }
     }
 }

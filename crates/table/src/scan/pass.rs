@@ -17,6 +17,7 @@ use crate::{
 use super::{
     Columns,
     block::{BLOCK_ROWS, Block},
+    chunk::Chunk,
     compile::Term,
     foresight::Foresight,
     group::{Group, arrange},
@@ -24,6 +25,9 @@ use super::{
     query::{Query, Way, scratch},
     results::Shapes,
 };
+
+/// The longest list of single numbers that all rows of a block are compared with.
+const LISTED_MAX: usize = 8;
 
 impl Columns {
     /// What the tasks find; `followed` if it is to be brought up to date later.
@@ -264,30 +268,23 @@ pub(super) fn find(
         matches.extend(slice.filter(|&index| passes(index, terms)).map(|index| index as u32));
         return true;
     }
-    let mut bits = [0u64; BLOCK_ROWS.div_ceil(64)];
     let words = block.len().div_ceil(64);
+    let (mut bits, mut passing) = ([u64::MAX; BLOCK_ROWS / 64], [0; BLOCK_ROWS / 64]);
     let bits = &mut bits[..words];
-    let mut scanned = 0;
-    if let Some(first) = terms.first()
-        && first.others.is_empty()
-    {
-        scanned = 1;
-        let chunk = &block.columns[first.column];
-        kernel::within(&chunk.numbers, first.low, first.high, bits);
-        if first.negated {
-            bits.iter_mut().for_each(|word| *word = !*word);
-        }
-        if let Some(nulls) = chunk.nulls() {
-            for (word, null) in bits.iter_mut().zip(nulls) {
-                *word = if first.nulls { *word | null } else { *word & !null };
-            }
-        }
-    } else {
-        bits.fill(u64::MAX);
-    }
     kernel::clear_behind(slice.end, bits);
     bits[..slice.start / 64].fill(0);
     bits[slice.start / 64] &= u64::MAX << (slice.start % 64);
+    // All rows are compared as long as many are left; then each that is left is asked.
+    let mut scanned = 0;
+    for term in terms.iter().take_while(|term| term.others.len() <= LISTED_MAX) {
+        let left: u32 = bits.iter().map(|word| word.count_ones()).sum();
+        if scanned > 0 && (left as usize) < slice.len() / 16 {
+            break;
+        }
+        scan(&block.columns[term.column], term, &mut passing[..words]);
+        bits.iter_mut().zip(&passing).for_each(|(word, passing)| *word &= passing);
+        scanned += 1;
+    }
     for (number, word) in bits.iter().enumerate() {
         let mut word = *word;
         while word != 0 {
@@ -299,4 +296,22 @@ pub(super) fn find(
         }
     }
     true
+}
+
+/// Sets a bit for each value of a chunk that passes a term.
+fn scan(chunk: &Chunk, term: &Term, bits: &mut [u64]) {
+    kernel::within(&chunk.numbers, term.low, term.high, bits);
+    for &number in term.others.iter().filter(|number| chunk.low <= **number && **number <= chunk.high) {
+        let mut more = [0; BLOCK_ROWS / 64];
+        kernel::within(&chunk.numbers, number, number, &mut more[..bits.len()]);
+        bits.iter_mut().zip(&more).for_each(|(word, more)| *word |= more);
+    }
+    if term.negated {
+        bits.iter_mut().for_each(|word| *word = !*word);
+    }
+    if let Some(nulls) = chunk.nulls() {
+        for (word, null) in bits.iter_mut().zip(nulls) {
+            *word = if term.nulls { *word | null } else { *word & !null };
+        }
+    }
 }

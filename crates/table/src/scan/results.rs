@@ -6,10 +6,12 @@
 
 use crate::value::Row;
 
-use super::{Columns, block::Block, query::Query};
+use super::{Columns, block::Block, kernel, query::Query};
 
 /// The most columns of a shape: each has a bit that says that its value is NULL.
 const WIDTH_MAX: usize = 64;
+/// How many rows ahead of their use the parts of a value are asked for, one after another.
+const AHEAD: usize = 4;
 /// So many numbers are gathered before values are made of them: 8 MiB.
 const NUMBERS_MAX: usize = 1 << 20;
 
@@ -107,8 +109,23 @@ impl Shape {
         while let Some(&first) = order.get(start) {
             let query = self.queries[first as usize] as usize;
             let end = ends[query] as usize;
-            queries[query].take(order[start..end].iter().map(|&row| {
-                let row = row as usize;
+            queries[query].take((start..end).map(|next| {
+                let ahead = |distance: usize| {
+                    let row = *order.get(next + distance)? as usize;
+                    self.numbers.get(row * width..(row + 1) * width)
+                };
+                if let Some(first) = ahead(3 * AHEAD).and_then(|numbers| numbers.first()) {
+                    kernel::prefetch(first);
+                }
+                for (distance, deep) in [(2 * AHEAD, false), (AHEAD, true)] {
+                    let numbers = ahead(distance).unwrap_or_default();
+                    self.columns.iter().zip(numbers).for_each(|(&column, &number)| {
+                        if let Some(dictionary) = &columns.dictionaries[column] {
+                            dictionary.prefetch(number, deep);
+                        }
+                    });
+                }
+                let row = order[next] as usize;
                 let numbers = &self.numbers[row * width..(row + 1) * width];
                 let values = self.columns.iter().zip(numbers).enumerate();
                 values
