@@ -146,6 +146,15 @@ impl Expr {
         }
     }
 
+    /// The columns that it looks at, sorted.
+    pub(crate) fn columns(&self) -> Vec<usize> {
+        let mut columns = Vec::new();
+        self.mentioned(&mut columns);
+        columns.sort_unstable();
+        columns.dedup();
+        columns
+    }
+
     /// The operands, from left to right.
     pub fn children(&self) -> Vec<&Expr> {
         match self {

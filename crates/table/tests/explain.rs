@@ -53,7 +53,7 @@ fn select(filter: Vec<Expr>) -> Select {
     Select { table: TABLE, filter: Some(Expr::all(filter)), output }
 }
 
-/// Explains a read beside others, and has it carried out, too.
+/// Explains a read beside others, which are answered as the plain engine answers them, and has it carried out, too.
 fn explained(engine: &mut impl Engine, filter: Vec<Expr>, others: Vec<Select>) -> Explained {
     let mut jobs =
         vec![job(2, Operation::Explain(select(filter.clone()))), job(2, Operation::Select(select(filter)))];
@@ -62,6 +62,7 @@ fn explained(engine: &mut impl Engine, filter: Vec<Expr>, others: Vec<Select>) -
     let (Answer::Explained(explained), Answer::Rows(rows)) = (&answers[0], &answers[1]) else {
         panic!("{:?}", &answers[..2])
     };
+    assert_eq!(answers[1..], loaded::<PlainEngine>().apply(&jobs[1..]));
     assert_eq!((explained.epoch, explained.batch), (Epoch(2), jobs.len() as u64));
     assert_eq!(explained.rows, rows.len() as u64);
     explained.clone()

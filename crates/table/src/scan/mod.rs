@@ -20,10 +20,10 @@
 //! slice, a point of the ring is found by halving, and a table partitioned by range of a column is pruned by it.
 //! A block holds a chunk for each column; versions share chunks, and an update copies those it writes.
 //!
-//! Differs: 002 indexes one attribute of the queries; here all attributes that a query binds by equality are hashed
-//! together, which leaves a tenth of the candidates at four thousand queries. Crescando keeps free slots where rows were
-//! deleted; here rows close up, because their order is what export, paging and uniqueness rest on. Crescando
-//! probes a record again after each update; here a pass over the version before the batch answers for all of it, and each
+//! Differs: 002 indexes one attribute of the queries; here all attributes that a query binds by equality, and the upper
+//! bits of one that it binds by a range, are hashed together, so that few candidates are left but those that match.
+//! Crescando keeps free slots where rows were deleted; here rows close up, because their order is what export, paging and
+//! uniqueness rest on. Crescando probes a record again after each update; here a pass over the version before the batch answers for all of it, and each
 //! write then notes the rows it has touched at the queries they concern (`foresight`).
 
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc};

@@ -233,13 +233,15 @@ impl<'p, 'a> Pass<'p, 'a> {
                 continue;
             }
             let query = &mut self.queries[number as usize];
-            match query.shape {
-                Some(shape) => {
+            let shape = query.shape;
+            match shape {
+                Some(shape) if query.wants(self.columns, block, row as usize, &mut self.scratch) => {
                     query.remember(block, row as usize);
                     self.shapes.note(shape, number, row);
                     query.left -= 1;
                     asked.over = query.left == 0;
                 }
+                Some(_) => asked.over = query.is_complete(),
                 None => {
                     query.give(self.columns, block, row as usize, &mut self.scratch);
                     asked.over = query.is_complete();

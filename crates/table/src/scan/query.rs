@@ -44,8 +44,9 @@ pub(super) struct Query<'a> {
     pub(super) given: Option<Vec<Place>>,
     pub(super) plan: Plan,
     pub(super) ranges: Vec<KeyRange>,
-    /// Which columns to give out, if it wants columns as they are; otherwise expressions look at the columns in `used`.
+    /// Which columns to give out, if it wants columns as they are.
     pub(super) shape: Option<usize>,
+    /// The columns that expressions look at, of the filter as far as it is evaluated and of the output.
     used: Vec<usize>,
     pub(super) way: Way,
     /// The blocks that were looked at for it alone.
@@ -88,7 +89,6 @@ impl<'a> Query<'a> {
         let width = schema.columns.len();
         if let Output::Rows { columns, order, distinct: false, limit } = &read.select.output
             && order.is_empty()
-            && !query.plan.residual
         {
             let column = |expr: &Expr| match expr {
                 Expr::Column(column, _) if *column < width => Some(*column),
@@ -97,13 +97,13 @@ impl<'a> Query<'a> {
             query.shape = shapes.find(columns.iter().map(column));
             query.left = limit.map_or(usize::MAX, |limit| limit.try_into().unwrap_or(usize::MAX));
         }
-        if query.shape.is_none() {
-            query.used = match query.plan.residual {
-                true => read.select.mentioned(),
-                false => read.select.output.mentioned(),
-            };
-            query.used.retain(|column| *column < width);
-        }
+        query.used = match (query.shape, query.plan.residual) {
+            (None, true) => read.select.mentioned(),
+            (None, false) => read.select.output.mentioned(),
+            (Some(_), true) => filter.map(Expr::columns).unwrap_or_default(),
+            (Some(_), false) => Vec::new(),
+        };
+        query.used.retain(|column| *column < width);
         query.sink = Sink::Rows(Box::new(Gathering::new(read.select)));
         query.given = followed.then(Vec::new);
         query
@@ -148,6 +148,27 @@ impl<'a> Query<'a> {
             gathering.offer(scratch);
         } else {
             gathering.take(scratch);
+        }
+    }
+
+    /// Whether a row that passes the terms satisfies the filter.
+    #[inline]
+    pub(super) fn wants(
+        &mut self,
+        columns: &Columns,
+        block: &Block,
+        index: usize,
+        scratch: &mut Row,
+    ) -> bool {
+        if !self.plan.residual {
+            return true;
+        }
+        for &column in &self.used {
+            scratch[column] = columns.value(block, column, index);
+        }
+        match &mut self.sink {
+            Sink::Rows(gathering) => gathering.wants(scratch),
+            Sink::Places(_) => unreachable!("a write wants no columns"),
         }
     }
 

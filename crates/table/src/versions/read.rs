@@ -59,11 +59,17 @@ impl<'a> Gathering<'a> {
 
     /// Takes the next row if it satisfies the filter.
     pub(crate) fn offer(&mut self, row: &[Value]) {
-        match satisfies(self.select.filter.as_ref(), row) {
-            Ok(true) => self.take(row),
-            Ok(false) => {}
-            Err(failure) => self.failure = Some(failure),
+        if self.wants(row) {
+            self.take(row);
         }
+    }
+
+    /// Whether a row satisfies the filter; if that cannot be said, the read has failed.
+    pub(crate) fn wants(&mut self, row: &[Value]) -> bool {
+        satisfies(self.select.filter.as_ref(), row).unwrap_or_else(|failure| {
+            self.failure = Some(failure);
+            false
+        })
     }
 
     /// Takes the next row, which satisfies the filter.
