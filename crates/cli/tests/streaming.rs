@@ -39,6 +39,9 @@ fn a_long_result_streams() {
             .unwrap();
         load(&client).await;
         let other = connect(&sql).await;
+        let plan = other.query("explain analyze select n from long where t < '1'", &[]).await.unwrap();
+        let plan: Vec<&str> = plan.iter().map(|row| row.get(0)).collect();
+        assert!(plan.iter().any(|line| line.trim().starts_with("On storage-")), "{plan:?}");
         for strength in ["snapshot", "basic", "sequential"] {
             client.batch_execute(&format!("set quorate.read = '{strength}'")).await.unwrap();
             read(&place, &client, &other, strength).await;

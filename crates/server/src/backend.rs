@@ -10,6 +10,7 @@ use std::{
     str::FromStr,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -17,6 +18,7 @@ use bytes::Bytes;
 use quorate_node::gateway;
 use quorate_table::{
     engine::Answer,
+    explain::Explained,
     failure::Failure,
     operation::{Operation, Select},
     schema::{Schema, TableId},
@@ -172,6 +174,19 @@ pub enum Part {
     Stream(mpsc::Receiver<Result<Piece, Fault>>),
 }
 
+/// How a replica did its part of a read.
+#[derive(Clone, Debug)]
+pub struct Analyzed {
+    /// Its name.
+    pub replica: String,
+    /// How long the read lay there until the batch that it was part of began.
+    pub waited: Duration,
+    /// How long that batch took.
+    pub took: Duration,
+    /// What was done.
+    pub explained: Explained,
+}
+
 /// A piece of an answer.
 #[derive(Clone, Debug)]
 pub enum Piece {
@@ -232,6 +247,9 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Begins a read. A sequential one follows every write that was acknowledged before.
     async fn read(&self, strength: ReadStrength, select: &Select) -> Result<AnswerStream, Fault>;
+
+    /// Performs a read, and tells how each replica found its rows instead of them.
+    async fn analyze(&self, strength: ReadStrength, select: &Select) -> Result<Vec<Analyzed>, Fault>;
 
     /// Where an operation would go, a line each: destinations and what was pruned.
     fn explain(&self, operation: &Operation, strength: ReadStrength) -> Vec<String>;

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use quorate_node::{Command, Node, gateway};
 use quorate_protocol::{
     ProcessId,
-    rubberband::{self, ClientCommand, ClientError, ClientEvent, Config, Control, refusal},
+    rubberband::{self, ClientCommand, ClientError, ClientEvent, Config, Control, Spent, refusal},
 };
 use quorate_runtime::Handle;
 use quorate_table::{
@@ -28,7 +28,9 @@ use quorate_table::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use crate::backend::{AnswerStream, Backend, Catalog, Fault, Part, Piece, ReadStrength, RequestId, Table};
+use crate::backend::{
+    Analyzed, AnswerStream, Backend, Catalog, Fault, Part, Piece, ReadStrength, RequestId, Table,
+};
 
 /// Pieces of one part that may wait for its connection.
 const PIECES: usize = 2;
@@ -66,7 +68,7 @@ enum Waiter {
 
 /// A read whose answers have not all begun.
 struct Gathering {
-    parts: BTreeMap<ProcessId, Vec<Bytes>>,
+    parts: BTreeMap<ProcessId, (Spent, Vec<Bytes>)>,
     unfinished: usize,
     sender: oneshot::Sender<Result<Gathered, ClientError>>,
 }
@@ -74,7 +76,7 @@ struct Gathering {
 /// What a read begins with.
 enum Gathered {
     /// All of it.
-    Whole(Vec<Vec<Bytes>>),
+    Whole(Vec<(ProcessId, Spent, Vec<Bytes>)>),
     /// A stream per process.
     Streams(Vec<(ProcessId, mpsc::UnboundedReceiver<Result<Bytes, Fault>>)>),
 }
@@ -108,7 +110,9 @@ impl Events {
                 *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalog_of(&config));
                 *self.config.write().unwrap_or_else(PoisonError::into_inner) = Some(config);
             }
-            ClientEvent::Part { token, from, content, last } => self.part(token, from, content, last),
+            ClientEvent::Part { token, from, content, last, spent } => {
+                self.part(token, from, content, last, spent);
+            }
             ClientEvent::Ordered { token } => {
                 if let Some(Waiter::Write { ordered, .. }) = self.waiting().get_mut(&token) {
                     *ordered = true;
@@ -122,7 +126,8 @@ impl Events {
                     // Whoever waited may be gone; the request is done all the same.
                     Some(Waiter::Write { parts, sender, .. }) => drop(sender.send(Ok(parts))),
                     Some(Waiter::Gathering(read)) => {
-                        let parts = read.parts.into_values().collect();
+                        let parts = read.parts.into_iter();
+                        let parts = parts.map(|(from, (spent, pieces))| (from, spent, pieces)).collect();
                         drop(read.sender.send(Ok(Gathered::Whole(parts))));
                     }
                     Some(Waiter::Streaming(_)) | None => {}
@@ -141,12 +146,12 @@ impl Events {
         }
     }
 
-    fn part(&self, token: u64, from: ProcessId, content: Bytes, last: bool) {
+    fn part(&self, token: u64, from: ProcessId, content: Bytes, last: bool, spent: Spent) {
         let mut waiting = self.waiting();
         match waiting.get_mut(&token) {
             Some(Waiter::Write { parts, .. }) => parts.push(content),
             Some(Waiter::Gathering(read)) => {
-                let pieces = read.parts.entry(from).or_default();
+                let (_, pieces) = read.parts.entry(from).or_insert((spent, Vec::new()));
                 read.unfinished += usize::from(pieces.is_empty());
                 pieces.push(content);
                 read.unfinished -= usize::from(last);
@@ -174,7 +179,7 @@ impl Events {
         let Some(Waiter::Gathering(read)) = waiting.remove(&token) else { return };
         let mut senders = BTreeMap::new();
         let mut streams = Vec::with_capacity(read.parts.len());
-        for (from, pieces) in read.parts {
+        for (from, (_, pieces)) in read.parts {
             let (sender, receiver) = mpsc::unbounded_channel();
             for piece in pieces {
                 let _ = sender.send(Ok(piece));
@@ -281,6 +286,38 @@ impl ClusterBackend {
         }
     }
 
+    /// Sends a read and waits until its answers are all here, or all coming.
+    async fn gather(
+        &self,
+        strength: ReadStrength,
+        request: gateway::Request,
+    ) -> Result<(u64, Gathered), Fault> {
+        let gateway::Request { table, mut ranges, operation, .. } = request;
+        if ranges.is_empty() {
+            // No row can match; any one place can say so, in the answer's own form.
+            ranges.push(rubberband::Range { low: 0, high: 0 });
+        }
+        let token = self.events.token();
+        let (sender, receiver) = oneshot::channel();
+        let gathering = Gathering { parts: BTreeMap::new(), unfinished: 0, sender };
+        self.events.waiting().insert(token, Waiter::Gathering(gathering));
+        let interest = Interest { backend: self, token };
+        let strength = strength_of(strength);
+        self.command(ClientCommand::Read { token, strength, table, ranges, operation });
+        let gathered = match tokio::time::timeout(self.wait, receiver).await {
+            Ok(Ok(Ok(gathered))) => gathered,
+            Ok(Ok(Err(ClientError::NotSent))) | Err(_) => {
+                let reason = format!("no answer within {} ms", self.wait.as_millis());
+                return Err(Fault::Retry { reason });
+            }
+            Ok(Ok(Err(error))) => return Err(self.fault(error)),
+            Ok(Err(_)) => return Err(Fault::Retry { reason: String::from("the gateway is shutting down") }),
+        };
+        // The streams cancel the request when they are dropped, each for itself.
+        std::mem::forget(interest);
+        Ok((token, gathered))
+    }
+
     fn fault(&self, error: ClientError) -> Fault {
         match error {
             ClientError::NotSent => {
@@ -357,38 +394,16 @@ impl Backend for ClusterBackend {
 
     async fn read(&self, strength: ReadStrength, select: &Select) -> Result<AnswerStream, Fault> {
         let table = self.schema(select.table)?;
-        let gateway::Request { table, mut ranges, operation, .. } = gateway::read(select, &table.schema);
-        if ranges.is_empty() {
-            // No row can match; any one place can say so, in the answer's own form.
-            ranges.push(rubberband::Range { low: 0, high: 0 });
-        }
-        let token = self.events.token();
-        let (sender, receiver) = oneshot::channel();
-        let gathering = Gathering { parts: BTreeMap::new(), unfinished: 0, sender };
-        self.events.waiting().insert(token, Waiter::Gathering(gathering));
-        let interest = Interest { backend: self, token };
-        let strength = strength_of(strength);
-        self.command(ClientCommand::Read { token, strength, table, ranges, operation });
-        let gathered = match tokio::time::timeout(self.wait, receiver).await {
-            Ok(Ok(Ok(gathered))) => gathered,
-            Ok(Ok(Err(ClientError::NotSent))) | Err(_) => {
-                let reason = format!("no answer within {} ms", self.wait.as_millis());
-                return Err(Fault::Retry { reason });
-            }
-            Ok(Ok(Err(error))) => return Err(self.fault(error)),
-            Ok(Err(_)) => return Err(Fault::Retry { reason: String::from("the gateway is shutting down") }),
-        };
+        let (token, gathered) = self.gather(strength, gateway::read(select, &table.schema)).await?;
         match gathered {
             Gathered::Whole(parts) => {
-                drop(interest);
-                let whole = |pieces: Vec<Bytes>| {
+                let whole = |(_, _, pieces): (ProcessId, Spent, Vec<Bytes>)| {
                     let pieces: Vec<Piece> = pieces.into_iter().map(Piece::Encoded).collect();
                     Part::Whole(pieces.into_iter())
                 };
                 Ok(AnswerStream { parts: parts.into_iter().map(whole).collect() })
             }
             Gathered::Streams(streams) => {
-                std::mem::forget(interest);
                 let streams = streams
                     .into_iter()
                     .map(|(from, receiver)| forward(self.handle.clone(), token, from, receiver))
@@ -396,6 +411,27 @@ impl Backend for ClusterBackend {
                 Ok(AnswerStream { parts: streams })
             }
         }
+    }
+
+    async fn analyze(&self, strength: ReadStrength, select: &Select) -> Result<Vec<Analyzed>, Fault> {
+        let table = self.schema(select.table)?;
+        let (_, gathered) = self.gather(strength, gateway::explain(select, &table.schema)).await?;
+        let Gathered::Whole(parts) = gathered else {
+            return Err(Fault::Failed(Failure::malformed("a report that is too long")));
+        };
+        let config = self.events.config();
+        let analyzed = |(from, spent, pieces): (ProcessId, Spent, Vec<Bytes>)| {
+            let known = config.as_ref().and_then(|config| config.members.get(&from));
+            let replica = known.map_or_else(|| from.to_string(), |member| member.name.clone());
+            let answer = pieces.into_iter().next().map(|piece| Piece::Encoded(piece).answer());
+            match answer.transpose()? {
+                Some(Answer::Explained(explained)) => {
+                    Ok(Analyzed { replica, waited: spent.waited, took: spent.took, explained })
+                }
+                _ => Err(Fault::Failed(Failure::malformed("a replica explained something else"))),
+            }
+        };
+        parts.into_iter().map(analyzed).collect()
     }
 
     fn explain(&self, operation: &Operation, strength: ReadStrength) -> Vec<String> {

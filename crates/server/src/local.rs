@@ -6,6 +6,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
@@ -19,7 +20,7 @@ use quorate_table::{
 use tokio::sync::mpsc;
 
 use crate::{
-    backend::{AnswerStream, Backend, Catalog, Fault, Part, Piece, ReadStrength, RequestId, Table},
+    backend::{Analyzed, AnswerStream, Backend, Catalog, Fault, Part, Piece, ReadStrength, RequestId, Table},
     error::code,
 };
 
@@ -191,6 +192,28 @@ impl Backend for LocalBackend {
             });
         }
         Ok(AnswerStream { parts })
+    }
+
+    async fn analyze(&self, _strength: ReadStrength, select: &Select) -> Result<Vec<Analyzed>, Fault> {
+        let mut state = self.state();
+        let epoch = Epoch(state.epoch);
+        let mut all = Vec::new();
+        for (number, range) in ranges().enumerate() {
+            let operation = Operation::Explain(select.clone());
+            let began = Instant::now();
+            let job = Job { epoch, ranges: vec![range], operation, held: false };
+            match state.engine.apply(&[job]).pop() {
+                Some(Answer::Explained(explained)) => all.push(Analyzed {
+                    replica: format!("range {}", number + 1),
+                    waited: Duration::ZERO,
+                    took: began.elapsed(),
+                    explained,
+                }),
+                Some(Answer::Failed(failure)) => return Err(Fault::Failed(failure)),
+                other => unreachable!("a read that is explained answers {other:?}"),
+            }
+        }
+        Ok(all)
     }
 
     fn explain(&self, operation: &Operation, _strength: ReadStrength) -> Vec<String> {

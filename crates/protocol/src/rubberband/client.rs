@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::{
     Config, Control, DataHeader, DataKind, Direct, Message, Range, Reply, ReplyContent, RequestId, Role,
+    Spent,
     membership::{Delivered, INTERNAL, Membership},
     refusal,
     verdicts::covers,
@@ -129,6 +130,8 @@ pub enum ClientEvent {
         content: Bytes,
         /// Whether it is that process's last piece.
         last: bool,
+        /// What it cost there.
+        spent: Spent,
     },
     /// The write has its place in the order and will take effect, or fail, there: all that is open is when that is told.
     Ordered {
@@ -662,7 +665,8 @@ impl Client {
                 }
                 write.covered.extend_from_slice(&reply.ranges);
                 write.at = write.at.max(reply.at);
-                out.emit(ClientEvent::Part { token, from, content, last: true });
+                let spent = reply.spent;
+                out.emit(ClientEvent::Part { token, from, content, last: true, spent });
                 self.finish_write(cx, token, out);
             }
             // What came before it came to nothing.
@@ -693,7 +697,8 @@ impl Client {
                 let gathered = first && read.ranges.iter().all(|range| covers(&read.begun, *range));
                 let complete = read.ranges.iter().all(|range| covers(&read.covered, *range));
                 let at = if one_cut { reply.at } else { Position(0) };
-                out.emit(ClientEvent::Part { token, from, content, last: reply.last });
+                let (last, spent) = (reply.last, reply.spent);
+                out.emit(ClientEvent::Part { token, from, content, last, spent });
                 if gathered {
                     out.emit(ClientEvent::Gathered { token });
                 }

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::Range;
 use crate::{
     ecast::{self, Position},
+    time::Duration,
     wire::{
         Wire, WireError, decode_body, encode_body, need, put_bytes, take_bytes, take_count, take_u8,
         take_u32, take_u64, take_u128,
@@ -225,8 +226,27 @@ pub struct Reply {
     pub piece: u32,
     /// Whether it is the last piece.
     pub last: bool,
+    /// What it cost.
+    pub spent: Spent,
     /// What it says.
     pub content: ReplyContent,
+}
+
+/// How long a read took at a storage process, to the microsecond.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// From its arrival until the batch that it was part of began.
+    pub waited: Duration,
+    /// That batch.
+    pub took: Duration,
+}
+
+fn put_micros(out: &mut BytesMut, duration: Duration) {
+    out.put_u32_le(u32::try_from(duration.as_micros()).unwrap_or(u32::MAX));
+}
+
+fn take_micros(input: &mut Bytes) -> Result<Duration, WireError> {
+    Ok(Duration::from_micros(u64::from(take_u32(input)?)))
 }
 
 /// What a reply says.
@@ -292,6 +312,8 @@ impl Wire for Direct {
                 put_ranges(out, &reply.ranges);
                 out.put_u32_le(reply.piece);
                 out.put_u8(u8::from(reply.last));
+                put_micros(out, reply.spent.waited);
+                put_micros(out, reply.spent.took);
                 match &reply.content {
                     ReplyContent::Answer(bytes) => {
                         out.put_u8(0);
@@ -363,6 +385,7 @@ impl Wire for Direct {
                 ranges: take_ranges(input)?,
                 piece: take_u32(input)?,
                 last: take_u8(input)? != 0,
+                spent: Spent { waited: take_micros(input)?, took: take_micros(input)? },
                 content: match take_u8(input)? {
                     0 => ReplyContent::Answer(take_bytes(input)?),
                     1 => ReplyContent::Retry,

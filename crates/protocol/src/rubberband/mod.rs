@@ -70,7 +70,7 @@ pub use self::{
         Config, MemberInfo, RING_MAX, ROUTING_VERSION, Role, Rubberband, StorageState, TableEntry, refusal,
     },
     control::Control,
-    message::{DataHeader, DataKind, Direct, Message, Reply, ReplyContent, RequestId},
+    message::{DataHeader, DataKind, Direct, Message, Reply, ReplyContent, RequestId, Spent},
     placement::{Assignment, Range, Segment},
     storage::{
         Storage, StorageCommand, StorageEvent, StorageSettings, StorageStatus, Task, TaskKind, TaskResult,

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{Direct, Message, Range, Reply, ReplyContent, Storage};
+use super::{Direct, Message, Range, Reply, ReplyContent, Spent, Storage};
 use crate::{
     ecast::Position,
     id::ProcessId,
@@ -42,6 +42,7 @@ pub(super) struct Outboxes {
 struct Outbox {
     at: Position,
     ranges: SmallVec<[Range; 2]>,
+    spent: Spent,
     pieces: VecDeque<Bytes>,
     piece: u32,
     sent: u64,
@@ -80,11 +81,12 @@ impl Outboxes {
         asked: Asked,
         at: Position,
         ranges: &[Range],
+        spent: Spent,
         pieces: Vec<Bytes>,
         out: &mut S,
     ) {
         assert!(!pieces.is_empty(), "every request ends in an answer");
-        let mut outbox = Outbox::new(at, ranges, pieces.into(), None);
+        let mut outbox = Outbox::new(at, ranges, spent, pieces.into(), None);
         outbox.pump(asked, self.window, out);
         if !outbox.is_done() {
             self.insert(asked, outbox);
@@ -92,9 +94,16 @@ impl Outboxes {
     }
 
     /// Begins an answer of which nothing is here: it is read from the version kept at this position.
-    pub(super) fn begin(&mut self, asked: Asked, at: Position, ranges: &[Range], operation: Bytes) {
+    pub(super) fn begin(
+        &mut self,
+        asked: Asked,
+        at: Position,
+        ranges: &[Range],
+        spent: Spent,
+        operation: Bytes,
+    ) {
         let source = Source { operation, cursor: None, rows: PAGE_ROWS, reading: false };
-        self.insert(asked, Outbox::new(at, ranges, VecDeque::new(), Some(source)));
+        self.insert(asked, Outbox::new(at, ranges, spent, VecDeque::new(), Some(source)));
     }
 
     fn insert(&mut self, asked: Asked, outbox: Outbox) {
@@ -200,9 +209,15 @@ impl Outboxes {
 }
 
 impl Outbox {
-    fn new(at: Position, ranges: &[Range], pieces: VecDeque<Bytes>, source: Option<Source>) -> Self {
+    fn new(
+        at: Position,
+        ranges: &[Range],
+        spent: Spent,
+        pieces: VecDeque<Bytes>,
+        source: Option<Source>,
+    ) -> Self {
         let ranges = SmallVec::from_slice(ranges);
-        Outbox { at, ranges, pieces, piece: 0, sent: 0, consumed: 0, source }
+        Outbox { at, ranges, spent, pieces, piece: 0, sent: 0, consumed: 0, source }
     }
 
     /// Whether more may be sent.
@@ -224,6 +239,7 @@ impl Outbox {
                 ranges: self.ranges.clone(),
                 piece: self.piece,
                 last: self.is_done(),
+                spent: self.spent,
                 content: ReplyContent::Answer(piece),
             };
             self.piece += 1;

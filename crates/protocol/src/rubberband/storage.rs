@@ -10,7 +10,8 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
-    Config, Control, DataHeader, DataKind, Direct, Message, Range, Reply, ReplyContent, Role, StorageState,
+    Config, Control, DataHeader, DataKind, Direct, Message, Range, Reply, ReplyContent, Role, Spent,
+    StorageState,
     membership::{Delivered, INTERNAL, Membership},
     outbox::{Asked, Outboxes, Wanted},
     replies::{Remembered, Replies},
@@ -209,6 +210,8 @@ enum Step {
         token: u64,
         ranges: Vec<Range>,
         operation: Bytes,
+        /// When it came.
+        since: Time,
     },
     Create {
         at: Position,
@@ -254,7 +257,7 @@ struct Write {
 /// What a task in the running batch is for.
 enum Purpose {
     Write(Write),
-    Read { at: Position, client: ProcessId, token: u64, ranges: Vec<Range>, operation: Bytes },
+    Read { at: Position, client: ProcessId, token: u64, ranges: Vec<Range>, operation: Bytes, since: Time },
     Page { asked: Asked, at: Position },
     Export { to: ProcessId, at: Position, asked: Option<Bytes> },
     Import,
@@ -269,6 +272,8 @@ pub struct Storage {
     queue: VecDeque<Step>,
     /// What the tasks at the engine are for; empty when it is idle.
     running: Vec<Purpose>,
+    /// When they were handed over.
+    begun: Time,
     /// The evaluated write that waits for verdicts, and how it fared here.
     holding: Option<(Write, Result<Vec<Bytes>, Bytes>)>,
     /// Decided, and to be settled first thing in the next batch.
@@ -305,6 +310,7 @@ impl Storage {
             settings,
             queue: VecDeque::new(),
             running: Vec::new(),
+            begun: Time(0),
             holding: None,
             settle: None,
             verdicts: Verdicts::default(),
@@ -355,9 +361,14 @@ impl Storage {
     fn on_delivered(&mut self, cx: &mut Context<'_>, item: Delivered, out: &mut impl Sink<Self>) {
         match item {
             Delivered::Control { at, control, before } => self.on_control(cx, at, control, before, out),
-            Delivered::Data { at, id, header, operation } => self.on_data(at, id.sender, header, operation),
-            Delivered::Injected { at, sender, header, operation, fits } => {
-                self.on_injected(at, sender, header, operation, fits, out);
+            Delivered::Data { at, id, header, operation } => {
+                self.on_data(cx.now, at, id.sender, header, operation);
+            }
+            Delivered::Injected { at, sender, header, fits: false, .. } => {
+                retry(sender, header.token, at, out);
+            }
+            Delivered::Injected { at, sender, header, operation, fits: true } => {
+                self.on_injected(cx.now, at, sender, header, operation, out);
             }
             Delivered::Wedged => out.emit(StorageEvent::Wedged),
             Delivered::NotSent { token }
@@ -368,7 +379,7 @@ impl Storage {
         }
     }
 
-    fn on_data(&mut self, at: Position, client: ProcessId, header: DataHeader, operation: Bytes) {
+    fn on_data(&mut self, now: Time, at: Position, client: ProcessId, header: DataHeader, operation: Bytes) {
         // Routers send data behind the join only.
         let Some(config) = self.membership.config() else {
             self.refused += 1;
@@ -385,7 +396,8 @@ impl Storage {
         let mine = mine.unwrap_or_else(|| panic!("delivered {at} although it does not concern {me}"));
         if header.kind == DataKind::Read {
             let ranges = assigned[mine].held.clone();
-            self.queue.push_back(Step::Read { at, client, token: header.token, ranges, operation });
+            let token = header.token;
+            self.queue.push_back(Step::Read { at, client, token, ranges, operation, since: now });
             return;
         }
         // One range is evaluated alike by all its replicas; only several can disagree.
@@ -399,11 +411,11 @@ impl Storage {
 
     fn on_injected(
         &mut self,
+        now: Time,
         at: Position,
         client: ProcessId,
         header: DataHeader,
         operation: Bytes,
-        fits: bool,
         out: &mut impl Sink<Self>,
     ) {
         let me = self.membership.me;
@@ -411,9 +423,16 @@ impl Storage {
             self.config().and_then(|config| config.assign_read(&header.ranges, header.offset).ok());
         let mine = assigned.and_then(|all| all.into_iter().find(|assignment| assignment.process == me));
         match mine {
-            Some(mine) if fits && header.kind == DataKind::Read => {
+            Some(mine) if header.kind == DataKind::Read => {
                 let token = header.token;
-                self.queue.push_back(Step::Read { at, client, token, ranges: mine.held, operation });
+                self.queue.push_back(Step::Read {
+                    at,
+                    client,
+                    token,
+                    ranges: mine.held,
+                    operation,
+                    since: now,
+                });
             }
             _ => retry(client, header.token, at, out),
         }
@@ -505,6 +524,7 @@ impl Storage {
             && self.push_step(&mut tasks, out)
         {}
         if !tasks.is_empty() {
+            self.begun = cx.now;
             out.emit(StorageEvent::Execute(tasks));
         } else if self.queue.is_empty() && self.holding.is_none() {
             self.advance(cx, self.membership.member.delivered(), out);
@@ -568,9 +588,9 @@ impl Storage {
         }
         match self.queue.pop_front().expect("just seen") {
             Step::Write(write) => return self.push_write(tasks, write, out),
-            Step::Read { at, client, token, ranges, operation } => {
+            Step::Read { at, client, token, ranges, operation, since } => {
                 let kind = TaskKind::Read { ranges: ranges.clone(), operation: operation.clone() };
-                self.push(tasks, at, kind, Purpose::Read { at, client, token, ranges, operation });
+                self.push(tasks, at, kind, Purpose::Read { at, client, token, ranges, operation, since });
             }
             Step::Create { at, table, definition } => {
                 self.push(tasks, at, TaskKind::CreateTable { table, definition }, Purpose::Step(at));
@@ -615,6 +635,7 @@ impl Storage {
 
     fn on_executed(&mut self, cx: &mut Context<'_>, results: Vec<TaskResult>, out: &mut impl Sink<Self>) {
         let purposes = std::mem::take(&mut self.running);
+        let took = cx.now.since(self.begun);
         assert_eq!(purposes.len(), results.len(), "the engine answers every task of its batch");
         let mut done = self.executed;
         for (purpose, result) in purposes.into_iter().zip(results) {
@@ -626,12 +647,14 @@ impl Storage {
                 (Purpose::Write(write), TaskResult::Failed(failure)) => {
                     done = self.wrote(cx, write, Err(failure), done, out);
                 }
-                (Purpose::Read { at, client, token, ranges, .. }, TaskResult::Read(pieces)) => {
-                    self.outboxes.reply((client, token), at, &ranges, pieces, out);
+                (Purpose::Read { at, client, token, ranges, since, .. }, TaskResult::Read(pieces)) => {
+                    let spent = Spent { waited: self.begun.since(since), took };
+                    self.outboxes.reply((client, token), at, &ranges, spent, pieces, out);
                     done = done.max(at);
                 }
-                (Purpose::Read { at, client, token, ranges, operation }, TaskResult::Long) => {
-                    self.outboxes.begin((client, token), at, &ranges, operation);
+                (Purpose::Read { at, client, token, ranges, operation, since }, TaskResult::Long) => {
+                    let spent = Spent { waited: self.begun.since(since), took };
+                    self.outboxes.begin((client, token), at, &ranges, spent, operation);
                     done = done.max(at);
                 }
                 (Purpose::Page { asked, at }, TaskResult::Page { rows, cursor }) => {
@@ -780,7 +803,8 @@ impl Storage {
                 let at = self.membership.member.delivered();
                 if active && covered && placement == config.placement {
                     let ranges = ranges.to_vec();
-                    self.queue.push_back(Step::Read { at, client: from, token, ranges, operation });
+                    let since = cx.now;
+                    self.queue.push_back(Step::Read { at, client: from, token, ranges, operation, since });
                 } else {
                     retry(from, token, at, out);
                 }
@@ -793,7 +817,9 @@ impl Storage {
                 None => {
                     let at = Position(0);
                     let content = ReplyContent::Unknown;
-                    let reply = Reply { token, at, ranges: SmallVec::new(), piece: 0, last: true, content };
+                    let spent = Spent::default();
+                    let reply =
+                        Reply { token, at, ranges: SmallVec::new(), piece: 0, last: true, spent, content };
                     out.send(Destination::One(from), Message::Direct(Direct::Reply(reply)), None);
                 }
             },
@@ -854,7 +880,8 @@ impl Storage {
 
 fn retry<S: Sink<Storage>>(client: ProcessId, token: u64, at: Position, out: &mut S) {
     let content = ReplyContent::Retry;
-    let reply = Reply { token, at, ranges: SmallVec::new(), piece: 0, last: true, content };
+    let spent = Spent::default();
+    let reply = Reply { token, at, ranges: SmallVec::new(), piece: 0, last: true, spent, content };
     out.send(Destination::One(client), Message::Direct(Direct::Reply(reply)), None);
 }
 
@@ -867,8 +894,8 @@ fn send_remembered<S: Sink<Storage>>(
     out: &mut S,
 ) {
     let mut send = |covered: SmallVec<[Range; 2]>, content: Bytes| {
-        let content = ReplyContent::Answer(content);
-        let reply = Reply { token, at: known.at, ranges: covered, piece: 0, last: true, content };
+        let (content, spent) = (ReplyContent::Answer(content), Spent::default());
+        let reply = Reply { token, at: known.at, ranges: covered, piece: 0, last: true, spent, content };
         out.send(Destination::One(client), Message::Direct(Direct::Reply(reply)), None);
     };
     match &known.results {

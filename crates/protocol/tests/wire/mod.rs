@@ -2,9 +2,10 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use quorate_protocol::{
+    Duration,
     ecast::Position,
     rubberband::{
-        Control, DataHeader, DataKind, Direct, Message, Range, Reply, ReplyContent, RequestId, Role,
+        Control, DataHeader, DataKind, Direct, Message, Range, Reply, ReplyContent, RequestId, Role, Spent,
     },
     wire::Wire,
 };
@@ -40,7 +41,9 @@ fn header() -> DataHeader {
 
 fn reply(content: ReplyContent) -> Message {
     let ranges = smallvec![Range { low: 1, high: 2 }];
-    Message::Direct(Direct::Reply(Reply { token: 3, at: Position(4), ranges, piece: 5, last: true, content }))
+    let spent = Spent { waited: Duration::from_micros(6), took: Duration::from_micros(0x0708) };
+    let at = Position(4);
+    Message::Direct(Direct::Reply(Reply { token: 3, at, ranges, piece: 5, last: true, spent, content }))
 }
 
 #[test]
@@ -54,11 +57,12 @@ fn hot_messages_keep_their_bytes() {
     check(
         &reply(ReplyContent::Answer(Bytes::from_static(b"ok"))),
         "02 03 0300000000000000 0400000000000000 01000000 0100000000000000 0200000000000000
-         05000000 01 00 02000000 6f6b",
+         05000000 01 06000000 08070000 00 02000000 6f6b",
     );
     check(
         &reply(ReplyContent::Retry),
-        "02 03 0300000000000000 0400000000000000 01000000 0100000000000000 0200000000000000 05000000 01 01",
+        "02 03 0300000000000000 0400000000000000 01000000 0100000000000000 0200000000000000
+         05000000 01 06000000 08070000 01",
     );
     check(&Message::Direct(Direct::Alive { executed: Position(9) }), "02 01 0900000000000000");
 }

@@ -1,18 +1,30 @@
-//! EXPLAIN: where a statement would go, and who would do what.
+//! EXPLAIN: where a statement would go, and who would do what. With ANALYZE a query is carried out, and each replica tells
+//! how it found the rows, in what company, and how long that took.
+
+use std::time::{Duration, Instant};
 
 use quorate_table::{
+    explain::{Explained, Strategy},
     operation::{Operation, Output},
+    schema::Schema,
     value::Value,
 };
 
 use super::{
     Session,
-    read::{instantiate, window},
+    read::{READ_ATTEMPTS, instantiate, window},
     write::operation,
 };
 use crate::{
+    backend::{Analyzed, Fault},
     error::Result,
-    sql::{Statement, parameters::Arguments, select::Source, write::Action},
+    fault,
+    sql::{
+        Statement,
+        parameters::Arguments,
+        select::{Query, Source},
+        write::Action,
+    },
 };
 
 impl Session {
@@ -74,4 +86,56 @@ impl Session {
         }
         Ok(lines)
     }
+    /// Carries a query out; a paragraph for each replica that took part.
+    pub(super) async fn analyze(&self, query: &Query, values: &[Value]) -> Result<Vec<String>> {
+        let Source::Table { table, select } = &query.source else { return Ok(Vec::new()) };
+        let session = |value| self.session_value(value);
+        let arguments = Arguments { values, session: &session };
+        let window = window(&query.finish, &arguments)?;
+        let select = instantiate(select, &window, &query.finish, &arguments);
+        let began = Instant::now();
+        let mut attempts = 1;
+        let parts = loop {
+            match self.backend.analyze(self.strength(), &select).await {
+                Err(Fault::Retry { .. }) if attempts < READ_ATTEMPTS => attempts += 1,
+                analyzed => break analyzed.map_err(fault::of_read)?,
+            }
+        };
+        let took = began.elapsed();
+        let mut lines = Vec::new();
+        for part in &parts {
+            lines.extend(paragraph(part, &table.schema));
+        }
+        lines.push(format!("Execution Time: {} ms", milliseconds(took)));
+        Ok(lines)
+    }
+}
+
+fn milliseconds(duration: Duration) -> String {
+    format!("{:.3}", duration.as_secs_f64() * 1e3)
+}
+
+fn paragraph(part: &Analyzed, schema: &Schema) -> Vec<String> {
+    let Analyzed { replica, waited, took, explained } = part;
+    let Explained { epoch, batch, conditions, evaluated, blocks, visited, rows, .. } = explained;
+    let name = |column: &usize| schema.columns.get(*column).map_or("?", |column| column.name.as_str());
+    let strategy = match &explained.strategy {
+        Strategy::RowByRow => "every row".to_owned(),
+        Strategy::Nothing => "nothing can match".to_owned(),
+        Strategy::Points => "single keys of the ring".to_owned(),
+        Strategy::Alone => "alone, block by block".to_owned(),
+        Strategy::Group { equal, range, queries } => {
+            let equal: Vec<&str> = equal.iter().map(name).collect();
+            let range = range.as_ref().map(|column| format!(", range {}", name(column))).unwrap_or_default();
+            format!("together with others of signature ({}{range}), {queries} queries", equal.join(", "))
+        }
+    };
+    let filter = if *evaluated { ", the rest of the filter row by row" } else { "" };
+    vec![
+        format!("  On {replica}: {rows} rows at epoch {}, in a batch of {batch}", epoch.0),
+        format!("    Strategy: {strategy}"),
+        format!("    Conditions: {conditions} by codes{filter}"),
+        format!("    Blocks: {visited} of {blocks} looked at, {} pruned", blocks.saturating_sub(*visited)),
+        format!("    Waited: {} ms, scanned: {} ms", milliseconds(*waited), milliseconds(*took)),
+    ]
 }

@@ -199,8 +199,11 @@ impl Session {
             Statement::SetTransaction { modes, session } => Ok(self.set_transaction(*modes, *session)),
             Statement::Commit => self.commit(),
             Statement::Rollback => self.rollback(),
-            Statement::Explain(inner) => {
-                let lines = self.explain(inner, values)?;
+            Statement::Explain { statement, analyze } => {
+                let mut lines = self.explain(statement, values)?;
+                if let (true, Statement::Query(query)) = (*analyze, &**statement) {
+                    lines.extend(self.analyze(query, values).await?);
+                }
                 let rows = lines.into_iter().map(|line| vec![Value::text_of(line)]).collect();
                 Ok(Outcome::Rows(Rows::plain(rows), "EXPLAIN"))
             }

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// How often a read is begun again when the cluster changes under it.
-const READ_ATTEMPTS: usize = 8;
+pub(super) const READ_ATTEMPTS: usize = 8;
 
 impl Session {
     pub(super) async fn query(&mut self, query: &Query, values: &[Value]) -> Result<Rows> {

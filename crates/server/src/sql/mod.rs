@@ -73,7 +73,12 @@ pub enum Statement {
     /// A block ends otherwise.
     Rollback,
     /// Where a statement would go.
-    Explain(Box<Statement>),
+    Explain {
+        /// The statement.
+        statement: Box<Statement>,
+        /// Whether it is carried out, to tell how.
+        analyze: bool,
+    },
     /// A statement is given a name.
     Prepare {
         /// The name.
@@ -133,7 +138,7 @@ impl Statement {
             Statement::Show(None) => {
                 Some(["name", "setting", "description"].map(|name| Field::new(name, PgType::TEXT)).to_vec())
             }
-            Statement::Explain(_) => Some(vec![Field::new("QUERY PLAN", PgType::TEXT)]),
+            Statement::Explain { .. } => Some(vec![Field::new("QUERY PLAN", PgType::TEXT)]),
             _ => None,
         }
     }
@@ -207,21 +212,28 @@ fn bind_statement(
             return Err(SqlError::unsupported("SAVEPOINT"));
         }
         Ast::Explain { statement, analyze, format, options, .. } => {
-            if *analyze
-                || options
-                    .as_ref()
-                    .is_some_and(|o| o.iter().any(|o| o.name.value.eq_ignore_ascii_case("analyze")))
-            {
-                return Err(SqlError::unsupported("EXPLAIN ANALYZE"));
-            }
-            if format.is_some() {
+            let option = |name: &str| {
+                let mut options = options.iter().flatten();
+                options.find(|option| option.name.value.eq_ignore_ascii_case(name))
+            };
+            let says = |option: &ast::UtilityOption, words: &[&str]| {
+                let argument = option.arg.as_ref().map(|argument| argument.to_string().to_ascii_lowercase());
+                argument.is_some_and(|argument| words.contains(&argument.trim_matches('\'')))
+            };
+            if format.is_some() || option("format").is_some_and(|option| !says(option, &["text"])) {
                 return Err(SqlError::unsupported("EXPLAIN in another format than text"));
             }
+            let asked = option("analyze").is_some_and(|option| !says(option, &["false", "off", "0"]));
+            let analyze = *analyze || asked;
             let inner = bind_statement(statement, parameters, catalog)?;
             if !matches!(inner, Statement::Query(_) | Statement::Write(_)) {
                 return Err(SqlError::unsupported("EXPLAIN of this statement"));
             }
-            Statement::Explain(Box::new(inner))
+            if analyze && !matches!(inner, Statement::Query(_)) {
+                return Err(SqlError::unsupported("EXPLAIN ANALYZE of a write")
+                    .hint("EXPLAIN without ANALYZE tells where it would go."));
+            }
+            Statement::Explain { statement: Box::new(inner), analyze }
         }
         Ast::Prepare { name, data_types, statement } => Statement::Prepare {
             name: scope::fold(name),

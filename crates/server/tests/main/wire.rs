@@ -393,3 +393,37 @@ async fn settings_are_checked() {
         assert_eq!(code(&client.batch_execute(sql).await.unwrap_err()), state, "{sql}");
     }
 }
+
+#[tokio::test]
+async fn explain_analyze_tells_how_rows_were_found() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    squares(&client, 100).await;
+    let plan = |sql: &'static str| {
+        let client = &client;
+        async move {
+            let rows = client.query(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+            assert_eq!(rows[0].columns()[0].name(), "QUERY PLAN");
+            rows.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>().join("\n")
+        }
+    };
+    let planned = plan("explain select n from squares where square = '49'").await;
+    assert!(!planned.contains("Execution Time"), "{planned}");
+    for sql in [
+        "explain analyze select n from squares where square = '49'",
+        "explain (analyze) select n from squares where square = '49'",
+        "explain (analyze true, format text) select n from squares where square = '49'",
+    ] {
+        let analyzed = plan(sql).await;
+        assert!(analyzed.starts_with(&planned), "{analyzed}\nnot as\n{planned}");
+        for told in [": 1 rows at epoch", "Strategy: ", "Blocks: ", "Waited: ", "Execution Time: "] {
+            assert!(analyzed.contains(told), "no {told:?} in\n{analyzed}");
+        }
+    }
+    let grouped = plan("explain analyze select square, count(*) from squares group by square").await;
+    assert_eq!(grouped.matches("Strategy: ").count(), grouped.matches(" rows at epoch").count());
+    for refused in ["explain analyze delete from squares", "explain (analyze, format json) select 1"] {
+        let error = client.query(refused, &[]).await.expect_err(refused);
+        assert_eq!(code(&error), "0A000", "{refused}");
+    }
+}

@@ -144,6 +144,8 @@ async fn connect(spec: &Spec) -> Result<(Client, Vec<Statement>)> {
 /// What the clients share.
 struct Shared {
     questions: Vec<Rc<Question>>,
+    /// Which of them are of each template.
+    by_template: Vec<Vec<usize>>,
     random: Pcg64,
     /// What is asked at present: which questions.
     drawn: Vec<usize>,
@@ -164,7 +166,12 @@ struct Shared {
 impl Shared {
     fn new(spec: &Spec, questions: Vec<Question>) -> Shared {
         let histogram = || Histogram::new_with_bounds(1, 600_000_000, 3).expect("sound bounds");
+        let mut by_template = vec![Vec::new(); 8];
+        for (number, question) in questions.iter().enumerate() {
+            by_template[question.template].push(number);
+        }
         let mut shared = Shared {
+            by_template,
             drawn: (0..questions.len()).collect(),
             questions: questions.into_iter().map(Rc::new).collect(),
             random: Pcg64::seed_from_u64(spec.seed),
@@ -189,18 +196,18 @@ impl Shared {
 
     /// Another mixture of templates, each as likely as chance has it, and other constants.
     fn draw(&mut self) {
-        let weights: Vec<f64> = (0..8).map(|_| -self.random.random::<f64>().max(1e-9).ln()).collect();
-        let most = weights.iter().copied().fold(0.0, f64::max);
+        let mut sum = 0.0;
+        let weighted = self.by_template.iter().filter(|questions| !questions.is_empty()).map(|questions| {
+            sum -= self.random.random::<f64>().max(1e-9).ln();
+            (sum, questions)
+        });
+        let sums: Vec<(f64, &Vec<usize>)> = weighted.collect();
         self.drawn.clear();
-        while self.drawn.len() < DRAWN {
-            let number = self.random.random_range(0..self.questions.len());
-            // Frequent templates are drawn oftener, so that what remains is as the weights say.
-            let of_it = self.questions[number].template;
-            let share = self.questions.iter().filter(|question| question.template == of_it).count();
-            let keep = weights[of_it] / most / share as f64;
-            if self.random.random::<f64>() < keep {
-                self.drawn.push(number);
-            }
+        for _ in 0..DRAWN {
+            let point = self.random.random::<f64>() * sum;
+            let template = sums.partition_point(|(sum, _)| *sum < point).min(sums.len() - 1);
+            let questions = sums[template].1;
+            self.drawn.push(questions[self.random.random_range(0..questions.len())]);
         }
         self.draw += 1;
     }
