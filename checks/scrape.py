@@ -23,4 +23,16 @@ for process in processes:
         status = json.load(answer)
     if (status["name"], status["role"]) != (process["name"], process["role"]):
         sys.exit(f"{process['name']}: /status says it is {status}")
+    if process["role"] == "gateway":
+        # The sample was loaded through it.
+        values = {(sample.name, sample.labels.get("kind"), sample.labels.get("class")): sample.value for sample in samples}
+        for name, kind, ended in [
+            ("quorate_sql_statements_total", "copy", "00"),
+            ("quorate_sql_statements_total", "definition", "00"),
+            ("quorate_sql_statement_seconds_count", "copy", None),
+            ("quorate_sql_connections_total", None, None),
+            ("quorate_sql_bytes_sent_total", None, None),
+        ]:
+            if values.get((name, kind, ended), 0) < 1:
+                sys.exit(f"{process['name']}: {name} of {kind} was not counted: {sorted(map(str, values))}")
     print(f"{process['name']}: {len(families)} metrics, {len(samples)} samples")

@@ -1,7 +1,6 @@
 //! `quorate down`: stops the local cluster.
 
 use std::{
-    io::{self, BufRead, IsTerminal, Write},
     thread,
     time::{Duration, Instant},
 };
@@ -9,7 +8,7 @@ use std::{
 use anyhow::{Result, bail};
 use rustix::process::Signal;
 
-use crate::{Usage, cluster::DirectoryArgs, kill::signal};
+use crate::{cluster::DirectoryArgs, confirm::confirmed, kill::signal};
 
 /// Stops the local cluster. Its tables live in memory: they are gone then.
 #[derive(clap::Args)]
@@ -27,7 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) fn run(args: Args) -> Result<()> {
     let directory = args.directory.directory()?;
     let cluster = directory.running()?;
-    if !args.yes && !confirmed()? {
+    let question = "Tables live in memory: stopping the cluster destroys them. Stop it?";
+    if !args.yes && !confirmed("down", question)? {
         bail!("nothing was stopped");
     }
     signal(cluster.pid, Signal::TERM)?;
@@ -42,18 +42,4 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     println!("the cluster is down; its tables are gone");
     Ok(())
-}
-
-fn confirmed() -> Result<bool> {
-    if !io::stdin().is_terminal() {
-        return Err(Usage(
-            "down asks before it destroys tables, and nobody can answer here: give --yes".into(),
-        )
-        .into());
-    }
-    print!("Tables live in memory: stopping the cluster destroys them. Stop it? [y/N] ");
-    io::stdout().flush()?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

@@ -6,13 +6,19 @@ mod bench;
 mod check;
 mod cluster;
 mod config;
+mod confirm;
 mod down;
 mod kill;
 mod lifeline;
 mod node;
+mod operate;
+mod quorum;
+mod router;
 mod sim;
 mod sql;
 mod status;
+mod storage;
+mod table;
 mod up;
 
 use std::{io, process::ExitCode};
@@ -38,6 +44,9 @@ enum Command {
     Status(status::Args),
     Kill(kill::Args),
     Sql(sql::Args),
+    Router(router::Args),
+    Storage(storage::Args),
+    Table(table::Args),
     Node(node::Args),
     Check(check::Args),
     Sim(sim::Args),
@@ -67,6 +76,9 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(args),
         Command::Kill(args) => kill::run(args),
         Command::Sql(args) => sql::run(args),
+        Command::Router(args) => router::run(args),
+        Command::Storage(args) => storage::run(args),
+        Command::Table(args) => table::run(args),
         Command::Node(args) => node::run_configured(args),
         Command::Sim(args) => sim::run_scenario(args),
         Command::Bench(args) => bench::run(args),

@@ -8,16 +8,19 @@ use std::{
 
 use anyhow::{Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
-use serde::{Deserialize, Serialize};
+use quorate_node::status::{MemberStatus, ReformStatus, TableStatus};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     cluster::{Cluster, DirectoryArgs, Entry},
     config::Role,
+    quorum::Quorum,
 };
 
 /// Shows who runs where, how far each process is in the total order, and how far behind it is.
 ///
-/// Exits with 1 when a majority of the routers does not answer: nothing can be written then.
+/// Exits with 1 when a majority of the routers does not answer: nothing can be written then. It says whether they are gone
+/// for good, and what going on without them would lose.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// One JSON object a line for each process.
@@ -28,7 +31,7 @@ pub(crate) struct Args {
 }
 
 /// What a process says of itself at `/status`, as JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(crate) struct Report {
     /// Its name.
     pub(crate) name: String,
@@ -47,19 +50,29 @@ pub(crate) struct Report {
     pub(crate) executed: u64,
     /// The process as others name it: node and the head of its incarnation.
     pub(crate) process: String,
+    /// The domain it belongs to.
+    #[serde(default)]
+    pub(crate) domain: String,
     /// The routers that vote, as a router knows them.
     #[serde(default)]
     pub(crate) routers: Vec<String>,
+    /// A router's generation, what that began with, and how far its log goes.
+    #[serde(default)]
+    pub(crate) generation: u32,
+    #[serde(default)]
+    pub(crate) reformed: Option<ReformStatus>,
+    #[serde(default)]
+    pub(crate) log: String,
     /// The members of the configuration, as this process knows it.
     #[serde(default)]
-    pub(crate) members: Vec<Member>,
-}
-
-/// A member of the configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(crate) struct Member {
-    /// As others name it.
-    pub(crate) process: String,
+    pub(crate) members: Vec<MemberStatus>,
+    /// The tables, as it knows them, and the ring that they are on.
+    #[serde(default)]
+    pub(crate) tables: Vec<TableStatus>,
+    #[serde(default)]
+    pub(crate) ranges: usize,
+    #[serde(default)]
+    pub(crate) replicas: u8,
 }
 
 /// A process as the supervisor and as it itself see it.
@@ -90,23 +103,34 @@ pub(crate) fn run(args: Args) -> Result<()> {
         writeln!(out, "domain {}, run by pid {}, in {}", cluster.domain, cluster.pid, directory.shown())?;
         writeln!(out, "{}", table(&rows))?;
     }
-    let routers = || cluster.processes.iter().zip(&reports).filter(|(entry, _)| entry.role == Role::Router);
-    let alive = routers().filter(|(_, report)| report.is_some()).count();
-    if alive * 2 <= routers().count() {
-        bail!(
-            "only {alive} of {} routers answer: nothing can be written until a majority does",
-            routers().count()
-        );
+    let quorum = Quorum::of(reports.iter().flatten());
+    if !quorum.is_lost() {
+        return Ok(());
     }
-    Ok(())
+    if args.json {
+        writeln!(out, "{}", quorum.json())?;
+    }
+    let named = |process: &str| {
+        let node = process.split('.').next().unwrap_or_default();
+        let mut entries = cluster.processes.iter();
+        let entry = entries.find(|entry| entry.node.to_string() == node);
+        entry.map_or_else(|| process.to_owned(), |entry| entry.name.clone())
+    };
+    bail!("{}", quorum.explained(named))
 }
 
 /// What each process of the cluster says, in the cluster's order; none where it does not answer. One that the lead router
 /// does not count among its routers and members yet is joining, whatever it says itself.
 pub(crate) fn reports(cluster: &Cluster) -> Vec<Option<Report>> {
+    let address = |entry: &Entry| Some(entry.bound.as_ref()?.http.clone());
+    reports_at(&cluster.processes.iter().map(address).collect::<Vec<_>>())
+}
+
+/// The same of processes that serve HTTP at these addresses.
+pub(crate) fn reports_at(addresses: &[Option<String>]) -> Vec<Option<Report>> {
     let mut reports: Vec<Option<Report>> = thread::scope(|scope| {
-        let ask = |entry: &'_ Entry| ask(entry.bound.as_ref()?.http.as_str());
-        let asked: Vec<_> = cluster.processes.iter().map(|entry| scope.spawn(move || ask(entry))).collect();
+        let ask = |address: &Option<String>| fetch(address.as_ref()?, "status");
+        let asked: Vec<_> = addresses.iter().map(|address| scope.spawn(move || ask(address))).collect();
         asked.into_iter().map(|answer| answer.join().ok().flatten()).collect()
     });
     let leader = reports.iter().flatten().find(|report| report.state == "leading");
@@ -119,9 +143,10 @@ pub(crate) fn reports(cluster: &Cluster) -> Vec<Option<Report>> {
     reports
 }
 
-fn ask(address: &str) -> Option<Report> {
+/// What is served at this address under this name, if it is there and understood.
+pub(crate) fn fetch<T: DeserializeOwned>(address: &str, name: &str) -> Option<T> {
     let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build().into();
-    let body = agent.get(format!("http://{address}/status")).call().ok()?.body_mut().read_to_string().ok()?;
+    let body = agent.get(format!("http://{address}/{name}")).call().ok()?.body_mut().read_to_string().ok()?;
     serde_json::from_str(&body).ok()
 }
 

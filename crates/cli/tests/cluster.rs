@@ -37,6 +37,7 @@ fn a_cluster_survives_what_dies_in_it() {
     place.run(&["up", "--port", "0"]).failed(1, "a cluster runs here already");
     place.run(&["kill", "router-9"]).failed(1, "router-1, router-2");
     mistakes_are_explained(&place);
+    what_is_too_long_is_refused_at_the_door(&place);
 
     for victim in ["super-1", "gateway-1", "storage-1", "router-1", "storage-2"] {
         let before = process(&place, victim);
@@ -80,6 +81,32 @@ fn mistakes_are_explained(place: &Place) {
     place.run(&["sql", "selec 1"]).failed(1, "SQLSTATE 42601");
 }
 
+fn what_is_too_long_is_refused_at_the_door(place: &Place) {
+    let gateway = process(place, "gateway-1");
+    let address = gateway["bound"]["sql"].as_str().unwrap().parse::<std::net::SocketAddr>().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let options = format!("host={} port={} user=quorate", address.ip(), address.port());
+        let (client, connection) = tokio_postgres::connect(&options, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client.batch_execute("create table long (k int primary key, v text)").await.unwrap();
+        let long = "x".repeat(20 << 20);
+        let error = client.execute("insert into long values (1, $1)", &[&long]).await.unwrap_err();
+        assert_eq!(error.code().map(|code| code.code()), Some("54000"), "{error:?}");
+        let fits = &long[..15 << 20];
+        assert_eq!(client.execute("insert into long values (2, $1)", &[&fits]).await.unwrap(), 1);
+        // Three rows of 15 MiB are more than one message carries.
+        for k in [3, 4] {
+            client.execute("insert into long values ($1, $2)", &[&k, &fits]).await.unwrap();
+        }
+        let rows = client.query("select k, v from long order by k", &[]).await.unwrap();
+        let lengths: Vec<usize> = rows.iter().map(|row| row.get::<_, &str>(1).len()).collect();
+        assert_eq!(lengths, [15 << 20; 3]);
+        client.batch_execute("drop table long").await.unwrap();
+    });
+    assert_eq!(process(place, "gateway-1")["incarnation"], gateway["incarnation"], "nothing broke");
+}
+
 #[test]
 fn no_orphans_survive_the_supervisor() {
     let _turn = turn();
@@ -108,6 +135,47 @@ fn a_polite_signal_ends_it_all_with_0() {
     assert!(!pids.iter().any(|pid| lives(*pid)), "processes outlive their cluster");
 }
 
+#[test]
+fn a_write_of_open_outcome_is_applied_once() {
+    let _turn = turn();
+    let place = Place::new();
+    assert_eq!(place.run(&["up", "--detach", "--empty", "--port", "0"]).code, Some(0));
+    let create = place.run(&["sql", "create table log (n int) with (partition_by = 'hash(n)')"]);
+    assert_eq!(create.code, Some(0), "{create:?}");
+
+    // Two routers fall silent, the leader once kept and once among them: the write is sent and nothing is chosen.
+    for (n, keeps_leader) in [(1, true), (2, false)] {
+        wait_for("one router leads", || is_mended(&place));
+        let routers = status(&place).into_iter().filter(|row| row["role"] == "router");
+        let (leader, mut stopped): (Vec<Value>, Vec<Value>) =
+            routers.partition(|router| router["state"] == "leading");
+        if !keeps_leader {
+            stopped.truncate(1);
+            stopped.extend(leader);
+        }
+        let stopped: Vec<Pid> = stopped.iter().map(pid).collect();
+        assert_eq!(stopped.len(), 2);
+        for router in &stopped {
+            kill_process(*router, Signal::STOP).unwrap();
+        }
+        let insert = format!("insert into log values ({n})");
+        let open = place.run(&["sql", &format!("set statement_timeout = 1000; {insert}")]);
+        for router in &stopped {
+            kill_process(*router, Signal::CONT).unwrap();
+        }
+        open.failed(1, "SQLSTATE 40003");
+        let (_, id) = open.err.split_once("Request id: ").expect("the id is told");
+        let (id, _) = id.split_once('.').expect("the id ends");
+
+        let again = format!("set quorate.request_id = '{id}'; {insert}");
+        wait_for("it is sent again", || place.run(&["sql", &again]).code == Some(0));
+        let twice = place.run(&["sql", &again]);
+        assert!(twice.code == Some(0) && twice.out.ends_with("done, 1 row touched\n"), "{twice:?}");
+        let count = place.run(&["sql", "--csv", &format!("select count(*) from log where n = {n}")]);
+        assert_eq!(count.out, "count\n1\n");
+    }
+}
+
 /// The rows of `quorate status --json`; none while no cluster runs.
 pub(crate) fn status(place: &Place) -> Vec<Value> {
     let said = place.run(&["status", "--json"]);
@@ -117,6 +185,11 @@ pub(crate) fn status(place: &Place) -> Vec<Value> {
 #[track_caller]
 pub(crate) fn process(place: &Place, name: &str) -> Value {
     status(place).into_iter().find(|row| row["name"] == name).unwrap()
+}
+
+pub(crate) fn pid(process: &Value) -> Pid {
+    let number = process["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+    number.and_then(Pid::from_raw).expect("a process has an id")
 }
 
 fn pids(place: &Place) -> Vec<i32> {

@@ -5,4 +5,5 @@ mod cluster;
 mod command;
 mod killing;
 mod manners;
+mod operate;
 mod streaming;

@@ -1,10 +1,11 @@
 //! A gateway's translation: operations become requests with ranges, parts become answers.
 
 use bytes::Bytes;
-use quorate_protocol::rubberband::Range;
+use quorate_protocol::{rubberband::Range, wire::FRAME_BYTES_MAX};
 use quorate_table::{
     engine::Answer,
     expr::{Binary, Expr, Unary},
+    failure::Failure,
     operation::{Operation, Select},
     schema::{KeyRange, Schema},
 };
@@ -12,6 +13,9 @@ use smallvec::SmallVec;
 
 /// An insert of rows with more distinct ring keys goes to the whole ring: routers read the ranges of every message.
 const POINTS_MAX: usize = 16;
+
+/// No operation is longer: a frame carries several, beside what is said about them.
+pub const OPERATION_BYTES_MAX: usize = FRAME_BYTES_MAX / 4;
 
 /// A request, as far as it follows from the operation.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +58,18 @@ pub fn request(operation: &Operation, schema: &Schema) -> Request {
         ranges,
         fallible: can_fail(operation, schema),
         operation: bytes.into(),
+    }
+}
+
+impl Request {
+    /// Refuses what is too long to be sent.
+    pub fn fits(&self) -> Result<(), Failure> {
+        let (bytes, limit) = (self.operation.len(), OPERATION_BYTES_MAX);
+        if bytes <= limit {
+            return Ok(());
+        }
+        Err(Failure::new("54000", format!("the statement takes {bytes} bytes, over the limit of {limit}"))
+            .with_detail("Nothing was sent. Write fewer rows at a time, or use COPY."))
     }
 }
 

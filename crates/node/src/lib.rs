@@ -8,16 +8,18 @@
 //! |---|---|
 //! | [`storage`] | a storage process's tasks, done on an engine |
 //! | [`gateway`] | operations become requests with ranges, parts become answers |
+//! | [`operate`] | what an operator may ask beyond what processes do by themselves |
 //! | [`rows`] | rows of an answer, read where they lie |
 //! | [`status`] | where a process stands, for people |
 
 pub mod gateway;
+pub mod operate;
 pub mod rows;
 pub mod status;
 pub mod storage;
 
 use quorate_protocol::{
-    Context, Destination, Input, Peer, ProcessId, Protocol, Sink, Ticket, Time,
+    Context, Destination, Generation, Input, Peer, ProcessId, Protocol, Sink, Ticket, Time,
     ecast::{Router, RouterCommand, RouterEvent},
     paxos,
     rubberband::{
@@ -26,6 +28,7 @@ use quorate_protocol::{
     },
 };
 
+use operate::Operation;
 use status::Status;
 
 /// A process in one of its roles.
@@ -54,6 +57,13 @@ pub enum Command {
         /// The asker's name for it.
         token: u64,
     },
+    /// Do what an operator asks. Answered by [`Event::Operated`].
+    Operate {
+        /// The asker's name for it.
+        token: u64,
+        /// What.
+        operation: Operation,
+    },
     /// For a router.
     Router(RouterCommand),
     /// For a storage process.
@@ -73,6 +83,13 @@ pub enum Event {
         token: u64,
         /// Where it stands.
         status: Box<Status>,
+    },
+    /// The answer to [`Command::Operate`].
+    Operated {
+        /// The asker's name for it.
+        token: u64,
+        /// It was taken on, or why it cannot be.
+        taken: Result<(), String>,
     },
     /// From a router.
     Router(RouterEvent<Config>),
@@ -115,6 +132,10 @@ where
     fn forget(&mut self, peer: ProcessId) {
         self.out.forget(peer);
     }
+
+    fn enter(&mut self, generation: Generation) {
+        self.out.enter(generation);
+    }
 }
 
 /// The input of a role from the node's: `unwrap` takes its commands.
@@ -145,6 +166,16 @@ impl Protocol for Node {
             out.emit(Event::Status { token, status });
             return;
         }
+        let input = match input {
+            Input::Command(Command::Operate { token, operation }) => match self.plan(operation) {
+                Ok(command) => {
+                    out.emit(Event::Operated { token, taken: Ok(()) });
+                    Input::Command(command)
+                }
+                Err(why) => return out.emit(Event::Operated { token, taken: Err(why) }),
+            },
+            input => input,
+        };
         match self {
             Node::Router(router) => {
                 let input = match input {

@@ -25,18 +25,56 @@ pub struct Status {
     pub waiting: u64,
     /// Messages from peers that were refused.
     pub refused: u64,
+    /// The generation of the domain that it belongs to; of a router, 0 elsewhere.
+    pub generation: u32,
+    /// What that generation began with, unless it is the first.
+    pub reformed: Option<ReformStatus>,
+    /// How far a router's log goes: the text of two compares as they do.
+    pub log: String,
     /// The version of its configuration; 0 before it has one.
     pub config_version: u64,
     /// The version of the placement.
     pub placement: u64,
     /// All members it knows of.
     pub members: Vec<MemberStatus>,
+    /// All tables it knows of.
+    pub tables: Vec<TableStatus>,
+    /// How many ranges the ring is cut into.
+    pub ranges: usize,
+    /// How many replicas each range has.
+    pub replicas: u8,
     /// All routers, as a router knows them.
     pub routers: Vec<String>,
     /// The lead router, if known.
     pub leader: Option<String>,
     /// Figures of this role.
     pub figures: Vec<(String, u64)>,
+}
+
+/// What a generation of the domain began with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReformStatus {
+    /// The surviving router knew everything up to here.
+    pub behind: u64,
+    /// The last position that a member had delivered.
+    pub through: u64,
+    /// How many positions between were recovered from members.
+    pub recovered: u64,
+    /// How many were not.
+    pub missing: u64,
+    /// Members that did not answer, and are members no more.
+    pub fenced: Vec<String>,
+}
+
+/// A table, as the configuration has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TableStatus {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub table: u32,
+    /// Where it was created.
+    pub created: u64,
 }
 
 /// A member, as another process's configuration has it.
@@ -82,9 +120,15 @@ impl Status {
             executed: 0,
             waiting: 0,
             refused: 0,
+            generation: 0,
+            reformed: None,
+            log: String::new(),
             config_version: 0,
             placement: 0,
             members: Vec::new(),
+            tables: Vec::new(),
+            ranges: 0,
+            replicas: 0,
             routers: Vec::new(),
             leader: None,
             figures: Vec::new(),
@@ -95,6 +139,15 @@ impl Status {
         let Some(config) = config else { return };
         self.config_version = config.version;
         self.placement = config.placement;
+        self.ranges = config.segments().len();
+        self.replicas = config.replicas;
+        let tables = config.tables.iter();
+        let tables = tables.map(|(&table, entry)| TableStatus {
+            name: entry.name.clone(),
+            table,
+            created: entry.created.0,
+        });
+        self.tables = tables.collect();
         self.state = String::from("serving");
         for (process, info) in &config.members {
             self.members.push(MemberStatus {
@@ -127,6 +180,21 @@ impl Node {
                     "candidate" => "electing",
                     other => other,
                 });
+                status.generation = of_router.generation.0;
+                status.reformed = of_router.reformed.map(|reformed| ReformStatus {
+                    behind: reformed.behind.0,
+                    through: reformed.through.0,
+                    recovered: reformed.recovered,
+                    missing: reformed.missing,
+                    fenced: reformed.fenced.iter().map(ProcessId::to_string).collect(),
+                });
+                status.log = format!(
+                    "{:020}.{:020}.{:032x}.{:020}",
+                    log.accepted.round,
+                    log.accepted.router.node,
+                    log.accepted.router.incarnation.0,
+                    log.last.0
+                );
                 status.position = of_router.position.0;
                 status.executed = of_router.base.0;
                 status.waiting = of_router.position.0 - of_router.base.0;

@@ -4,20 +4,28 @@
 //! has [`execute`] do them and hands the results back.
 
 use bytes::Bytes;
-use quorate_protocol::rubberband::{Range, Task, TaskKind, TaskResult};
+use quorate_protocol::{
+    rubberband::{Range, Task, TaskKind, TaskResult},
+    wire::FRAME_BYTES_MAX,
+};
 use quorate_table::{
-    engine::{Answer, Chunk, Cursor, Engine, Epoch, Job},
+    engine::{Answer, Chunk, Cursor, Engine, Epoch, Group, Job},
     failure::Failure,
     operation::{Operation, Output, Select},
     schema::{KeyRange, Schema, TableId},
+    value::Row,
 };
+use serde::Serialize;
 
-/// Rows in one piece of an answer.
+/// Rows in one piece of an answer, and the bytes that a piece has at most unless one row alone has more.
 const PIECE_ROWS: usize = 512;
 /// A read of plain rows with more is answered page by page, from a version that the engine keeps for it.
 const WHOLE_ROWS_MAX: usize = 4096;
-/// Rows in one chunk of an export.
+const PIECE_BYTES: usize = 1 << 20;
+/// Rows in one chunk of an export; fewer where rows are so long that they would not fit into a message.
 const CHUNK_ROWS: usize = 4096;
+/// The bytes that one message carries of answers and exports.
+const CONTENT_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 
 /// Does the tasks in order; a result per task. Neighbouring reads and writes reach the engine as one batch.
 pub fn execute(engine: &mut dyn Engine, tasks: Vec<Task>) -> Vec<TaskResult> {
@@ -75,9 +83,16 @@ fn direct(engine: &mut dyn Engine, epoch: Epoch, kind: TaskKind) -> TaskResult {
         }
         TaskKind::Export { ranges, cursor } => {
             let cursor = cursor.and_then(|cursor| postcard::from_bytes::<Cursor>(&cursor).ok());
-            let chunk = engine.export(epoch, &key_ranges(&ranges), cursor, CHUNK_ROWS);
-            let chunk = chunk.expect("an epoch that is pinned and a cursor from an export");
-            return TaskResult::Exported { cursor: chunk.next.as_ref().map(encode), rows: encode(&chunk) };
+            let mut rows = CHUNK_ROWS;
+            loop {
+                let chunk = engine.export(epoch, &key_ranges(&ranges), cursor.clone(), rows);
+                let chunk = chunk.expect("an epoch that is pinned and a cursor from an export");
+                let encoded = encode(&chunk);
+                if encoded.len() <= CONTENT_BYTES_MAX || rows == 1 {
+                    return TaskResult::Exported { cursor: chunk.next.as_ref().map(encode), rows: encoded };
+                }
+                rows /= 2;
+            }
         }
         TaskKind::Write { .. }
         | TaskKind::Read { .. }
@@ -194,25 +209,46 @@ impl Jobs {
     }
 }
 
-/// Cuts a read's answer into pieces that can be sent one by one; at least one.
+/// An [`Answer`] of which only a part is encoded: the same bytes.
+#[derive(Serialize)]
+enum Part<'a> {
+    #[expect(dead_code, reason = "it has its place in the numbering")]
+    Written(&'a [()]),
+    Rows(&'a [Row]),
+    Groups(&'a [Group]),
+}
+
+/// Cuts a read's answer into pieces that can be sent one by one; at least one. What fits into no message fails.
 fn pieces(answer: Answer) -> Vec<Bytes> {
-    match answer {
-        Answer::Rows(rows) if rows.len() > PIECE_ROWS => {
-            let mut pieces = Vec::with_capacity(rows.len() / PIECE_ROWS + 1);
-            let mut rows = rows.into_iter();
-            loop {
-                let piece: Vec<_> = rows.by_ref().take(PIECE_ROWS).collect();
-                if piece.is_empty() {
-                    return pieces;
-                }
-                pieces.push(encode(&Answer::Rows(piece)));
-            }
+    let mut pieces = Vec::new();
+    match &answer {
+        Answer::Rows(rows) if !rows.is_empty() => {
+            rows.chunks(PIECE_ROWS).for_each(|rows| cut(rows, Part::Rows, &mut pieces));
         }
-        Answer::Groups(groups) if groups.len() > PIECE_ROWS => {
-            groups.chunks(PIECE_ROWS).map(|piece| encode(&Answer::Groups(piece.to_vec()))).collect()
+        Answer::Groups(groups) if !groups.is_empty() => {
+            groups.chunks(PIECE_ROWS).for_each(|groups| cut(groups, Part::Groups, &mut pieces));
         }
-        answer => vec![encode(&answer)],
+        answer => pieces.push(encode(answer)),
     }
+    match pieces.iter().map(Bytes::len).max() {
+        Some(bytes) if bytes > CONTENT_BYTES_MAX => {
+            let what =
+                format!("a row of the answer takes {bytes} bytes, over the limit of {CONTENT_BYTES_MAX}");
+            vec![encode(&Answer::Failed(Failure::new("54000", what)))]
+        }
+        _ => pieces,
+    }
+}
+
+/// Encodes these in one piece, or in several if that would be large.
+fn cut<'a, T>(all: &'a [T], part: fn(&'a [T]) -> Part<'a>, pieces: &mut Vec<Bytes>) {
+    let piece = encode(&part(all));
+    if piece.len() <= PIECE_BYTES || all.len() == 1 {
+        return pieces.push(piece);
+    }
+    let (first, second) = all.split_at(all.len() / 2);
+    cut(first, part, pieces);
+    cut(second, part, pieces);
 }
 
 fn key_ranges(ranges: &[Range]) -> Vec<KeyRange> {
@@ -221,4 +257,44 @@ fn key_ranges(ranges: &[Range]) -> Vec<KeyRange> {
 
 fn encode<T: serde::Serialize>(value: &T) -> Bytes {
     postcard::to_stdvec(value).expect("our own types always serialise").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_table::value::Value;
+
+    use super::*;
+
+    fn rows(texts: &[usize]) -> Vec<Row> {
+        texts.iter().map(|length| vec![Value::Text("x".repeat(*length).into())]).collect()
+    }
+
+    fn taken(pieces: &[Bytes]) -> Vec<Row> {
+        let rows = pieces.iter().flat_map(|piece| match postcard::from_bytes(piece).expect("an answer") {
+            Answer::Rows(rows) => rows,
+            other => panic!("{other:?} among rows"),
+        });
+        rows.collect()
+    }
+
+    #[test]
+    fn an_answer_is_cut_by_rows_and_by_bytes() {
+        for texts in [vec![], vec![1; 3], vec![1; 1500], vec![300 << 10; 40], vec![1, 3 << 20, 1]] {
+            let all = rows(&texts);
+            let pieces = pieces(Answer::Rows(all.clone()));
+            assert_eq!(taken(&pieces), all, "nothing is lost or moved");
+            let small =
+                |piece: &Bytes| piece.len() <= PIECE_BYTES || taken(std::slice::from_ref(piece)).len() == 1;
+            assert!(pieces.iter().all(small));
+        }
+        assert_eq!(pieces(Answer::Rows(rows(&[1; 1500]))).len(), 3);
+    }
+
+    #[test]
+    fn a_row_that_fits_into_no_message_fails() {
+        let told = pieces(Answer::Rows(rows(&[1, CONTENT_BYTES_MAX])));
+        let [failed] = told.as_slice() else { panic!("{} pieces", told.len()) };
+        let Ok(Answer::Failed(failure)) = postcard::from_bytes(failed) else { panic!("it does not fail") };
+        assert_eq!(failure.sqlstate, "54000");
+    }
 }

@@ -26,6 +26,6 @@ pub mod seam;
 pub mod time;
 pub mod wire;
 
-pub use id::{DomainId, Incarnation, Peer, ProcessId};
-pub use seam::{Context, Destination, Input, Protocol, Session, Sink, Ticket};
+pub use id::{DomainId, Generation, Incarnation, Peer, ProcessId};
+pub use seam::{Context, Destination, Input, Protocol, Session, Sink, Standing, Ticket};
 pub use time::{Duration, Time};

@@ -8,7 +8,10 @@
 //! sent may be lost; the protocol resends after the next [`Input::Linked`]. Batching is by draining: inputs that arrived
 //! together are handed over one after another, and [`Input::Drained`] closes them; protocols flush there and not before.
 
-use crate::{id::ProcessId, time::Time};
+use crate::{
+    id::{Generation, ProcessId},
+    time::Time,
+};
 
 /// A sans-IO protocol state machine.
 pub trait Protocol {
@@ -84,6 +87,29 @@ pub trait Sink<P: Protocol + ?Sized> {
     fn reach(&mut self, peer: ProcessId, address: &str);
     /// The link to `peer` is wanted no more.
     fn forget(&mut self, peer: ProcessId);
+    /// This process belongs to this generation of its domain from now on. It never goes back. Links that
+    /// [`Standing::may_link`] forbids are broken before anything else is sent or handed over.
+    fn enter(&mut self, generation: Generation);
+}
+
+/// What decides whether two processes of a domain may be linked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Whether it is a router.
+    pub router: bool,
+    /// The generation it belongs to.
+    pub generation: Generation,
+}
+
+impl Standing {
+    /// The fence between generations: routers are linked only to routers of their own, and a process that belongs to a
+    /// later generation has no link to a router of an earlier one. So nothing that routers of an earlier generation say
+    /// arrives once a process has entered the next. Members of an earlier one may link to later routers: to follow.
+    pub fn may_link(self, other: Standing) -> bool {
+        let outdated =
+            |router: Standing, other: Standing| router.router && router.generation < other.generation;
+        !outdated(self, other) && !outdated(other, self)
+    }
 }
 
 /// Whom a message goes to.

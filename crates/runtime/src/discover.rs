@@ -9,10 +9,11 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use quorate_protocol::{DomainId, Incarnation, ProcessId};
+use quorate_protocol::{DomainId, Generation, Incarnation, ProcessId};
 use thiserror::Error;
 
 use crate::{
+    config::Role,
     frame::HEADER_BYTES,
     hello::{GREETING_BYTES_MAX, Greeting, Hello, Reason, Refusal},
 };
@@ -28,10 +29,23 @@ pub enum Undiscovered {
     Other(String),
 }
 
-/// Asks who listens at `address`, for at most `patience` per step. Blocks; not for the protocol thread.
-pub fn discover(address: &str, domain: DomainId, patience: Duration) -> Result<ProcessId, Undiscovered> {
+/// Asks who listens at `address`, and in which generation of the domain, for at most `patience` per step. Blocks; not for
+/// the protocol thread.
+pub fn discover(
+    address: &str,
+    domain: DomainId,
+    patience: Duration,
+) -> Result<(ProcessId, Generation), Undiscovered> {
     let nobody = ProcessId { node: 0, incarnation: Incarnation(0) };
-    let hello = Hello { domain, role: 0, process: nobody, wanted: nobody, number: 0, address: String::new() };
+    let hello = Hello {
+        domain,
+        role: Role::Router,
+        generation: Generation(0),
+        process: nobody,
+        wanted: nobody,
+        number: 0,
+        address: String::new(),
+    };
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"));
     for place in address.to_socket_addrs()? {
         let mut stream = match TcpStream::connect_timeout(&place, patience) {
@@ -60,13 +74,15 @@ fn read_frame(stream: &mut TcpStream) -> Result<Bytes, Undiscovered> {
     Ok(frame.freeze())
 }
 
-fn answer(frame: Bytes, domain: DomainId) -> Result<ProcessId, Undiscovered> {
+fn answer(frame: Bytes, domain: DomainId) -> Result<(ProcessId, Generation), Undiscovered> {
     match Greeting::decode(frame) {
-        Ok(Greeting::Refusal(Refusal { reason: Reason::Stranger, domain: theirs, process, .. }))
-            if theirs == domain =>
-        {
-            Ok(process)
-        }
+        Ok(Greeting::Refusal(Refusal {
+            reason: Reason::Stranger,
+            domain: theirs,
+            generation,
+            process,
+            ..
+        })) if theirs == domain => Ok((process, generation)),
         Ok(Greeting::Refusal(refusal)) => Err(Undiscovered::Other(refusal.to_string())),
         Ok(_) => Err(Undiscovered::Other(String::from("an unexpected greeting"))),
         Err(error) => Err(Undiscovered::Other(error.to_string())),

@@ -7,6 +7,7 @@
 //!    │ ◀───────────────── Refusal │   or why not, and the connection closes
 //! ```
 //!
+//! Both name the domain, the sender's role and the generation it belongs to; [`Standing::may_link`] is judged by both ends.
 //! Each is a frame that begins with the magic, the protocol version and a kind. That prefix and the form of a refusal
 //! never change, so processes of any two versions can tell each other what is wrong.
 
@@ -14,10 +15,12 @@ use std::fmt;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_protocol::{
-    DomainId, ProcessId, Session,
+    DomainId, Generation, ProcessId, Session, Standing,
     wire::{self, PROTOCOL_VERSION, WireError},
 };
 use thiserror::Error;
+
+use crate::config::Role;
 
 /// First bytes of every greeting. Read as a length they are over every limit, so neither is mistaken for the other.
 const MAGIC: [u8; 8] = *b"QUORATE\n";
@@ -30,7 +33,8 @@ pub(crate) const ADDRESS_BYTES_MAX: usize = 512;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) domain: DomainId,
-    pub(crate) role: u8,
+    pub(crate) role: Role,
+    pub(crate) generation: Generation,
     pub(crate) process: ProcessId,
     /// Whom it wants to talk with.
     pub(crate) wanted: ProcessId,
@@ -52,6 +56,8 @@ pub(crate) enum Reason {
     Stranger = 2,
     /// A later connection of the same two processes stands.
     Redundant = 3,
+    /// One of the two is a router of an earlier generation of the domain.
+    Generation = 4,
 }
 
 /// The refusal of a hello, and who refuses.
@@ -60,6 +66,7 @@ pub(crate) struct Refusal {
     pub(crate) reason: Reason,
     pub(crate) version: u16,
     pub(crate) domain: DomainId,
+    pub(crate) generation: Generation,
     pub(crate) process: ProcessId,
 }
 
@@ -98,7 +105,8 @@ impl Greeting {
         match self {
             Greeting::Hello(hello) | Greeting::Welcome(hello) => {
                 out.put_u128_le(hello.domain.0);
-                out.put_u8(hello.role);
+                out.put_u8(hello.role as u8);
+                out.put_u32_le(hello.generation.0);
                 wire::put_process(&mut out, hello.process);
                 wire::put_process(&mut out, hello.wanted);
                 out.put_u32_le(hello.number);
@@ -107,6 +115,7 @@ impl Greeting {
             Greeting::Refusal(refusal) => {
                 out.put_u8(refusal.reason as u8);
                 out.put_u128_le(refusal.domain.0);
+                out.put_u32_le(refusal.generation.0);
                 wire::put_process(&mut out, refusal.process);
             }
         }
@@ -133,9 +142,11 @@ impl Greeting {
                     1 => Reason::Domain,
                     2 => Reason::Stranger,
                     3 => Reason::Redundant,
+                    4 => Reason::Generation,
                     other => return Err(WireError::Tag(other).into()),
                 },
                 domain: DomainId(wire::take_u128(input)?),
+                generation: Generation(wire::take_u32(input)?),
                 process: wire::take_process(input)?,
             }),
             _ if version != PROTOCOL_VERSION => return Err(NoGreeting::Version(version)),
@@ -154,12 +165,19 @@ impl Hello {
     fn decode(input: &mut Bytes) -> Result<Hello, WireError> {
         Ok(Hello {
             domain: DomainId(wire::take_u128(input)?),
-            role: wire::take_u8(input)?,
+            role: wire::take_u8(input)
+                .and_then(|number| Role::of_number(number).ok_or(WireError::Tag(number)))?,
+            generation: Generation(wire::take_u32(input)?),
             process: wire::take_process(input)?,
             wanted: wire::take_process(input)?,
             number: wire::take_u32(input)?,
             address: String::from_utf8(wire::take_bytes(input)?.to_vec()).map_err(|_| WireError::Body)?,
         })
+    }
+
+    /// What decides whether a link with this process may be.
+    pub(crate) fn standing(&self) -> Standing {
+        Standing { router: self.role == Role::Router, generation: self.generation }
     }
 
     /// The session of a link: made of both ends' numbers in the order of their ids, so both ends name it alike, and no
@@ -183,6 +201,11 @@ impl fmt::Display for Refusal {
             Reason::Domain => write!(f, "it belongs to another domain, {}", self.domain),
             Reason::Stranger => write!(f, "another process, {}, listens there", self.process),
             Reason::Redundant => f.write_str("another connection to it stands"),
+            Reason::Generation => write!(
+                f,
+                "the domain is in generation {} there, and routers of an earlier one are out of it",
+                self.generation
+            ),
         }
     }
 }
@@ -200,7 +223,8 @@ mod tests {
     fn hello() -> Hello {
         Hello {
             domain: DomainId(0x1111),
-            role: 2,
+            role: Role::Gateway,
+            generation: Generation(6),
             process: ProcessId { node: 3, incarnation: Incarnation(0x33) },
             wanted: ProcessId { node: 4, incarnation: Incarnation(0x44) },
             number: 5,
@@ -210,7 +234,7 @@ mod tests {
 
     fn refusal() -> Refusal {
         let Hello { domain, process, .. } = hello();
-        Refusal { reason: Reason::Domain, version: 1, domain, process }
+        Refusal { reason: Reason::Domain, version: 1, domain, generation: Generation(6), process }
     }
 
     #[test]
@@ -219,9 +243,9 @@ mod tests {
         let domain = "11110000000000000000000000000000";
         let three = "030000000000000033000000000000000000000000000000";
         let four = "040000000000000044000000000000000000000000000000";
-        let pinned = format!("57000000{magic}010000{domain}02{three}{four}0500000003000000683a31");
+        let pinned = format!("5b000000{magic}010000{domain}0206000000{three}{four}0500000003000000683a31");
         assert_eq!(hex(&Greeting::Hello(hello()).encode()), pinned);
-        let pinned = format!("34000000{magic}01000201{domain}{three}");
+        let pinned = format!("38000000{magic}01000201{domain}06000000{three}");
         assert_eq!(hex(&Greeting::Refusal(refusal()).encode()), pinned);
     }
 

@@ -9,21 +9,22 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use quorate_node::{Command, Event, Node, status::Status, storage::execute};
+use quorate_node::{Command, Event, Node, operate::Operation, status::Status, storage::execute};
 use quorate_protocol::{
-    DomainId, Peer, ProcessId, Time,
+    DomainId, Generation, Peer, ProcessId, Time,
     ecast::RouterEvent,
+    paxos::{ChangeRefusal, ReformRefusal},
     rubberband::{ClientEvent, StorageCommand, StorageEvent, SuperEvent, Task},
 };
-use quorate_table::engine::Engine;
+use quorate_table::engine::{Engine, Usage};
 use tracing::{debug, error, info, warn};
 
 use crate::{
@@ -40,6 +41,8 @@ use crate::{
 pub enum End {
     /// It was cut off: the others go on without it.
     Wedged,
+    /// The domain went on as a later generation, without this router.
+    Outdated(Generation),
     /// It broke an invariant, or was handed a state that does not decode.
     Broken(String),
 }
@@ -58,7 +61,16 @@ pub struct Parts {
 pub struct Process {
     handle: Handle<Node>,
     shared: Arc<Shared>,
+    engine: Option<Arc<Worker<Job>>>,
     ended: Receiver<End>,
+}
+
+/// What the engine thread is asked for.
+enum Job {
+    /// To do these, and hand the results to the protocol thread.
+    Execute(Vec<Task>),
+    /// To tell what its tables take.
+    Usage(Sender<Vec<Usage>>),
 }
 
 /// What the threads of a process share.
@@ -66,13 +78,17 @@ struct Shared {
     handle: OnceLock<Handle<Node>>,
     /// Statuses that were asked for.
     asked: Mutex<BTreeMap<u64, Sender<Status>>>,
+    /// Operations that were asked for.
+    operated: Mutex<BTreeMap<u64, Sender<Result<(), String>>>>,
+    /// Why the last operation came to nothing, if it did.
+    refusal: Mutex<Option<String>>,
     token: AtomicU64,
     stopping: AtomicBool,
 }
 
 struct NodeHost {
     shared: Arc<Shared>,
-    engine: Option<Worker<Vec<Task>>>,
+    engine: Option<Arc<Worker<Job>>>,
     client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
     end: Sender<End>,
 }
@@ -83,6 +99,8 @@ impl Process {
         let shared = Arc::new(Shared {
             handle: OnceLock::new(),
             asked: Mutex::new(BTreeMap::new()),
+            operated: Mutex::new(BTreeMap::new()),
+            refusal: Mutex::new(None),
             token: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
         });
@@ -90,11 +108,16 @@ impl Process {
         let engine = match parts.engine {
             Some(engine) => {
                 let passes = Passes::new(&config.metrics);
-                Some(engine_thread(engine, passes, shared.clone(), end.clone())?)
+                Some(Arc::new(engine_thread(engine, passes, shared.clone(), end.clone())?))
             }
             None => None,
         };
-        let host = NodeHost { shared: shared.clone(), engine, client: parts.client, end: end.clone() };
+        let host = NodeHost {
+            shared: shared.clone(),
+            engine: engine.clone(),
+            client: parts.client,
+            end: end.clone(),
+        };
         let (domain, me) = (config.domain, config.me);
         let handle = Reactor::start(node, host, config)?;
         shared.handle.set(handle.clone()).unwrap_or_else(|_| unreachable!("set once, here"));
@@ -110,7 +133,7 @@ impl Process {
                 let _ = end.try_send(End::Broken(String::from("the protocol thread panicked")));
             }
         })?;
-        Ok(Process { handle, shared, ended })
+        Ok(Process { handle, shared, engine, ended })
     }
 
     /// The protocol thread, for commands.
@@ -127,12 +150,53 @@ impl Process {
     pub fn status(&self, patience: Duration) -> Option<Status> {
         let token = self.shared.token.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = bounded(1);
-        let asked = || self.shared.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked().insert(token, sender);
+        lock(&self.shared.asked).insert(token, sender);
         let sent = self.handle.try_command(Command::Status { token });
         let status = sent.ok().and_then(|()| receiver.recv_timeout(patience).ok());
-        asked().remove(&token);
+        lock(&self.shared.asked).remove(&token);
         status
+    }
+
+    /// What a storage process's tables take; `None` when its engine does not answer within `patience`, or there is none.
+    pub fn usage(&self, patience: Duration) -> Option<Vec<Usage>> {
+        let (sender, receiver) = bounded(1);
+        self.engine.as_ref()?.submit(Job::Usage(sender)).ok()?;
+        receiver.recv_timeout(patience).ok()
+    }
+
+    /// Does what an operator asks, and waits until `done` says that it has come about. An error says why it will not, or
+    /// has not within `patience`.
+    pub fn operate(
+        &self,
+        operation: Operation,
+        patience: Duration,
+        done: impl Fn(&Status) -> bool,
+    ) -> Result<Status, String> {
+        let silent = || String::from("the process does not answer");
+        let token = self.shared.token.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = bounded(1);
+        *lock(&self.shared.refusal) = None;
+        lock(&self.shared.operated).insert(token, sender);
+        let sent = self.handle.try_command(Command::Operate { token, operation });
+        let taken = sent.map_err(|_| silent()).and_then(|()| {
+            receiver.recv_timeout(patience).map_err(|_| silent()).and_then(std::convert::identity)
+        });
+        lock(&self.shared.operated).remove(&token);
+        taken?;
+        let began = Instant::now();
+        loop {
+            let status = self.status(patience).ok_or_else(silent)?;
+            if done(&status) {
+                return Ok(status);
+            }
+            if let Some(refusal) = lock(&self.shared.refusal).take() {
+                return Err(refusal);
+            }
+            if began.elapsed() > patience {
+                return Err(format!("it has not come about within {} s", patience.as_secs()));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Stops the threads.
@@ -160,14 +224,30 @@ impl Passes {
     }
 }
 
+/// What these locks guard is whole at every step.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A storage process has one batch at its engine; the rest is for those who ask what tables take.
+const ENGINE_JOBS_MAX: usize = 64;
+
 fn engine_thread(
     mut engine: Box<dyn Engine>,
     passes: Passes,
     shared: Arc<Shared>,
     end: Sender<End>,
-) -> Result<Worker<Vec<Task>>, StartError> {
-    let worker = Worker::start("engine", 4, move |batches: Vec<Vec<Task>>| {
-        for tasks in batches {
+) -> Result<Worker<Job>, StartError> {
+    let worker = Worker::start("engine", ENGINE_JOBS_MAX, move |jobs: Vec<Job>| {
+        for job in jobs {
+            let tasks = match job {
+                Job::Execute(tasks) => tasks,
+                Job::Usage(asker) => {
+                    // Whoever asked may have lost patience.
+                    let _ = asker.try_send(engine.usage());
+                    continue;
+                }
+            };
             let (began, count) = (clock::now(), tasks.len() as u64);
             let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| execute(&mut *engine, tasks)));
             let Ok(results) = ran else {
@@ -186,15 +266,37 @@ fn engine_thread(
     Ok(worker)
 }
 
+/// The generation that a domain is in, as far as these routers answer.
+pub fn generation(routers: &[String], domain: DomainId) -> Generation {
+    let found = routers.iter().filter_map(|address| discover(address, domain, DISCOVERY_PATIENCE).ok());
+    found.map(|(_, generation)| generation).max().unwrap_or_default()
+}
+
+/// How long one that is asked who it is may take.
+const DISCOVERY_PATIENCE: Duration = Duration::from_millis(500);
+
+/// For so long it is normal that a router is not there yet.
+const DISCOVERY_QUIET: Duration = Duration::from_secs(1);
+
 /// Looks for routers at the addresses until the process knows them, and again while it has lost them.
 fn seek(shared: &Shared, addresses: &[String], domain: DomainId, me: ProcessId) {
     let mut pause = Duration::from_millis(20);
+    let began = Instant::now();
+    let mut told: BTreeMap<&String, String> = BTreeMap::new();
     while !shared.stopping.load(Ordering::Acquire) {
         let mut seeds = Vec::new();
         for address in addresses {
-            match discover(address, domain, Duration::from_millis(500)) {
-                Ok(id) if id != me => seeds.push(Peer { id, address: address.clone() }),
+            match discover(address, domain, DISCOVERY_PATIENCE) {
+                Ok((id, _)) if id != me => seeds.push(Peer { id, address: address.clone() }),
                 Ok(_) => {}
+                // At first everything starts at once; afterwards somebody may have to mend it.
+                Err(error) if began.elapsed() > DISCOVERY_QUIET => {
+                    let error = error.to_string();
+                    if told.get(address) != Some(&error) {
+                        warn!(%address, %error, "no router is found there");
+                        told.insert(address, error);
+                    }
+                }
                 Err(error) => debug!(%address, %error, "no router found"),
             }
         }
@@ -225,7 +327,30 @@ impl NodeHost {
             RouterEvent::Config(at, config) => {
                 info!(%at, version = config.version, placement = config.placement, "configuration");
             }
-            RouterEvent::ChangeRefused => warn!("a change of the routers was refused"),
+            RouterEvent::ChangeRefused(reason) => {
+                let why = match reason {
+                    ChangeRefusal::NoLeader => "no router leads at the moment: try again when one does",
+                    ChangeRefusal::AlreadySo => "it is so already",
+                    ChangeRefusal::TooFew => {
+                        "too few routers that are well would be left: add or mend one first"
+                    }
+                    ChangeRefusal::Unreachable => {
+                        "the leader cannot reach that process, or it was removed before"
+                    }
+                };
+                warn!(%why, "a change of the routers was refused");
+                *lock(&self.shared.refusal) = Some(String::from(why));
+            }
+            RouterEvent::Reformed(reformed) => warn!(?reformed, "a new generation of the domain began here"),
+            RouterEvent::ReformRefused(reason) => {
+                let why = match reason {
+                    ReformRefusal::LeaderLives => "this router has a leader that seems well: nothing is lost",
+                    ReformRefusal::NotMember => "this router does not vote: it may lack anything",
+                    ReformRefusal::NotLater => "the domain is in a later generation already",
+                };
+                warn!(%why, "no new generation of the domain begins here");
+                *lock(&self.shared.refusal) = Some(String::from(why));
+            }
             RouterEvent::Removed => self.end(End::Wedged),
             RouterEvent::Corrupt(why) => self.end(End::Broken(format!("a router's snapshot: {why}"))),
         }
@@ -233,19 +358,29 @@ impl NodeHost {
 }
 
 impl Host<Node> for NodeHost {
+    fn outdated(&mut self, generation: Generation) {
+        self.end(End::Outdated(generation));
+    }
+
     fn event(&mut self, event: Event, _now: Time) {
         match event {
             Event::Status { token, status } => {
-                let asked = self.shared.asked.lock().unwrap_or_else(PoisonError::into_inner).remove(&token);
+                let asked = lock(&self.shared.asked).remove(&token);
                 if let Some(sender) = asked {
                     // Whoever asked may have lost patience.
                     let _ = sender.try_send(*status);
                 }
             }
+            Event::Operated { token, taken } => {
+                let asked = lock(&self.shared.operated).remove(&token);
+                if let Some(sender) = asked {
+                    let _ = sender.try_send(taken);
+                }
+            }
             Event::Router(event) => self.router(event),
             Event::Storage(StorageEvent::Execute(tasks)) => {
                 let worker = self.engine.as_ref().expect("a storage process has an engine");
-                if worker.submit(tasks).is_err() {
+                if worker.submit(Job::Execute(tasks)).is_err() {
                     error!("the engine thread takes no work");
                     self.end(End::Broken(String::from("the engine thread takes no work")));
                 }

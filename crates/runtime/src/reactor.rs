@@ -27,7 +27,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 use mio::{Poll, Token, Waker, net::TcpListener};
 use quorate_protocol::{
-    Context, Destination, Duration, Input, ProcessId, Protocol, Sink, Ticket, Time, wire::Wire,
+    Context, Destination, Duration, Generation, Input, ProcessId, Protocol, Sink, Ticket, Time, wire::Wire,
 };
 use thiserror::Error;
 
@@ -49,6 +49,12 @@ pub trait Host<P: Protocol>: Send {
     /// A turn that told events ends: the moment to pass on what was gathered, all at once.
     fn drained(&mut self, now: Time) {
         let _ = now;
+    }
+
+    /// The domain is in this later generation, without this router: it should end, and may come back as a new one. Nothing
+    /// to do for hosts of other processes.
+    fn outdated(&mut self, generation: Generation) {
+        let _ = generation;
     }
 }
 
@@ -151,7 +157,13 @@ where
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), Token(usize::MAX))?);
         let counters = Counters::new(&config.metrics);
-        let identity = Identity { domain: config.domain, role: config.role, me: config.me, address };
+        let identity = Identity {
+            domain: config.domain,
+            role: config.role,
+            generation: config.generation,
+            me: config.me,
+            address,
+        };
         let links = Links::new(identity, config.limits, counters.clone(), (poll, waker.clone()), listeners)?;
         let shared =
             Arc::new(Shared { waker, sleeping: AtomicBool::new(false), stop: AtomicBool::new(false) });
@@ -268,6 +280,7 @@ where
         while let Some(happening) = self.links.happening() {
             match happening {
                 Happening::Linked { peer, session } => self.handle(now, Input::Linked { peer, session }),
+                Happening::Outdated { generation } => self.host.outdated(generation),
                 Happening::Unlinked { peer } => self.handle(now, Input::Unlinked { peer }),
                 Happening::Frames { from, frames } => {
                     let mut messages = 0;
@@ -396,6 +409,10 @@ where
 
     fn forget(&mut self, peer: ProcessId) {
         self.links.forget(peer);
+    }
+
+    fn enter(&mut self, generation: Generation) {
+        self.links.enter(generation);
     }
 }
 

@@ -380,8 +380,9 @@ impl Backend for ClusterBackend {
 
     async fn write(&self, id: RequestId, operation: Operation) -> Result<Vec<Answer>, Fault> {
         let table = self.schema(operation.table())?;
-        let gateway::Request { table, ranges, fallible, operation } =
-            gateway::request(&operation, &table.schema);
+        let request = gateway::request(&operation, &table.schema);
+        request.fits()?;
+        let gateway::Request { table, ranges, fallible, operation } = request;
         if ranges.is_empty() {
             // No row can match, so nothing is to be done anywhere.
             return Ok(vec![Answer::Written(Vec::new())]);
@@ -394,7 +395,9 @@ impl Backend for ClusterBackend {
 
     async fn read(&self, strength: ReadStrength, select: &Select) -> Result<AnswerStream, Fault> {
         let table = self.schema(select.table)?;
-        let (token, gathered) = self.gather(strength, gateway::read(select, &table.schema)).await?;
+        let request = gateway::read(select, &table.schema);
+        request.fits()?;
+        let (token, gathered) = self.gather(strength, request).await?;
         match gathered {
             Gathered::Whole(parts) => {
                 let whole = |(_, _, pieces): (ProcessId, Spent, Vec<Bytes>)| {

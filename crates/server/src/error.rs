@@ -133,6 +133,7 @@ impl From<Failure> for SqlError {
 /// The SQLSTATEs in use, by PostgreSQL's names.
 #[allow(missing_docs, reason = "the names are PostgreSQL's own, appendix A of its manual")]
 pub mod code {
+    pub const SUCCESSFUL_COMPLETION: &str = "00000";
     pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
     pub const PROTOCOL_VIOLATION: &str = "08P01";
     pub const CARDINALITY_VIOLATION: &str = "21000";

@@ -1,16 +1,17 @@
 //! Health, status and metrics of one process over HTTP.
 //!
 //! `/health` answers 200 when the process takes part in its cluster and 503 when it does not; `/status` is one JSON
-//! object; `/metrics` is in Prometheus' text format.
+//! object, `/tables` a list of what its tables take; `/metrics` is in Prometheus' text format. `POST /operate` has it do what only an operator decides; it wants
+//! JSON, which no web page of another origin can send without asking.
 
 use std::{future::Future, sync::Arc};
 
 use axum::{
     Router,
     extract::State,
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
 use tokio::net::TcpListener;
 
@@ -22,6 +23,10 @@ pub trait Exhibit: Send + Sync + 'static {
     fn status(&self) -> String;
     /// Its metrics, in Prometheus' text format.
     fn metrics(&self) -> String;
+    /// What its tables take: a list in JSON; empty where it holds none.
+    fn tables(&self) -> String;
+    /// Does what this JSON asks; answers with its status afterwards, or says why it did not come about.
+    fn operate(&self, operation: &str) -> Result<String, String>;
 }
 
 /// Serves until `stop` is ready.
@@ -34,6 +39,8 @@ pub async fn serve(
         .route("/health", get(health))
         .route("/status", get(status))
         .route("/metrics", get(metrics))
+        .route("/tables", get(tables))
+        .route("/operate", post(operate))
         .with_state(exhibit);
     axum::serve(listener, routes).with_graceful_shutdown(stop).await
 }
@@ -59,10 +66,28 @@ async fn status(State(exhibit): State<Arc<dyn Exhibit>>) -> Response {
     }
 }
 
+async fn tables(State(exhibit): State<Arc<dyn Exhibit>>) -> Response {
+    match off_thread(move || exhibit.tables()).await {
+        Ok(tables) => ([(header::CONTENT_TYPE, "application/json")], tables).into_response(),
+        Err(response) => response,
+    }
+}
+
 async fn metrics(State(exhibit): State<Arc<dyn Exhibit>>) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     match off_thread(move || exhibit.metrics()).await {
         Ok(metrics) => ([(header::CONTENT_TYPE, kind)], metrics).into_response(),
+        Err(response) => response,
+    }
+}
+
+async fn operate(State(exhibit): State<Arc<dyn Exhibit>>, headers: HeaderMap, operation: String) -> Response {
+    if headers.get(header::CONTENT_TYPE).is_none_or(|kind| kind != "application/json") {
+        return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
+    }
+    match off_thread(move || exhibit.operate(&operation)).await {
+        Ok(Ok(status)) => ([(header::CONTENT_TYPE, "application/json")], status).into_response(),
+        Ok(Err(why)) => (StatusCode::CONFLICT, why).into_response(),
         Err(response) => response,
     }
 }

@@ -1,68 +1,146 @@
-//! What a gateway counts.
+//! What a gateway counts, beside what every process does.
+//!
+//! Names follow Prometheus' habit: `quorate_sql_` in front, `_total` behind what only rises, seconds and bytes as units.
 
-use std::{
-    fmt::Write,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::time::Instant;
 
-/// A number that only rises.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
+use quorate_runtime::metrics::{Counter, EncodeLabelSet, Family, Gauge, Histogram, Metrics as Registry};
 
-impl Counter {
-    /// One more.
-    pub fn increment(&self) {
-        self.add(1);
-    }
-
-    /// So many more.
-    pub fn add(&self, count: u64) {
-        self.0.fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// How many so far.
-    pub fn value(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+use crate::sql::{self, write::Action};
 
 /// The counters of the SQL door.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Metrics {
     /// Connections begun.
-    pub connections_opened: Counter,
-    /// Connections ended.
-    pub connections_closed: Counter,
-    /// Statements executed.
-    pub statements: Counter,
-    /// Statements that ended in an error.
-    pub errors: Counter,
+    pub connections: Counter,
+    /// Connections open now.
+    pub sessions: Gauge,
     /// Rows sent.
     pub rows: Counter,
     /// Bytes sent.
     pub bytes: Counter,
     /// Connections ended because what came was no message.
     pub garbage: Counter,
+    statements: Family<Ended, Counter>,
+    seconds: Family<Kind, Histogram>,
+}
+
+/// How a statement ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Ended {
+    kind: &'static str,
+    /// The class of its SQLSTATE: `00` is success.
+    class: String,
+}
+
+/// What a statement is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Kind {
+    kind: &'static str,
+}
+
+/// A statement that runs.
+#[derive(Debug)]
+pub(crate) struct Running {
+    kind: &'static str,
+    since: Instant,
 }
 
 impl Metrics {
-    /// The counters in Prometheus' text format.
-    pub fn prometheus(&self) -> String {
-        let counters = [
-            ("quorate_sql_connections_opened_total", "Connections begun.", &self.connections_opened),
-            ("quorate_sql_connections_closed_total", "Connections ended.", &self.connections_closed),
-            ("quorate_sql_statements_total", "Statements executed.", &self.statements),
-            ("quorate_sql_errors_total", "Statements that ended in an error.", &self.errors),
-            ("quorate_sql_rows_sent_total", "Rows sent to clients.", &self.rows),
-            ("quorate_sql_bytes_sent_total", "Bytes sent to clients.", &self.bytes),
-            ("quorate_sql_garbage_total", "Connections ended by garbage.", &self.garbage),
-        ];
-        let mut text = String::new();
-        for (name, help, counter) in counters {
-            let value = counter.value();
-            writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {value}")
-                .expect("a string takes all");
+    /// Counters that this registry shows.
+    pub fn new(registry: &Registry) -> Metrics {
+        let histogram: fn() -> Histogram = || Histogram::new(BOUNDS);
+        let seconds = Family::new_with_constructor(histogram);
+        Metrics {
+            connections: registry.counter("sql_connections", "Connections begun"),
+            sessions: registry.gauge("sql_sessions", "Connections open now"),
+            rows: registry.counter("sql_rows_sent", "Rows sent to clients"),
+            bytes: registry.counter("sql_bytes_sent", "Bytes sent to clients"),
+            garbage: registry.counter("sql_garbage", "Connections ended by what is no message"),
+            statements: registry.register(
+                "sql_statements",
+                "Statements ended, by kind and class of SQLSTATE (00 is success)",
+                Family::default(),
+            ),
+            seconds: registry.register(
+                "sql_statement_seconds",
+                "From the execution of a statement to its last row or error",
+                seconds,
+            ),
         }
-        text
+    }
+
+    /// A statement ends with this SQLSTATE; it was not even executed where nothing ran.
+    pub(crate) fn ended(&self, running: Option<Running>, sqlstate: &str) {
+        let kind = running.as_ref().map_or("invalid", |running| running.kind);
+        let class = sqlstate.get(..2).unwrap_or(sqlstate).to_owned();
+        self.statements.get_or_create(&Ended { kind, class }).inc();
+        if let Some(Running { kind, since }) = running {
+            self.seconds.get_or_create(&Kind { kind }).observe(since.elapsed().as_secs_f64());
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics::new(&Registry::default())
+    }
+}
+
+impl Running {
+    /// A statement of this kind begins now; none is an empty one.
+    pub(crate) fn begin(statement: Option<&sql::Statement>) -> Running {
+        Running { kind: statement.map_or("empty", kind), since: Instant::now() }
+    }
+}
+
+fn kind(statement: &sql::Statement) -> &'static str {
+    match statement {
+        sql::Statement::Query(_) => "select",
+        sql::Statement::Write(write) => match write.action {
+            Action::Insert(_) => "insert",
+            Action::Update { .. } => "update",
+            Action::Delete { .. } => "delete",
+        },
+        sql::Statement::CreateTable(_) | sql::Statement::DropTable(_) => "definition",
+        sql::Statement::Copy(_) => "copy",
+        sql::Statement::Explain(_) => "explain",
+        sql::Statement::Begin(_)
+        | sql::Statement::SetTransaction { .. }
+        | sql::Statement::Commit
+        | sql::Statement::Rollback => "transaction",
+        sql::Statement::Execute { .. } => "execute",
+        _ => "setting",
+    }
+}
+
+/// Upper bounds of the buckets, in seconds.
+const BOUNDS: [f64; 14] =
+    [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 2.0, 10.0];
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn statements_are_told_by_kind_and_class() {
+        let registry = Registry::default();
+        let metrics = Metrics::new(&registry);
+        metrics.ended(
+            Some(Running { kind: "select", since: Instant::now() - Duration::from_millis(1) }),
+            "00000",
+        );
+        metrics.ended(None, "42601");
+        let text = registry.render();
+        for line in [
+            "quorate_sql_statements_total{kind=\"select\",class=\"00\"} 1",
+            "quorate_sql_statements_total{kind=\"invalid\",class=\"42\"} 1",
+            "quorate_sql_statement_seconds_count{kind=\"select\"} 1",
+            "quorate_sql_statement_seconds_bucket{le=\"0.0005\",kind=\"select\"} 0",
+        ] {
+            assert!(text.lines().any(|present| present == line), "{line} not in:\n{text}");
+        }
     }
 }

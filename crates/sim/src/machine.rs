@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
-use quorate_protocol::{Destination, ProcessId, Protocol, Sink, Ticket, Time, wire::Wire};
+use quorate_protocol::{Destination, Generation, ProcessId, Protocol, Sink, Ticket, Time, wire::Wire};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -151,6 +151,10 @@ where
 
     fn forget(&mut self, peer: ProcessId) {
         self.wishes.push((peer, Wish::Forget));
+    }
+
+    fn enter(&mut self, generation: Generation) {
+        panic!("no scenario has an operator begin generation {generation}");
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) use order::NUMBER_AT;
 
 use std::{collections::BTreeMap, marker::PhantomData};
 
-use quorate_protocol::{Destination, Input, ProcessId, Protocol, Sink, Ticket, wire::Wire};
+use quorate_protocol::{Destination, Generation, Input, ProcessId, Protocol, Sink, Ticket, wire::Wire};
 
 use crate::world::World;
 
@@ -88,6 +88,10 @@ where
 
     fn forget(&mut self, peer: ProcessId) {
         self.out.forget(peer);
+    }
+
+    fn enter(&mut self, generation: Generation) {
+        self.out.enter(generation);
     }
 }
 

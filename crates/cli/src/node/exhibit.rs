@@ -2,8 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use quorate_protocol::ProcessId;
+use quorate_node::{
+    operate::Operation,
+    status::{MemberStatus, Status},
+};
+use quorate_protocol::{DomainId, Incarnation, ProcessId};
 use quorate_runtime::{metrics::Metrics, process::Process};
+use quorate_table::engine::Usage;
 use serde_json::{Value, json};
 
 use crate::config::NodeConfig;
@@ -11,10 +16,15 @@ use crate::config::NodeConfig;
 /// How long the protocol thread may take to say where it stands.
 const PATIENCE: Duration = Duration::from_millis(800);
 
+/// How long what an operator asks may take to be ordered, and to have a process fed that comes in.
+const OPERATE_PATIENCE: Duration = Duration::from_secs(10);
+const MOVE_PATIENCE: Duration = Duration::from_secs(30);
+
 /// One process.
 pub(crate) struct Exhibit {
     name: String,
     role: &'static str,
+    domain: DomainId,
     me: ProcessId,
     process: Arc<Process>,
     metrics: Metrics,
@@ -22,7 +32,54 @@ pub(crate) struct Exhibit {
 
 impl Exhibit {
     pub(crate) fn new(config: &NodeConfig, me: ProcessId, process: Arc<Process>, metrics: Metrics) -> Self {
-        Exhibit { name: config.name.clone(), role: config.role.as_str(), me, process, metrics }
+        Exhibit {
+            name: config.name.clone(),
+            role: config.role.as_str(),
+            domain: config.domain,
+            me,
+            process,
+            metrics,
+        }
+    }
+}
+
+/// Whether an operation has come about.
+type Done = Box<dyn Fn(&Status) -> bool>;
+
+/// How long an operation may take, and when it has come about.
+fn goal(operation: &Operation, before: &Status) -> (Duration, Done) {
+    let generation = before.generation;
+    match operation.clone() {
+        Operation::AddRouter { process: (node, incarnation), .. } => {
+            let id = ProcessId { node, incarnation: Incarnation(incarnation) }.to_string();
+            (MOVE_PATIENCE, Box::new(move |status| status.routers.contains(&id)))
+        }
+        // A router that is taken out itself says so in its state.
+        Operation::RemoveRouter { process } => (
+            OPERATE_PATIENCE,
+            Box::new(move |status| !status.routers.contains(&process) || status.state == "removed"),
+        ),
+        Operation::Reform { patience_ms } => (
+            OPERATE_PATIENCE + Duration::from_millis(patience_ms),
+            Box::new(move |status| {
+                status.generation > generation && status.reformed.is_some() && status.state == "leading"
+            }),
+        ),
+        Operation::DeclareLost { process } => (
+            OPERATE_PATIENCE,
+            Box::new(move |status| {
+                !status.members.iter().any(|it| {
+                    it.name == process && it.state.as_deref() == Some("unreachable") || it.process == process
+                })
+            }),
+        ),
+        Operation::Replace { process } => (
+            OPERATE_PATIENCE,
+            Box::new(move |status| {
+                let named = |it: &&MemberStatus| it.name == process || it.process == process;
+                status.members.iter().find(named).is_none_or(|it| it.ring.is_none())
+            }),
+        ),
     }
 }
 
@@ -43,6 +100,7 @@ impl quorate_server::http::Exhibit for Exhibit {
         if let Value::Object(fields) = &mut status {
             fields.insert(String::from("name"), json!(self.name));
             fields.insert(String::from("role"), json!(self.role));
+            fields.insert(String::from("domain"), json!(self.domain.to_string()));
             fields.insert(String::from("node"), json!(self.me.node));
             fields.insert(String::from("incarnation"), json!(format!("{:032x}", self.me.incarnation.0)));
         }
@@ -51,5 +109,21 @@ impl quorate_server::http::Exhibit for Exhibit {
 
     fn metrics(&self) -> String {
         self.metrics.render()
+    }
+
+    fn tables(&self) -> String {
+        let usage = self.process.usage(PATIENCE).unwrap_or_default();
+        let table =
+            |usage: &Usage| json!({ "table": usage.table.0, "rows": usage.rows, "bytes": usage.bytes });
+        Value::Array(usage.iter().map(table).collect()).to_string()
+    }
+
+    fn operate(&self, operation: &str) -> Result<String, String> {
+        let operation: Operation =
+            serde_json::from_str(operation).map_err(|error| format!("no operation: {error}"))?;
+        let before = self.process.status(PATIENCE).ok_or("the protocol thread does not answer")?;
+        let (patience, done) = goal(&operation, &before);
+        self.process.operate(operation, patience, done)?;
+        Ok(quorate_server::http::Exhibit::status(self))
     }
 }

@@ -30,6 +30,6 @@ pub(crate) async fn serve(
     metrics: Metrics,
     stop: impl Future<Output = ()> + Send + 'static,
 ) {
-    let _ = metrics;
-    pg::Server::new(backend).serve(listener, stop).await;
+    let metrics = Arc::new(quorate_server::metrics::Metrics::new(&metrics));
+    pg::Server::with(backend, pg::CONNECTIONS_MAX, metrics).serve(listener, stop).await;
 }

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, anyhow};
 use crossbeam_channel::{Receiver, select};
 use quorate_node::{Command, Node};
 use quorate_protocol::{
-    Peer, ProcessId,
+    Generation, Peer, ProcessId,
     ecast::{Router, RouterSettings},
     paxos::{self, Paxos},
     rubberband::{
@@ -26,7 +26,7 @@ use quorate_protocol::{
 use quorate_runtime::{
     Config, chance, clock,
     metrics::Metrics,
-    process::{End, Parts, Process},
+    process::{self, End, Parts, Process},
 };
 use quorate_server::cluster::Events;
 use quorate_table::scan::ScanEngine;
@@ -114,6 +114,9 @@ pub(crate) fn run(config: NodeConfig) -> Result<()> {
         Some(End::Wedged) => {
             Err(anyhow!("cut off from the cluster; start it again and it joins as a new process"))
         }
+        Some(End::Outdated(generation)) => Err(anyhow!(
+            "the domain went on as generation {generation} without this router; start it again and it joins as a new process"
+        )),
         Some(End::Broken(why)) => Err(anyhow!("broken: {why}")),
     };
     process.stop();
@@ -134,6 +137,7 @@ fn wait(stop: &Receiver<()>, ended: &Receiver<End>) -> Option<End> {
             let end = end.unwrap_or(End::Broken(String::from("the protocol thread is gone")));
             match &end {
                 End::Wedged => warn!("cut off"),
+                End::Outdated(generation) => warn!(%generation, "the domain went on without this router"),
                 End::Broken(why) => error!(%why, "broken"),
             }
             Some(end)
@@ -166,11 +170,16 @@ fn start(
     let name = config.name.clone();
     let detector = config.detector.settings();
     let mut parts = Parts { engine: None, client: None, routers: config.routers.clone() };
+    // Routers of different generations do not talk. Members follow whoever is later.
+    let generation = match config.role {
+        Role::Router => process::generation(&config.routers, config.domain),
+        _ => Generation(0),
+    };
     let node = match config.role {
         Role::Router => {
             let log =
                 paxos::Settings { detector, wanted: config.wanted_routers, ..paxos::Settings::default() };
-            let settings = RouterSettings { paxos: log.clone(), ..RouterSettings::default() };
+            let settings = RouterSettings { paxos: log.clone(), generation, ..RouterSettings::default() };
             let paxos = match config.found {
                 true => Paxos::found(peer, log, clock::now()),
                 false => Paxos::join(peer, Vec::new(), log, clock::now()),
@@ -194,7 +203,8 @@ fn start(
             Node::Client(Client::new(peer, name, settings))
         }
     };
-    let mut reactor = Config::new(config.domain, config.role as u8, me, vec![listen]);
+    let mut reactor = Config::new(config.domain, config.role.of_process(), me, vec![listen]);
+    reactor.generation = generation;
     reactor.insecure = config.insecure;
     reactor.metrics = metrics;
     Ok(Process::start(node, reactor, parts)?)

@@ -1,8 +1,8 @@
 //! Keeps the processes of a local cluster running.
 //!
 //! The first router founds the domain, once; whatever starts later joins through the routers that listen then. What
-//! dies is started again with a growing pause while it keeps dying; it comes back as a new incarnation that remembers
-//! nothing. A process that ends before it ever listened, on its first start, ends the whole: something is wrong that
+//! dies is started again, at once if it had run for a while, and with a growing pause while it keeps dying soon; it comes
+//! back as a new incarnation that remembers nothing. A process that ends before it ever listened, on its first start, ends the whole: something is wrong that
 //! trying again does not mend.
 //!
 //! Stopping: gateways are asked to drain; then the pipes close and everybody ends ([`crate::lifeline`]). Storage
@@ -223,14 +223,17 @@ impl Supervisor {
                     let last = log.lines().last().unwrap_or("").trim_start_matches("quorate: ");
                     return Err(anyhow!("{} did not start ({status}): {last}", entry.name));
                 }
-                if let Life::Running { since, .. } = slot.life
-                    && since.elapsed() > PROOF
-                {
+                // Only one that dies soon, and so perhaps of how it starts, is started with ever longer pauses.
+                let lived = matches!(slot.life, Life::Running { since, .. } if since.elapsed() > PROOF);
+                if lived {
                     slot.pause = PAUSE_MIN;
+                    slot.life = Life::Due;
+                    tracing::warn!("{} ended ({status}); it starts again", entry.name);
+                } else {
+                    tracing::warn!("{} ended ({status}); it starts again in {:?}", entry.name, slot.pause);
+                    slot.life = Life::Pausing(Instant::now() + slot.pause);
+                    slot.pause = (slot.pause * 2).min(PAUSE_MAX);
                 }
-                tracing::warn!("{} ended ({status}); it starts again in {:?}", entry.name, slot.pause);
-                slot.life = Life::Pausing(Instant::now() + slot.pause);
-                slot.pause = (slot.pause * 2).min(PAUSE_MAX);
             }
         }
         self.directory.write(&self.cluster)

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use super::{
     Class, MessageId, Outcome, Position,
     message::{DeliverBlock, DeliveryKind, Message, Notice, RouteBlockBuilder},
+    reform::{Kept, Tail},
 };
 use crate::{
-    id::{Peer, ProcessId},
+    id::{Generation, Peer, ProcessId},
     paxos,
     seam::{Context, Destination, Input, Protocol, Sink},
     time::{Duration, Time},
@@ -155,8 +156,12 @@ pub struct Member {
     resend_at: Option<Time>,
     /// A repair was asked for, and nothing has fitted since.
     repairing: bool,
+    /// The generation of the routers that are listened to.
+    generation: Generation,
     /// How much of the log was behind the present set of routers when we heard of it.
     routers_as_of: u64,
+    /// What was delivered last: a later generation of routers may not know it.
+    kept: Kept,
     wedged: bool,
     refused: u64,
     resends: u64,
@@ -200,7 +205,9 @@ impl Member {
             repair_from: None,
             resend_at: None,
             repairing: false,
+            generation: Generation(0),
             routers_as_of: 0,
+            kept: Kept::default(),
             wedged: false,
             refused: 0,
             resends: 0,
@@ -273,15 +280,57 @@ impl Member {
         self.sent = 0;
     }
 
+    /// From now on only routers of this generation are listened to; which they are, they will tell.
+    fn enter(&mut self, generation: Generation, router: ProcessId, out: &mut impl Sink<Self>) {
+        assert!(generation > self.generation, "a member never goes back to an earlier generation");
+        self.generation = generation;
+        out.enter(generation);
+        for other in self.routers.keys().copied().filter(|other| *other != router).collect::<Vec<_>>() {
+            self.routers.remove(&other);
+            out.forget(other);
+        }
+        self.leader = None;
+        self.target = None;
+        self.routers_as_of = 0;
+        self.repairing = false;
+        self.confirm_to = None;
+        self.repair_from = None;
+    }
+
+    /// A generation begins with this router: it is told what was delivered here, which nobody of an earlier one adds to
+    /// any more.
+    fn on_gather(&mut self, from: ProcessId, generation: Generation, out: &mut impl Sink<Self>) {
+        if generation < self.generation {
+            self.refused += 1;
+            return;
+        }
+        if generation > self.generation {
+            self.enter(generation, from, out);
+        }
+        let tail = Tail {
+            generation,
+            delivered: self.delivered,
+            acknowledged: self.acknowledged,
+            blocks: self.kept.blocks(),
+        };
+        out.send(Destination::One(from), Message::Tail(tail), None);
+    }
+
     fn on_lead(
         &mut self,
         cx: &mut Context<'_>,
         from: ProcessId,
-        leader: Option<ProcessId>,
-        routers: Vec<Peer>,
-        learned: u64,
+        lead: (Generation, Option<ProcessId>, Vec<Peer>, u64),
         out: &mut impl Sink<Self>,
     ) {
+        let (generation, leader, routers, learned) = lead;
+        if generation < self.generation {
+            self.refused += 1;
+            return;
+        }
+        if generation > self.generation {
+            self.enter(generation, from, out);
+        }
         let same = routers.len() == self.routers.len()
             && routers.iter().all(|router| self.routers.contains_key(&router.id));
         if !same && learned < self.routers_as_of {
@@ -372,6 +421,7 @@ impl Member {
 
     fn on_deliver(&mut self, from: ProcessId, block: DeliverBlock, out: &mut impl Sink<Self>) {
         self.confirm_to = Some(from);
+        self.kept.push(&block);
         for item in block.into_items() {
             let Ok(item) = item else {
                 self.refused += 1;
@@ -495,9 +545,10 @@ impl Protocol for Member {
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
         match input {
             Input::Receive { from, message } => match message {
-                Message::Lead { leader, routers, learned } => {
-                    self.on_lead(cx, from, leader, routers, learned, out);
+                Message::Lead { generation, leader, routers, learned } => {
+                    self.on_lead(cx, from, (generation, leader, routers, learned), out);
                 }
+                Message::Gather { generation } => self.on_gather(from, generation, out),
                 // From here on only routers are listened to.
                 _ if !self.routers.contains_key(&from) => self.refused += 1,
                 Message::Notice(notice) => self.on_notice(cx.now, notice, out),

@@ -2,9 +2,12 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use super::{Class, Outcome, Position, Refusal};
+use super::{
+    Class, Outcome, Position, Refusal,
+    reform::{Recovery, Tail},
+};
 use crate::{
-    id::{Peer, ProcessId},
+    id::{Generation, Peer, ProcessId},
     paxos,
     wire::{
         self, Wire, WireError, decode_body, encode_body, need, put_bytes, put_process, take_bytes,
@@ -34,6 +37,8 @@ pub enum Message {
     Repair,
     /// Router → anyone linked: who routes, and who leads.
     Lead {
+        /// The generation that the sender belongs to.
+        generation: Generation,
         /// The leader, if known.
         leader: Option<ProcessId>,
         /// All routers.
@@ -54,6 +59,13 @@ pub enum Message {
         /// Which.
         token: u64,
     },
+    /// Router → anyone linked: a new generation begins with the sender; say what you have.
+    Gather {
+        /// The generation.
+        generation: Generation,
+    },
+    /// Member → router: the answer to [`Message::Gather`].
+    Tail(Tail),
 }
 
 /// What became of a sender's messages.
@@ -188,10 +200,13 @@ pub(super) enum LogEntry {
     Route(RouteBlock),
     /// Positions that are stable: runs `(first, count)`, and outcomes other than [`Outcome::Stable`].
     Stable { runs: Vec<(u64, u32)>, others: Vec<(u64, Outcome)> },
+    /// What a new generation begins with.
+    Recovered(Recovery),
 }
 
 const LOG_ROUTE: u8 = 1;
 const LOG_STABLE: u8 = 2;
+const LOG_RECOVERED: u8 = 3;
 
 impl LogEntry {
     pub(super) fn decode(mut payload: Bytes) -> Result<LogEntry, WireError> {
@@ -211,8 +226,16 @@ impl LogEntry {
                 let (runs, others) = (take_runs(&mut payload)?, take_outcomes(&mut payload)?);
                 Ok(LogEntry::Stable { runs, others })
             }
+            LOG_RECOVERED => Ok(LogEntry::Recovered(decode_body(&mut payload)?)),
             tag => Err(WireError::Tag(tag)),
         }
+    }
+
+    pub(super) fn encode_recovered(recovery: &Recovery) -> Bytes {
+        let mut out = BytesMut::new();
+        out.put_u8(LOG_RECOVERED);
+        encode_body(&mut out, recovery);
+        out.freeze()
     }
 
     pub(super) fn encode_stable(runs: &[(u64, u32)], others: &[(u64, Outcome)]) -> Bytes {
@@ -361,6 +384,18 @@ impl DeliverBlockBuilder {
 }
 
 impl DeliverBlock {
+    /// What it takes to keep it, about.
+    pub(super) fn bytes(&self) -> usize {
+        64 + self.senders.len() * 24 + self.items.len()
+    }
+
+    /// The same, in memory of its own where it would keep much more than itself from being freed.
+    pub(super) fn detached(&self) -> DeliverBlock {
+        let small = self.items.len() < 4096;
+        let items = if small { Bytes::copy_from_slice(&self.items) } else { self.items.clone() };
+        DeliverBlock { senders: self.senders.clone(), count: self.count, items }
+    }
+
     /// The deliveries in order; an error ends them.
     pub(super) fn into_items(self) -> impl Iterator<Item = Result<Delivery, WireError>> {
         let DeliverBlock { senders, count, items: mut rest } = self;
@@ -403,6 +438,22 @@ fn decode_delivery(rest: &mut Bytes, senders: &[ProcessId]) -> Result<Delivery, 
     Ok(Delivery { kind, at, previous, sender, number, body, attachment })
 }
 
+fn put_block(out: &mut BytesMut, block: &DeliverBlock) {
+    out.put_u32_le(block.senders.len() as u32);
+    for &sender in &block.senders {
+        put_process(out, sender);
+    }
+    out.put_u32_le(block.count);
+    put_bytes(out, &block.items);
+}
+
+fn take_block(input: &mut Bytes) -> Result<DeliverBlock, WireError> {
+    let count = take_count(input, 24)?;
+    let senders = (0..count).map(|_| take_process(input)).collect::<Result<_, _>>()?;
+    let count = take_u32(input)?;
+    Ok(DeliverBlock { senders, count, items: take_bytes(input)? })
+}
+
 const PAXOS: u8 = 1;
 const ROUTE: u8 = 2;
 const NOTICE: u8 = 3;
@@ -412,6 +463,8 @@ const REPAIR: u8 = 6;
 const LEAD: u8 = 7;
 const INJECT: u8 = 8;
 const INJECT_REFUSED: u8 = 9;
+const GATHER: u8 = 10;
+const TAIL: u8 = 11;
 
 impl Wire for Message {
     fn encode(&self, out: &mut BytesMut) {
@@ -433,12 +486,7 @@ impl Wire for Message {
             }
             Message::Deliver(block) => {
                 out.put_u8(DELIVER);
-                out.put_u32_le(block.senders.len() as u32);
-                for &sender in &block.senders {
-                    put_process(out, sender);
-                }
-                out.put_u32_le(block.count);
-                put_bytes(out, &block.items);
+                put_block(out, block);
             }
             Message::Confirm { through, executed } => {
                 out.put_u8(CONFIRM);
@@ -446,9 +494,9 @@ impl Wire for Message {
                 out.put_u64_le(executed.0);
             }
             Message::Repair => out.put_u8(REPAIR),
-            Message::Lead { leader, routers, learned } => {
+            Message::Lead { generation, leader, routers, learned } => {
                 out.put_u8(LEAD);
-                encode_body(out, &(leader, routers, learned));
+                encode_body(out, &(generation, leader, routers, learned));
             }
             Message::Inject { token, body } => {
                 out.put_u8(INJECT);
@@ -458,6 +506,20 @@ impl Wire for Message {
             Message::InjectRefused { token } => {
                 out.put_u8(INJECT_REFUSED);
                 out.put_u64_le(*token);
+            }
+            Message::Gather { generation } => {
+                out.put_u8(GATHER);
+                out.put_u32_le(generation.0);
+            }
+            Message::Tail(tail) => {
+                out.put_u8(TAIL);
+                out.put_u32_le(tail.generation.0);
+                out.put_u64_le(tail.delivered.0);
+                out.put_u64_le(tail.acknowledged);
+                out.put_u32_le(tail.blocks.len() as u32);
+                for block in &tail.blocks {
+                    put_block(out, block);
+                }
             }
         }
     }
@@ -472,22 +534,27 @@ impl Wire for Message {
                 credit: take_u64(input)?,
                 wedged: take_u8(input)? != 0,
             }),
-            DELIVER => {
-                let count = take_count(input, 24)?;
-                let senders = (0..count).map(|_| take_process(input)).collect::<Result<_, _>>()?;
-                let count = take_u32(input)?;
-                Message::Deliver(DeliverBlock { senders, count, items: take_bytes(input)? })
-            }
+            DELIVER => Message::Deliver(take_block(input)?),
             CONFIRM => {
                 Message::Confirm { through: Position(take_u64(input)?), executed: Position(take_u64(input)?) }
             }
             REPAIR => Message::Repair,
             LEAD => {
-                let (leader, routers, learned) = decode_body(input)?;
-                Message::Lead { leader, routers, learned }
+                let (generation, leader, routers, learned) = decode_body(input)?;
+                Message::Lead { generation, leader, routers, learned }
             }
             INJECT => Message::Inject { token: take_u64(input)?, body: take_bytes(input)? },
             INJECT_REFUSED => Message::InjectRefused { token: take_u64(input)? },
+            GATHER => Message::Gather { generation: Generation(take_u32(input)?) },
+            TAIL => Message::Tail(Tail {
+                generation: Generation(take_u32(input)?),
+                delivered: Position(take_u64(input)?),
+                acknowledged: take_u64(input)?,
+                blocks: {
+                    let count = take_count(input, 12)?;
+                    (0..count).map(|_| take_block(input)).collect::<Result<_, _>>()?
+                },
+            }),
             tag => return Err(wire::WireError::Tag(tag)),
         })
     }

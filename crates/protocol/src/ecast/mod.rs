@@ -52,6 +52,8 @@
 //! - Followers do not route. They keep configurations for the live stretch and route it when they come to lead.
 //! - Data is submitted against credits that return when destinations have *executed*, so a slow scan holds back its
 //!   writers and not the routers' memory; control messages need no credits (S7).
+//! - A domain that lost a majority of its routers for good can be made to go on, without its past being forged
+//!   ([`Reformed`]); the paper leaves that open.
 //! - A departed sender's id is remembered for the next 4,096 departures, so that a
 //!   duplicate of its join can not admit a ghost.
 
@@ -59,6 +61,7 @@ mod dispatch;
 mod member;
 mod message;
 mod order;
+mod reform;
 mod router;
 #[cfg(test)]
 mod toy;
@@ -75,6 +78,7 @@ pub use self::{
     member::{Member, MemberCommand, MemberEvent, MemberSettings},
     message::Message,
     order::Ordered,
+    reform::{Reformed, Tail},
     router::{Router, RouterCommand, RouterEvent, RouterSettings, RouterStatus},
 };
 

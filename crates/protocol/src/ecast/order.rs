@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::{
     Class, MessageId, Outcome, Position, Routing,
     message::{LogEntry, RouteBlock},
+    reform::{Recovery, Reformed, is_plausible},
 };
-use crate::id::ProcessId;
+use crate::id::{Incarnation, ProcessId};
 
 /// How many departed senders are remembered.
 pub(super) const DEPARTED_MAX: usize = 4096;
@@ -31,6 +32,11 @@ pub struct Ordered {
 }
 
 impl Ordered {
+    /// Whether it stands for a position of which a new generation knows nothing.
+    pub fn is_hole(&self) -> bool {
+        self.id.number == 0
+    }
+
     /// Whether the log says that it is stable.
     pub fn is_stable(&self) -> bool {
         self.stable
@@ -59,7 +65,21 @@ impl Sender {
         Some(self.others.get(&number).copied().unwrap_or(Outcome::Stable))
     }
 
+    /// It knows the outcomes of all its messages up to this number, even if the log does not know the messages.
+    fn acknowledge(&mut self, number: u64) {
+        self.learned = self.learned.max(number);
+        self.stable = self.stable.max(number);
+        self.sparse = self.sparse.split_off(&(self.stable + 1));
+        self.others = self.others.split_off(&(number + 1));
+        while self.sparse.remove(&(self.stable + 1)) {
+            self.stable += 1;
+        }
+    }
+
     fn settle(&mut self, number: u64, outcome: Outcome) {
+        if number <= self.stable {
+            return;
+        }
         if outcome != Outcome::Stable {
             self.others.insert(number, outcome);
         }
@@ -97,6 +117,10 @@ pub(super) struct Order<R: Routing> {
     senders: FxHashMap<ProcessId, Sender>,
     /// The last departed members, oldest first.
     departed: VecDeque<ProcessId>,
+    /// Members that did not follow into the present generation: they are not heard and not delivered to.
+    fenced: BTreeSet<ProcessId>,
+    /// What the present generation began with.
+    reformed: Option<Reformed>,
     /// Log entries that did not decode; equal everywhere, since the bytes are.
     pub(super) malformed: u64,
 }
@@ -109,6 +133,8 @@ impl<R: Routing> Order<R> {
             configs: VecDeque::from([(Position(0), config)]),
             senders: FxHashMap::default(),
             departed: VecDeque::new(),
+            fenced: BTreeSet::new(),
+            reformed: None,
             malformed: 0,
         }
     }
@@ -151,7 +177,22 @@ impl<R: Routing> Order<R> {
 
     /// Whether `process` was a member and is none any more; it never will be again.
     pub(super) fn is_departed(&self, process: ProcessId) -> bool {
-        !R::is_member(self.config(), process) && self.departed.contains(&process)
+        self.is_fenced(process) || !R::is_member(self.config(), process) && self.departed.contains(&process)
+    }
+
+    /// Whether `process` did not follow into the present generation.
+    pub(super) fn is_fenced(&self, process: ProcessId) -> bool {
+        self.fenced.contains(&process)
+    }
+
+    /// Whom the present generation began without.
+    pub(super) fn fenced(&self) -> &BTreeSet<ProcessId> {
+        &self.fenced
+    }
+
+    /// What the present generation began with, unless it is the first.
+    pub(super) fn reformed(&self) -> Option<&Reformed> {
+        self.reformed.as_ref()
     }
 
     /// The number that `process` must use next in the history.
@@ -167,6 +208,7 @@ impl<R: Routing> Order<R> {
             Ok(LogEntry::Stable { runs, others }) => {
                 self.settle(&runs, &others, &mut learned);
             }
+            Ok(LogEntry::Recovered(recovery)) => self.recover(recovery, &mut learned),
             Err(_) => self.malformed += 1,
         }
         learned
@@ -231,7 +273,62 @@ impl<R: Routing> Order<R> {
         true
     }
 
+    /// A generation begins: what members have delivered behind the end of the survivor's log takes its positions again.
+    fn recover(&mut self, recovery: Recovery, learned: &mut Learned) {
+        let Recovery { generation, behind, through, messages, reported } = recovery;
+        assert_eq!(behind, self.last(), "a generation begins where its survivor's log ends");
+        let mut recovered = 0;
+        let mut messages = messages.into_iter().peekable();
+        for position in (behind.0 + 1..=through.0).map(Position) {
+            let message = messages.next_if(|(at, ..)| *at == position);
+            let known =
+                message.is_some_and(|(_, id, class, body)| self.append_recovered(id, class, body, learned));
+            if known {
+                recovered += 1;
+            } else {
+                // A hole: it goes to nobody.
+                let nobody = ProcessId { node: 0, incarnation: Incarnation(0) };
+                let id = MessageId { sender: nobody, number: 0 };
+                let refused = Some(Outcome::MaybeApplied);
+                let hole = Ordered { id, class: Class::Data, body: Bytes::new(), refused, stable: true };
+                self.flights.push_back(hole);
+            }
+        }
+        let members = R::members(self.config());
+        for (process, acknowledged) in reported.iter().filter(|(process, _)| members.contains(process)) {
+            self.senders.entry(*process).or_default().acknowledge(*acknowledged);
+        }
+        self.fenced = members.into_iter().filter(|process| !reported.contains_key(process)).collect();
+        self.reformed = Some(Reformed {
+            generation,
+            behind,
+            through,
+            recovered,
+            missing: through.0 - behind.0 - recovered,
+            fenced: self.fenced.iter().copied().collect(),
+        });
+        self.collect();
+    }
+
+    /// Appends a message that a member has delivered, whichever of its sender's it is. The numbers that it leaves out may
+    /// have been ordered, and cannot be used any more.
+    fn append_recovered(&mut self, id: MessageId, class: Class, body: Bytes, learned: &mut Learned) -> bool {
+        let expected = self.expected(id.sender);
+        if !is_plausible(id.number, expected) {
+            return false;
+        }
+        if id.number > expected {
+            let Some(sender) = self.senders.get_mut(&id.sender) else { return false };
+            for number in expected..id.number {
+                sender.settle(number, Outcome::MaybeApplied);
+            }
+            sender.learned = id.number - 1;
+        }
+        self.append_one(id, class, body, learned)
+    }
+
     fn depart(&mut self, process: ProcessId) {
+        self.fenced.remove(&process);
         self.senders.remove(&process);
         self.departed.push_back(process);
         if self.departed.len() > DEPARTED_MAX {
@@ -250,6 +347,11 @@ impl<R: Routing> Order<R> {
         for &(position, outcome) in others {
             self.settle_one(Position(position), outcome, learned);
         }
+        self.collect();
+    }
+
+    /// Forgets what is stable, from the front, with the configurations that only it needed.
+    fn collect(&mut self) {
         while self.flights.front().is_some_and(|flight| flight.stable) {
             self.flights.pop_front();
             self.base.0 += 1;
@@ -282,6 +384,8 @@ impl<R: Routing> Order<R> {
             configs: &self.configs,
             senders,
             departed: &self.departed,
+            fenced: &self.fenced,
+            reformed: &self.reformed,
             malformed: self.malformed,
         };
         postcard::to_stdvec(&state).expect("our own types always serialise").into()
@@ -314,6 +418,8 @@ impl<R: Routing> Order<R> {
             configs: state.configs,
             senders: state.senders.into_iter().collect(),
             departed: state.departed,
+            fenced: state.fenced,
+            reformed: state.reformed,
             malformed: state.malformed,
         };
         Ok(())
@@ -327,6 +433,8 @@ struct SnapshotRef<'a, C> {
     configs: &'a VecDeque<(Position, C)>,
     senders: BTreeMap<ProcessId, &'a Sender>,
     departed: &'a VecDeque<ProcessId>,
+    fenced: &'a BTreeSet<ProcessId>,
+    reformed: &'a Option<Reformed>,
     malformed: u64,
 }
 
@@ -337,6 +445,8 @@ struct Snapshot<C> {
     configs: VecDeque<(Position, C)>,
     senders: BTreeMap<ProcessId, Sender>,
     departed: VecDeque<ProcessId>,
+    fenced: BTreeSet<ProcessId>,
+    reformed: Option<Reformed>,
     malformed: u64,
 }
 

@@ -9,10 +9,11 @@ use super::{
     dispatch::Dispatch,
     message::{LogEntry, Message, Notice},
     order::Order,
+    reform::{Gathering, Reformed},
 };
 use crate::{
-    id::{Peer, ProcessId},
-    paxos::{self, Paxos},
+    id::{Generation, Peer, ProcessId},
+    paxos::{self, Paxos, ReformRefusal},
     seam::{Context, Destination, Input, Protocol, Sink, Ticket},
     time::{Duration, Time},
 };
@@ -26,6 +27,8 @@ pub struct RouterSettings {
     pub credit: u64,
     /// How long knowledge of stability may wait for other traffic before it is logged.
     pub stable_delay: Duration,
+    /// The generation that it belongs to.
+    pub generation: Generation,
 }
 
 impl Default for RouterSettings {
@@ -34,6 +37,7 @@ impl Default for RouterSettings {
             paxos: paxos::Settings::default(),
             credit: 16_384,
             stable_delay: Duration::from_millis(5),
+            generation: Generation(0),
         }
     }
 }
@@ -43,8 +47,18 @@ impl Default for RouterSettings {
 pub enum RouterCommand {
     /// Processes to ask for admission, while joining.
     Seeds(Vec<Peer>),
+    /// Make this process, which runs and joins, a router, beyond the wanted number too.
+    Add(Peer),
     /// Take this router out of the set.
     Remove(ProcessId),
+    /// Begin a later generation alone: an operator says that a majority of the routers is gone for good ([`Reformed`]).
+    /// Ends in [`RouterEvent::Reformed`] or [`RouterEvent::ReformRefused`].
+    Reform {
+        /// Which.
+        generation: Generation,
+        /// How long members may take to say what they have.
+        patience: Duration,
+    },
 }
 
 /// What a router tells.
@@ -59,7 +73,11 @@ pub enum RouterEvent<C> {
     /// This router has been taken out of the set: the process must stop, and may come back as a new one.
     Removed,
     /// A change of the routers that was asked for will not be.
-    ChangeRefused,
+    ChangeRefused(paxos::ChangeRefusal),
+    /// A generation began with this router.
+    Reformed(Reformed),
+    /// No generation begins with this router.
+    ReformRefused(ReformRefusal),
     /// A snapshot from another router did not decode: the process must stop.
     Corrupt(String),
 }
@@ -75,6 +93,10 @@ pub struct RouterStatus {
     pub leader: Option<ProcessId>,
     /// All routers.
     pub routers: Vec<Peer>,
+    /// The generation that it belongs to.
+    pub generation: Generation,
+    /// What that began with, unless it is the first.
+    pub reformed: Option<Reformed>,
     /// Distinct configurations kept.
     pub configs: usize,
     /// While leading: deliveries that each member has not confirmed.
@@ -100,6 +122,8 @@ pub struct Router<R: Routing> {
     unlogged: bool,
     /// The log's events, reused.
     events: Vec<paxos::Event>,
+    /// A generation is about to begin here: what members have is waited for.
+    gathering: Option<Gathering>,
     refused: u64,
 }
 
@@ -129,6 +153,10 @@ impl<R: Routing, S: Sink<Router<R>>> Sink<Paxos> for (PaxosSink<'_, S>, std::mar
     fn forget(&mut self, peer: ProcessId) {
         self.0.out.forget(peer);
     }
+
+    fn enter(&mut self, generation: Generation) {
+        self.0.out.enter(generation);
+    }
 }
 
 impl<R: Routing> Router<R> {
@@ -144,6 +172,7 @@ impl<R: Routing> Router<R> {
             proposed: false,
             unlogged: false,
             events: Vec::new(),
+            gathering: None,
             refused: 0,
         }
     }
@@ -193,6 +222,8 @@ impl<R: Routing> Router<R> {
             base: self.base(),
             leader: self.paxos.leader(),
             routers: self.paxos.members().to_vec(),
+            generation: self.settings.generation,
+            reformed: self.order.reformed().cloned(),
             configs: self.order.configs(),
             lags: self.dispatch.iter().flat_map(|dispatch| dispatch.lags()).collect(),
             resends: self.resends(),
@@ -246,7 +277,7 @@ impl<R: Routing> Router<R> {
                 self.stable_due = None;
                 out.emit(RouterEvent::Removed);
             }
-            paxos::Event::ChangeRefused { .. } => out.emit(RouterEvent::ChangeRefused),
+            paxos::Event::ChangeRefused { reason, .. } => out.emit(RouterEvent::ChangeRefused(reason)),
         }
         None
     }
@@ -255,14 +286,16 @@ impl<R: Routing> Router<R> {
         if let Some(dispatch) = &mut self.dispatch {
             dispatch.logged(&payload);
         }
+        let before = self.order.reformed().map(|reformed| reformed.generation);
         let mut learned = self.order.learn(payload);
+        let begins = self.order.reformed().map(|reformed| reformed.generation) != before;
         if learned.reconfigured {
             out.emit(RouterEvent::Config(self.order.last(), Arc::new(self.order.config().clone())));
         }
         if let Some(dispatch) = &mut self.dispatch {
             if learned.appended.is_some() {
-                let linked = &self.linked;
-                dispatch.route(&self.order, &|process| linked.contains(&process));
+                let (linked, order) = (&self.linked, &self.order);
+                dispatch.route(order, &|process| linked.contains(&process) && !order.is_fenced(process));
             }
             for (at, id, outcome) in learned.settled {
                 dispatch.settle(at, id, outcome);
@@ -275,6 +308,9 @@ impl<R: Routing> Router<R> {
         // Every router tells those that it reaches: they may have no link to the leader.
         for process in learned.departed.into_iter().chain(learned.strangers) {
             self.tell_departed(process, out);
+        }
+        if begins {
+            self.reformed(out);
         }
     }
 
@@ -290,10 +326,10 @@ impl<R: Routing> Router<R> {
         if self.paxos.is_leader() {
             // Leading still, or again: what was proposed may have been lost, here as with members.
             self.unlogged = self.dispatch.as_ref().is_some_and(Dispatch::has_unlogged);
-            if self.dispatch.is_none() {
-                let linked = &self.linked;
-                let credit = self.settings.credit;
-                self.dispatch = Some(Dispatch::new(&self.order, credit, |process| linked.contains(&process)));
+            if self.dispatch.is_none() && self.gathering.is_none() {
+                let (linked, order, credit) = (&self.linked, &self.order, self.settings.credit);
+                let reached = |process| linked.contains(&process) && !order.is_fenced(process);
+                self.dispatch = Some(Dispatch::new(order, credit, reached));
             }
         } else {
             self.dispatch = None;
@@ -309,12 +345,68 @@ impl<R: Routing> Router<R> {
         to.retain(|process| !routers.iter().any(|router| router.id == *process));
         if !to.is_empty() && !routers.is_empty() {
             let learned = self.paxos.applied().0;
-            let lead = Message::Lead { leader: self.paxos.leader(), routers: routers.to_vec(), learned };
+            let (generation, leader) = (self.settings.generation, self.paxos.leader());
+            let lead = Message::Lead { generation, leader, routers: routers.to_vec(), learned };
             out.send(Destination::Many(to.clone()), lead, None);
             // Who departed while no leader could reach it learns of it now, even if it has nothing to ask for.
             for process in to.into_iter().filter(|process| self.order.is_departed(*process)) {
                 self.tell_departed(process, out);
             }
+        }
+    }
+
+    /// An operator says that a majority of the routers is gone for good.
+    fn reform(
+        &mut self,
+        cx: &mut Context<'_>,
+        generation: Generation,
+        patience: Duration,
+        out: &mut impl Sink<Self>,
+    ) {
+        let later = if generation > self.settings.generation { Ok(()) } else { Err(ReformRefusal::NotLater) };
+        if let Err(refusal) = later.and(self.paxos.can_reform()) {
+            return out.emit(RouterEvent::ReformRefused(refusal));
+        }
+        self.settings.generation = generation;
+        out.enter(generation);
+        // Nothing is dispatched from here on; what the log's tail adds comes before what members have.
+        let until = cx.now + patience;
+        self.gathering = Some(Gathering::new(generation, Position(0), until));
+        self.drive(cx, Input::Command(paxos::Command::Reform), out);
+        self.gathering = Some(Gathering::new(generation, self.order.last(), until));
+        self.gather(self.linked.iter().copied().collect(), out);
+    }
+
+    /// Asks members what they have.
+    fn gather(&self, members: Vec<ProcessId>, out: &mut impl Sink<Self>) {
+        if self.gathering.as_ref().is_some_and(|gathering| gathering.until().is_some()) && !members.is_empty()
+        {
+            let generation = self.settings.generation;
+            out.send(Destination::Many(members), Message::Gather { generation }, None);
+        }
+    }
+
+    /// Proposes what the generation begins with, once all have answered or have had their time.
+    fn finish_gathering(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        let Some(gathering) = &mut self.gathering else { return };
+        let over = gathering.until().is_some_and(|until| until <= cx.now);
+        let complete = gathering.until().is_some() && gathering.is_complete(&R::members(self.order.config()));
+        if over || complete {
+            let entry = LogEntry::encode_recovered(&gathering.finish());
+            self.propose(cx, entry, out);
+        }
+    }
+
+    /// The log has what this generation begins with.
+    fn reformed(&mut self, out: &mut impl Sink<Self>) {
+        for process in self.order.fenced().clone() {
+            self.tell_departed(process, out);
+            self.linked.remove(&process);
+        }
+        if self.gathering.take().is_some() {
+            let reformed = self.order.reformed().expect("it was just learned").clone();
+            out.emit(RouterEvent::Reformed(reformed));
+            self.lead(self.paxos.leader(), out);
         }
     }
 
@@ -327,6 +419,20 @@ impl<R: Routing> Router<R> {
     ) {
         match message {
             Message::Paxos(message) => self.drive(cx, Input::Receive { from, message }, out),
+            Message::Tail(tail) => match &mut self.gathering {
+                Some(gathering) => {
+                    gathering.take(from, tail);
+                    self.finish_gathering(cx, out);
+                }
+                // Too late: what it has beyond the cut, if anything, is not known to be there.
+                None if self.order.is_fenced(from) || !R::is_member(self.order.config(), from) => {
+                    self.tell_departed(from, out);
+                }
+                None => {}
+            },
+            // Whoever did not follow is not heard; and until it is known what members have, nobody is.
+            _ if self.order.is_fenced(from) => self.tell_departed(from, out),
+            _ if self.gathering.is_some() => {}
             Message::Route(bytes) => match LogEntry::decode(bytes.clone()) {
                 Ok(LogEntry::Route(block)) if block.sender == from && block.is_sound() => {
                     if self.order.is_departed(from) {
@@ -369,7 +475,10 @@ impl<R: Routing> Router<R> {
             }
             // A process that has not joined yet tells its links who routes, members and routers alike.
             Message::Lead { .. } => {}
-            Message::Notice(_) | Message::Deliver(_) | Message::InjectRefused { .. } => self.refused += 1,
+            Message::Notice(_)
+            | Message::Deliver(_)
+            | Message::InjectRefused { .. }
+            | Message::Gather { .. } => self.refused += 1,
         }
     }
 
@@ -430,6 +539,12 @@ impl<R: Routing> Protocol for Router<R> {
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
         match input {
             Input::Receive { from, message } => self.receive(cx, from, message, out),
+            Input::Command(RouterCommand::Add(peer)) => {
+                self.drive(cx, Input::Command(paxos::Command::AddRouter(peer)), out);
+            }
+            Input::Command(RouterCommand::Reform { generation, patience }) => {
+                self.reform(cx, generation, patience, out);
+            }
             Input::Command(RouterCommand::Remove(router)) => {
                 self.drive(cx, Input::Command(paxos::Command::RemoveRouter(router)), out);
             }
@@ -438,16 +553,23 @@ impl<R: Routing> Protocol for Router<R> {
             }
             Input::Deadline => {
                 self.drive(cx, Input::Deadline, out);
+                self.finish_gathering(cx, out);
                 self.log_stability(cx, out);
             }
             Input::Persisted(ticket) => self.drive(cx, Input::Persisted(ticket), out),
             Input::Linked { peer, session } => {
                 self.linked.insert(peer);
                 self.drive(cx, Input::Linked { peer, session }, out);
+                if self.order.is_fenced(peer) {
+                    self.tell_departed(peer, out);
+                    self.linked.remove(&peer);
+                    return;
+                }
                 if let Some(dispatch) = &mut self.dispatch {
                     dispatch.link(peer, true);
                 }
                 self.tell_lead(vec![peer], out);
+                self.gather(vec![peer], out);
             }
             Input::Unlinked { peer } => {
                 self.linked.remove(&peer);
@@ -468,9 +590,7 @@ impl<R: Routing> Protocol for Router<R> {
     }
 
     fn deadline(&self) -> Option<Time> {
-        match (self.paxos.deadline(), self.stable_due) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        }
+        let gathered = self.gathering.as_ref().and_then(Gathering::until);
+        [self.paxos.deadline(), self.stable_due, gathered].into_iter().flatten().min()
     }
 }

@@ -3,6 +3,10 @@
 use super::{
     Ballot, Context, Duration, Message, Paxos, ProcessId, Refusal, Role, Sink, Slot, Value, core::Chunk,
 };
+use crate::wire::FRAME_BYTES_MAX;
+
+/// Payload that one message forwards, unless one payload alone is more.
+const FORWARD_BYTES: usize = FRAME_BYTES_MAX / 4;
 
 impl Paxos {
     /// A message of the leader of `ballot` came: from now on it is followed, unless a higher ballot was promised.
@@ -76,8 +80,17 @@ impl Paxos {
         {
             self.core.send_durable(ballot.router, Message::Accepted { ballot, through }, out);
         }
-        if !self.forward.is_empty() {
-            let payloads = std::mem::take(&mut self.forward);
+        let mut waiting = std::mem::take(&mut self.forward).into_iter().peekable();
+        while waiting.peek().is_some() {
+            // What several members sent may be more than one message carries.
+            let mut bytes = 0;
+            let mut payloads = Vec::new();
+            while let Some(payload) =
+                waiting.next_if(|payload| bytes == 0 || bytes + payload.len() <= FORWARD_BYTES)
+            {
+                bytes += payload.len() + 1;
+                payloads.push(payload);
+            }
             self.core.send(ballot.router, Message::Forward { ballot, payloads }, out);
         }
     }

@@ -90,6 +90,7 @@ mod follower;
 mod leader;
 mod log;
 mod message;
+mod reform;
 
 use std::sync::Arc;
 
@@ -99,6 +100,7 @@ pub use self::{
     ballot::{Ballot, Slot},
     log::Value,
     message::{Change, ChangeRefusal, Message, Prepare, Refusal},
+    reform::ReformRefusal,
 };
 use self::{
     candidate::{Candidacy, Promise, Stage},
@@ -172,6 +174,9 @@ pub enum Command {
     /// Remove this router, which may be this one. Ends in [`Event::Members`], [`Event::Removed`] or
     /// [`Event::ChangeRefused`].
     RemoveRouter(ProcessId),
+    /// Go on as the only member: an operator says that a majority of the others is gone for good. To be given only when
+    /// [`Paxos::can_reform`] allows it.
+    Reform,
     /// The answer to [`Event::SnapshotWanted`], in the same turn.
     Snapshot {
         /// The slot that was told.
@@ -601,6 +606,7 @@ impl Paxos {
             (Command::Propose { .. }, _) => {}
             (Command::AddRouter(peer), _) => self.change(cx, cx.me, Change::Add(peer), out),
             (Command::RemoveRouter(process), _) => self.change(cx, cx.me, Change::Remove(process), out),
+            (Command::Reform, _) => self.reform(cx, out),
             (Command::Snapshot { slot, state }, Role::Leader(reign)) => {
                 reign.snapshot(&mut self.core, slot, state, out);
             }

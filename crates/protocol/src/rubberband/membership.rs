@@ -9,7 +9,7 @@ use crate::{
     ecast::{
         Class, Member, MemberCommand, MemberEvent, MemberSettings, MessageId, Outcome, Position, Routing,
     },
-    id::{Peer, ProcessId},
+    id::{Generation, Peer, ProcessId},
     paxos,
     seam::{Context, Destination, Input, Protocol, Sink, Ticket},
     time::{Duration, Time},
@@ -80,6 +80,10 @@ where
 
     fn forget(&mut self, peer: ProcessId) {
         self.out.forget(peer);
+    }
+
+    fn enter(&mut self, generation: Generation) {
+        self.out.enter(generation);
     }
 }
 

@@ -48,6 +48,8 @@ impl Default for SuperSettings {
 pub enum SuperCommand {
     /// An operator says that an unreachable storage process will not return.
     DeclareLost(ProcessId),
+    /// An operator wants a standby in the place of this storage process, which becomes a standby itself.
+    Replace(ProcessId),
     /// Processes that may be routers.
     Seeds(Vec<Peer>),
     /// Leave the cluster.
@@ -224,15 +226,22 @@ impl Super {
         }
     }
 
+    /// The message that has a standby take the place of `old`, if one is there and every range has a source.
+    fn replacement_of(&self, old: ProcessId, now: Time) -> Option<Control> {
+        let config = self.membership.config()?;
+        let (&key, _) = config.ring.iter().find(|(_, process)| **process == old)?;
+        let new = self.standbys(config, now).next()?;
+        replacement(config, key, old, new)
+    }
+
+    /// Standbys that seem well.
+    fn standbys<'a>(&'a self, config: &'a Config, now: Time) -> impl Iterator<Item = ProcessId> + 'a {
+        let standbys = config.storage.iter().filter(|(_, state)| **state == StorageState::Standby);
+        standbys.map(|(&process, _)| process).filter(move |process| !self.detector.suspects(*process, now))
+    }
+
     fn placement(&self, config: &Config, now: Time) -> Option<(Control, Option<SuperEvent>)> {
-        let standbys: Vec<ProcessId> = config
-            .storage
-            .iter()
-            .filter(|(process, state)| {
-                **state == StorageState::Standby && !self.detector.suspects(**process, now)
-            })
-            .map(|(&process, _)| process)
-            .collect();
+        let standbys: Vec<ProcessId> = self.standbys(config, now).collect();
         let expected = config.placement;
         if config.ring.is_empty() {
             let wanted = self.settings.storage_wanted;
@@ -299,6 +308,11 @@ impl Protocol for Super {
             Input::Receive { .. } => self.refused += 1,
             Input::Command(SuperCommand::DeclareLost(process)) => {
                 self.submit(cx, &Control::DeclareLost { process }, out);
+            }
+            Input::Command(SuperCommand::Replace(old)) => {
+                if let Some(control) = self.replacement_of(old, cx.now) {
+                    self.submit(cx, &control, out);
+                }
             }
             Input::Command(SuperCommand::Seeds(seeds)) => {
                 self.member_input(cx, Input::Command(MemberCommand::Seeds(seeds)), out);

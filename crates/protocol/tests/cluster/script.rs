@@ -72,6 +72,7 @@ fn perform(world: &mut World, step: &str) {
             }
         }
         ["heal"] => world.heal(),
+        ["reform", id] => world.reform(process(id)),
         ["hold", from, to] => world.hold(process(from), process(to)),
         ["release"] => world.release(),
         ["engines", "stop"] => world.work = None,
@@ -180,4 +181,6 @@ scripts! {
     data_before_a_change_in_one_block
     lost_for_good
     a_later_sender_dies
+    a_generation_goes_on
+    a_generation_goes_on_without_some
 }

@@ -11,9 +11,9 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
-    Context, Destination, Duration, Incarnation, Input, Peer, ProcessId, Protocol, Session, Sink, Ticket,
-    Time,
-    ecast::{MessageId, Position, Router, RouterEvent, RouterSettings},
+    Context, Destination, Duration, Generation, Incarnation, Input, Peer, ProcessId, Protocol, Session, Sink,
+    Standing, Ticket, Time,
+    ecast::{MessageId, Position, Router, RouterCommand, RouterEvent, RouterSettings},
     paxos::Paxos,
     rubberband::{
         Client, ClientCommand, ClientError, ClientEvent, ClientSettings, Config, DataHeader, Message, Range,
@@ -93,6 +93,10 @@ fn range_names(ranges: &[Range]) -> String {
     ranges.iter().map(|range| range_name(*range)).collect::<Vec<_>>().join(",")
 }
 
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there are few, and whether the lint fires varies with the build"
+)]
 pub(crate) enum Role {
     Router(Router<Rubberband>),
     Super(Super),
@@ -108,6 +112,7 @@ pub(crate) struct Process {
     /// What the engine is at, and when it will be done.
     tasks: Option<(Time, Vec<Task>)>,
     wedged: bool,
+    generation: Generation,
     /// How much of a router's history was compared.
     compared: Position,
 }
@@ -166,6 +171,7 @@ struct Outputs<P: Protocol> {
     events: Vec<P::Event>,
     reached: Vec<ProcessId>,
     forgotten: Vec<ProcessId>,
+    entered: Option<Generation>,
     persisted: bool,
 }
 
@@ -176,6 +182,7 @@ impl<P: Protocol> Default for Outputs<P> {
             events: Vec::new(),
             reached: Vec::new(),
             forgotten: Vec::new(),
+            entered: None,
             persisted: false,
         }
     }
@@ -202,6 +209,10 @@ impl<P: Protocol> Sink<P> for Outputs<P> {
     fn forget(&mut self, peer: ProcessId) {
         self.forgotten.push(peer);
     }
+
+    fn enter(&mut self, generation: Generation) {
+        self.entered = Some(generation);
+    }
 }
 
 pub(crate) struct World {
@@ -209,6 +220,8 @@ pub(crate) struct World {
     pub(crate) processes: BTreeMap<ProcessId, Process>,
     /// What positions hold.
     pub(crate) ghost: BTreeMap<Position, (MessageId, Bytes)>,
+    /// The latest generation that began.
+    generation: Generation,
     /// By client and token.
     pub(crate) told: BTreeMap<(ProcessId, u64), Told>,
     links: BTreeSet<(ProcessId, ProcessId)>,
@@ -249,6 +262,7 @@ impl World {
             now: Time::ZERO,
             processes: BTreeMap::new(),
             ghost: BTreeMap::new(),
+            generation: Generation(0),
             told: BTreeMap::new(),
             links: BTreeSet::new(),
             cuts: BTreeSet::new(),
@@ -294,7 +308,9 @@ impl World {
         let name = name(id);
         let role = match id.node / 100 {
             1 => {
-                let settings = RouterSettings::default();
+                let generation = routers.iter().map(|router| self.processes[router].generation).max();
+                let generation = generation.unwrap_or_default();
+                let settings = RouterSettings { generation, ..RouterSettings::default() };
                 let seeds = routers.iter().map(|router| peer(*router)).collect();
                 let paxos = match routers.is_empty() {
                     true => Paxos::found(me, settings.paxos.clone(), self.now),
@@ -312,8 +328,13 @@ impl World {
                 Role::Client(Client::new(me, name, settings))
             }
         };
+        let generation = match &role {
+            Role::Router(router) => router.status().generation,
+            _ => Generation(0),
+        };
         let process = Process {
             role,
+            generation,
             wanted: routers.into_iter().collect(),
             undrained: true,
             tasks: None,
@@ -377,6 +398,13 @@ impl World {
         }
         for (a, b) in wanted {
             let possible = self.processes.contains_key(&a) && self.processes.contains_key(&b);
+            let outdated =
+                [(a, b), (b, a)].into_iter().find(|(one, other)| possible && self.is_outdated(*one, *other));
+            if let Some((outdated, _)) = outdated.filter(|_| !self.cuts.contains(&(a, b))) {
+                self.say(&format!("{} is of an earlier generation", name(outdated)));
+                self.processes.get_mut(&outdated).expect("just seen").wedged = true;
+                continue;
+            }
             if possible && !self.cuts.contains(&(a, b)) && self.links.insert((a, b)) {
                 self.sessions += 1;
                 let session = Session(self.sessions);
@@ -384,6 +412,15 @@ impl World {
                 self.happen(b, Happening::Linked(a, session));
             }
         }
+    }
+
+    /// Whether `one` is the reason why the two may not be linked.
+    fn is_outdated(&self, one: ProcessId, other: ProcessId) -> bool {
+        let standing = |id: ProcessId| {
+            let process = &self.processes[&id];
+            Standing { router: matches!(process.role, Role::Router(_)), generation: process.generation }
+        };
+        !standing(one).may_link(standing(other)) && standing(one).generation < standing(other).generation
     }
 
     fn post(&mut self, from: ProcessId, to: Destination, message: &Message) {
@@ -549,11 +586,36 @@ impl World {
                     self.count("leader");
                     self.say(&format!("{} leads", name(id)));
                 }
+                RouterEvent::Reformed(reformed) => {
+                    let fenced: Vec<_> = reformed.fenced.iter().map(|process| name(*process)).collect();
+                    self.say(&format!(
+                        "{} begins generation {} behind @{}, through @{}: recovered {}, missing {}, without [{}]",
+                        name(id),
+                        reformed.generation,
+                        reformed.behind,
+                        reformed.through,
+                        reformed.recovered,
+                        reformed.missing,
+                        fenced.join(" ")
+                    ));
+                }
+                RouterEvent::ReformRefused(refusal) => {
+                    self.say(&format!("{} does not go on alone: {refusal:?}", name(id)));
+                }
                 RouterEvent::Removed => self.processes.get_mut(&id).expect("it lives").wedged = true,
                 RouterEvent::Corrupt(why) => panic!("{}: {why}", name(id)),
                 _ => {}
             }
         }
+    }
+
+    /// An operator has a router begin the next generation.
+    pub(crate) fn reform(&mut self, id: ProcessId) {
+        let process = self.processes.get_mut(&id).expect("it lives");
+        process.undrained = true;
+        let generation = Generation(process.generation.0 + 1);
+        let patience = Duration::from_secs(1);
+        self.input_router(id, Input::Command(RouterCommand::Reform { generation, patience }));
     }
 
     fn input_super(&mut self, id: ProcessId, input: Input<Super>) {
@@ -725,6 +787,20 @@ impl World {
         for peer in out.forgotten {
             process.wanted.remove(&peer);
         }
+        if let Some(generation) = out.entered {
+            assert!(generation > process.generation, "{} goes back to an earlier generation", name(id));
+            process.generation = generation;
+            for other in self.links().into_iter().filter_map(|(a, b)| match id {
+                _ if a == id => Some(b),
+                _ if b == id => Some(a),
+                _ => None,
+            }) {
+                if self.is_outdated(other, id) {
+                    self.unlink(id, other);
+                }
+            }
+        }
+        let process = self.processes.get_mut(&id).expect("it lives");
         self.relink_due |= !out.reached.is_empty();
         process.wanted.extend(out.reached);
         for (to, message) in out.sent {
@@ -739,7 +815,20 @@ impl World {
     fn compare(&mut self, id: ProcessId) {
         let process = self.processes.get_mut(&id).expect("it lives");
         let Role::Router(router) = &process.role else { return };
+        if process.generation > self.generation {
+            let Some(reformed) = router.status().reformed else { return };
+            // What nobody who answered had is no part of the history any more.
+            self.generation = process.generation;
+            self.ghost.retain(|at, _| *at <= reformed.through);
+        }
+        if process.generation < self.generation {
+            return;
+        }
         for (at, ordered) in router.live_after(process.compared) {
+            if ordered.is_hole() {
+                self.ghost.remove(&at);
+                continue;
+            }
             let known = self.ghost.entry(at).or_insert_with(|| (ordered.id, ordered.body.clone()));
             assert_eq!(known.0, ordered.id, "{} has another message at {at}", name(id));
             assert!(ordered.is_stable() || known.1 == ordered.body, "{} has other bytes at {at}", name(id));
@@ -750,6 +839,14 @@ impl World {
     /// Every sender's messages were ordered as they were submitted, each once, without gaps.
     pub(crate) fn check_senders(&self) {
         let mut next: BTreeMap<ProcessId, u64> = BTreeMap::new();
+        if self.generation > Generation(0) {
+            // Positions and numbers may have holes; what is there is in order.
+            for (id, _) in self.ghost.values() {
+                let before = next.insert(id.sender, id.number);
+                assert!(before.is_none_or(|before| before < id.number), "{} out of order", name(id.sender));
+            }
+            return;
+        }
         for (expected, (at, (id, _))) in (1..).zip(&self.ghost) {
             assert_eq!(at.0, expected, "positions run without gaps");
             let number = next.entry(id.sender).or_insert(1);

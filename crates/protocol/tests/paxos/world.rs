@@ -9,8 +9,8 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
-    Context, Destination, Duration, Incarnation, Input, Peer, ProcessId, Protocol, Session, Sink, Ticket,
-    Time,
+    Context, Destination, Duration, Generation, Incarnation, Input, Peer, ProcessId, Protocol, Session, Sink,
+    Ticket, Time,
     paxos::{Command, Event, Message, Paxos, Record, Settings, Slot, Value},
     wire::Wire,
 };
@@ -101,6 +101,10 @@ impl Sink<Paxos> for Outputs {
 
     fn forget(&mut self, peer: ProcessId) {
         self.forgotten.push(peer);
+    }
+
+    fn enter(&mut self, generation: Generation) {
+        panic!("the log alone knows no generations: {generation}");
     }
 }
 

@@ -16,11 +16,12 @@
 
 use std::io::{self, Write as _};
 
-use quorate_protocol::{Duration, ProcessId, wire::PROTOCOL_VERSION};
+use quorate_protocol::{Duration, Generation, ProcessId, wire::PROTOCOL_VERSION};
 use rustix::net::sockopt;
 use tracing::{debug, warn};
 
 use super::{Attempt, Happening, Identity, Links, Stage, Timer};
+use crate::config::Role;
 use crate::hello::{Greeting, Hello, NoGreeting, Reason, Refusal};
 
 impl Links {
@@ -69,6 +70,13 @@ impl Links {
                 } else if hello.wanted != me || hello.process == me {
                     debug!("refused {}: it wants {}, not {me}", hello.process, hello.wanted);
                     self.refuse(token, Reason::Stranger);
+                } else if !hello.standing().may_link(self.identity.standing()) {
+                    let (process, theirs, ours) = (hello.process, hello.generation, self.identity.generation);
+                    warn!(
+                        "refused {process} of generation {theirs}: this process belongs to generation {ours}"
+                    );
+                    self.refuse(token, Reason::Generation);
+                    self.met(theirs);
                 } else {
                     let peer = self.peer_key(hello.process);
                     self.connections[token].stage = Stage::Deferred { peer, hello };
@@ -84,10 +92,19 @@ impl Links {
                     && hello.wanted == me
                     && hello.domain == self.identity.domain =>
             {
-                self.establish(token, peer, &hello, number);
+                if hello.standing().may_link(self.identity.standing()) {
+                    self.establish(token, peer, &hello, number);
+                } else {
+                    // It welcomed us before one of us entered a later generation.
+                    self.broke(token, "it is of another generation");
+                    self.met(hello.generation);
+                }
             }
             (&Stage::Greeting { peer, .. }, Ok(Greeting::Refusal(refusal))) => {
                 self.refused(token, peer, refusal.reason, &refusal.to_string());
+                if refusal.reason == Reason::Generation && refusal.domain == self.identity.domain {
+                    self.met(refusal.generation);
+                }
             }
             (&Stage::Greeting { peer, .. }, Err(version @ NoGreeting::Version(_))) => {
                 self.refused(token, peer, Reason::Version, &version.to_string());
@@ -151,20 +168,28 @@ impl Links {
         peer.since = self.now;
         peer.told_unlinked = false;
         peer.refusal = None;
+        peer.made_as = hello.standing();
         let session = hello.session(self.identity.me, number);
         self.counters.linked.inc();
         self.counters.links.inc();
-        debug!("linked to {} (role {}) of {}", peer.id, hello.role, hello.address);
+        debug!("linked to {} ({:?}) of {}", peer.id, hello.role, hello.address);
         self.happenings.push_back(Happening::Linked { peer: peer.id, session });
         if let Some(deferred) = peer.deferred {
             self.apply_rules(deferred);
         }
     }
 
+    /// A process of this generation was met: a router of an earlier one is out of the domain.
+    fn met(&mut self, generation: Generation) {
+        if self.identity.role == Role::Router && generation > self.identity.generation {
+            self.happenings.push_back(Happening::Outdated { generation });
+        }
+    }
+
     pub(super) fn refuse(&mut self, token: usize, reason: Reason) {
         self.counters.refused.inc();
-        let Identity { domain, me, .. } = self.identity;
-        let refusal = Refusal { reason, version: PROTOCOL_VERSION, domain, process: me };
+        let Identity { domain, generation, me, .. } = self.identity;
+        let refusal = Refusal { reason, version: PROTOCOL_VERSION, domain, generation, process: me };
         // If the peer cannot take it, it is none the wiser; we close either way.
         let _ = self.greet(token, &Greeting::Refusal(refusal));
         self.broke(token, "refused");
@@ -194,8 +219,8 @@ impl Links {
     }
 
     pub(super) fn hello(&self, wanted: ProcessId, number: u32) -> Hello {
-        let Identity { domain, role, me, ref address } = self.identity;
-        Hello { domain, role, process: me, wanted, number, address: address.clone() }
+        let Identity { domain, role, generation, me, ref address } = self.identity;
+        Hello { domain, role, generation, process: me, wanted, number, address: address.clone() }
     }
 
     /// Writes a greeting. The socket's buffer is empty and takes it whole, or the connection is of no use.

@@ -30,14 +30,14 @@ use mio::{
     Events, Interest, Poll, Registry, Token, Waker,
     net::{TcpListener, TcpStream},
 };
-use quorate_protocol::{DomainId, Duration, ProcessId, Session, Time, wire::Wire};
+use quorate_protocol::{DomainId, Duration, Generation, ProcessId, Session, Standing, Time, wire::Wire};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 use tracing::warn;
 
 use crate::{
     chance::Chance,
-    config::Limits,
+    config::{Limits, Role},
     counters::Counters,
     frame::{Frames, Inlet, Intake, Outflow, Outlet},
     hello::{GREETING_BYTES_MAX, Greeting, Hello, Reason},
@@ -52,15 +52,24 @@ pub(crate) enum Happening {
     Unlinked { peer: ProcessId },
     /// Frames arrived on it.
     Frames { from: ProcessId, frames: Frames },
+    /// The domain is in this later generation without this router.
+    Outdated { generation: Generation },
 }
 
 /// Who this process is, as hellos tell it.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) domain: DomainId,
-    pub(crate) role: u8,
+    pub(crate) role: Role,
+    pub(crate) generation: Generation,
     pub(crate) me: ProcessId,
     pub(crate) address: String,
+}
+
+impl Identity {
+    pub(crate) fn standing(&self) -> Standing {
+        Standing { router: self.role == Role::Router, generation: self.generation }
+    }
 }
 
 /// All connections of a process. Belongs to the protocol thread.
@@ -145,6 +154,8 @@ struct Peer {
     /// The number of the peer's greeting that made the link, and since when it stands.
     number: u32,
     since: Time,
+    /// What the peer was when the link was made.
+    made_as: Standing,
     deferred: Option<usize>,
     /// The protocol knows that there is no link.
     told_unlinked: bool,
@@ -387,6 +398,23 @@ impl Links {
         }
     }
 
+    /// Belongs to this generation from now on: links that may not be break, and what they brought is not handed over.
+    pub(crate) fn enter(&mut self, generation: Generation) {
+        assert!(generation >= self.identity.generation, "a process never goes back to an earlier generation");
+        self.identity.generation = generation;
+        let standing = self.identity.standing();
+        let outdated: Vec<(usize, ProcessId)> = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| !peer.made_as.may_link(standing))
+            .filter_map(|(_, peer)| Some((peer.standing?, peer.id)))
+            .collect();
+        for (token, id) in outdated {
+            self.happenings.retain(|it| !matches!(it, Happening::Frames { from, .. } if *from == id));
+            self.broke(token, "it is a router of an earlier generation");
+        }
+    }
+
     /// Ends the link to `id`, because what it sent makes no sense.
     pub(crate) fn reject(&mut self, id: ProcessId, why: &str) {
         if let Some(token) = self.standing(id) {
@@ -485,6 +513,7 @@ impl Links {
                 standing: None,
                 number: 0,
                 since: self.now,
+                made_as: Standing { router: false, generation: Generation(0) },
                 deferred: None,
                 told_unlinked: false,
                 refusal: None,

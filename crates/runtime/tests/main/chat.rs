@@ -10,10 +10,10 @@ use std::{
 use bytes::{BufMut, Bytes, BytesMut};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use quorate_protocol::{
-    Context, Destination, DomainId, Input, ProcessId, Protocol, Session, Sink, Ticket, Time,
+    Context, Destination, DomainId, Generation, Input, ProcessId, Protocol, Session, Sink, Ticket, Time,
     wire::{self, Wire, WireError},
 };
-use quorate_runtime::{Config, Handle, Host, Reactor, chance};
+use quorate_runtime::{Config, Handle, Host, Reactor, chance, config::Role};
 
 /// Nothing in these tests takes longer unless it is broken.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -46,6 +46,7 @@ impl Wire for Note {
 #[derive(Debug)]
 pub(crate) enum Command {
     Reach(ProcessId, String),
+    Enter(Generation),
     Forget(ProcessId),
     Send(Destination, Note),
     /// Notes numbered from 0, as many as told, with a payload of so many bytes.
@@ -73,6 +74,7 @@ pub(crate) enum Event {
     Note(ProcessId, Note),
     Alarm(Time),
     Persisted(Ticket),
+    Outdated(Generation),
     Told(u64),
     Drained,
 }
@@ -114,6 +116,7 @@ impl Protocol for Chat {
             Input::Command(command) => match command {
                 Command::Reach(peer, address) => out.reach(peer, &address),
                 Command::Forget(peer) => out.forget(peer),
+                Command::Enter(generation) => out.enter(generation),
                 Command::Send(to, note) => out.send(to, note, None),
                 Command::Flood(to, count, bytes) => {
                     let payload = Bytes::from(vec![b'x'; bytes]);
@@ -176,6 +179,10 @@ impl Chat {
 struct Listener(Sender<Event>);
 
 impl Host<Chat> for Listener {
+    fn outdated(&mut self, generation: Generation) {
+        let _ = self.0.send(Event::Outdated(generation));
+    }
+
     fn event(&mut self, event: Event, _: Time) {
         // A test that has seen enough drops its end.
         let _ = self.0.send(event);
@@ -198,7 +205,7 @@ pub(crate) fn id(node: u64) -> ProcessId {
 
 /// A configuration that listens on a port that the system chooses.
 pub(crate) fn config(id: ProcessId) -> Config {
-    Config::new(DOMAIN, 1, id, vec!["127.0.0.1:0".parse().unwrap()])
+    Config::new(DOMAIN, Role::Super, id, vec!["127.0.0.1:0".parse().unwrap()])
 }
 
 impl Process {

@@ -241,6 +241,7 @@ fn hello(version: u16, domain: u128, from: ProcessId, wanted: ProcessId, number:
     bytes.push(0);
     bytes.extend(domain.to_le_bytes());
     bytes.push(1);
+    bytes.extend(0_u32.to_le_bytes());
     for process in [from, wanted] {
         bytes.extend(process.node.to_le_bytes());
         bytes.extend(process.incarnation.0.to_le_bytes());

@@ -9,9 +9,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use quorate_protocol::{Destination, DomainId, ProcessId};
+use quorate_protocol::{Destination, DomainId, Generation, ProcessId};
 use quorate_runtime::{
     Reactor, StartError,
+    config::Role,
     discover::{Undiscovered, discover},
 };
 
@@ -205,8 +206,8 @@ fn who_listens_at_an_address_can_be_asked() {
     let a = Process::start();
     let ask = |address: &str, domain| discover(address, domain, Duration::from_secs(5));
     let address = a.address().to_string();
-    assert_eq!(ask(&address, DOMAIN).unwrap(), a.id);
-    assert_eq!(ask(&format!("localhost:{}", a.address().port()), DOMAIN).unwrap(), a.id);
+    assert_eq!(ask(&address, DOMAIN).unwrap().0, a.id);
+    assert_eq!(ask(&format!("localhost:{}", a.address().port()), DOMAIN).unwrap().0, a.id);
     let refused = ask(&address, DomainId(0xd1)).unwrap_err().to_string();
     assert!(refused.contains(&DOMAIN.to_string()), "names the other domain: {refused}");
     assert!(matches!(ask(&free_port().to_string(), DOMAIN), Err(Undiscovered::Unreachable(_))));
@@ -344,4 +345,44 @@ fn a_process_that_dials_itself_is_told_nothing() {
     let twin = ProcessId { node: a.id.node, ..id(0) };
     a.tell(Command::Reach(twin, a.address().to_string()));
     a.unlinked(twin);
+}
+
+/// A process in a role, of a generation.
+fn of(role: Role, generation: u32) -> Process {
+    let mut config = config(id(1000 + u64::from(generation)));
+    (config.role, config.generation) = (role, Generation(generation));
+    Process::with(config)
+}
+
+#[test]
+fn routers_of_an_earlier_generation_are_told_so_whoever_dials() {
+    let (old, new, member) = (of(Role::Router, 1), of(Role::Router, 2), of(Role::Storage, 2));
+    old.reach(&new);
+    old.unlinked(new.id);
+    assert_eq!(old.next(), Event::Outdated(Generation(2)));
+    let found = discover(&new.address().to_string(), DOMAIN, Duration::from_secs(5)).unwrap();
+    assert_eq!(found, (new.id, Generation(2)));
+    let old = of(Role::Router, 1);
+    new.reach(&old);
+    assert_eq!(old.next(), Event::Outdated(Generation(2)));
+    new.unlinked(old.id);
+    let old = of(Role::Router, 1);
+    member.reach(&old);
+    assert_eq!(old.next(), Event::Outdated(Generation(2)));
+    member.unlinked(old.id);
+}
+
+#[test]
+fn who_enters_a_generation_has_no_link_to_routers_of_the_one_before() {
+    let (old, member, peer) = (of(Role::Router, 1), of(Role::Storage, 0), of(Role::Gateway, 3));
+    member.reach(&old);
+    assert_eq!(member.linked(&old), old.linked(&member), "members may be of any generation before");
+    member.reach(&peer);
+    assert_eq!(member.linked(&peer), peer.linked(&member), "members are not fenced from each other");
+    member.tell(Command::Enter(Generation(2)));
+    member.unlinked(old.id);
+    old.unlinked(member.id);
+    assert_eq!(old.next(), Event::Outdated(Generation(2)), "the member still wants the link, and so tells");
+    peer.note(&member, 7);
+    member.noted(&peer, 7);
 }

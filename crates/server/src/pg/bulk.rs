@@ -104,7 +104,7 @@ impl Connection<'_> {
             }
             sent += batch.len() as u64;
         }
-        self.output.metrics.rows.add(sent);
+        self.output.metrics.rows.inc_by(sent);
         self.output.put(Backend::CopyDone(CopyDone::new()));
         self.output.complete(&format!("COPY {sent}"));
         Ok(Ok(()))

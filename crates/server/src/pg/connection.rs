@@ -39,6 +39,7 @@ use super::{
 use crate::{
     cache::Prepared,
     error::{Result, SqlError, code},
+    metrics::Running,
     session::{Outcome, Session, Status},
     sql::{self, Field},
 };
@@ -55,6 +56,8 @@ pub(super) struct Connection<'a> {
     pub(super) skipping: bool,
     /// Writes applied outside a block since the last Sync.
     pub(super) applied: usize,
+    /// The statement that is executed and not counted yet.
+    pub(super) running: Option<Running>,
 }
 
 impl Connection<'_> {
@@ -78,7 +81,7 @@ impl Connection<'_> {
                     continue;
                 }
                 Frame::Malformed(what) => {
-                    self.output.metrics.garbage.increment();
+                    self.output.metrics.garbage.inc();
                     self.output.fatal(&SqlError::new(code::PROTOCOL_VIOLATION, what));
                     return self.output.flush().await;
                 }
@@ -102,9 +105,12 @@ impl Connection<'_> {
                 message if self.skipping => drop(message),
                 message => {
                     let (done, text) = self.extended(message).await?;
-                    if let Err(error) = done {
-                        self.refuse(error, &text);
-                        self.skipping = true;
+                    match done {
+                        Ok(()) => self.succeeded(),
+                        Err(error) => {
+                            self.refuse(error, &text);
+                            self.skipping = true;
+                        }
                     }
                 }
             }
@@ -163,9 +169,16 @@ impl Connection<'_> {
         }
     }
 
+    /// Counts the statement that ran, if one did.
+    pub(super) fn succeeded(&mut self) {
+        if let Some(running) = self.running.take() {
+            self.output.metrics.ended(Some(running), code::SUCCESSFUL_COMPLETION);
+        }
+    }
+
     /// Tells an error and what it means for the block.
     pub(super) fn refuse(&mut self, error: SqlError, text: &str) {
-        self.output.metrics.errors.increment();
+        self.output.metrics.ended(self.running.take(), &error.code);
         let mut error = self.session.failed(error);
         if self.applied > 0 && self.session.status() == Status::Idle {
             let stands = "What came before it in the same message or pipeline was applied and stands.";
@@ -180,7 +193,8 @@ impl Connection<'_> {
 
     /// Executes a statement, unless it is cancelled or takes too long.
     pub(super) async fn execute(&mut self, prepared: &Arc<Prepared>, values: &[Value]) -> Result<Outcome> {
-        self.output.metrics.statements.increment();
+        let statement = prepared.bound.as_ref().map(|bound| &bound.statement);
+        self.running = Some(Running::begin(statement));
         let limit = Limit::new(&self.cancelled, self.session.timeout());
         let outcome = {
             // Pinned where it is: its state is large, and would be moved at every step inwards.

@@ -97,9 +97,10 @@ impl Server {
 
     async fn connection(&self, stream: TcpStream, stopped: watch::Receiver<bool>) {
         let permit = self.connections.clone().try_acquire_owned().ok();
-        self.metrics.connections_opened.increment();
+        self.metrics.connections.inc();
+        self.metrics.sessions.inc();
         let ended = startup::serve(self, stream, permit.is_none(), stopped).await;
-        self.metrics.connections_closed.increment();
+        self.metrics.sessions.dec();
         if let Err(error) = ended
             && !matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
         {

@@ -39,7 +39,7 @@ impl Output<'_> {
     pub(super) async fn flush(&mut self) -> io::Result<()> {
         if !self.buffer.is_empty() {
             self.stream.write_all(&self.buffer).await?;
-            self.metrics.bytes.add(self.buffer.len() as u64);
+            self.metrics.bytes.inc_by(self.buffer.len() as u64);
             self.buffer.clear();
         }
         Ok(())
@@ -99,7 +99,7 @@ impl Output<'_> {
         let length = i32::try_from(self.buffer.len() - begin - 1).map_err(too_long)?;
         self.buffer[begin + 1..begin + 5].copy_from_slice(&length.to_be_bytes());
         self.buffer[begin + 5..begin + 7].copy_from_slice(&(fields as i16).to_be_bytes());
-        self.metrics.rows.increment();
+        self.metrics.rows.inc();
         Ok(())
     }
 

@@ -40,6 +40,7 @@ impl Connection<'_> {
                 self.refuse(error, text);
                 return Ok(());
             }
+            self.succeeded();
         }
         Ok(())
     }

@@ -66,6 +66,7 @@ pub(super) async fn serve(
         portals: BTreeMap::new(),
         skipping: false,
         applied: 0,
+        running: None,
     };
     connection.greet(&startup, registration.pid, registration.secret);
     connection.run().await
@@ -91,7 +92,7 @@ async fn open(
             Opening::Startup(startup) => return Ok(Some(startup)),
             Opening::Closed => return Ok(None),
             Opening::Malformed(what) => {
-                server.metrics.garbage.increment();
+                server.metrics.garbage.inc();
                 tracing::debug!(what, "garbage at the SQL port");
                 output.fatal(&SqlError::new(
                     code::PROTOCOL_VIOLATION,

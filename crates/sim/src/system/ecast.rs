@@ -375,8 +375,11 @@ impl Environment<Process> for People {
             Told::Router(RouterEvent::Corrupt(why)) => {
                 return Err(Violation::new("snapshot", format!("machine {machine}: {why}")));
             }
-            Told::Router(RouterEvent::ChangeRefused) => world.count("change refused"),
+            Told::Router(RouterEvent::ChangeRefused(_)) => world.count("change refused"),
             Told::Router(RouterEvent::Routers(_) | RouterEvent::Config(..)) => {}
+            Told::Router(event @ (RouterEvent::Reformed(_) | RouterEvent::ReformRefused(_))) => {
+                panic!("no scenario begins a generation: {event:?}")
+            }
             Told::Member(event) => self.member_event(world, machine, event)?,
         }
         Ok(())

@@ -381,7 +381,10 @@ impl Environment<Citizen> for Town {
                     RouterEvent::Corrupt(why) => {
                         return Err(Violation::new("snapshot", format!("machine {machine}: {why}")));
                     }
-                    RouterEvent::Routers(_) | RouterEvent::Config(..) | RouterEvent::ChangeRefused => {}
+                    RouterEvent::Routers(_) | RouterEvent::Config(..) | RouterEvent::ChangeRefused(_) => {}
+                    RouterEvent::Reformed(_) | RouterEvent::ReformRefused(_) => {
+                        panic!("no scenario begins a generation: {event:?}")
+                    }
                 }
             }
             Event::Storage(StorageEvent::Execute(tasks)) => self.execute(world, machine, tasks)?,
@@ -395,7 +398,7 @@ impl Environment<Citizen> for Town {
             | Event::Super(SuperEvent::Wedged)
             | Event::Client(ClientEvent::Wedged) => self.again(world, machine),
             Event::Client(event) => self.bank.told(world, machine, event)?,
-            Event::Status { .. } => {}
+            Event::Status { .. } | Event::Operated { .. } => {}
         }
         Ok(())
     }

@@ -11,14 +11,14 @@ use anyhow::{Context as _, Result};
 use crossbeam_channel::{Receiver as Channel, Sender, unbounded};
 use hdrhistogram::Histogram;
 use quorate_protocol::{
-    Context, Destination, DomainId, Input, Peer, ProcessId, Protocol, Sink, Ticket, Time,
+    Context, Destination, DomainId, Generation, Input, Peer, ProcessId, Protocol, Sink, Ticket, Time,
     ecast::{
         Class, Member, MemberCommand, MemberEvent, MemberSettings, Message, Outcome, Router, RouterCommand,
         RouterSettings,
     },
     paxos::{self, Paxos},
 };
-use quorate_runtime::{Config, Handle, Host, Reactor, chance, clock, discover::discover};
+use quorate_runtime::{Config, Handle, Host, Reactor, chance, clock, config::Role, discover::discover};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -56,7 +56,12 @@ pub(super) fn run(domain: DomainId, spec: Spec) -> Result<()> {
     let me = ProcessId { node: spec.node, incarnation: chance::incarnation() };
     let listen = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let peer = Peer { id: me, address: listen.to_string() };
-    let reactor = Config::new(domain, spec.part as u8, me, vec![listen]);
+    let role = match spec.part {
+        Part::Founder | Part::Router => Role::Router,
+        Part::Receiver => Role::Storage,
+        Part::Load => Role::Gateway,
+    };
+    let reactor = Config::new(domain, role, me, vec![listen]);
     match spec.part {
         Part::Founder | Part::Router => {
             let log = paxos::Settings { wanted: spec.wanted, ..paxos::Settings::default() };
@@ -123,7 +128,7 @@ where
     P::Command: Send,
 {
     for address in &spec.routers {
-        while let Ok(id) = discover(address, domain, Duration::from_secs(1)) {
+        while let Ok((id, _)) = discover(address, domain, Duration::from_secs(1)) {
             if handle.try_command(command(vec![Peer { id, address: address.clone() }])).is_ok() {
                 break;
             }
@@ -182,6 +187,10 @@ where
 
     fn forget(&mut self, peer: ProcessId) {
         self.out.forget(peer);
+    }
+
+    fn enter(&mut self, generation: Generation) {
+        self.out.enter(generation);
     }
 }
 

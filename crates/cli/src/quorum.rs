@@ -1,0 +1,224 @@
+//! Whether the routers of a cluster can still agree, and what going on without a majority of them would mean.
+//!
+//! Routers that vote are named by whole process ids: one that was started anew is another process, which knows nothing of
+//! what the first one promised. So a voter that does not answer, and whose node answers as another process, is gone for
+//! good; one whose node is silent may be frozen or cut off, and may come back.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::{config::Role, status::Report};
+
+/// The routers that vote, and who answers.
+pub(crate) struct Quorum {
+    /// All that vote, as the router that knows best has it.
+    pub(crate) voters: Vec<String>,
+    pub(crate) answering: Vec<String>,
+    /// Started anew since, as processes that remember nothing.
+    pub(crate) gone: Vec<String>,
+    /// Those that may come back.
+    pub(crate) silent: Vec<String>,
+    /// Of those that answer, the one whose log goes furthest.
+    pub(crate) survivor: Option<Report>,
+    /// The furthest position that a member which answers has.
+    pub(crate) delivered: u64,
+    /// Members that do not answer: they would be members no more.
+    pub(crate) absent: Vec<String>,
+    /// Runs of neighbours on the ring that hold some range together, none of whom answers: its rows would be gone.
+    pub(crate) ranges_gone: Vec<Vec<String>>,
+}
+
+impl Quorum {
+    /// What these reports say together.
+    pub(crate) fn of<'a>(reports: impl IntoIterator<Item = &'a Report>) -> Quorum {
+        let reports: Vec<&Report> = reports.into_iter().collect();
+        let votes = |report: &&&Report| report.routers.contains(&report.process);
+        let routers = || reports.iter().filter(|report| report.role == Role::Router);
+        let furthest = |report: &&&Report| (report.generation, report.log.clone());
+        let survivor = routers().filter(votes).max_by_key(furthest).copied().cloned();
+        let voters = survivor.as_ref().map(|survivor| survivor.routers.clone()).unwrap_or_default();
+        let answers: BTreeSet<&str> = reports.iter().map(|report| report.process.as_str()).collect();
+        let (answering, rest): (Vec<String>, Vec<String>) =
+            voters.iter().cloned().partition(|voter| answers.contains(voter.as_str()));
+        let node = |process: &str| process.split('.').next().unwrap_or_default().to_owned();
+        let nodes: BTreeSet<String> = answers.iter().map(|process| node(process)).collect();
+        let (gone, silent) = rest.into_iter().partition(|voter| nodes.contains(&node(voter)));
+        let members = survivor.iter().flat_map(|survivor| &survivor.members);
+        let absent: Vec<String> = members
+            .filter(|member| !answers.contains(member.process.as_str()))
+            .map(|member| member.name.clone())
+            .collect();
+        let delivered =
+            reports.iter().filter(|report| report.role != Role::Router).map(|report| report.position);
+        Quorum {
+            delivered: delivered.max().unwrap_or(0),
+            ranges_gone: survivor
+                .as_ref()
+                .map(|survivor| ranges_gone(survivor, &answers))
+                .unwrap_or_default(),
+            voters,
+            answering,
+            gone,
+            silent,
+            survivor,
+            absent,
+        }
+    }
+
+    /// Whether so few of those that vote answer that nothing can be written.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.answering.len() * 2 <= self.voters.len()
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self) -> Value {
+        let survivor = self.survivor.as_ref();
+        json!({ "quorum": "lost", "voters": self.voters, "answering": self.answering, "gone": self.gone,
+            "silent": self.silent, "survivor": survivor.map(|survivor| &survivor.name),
+            "reform": survivor.map(|survivor| json!({
+                "knows_through": survivor.position,
+                "delivered_through": self.delivered,
+                "recovered_from_members": self.delivered.saturating_sub(survivor.position),
+                "members_cut_off": self.absent,
+                "ranges_lost_with": self.ranges_gone,
+            })) })
+    }
+
+    /// For people: what is lost, whether it may come back, and what going on would lose.
+    pub(crate) fn explained(&self, named: impl Fn(&str) -> String) -> String {
+        let list = |processes: &[String]| processes.iter().map(|it| named(it)).collect::<Vec<_>>().join(", ");
+        let Some(survivor) = &self.survivor else {
+            return String::from(
+                "no router that votes answers: nothing can be written. If they are only silent, they may come back; if they \
+                 are gone, so is the domain: start a new one (`quorate down`, `quorate up`)",
+            );
+        };
+        let mut text = format!(
+            "a majority of the routers is lost: only {} of {} answer ({}), and nothing can be written",
+            self.answering.len(),
+            self.voters.len(),
+            list(&self.answering)
+        );
+        if !self.gone.is_empty() {
+            text += &format!("\n  gone for good: {} (started anew, without their memory)", list(&self.gone));
+        }
+        if !self.silent.is_empty() {
+            text +=
+                &format!("\n  silent: {} (should they come back, all goes on by itself)", list(&self.silent));
+        }
+        if (self.answering.len() + self.silent.len()) * 2 <= self.voters.len() {
+            text += "\n  so many are gone for good that waiting will not help";
+        }
+        text += &format!("\n`quorate router reform` would go on from {}:\n{}", survivor.name, self.price());
+        text
+    }
+
+    /// What going on from the survivor would lose, for people.
+    pub(crate) fn price(&self) -> String {
+        let Some(survivor) = &self.survivor else { return String::new() };
+        let mut text = format!("  it knows every message up to position {}", survivor.position);
+        match self.delivered.checked_sub(survivor.position).filter(|ahead| *ahead > 0) {
+            Some(ahead) => {
+                text += &format!(
+                    "; {ahead} more, up to {}, were delivered to processes that answer and are recovered from them",
+                    self.delivered
+                );
+            }
+            None => text += ", and no process that answers has seen a later one",
+        }
+        text += "\n  lost is what was ordered behind that, unless its sender still has it; no such write was acknowledged";
+        text += " by a process that answers";
+        if !self.absent.is_empty() {
+            text += &format!("\n  cut off, because they do not answer: {}", self.absent.join(", "));
+        }
+        for holders in &self.ranges_gone {
+            text += &format!(
+                "\n  ROWS ARE LOST: nobody answers of {}, who held a range together",
+                holders.join(", ")
+            );
+        }
+        text
+    }
+}
+
+/// Runs of neighbours on the ring, as many as a range has replicas, of whom nobody answers.
+fn ranges_gone(survivor: &Report, answers: &BTreeSet<&str>) -> Vec<Vec<String>> {
+    let mut ring: Vec<_> =
+        survivor.members.iter().filter_map(|member| Some((member.ring?, member))).collect();
+    ring.sort_by_key(|(key, _)| *key);
+    let holders = survivor.ranges;
+    let copies = usize::from(survivor.replicas).min(holders);
+    // Holders that are no members any more hold nothing; the ring's size says how many there are of them.
+    if copies == 0 || ring.len() < copies && ring.len() == holders {
+        return Vec::new();
+    }
+    let silent = |index: usize| !answers.contains(ring[index % ring.len()].1.process.as_str());
+    (0..ring.len())
+        .filter(|first| ring.len() >= copies && (*first..*first + copies).all(silent))
+        .map(|first| (first..first + copies).map(|at| ring[at % ring.len()].1.name.clone()).collect())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn router(node: u64, life: &str, routers: &[&str], log: &str) -> Report {
+        let members: Vec<Value> =
+            [("4.aa", "storage-1", 1), ("5.aa", "storage-2", 2), ("6.aa", "storage-3", 3)]
+                .into_iter()
+                .map(|(process, name, ring)| {
+                    json!({ "process": process, "name": name, "role": "storage",
+                "state": "serving", "ring": ring })
+                })
+                .collect();
+        let report = json!({ "name": format!("router-{node}"), "role": "router", "node": node, "incarnation": life,
+            "state": "electing", "position": 7, "process": format!("{node}.{life}"), "routers": routers,
+            "log": log, "members": members, "ranges": 3, "replicas": 2 });
+        serde_json::from_value(report).expect("a report")
+    }
+
+    fn storage(node: u64, position: u64) -> Report {
+        let report = json!({ "name": format!("storage-{}", node - 3), "role": "storage", "node": node,
+            "incarnation": "aa", "state": "serving", "position": position, "process": format!("{node}.aa") });
+        serde_json::from_value(report).expect("a report")
+    }
+
+    const ALL: [&str; 3] = ["1.aa", "2.aa", "3.aa"];
+
+    #[test]
+    fn a_voter_that_was_started_anew_is_gone_and_a_silent_one_may_come_back() {
+        let quorum = Quorum::of(&[router(1, "aa", &ALL, "2"), router(2, "bb", &[], ""), storage(4, 9)]);
+        assert!(quorum.is_lost());
+        assert_eq!(
+            (quorum.gone.as_slice(), quorum.silent.as_slice()),
+            (&["2.aa".into()][..], &["3.aa".into()][..])
+        );
+        let said = quorum.explained(str::to_owned);
+        assert!(
+            said.contains("only 1 of 3")
+                && said.contains("gone for good: 2.aa")
+                && said.contains("silent: 3.aa")
+        );
+        assert!(said.contains("2 more, up to 9, were delivered"), "{said}");
+        assert!(said.contains("nobody answers of storage-2, storage-3"), "{said}");
+        assert!(!said.contains("waiting will not help"), "{said}");
+        assert_eq!(quorum.json()["reform"]["recovered_from_members"], 2);
+    }
+
+    #[test]
+    fn the_furthest_log_is_gone_on_with() {
+        let five = ["1.aa", "2.aa", "3.aa", "4.bb", "5.bb"];
+        let quorum = Quorum::of(&[router(1, "aa", &five, "1"), router(2, "aa", &five, "2")]);
+        assert!(quorum.is_lost());
+        assert_eq!(quorum.survivor.map(|survivor| survivor.name).as_deref(), Some("router-2"));
+    }
+
+    #[test]
+    fn a_majority_is_enough() {
+        let quorum = Quorum::of(&[router(1, "aa", &ALL, "2"), router(2, "aa", &ALL, "2")]);
+        assert!(!quorum.is_lost());
+        assert!(Quorum::of(&[]).is_lost(), "nobody is no majority");
+    }
+}

@@ -1,0 +1,178 @@
+//! `quorate router`: what only an operator can say about routers.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use quorate_node::operate::Operation;
+use quorate_protocol::DomainId;
+use quorate_runtime::discover::discover;
+use serde_json::json;
+
+use crate::{
+    config::Role,
+    confirm::confirmed,
+    operate::{self, Target},
+    quorum::Quorum,
+};
+
+/// What only an operator can say about routers.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Makes a router process that runs and joins a router that votes, beyond the number that the domain keeps too.
+    ///
+    /// A domain that lacks routers takes in by itself whichever asks; this is for more than that.
+    Add {
+        /// Where it listens for other processes, host:port.
+        address: String,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Takes a router out. Its process ends; under `quorate up` it comes back as a fresh one.
+    Remove {
+        /// Its name, as `quorate status` shows it.
+        process: String,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Goes on after a majority of the routers was lost for good: a new generation of the domain begins with the one that
+    /// knows most, and no router of the old one is listened to any more.
+    ///
+    /// What may be lost is shown first, as `quorate status` does. Do this only if those that are silent will not come back:
+    /// should they, they are turned away.
+    Reform {
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+        /// How many seconds other processes may take to say what they have; those that do not are cut off.
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
+        wait: u64,
+        #[command(flatten)]
+        target: Target,
+    },
+}
+
+/// How long a survivor may go on believing in a leader that is gone.
+const DISBELIEF: Duration = Duration::from_secs(10);
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    match args.command {
+        Command::Add { address, target } => add(&address, &target),
+        Command::Remove { process, target } => remove(&process, &target),
+        Command::Reform { yes, wait, target } => reform(yes, wait, &target),
+    }
+}
+
+fn add(address: &str, target: &Target) -> Result<()> {
+    let processes = target.answering()?;
+    let router = operate::in_role(&processes, Role::Router)?;
+    let domain = &router.report.domain;
+    let domain =
+        u128::from_str_radix(domain, 16).map(DomainId).with_context(|| format!("domain {domain}"))?;
+    let found = discover(address, domain, Duration::from_secs(2));
+    let (id, _) = found.with_context(|| format!("no router of this domain answers at {address}"))?;
+    if router.report.routers.contains(&id.to_string()) {
+        bail!("{address} is a router already");
+    }
+    let process = (id.node, id.incarnation.0);
+    let after = operate::ask(&router.http, &Operation::AddRouter { process, address: address.to_owned() })?;
+    tell(target, &json!({ "added": id.to_string(), "routers": after.routers }), || {
+        format!("{address} votes now; the routers are {}", after.routers.join(", "))
+    });
+    Ok(())
+}
+
+fn remove(process: &str, target: &Target) -> Result<()> {
+    let processes = target.answering()?;
+    let known = processes.iter().find(|it| it.report.name == process && it.report.role == Role::Router);
+    let router = operate::in_role(&processes, Role::Router)?;
+    let leads = processes.iter().find(|it| it.report.state == "leading").unwrap_or(router);
+    let shown = known.map_or(process, |it| it.report.process.as_str()).to_owned();
+    if !leads.report.routers.contains(&shown) {
+        bail!("{process} is no router that votes; those are {}", leads.report.routers.join(", "));
+    }
+    // One that is taken out itself may end before it can answer.
+    let asked = processes
+        .iter()
+        .filter(|it| it.report.role == Role::Router && it.report.process != shown)
+        .find(|it| leads.report.routers.contains(&it.report.process));
+    let Some(asked) = asked else {
+        bail!("{process} is the last router that answers: taking it out would end the domain");
+    };
+    let after = operate::ask(&asked.http, &Operation::RemoveRouter { process: shown })?;
+    tell(target, &json!({ "removed": process, "routers": after.routers }), || {
+        format!("{process} votes no more; the routers are {}", after.routers.join(", "))
+    });
+    Ok(())
+}
+
+fn reform(yes: bool, wait: u64, target: &Target) -> Result<()> {
+    let processes = target.answering()?;
+    let quorum = Quorum::of(processes.iter().map(|it| &it.report));
+    let Some(survivor) = quorum.survivor.clone() else {
+        bail!("no router that votes answers: there is nothing to go on from");
+    };
+    if !quorum.is_lost() {
+        let (answering, voters) = (quorum.answering.len(), quorum.voters.len());
+        bail!("{answering} of {voters} routers answer: a majority is there, and nothing is lost");
+    }
+    let chosen = processes.iter().find(|it| it.report.process == survivor.process);
+    let http = &chosen.context("the survivor has no address")?.http;
+    eprintln!("going on from {}, without {} other routers:", survivor.name, quorum.voters.len() - 1);
+    eprintln!("{}", quorum.price());
+    if !quorum.silent.is_empty() {
+        let silent = quorum.silent.join(", ");
+        eprintln!("  silent routers, which are turned away should they come back: {silent}");
+    }
+    if !yes && !confirmed("router reform", "Begin a new generation?")? {
+        bail!("nothing was changed");
+    }
+    let operation = Operation::Reform { patience_ms: wait * 1000 };
+    let began = Instant::now();
+    let after = loop {
+        match operate::ask(http, &operation) {
+            Ok(after) => break after,
+            // It has not noticed yet that its leader is gone.
+            Err(error) if error.to_string().contains("leader") && began.elapsed() < DISBELIEF => {
+                thread::sleep(Duration::from_millis(200));
+            }
+            Err(error) => return Err(error.context(survivor.name)),
+        }
+    };
+    let reformed = after.reformed.context("the survivor does not say what its generation began with")?;
+    tell(
+        target,
+        &json!({ "generation": after.generation, "survivor": survivor.name, "reform": reformed }),
+        || {
+            let mut text =
+                format!("generation {} of the domain began with {}", after.generation, survivor.name);
+            if reformed.recovered > 0 {
+                text += &format!("; {} messages were recovered from other processes", reformed.recovered);
+            }
+            if reformed.missing > 0 {
+                text += &format!("; {} positions up to {} are lost", reformed.missing, reformed.through);
+            }
+            if !reformed.fenced.is_empty() {
+                text += &format!("; cut off: {}", reformed.fenced.join(", "));
+            }
+            text
+        },
+    );
+    Ok(())
+}
+
+fn tell(target: &Target, json: &serde_json::Value, text: impl Fn() -> String) {
+    if target.json {
+        println!("{json}");
+    } else {
+        println!("{}", text());
+    }
+}

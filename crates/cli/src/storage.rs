@@ -1,0 +1,52 @@
+//! `quorate storage`: what only an operator can say about storage processes.
+
+use anyhow::{Result, bail};
+use quorate_node::operate::Operation;
+use serde_json::json;
+
+use crate::{
+    config::Role,
+    confirm::confirmed,
+    operate::{self, Target},
+};
+
+/// What only an operator can say about storage processes.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Declares an unreachable storage process lost: what only it held is gone, and its ranges go on without.
+    ///
+    /// A process that died or is cut off is replaced without anybody's doing, unless it alone held some range whole. Then
+    /// `quorate status` calls it unreachable, and writes to that range are refused until it comes back or is declared lost.
+    Lost {
+        /// Its name, as `quorate status` shows it.
+        process: String,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        target: Target,
+    },
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    let Command::Lost { process, yes, target } = args.command;
+    let processes = target.answering()?;
+    let superior = operate::in_role(&processes, Role::Super)?;
+    let question = format!("What only {process} holds is gone for good then. Declare it lost?");
+    if !yes && !confirmed("storage lost", &question)? {
+        bail!("nothing was declared lost");
+    }
+    operate::ask(&superior.http, &Operation::DeclareLost { process: process.clone() })?;
+    if target.json {
+        println!("{}", json!({ "lost": process }));
+    } else {
+        println!("{process} is declared lost; a standby takes its place as soon as there is one");
+    }
+    Ok(())
+}

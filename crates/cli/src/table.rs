@@ -1,0 +1,142 @@
+//! `quorate table`: which tables there are, what they take, and moving what a storage process holds to a standby.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use comfy_table::{CellAlignment, Table, presets};
+use quorate_node::operate::Operation;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::{
+    config::Role,
+    operate::{self, Answering, Target},
+    status,
+};
+
+/// Which tables there are, what they take, and where they are held.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Shows every table: its rows, the memory it takes with all copies, its ranges and replicas, and the position in the
+    /// total order at which it was created.
+    List {
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Has a standby take the place of a storage process, which becomes a standby itself. Reads and writes go on.
+    Replace {
+        /// Its name, as `quorate status` shows it.
+        process: String,
+        #[command(flatten)]
+        target: Target,
+    },
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    match args.command {
+        Command::List { target } => list(&target),
+        Command::Replace { process, target } => replace(process, &target),
+    }
+}
+
+/// What a storage process says of one table.
+#[derive(Deserialize)]
+struct Usage {
+    table: u32,
+    rows: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Row {
+    table: String,
+    /// Unknown while some holder does not answer or is not complete.
+    rows: Option<u64>,
+    bytes: u64,
+    ranges: usize,
+    replicas: u8,
+    created: u64,
+    /// The last position that every holder has executed.
+    executed: u64,
+}
+
+fn list(target: &Target) -> Result<()> {
+    let processes = target.answering()?;
+    let knowing =
+        processes.iter().filter(|it| it.report.role != Role::Storage && it.report.state != "joining");
+    let newest =
+        knowing.max_by_key(|it| it.report.position).context("no process answers that knows the tables")?;
+    let holders: Vec<&Answering> = processes
+        .iter()
+        .filter(|it| it.report.role == Role::Storage && it.report.state == "serving")
+        .collect();
+    let mut usage: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    let mut answered = 0;
+    for holder in &holders {
+        let Some(tables) = status::fetch::<Vec<Usage>>(&holder.http, "tables") else { continue };
+        answered += 1;
+        for Usage { table, rows, bytes } in tables {
+            let (all_rows, all_bytes) = usage.entry(table).or_default();
+            *all_rows += rows;
+            *all_bytes += bytes;
+        }
+    }
+    let report = &newest.report;
+    let copies = u64::from(report.replicas).min(report.ranges as u64);
+    let whole = answered == report.ranges && copies > 0;
+    let executed = holders.iter().map(|holder| holder.report.executed).min().unwrap_or(0);
+    let rows = report.tables.iter().map(|table| {
+        let (rows, bytes) = usage.get(&table.table).copied().unwrap_or_default();
+        Row {
+            table: table.name.clone(),
+            rows: whole.then(|| rows / copies),
+            bytes,
+            ranges: report.ranges,
+            replicas: report.replicas,
+            created: table.created,
+            executed,
+        }
+    });
+    let rows: Vec<Row> = rows.collect();
+    if target.json {
+        for row in &rows {
+            println!("{}", serde_json::to_string(row)?);
+        }
+        return Ok(());
+    }
+    let mut shown = Table::new();
+    shown.load_style(presets::NOTHING);
+    shown.set_header(["TABLE", "ROWS", "BYTES", "RANGES", "REPLICAS", "CREATED", "EXECUTED"]);
+    for Row { table, rows, bytes, ranges, replicas, created, executed } in rows {
+        let rows = rows.map_or_else(|| String::from("?"), |rows| rows.to_string());
+        let numbers = [bytes.to_string(), ranges.to_string(), replicas.to_string(), created.to_string()];
+        shown.add_row([table, rows].into_iter().chain(numbers).chain([executed.to_string()]));
+    }
+    for column in 1..=6 {
+        if let Some(column) = shown.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    println!("{shown}");
+    Ok(())
+}
+
+fn replace(process: String, target: &Target) -> Result<()> {
+    let processes = target.answering()?;
+    let superior = operate::in_role(&processes, Role::Super)?;
+    operate::ask(&superior.http, &Operation::Replace { process: process.clone() })?;
+    if target.json {
+        println!("{}", json!({ "replaced": process }));
+    } else {
+        println!(
+            "a standby takes the place of {process}; `quorate status` shows it serving when it has all rows"
+        );
+    }
+    Ok(())
+}

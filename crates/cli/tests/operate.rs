@@ -1,0 +1,151 @@
+//! What only an operator decides: routers added, taken out and given up, storage processes declared lost and replaced.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::{
+    cluster::{is_mended, pid, process, status, turn},
+    command::{Place, Said, wait_for},
+};
+
+#[test]
+fn a_domain_that_lost_a_majority_of_its_routers_goes_on_when_told_to() {
+    let _turn = turn();
+    let place = Place::new();
+    up(&place);
+    done(&place, &["sql", "create table log (n int) with (partition_by = 'hash(n)')"]);
+    done(&place, &["sql", "insert into log values (1), (2), (3)"]);
+    place.run(&["router", "reform", "--yes"]).failed(1, "a majority is there");
+
+    // The leader and one more freeze: to the others they are gone.
+    let routers = status(&place).into_iter().filter(|row| row["role"] == "router");
+    let (mut frozen, mut rest): (Vec<Value>, Vec<Value>) = routers.partition(|row| row["state"] == "leading");
+    frozen.push(rest.pop().expect("two follow"));
+    let survivor = rest[0]["name"].as_str().expect("it has a name").to_owned();
+    let pids: Vec<Pid> = frozen.iter().map(pid).collect();
+    for pid in &pids {
+        kill_process(*pid, Signal::STOP).unwrap();
+    }
+    let said = place.run(&["status"]);
+    said.failed(1, "only 1 of 3 answer");
+    assert!(said.err.contains(&format!("would go on from {survivor}")), "{said:?}");
+    let told = place.run(&["status", "--json"]);
+    let last: Value = serde_json::from_str(told.out.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        (told.code, &last["quorum"], &last["survivor"]),
+        (Some(1), &"lost".into(), &survivor.as_str().into())
+    );
+    assert_eq!(last["silent"].as_array().map(Vec::len), Some(2));
+
+    place.run(&["router", "reform"]).failed(2, "give --yes");
+    let reformed = done(&place, &["router", "reform", "--yes", "--json"]);
+    let reformed: Value = serde_json::from_str(&reformed.out).unwrap();
+    assert_eq!((&reformed["generation"], &reformed["reform"]["missing"]), (&1.into(), &0.into()));
+    wait_for("it is written again", || place.run(&["sql", "insert into log values (4)"]).code == Some(0));
+    assert!(count(&place) >= 4, "what was acknowledged is there");
+
+    // The old ones thaw, are turned away, and come back as others.
+    for pid in &pids {
+        kill_process(*pid, Signal::CONT).unwrap();
+    }
+    wait_for("the old routers come back as new ones", || {
+        let new = |old: &Value| {
+            let now = process(&place, old["name"].as_str().unwrap());
+            now["incarnation"].is_string() && now["incarnation"] != old["incarnation"]
+        };
+        frozen.iter().all(new) && is_mended(&place)
+    });
+    for old in &frozen {
+        let log = std::fs::read_to_string(old["log"].as_str().unwrap()).unwrap();
+        assert!(log.contains("went on as generation 1 without this router"), "{log}");
+    }
+    assert!(count(&place) >= 4, "nothing is lost");
+    done(&place, &["sql", "insert into log values (5)"]);
+}
+
+#[test]
+fn routers_that_are_gone_for_good_are_told_apart_from_silent_ones() {
+    let _turn = turn();
+    let place = Place::new();
+    up(&place);
+    done(&place, &["sql", "create table log (n int) with (partition_by = 'hash(n)')"]);
+    done(&place, &["sql", "insert into log values (1), (2), (3)"]);
+    let pids: Vec<Pid> = ["router-1", "router-2"].iter().map(|name| pid(&process(&place, name))).collect();
+    for pid in pids {
+        kill_process(pid, Signal::KILL).unwrap();
+    }
+    // They are started anew, and nobody can take them in.
+    wait_for("they are known to be gone", || {
+        place.run(&["status"]).err.contains("gone for good: router-1, router-2")
+    });
+    place.run(&["status"]).failed(1, "waiting will not help");
+    let said = done(&place, &["router", "reform", "--yes"]);
+    assert!(said.out.contains("generation 1 of the domain began with router-3"), "{said:?}");
+    wait_for("all is mended", || is_mended(&place));
+    assert_eq!(count(&place), 3);
+}
+
+#[test]
+fn an_operator_moves_routers_and_ranges() {
+    let _turn = turn();
+    let place = Place::new();
+    up(&place);
+    done(&place, &["sql", "create table log (n int) with (partition_by = 'hash(n)')"]);
+    let rows: Vec<String> = (1..=1000).map(|n| format!("({n})")).collect();
+    done(&place, &["sql", &format!("insert into log values {}", rows.join(", "))]);
+
+    let listed = done(&place, &["table", "list", "--json"]);
+    let listed: Value = serde_json::from_str(&listed.out).unwrap();
+    assert_eq!(
+        (&listed["table"], &listed["rows"], &listed["ranges"]),
+        (&"log".into(), &1000.into(), &4.into())
+    );
+    assert!(listed["bytes"].as_u64() > Some(1000) && listed["replicas"] == 3, "{listed}");
+
+    place.run(&["storage", "lost", "storage-1", "--yes"]).failed(1, "storage-1 is not unreachable");
+    place.run(&["storage", "lost", "storage-1"]).failed(2, "give --yes");
+    place.run(&["storage", "lost", "nobody", "--yes"]).failed(1, "no storage process is called nobody");
+    place.run(&["router", "remove", "nobody"]).failed(1, "nobody is no router that votes");
+
+    let holder = named(&place, |row| row["role"] == "storage" && row["state"] == "serving");
+    done(&place, &["table", "replace", &holder]);
+    wait_for("its place is taken", || process(&place, &holder)["state"] == "standby" && is_mended(&place));
+    assert_eq!(count(&place), 1000);
+    place.run(&["table", "replace", &holder]).failed(1, "is a standby");
+
+    // One that is taken out comes back as another, because the domain wants three.
+    let leader = named(&place, |row| row["state"] == "leading");
+    let before = process(&place, &leader);
+    done(&place, &["router", "remove", &leader]);
+    wait_for("it comes back as another", || {
+        let now = process(&place, &leader);
+        now["incarnation"].is_string() && now["incarnation"] != before["incarnation"] && is_mended(&place)
+    });
+    assert_eq!(count(&place), 1000);
+    let address = process(&place, &leader)["bound"]["listen"].as_str().unwrap().to_owned();
+    place.run(&["router", "add", &address]).failed(1, "is a router already");
+    place.run(&["router", "add", "127.0.0.1:1"]).failed(1, "no router of this domain answers");
+}
+
+fn up(place: &Place) {
+    done(place, &["up", "--detach", "--empty", "--port", "0"]);
+    wait_for("the cluster is whole", || is_mended(place));
+}
+
+#[track_caller]
+fn done(place: &Place, words: &[&str]) -> Said {
+    let said = place.run(words);
+    assert_eq!(said.code, Some(0), "{words:?}: {said:?}");
+    said
+}
+
+#[track_caller]
+fn count(place: &Place) -> u64 {
+    let said = done(place, &["sql", "--csv", "select count(*) from log"]);
+    said.out.trim_start_matches("count\n").trim().parse().unwrap()
+}
+
+fn named(place: &Place, is: impl Fn(&Value) -> bool) -> String {
+    let row = status(place).into_iter().find(|row| is(row)).expect("there is one");
+    row["name"].as_str().unwrap().to_owned()
+}

@@ -1,0 +1,112 @@
+//! What an operator may ask of a process, beyond what the processes do by themselves.
+//!
+//! Each is handed to the role that can bring it about; whether it came about is seen in [`Status`](crate::status::Status)
+//! afterwards. What cannot come about is refused at once, in words for the operator.
+
+use quorate_protocol::{
+    Generation, Peer, ProcessId,
+    ecast::RouterCommand,
+    rubberband::{Config, StorageState, SuperCommand},
+    time::Duration,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{Command, Node};
+
+/// Something that only an operator decides. Processes are named as in a status (`3.1f2e3d4c`), members also by their
+/// names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// To a router: this process, which runs and joins, becomes a router, beyond the wanted number too.
+    AddRouter {
+        /// Its node and incarnation.
+        process: (u64, u128),
+        /// Where it listens.
+        address: String,
+    },
+    /// To a router: this one is a router no more.
+    RemoveRouter {
+        /// Which.
+        process: String,
+    },
+    /// To a router: go on without a majority, as the next generation.
+    Reform {
+        /// How long members may take to say what they have.
+        patience_ms: u64,
+    },
+    /// To a super: this unreachable storage process will not return.
+    DeclareLost {
+        /// Which.
+        process: String,
+    },
+    /// To a super: a standby takes the place of this storage process.
+    Replace {
+        /// Which.
+        process: String,
+    },
+}
+
+impl Node {
+    /// The command that brings an operation about, or why it cannot be.
+    pub(crate) fn plan(&self, operation: Operation) -> Result<Command, String> {
+        match (self, operation) {
+            (Node::Router(_), Operation::AddRouter { process: (node, incarnation), address }) => {
+                let id = ProcessId { node, incarnation: quorate_protocol::Incarnation(incarnation) };
+                Ok(Command::Router(RouterCommand::Add(Peer { id, address })))
+            }
+            (Node::Router(router), Operation::RemoveRouter { process }) => {
+                let routers = router.log().members();
+                match routers.iter().find(|router| router.id.to_string() == process) {
+                    Some(router) => Ok(Command::Router(RouterCommand::Remove(router.id))),
+                    None => Err(format!("{process} is no router of this domain")),
+                }
+            }
+            (Node::Router(router), Operation::Reform { patience_ms }) => {
+                let generation = Generation(router.status().generation.0 + 1);
+                let patience = Duration::from_millis(patience_ms);
+                Ok(Command::Router(RouterCommand::Reform { generation, patience }))
+            }
+            (Node::Super(superior), Operation::DeclareLost { process }) => {
+                let config = superior.config().ok_or("this super has not joined yet")?;
+                let unreachable = |id: &ProcessId| config.storage.get(id) == Some(&StorageState::Unreachable);
+                match storage(config, &process)?.into_iter().find(unreachable) {
+                    Some(id) => Ok(Command::Super(SuperCommand::DeclareLost(id))),
+                    None => Err(format!(
+                        "{process} is not unreachable: others hold what it holds, and nothing need be declared lost"
+                    )),
+                }
+            }
+            (Node::Super(superior), Operation::Replace { process }) => {
+                let config = superior.config().ok_or("this super has not joined yet")?;
+                let on_ring = |id: &ProcessId| config.ring.values().any(|holder| holder == id);
+                let Some(id) = storage(config, &process)?.into_iter().find(on_ring) else {
+                    return Err(format!("{process} is a standby: it holds nothing"));
+                };
+                if config.storage.get(&id) == Some(&StorageState::Unreachable) {
+                    return Err(format!(
+                        "{process} is unreachable: declare it lost, and a standby takes its place"
+                    ));
+                }
+                if !config.storage.values().any(|state| *state == StorageState::Standby) {
+                    return Err(String::from("there is no standby that could take its place: start one"));
+                }
+                Ok(Command::Super(SuperCommand::Replace(id)))
+            }
+            (Node::Router(_), _) => Err(String::from("this is a router: ask a super")),
+            (Node::Super(_), _) => Err(String::from("this is a super: ask a router")),
+            (_, _) => Err(String::from("ask a router or a super")),
+        }
+    }
+}
+
+/// The storage processes of this name, which may have several lives, or shown so; at least one.
+fn storage(config: &Config, shown: &str) -> Result<Vec<ProcessId>, String> {
+    let storage = config.members.iter().filter(|(process, _)| config.storage.contains_key(process));
+    let named = storage.filter(|(process, info)| info.name == shown || process.to_string() == shown);
+    let found: Vec<ProcessId> = named.map(|(&process, _)| process).collect();
+    if found.is_empty() {
+        return Err(format!("no storage process is called {shown}, or it is gone already and needs nothing"));
+    }
+    Ok(found)
+}

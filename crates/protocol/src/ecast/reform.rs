@@ -1,0 +1,217 @@
+//! A new generation: a domain goes on after a majority of its routers is gone for good (rule S1).
+//!
+//! **Promise.** Once an operator has said so to one surviving router, the domain has one history again, which contains
+//! everything in that router's log and everything that a surviving member has delivered, at the positions that it had.
+//! So replicas that were apart in how far they had come are alike again, and no acknowledged message is lost as long as
+//! one of its destinations survives and answers. What else had been ordered is lost; its sender, which still has it,
+//! submits it again, or is told [`Outcome::MaybeApplied`](super::Outcome::MaybeApplied) where its number cannot be used
+//! any more. Nothing that the old routers may yet say has an effect.
+//!
+//! **Source.** Rule S1 of the design; the papers have no counterpart. The idea is that of view changes (001 §5): the
+//! survivors' messages are gathered, cut and made equal before anything new is said.
+//!
+//! **Roles.** The *survivor* is a router whose log goes furthest, chosen by the operator's tool: by the ballot its log
+//! was accepted in, then by its length. Members answer it. All other routers of the old generation end; fresh ones join.
+//!
+//! ```text
+//!  operator        survivor                         members                     old routers
+//!     ├─ Reform(g) ──▶│ enters g: no link to them ◀╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌▶│
+//!     │               │ alone in the log (paxos)        │
+//!     │               ├── Gather(g) ───────────────────▶│ enters g: no link to them
+//!     │               │◀─────────────── Tail(delivered, ─┤
+//!     │               │        what it delivered last)   │
+//!     │               │ log: Recovered(their messages)   │
+//!     │               ├── Lead(g) ─────────────────────▶│ submits again what has no outcome
+//!     │               ├── Deliver … ───────────────────▶│ what it lacks
+//! ```
+//!
+//! **Invariants.**
+//! - *The fence.* A process enters a generation once and never goes back; upon that its links to routers of earlier ones
+//!   break, and no new ones come about ([`Standing::may_link`](crate::Standing::may_link)). A member says what it has
+//!   delivered only behind its fence. So what it says stays true: nobody delivers to it any more in the old generation.
+//! - *Facts keep their positions.* What any member has delivered is at its position in the new history, or that member
+//!   is fenced off. Positions that nobody can fill are holes; they go to nobody.
+//! - *Silence before the cut.* Until `Recovered` is learned the survivor orders nothing, confirms nothing and delivers
+//!   nothing, so new messages lie behind all recovered positions.
+//! - *Who does not answer is out.* A member that did not say what it has, or cannot say all of it, may be ahead of the
+//!   cut; it is told that it is no member, whenever it appears, and never delivered to. (Rubberband's supers then find it
+//!   silent and suspect it as ever, S14 included.)
+//!
+//! **Attacks considered.**
+//! - *An old router thaws and leads on.* Nobody of the new generation hears it. With a majority of its own it may go on
+//!   choosing, for members that did not answer either; they are fenced off when they come back.
+//! - *Two operators, two survivors.* Each becomes a generation of its own. The tool refuses a router that is not the
+//!   furthest of those that answer, and one that follows a leader; whoever forces two cut-off survivors to go on has
+//!   two domains, of which members follow the one they hear from first in the highest generation.
+//! - *A message half delivered.* The replica that has it hands it over, the other gets it, at the same position.
+//! - *A sender ahead of the log.* What it was told to be stable was delivered, so it is recovered or had no living
+//!   destination; its next number is behind what it acknowledged, and it does not wait for ever.
+//!
+//! **Memory.** Members keep their last deliveries, at most [`TAIL_BYTES_MAX`] of them: more than a follower lags behind.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Class, MessageId, Position,
+    message::{DeliverBlock, Delivery, DeliveryKind},
+};
+use crate::{
+    id::{Generation, ProcessId},
+    time::Time,
+};
+
+/// How much of what was delivered last a member keeps. Twice what a leader lets be in flight to its followers.
+pub(super) const TAIL_BYTES_MAX: usize = 16 << 20;
+
+/// A recovered number of a sender lies no further than this behind the last one known: credits bound what is under way.
+const NUMBERS_MAX: u64 = 1 << 17;
+
+/// What a member answers the survivor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// The generation it has entered.
+    pub generation: Generation,
+    /// The last position it has delivered.
+    pub delivered: Position,
+    /// It knows the outcomes of all its own messages up to this number.
+    pub acknowledged: u64,
+    /// What was delivered last, in the order in which it came.
+    pub(super) blocks: Vec<DeliverBlock>,
+}
+
+/// A member's last deliveries.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    blocks: VecDeque<DeliverBlock>,
+    bytes: usize,
+}
+
+impl Kept {
+    pub(super) fn push(&mut self, block: &DeliverBlock) {
+        let block = block.detached();
+        self.bytes += block.bytes();
+        self.blocks.push_back(block);
+        while self.bytes > TAIL_BYTES_MAX {
+            let oldest = self.blocks.pop_front().expect("what is counted is kept");
+            self.bytes -= oldest.bytes();
+        }
+    }
+
+    pub(super) fn blocks(&self) -> Vec<DeliverBlock> {
+        self.blocks.iter().cloned().collect()
+    }
+}
+
+/// The log entry that a generation begins with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Recovery {
+    pub(super) generation: Generation,
+    /// The survivor's last position.
+    pub(super) behind: Position,
+    /// The last position that a member has delivered.
+    pub(super) through: Position,
+    /// What is known of the positions between, in their order.
+    pub(super) messages: Vec<(Position, MessageId, Class, Bytes)>,
+    /// Who said all that it has, and up to which of its numbers it knows the outcomes.
+    pub(super) reported: BTreeMap<ProcessId, u64>,
+}
+
+/// What a generation began with, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reformed {
+    /// Which.
+    pub generation: Generation,
+    /// The last position of the surviving router.
+    pub behind: Position,
+    /// The last position that a member had delivered; the surviving router's, if no member was ahead of it.
+    pub through: Position,
+    /// How many positions between were recovered from members.
+    pub recovered: u64,
+    /// How many were not: nobody who answered knows what was there.
+    pub missing: u64,
+    /// Members that did not say what they have, and so are members no more.
+    pub fenced: Vec<ProcessId>,
+}
+
+/// The survivor waits for what members have.
+#[derive(Debug)]
+pub(super) struct Gathering {
+    generation: Generation,
+    behind: Position,
+    /// When those who have not answered are given up; `None` once the entry is proposed.
+    until: Option<Time>,
+    through: Position,
+    messages: BTreeMap<Position, (MessageId, Class, Bytes)>,
+    /// Who answered, and if with all that it has, which of its numbers it knows the outcomes of.
+    answers: BTreeMap<ProcessId, Option<u64>>,
+}
+
+impl Gathering {
+    pub(super) fn new(generation: Generation, behind: Position, until: Time) -> Self {
+        Gathering {
+            generation,
+            behind,
+            until: Some(until),
+            through: behind,
+            messages: BTreeMap::new(),
+            answers: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn until(&self) -> Option<Time> {
+        self.until
+    }
+
+    /// A member answers. One that answers twice was asked twice, and says the same.
+    pub(super) fn take(&mut self, from: ProcessId, tail: Tail) {
+        if tail.generation != self.generation || self.until.is_none() {
+            return;
+        }
+        // Whether the deliveries kept continue each other from the survivor's last position on.
+        let mut whole_to = self.behind;
+        let items = tail.blocks.into_iter().flat_map(DeliverBlock::into_items).map_while(Result::ok);
+        for Delivery { kind, at, previous, sender, number, body, .. } in items {
+            let class = match kind {
+                DeliveryKind::Data => Class::Data,
+                DeliveryKind::Control => Class::Control,
+                DeliveryKind::Injected => continue,
+            };
+            if at > whole_to && previous <= whole_to {
+                whole_to = at;
+            }
+            if at > self.behind {
+                self.through = self.through.max(at);
+                self.messages.entry(at).or_insert((MessageId { sender, number }, class, body));
+            }
+        }
+        let whole = whole_to >= tail.delivered;
+        self.answers.insert(from, whole.then_some(tail.acknowledged));
+    }
+
+    /// Whether all of these have answered.
+    pub(super) fn is_complete(&self, members: &[ProcessId]) -> bool {
+        members.iter().all(|member| self.answers.contains_key(member))
+    }
+
+    /// Ends the waiting: the entry to propose.
+    pub(super) fn finish(&mut self) -> Recovery {
+        assert!(self.until.take().is_some(), "a generation begins once");
+        let messages = std::mem::take(&mut self.messages).into_iter();
+        let answers = std::mem::take(&mut self.answers).into_iter();
+        Recovery {
+            generation: self.generation,
+            behind: self.behind,
+            through: self.through,
+            messages: messages.map(|(at, (id, class, body))| (at, id, class, body)).collect(),
+            reported: answers.filter_map(|(process, whole)| Some((process, whole?))).collect(),
+        }
+    }
+}
+
+/// Whether a message recovered from somewhere may be its sender's, of whom `expected` would be the next.
+pub(super) fn is_plausible(number: u64, expected: u64) -> bool {
+    number >= expected && number - expected < NUMBERS_MAX
+}
