@@ -104,7 +104,7 @@ fn kind(statement: &sql::Statement) -> &'static str {
         },
         sql::Statement::CreateTable(_) | sql::Statement::DropTable(_) => "definition",
         sql::Statement::Copy(_) => "copy",
-        sql::Statement::Explain(_) => "explain",
+        sql::Statement::Explain { .. } => "explain",
         sql::Statement::Begin(_)
         | sql::Statement::SetTransaction { .. }
         | sql::Statement::Commit
