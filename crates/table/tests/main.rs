@@ -7,6 +7,7 @@ mod keeping;
 mod postgres;
 mod ring;
 mod scan;
+mod sqlite;
 mod twin;
 mod values;
 mod wire;

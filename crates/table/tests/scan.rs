@@ -462,3 +462,42 @@ fn blocks_are_split_joined_and_emptied() {
     apply(&mut twin, insert(vec![5]));
     assert_eq!(twin.usage()[0].rows, 1);
 }
+
+#[test]
+fn a_pinned_version_outlives_the_codes_of_its_values() {
+    let column = |name: &str, ty| Column { name: name.to_owned(), ty, not_null: false, default: None };
+    let schema = Schema {
+        name: "few".to_owned(),
+        columns: vec![column("k", Type::Int4), column("s", Type::Text)],
+        primary_key: vec![0],
+        partition: Partition::Hash { column: 0 },
+    };
+    let mut twin = Twin::default();
+    let job =
+        |epoch, operation| Job { epoch: Epoch(epoch), ranges: vec![KeyRange::ALL], operation, held: false };
+    twin.apply(&[job(1, Operation::CreateTable { table: TABLE, schema })]);
+    let rows = (0..10).map(|k| vec![Value::Int4(k), Value::text_of(format!("old {}", 9 - k))]).collect();
+    twin.apply(&[job(2, Operation::Insert { table: TABLE, rows, returning: vec![] })]);
+    twin.pin(Epoch(2));
+    // Enough new values for the dictionary to be merged, and too few changes for the table to be kept whole.
+    let updates = (3..1020).map(|epoch| {
+        let is = |k| {
+            let constant = Expr::constant(Value::Int4(k), Type::Int4);
+            Some(Expr::binary(Binary::Equal, Expr::Column(0, Type::Int4), constant))
+        };
+        let assignments =
+            vec![(1, Expr::constant(Value::text_of(format!("new {}", 2000 - epoch)), Type::Text))];
+        let filter = is(epoch as i32 % 7);
+        job(epoch, Operation::Update { table: TABLE, assignments, filter, returning: vec![] })
+    });
+    for batch in updates.collect::<Vec<_>>().chunks(100) {
+        twin.apply(batch);
+    }
+    let columns = vec![Expr::Column(0, Type::Int4), Expr::Column(1, Type::Text)];
+    let output = Output::Rows { columns, order: Vec::new(), limit: None, distinct: false };
+    let all = Operation::Select(Select { table: TABLE, filter: None, output });
+    let Answer::Rows(rows) = twin.apply(&[job(2, all)]).remove(0) else { panic!("a read brings rows") };
+    let old = |row: &Row| row[0].as_integer().map(|k| Value::text_of(format!("old {}", 9 - k)));
+    assert!(rows.len() == 10 && rows.iter().all(|row| Some(row[1].clone()) == old(row)), "{rows:?}");
+    twin.release(Epoch(2));
+}

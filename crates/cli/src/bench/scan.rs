@@ -47,6 +47,9 @@ pub(crate) struct Args {
     /// Measure updates, too.
     #[arg(long)]
     updates: bool,
+    /// Make so many updates more, and look at the memory before and after.
+    #[arg(long, default_value_t = 0)]
+    more_updates: usize,
     /// How many tickets both engines are compared on.
     #[arg(long, default_value_t = 5_000)]
     compared_rows: usize,
@@ -86,12 +89,26 @@ struct Line {
 struct Updates {
     /// Making an update visible, a hundred to an epoch that is pinned.
     publish_us: f64,
+    /// The same where every pinned epoch is read, too, behind its hundred updates.
+    publish_read_us: f64,
     /// Rows changed by an update.
     rows_per_update: f64,
     /// Finding the rows, too.
     update_us: f64,
-    /// Queries a second when a tenth of what comes is updates, and of their part of the work without.
-    mixed_queries_per_second: f64,
+    /// Queries a second of the processor without updates, and when a tenth of what comes is updates.
+    queries_per_cpu_second: f64,
+    mixed_queries_per_cpu_second: f64,
+}
+
+/// What many updates left behind.
+#[derive(Serialize)]
+struct Growth {
+    updates: usize,
+    update_us: f64,
+    /// What the engine says that it takes, before and after.
+    bytes: (u64, u64),
+    /// What the process takes.
+    resident: (u64, u64),
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -131,13 +148,33 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             if let Some(updates) = &line.updates {
                 writeln!(
                     out,
-                    "updates: published in {:.2} us, in all {:.1} us, {:.1} rows each; {:.0} queries/s beside 10 % updates",
+                    "updates: published in {:.2} us ({:.2} if pinned epochs are read), in all {:.1} us, {:.1} rows each; \
+                     {:.0} queries a second of the processor without updates, {:.0} beside 10 %",
                     updates.publish_us,
+                    updates.publish_read_us,
                     updates.update_us,
                     updates.rows_per_update,
-                    updates.mixed_queries_per_second
+                    updates.queries_per_cpu_second,
+                    updates.mixed_queries_per_cpu_second
                 )?;
             }
+        }
+    }
+    if args.more_updates > 0 {
+        let growth = grow(&mut engine, &mut tickets, &mut epoch, args.more_updates)?;
+        let mut out = std::io::stdout().lock();
+        match args.json {
+            true => writeln!(out, "{}", serde_json::to_string(&growth)?)?,
+            false => writeln!(
+                out,
+                "{} updates in batches, {:.1} us each: the engine took {} bytes before and {} after, the process {} and {}",
+                growth.updates,
+                growth.update_us,
+                growth.bytes.0,
+                growth.bytes.1,
+                growth.resident.0,
+                growth.resident.1
+            )?,
         }
     }
     Ok(())
@@ -335,48 +372,114 @@ fn processor_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// A hundred updates to an epoch, a thousand in all; then batches with and without.
+/// Updates one by one; then batches with and without, by turns.
 fn update(
     engine: &mut ScanEngine,
     tickets: &mut Tickets,
     epoch: &mut u64,
     filters: &[(usize, Expr)],
 ) -> Result<Updates> {
-    let (mut publishing, mut whole, mut changed, count) = (0.0, 0.0, 0, 1000);
-    for number in 0..count {
-        if number % 100 == 0 {
-            engine.pin(Epoch(*epoch));
-            if number > 0 {
-                engine.release(Epoch(*epoch - 100));
+    let (publish_us, update_us, rows_per_update) = published(engine, tickets, epoch, false)?;
+    let (publish_read_us, ..) = published(engine, tickets, epoch, true)?;
+    let (mut without, mut with) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..5 {
+        let mut jobs = jobs_of(*epoch, filters, false);
+        without = without.min(processor_time(|| engine.apply(&jobs)).1);
+        jobs.clear();
+        for (number, (_, filter)) in filters.iter().enumerate() {
+            if number % 9 == 8 {
+                *epoch += 1;
+                jobs.push(job(*epoch, tickets.update()));
             }
+            jobs.push(job(*epoch, Operation::Select(tickets::select(filter.clone(), false))));
         }
-        *epoch += 1;
-        let held = Job { held: true, ..job(*epoch, tickets.update()) };
-        let begin = Instant::now();
-        let answer = engine.apply(std::slice::from_ref(&held)).remove(0);
-        let evaluated = Instant::now();
-        engine.settle(Epoch(*epoch), true);
-        publishing += evaluated.elapsed().as_secs_f64();
-        whole += begin.elapsed().as_secs_f64();
-        let Answer::Written(written) = answer else { bail!("an update is answered {answer:?}") };
-        changed += written.iter().map(|written| written.rows).sum::<u64>();
+        with = with.min(processor_time(|| engine.apply(&jobs)).1);
     }
-    engine.release(Epoch(*epoch - 100));
-    let mut jobs = Vec::new();
-    for (number, (_, filter)) in filters.iter().enumerate() {
-        if number % 9 == 8 {
-            *epoch += 1;
-            jobs.push(job(*epoch, tickets.update()));
-        }
-        jobs.push(job(*epoch, Operation::Select(tickets::select(filter.clone(), false))));
-    }
-    let begin = Instant::now();
-    engine.apply(&jobs);
-    let mixed = begin.elapsed().as_secs_f64();
     Ok(Updates {
-        publish_us: publishing / count as f64 * 1e6,
-        rows_per_update: changed as f64 / count as f64,
-        update_us: whole / count as f64 * 1e6,
-        mixed_queries_per_second: filters.len() as f64 / mixed,
+        publish_us,
+        publish_read_us,
+        rows_per_update,
+        update_us,
+        queries_per_cpu_second: filters.len() as f64 / without,
+        mixed_queries_per_cpu_second: filters.len() as f64 / with,
     })
+}
+
+/// A hundred updates to an epoch, a thousand in all: microseconds to publish one, and to find its rows, too; and how
+/// many rows it changed.
+fn published(
+    engine: &mut ScanEngine,
+    tickets: &mut Tickets,
+    epoch: &mut u64,
+    read: bool,
+) -> Result<(f64, f64, f64)> {
+    let (mut publishing, mut whole, mut changed, count) = (0.0, 0.0, 0, 1000);
+    let some = tickets::select(tickets.booking(), false);
+    for _ in 0..count / 100 {
+        let pinned = Epoch(*epoch);
+        engine.pin(pinned);
+        for _ in 0..100 {
+            *epoch += 1;
+            let held = Job { held: true, ..job(*epoch, tickets.update()) };
+            let begin = Instant::now();
+            let mut answers = engine.apply(std::slice::from_ref(&held));
+            let found = Instant::now();
+            engine.settle(Epoch(*epoch), true);
+            publishing += found.elapsed().as_secs_f64();
+            whole += begin.elapsed().as_secs_f64();
+            let Some(Answer::Written(written)) = answers.pop() else { bail!("an update is refused") };
+            changed += written.iter().map(|written| written.rows).sum::<u64>();
+        }
+        if read {
+            let read = job(pinned.0, Operation::Select(some.clone()));
+            let begin = Instant::now();
+            engine.apply(std::slice::from_ref(&read));
+            publishing += begin.elapsed().as_secs_f64();
+        }
+        engine.release(pinned);
+    }
+    let each = |sum: f64| sum / f64::from(count);
+    Ok((each(publishing) * 1e6, each(whole) * 1e6, each(changed as f64)))
+}
+
+/// Many updates, a thousand to a batch, a pinned epoch behind each hundred batches.
+fn grow(engine: &mut ScanEngine, tickets: &mut Tickets, epoch: &mut u64, updates: usize) -> Result<Growth> {
+    let bytes = |engine: &ScanEngine| engine.usage().iter().map(|usage| usage.bytes).sum::<u64>();
+    let before = (bytes(engine), resident()?);
+    let mut seconds = 0.0;
+    for batch in 0..updates.div_ceil(1000) {
+        let pinned = Epoch(*epoch);
+        engine.pin(pinned);
+        let jobs = (0..1000.min(updates - batch * 1000)).map(|_| {
+            *epoch += 1;
+            job(*epoch, tickets.update())
+        });
+        let jobs: Vec<Job> = jobs.collect();
+        let (answers, busy) = processor_time(|| engine.apply(&jobs));
+        seconds += busy;
+        ensure!(answers.iter().all(|answer| matches!(answer, Answer::Written(_))), "an update is refused");
+        if batch % 100 == 99 {
+            let read = job(pinned.0, Operation::Select(tickets::select(tickets.booking(), false)));
+            rows_of(&engine.apply(&[read]).remove(0))?;
+        }
+        engine.release(pinned);
+    }
+    let update_us = seconds / updates as f64 * 1e6;
+    let (now, held) = (bytes(engine), resident()?);
+    Ok(Growth { updates, update_us, bytes: (before.0, now), resident: (before.1, held) })
+}
+
+/// Bytes of this process in memory.
+fn resident() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").context("the memory of this process")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("its resident part")?;
+    let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kilobytes * 1024)
+}
+
+/// What comes of something, and the seconds of this thread that it took.
+fn processor_time<T>(work: impl FnOnce() -> T) -> (T, f64) {
+    let busy = processor_seconds();
+    let result = work();
+    (result, processor_seconds() - busy)
 }

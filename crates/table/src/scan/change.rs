@@ -223,7 +223,7 @@ impl Columns {
                     .filter_map(|index| chunk.value(index))
                     .for_each(|code| used[code as usize] = true);
             }
-            let (merged, codes) = dictionary.merged(&used);
+            let (merged, codes) = dictionary.merged(&used, self.rows);
             for block in &mut self.blocks {
                 let values: Vec<Option<u64>> = block.columns[column]
                     .values()

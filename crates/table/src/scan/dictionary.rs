@@ -5,8 +5,9 @@
 //! merged: the values in use get new codes and the column's chunks are written anew (`mod.rs`), so that what no
 //! row holds any more is dropped. Versions share the sorted part and copy the tail.
 //!
-//! A small sorted part holds its values as they are, so that results share them, and finds them by hash; a large one
-//! holds its texts in one heap and finds them by halving.
+//! A sorted part whose values are few, and held by several rows each, has them as they are, so that results share them,
+//! and finds them by hash; another holds its texts in one heap and finds them by halving, which takes a fifth of the
+//! memory.
 
 use std::{cmp::Ordering, collections::HashMap, sync::Arc};
 
@@ -18,6 +19,9 @@ use super::kernel;
 
 /// The most values that a sorted part holds as they are.
 const SMALL: usize = 1 << 16;
+/// Beyond so many, each must on average be held by so many rows.
+const TINY: usize = 1024;
+const SHARERS: usize = 4;
 /// The tail is merged when it is as long as this and as a quarter of the sorted part.
 const TAIL_MIN: usize = 1024;
 /// The tail is put in order when so many of its values, and a fifth of it, are not.
@@ -53,8 +57,9 @@ fn identity_order(a: &Value, b: &Value) -> Ordering {
 }
 
 impl Sorted {
-    fn new(values: Vec<Value>) -> Sorted {
-        if values.len() > SMALL && values.iter().all(|value| matches!(value, Value::Text(_))) {
+    fn new(values: Vec<Value>, rows: usize) -> Sorted {
+        let rare = values.len() > TINY && rows < SHARERS * values.len();
+        if (rare || values.len() > SMALL) && values.iter().all(|value| matches!(value, Value::Text(_))) {
             let mut heap = String::new();
             let ends = values
                 .iter()
@@ -234,8 +239,9 @@ impl Dictionary {
         self.tail.len() >= TAIL_MIN.max(self.sorted.len() / 4)
     }
 
-    /// A dictionary of the values whose codes are used, all of them sorted; and the new code of every used old one.
-    pub(super) fn merged(&self, used: &[bool]) -> (Dictionary, Vec<u32>) {
+    /// A dictionary of the values whose codes are used by so many rows, all of them sorted; and the new code of every
+    /// used old one.
+    pub(super) fn merged(&self, used: &[bool], rows: usize) -> (Dictionary, Vec<u32>) {
         let mut entries: Vec<(Value, usize)> =
             (0..self.len()).filter(|&code| used[code]).map(|code| (self.value(code as u64), code)).collect();
         entries.sort_by(|(a, _), (b, _)| identity_order(a, b));
@@ -243,7 +249,7 @@ impl Dictionary {
         for (new, (_, old)) in entries.iter().enumerate() {
             codes[*old] = new as u32;
         }
-        let sorted = Sorted::new(entries.into_iter().map(|(value, _)| value).collect());
+        let sorted = Sorted::new(entries.into_iter().map(|(value, _)| value).collect(), rows);
         (Dictionary { sorted: Arc::new(sorted), ..Dictionary::default() }, codes)
     }
 

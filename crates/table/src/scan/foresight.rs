@@ -123,9 +123,10 @@ impl<'a> Foresight<'a> {
         }
     }
 
-    /// Notes a row at the queries that it concerns as it is now.
-    fn note(&mut self, place: &Place, block: &Block, index: usize) {
-        let Foresight { queries, groups, points, alone, known, .. } = self;
+    /// Notes a row at the queries that it concerns as it is now. Dictionaries that have grown come with the first code
+    /// that no term knows.
+    fn note(&mut self, place: &Place, block: &Block, index: usize, grown: &[(usize, u64)]) {
+        let Foresight { queries, groups, points, alone, .. } = self;
         let note = |foreseen: &mut Foreseen<'_>, concerns: &dyn Fn(&Query<'_>) -> bool| {
             if foreseen.touched.last() != Some(place)
                 && let Some(query) = &foreseen.query
@@ -144,9 +145,8 @@ impl<'a> Foresight<'a> {
                 note(&mut queries[query as usize], &admits);
             });
         }
-        for (column, known) in known.iter().enumerate() {
-            if known.is_some_and(|known| block.columns[column].value(index).is_some_and(|code| code >= known))
-            {
+        for &(column, known) in grown {
+            if block.columns[column].value(index).is_some_and(|code| code >= known) {
                 let asks = |query: &Query<'_>| {
                     query.plan.terms.iter().any(|term| term.column == column)
                         && KeyRange::cover(&query.ranges, block.key(index))
@@ -163,9 +163,15 @@ impl Columns {
         if foresight.waiting == 0 {
             return;
         }
+        let dictionaries = self.dictionaries.iter().zip(&foresight.known).enumerate();
+        let grown = dictionaries.filter_map(|(column, (dictionary, known))| {
+            let known = (*known)?;
+            (dictionary.as_ref()?.len() as u64 > known).then_some((column, known))
+        });
+        let grown: Vec<(usize, u64)> = grown.collect();
         for place in places {
             let block = &*self.blocks[self.block_of(place)];
-            foresight.note(place, block, block.before(place));
+            foresight.note(place, block, block.before(place), &grown);
         }
     }
 
