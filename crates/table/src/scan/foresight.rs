@@ -24,6 +24,7 @@ use crate::{
 use super::{
     Columns,
     block::Block,
+    compile::{Plan, Term},
     group::Group,
     query::{Query, Sink, Way},
 };
@@ -34,12 +35,31 @@ pub struct Foresight<'a> {
     groups: Vec<Group>,
     /// Queries for single keys of the ring, by key.
     points: Vec<(u64, usize)>,
-    /// The other queries outside the groups.
-    alone: Vec<usize>,
+    /// The other queries outside the groups, by the column of their guards.
+    alone: Vec<Guard>,
     /// How many codes each column's dictionary had when the terms were compiled.
     known: Vec<Option<u64>>,
     /// How many have not been given yet, of those that look anywhere.
     waiting: usize,
+}
+
+/// What a row must pass for a query to be looked at: most rows concern few queries, which then need not be fetched.
+struct Guard {
+    column: usize,
+    low: u64,
+    high: u64,
+    nulls: bool,
+    query: usize,
+}
+
+impl Guard {
+    fn new(query: usize, plan: &Plan) -> Guard {
+        let ranges = plan.terms.iter().filter(|term| term.is_range());
+        match ranges.min_by_key(|term| term.high.wrapping_sub(term.low)) {
+            Some(&Term { column, low, high, .. }) => Guard { column, low, high, nulls: false, query },
+            None => Guard { column: 0, low: 0, high: u64::MAX, nulls: true, query },
+        }
+    }
 }
 
 struct Foreseen<'a> {
@@ -62,10 +82,11 @@ impl<'a> Foresight<'a> {
             if ranges.iter().all(KeyRange::is_point) {
                 points.extend(ranges.iter().map(|range| (range.low, query)));
             } else {
-                alone.push(query);
+                alone.push(Guard::new(query, &queries[query].plan));
             }
         }
         points.sort_unstable();
+        alone.sort_by_key(|guard| guard.column);
         let known = columns.dictionaries.iter();
         let known = known.map(|dictionary| dictionary.as_ref().map(|one| one.len() as u64)).collect();
         let waiting = queries.iter().filter(|query| !query.ranges.is_empty()).count();
@@ -139,7 +160,16 @@ impl<'a> Foresight<'a> {
         let first = points.partition_point(|(key, _)| *key < place.key);
         let here = points[first..].iter().take_while(|(key, _)| *key == place.key);
         here.for_each(|(_, query)| note(&mut queries[*query], &admits));
-        alone.iter().for_each(|&query| note(&mut queries[query], &admits));
+        let (mut column, mut value) = (usize::MAX, None);
+        for guard in alone.iter() {
+            if guard.column != column {
+                column = guard.column;
+                value = block.columns[column].value(index);
+            }
+            if value.map_or(guard.nulls, |number| guard.low <= number && number <= guard.high) {
+                note(&mut queries[guard.query], &admits);
+            }
+        }
         for group in groups.iter() {
             group.candidates(group.hash(block, index), block, index, |query| {
                 note(&mut queries[query as usize], &admits);
