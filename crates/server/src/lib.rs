@@ -17,6 +17,7 @@
 //! # }
 //! ```
 
+pub mod array;
 pub mod backend;
 pub mod cache;
 pub mod catalog;

@@ -6,7 +6,7 @@
 //!
 //! [`Value::Int8`]: quorate_table::value::Value::Int8
 
-use quorate_table::value::Type;
+use quorate_table::{modifier::Modifier, schema::Column, value::Type};
 use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, TimezoneInfo};
 
 use crate::error::{Result, SqlError, code};
@@ -36,6 +36,8 @@ pub enum PgType {
     Int2Vector,
     OidVector,
     Record,
+    Interval,
+    IntervalArray,
     BoolArray,
     Int2Array,
     Int4Array,
@@ -43,6 +45,9 @@ pub enum PgType {
     Float8Array,
     NumericArray,
     TextArray,
+    VarcharArray,
+    BpcharArray,
+    Float4Array,
     DateArray,
     TimestampArray,
     TimestamptzArray,
@@ -104,7 +109,10 @@ types! {
     Int2Array, 1005, "_int2", "smallint[]", -1, 'A', Some(Plain(Type::Int2));
     Int4Array, 1007, "_int4", "integer[]", -1, 'A', Some(Plain(Type::Int4));
     TextArray, 1009, "_text", "text[]", -1, 'A', Some(Plain(Type::Text));
+    BpcharArray, 1014, "_bpchar", "character[]", -1, 'A', Some(Bpchar);
+    VarcharArray, 1015, "_varchar", "character varying[]", -1, 'A', Some(Varchar);
     Int8Array, 1016, "_int8", "bigint[]", -1, 'A', Some(Plain(Type::Int8));
+    Float4Array, 1021, "_float4", "real[]", -1, 'A', Some(Float4);
     Float8Array, 1022, "_float8", "double precision[]", -1, 'A', Some(Plain(Type::Float8));
     OidArray, 1028, "_oid", "oid[]", -1, 'A', Some(Oid);
     AclItem, 1033, "aclitem", "aclitem", 12, 'U', None;
@@ -117,6 +125,8 @@ types! {
     DateArray, 1182, "_date", "date[]", -1, 'A', Some(Plain(Type::Date));
     Plain(Type::Timestamptz), 1184, "timestamptz", "timestamp with time zone", 8, 'D', None;
     TimestamptzArray, 1185, "_timestamptz", "timestamp with time zone[]", -1, 'A', Some(Plain(Type::Timestamptz));
+    Interval, 1186, "interval", "interval", 16, 'T', None;
+    IntervalArray, 1187, "_interval", "interval[]", -1, 'A', Some(Interval);
     NumericArray, 1231, "_numeric", "numeric[]", -1, 'A', Some(Plain(Type::Numeric));
     Plain(Type::Numeric), 1700, "numeric", "numeric", -1, 'N', None;
     Regclass, 2205, "regclass", "regclass", 4, 'N', None;
@@ -173,6 +183,11 @@ impl PgType {
         TYPES.iter().find(|info| info.element == Some(self) && info.name.starts_with('_')).map(|info| info.ty)
     }
 
+    /// The type of an array's elements. A `name` has some by PostgreSQL's word, and is none.
+    pub fn element(self) -> Option<PgType> {
+        self.info().element.filter(|_| self != PgType::Name)
+    }
+
     /// The type of a row's value that carries one of these.
     pub fn plain(self) -> Type {
         match self {
@@ -190,14 +205,84 @@ impl PgType {
     }
 }
 
-/// The column type that a declaration asks for. What would need enforcement that is not there (`varchar(10)`,
-/// `numeric(8,2)`, `timestamp(3)`) is refused rather than ignored.
-pub fn declared(data_type: &DataType) -> Result<Type> {
-    let ty = named(data_type)?;
-    match ty {
-        PgType::Plain(ty) => Ok(ty),
-        PgType::Varchar => Ok(Type::Text),
-        other => Err(SqlError::unsupported(format!("a column of type {}", other.display()))),
+/// The type of a column as clients are told it, and its modifier in PostgreSQL's encoding (-1 is none).
+pub fn of_column(column: &Column) -> (PgType, i32) {
+    /// The room that PostgreSQL leaves for the length of a value.
+    const HEADER: i32 = 4;
+    match column.modifier {
+        None => (PgType::Plain(column.ty), -1),
+        Some(Modifier::Varchar(None)) => (PgType::Varchar, -1),
+        Some(Modifier::Varchar(Some(most))) => (PgType::Varchar, most as i32 + HEADER),
+        Some(Modifier::Digits { precision, scale }) => {
+            (PgType::Plain(Type::Numeric), ((i32::from(precision) << 16) | i32::from(scale)) + HEADER)
+        }
+    }
+}
+
+/// A type with a modifier in PostgreSQL's encoding as SQL spells it.
+pub fn spelled(ty: PgType, modifier: i32) -> String {
+    let shown = ty.display();
+    match (ty, modifier.checked_sub(4)) {
+        (PgType::Varchar, Some(most @ 1..)) => format!("{shown}({most})"),
+        (PgType::Plain(Type::Numeric), Some(digits @ 0..)) => {
+            format!("{shown}({},{})", digits >> 16, digits & 0x7ff)
+        }
+        _ => shown.to_owned(),
+    }
+}
+
+/// The type that a declaration or a cast asks for, and what it asks beyond. What would need enforcement that is not
+/// there (`char(3)`, `timestamp(3)`) is refused rather than ignored.
+pub fn modified(data_type: &DataType) -> Result<(Type, Option<Modifier>)> {
+    const VARCHAR_MAX: u64 = 10_485_760;
+    const PRECISION_MAX: u64 = 1000;
+    let invalid = |message: String| Err(SqlError::new(code::INVALID_PARAMETER_VALUE, message));
+    match data_type {
+        DataType::Varchar(Some(CharacterLength::IntegerLength { length, unit: None }))
+        | DataType::CharacterVarying(Some(CharacterLength::IntegerLength { length, unit: None }))
+        | DataType::CharVarying(Some(CharacterLength::IntegerLength { length, unit: None })) => match *length
+        {
+            0 => invalid("length for type varchar must be at least 1".to_owned()),
+            most if most > VARCHAR_MAX => {
+                invalid(format!("length for type varchar cannot exceed {VARCHAR_MAX}"))
+            }
+            most => Ok((Type::Text, Some(Modifier::Varchar(Some(most as u32))))),
+        },
+        DataType::Numeric(info) | DataType::Decimal(info) | DataType::Dec(info)
+            if *info != ExactNumberInfo::None =>
+        {
+            let (precision, scale) = match *info {
+                ExactNumberInfo::PrecisionAndScale(precision, scale) => (precision, scale),
+                ExactNumberInfo::Precision(precision) => (precision, 0),
+                ExactNumberInfo::None => unreachable!("it has one"),
+            };
+            if !(1..=PRECISION_MAX).contains(&precision) {
+                return invalid(format!(
+                    "NUMERIC precision {precision} must be between 1 and {PRECISION_MAX}"
+                ));
+            }
+            match u64::try_from(scale) {
+                Ok(scale) if scale <= precision => Ok((
+                    Type::Numeric,
+                    Some(Modifier::Digits { precision: precision as u16, scale: scale as u16 }),
+                )),
+                _ => Err(SqlError::unsupported(format!("numeric({precision},{scale})"))),
+            }
+        }
+        _ => match named(data_type)? {
+            PgType::Plain(ty) => Ok((ty, None)),
+            PgType::Varchar => Ok((Type::Text, Some(Modifier::Varchar(None)))),
+            other => Err(SqlError::unsupported(format!("a column of type {}", other.display()))),
+        },
+    }
+}
+
+/// The type that a cast or declaration names, whatever its modifier.
+pub fn base(data_type: &DataType) -> Option<PgType> {
+    match modified(data_type) {
+        Ok((_, Some(Modifier::Varchar(_)))) => Some(PgType::Varchar),
+        Ok((ty, _)) => Some(PgType::Plain(ty)),
+        Err(_) => named(data_type).ok(),
     }
 }
 
@@ -246,6 +331,8 @@ pub fn named(data_type: &DataType) -> Result<PgType> {
             (None, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => plain(Type::Timestamp),
             (None, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => plain(Type::Timestamptz),
         },
+        DataType::Interval { fields: None, precision: None } => Ok(PgType::Interval),
+        DataType::Interval { .. } => Err(SqlError::unsupported("fields or a precision of type interval")),
         DataType::Regclass => Ok(PgType::Regclass),
         DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => {
             let element = named(element)?;
@@ -267,12 +354,7 @@ pub fn named(data_type: &DataType) -> Result<PgType> {
                 _ => PgType::named(&lower).ok_or_else(|| unknown(data_type)),
             }
         }
-        DataType::JSON
-        | DataType::JSONB
-        | DataType::Uuid
-        | DataType::Bytea
-        | DataType::Time(..)
-        | DataType::Interval { .. } => {
+        DataType::JSON | DataType::JSONB | DataType::Uuid | DataType::Bytea | DataType::Time(..) => {
             Err(SqlError::unsupported(format!("type {}", data_type.to_string().to_lowercase())))
         }
         _ => Err(unknown(data_type)),

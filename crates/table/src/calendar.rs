@@ -49,7 +49,7 @@ pub fn day_number(year: i64, month: u32, day: u32) -> i64 {
     era * 146_097 + day_of_era - 719_468 - UNIX_EPOCH_DAYS
 }
 
-fn month_length(year: i64, month: u32) -> u32 {
+pub(crate) fn month_length(year: i64, month: u32) -> u32 {
     match month {
         2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
         2 => 28,

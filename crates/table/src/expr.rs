@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     failure::Failure,
+    modifier::Modifier,
     value::{Type, Value},
 };
 
@@ -373,6 +374,16 @@ pub enum Function {
     Extract,
     /// `make_date(int4, int4, int4)`
     MakeDate,
+    /// `timestamp + interval`, the interval in parts: `(timestamp | timestamptz, months int4, days int4, micros int8)`
+    Shift,
+    /// The microseconds from the second of two timestamps to the first: int8
+    Elapsed,
+    /// The text of an interval in parts: `(months int4, days int4, micros int8)`
+    IntervalText,
+    /// `extract(field text from interval)`, the interval in parts behind the field: numeric
+    IntervalField,
+    /// A value as a column of this modifier stores it
+    Fit(Modifier),
 }
 
 impl Function {
@@ -383,7 +394,9 @@ impl Function {
         match self {
             Length | OctetLength | Position => Type::Int4,
             StartsWith => Type::Bool,
-            Extract => Type::Numeric,
+            Extract | IntervalField => Type::Numeric,
+            IntervalText => Type::Text,
+            Elapsed => Type::Int8,
             DateTrunc => argument(1),
             MakeDate => Type::Date,
             _ => argument(0),

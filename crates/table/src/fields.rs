@@ -9,7 +9,7 @@ use crate::{
 
 /// What can be asked of a date or timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
+pub(crate) enum Field {
     Microseconds,
     Milliseconds,
     Second,
@@ -36,7 +36,7 @@ enum Field {
 
 impl Field {
     /// By PostgreSQL's names and their short forms.
-    fn parse(name: &str, ty: Type) -> Result<Field, Failure> {
+    pub(crate) fn parse(name: &str, ty: &str) -> Result<Field, Failure> {
         Ok(match name.to_ascii_lowercase().as_str() {
             "microseconds" | "microsecond" | "us" | "usec" | "usecs" | "useconds" => Field::Microseconds,
             "milliseconds" | "millisecond" | "ms" | "msec" | "msecs" | "mseconds" => Field::Milliseconds,
@@ -80,8 +80,8 @@ impl Field {
     }
 }
 
-fn unrecognized(name: &str, ty: Type) -> Failure {
-    Failure::new("22023", format!("unit \"{}\" not recognized for type {}", name.to_lowercase(), ty.name()))
+fn unrecognized(name: &str, ty: &str) -> Failure {
+    Failure::new("22023", format!("unit \"{}\" not recognized for type {ty}", name.to_lowercase()))
 }
 
 fn unsupported(name: &str, ty: Type) -> Failure {
@@ -98,7 +98,7 @@ pub fn extract(name: &str, source: &Value) -> Result<Value, Failure> {
         _ => return Err(Failure::malformed("extract from what is neither a date nor a timestamp")),
     };
     let ty = source.ty().expect("not NULL");
-    let field = Field::parse(name, ty)?;
+    let field = Field::parse(name, ty.name())?;
     let misfit = match ty {
         Type::Date => field.is_within_day() || field.is_timezone(),
         Type::Timestamp => field.is_timezone() && !infinite,
@@ -155,7 +155,7 @@ pub fn truncate(name: &str, source: &Value) -> Result<Value, Failure> {
         return Ok(source.clone());
     }
     let ty = source.ty().expect("not NULL");
-    let field = Field::parse(name, ty)?;
+    let field = Field::parse(name, ty.name())?;
     let days = micros.div_euclid(DAY);
     let (year, month, _) = civil(days);
     let unit = |length: i64| i128::from(micros.div_euclid(length)) * i128::from(length);
@@ -177,7 +177,7 @@ pub fn truncate(name: &str, source: &Value) -> Result<Value, Failure> {
         Field::Century => new_year((year - 1).div_euclid(100) * 100 + 1),
         Field::Millennium => new_year((year - 1).div_euclid(1000) * 1000 + 1),
         _ if field.is_timezone() => return Err(unsupported(name, ty)),
-        _ => return Err(unrecognized(name, ty)),
+        _ => return Err(unrecognized(name, ty.name())),
     };
     let truncated = check_timestamp(truncated)?;
     Ok(if ty == Type::Timestamp { Value::Timestamp(truncated) } else { Value::Timestamptz(truncated) })

@@ -12,6 +12,7 @@ use crate::{
     expr::{Binary, Expr, Function},
     failure::Failure,
     fields,
+    interval::{self, Interval},
     numeric::Numeric,
     value::{Type, Value},
 };
@@ -53,6 +54,27 @@ pub(crate) fn call<'a>(
             _ => (*a).clone(),
         },
         _ if values.iter().any(|value| value.is_null()) => Value::Null,
+        (Function::Fit(modifier), [value]) => modifier.fit((*value).clone())?,
+        (Function::Shift, [timestamp, Value::Int4(months), Value::Int4(days), Value::Int8(micros)]) => {
+            let interval = Interval { months: *months, days: *days, micros: *micros };
+            match timestamp {
+                Value::Timestamp(at) => Value::Timestamp(interval.after(*at)?),
+                Value::Timestamptz(at) => Value::Timestamptz(interval.after(*at)?),
+                _ => return Err(misfit(function)),
+            }
+        }
+        (
+            Function::Elapsed,
+            [Value::Timestamp(to), Value::Timestamp(from)]
+            | [Value::Timestamptz(to), Value::Timestamptz(from)],
+        ) => Value::Int8(interval::elapsed(*from, *to)?),
+        (Function::IntervalText, [Value::Int4(months), Value::Int4(days), Value::Int8(micros)]) => {
+            Value::text_of(Interval { months: *months, days: *days, micros: *micros }.text())
+        }
+        (
+            Function::IntervalField,
+            [Value::Text(field), Value::Int4(months), Value::Int4(days), Value::Int8(micros)],
+        ) => Value::Numeric(Interval { months: *months, days: *days, micros: *micros }.extract(field)?),
         (_, [Value::Float8(x), rest @ ..]) => on_float(function, *x, rest)?,
         (_, [Value::Numeric(x), rest @ ..]) => on_numeric(function, x, rest)?,
         (Function::DateTrunc | Function::Extract, [Value::Text(field), source]) => {

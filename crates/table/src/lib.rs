@@ -29,7 +29,7 @@
 //! };
 //!
 //! let table = TableId(1);
-//! let column = Column { name: "tail".into(), ty: Type::Text, not_null: true, default: None };
+//! let column = Column { name: "tail".into(), ty: Type::Text, modifier: None, not_null: true, default: None };
 //! let partition = Partition::Hash { column: 0 };
 //! let schema = Schema { name: "planes".into(), columns: vec![column], primary_key: vec![0], partition };
 //! let rows = vec![vec![Value::text_of("N14228")], vec![Value::text_of("N24211")]];
@@ -56,7 +56,9 @@ pub mod expr;
 pub mod failure;
 pub mod fields;
 pub mod function;
+pub mod interval;
 pub mod merge;
+pub mod modifier;
 pub mod numeric;
 pub mod operation;
 pub mod partition;

@@ -7,6 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{
     expr::Expr,
     failure::Failure,
+    modifier::Modifier,
     value::{Type, Value, key_of},
 };
 
@@ -21,6 +22,8 @@ pub struct Column {
     pub name: String,
     /// Its type.
     pub ty: Type,
+    /// What its declaration asks beyond the type.
+    pub modifier: Option<Modifier>,
     /// Whether NULL is refused.
     pub not_null: bool,
     /// What an INSERT that leaves the column out stores; constant.

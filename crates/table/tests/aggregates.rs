@@ -63,8 +63,13 @@ fn sql(aggregate: &Aggregate) -> String {
 fn merged(rows: Vec<Row>, aggregates: &[Aggregate]) -> Result<Vec<String>, String> {
     let width = u64::MAX / PARTS + 1;
     let columns = TYPES.iter().enumerate();
-    let columns =
-        columns.map(|(index, &ty)| Column { name: format!("c{index}"), ty, not_null: false, default: None });
+    let columns = columns.map(|(index, &ty)| Column {
+        name: format!("c{index}"),
+        ty,
+        modifier: None,
+        not_null: false,
+        default: None,
+    });
     let schema = Schema {
         name: "t".to_owned(),
         columns: columns.collect(),

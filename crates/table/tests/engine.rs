@@ -37,7 +37,13 @@ enum Step {
 }
 
 fn schema(hash: bool) -> Schema {
-    let column = |name: &str, ty, not_null| Column { name: name.to_owned(), ty, not_null, default: None };
+    let column = |name: &str, ty, not_null| Column {
+        name: name.to_owned(),
+        ty,
+        modifier: None,
+        not_null,
+        default: None,
+    };
     let partition = if hash {
         Partition::Hash { column: 0 }
     } else {

@@ -113,7 +113,13 @@ const KEY: usize = WIDTH;
 /// Columns of all types, as `Maker`'s expressions want them, and one more.
 fn schema(maker: &mut Maker) -> Schema {
     let types = TYPES.iter().flat_map(|&ty| [ty; COLUMNS]).chain([Type::Int4]);
-    let column = |(index, ty)| Column { name: format!("c{index}"), ty, not_null: false, default: None };
+    let column = |(index, ty)| Column {
+        name: format!("c{index}"),
+        ty,
+        modifier: None,
+        not_null: false,
+        default: None,
+    };
     let partition = match maker.below(2) {
         0 => Partition::Hash { column: KEY },
         _ => Partition::Range { column: KEY, low: Some(Value::Int4(0)), high: Some(Value::Int4(40)) },
@@ -419,7 +425,8 @@ fn the_scan_engine_answers_what_the_plain_one_does() {
 
 #[test]
 fn blocks_are_split_joined_and_emptied() {
-    let column = |name: &str, ty| Column { name: name.to_owned(), ty, not_null: false, default: None };
+    let column =
+        |name: &str, ty| Column { name: name.to_owned(), ty, modifier: None, not_null: false, default: None };
     let schema = Schema {
         name: "many".to_owned(),
         columns: vec![column("k", Type::Int4), column("s", Type::Text)],

@@ -36,7 +36,8 @@ fn row() -> Row {
 }
 
 fn schema() -> Schema {
-    let column = |name: &str, ty| Column { name: name.to_owned(), ty, not_null: false, default: None };
+    let column =
+        |name: &str, ty| Column { name: name.to_owned(), ty, modifier: None, not_null: false, default: None };
     let types = [Type::Int4, Type::Text, Type::Numeric, Type::Date, Type::Float8, Type::Timestamptz];
     Schema {
         name: "t".to_owned(),

@@ -4,6 +4,8 @@ use std::{cmp::Ordering, sync::Arc};
 
 use quorate_table::value::Value;
 
+use crate::array;
+
 /// A value, an array of values, or a record of values.
 #[derive(Clone, Debug)]
 pub enum Datum {
@@ -113,92 +115,18 @@ impl Datum {
     }
 }
 
-/// An array's text form.
+/// An array's text form. What is in an inner array is written as it is.
 fn array_text(elements: &[Datum]) -> String {
-    let mut text = String::from("{");
-    for (index, element) in elements.iter().enumerate() {
-        if index > 0 {
-            text.push(',');
-        }
-        match element.to_text() {
-            None => text.push_str("NULL"),
-            Some(inner) if matches!(element, Datum::Array(_)) => text.push_str(&inner),
-            Some(plain) => {
-                let special = |c: char| c.is_whitespace() || "{},\"\\".contains(c);
-                if plain.is_empty() || plain.eq_ignore_ascii_case("null") || plain.contains(special) {
-                    text.push('"');
-                    for c in plain.chars() {
-                        if matches!(c, '"' | '\\') {
-                            text.push('\\');
-                        }
-                        text.push(c);
-                    }
-                    text.push('"');
-                } else {
-                    text.push_str(&plain);
-                }
-            }
-        }
+    if elements.iter().any(|element| matches!(element, Datum::Array(_))) {
+        let inner: Vec<String> =
+            elements.iter().map(|element| element.to_text().unwrap_or_default()).collect();
+        return format!("{{{}}}", inner.join(","));
     }
-    text.push('}');
-    text
+    array::text(elements.iter().map(Datum::to_text))
 }
 
 /// A record's text form. All records there are hold numbers, which need no quotes.
 fn record_text(fields: &[Datum]) -> String {
     let fields: Vec<String> = fields.iter().map(|field| field.to_text().unwrap_or_default()).collect();
     format!("({})", fields.join(","))
-}
-
-/// The elements of the text form of an array of one dimension (`{a,"b c",NULL}`), or of a vector (`1 2 3`).
-pub fn array_elements(text: &str) -> Vec<Option<String>> {
-    let Some(inner) = text.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) else {
-        return text.split_whitespace().map(|element| Some(element.to_owned())).collect();
-    };
-    let mut elements = Vec::new();
-    let mut characters = inner.chars().peekable();
-    while characters.peek().is_some() {
-        let mut element = String::new();
-        let mut quoted = false;
-        while characters.peek().is_some_and(|c| c.is_whitespace()) {
-            characters.next();
-        }
-        if characters.next_if_eq(&'"').is_some() {
-            quoted = true;
-            while let Some(c) = characters.next() {
-                match c {
-                    '\\' => element.extend(characters.next()),
-                    '"' => break,
-                    c => element.push(c),
-                }
-            }
-            while characters.next_if(|c| *c != ',').is_some() {}
-        } else {
-            while let Some(c) = characters.next_if(|c| *c != ',') {
-                element.push(c);
-            }
-        }
-        let null = !quoted && element.trim().eq_ignore_ascii_case("null");
-        elements.push((!null).then(|| if quoted { element } else { element.trim().to_owned() }));
-        characters.next();
-    }
-    elements
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arrays_read_back_as_written() {
-        for elements in [
-            vec![],
-            vec![Some("a"), None, Some("b c"), Some("q\"\\")],
-            vec![Some(""), Some("NULL"), Some("x,y")],
-        ] {
-            let data = elements.iter().map(|e| e.map_or(Datum::NULL, Datum::text)).collect::<Vec<_>>();
-            let expected: Vec<Option<String>> = elements.iter().map(|e| e.map(str::to_owned)).collect();
-            assert_eq!(array_elements(&array_text(&data)), expected);
-        }
-    }
 }

@@ -7,12 +7,15 @@ use quorate_table::{
 };
 
 use super::{
-    datum::{Datum, array_elements},
+    datum::Datum,
     functions,
     plan::{Aggregate, AggregateFunction, Node},
     run::{Evaluation, Frame, Rows, compare, descending, distinct},
 };
-use crate::error::{Result, SqlError, code};
+use crate::{
+    array,
+    error::{Result, SqlError, code},
+};
 
 impl Node {
     /// Its value in a row.
@@ -153,7 +156,8 @@ pub(super) fn elements(datum: Datum) -> Option<Vec<Datum>> {
     match datum {
         Datum::Array(elements) => Some(elements.to_vec()),
         Datum::Value(Value::Text(text)) => Some(
-            array_elements(&text)
+            array::read_any(&text)
+                .ok()?
                 .into_iter()
                 .map(|element| match element {
                     None => Datum::NULL,

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     backend::Table,
     error::{Result, SqlError, code},
-    types::PgType,
+    types::{self, PgType},
 };
 
 /// A function.
@@ -254,10 +254,13 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], world: &World<'_>) -> 
         FormatType => match number(0) {
             None => Datum::NULL,
             Some(0) => Datum::text("-"),
-            Some(oid) => Datum::text(match u32::try_from(oid).ok().and_then(PgType::from_oid) {
-                Some(ty) => ty.display(),
-                None => "???",
-            }),
+            Some(oid) => {
+                let modifier = number(1).and_then(|modifier| i32::try_from(modifier).ok()).unwrap_or(-1);
+                Datum::text(match u32::try_from(oid).ok().and_then(PgType::from_oid) {
+                    Some(ty) => types::spelled(ty, modifier),
+                    None => "???".to_owned(),
+                })
+            }
         },
         GetConstraintDefinition => match keyed(number(0), world) {
             Some(table) => Datum::text(format!("PRIMARY KEY ({})", relations::key_columns(table))),

@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use quorate_table::{
     engine::Answer,
+    failure::Failure,
     operation::{LoadId, Operation},
+    schema::Column,
     text::parse_text,
     value::{Row, Value},
 };
@@ -150,7 +152,7 @@ impl CopyIn {
             };
             row[position] = match text {
                 None => Value::Null,
-                Some(text) => parse_text(column.ty, text).map_err(|failure| {
+                Some(text) => read(column, text).map_err(|failure| {
                     let rest = format!(", column {}: \"{text}\"", column.name);
                     self.context(failure.into(), line, Some(rest))
                 })?,
@@ -187,6 +189,15 @@ impl CopyIn {
     /// They are visible: nothing is to be discarded.
     pub fn published(&mut self) {
         self.discard = None;
+    }
+}
+
+/// A field's text as its column stores it.
+fn read(column: &Column, text: &str) -> std::result::Result<Value, Failure> {
+    let value = parse_text(column.ty, text)?;
+    match column.modifier {
+        None => Ok(value),
+        Some(modifier) => modifier.fit(value),
     }
 }
 

@@ -3,12 +3,14 @@
 use bytes::{BufMut, BytesMut};
 use quorate_node::rows::Cell;
 use quorate_table::{
+    interval::Interval,
     numeric::Numeric,
     text::parse_text,
     value::{Type, Value},
 };
 
 use crate::{
+    array,
     error::{Result, SqlError, code},
     types::PgType,
 };
@@ -81,9 +83,13 @@ fn binary(value: &Value, ty: PgType, buffer: &mut BytesMut) {
     match (value, ty) {
         (Value::Int8(oid), ty) if ty.is_oid() => buffer.put_u32(*oid as u32),
         (Value::Float8(float), PgType::Float4) => buffer.put_f32(*float as f32),
-        (Value::Text(text), ty) if ty.info().element.is_some() && ty != PgType::Name => {
-            array(text, ty, buffer);
+        (Value::Text(text), PgType::Interval) => {
+            let interval = Interval::parse(text).unwrap_or_default();
+            buffer.put_i64(interval.micros);
+            buffer.put_i32(interval.days);
+            buffer.put_i32(interval.months);
         }
+        (Value::Text(text), ty) if ty.element().is_some() => array_to_binary(text, ty, buffer),
         (Value::Bool(truth), _) => buffer.put_u8(u8::from(*truth)),
         (Value::Int2(i), _) => buffer.put_i16(*i),
         (Value::Int4(i) | Value::Date(i), _) => buffer.put_i32(*i),
@@ -96,11 +102,11 @@ fn binary(value: &Value, ty: PgType, buffer: &mut BytesMut) {
 }
 
 /// An array of one dimension, whose value is its text form.
-fn array(text: &str, ty: PgType, buffer: &mut BytesMut) {
-    let element = ty.info().element.expect("an array has elements");
-    let elements = crate::catalog::datum::array_elements(text);
+fn array_to_binary(text: &str, ty: PgType, buffer: &mut BytesMut) {
+    let element = ty.element().expect("an array has elements");
+    let elements = array::values(text, element).unwrap_or_default();
     buffer.put_i32(i32::from(!elements.is_empty()));
-    buffer.put_i32(i32::from(elements.iter().any(Option::is_none)));
+    buffer.put_i32(i32::from(elements.iter().any(Value::is_null)));
     buffer.put_u32(element.oid());
     if elements.is_empty() {
         return;
@@ -108,11 +114,7 @@ fn array(text: &str, ty: PgType, buffer: &mut BytesMut) {
     buffer.put_i32(elements.len() as i32);
     let vector = matches!(ty, PgType::Int2Vector | PgType::OidVector);
     buffer.put_i32(i32::from(!vector));
-    for text in elements {
-        let value = match text {
-            None => Value::Null,
-            Some(text) => parse_text(element.plain(), &text).unwrap_or(Value::Null),
-        };
+    for value in elements {
         field(&value, element, Format::Binary, buffer);
     }
 }
@@ -175,10 +177,24 @@ pub fn parameter(bytes: Option<&[u8]>, ty: PgType, format: Format, number: usize
             if ty.is_oid() && ty != PgType::Oid && !text.bytes().all(|b| b.is_ascii_digit()) {
                 return Err(SqlError::unsupported(format!("a parameter of type {} by name", ty.display())));
             }
-            Ok(parse_text(ty.plain(), text)?)
+            checked(parse_text(ty.plain(), text)?, ty)
         }
         Format::Binary => from_binary(bytes, ty, number),
     }
+}
+
+/// Refuses the text of an interval or an array that is none.
+pub fn checked(value: Value, ty: PgType) -> Result<Value> {
+    match &value {
+        Value::Text(text) if ty == PgType::Interval => {
+            Interval::parse(text)?;
+        }
+        Value::Text(text) if ty.element().is_some() => {
+            array::values(text, ty.element().expect("it has some"))?;
+        }
+        _ => {}
+    }
+    Ok(value)
 }
 
 fn not_utf8(number: usize) -> SqlError {
@@ -198,11 +214,22 @@ fn from_binary(bytes: &[u8], ty: PgType, number: usize) -> Result<Value> {
     if ty.is_oid() {
         return exactly(bytes).map(|b| Value::Int8(i64::from(u32::from_be_bytes(b)))).ok_or_else(malformed);
     }
+    if ty == PgType::Interval {
+        let parts = exactly::<16>(bytes).ok_or_else(malformed)?;
+        let (micros, rest) = parts.split_first_chunk::<8>().expect("16 bytes");
+        let (days, months) = rest.split_first_chunk::<4>().expect("8 bytes");
+        let interval = Interval {
+            months: i32::from_be_bytes(months.try_into().expect("4 bytes")),
+            days: i32::from_be_bytes(*days),
+            micros: i64::from_be_bytes(*micros),
+        };
+        return Ok(Value::text_of(interval.text()));
+    }
     if ty == PgType::Float4 {
         return exactly(bytes).map(|b| Value::Float8(f64::from(f32::from_be_bytes(b)))).ok_or_else(malformed);
     }
-    if ty.info().element.is_some() && ty != PgType::Name {
-        return Err(SqlError::unsupported(format!("a binary parameter of type {}", ty.display())));
+    if let Some(element) = ty.element() {
+        return array_from_binary(bytes, element, number)?.ok_or_else(malformed);
     }
     let value = match ty.plain() {
         Type::Bool => exactly::<1>(bytes).map(|b| Value::Bool(b[0] != 0)),
@@ -220,6 +247,41 @@ fn from_binary(bytes: &[u8], ty: PgType, number: usize) -> Result<Value> {
         }
     };
     value.ok_or_else(malformed)
+}
+
+/// An array of one dimension: dimensions, whether there are NULLs, the element's type, length, first index, elements.
+fn array_from_binary(mut bytes: &[u8], element: PgType, number: usize) -> Result<Option<Value>> {
+    fn word(bytes: &mut &[u8]) -> Option<i32> {
+        let (word, rest) = bytes.split_first_chunk::<4>()?;
+        *bytes = rest;
+        Some(i32::from_be_bytes(*word))
+    }
+    let header = (word(&mut bytes), word(&mut bytes), word(&mut bytes));
+    let (Some(dimensions), Some(_), Some(oid)) = header else { return Ok(None) };
+    if oid as u32 != element.oid() {
+        return Err(SqlError::new(code::DATATYPE_MISMATCH, "wrong element type"));
+    }
+    let count = match dimensions {
+        0 => 0,
+        1 => match (word(&mut bytes), word(&mut bytes)) {
+            (Some(count @ 0..), Some(_)) => count,
+            _ => return Ok(None),
+        },
+        _ => return Err(SqlError::unsupported("an array of several dimensions")),
+    };
+    let mut elements = Vec::new();
+    for _ in 0..count {
+        let Some(length) = word(&mut bytes) else { return Ok(None) };
+        elements.push(match usize::try_from(length) {
+            Err(_) => None,
+            Ok(length) => {
+                let Some((value, rest)) = bytes.split_at_checked(length) else { return Ok(None) };
+                bytes = rest;
+                from_binary(value, element, number)?.text()
+            }
+        });
+    }
+    Ok(bytes.is_empty().then(|| Value::text_of(array::text(elements))))
 }
 
 fn numeric_from_binary(bytes: &[u8]) -> Option<Value> {

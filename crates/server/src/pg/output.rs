@@ -65,7 +65,7 @@ impl Output<'_> {
                     column,
                     field.ty.oid(),
                     field.ty.info().length,
-                    -1,
+                    field.modifier,
                     i16::from(*format == Format::Binary),
                 )
             })

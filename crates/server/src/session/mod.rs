@@ -29,6 +29,7 @@ use crate::{
     error::{Result, SqlError, code},
     fault,
     finish::Rows,
+    pg::encode,
     sql::{
         Field, Statement, copy,
         expr::Binder,
@@ -279,7 +280,7 @@ impl Session {
                     .operand(expr)?;
             let span = sqlparser::ast::Spanned::span(expr);
             let bound = operand.assigned(&format!("${}", index + 1), ty.plain(), span, &mut none)?;
-            values.push(fold::value(&bound, &open)?);
+            values.push(encode::checked(fold::value(&bound, &open)?, *ty)?);
         }
         Ok(values)
     }

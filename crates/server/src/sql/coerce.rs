@@ -4,7 +4,9 @@
 //! Everything else converts by an explicit [`Expr::Cast`] that is put in here, so that the engine never guesses.
 
 use quorate_table::{
-    expr::Expr,
+    expr::{Expr, Function},
+    modifier::Modifier,
+    schema::Column,
     text::parse_text,
     value::{Type, Value},
 };
@@ -27,6 +29,26 @@ pub enum Operand {
     Null,
     /// A parameter.
     Parameter(usize, Span),
+    /// An interval, which the engine has no type for.
+    Interval(Box<Parts>),
+}
+
+/// The parts of an interval.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// An integer.
+    pub months: Expr,
+    /// An integer.
+    pub days: Expr,
+    /// A bigint.
+    pub micros: Expr,
+}
+
+impl Parts {
+    /// As it is printed.
+    pub fn text(self) -> Expr {
+        super::fold::constant(Expr::Call(Function::IntervalText, vec![self.months, self.days, self.micros]))
+    }
 }
 
 impl Operand {
@@ -40,7 +62,10 @@ impl Operand {
 
     /// What messages call its type.
     pub fn type_name(&self) -> &'static str {
-        self.ty().map_or("unknown", Type::name)
+        match self {
+            Operand::Interval(_) => "interval",
+            other => other.ty().map_or("unknown", Type::name),
+        }
     }
 
     /// Makes it `ty`, by what PostgreSQL does unasked (an undecided operand becomes anything; a number or a date
@@ -58,6 +83,8 @@ impl Operand {
                 parameters.decide(number, PgType::Plain(ty));
                 Ok(Expr::Parameter(number, ty))
             }
+            Operand::Interval(_) => Err(SqlError::unsupported("type interval in this place")
+                .hint("An interval can be added to a timestamp, compared, calculated with, and shown.")),
         }
     }
 
@@ -84,30 +111,56 @@ impl Operand {
                 .at(span))
             };
         }
-        self.implicit(ty, parameters)
+        match self {
+            Operand::Interval(parts) if ty == Type::Text => Ok(parts.text()),
+            Operand::Interval(_) => {
+                Err(SqlError::new(code::CANNOT_COERCE, format!("cannot cast type interval to {}", ty.name()))
+                    .at(span))
+            }
+            other => other.implicit(ty, parameters),
+        }
     }
 
     /// Makes it fit a column it is stored in.
     pub fn assigned(self, column: &str, ty: Type, span: Span, parameters: &mut Parameters) -> Result<Expr> {
-        if let Operand::Typed(_, from) = self
-            && !assignable(from, ty)
-        {
+        let fits = match &self {
+            Operand::Typed(_, from) => assignable(*from, ty),
+            Operand::Interval(_) => ty == Type::Text,
+            Operand::Literal(..) | Operand::Null | Operand::Parameter(..) => true,
+        };
+        if !fits {
             return Err(SqlError::new(
                 code::DATATYPE_MISMATCH,
                 format!(
                     "column \"{column}\" is of type {} but expression is of type {}",
                     ty.name(),
-                    from.name()
+                    self.type_name()
                 ),
             )
             .hint("You will need to rewrite or cast the expression.")
             .at(span));
         }
-        self.implicit(ty, parameters)
+        match self {
+            Operand::Interval(parts) => Ok(parts.text()),
+            other => other.implicit(ty, parameters),
+        }
+    }
+
+    /// Makes it what a column stores.
+    pub fn stored(self, column: &Column, span: Span, parameters: &mut Parameters) -> Result<Expr> {
+        let expr = self.assigned(&column.name, column.ty, span, parameters)?;
+        Ok(match column.modifier {
+            None | Some(Modifier::Varchar(None)) => expr,
+            Some(modifier) => super::fold::constant(Expr::Call(Function::Fit(modifier), vec![expr])),
+        })
     }
 
     /// Makes it boolean, for a clause that takes a condition.
     pub fn condition(self, clause: &str, span: Span, parameters: &mut Parameters) -> Result<Expr> {
+        if let Operand::Interval(_) = self {
+            let message = format!("argument of {clause} must be type boolean, not type interval");
+            return Err(SqlError::new(code::DATATYPE_MISMATCH, message).at(span));
+        }
         match self.ty() {
             None | Some(Type::Bool) => self.implicit(Type::Bool, parameters).map_err(|error| error.at(span)),
             Some(ty) => Err(SqlError::new(
@@ -120,7 +173,7 @@ impl Operand {
 }
 
 /// A cast, done now when its operand is a constant.
-fn cast(expr: Expr, ty: Type) -> Expr {
+pub fn cast(expr: Expr, ty: Type) -> Expr {
     super::fold::constant(Expr::Cast(Box::new(expr), ty))
 }
 

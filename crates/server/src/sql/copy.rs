@@ -11,7 +11,6 @@ use super::{Field, parameters::Parameters, scope, select, write};
 use crate::{
     backend::{Catalog, Table},
     error::{Result, SqlError, code},
-    types::PgType,
 };
 
 /// A bound COPY.
@@ -126,13 +125,9 @@ impl Copy {
     pub fn fields(&self) -> Vec<Field> {
         match &self.direction {
             Direction::Out(query) => query.fields.clone(),
-            Direction::In { table, columns } => columns
-                .iter()
-                .map(|&position| {
-                    let column = &table.schema.columns[position];
-                    Field::new(&column.name, PgType::Plain(column.ty))
-                })
-                .collect(),
+            Direction::In { table, columns } => {
+                columns.iter().map(|&position| Field::of(&table.schema.columns[position])).collect()
+            }
         }
     }
 }

@@ -182,8 +182,8 @@ fn bind_column(definition: &ast::ColumnDef, known: &[Column]) -> Result<(Column,
         )
         .at(span));
     }
-    let ty = types::declared(&definition.data_type).map_err(|error| error.at(span))?;
-    let mut column = Column { name, ty, not_null: false, default: None };
+    let (ty, modifier) = types::modified(&definition.data_type).map_err(|error| error.at(span))?;
+    let mut column = Column { name, ty, modifier, not_null: false, default: None };
     let mut nullable = false;
     let mut in_key = false;
     for option in &definition.options {
@@ -232,7 +232,7 @@ fn default(expr: &ast::Expr, column: &Column) -> Result<Expr> {
                 .at(expr.span()),
                 _ => error,
             })?;
-    let bound = operand.assigned(&column.name, column.ty, expr.span(), &mut parameters)?;
+    let bound = operand.stored(column, expr.span(), &mut parameters)?;
     match bound {
         Expr::Constant(..) => Ok(bound),
         _ => Err(SqlError::unsupported("a DEFAULT that is no constant").at(expr.span())),

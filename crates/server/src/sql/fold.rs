@@ -3,9 +3,13 @@
 //! A statement is bound once with its parameters open; an execution replaces them and computes whatever no longer
 //! depends on a row, so that the engine and the pruning see plain constants.
 
-use quorate_table::{eval::eval, expr::Expr, value::Value};
+use quorate_table::{
+    eval::eval,
+    expr::Expr,
+    value::{Type, Value},
+};
 
-use super::parameters::Arguments;
+use super::parameters::{Arguments, array_of};
 
 /// Computes an expression whose operands are constants. Left alone when that fails: the engine will report it if it
 /// ever evaluates it.
@@ -37,10 +41,55 @@ fn replace(expr: &mut Expr, arguments: &Arguments<'_>) {
         *expr = Expr::Constant(arguments.value(number), ty);
         return;
     }
+    if let Expr::In(_, list) = expr {
+        spread(list, arguments);
+    }
     for child in expr.children_mut() {
         replace(child, arguments);
     }
+    if matches!(expr, Expr::In(_, list) if list.is_empty()) {
+        *expr = Expr::Constant(Value::Bool(false), Type::Bool);
+    }
     collapse(expr);
+}
+
+/// Puts an item per element where a list has one for all elements of an array.
+fn spread(list: &mut Vec<Expr>, arguments: &Arguments<'_>) {
+    if !list.iter().any(|item| array_in(item).is_some()) {
+        return;
+    }
+    for item in std::mem::take(list) {
+        match array_in(&item) {
+            None => list.push(item),
+            Some((number, ty)) => {
+                list.extend(arguments.elements(number, ty).into_iter().map(|element| {
+                    let mut item = item.clone();
+                    put_element(&mut item, &element);
+                    item
+                }));
+            }
+        }
+    }
+}
+
+/// The array parameter, with its elements' type, each of whose elements an expression is over.
+fn array_in(expr: &Expr) -> Option<(usize, Type)> {
+    match expr {
+        Expr::Parameter(number, ty) => array_of(*number).map(|number| (number, *ty)),
+        other => other.children().into_iter().find_map(array_in),
+    }
+}
+
+fn put_element(expr: &mut Expr, element: &Value) {
+    if let Expr::Parameter(number, ty) = *expr
+        && array_of(number).is_some()
+    {
+        *expr = Expr::Constant(element.clone(), ty);
+        return;
+    }
+    for child in expr.children_mut() {
+        put_element(child, element);
+    }
 }
 
 /// The value of an expression over no row.

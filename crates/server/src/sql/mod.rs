@@ -23,6 +23,7 @@ pub mod write;
 
 use std::sync::Arc;
 
+use quorate_table::schema::Column;
 use sqlparser::ast::{self, Spanned};
 
 use crate::{
@@ -117,6 +118,8 @@ pub struct Field {
     pub name: String,
     /// Its type.
     pub ty: PgType,
+    /// Its type's modifier as clients are told it, or -1.
+    pub modifier: i32,
     /// The object id of the table and the number of the column it comes from, if it is one.
     pub origin: Option<(u32, i16)>,
 }
@@ -124,7 +127,13 @@ pub struct Field {
 impl Field {
     /// A column that comes from nowhere.
     pub fn new(name: impl Into<String>, ty: PgType) -> Self {
-        Field { name: name.into(), ty, origin: None }
+        Field { name: name.into(), ty, modifier: -1, origin: None }
+    }
+
+    /// A column of a table, whose place nobody asks for.
+    pub fn of(column: &Column) -> Self {
+        let (ty, modifier) = types::of_column(column);
+        Field { modifier, ..Field::new(&column.name, ty) }
     }
 }
 

@@ -1,9 +1,13 @@
 //! What an expression may hold a place for: the client's `$n`, and values that only its session knows.
 
-use quorate_table::value::{Type, Value};
+use quorate_table::{
+    interval::Interval,
+    value::{Type, Value},
+};
 use sqlparser::tokenizer::Span;
 
 use crate::{
+    array,
     error::{Result, SqlError, code},
     types::PgType,
 };
@@ -136,7 +140,60 @@ impl SessionValue {
 
     /// The value that a parameter number stands for; `None` for the client's own.
     pub fn numbered(number: usize) -> Option<Self> {
-        number.checked_sub(SESSION).map(|index| Self::ALL[index])
+        number.checked_sub(SESSION).and_then(|index| Self::ALL.get(index)).copied()
+    }
+}
+
+/// Parameters from this number on stand for each element of an array in turn.
+const EACH: usize = 1 << 33;
+
+/// The number that stands for each element of the array `$number`. In the list of an `IN` it makes as many items as
+/// the array has elements; it stands nowhere else.
+pub fn each(number: usize) -> usize {
+    EACH + number
+}
+
+/// The array whose elements a number stands for.
+pub fn array_of(number: usize) -> Option<usize> {
+    number.checked_sub(EACH).filter(|_| number < PARTS)
+}
+
+/// Parameters from this number on stand for parts of an interval.
+const PARTS: usize = 1 << 34;
+
+/// A part of an interval that a parameter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// An integer.
+    Months,
+    /// An integer.
+    Days,
+    /// A bigint.
+    Micros,
+}
+
+impl Part {
+    const ALL: [Part; 3] = [Part::Months, Part::Days, Part::Micros];
+
+    /// The number that stands for this part of the interval `$number`.
+    pub fn number(self, number: usize) -> usize {
+        PARTS + Self::ALL.len() * number + self as usize
+    }
+
+    /// The part and the interval that a number stands for.
+    fn numbered(number: usize) -> Option<(Self, usize)> {
+        let index = number.checked_sub(PARTS)?;
+        Some((Self::ALL[index % Self::ALL.len()], index / Self::ALL.len()))
+    }
+
+    fn of(self, interval: &Value) -> Value {
+        let Value::Text(text) = interval else { return Value::Null };
+        let interval = Interval::parse(text).expect("checked when it came");
+        match self {
+            Part::Months => Value::Int4(interval.months),
+            Part::Days => Value::Int4(interval.days),
+            Part::Micros => Value::Int8(interval.micros),
+        }
     }
 }
 
@@ -151,9 +208,18 @@ pub struct Arguments<'a> {
 impl Arguments<'_> {
     /// The value of a numbered parameter.
     pub fn value(&self, number: usize) -> Value {
-        match SessionValue::numbered(number) {
-            Some(value) => (self.session)(value),
-            None => self.values[number].clone(),
+        match (SessionValue::numbered(number), Part::numbered(number)) {
+            (Some(value), _) => (self.session)(value),
+            (None, Some((part, interval))) => part.of(&self.values[interval]),
+            (None, None) => self.values[number].clone(),
+        }
+    }
+
+    /// The elements of an array parameter; one NULL for no array.
+    pub fn elements(&self, number: usize, ty: Type) -> Vec<Value> {
+        match &self.values[number] {
+            Value::Text(text) => array::values(text, PgType::Plain(ty)).expect("checked when it came"),
+            _ => vec![Value::Null],
         }
     }
 }

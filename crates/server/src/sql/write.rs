@@ -134,7 +134,7 @@ pub fn insert(insert: &ast::Insert, parameters: &mut Parameters, catalog: &Arc<C
             }
             let column = &schema.columns[target];
             let operand = Binder { scope: &scope, parameters, aggregates: Err("VALUES") }.operand(expr)?;
-            bound[target] = operand.assigned(&column.name, column.ty, expr.span(), parameters)?;
+            bound[target] = operand.stored(column, expr.span(), parameters)?;
         }
         rows.push(bound);
     }
@@ -262,7 +262,7 @@ pub fn update(update: &ast::Update, parameters: &mut Parameters, catalog: &Arc<C
         } else {
             let operand =
                 Binder { scope: &scope, parameters, aggregates: Err("UPDATE") }.operand(&assignment.value)?;
-            operand.assigned(&target.name, target.ty, assignment.value.span(), parameters)?
+            operand.stored(target, assignment.value.span(), parameters)?
         };
         assignments.push((position, value));
     }

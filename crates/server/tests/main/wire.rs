@@ -99,6 +99,38 @@ async fn values_go_both_ways_in_binary() {
 }
 
 #[tokio::test]
+async fn arrays_go_in_as_parameters() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    squares(&client, 100).await;
+    for (sql, ty) in [
+        ("select n from squares where n = any($1)", Type::INT4_ARRAY),
+        ("select n from squares where square <> all($1)", Type::TEXT_ARRAY),
+        ("select n from squares where n = any($1::int8[])", Type::INT8_ARRAY),
+    ] {
+        assert_eq!(client.prepare(sql).await.unwrap().params(), [ty], "{sql}");
+    }
+    let numbers = |rows: Vec<tokio_postgres::Row>| rows.iter().map(|row| row.get(0)).collect::<Vec<i32>>();
+    let any = "select n from squares where n = any($1) order by n";
+    for wanted in [vec![], vec![7], (0..100).collect::<Vec<i32>>()] {
+        assert_eq!(numbers(client.query(any, &[&wanted]).await.unwrap()), wanted);
+    }
+    assert_eq!(numbers(client.query(any, &[&vec![Some(3), None]]).await.unwrap()), [3]);
+    assert_eq!(numbers(client.query(any, &[&None::<Vec<i32>>]).await.unwrap()), [0; 0]);
+    let words = vec!["0", "1", "a,\"b\""];
+    let others = "select n from squares where square <> all($1) and n < 4 order by n";
+    assert_eq!(numbers(client.query(others, &[&words]).await.unwrap()), [2, 3]);
+    // A type that was declared stands, and the elements widen to the column's or it to theirs.
+    let declared = client.prepare_typed(any, &[Type::INT8_ARRAY]).await.unwrap();
+    assert_eq!(numbers(client.query(&declared, &[&vec![5i64, 1 << 40]]).await.unwrap()), [5]);
+    let later =
+        client.query("delete from squares where n = any($1) returning n", &[&vec![1, 2]]).await.unwrap();
+    assert_eq!(later.len(), 2);
+    let nested = client.execute("select n from squares where n = any('{{1},{2}}')", &[]).await.unwrap_err();
+    assert_eq!(code(&nested), "0A000");
+}
+
+#[tokio::test]
 async fn portals_hand_out_rows_a_few_at_a_time() {
     let gateway = Gateway::start().await;
     let mut client = gateway.connect().await;
@@ -135,7 +167,7 @@ async fn an_error_leaves_the_connection_usable() {
         ("insert into squares select 1, 'x'", "0A000", None),
         ("create table u (a int unique)", "0A000", None),
         ("insert into squares values (9) on conflict do nothing", "0A000", None),
-        ("create table v (a varchar(10))", "0A000", None),
+        ("create table v (a char(10))", "0A000", None),
         ("select n from squares for update", "0A000", None),
         ("savepoint s", "0A000", None),
         ("update squares set n = 5", "0A000", None),

@@ -1,6 +1,6 @@
 //! The information schema.
 
-use quorate_table::value::Type;
+use quorate_table::{modifier::Modifier, value::Type};
 
 use super::{
     Columns, NAMESPACES, all,
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     catalog::{World, datum::Datum},
-    types::PgType,
+    types,
 };
 
 pub(super) fn tables(world: &World<'_>) -> Vec<Columns<'static>> {
@@ -33,14 +33,21 @@ pub(super) fn columns(world: &World<'_>) -> Vec<Columns<'static>> {
     let mut rows = Vec::new();
     for table in &world.catalog.tables {
         for (index, column) in table.schema.columns.iter().enumerate() {
-            let ty = PgType::Plain(column.ty);
+            let (ty, _) = types::of_column(column);
             let (precision, radix, scale) = match column.ty {
                 Type::Int2 => (Datum::int8(16), Datum::int8(2), Datum::int8(0)),
                 Type::Int4 => (Datum::int8(32), Datum::int8(2), Datum::int8(0)),
                 Type::Int8 => (Datum::int8(64), Datum::int8(2), Datum::int8(0)),
                 Type::Float8 => (Datum::int8(53), Datum::int8(2), Datum::NULL),
+                Type::Numeric if let Some(Modifier::Digits { precision, scale }) = column.modifier => {
+                    (Datum::int8(precision), Datum::int8(10), Datum::int8(scale))
+                }
                 Type::Numeric => (Datum::NULL, Datum::int8(10), Datum::NULL),
                 _ => (Datum::NULL, Datum::NULL, Datum::NULL),
+            };
+            let length = match column.modifier {
+                Some(Modifier::Varchar(Some(most))) => Datum::int8(most),
+                _ => Datum::NULL,
             };
             let subsecond = match column.ty {
                 Type::Timestamp | Type::Timestamptz => Datum::int8(6),
@@ -53,13 +60,10 @@ pub(super) fn columns(world: &World<'_>) -> Vec<Columns<'static>> {
                 ("table_name", Datum::text(&table.schema.name)),
                 ("column_name", Datum::text(&column.name)),
                 ("ordinal_position", Datum::int8(index as i64 + 1)),
-                (
-                    "column_default",
-                    column.default.as_ref().map_or(Datum::NULL, |d| Datum::text(default_text(d))),
-                ),
+                ("column_default", default_text(column).map_or(Datum::NULL, Datum::text)),
                 ("is_nullable", Datum::text(if column.not_null { "NO" } else { "YES" })),
                 ("data_type", Datum::text(ty.display())),
-                ("character_maximum_length", Datum::NULL),
+                ("character_maximum_length", length),
                 (
                     "character_octet_length",
                     if column.ty == Type::Text { Datum::int8(1 << 30) } else { Datum::NULL },

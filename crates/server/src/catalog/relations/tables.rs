@@ -2,7 +2,7 @@
 
 use quorate_table::{
     expr::Expr,
-    schema::Partition,
+    schema::{Column, Partition},
     value::{Type, Value},
 };
 
@@ -10,7 +10,7 @@ use super::{Columns, all, oid};
 use crate::{
     backend::Table,
     catalog::{World, datum::Datum, functions::quoted, index_oid, table_oid},
-    types::PgType,
+    types::{self, PgType},
 };
 
 pub(super) fn classes(world: &World<'_>) -> Vec<Columns<'static>> {
@@ -77,26 +77,26 @@ pub(super) fn attributes(world: &World<'_>) -> Vec<Columns<'static>> {
     let mut rows = Vec::new();
     for relation in all() {
         for (index, (name, ty)) in relation.columns.iter().enumerate() {
-            rows.push(attribute(relation.oid, index + 1, name, *ty));
+            rows.push(attribute(relation.oid, index + 1, name, (*ty, -1)));
         }
     }
     for table in &world.catalog.tables {
         let relation = table_oid(table.id);
         for (index, column) in table.schema.columns.iter().enumerate() {
-            let mut row = attribute(relation, index + 1, &column.name, PgType::Plain(column.ty));
+            let mut row = attribute(relation, index + 1, &column.name, types::of_column(column));
             row.push(("attnotnull", Datum::bool(column.not_null)));
             row.push(("atthasdef", Datum::bool(column.default.is_some())));
             rows.push(row);
         }
         for (index, &position) in table.schema.primary_key.iter().enumerate() {
             let column = &table.schema.columns[position];
-            rows.push(attribute(index_oid(table.id), index + 1, &column.name, PgType::Plain(column.ty)));
+            rows.push(attribute(index_oid(table.id), index + 1, &column.name, types::of_column(column)));
         }
     }
     rows
 }
 
-fn attribute(relation: u32, number: usize, name: &str, ty: PgType) -> Columns<'static> {
+fn attribute(relation: u32, number: usize, name: &str, (ty, modifier): (PgType, i32)) -> Columns<'static> {
     let info = ty.info();
     vec![
         ("attrelid", Datum::int8(relation)),
@@ -104,7 +104,7 @@ fn attribute(relation: u32, number: usize, name: &str, ty: PgType) -> Columns<'s
         ("atttypid", Datum::int8(info.oid)),
         ("attlen", Datum::int8(info.length)),
         ("attnum", Datum::int8(number as i64)),
-        ("atttypmod", Datum::int8(-1)),
+        ("atttypmod", Datum::int8(modifier)),
         ("attstattarget", Datum::int8(-1)),
         ("attcacheoff", Datum::int8(-1)),
         ("attbyval", Datum::bool((1..=8).contains(&info.length))),
@@ -136,12 +136,12 @@ pub(super) fn defaults(world: &World<'_>) -> Vec<Columns<'static>> {
     let mut rows = Vec::new();
     for table in &world.catalog.tables {
         for (index, column) in table.schema.columns.iter().enumerate() {
-            if let Some(default) = &column.default {
+            if let Some(default) = default_text(column) {
                 rows.push(vec![
                     ("oid", Datum::int8(table_oid(table.id))),
                     ("adrelid", Datum::int8(table_oid(table.id))),
                     ("adnum", Datum::int8(index as i64 + 1)),
-                    ("adbin", Datum::text(default_text(default))),
+                    ("adbin", Datum::text(default)),
                 ]);
             }
         }
@@ -150,20 +150,21 @@ pub(super) fn defaults(world: &World<'_>) -> Vec<Columns<'static>> {
 }
 
 /// How a default is written.
-pub(super) fn default_text(default: &Expr) -> String {
-    match default {
+pub(super) fn default_text(column: &Column) -> Option<String> {
+    let shown = types::of_column(column).0.display();
+    Some(match column.default.as_ref()? {
         Expr::Constant(value, ty) => match (value.text(), ty) {
-            (None, ty) => format!("NULL::{}", ty.name()),
+            (None, _) => format!("NULL::{shown}"),
             (Some(text), Type::Int2 | Type::Int4 | Type::Int8 | Type::Numeric | Type::Float8)
                 if text.starts_with(|c: char| c.is_ascii_digit()) =>
             {
                 text
             }
             (Some(text), Type::Bool) => if text == "t" { "true" } else { "false" }.to_owned(),
-            (Some(text), ty) => format!("'{}'::{}", text.replace('\'', "''"), ty.name()),
+            (Some(text), _) => format!("'{}'::{shown}", text.replace('\'', "''")),
         },
         other => format!("{other:?}"),
-    }
+    })
 }
 
 pub(super) fn key_name(table: &Table) -> String {

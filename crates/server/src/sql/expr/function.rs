@@ -33,7 +33,6 @@ impl Binder<'_> {
         }
         for (present, what) in [
             (function.over.is_some(), "a window function"),
-            (function.filter.is_some(), "FILTER"),
             (!function.within_group.is_empty(), "WITHIN GROUP"),
             (function.null_treatment.is_some(), "IGNORE NULLS"),
         ] {
@@ -56,7 +55,14 @@ impl Binder<'_> {
             }
         };
         if let Some(aggregate) = aggregate_named(&name) {
-            return self.aggregate(aggregate, &name, arguments, distinct, span);
+            return self.aggregate(aggregate, &name, arguments, distinct, function.filter.as_deref(), span);
+        }
+        if function.filter.is_some() {
+            return Err(SqlError::new(
+                "42809",
+                format!("FILTER specified, but {name} is not an aggregate function"),
+            )
+            .at(span));
         }
         if distinct {
             return Err(SqlError::new(
@@ -89,6 +95,7 @@ impl Binder<'_> {
         name: &str,
         arguments: &[FunctionArg],
         distinct: bool,
+        filter: Option<&ast::Expr>,
         span: Span,
     ) -> Result<Operand> {
         if let Err(place) = &self.aggregates {
@@ -107,7 +114,12 @@ impl Binder<'_> {
             [FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))] => {
                 let mut inner =
                     Binder { scope: self.scope, parameters: self.parameters, aggregates: Err("") };
-                let operand = inner.operand(argument)?;
+                let operand = match inner.operand(argument)? {
+                    open if is_boolean(name) && open.ty().is_none() => {
+                        Operand::Typed(open.implicit(Type::Bool, inner.parameters)?, Type::Bool)
+                    }
+                    operand => operand,
+                };
                 let (argument, ty) = match (function, operand) {
                     (AggregateFunction::Sum | AggregateFunction::Avg, undecided)
                         if undecided.ty().is_none() =>
@@ -123,7 +135,8 @@ impl Binder<'_> {
                 };
                 let defined = match function {
                     AggregateFunction::Count => true,
-                    AggregateFunction::Min | AggregateFunction::Max => ty != Type::Bool,
+                    // The least of two truths is their AND.
+                    AggregateFunction::Min | AggregateFunction::Max => (ty == Type::Bool) == is_boolean(name),
                     AggregateFunction::Sum | AggregateFunction::Avg => ty.is_number(),
                 };
                 if !defined {
@@ -143,6 +156,10 @@ impl Binder<'_> {
                 return Err(no_function(name, &shown, span));
             }
         };
+        let argument = match filter {
+            None => argument,
+            Some(filter) => Some(self.filtered(argument, filter)?),
+        };
         let aggregate = Aggregate { function, argument, distinct };
         let ty = aggregate.ty();
         let Ok(aggregates) = &mut self.aggregates else { unreachable!("checked above") };
@@ -153,11 +170,40 @@ impl Binder<'_> {
         Ok(Operand::Typed(Expr::Column(AGGREGATE + index, ty), ty))
     }
 
+    /// FILTER: an aggregate passes over NULL, and so over what the condition does not hold for.
+    fn filtered(&mut self, argument: Option<Expr>, filter: &ast::Expr) -> Result<Expr> {
+        let mut inner = Binder { scope: self.scope, parameters: self.parameters, aggregates: Err("FILTER") };
+        let condition = inner.condition(filter, "FILTER")?;
+        let counted = argument.unwrap_or(Expr::Constant(Value::Bool(true), Type::Bool));
+        let ty = counted.ty();
+        Ok(Expr::Case { branches: vec![(condition, counted)], otherwise: None, ty })
+    }
+
     /// A scalar function by name.
     pub(super) fn call(&mut self, name: &str, arguments: Vec<Operand>, span: Span) -> Result<Operand> {
         let shown: Vec<&'static str> = arguments.iter().map(Operand::type_name).collect();
         let absent = || no_function(name, &shown, span);
         let count = arguments.len();
+        let is_interval = |index: usize| matches!(arguments.get(index), Some(Operand::Interval(_)));
+        match (name, &arguments[..]) {
+            ("extract", [_, Operand::Interval(parts)]) => {
+                let parts = parts.clone();
+                let field =
+                    arguments.into_iter().next().expect("two").implicit(Type::Text, self.parameters)?;
+                let arguments = vec![field, parts.months, parts.days, parts.micros];
+                return Ok(called(Function::IntervalField, arguments));
+            }
+            ("date_part", [_, _]) => {
+                let field = self.call("extract", arguments, span)?.decided(self.parameters)?.0;
+                return Ok(Operand::Typed(coerce::cast(field, Type::Float8), Type::Float8));
+            }
+            ("date_bin", [_, _, _]) => {
+                let [stride, source, origin] = arguments.try_into().expect("three");
+                return self.date_bin(stride, source, origin, span);
+            }
+            _ if (0..count).any(is_interval) => return Err(absent()),
+            _ => {}
+        }
         let first = arguments.first().and_then(Operand::ty);
         use Type::{Date, Float8, Int4, Numeric, Text, Timestamp, Timestamptz};
         let same = |arguments: &[Operand], what: &str| -> Result<Vec<Type>> {
@@ -312,16 +358,22 @@ const SCALARS: &[&str] = &[
     "nullif",
     "date_trunc",
     "extract",
+    "date_part",
+    "date_bin",
     "make_date",
 ];
+
+fn is_boolean(aggregate: &str) -> bool {
+    matches!(aggregate, "bool_and" | "every" | "bool_or")
+}
 
 /// The aggregate of this name.
 fn aggregate_named(name: &str) -> Option<AggregateFunction> {
     Some(match name {
         "count" => AggregateFunction::Count,
         "sum" => AggregateFunction::Sum,
-        "min" => AggregateFunction::Min,
-        "max" => AggregateFunction::Max,
+        "min" | "bool_and" | "every" => AggregateFunction::Min,
+        "max" | "bool_or" => AggregateFunction::Max,
         "avg" => AggregateFunction::Avg,
         _ => return None,
     })

@@ -1,14 +1,17 @@
 //! Expressions: from syntax to the engine's bound form, by PostgreSQL's rules.
 //!
-//! Here is what each form of syntax becomes; `operator` has operators and what is made of them, `function` calls, `name`
-//! what a column without an alias is called.
+//! Here is what each form of syntax becomes; `operator` has operators and what is made of them, `quantified` ANY and ALL
+//! of arrays, `interval` intervals, `function` calls, `name` what a column without an alias is called.
 
 mod function;
+mod interval;
 pub mod name;
 mod operator;
+mod quantified;
 
 use quorate_table::{
-    expr::{Aggregate, Binary, Expr, Unary},
+    expr::{Aggregate, Binary, Expr, Function, Unary},
+    modifier::Modifier,
     numeric::Numeric,
     value::{Type, Value},
 };
@@ -18,7 +21,7 @@ use sqlparser::{
 };
 
 use super::{
-    coerce::{self, Operand},
+    coerce::{self, Operand, Parts},
     fold,
     parameters::{Parameters, SessionValue},
     scope::{self, Scope},
@@ -27,6 +30,7 @@ use crate::{
     error::{Result, SqlError},
     types::{self, PgType},
 };
+use quantified::Quantifier;
 
 /// Results of aggregates are columns from this number on, until the select knows how many grouping keys come first.
 pub const AGGREGATE: usize = 1 << 32;
@@ -54,9 +58,7 @@ impl Binder<'_> {
                 let ast::Value::SingleQuotedString(text) = &typed.value.value else {
                     return Err(SqlError::unsupported(format!("the constant {typed}")).at(span));
                 };
-                let ty = self.cast_type(&typed.data_type, span)?;
-                let literal = Operand::Literal(text.clone(), typed.value.span);
-                Ok(Operand::Typed(literal.implicit(ty, self.parameters)?, ty))
+                self.cast(Operand::Literal(text.clone(), typed.value.span), &typed.data_type, span)
             }
             ast::Expr::Cast {
                 kind: ast::CastKind::Cast | ast::CastKind::DoubleColon,
@@ -65,9 +67,8 @@ impl Binder<'_> {
                 format: None,
                 ..
             } => {
-                let ty = self.cast_type(data_type, span)?;
                 let operand = self.operand(expr)?;
-                Ok(Operand::Typed(operand.explicit(ty, span, self.parameters)?, ty))
+                self.cast(operand, data_type, span)
             }
             ast::Expr::UnaryOp { op, expr } => self.unary(*op, expr, span),
             ast::Expr::BinaryOp { left, op, right } => self.binary(left, op, right, span),
@@ -94,19 +95,21 @@ impl Binder<'_> {
                 for item in list {
                     operands.push(self.operand(item)?);
                 }
-                let ty = self.comparable(&operands, span)?;
-                let mut bound = Vec::with_capacity(operands.len());
-                for operand in operands {
-                    bound.push(operand.implicit(ty, self.parameters)?);
-                }
-                let subject = bound.remove(0);
-                Ok(when(*not, boolean(Expr::In(Box::new(subject), bound))))
+                self.list(operands, span).map(|list| when(*not, list))
             }
             ast::Expr::Like { negated: not, any: false, expr, pattern, escape_char } => {
                 self.like(expr, pattern, escape_char.as_ref(), false, span).map(|like| when(*not, like))
             }
             ast::Expr::ILike { negated: not, any: false, expr, pattern, escape_char } => {
                 self.like(expr, pattern, escape_char.as_ref(), true, span).map(|like| when(*not, like))
+            }
+            ast::Expr::Like { negated: not, any: true, expr, pattern, escape_char: None } => {
+                let op = if *not { BinaryOperator::PGNotLikeMatch } else { BinaryOperator::PGLikeMatch };
+                self.quantified(expr, &op, pattern, Quantifier::Any, span)
+            }
+            ast::Expr::ILike { negated: not, any: true, expr, pattern, escape_char: None } => {
+                let op = if *not { BinaryOperator::PGNotILikeMatch } else { BinaryOperator::PGILikeMatch };
+                self.quantified(expr, &op, pattern, Quantifier::Any, span)
             }
             ast::Expr::Case { operand, conditions, else_result, .. } => {
                 self.case(operand.as_deref(), conditions, else_result.as_deref(), span)
@@ -167,9 +170,11 @@ impl Binder<'_> {
                 self.parameters.beyond = true;
                 Err(SqlError::unsupported("a sub-select over tables").at(span))
             }
-            ast::Expr::AnyOp { .. } | ast::Expr::AllOp { .. } => {
-                self.parameters.beyond = true;
-                Err(SqlError::unsupported("ANY or ALL of an array").hint("Use IN with a list.").at(span))
+            ast::Expr::AnyOp { left, compare_op, right, .. } => {
+                self.quantified(left, compare_op, right, Quantifier::Any, span)
+            }
+            ast::Expr::AllOp { left, compare_op, right } => {
+                self.quantified(left, compare_op, right, Quantifier::All, span)
             }
             ast::Expr::Collate { collation, expr } => {
                 let name = scope::parts(collation)?.pop().unwrap_or_default();
@@ -179,7 +184,7 @@ impl Binder<'_> {
                 self.operand(expr)
             }
             ast::Expr::AtTimeZone { .. } => Err(SqlError::unsupported("AT TIME ZONE").at(span)),
-            ast::Expr::Interval(_) => Err(SqlError::unsupported("type interval").at(span)),
+            ast::Expr::Interval(interval) => self.interval_literal(interval, span),
             ast::Expr::Tuple(_) => Err(SqlError::unsupported("a row value").at(span)),
             ast::Expr::Array(_) => {
                 self.parameters.beyond = true;
@@ -203,12 +208,34 @@ impl Binder<'_> {
         self.operand(expr)?.condition(clause, expr.span(), self.parameters)
     }
 
-    fn cast_type(&mut self, data_type: &ast::DataType, span: Span) -> Result<Type> {
+    /// Binds a column of a result, as the client is shown it.
+    pub fn shown(&mut self, expr: &ast::Expr) -> Result<(Expr, PgType)> {
+        match self.operand(expr)? {
+            Operand::Interval(parts) => Ok((parts.text(), PgType::Interval)),
+            other => other.decided(self.parameters).map(|(expr, ty)| (expr, PgType::Plain(ty))),
+        }
+    }
+
+    fn cast(&mut self, operand: Operand, data_type: &ast::DataType, span: Span) -> Result<Operand> {
+        if let ast::DataType::Interval { fields: None, precision: None } = data_type {
+            return self.interval(operand, span).map(Parts::operand);
+        }
         // The catalog has more types (`regclass`, `oid`, arrays).
-        types::declared(data_type).map_err(|error| {
+        let (ty, modifier) = types::modified(data_type).map_err(|error| {
             self.parameters.beyond |= types::named(data_type).is_ok();
             error.at(span)
-        })
+        })?;
+        let expr = operand.explicit(ty, span, self.parameters)?;
+        let expr = match modifier {
+            None | Some(Modifier::Varchar(None)) => expr,
+            // Said explicitly, a text that is too long is cut.
+            Some(Modifier::Varchar(Some(most))) => {
+                let most = Value::Int4(i32::try_from(most).unwrap_or(i32::MAX));
+                Expr::Call(Function::Left, vec![expr, Expr::Constant(most, Type::Int4)])
+            }
+            Some(digits) => Expr::Call(Function::Fit(digits), vec![expr]),
+        };
+        Ok(Operand::Typed(fold::constant(expr), ty))
     }
 
     fn column(&mut self, name: &[ast::Ident]) -> Result<Operand> {
@@ -243,6 +270,7 @@ impl Binder<'_> {
             ast::Value::Placeholder(name) => {
                 let number = self.parameters.number(name, span)?;
                 match self.parameters.ty(number) {
+                    Some(PgType::Interval) => interval::parameter(number).operand(),
                     Some(ty) if ty != PgType::Unknown => {
                         Operand::Typed(Expr::Parameter(number, ty.plain()), ty.plain())
                     }

@@ -13,7 +13,9 @@ pub fn column_name(expr: &ast::Expr) -> String {
 fn strong_name(expr: &ast::Expr) -> Option<String> {
     match expr {
         ast::Expr::Nested(inner) | ast::Expr::Cast { expr: inner, .. } => strong_name(inner),
-        ast::Expr::TypedString(_) | ast::Expr::Value(_) | ast::Expr::Case { .. } => None,
+        ast::Expr::TypedString(_) | ast::Expr::Interval(_) | ast::Expr::Value(_) | ast::Expr::Case { .. } => {
+            None
+        }
         other => inner_name(other),
     }
 }
@@ -27,14 +29,15 @@ fn inner_name(expr: &ast::Expr) -> Option<String> {
         ast::Expr::Function(function) => last(&function.name)?,
         ast::Expr::Cast { expr, data_type, .. } => match strong_name(expr) {
             Some(name) => name,
-            None => types::named(data_type).ok()?.info().name.to_owned(),
+            None => types::base(data_type)?.info().name.to_owned(),
         },
-        ast::Expr::TypedString(typed) => types::named(&typed.data_type).ok()?.info().name.to_owned(),
+        ast::Expr::TypedString(typed) => types::base(&typed.data_type)?.info().name.to_owned(),
         ast::Expr::Value(value) if matches!(value.value, ast::Value::Boolean(_)) => "bool".to_owned(),
         // PostgreSQL looks into ELSE first.
         ast::Expr::Case { else_result, .. } => {
             else_result.as_deref().and_then(strong_name).unwrap_or_else(|| "case".to_owned())
         }
+        ast::Expr::Interval(_) => "interval".to_owned(),
         ast::Expr::Exists { .. } => "exists".to_owned(),
         ast::Expr::Array(_) => "array".to_owned(),
         ast::Expr::Ceil { .. } => "ceil".to_owned(),

@@ -30,8 +30,8 @@ impl Binder<'_> {
             let (value, ty) = number(&format!("-{digits}")).map_err(|error| error.at(span))?;
             return Ok(Operand::Typed(Expr::Constant(value, ty), ty));
         }
-        let operand = self.operand(inner)?;
-        let (expr, ty) = match operand {
+        let (expr, ty) = match self.operand(inner)? {
+            Operand::Interval(parts) if op == UnaryOperator::Minus => return Ok(parts.negated().operand()),
             Operand::Typed(expr, ty) if ty.is_number() => (expr, ty),
             Operand::Typed(_, ty) => {
                 return Err(no_operator(&format!("{op} {}", ty.name()), span));
@@ -54,10 +54,28 @@ impl Binder<'_> {
         right: &ast::Expr,
         span: Span,
     ) -> Result<Operand> {
-        let symbol = op.to_string();
-        let op = match op {
+        match op {
             BinaryOperator::And => return self.logical(Binary::And, left, right, "AND"),
             BinaryOperator::Or => return self.logical(Binary::Or, left, right, "OR"),
+            _ => {}
+        }
+        if let (ast::Expr::Tuple(a), ast::Expr::Tuple(b)) = (left, right) {
+            return self.rows_compared(op, a, b, span);
+        }
+        let (left, right) = (self.operand(left)?, self.operand(right)?);
+        self.applied(op, left, right, span)
+    }
+
+    /// An operator on two operands.
+    pub(super) fn applied(
+        &mut self,
+        op: &BinaryOperator,
+        left: Operand,
+        right: Operand,
+        span: Span,
+    ) -> Result<Operand> {
+        let symbol = op.to_string();
+        let op = match op {
             BinaryOperator::Eq => Binary::Equal,
             BinaryOperator::NotEq => Binary::NotEqual,
             BinaryOperator::Lt => Binary::Less,
@@ -70,19 +88,22 @@ impl Binder<'_> {
             BinaryOperator::Divide => Binary::Divide,
             BinaryOperator::Modulo => Binary::Modulo,
             BinaryOperator::StringConcat => Binary::Concat,
-            BinaryOperator::PGLikeMatch => return self.like(left, right, None, false, span),
-            BinaryOperator::PGNotLikeMatch => return self.like(left, right, None, false, span).map(negated),
-            BinaryOperator::PGILikeMatch => return self.like(left, right, None, true, span),
-            BinaryOperator::PGNotILikeMatch => return self.like(left, right, None, true, span).map(negated),
+            BinaryOperator::PGLikeMatch => return self.matched(left, right, Some('\\'), false, span),
+            BinaryOperator::PGNotLikeMatch => {
+                return self.matched(left, right, Some('\\'), false, span).map(negated);
+            }
+            BinaryOperator::PGILikeMatch => return self.matched(left, right, Some('\\'), true, span),
+            BinaryOperator::PGNotILikeMatch => {
+                return self.matched(left, right, Some('\\'), true, span).map(negated);
+            }
             _ => {
                 self.parameters.beyond = true;
                 return Err(SqlError::unsupported(format!("operator {symbol}")).at(span));
             }
         };
-        if let (ast::Expr::Tuple(a), ast::Expr::Tuple(b)) = (left, right) {
-            return self.rows_compared(op, a, b, span);
+        if matches!(left, Operand::Interval(_)) || matches!(right, Operand::Interval(_)) {
+            return self.on_interval(op, &symbol, left, right, span);
         }
-        let (left, right) = (self.operand(left)?, self.operand(right)?);
         match op {
             Binary::Concat => self.concat(left, right, span),
             Binary::Add | Binary::Subtract | Binary::Multiply | Binary::Divide | Binary::Modulo => {
@@ -95,7 +116,7 @@ impl Binder<'_> {
     /// `(a, b) = (c, d)`, and the opposite.
     fn rows_compared(
         &mut self,
-        op: Binary,
+        op: &BinaryOperator,
         left: &[ast::Expr],
         right: &[ast::Expr],
         span: Span,
@@ -105,16 +126,14 @@ impl Binder<'_> {
                 SqlError::new(code::SYNTAX_ERROR, "unequal number of entries in row expressions").at(span)
             );
         }
-        let symbol = match op {
-            Binary::Equal => BinaryOperator::Eq,
-            Binary::NotEqual => BinaryOperator::NotEq,
-            _ => return Err(SqlError::unsupported("an order of row values").at(span)),
-        };
+        if !matches!(op, BinaryOperator::Eq | BinaryOperator::NotEq) {
+            return Err(SqlError::unsupported("an order of row values").at(span));
+        }
         let mut terms = Vec::with_capacity(left.len());
         for (a, b) in left.iter().zip(right) {
-            terms.push(self.binary(a, &symbol, b, span)?.implicit(Type::Bool, self.parameters)?);
+            terms.push(self.binary(a, op, b, span)?.implicit(Type::Bool, self.parameters)?);
         }
-        Ok(boolean(if op == Binary::Equal { Expr::all(terms) } else { Expr::any(terms) }))
+        Ok(boolean(if *op == BinaryOperator::Eq { Expr::all(terms) } else { Expr::any(terms) }))
     }
 
     /// A chain of ANDs or ORs leans to the left in the text and may be long; it is bound as a balanced tree.
@@ -195,14 +214,23 @@ impl Binder<'_> {
                     && coerce::wider(a, b)
                         .is_some_and(|w| matches!(w, Type::Timestamp | Type::Timestamptz)) =>
             {
-                return Err(SqlError::unsupported(
-                    "type interval, which the difference of two timestamps has,",
-                )
-                .at(span));
+                let ty = coerce::wider(a, b).expect("they have a wider one");
+                let left = left.implicit(ty, self.parameters)?;
+                return Ok(Self::elapsed(left, right.implicit(ty, self.parameters)?));
             }
-            (Some(Type::Timestamp | Type::Timestamptz), None)
-            | (None, Some(Type::Timestamp | Type::Timestamptz)) => {
-                return Err(SqlError::unsupported("type interval").at(span));
+            // A string beside a timestamp is an interval when it is added, a timestamp when it is subtracted.
+            (Some(Type::Timestamp | Type::Timestamptz), None) if op == Binary::Add => {
+                return self.moved(left, right, false, span);
+            }
+            (None, Some(Type::Timestamp | Type::Timestamptz)) if op == Binary::Add => {
+                return self.moved(right, left, false, span);
+            }
+            (Some(ty @ (Type::Timestamp | Type::Timestamptz)), None)
+            | (None, Some(ty @ (Type::Timestamp | Type::Timestamptz)))
+                if op == Binary::Subtract =>
+            {
+                let left = left.implicit(ty, self.parameters)?;
+                return Ok(Self::elapsed(left, right.implicit(ty, self.parameters)?));
             }
             _ => return Err(absent(&left, &right)),
         };
@@ -229,6 +257,7 @@ impl Binder<'_> {
         let expr = match self.operand(inner)? {
             // Being NULL says nothing of a parameter's type; something else must.
             Operand::Parameter(number, _) => Expr::Parameter(number, Type::Text),
+            Operand::Interval(parts) => parts.text(),
             operand => operand.decided(self.parameters)?.0,
         };
         Ok(boolean(Expr::IsNull(Box::new(expr))))
@@ -262,6 +291,17 @@ impl Binder<'_> {
         Ok(boolean(Expr::Binary(Binary::Or, Box::new(both_null), Box::new(and(neither, equal)))))
     }
 
+    /// Whether the first operand is among the others.
+    pub(super) fn list(&mut self, operands: Vec<Operand>, span: Span) -> Result<Operand> {
+        let ty = self.comparable(&operands, span)?;
+        let mut bound = Vec::with_capacity(operands.len());
+        for operand in operands {
+            bound.push(operand.implicit(ty, self.parameters)?);
+        }
+        let subject = bound.remove(0);
+        Ok(boolean(Expr::In(Box::new(subject), bound)))
+    }
+
     pub(super) fn comparable(&self, operands: &[Operand], span: Span) -> Result<Type> {
         let mut met = operands[0].ty();
         for ty in operands[1..].iter().filter_map(Operand::ty) {
@@ -283,15 +323,6 @@ impl Binder<'_> {
         span: Span,
     ) -> Result<Operand> {
         let (text, pattern) = (self.operand(text)?, self.operand(pattern)?);
-        for operand in [&text, &pattern] {
-            if !matches!(operand.ty(), None | Some(Type::Text)) {
-                let symbol = if case_insensitive { "~~*" } else { "~~" };
-                return Err(no_operator(
-                    &format!("{} {symbol} {}", text.type_name(), pattern.type_name()),
-                    span,
-                ));
-            }
-        }
         let escape = match escape {
             None => Some('\\'),
             Some(value) => {
@@ -309,6 +340,27 @@ impl Binder<'_> {
                 }
             }
         };
+        self.matched(text, pattern, escape, case_insensitive, span)
+    }
+
+    /// LIKE and ILIKE of two operands.
+    fn matched(
+        &mut self,
+        text: Operand,
+        pattern: Operand,
+        escape: Option<char>,
+        case_insensitive: bool,
+        span: Span,
+    ) -> Result<Operand> {
+        for operand in [&text, &pattern] {
+            if !matches!(operand.ty(), None | Some(Type::Text)) {
+                let symbol = if case_insensitive { "~~*" } else { "~~" };
+                return Err(no_operator(
+                    &format!("{} {symbol} {}", text.type_name(), pattern.type_name()),
+                    span,
+                ));
+            }
+        }
         let text = Box::new(text.implicit(Type::Text, self.parameters)?);
         let pattern = Box::new(pattern.implicit(Type::Text, self.parameters)?);
         Ok(boolean(Expr::Like { text, pattern, escape, case_insensitive }))
@@ -321,7 +373,7 @@ fn ambiguous(shown: &str, span: Span) -> SqlError {
         .at(span)
 }
 
-fn no_operator(shown: &str, span: Span) -> SqlError {
+pub(super) fn no_operator(shown: &str, span: Span) -> SqlError {
     SqlError::new(code::UNDEFINED_FUNCTION, format!("operator does not exist: {shown}"))
         .hint("No operator matches the given name and argument types. You might need to add explicit type casts.")
         .at(span)

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use quorate_table::{
     expr::{Aggregate, Expr},
     operation::Order,
-    value::Type,
 };
 use sqlparser::{
     ast::{self, Spanned},
@@ -25,15 +24,28 @@ use crate::{
         parameters::Parameters,
         scope::{self, Scope},
     },
+    types::PgType,
 };
 
 /// One column of a select list.
 pub(super) struct Item {
     pub(super) name: String,
     pub(super) expr: Expr,
-    pub(super) ty: Type,
+    pub(super) ty: PgType,
     /// Whether it may be named by ORDER BY and GROUP BY.
     pub(super) span: Span,
+}
+
+impl Item {
+    /// Refuses an interval, whose text has neither the order nor the equality of its length.
+    fn check_order(&self) -> Result<()> {
+        if self.ty == PgType::Interval {
+            return Err(SqlError::unsupported("an order or groups of intervals")
+                .hint("Use extract(epoch from …).")
+                .at(self.span));
+        }
+        Ok(())
+    }
 }
 
 /// A select's parts, before they are bound.
@@ -83,6 +95,7 @@ impl Body<'_> {
         let mut hidden = Vec::new();
         let mut order = self.order(&mut items, &mut hidden, distinct, parameters, &mut aggregates)?;
         if distinct {
+            items.iter().try_for_each(Item::check_order)?;
             let sorted: Vec<usize> = order.iter().map(|key| key.column).collect();
             order.extend((0..items.len()).filter(|column| !sorted.contains(column)).map(|column| Order {
                 column,
@@ -135,6 +148,7 @@ impl Body<'_> {
             };
             let key = match named {
                 Some(index) => {
+                    items[index].check_order()?;
                     let aggregated = |e: &Expr| matches!(e, Expr::Column(c, _) if *c >= AGGREGATE);
                     if fold::any(&items[index].expr, &aggregated) {
                         return Err(SqlError::new(
@@ -177,7 +191,10 @@ impl Body<'_> {
                 other => position(other, items.len(), "ORDER BY")?,
             };
             let column = match named {
-                Some(index) => index,
+                Some(index) => {
+                    items[index].check_order()?;
+                    index
+                }
                 None => {
                     let mut binder =
                         Binder { scope: self.scope, parameters, aggregates: Ok(&mut *aggregates) };
@@ -251,7 +268,7 @@ pub(super) fn select_list(
             Ok(list) => Ok(&mut **list),
             Err(place) => Err(*place),
         };
-        let (expr, ty) = Binder { scope, parameters, aggregates }.decided(expr)?;
+        let (expr, ty) = Binder { scope, parameters, aggregates }.shown(expr)?;
         items.push(Item { name, expr, ty, span });
     }
     Ok(items)
@@ -267,7 +284,7 @@ fn all_columns(scope: &Scope<'_>, span: Span, items: &mut Vec<Item>) -> Result<(
         items.push(Item {
             name: column.name.clone(),
             expr: Expr::Column(index, column.ty),
-            ty: column.ty,
+            ty: PgType::Plain(column.ty),
             span,
         });
     }

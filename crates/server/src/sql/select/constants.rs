@@ -116,11 +116,9 @@ pub(super) fn bind_constants(query: &ast::Query, parameters: &mut Parameters) ->
 }
 
 /// The type a client is told for a column.
-fn shown_type(expr: &Expr, ty: Type) -> PgType {
+fn shown_type(expr: &Expr, ty: PgType) -> PgType {
     match expr {
-        Expr::Parameter(number, _) => {
-            SessionValue::numbered(*number).map_or(PgType::Plain(ty), SessionValue::ty)
-        }
-        _ => PgType::Plain(ty),
+        Expr::Parameter(number, _) => SessionValue::numbered(*number).map_or(ty, SessionValue::ty),
+        _ => ty,
     }
 }

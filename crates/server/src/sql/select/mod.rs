@@ -28,7 +28,7 @@ use crate::{
     backend::{Catalog, Table},
     catalog,
     error::{Result, SqlError},
-    types::PgType,
+    types,
 };
 use body::{Body, Item, select_list};
 use clauses::{refuse_extras, tail};
@@ -121,8 +121,7 @@ pub fn bind(query: &ast::Query, parameters: &mut Parameters, catalog: &Arc<Catal
 /// All rows of a table, some of its columns, as COPY TO reads them.
 pub fn whole_table(table: Arc<Table>, columns: &[usize]) -> Query {
     let chosen = columns.iter().map(|&position| (position, &table.schema.columns[position]));
-    let fields =
-        chosen.clone().map(|(_, column)| Field::new(&column.name, PgType::Plain(column.ty))).collect();
+    let fields = chosen.clone().map(|(_, column)| Field::of(column)).collect();
     let columns: Vec<Expr> = chosen.map(|(position, column)| Expr::Column(position, column.ty)).collect();
     let visible = columns.len();
     let output = Output::Rows { columns, order: Vec::new(), limit: None, distinct: false };
@@ -202,11 +201,14 @@ fn bind_table(query: &ast::Query, table: Arc<Table>, parameters: &mut Parameters
 
 /// The column of the result that an item makes, with the column of the table that it is, if it is one.
 fn field(item: &Item, table: &Table) -> Field {
-    let origin = match item.expr {
-        Expr::Column(index, _) if index < AGGREGATE => Some((catalog::table_oid(table.id), index as i16 + 1)),
-        _ => None,
-    };
-    Field { name: item.name.clone(), ty: PgType::Plain(item.ty), origin }
+    let mut field = Field::new(&item.name, item.ty);
+    if let Expr::Column(index, _) = item.expr
+        && index < AGGREGATE
+    {
+        field.origin = Some((catalog::table_oid(table.id), index as i16 + 1));
+        (field.ty, field.modifier) = types::of_column(&table.schema.columns[index]);
+    }
+    field
 }
 
 /// RETURNING: expressions over the rows of a write.

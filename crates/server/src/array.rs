@@ -1,0 +1,146 @@
+//! Arrays of one dimension. A row carries one as its text form: `{1,NULL,"a b"}`; the elements of a vector
+//! (`int2vector`, `oidvector`) are only separated by spaces.
+
+use quorate_table::{text::parse_text, value::Value};
+
+use crate::{
+    error::{Result, SqlError, code},
+    types::PgType,
+};
+
+/// The text form of these elements; `None` is NULL.
+pub fn text(elements: impl IntoIterator<Item = Option<String>>) -> String {
+    let mut text = String::from("{");
+    for (index, element) in elements.into_iter().enumerate() {
+        if index > 0 {
+            text.push(',');
+        }
+        match element {
+            None => text.push_str("NULL"),
+            Some(element) if is_plain(&element) => text.push_str(&element),
+            Some(element) => {
+                text.push('"');
+                for c in element.chars() {
+                    if matches!(c, '"' | '\\') {
+                        text.push('\\');
+                    }
+                    text.push(c);
+                }
+                text.push('"');
+            }
+        }
+    }
+    text.push('}');
+    text
+}
+
+fn is_plain(element: &str) -> bool {
+    let special = |c: char| c.is_whitespace() || "{},\"\\".contains(c);
+    !element.is_empty() && !element.eq_ignore_ascii_case("null") && !element.contains(special)
+}
+
+/// The elements of an array's text form; `None` is NULL.
+pub fn read(text: &str) -> Result<Vec<Option<String>>> {
+    let malformed =
+        || SqlError::new(code::INVALID_TEXT_REPRESENTATION, format!("malformed array literal: \"{text}\""));
+    let inner =
+        text.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or_else(malformed)?;
+    let mut elements = Vec::new();
+    if inner.trim().is_empty() {
+        return Ok(elements);
+    }
+    let mut characters = inner.chars().peekable();
+    loop {
+        while characters.next_if(|c| c.is_whitespace()).is_some() {}
+        let mut element = String::new();
+        if characters.next_if_eq(&'"').is_some() {
+            loop {
+                match characters.next().ok_or_else(malformed)? {
+                    '"' => break,
+                    '\\' => element.push(characters.next().ok_or_else(malformed)?),
+                    c => element.push(c),
+                }
+            }
+            while characters.next_if(|c| c.is_whitespace()).is_some() {}
+            elements.push(Some(element));
+        } else {
+            // A backslash makes whatever follows it plain, the end of the trimmed text too.
+            let mut kept = 0;
+            while let Some(c) = characters.next_if(|c| *c != ',') {
+                match c {
+                    '{' if element.is_empty() => {
+                        return Err(SqlError::unsupported("an array of several dimensions"));
+                    }
+                    '{' | '}' | '"' => return Err(malformed()),
+                    '\\' => {
+                        element.push(characters.next().ok_or_else(malformed)?);
+                        kept = element.len();
+                    }
+                    c => {
+                        element.push(c);
+                        if !c.is_whitespace() {
+                            kept = element.len();
+                        }
+                    }
+                }
+            }
+            element.truncate(kept);
+            if element.is_empty() {
+                return Err(malformed());
+            }
+            elements.push((!element.eq_ignore_ascii_case("null")).then_some(element));
+        }
+        match characters.next() {
+            None => return Ok(elements),
+            Some(',') => {}
+            Some(_) => return Err(malformed()),
+        }
+    }
+}
+
+/// The elements of an array's or a vector's text form.
+pub fn read_any(text: &str) -> Result<Vec<Option<String>>> {
+    if text.trim_start().starts_with('{') {
+        read(text)
+    } else {
+        Ok(text.split_whitespace().map(|element| Some(element.to_owned())).collect())
+    }
+}
+
+/// The elements as values of the element's type.
+pub fn values(text: &str, element: PgType) -> Result<Vec<Value>> {
+    let value = |text: Option<String>| match text {
+        None => Ok(Value::Null),
+        Some(text) => Ok(parse_text(element.plain(), &text)?),
+    };
+    read_any(text)?.into_iter().map(value).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_read_back_as_written() {
+        for elements in [
+            vec![],
+            vec![Some("a"), None, Some("b c"), Some("q\"\\")],
+            vec![Some(""), Some("NULL"), Some("x,y"), Some("{")],
+        ] {
+            let elements: Vec<Option<String>> = elements.iter().map(|e| e.map(str::to_owned)).collect();
+            assert_eq!(read(&text(elements.clone())).unwrap(), elements);
+        }
+        let spaced = read(" { 1 , \"a b\" ,  c d\\  } ").unwrap();
+        assert_eq!(spaced, [Some("1".to_owned()), Some("a b".to_owned()), Some("c d ".to_owned())]);
+    }
+
+    #[test]
+    fn malformed_arrays_are_refused() {
+        for text in [
+            "", "1", "{", "}", "{1", "{1,}", "{,1}", "{1,,2}", "{\"a}", "{\"a\"b}", "{a\"b\"}", "{1}2", "{\\",
+        ] {
+            assert_eq!(read(text).unwrap_err().code, "22P02", "{text}");
+        }
+        assert_eq!(read("{{1},{2}}").unwrap_err().code, "0A000");
+    }
+}
