@@ -8,8 +8,11 @@ import java.sql.SQLException;
 import java.sql.Statement;
 import java.util.Objects;
 
-/** A session through JDBC: prepared statements past the driver's switch to binary, fetch sizes, batches, meta data, errors. */
+/** A session through JDBC: prepared statements past the driver's switch to binary, fetch sizes, batches, meta data, arrays, errors. */
 class Jdbc {
+    /** Counted by PostgreSQL from the same file. */
+    static final long LAX_AND_SFO_ON_THE_FIRST_DAY = 60;
+
     static void check(Object got, Object wanted) {
         if (!Objects.equals(got, wanted)) throw new AssertionError("got " + got + ", not " + wanted);
     }
@@ -99,6 +102,42 @@ class Jdbc {
                 check(keys.getInt("KEY_SEQ"), 1);
                 check(keys.getString("PK_NAME"), "parts_pkey");
                 check(keys.next(), false);
+            }
+
+            try (ResultSet index = about.getIndexInfo(null, "public", "parts", true, false)) {
+                check(index.next(), true);
+                check(index.getString("INDEX_NAME"), "parts_pkey");
+                check(index.getString("COLUMN_NAME"), "id");
+                check(index.getString("ASC_OR_DESC"), "A");
+                check(index.getBoolean("NON_UNIQUE"), false);
+                check(index.next(), false);
+            }
+            StringBuilder types = new StringBuilder();
+            try (ResultSet type = about.getTypeInfo()) {
+                while (type.next()) types.append(type.getString("TYPE_NAME")).append(' ');
+            }
+            for (String name : "bool int2 int4 int8 float8 numeric text varchar date timestamp timestamptz".split(" ")) {
+                check((" " + types).contains(" " + name + " "), true);
+            }
+            try (ResultSet keys = about.getImportedKeys(null, "public", "parts")) {
+                check(keys.next(), false);
+            }
+            try (ResultSet keys = about.getExportedKeys(null, "public", "parts")) {
+                check(keys.next(), false);
+            }
+            check(about.getSQLKeywords().isEmpty(), false);
+
+            // An array is one parameter, an interval another, in text and after the driver's switch in binary.
+            try (PreparedStatement some = connection.prepareStatement(
+                    "select count(*) from flights where dest = any(?) and time_hour < timestamptz '2013-01-01' + ?::interval")) {
+                for (int round = 0; round < 7; round++) {
+                    some.setArray(1, connection.createArrayOf("text", new String[] {"LAX", "SFO"}));
+                    some.setString(2, "1 day");
+                    try (ResultSet rows = some.executeQuery()) {
+                        rows.next();
+                        check(rows.getLong(1), LAX_AND_SFO_ON_THE_FIRST_DAY);
+                    }
+                }
             }
 
             try (Statement statement = connection.createStatement()) {

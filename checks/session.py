@@ -1,4 +1,4 @@
-"""A session through psycopg: its implicit transactions, parameters, server cursors, COPY and errors."""
+"""A session through psycopg: its implicit transactions, parameters, arrays, intervals, cursors, COPY and errors."""
 
 import datetime
 import sys
@@ -63,6 +63,30 @@ with connection.transaction():
     # Rows a few at a time, through a portal.
     with connection.cursor() as cursor:
         check(sum(1 for _ in cursor.stream("select id from things")), 1002)
+
+    # A cursor of the server's, by its name.
+    with connection.cursor("named") as cursor:
+        cursor.execute("select id from things where id >= %s order by id", (10,))
+        check(cursor.fetchmany(3), [(10,), (11,), (12,)])
+        check(len(cursor.fetchall()), 997)
+    # A block within the block that fails leaves the outer one usable.
+    try:
+        with connection.transaction():
+            connection.execute("select 1/0")
+    except psycopg.errors.DivisionByZero:
+        pass
+    check(connection.execute("select count(*) from things").fetchone(), (1002,))
+
+# Lists are arrays, times between are intervals.
+for binary in (False, True):
+    with connection.cursor(binary=binary) as cursor:
+        cursor.execute("select id from things where id = any(%s) order by id", ([10, 12, 5000],))
+        check(cursor.fetchall(), [(10,), (12,)])
+        cursor.execute("select count(*) from things where name <> all(%s)", (["row 10", 'a "b" c'],))
+        check(cursor.fetchone(), (1001,))
+        day = datetime.timedelta(days=1, hours=2)
+        cursor.execute("select timestamptz '2013-01-03' - %s, timestamp '2013-01-03' - timestamp '2013-01-01 22:00'", (day,))
+        check(cursor.fetchone(), (datetime.datetime(2013, 1, 1, 22, tzinfo=datetime.UTC), day))
 
 with connection.pipeline():
     cursors = [connection.execute("select count(*) from flights where month = %s", (month,)) for month in range(1, 13)]

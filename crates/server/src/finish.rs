@@ -76,6 +76,8 @@ pub fn malformed(_: Malformed) -> SqlError {
 /// The rows of a result.
 pub struct Rows {
     source: Source,
+    /// Rows that were asked for and not taken.
+    rest: vec::IntoIter<Row>,
     distinct: bool,
     last: Option<Row>,
     offset: u64,
@@ -117,7 +119,7 @@ pub struct Window {
 impl Rows {
     fn new(source: Source, window: Window) -> Self {
         let Window { distinct, offset, limit, visible } = window;
-        Rows { source, distinct, last: None, offset, limit, visible }
+        Rows { source, rest: Vec::new().into_iter(), distinct, last: None, offset, limit, visible }
     }
 
     /// Rows that are all here, to be sorted.
@@ -155,6 +157,15 @@ impl Rows {
         Rows::new(source, Window { visible: usize::MAX, ..Window::default() })
     }
 
+    /// The next rows, at most so many; none when there are no more.
+    pub async fn take(&mut self, most: usize) -> Result<Vec<Row>> {
+        let mut rows = self.next().await?;
+        if rows.len() > most {
+            self.rest = rows.split_off(most).into_iter();
+        }
+        Ok(rows)
+    }
+
     /// The next rows; none when there are no more.
     pub async fn next(&mut self) -> Result<Vec<Row>> {
         self.next_batch().await?.into_rows()
@@ -162,6 +173,9 @@ impl Rows {
 
     /// The next rows; none when there are no more.
     pub async fn next_batch(&mut self) -> Result<Batch> {
+        if self.rest.len() > 0 {
+            return Ok(Batch::Rows(std::mem::take(&mut self.rest)));
+        }
         if let Source::Parts(parts) = &mut self.source
             && !self.distinct
             && self.offset == 0

@@ -36,6 +36,7 @@ pub enum PgType {
     Int2Vector,
     OidVector,
     Record,
+    Json,
     Interval,
     IntervalArray,
     BoolArray,
@@ -99,6 +100,7 @@ types! {
     Oid, 26, "oid", "oid", 4, 'N', None;
     Xid, 28, "xid", "xid", 4, 'U', None;
     OidVector, 30, "oidvector", "oidvector", -1, 'A', Some(Oid);
+    Json, 114, "json", "json", -1, 'U', None;
     NodeTree, 194, "pg_node_tree", "pg_node_tree", -1, 'Z', None;
     Float4, 700, "float4", "real", 4, 'N', None;
     Plain(Type::Float8), 701, "float8", "double precision", 8, 'N', None;

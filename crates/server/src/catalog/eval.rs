@@ -55,6 +55,10 @@ impl Node {
             }
             Node::Binary(op, a, b) => binary(*op, eval(a)?, eval(b)?)?,
             Node::Negate(a) => binary(Binary::Subtract, Datum::int8(0), eval(a)?)?,
+            Node::BitAnd(a, b) => match (eval(a)?.integer(), eval(b)?.integer()) {
+                (Some(a), Some(b)) => Datum::int8(a & b),
+                _ => Datum::NULL,
+            },
             Node::Match { text, pattern, insensitive } => {
                 match (eval(text)?.to_text(), eval(pattern)?.to_text()) {
                     (Some(text), Some(pattern)) => {

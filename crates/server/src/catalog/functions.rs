@@ -9,6 +9,7 @@ use quorate_table::{
 
 use super::{
     World,
+    binder::first_index,
     datum::Datum,
     eval::elements,
     index_oid,
@@ -29,12 +30,15 @@ pub(super) enum Builtin {
     /// The same for everybody, whatever the arguments.
     Fixed(Fixed),
     ArrayLength,
-    ArrayLower,
+    /// With the index of the first element.
+    ArrayLower(i64),
     ArrayToString,
-    ArrayUpper,
+    /// With the index of the first element.
+    ArrayUpper(i64),
     Coalesce,
     CurrentSchemas,
     CurrentSetting,
+    Encoding,
     EncodingToChar,
     ExpandArray,
     FormatType,
@@ -44,10 +48,13 @@ pub(super) enum Builtin {
     GetUserById,
     GenerateSeries,
     IsVisible,
+    JsonObject,
     NullIf,
     QuoteIdent,
     QuoteLiteral,
     SizePretty,
+    /// With the index of the first element.
+    Subscripts(i64),
     ToRegclass,
     ToRegtype,
     Version,
@@ -69,8 +76,11 @@ pub(super) fn find(name: &str, arguments: &[PgType]) -> Option<(Builtin, PgType)
     Some(match (name, arguments.len()) {
         ("array_length", 2) => (ArrayLength, PgType::INT4),
         ("cardinality", 1) => (ArrayLength, PgType::INT4),
-        ("array_lower", 2) => (ArrayLower, PgType::INT4),
-        ("array_upper", 2) => (ArrayUpper, PgType::INT4),
+        ("array_lower", 2) => (ArrayLower(first_index(first)), PgType::INT4),
+        ("array_upper", 2) => (ArrayUpper(first_index(first)), PgType::INT4),
+        ("generate_subscripts", 2) => (Subscripts(first_index(first)), PgType::INT4),
+        ("json_build_object", _) => (JsonObject, PgType::Json),
+        ("getdatabaseencoding", 0) => (Encoding, PgType::Name),
         ("array_to_string", 2 | 3) => (ArrayToString, PgType::TEXT),
         ("coalesce", 1..) => {
             let ty = arguments.iter().copied().find(|ty| *ty != PgType::Unknown).unwrap_or(PgType::TEXT);
@@ -143,6 +153,7 @@ pub(super) fn find(name: &str, arguments: &[PgType]) -> Option<(Builtin, PgType)
             | "pg_get_function_result"
             | "pg_get_function_arguments"
             | "pg_get_function_identity_arguments"
+            | "pg_get_function_sqlbody"
             | "pg_get_serial_sequence"
             | "pg_get_partkeydef"
             | "pg_get_statisticsobjdef_columns"
@@ -180,7 +191,7 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], world: &World<'_>) -> 
     use Builtin::*;
     let strict = !matches!(
         builtin,
-        Coalesce | NullIf | Fixed(_) | FormatType | Engine(Function::Concat) | ArrayToString
+        Coalesce | NullIf | Fixed(_) | FormatType | JsonObject | Engine(Function::Concat) | ArrayToString
     );
     if strict && arguments.iter().any(Datum::is_null) {
         return Ok(Datum::NULL);
@@ -209,14 +220,24 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], world: &World<'_>) -> 
         Fixed(self::Fixed::True) => Datum::bool(true),
         Fixed(self::Fixed::False) => Datum::bool(false),
         Fixed(self::Fixed::Zero) => Datum::int8(0),
-        ArrayLength | ArrayUpper => match items(0) {
+        ArrayLength => match items(0) {
             Some(items) if !items.is_empty() => Datum::int8(items.len() as i64),
             _ => Datum::NULL,
         },
-        ArrayLower => match items(0) {
-            Some(items) if !items.is_empty() => Datum::int8(1),
+        ArrayUpper(first) => match items(0) {
+            Some(items) if !items.is_empty() => Datum::int8(first + items.len() as i64 - 1),
             _ => Datum::NULL,
         },
+        ArrayLower(first) => match items(0) {
+            Some(items) if !items.is_empty() => Datum::int8(first),
+            _ => Datum::NULL,
+        },
+        Subscripts(first) => {
+            let count = items(0).map_or(0, |items| items.len()) as i64;
+            Datum::array((first..first + count).map(Datum::int8).collect())
+        }
+        JsonObject => Datum::text(json_object(arguments)?),
+        Encoding => Datum::text("UTF8"),
         ArrayToString => match items(0) {
             None => Datum::NULL,
             Some(items) => {
@@ -313,6 +334,39 @@ fn keyed<'w>(number: Option<i64>, world: &'w World<'_>) -> Option<&'w Table> {
         .iter()
         .find(|table| Some(i64::from(index_oid(table.id))) == number && !table.schema.primary_key.is_empty())
         .map(|table| &**table)
+}
+
+/// An object of names and values in turn.
+fn json_object(arguments: &[Datum]) -> Result<String> {
+    let invalid = |message: &str| SqlError::new(code::INVALID_PARAMETER_VALUE, message);
+    let string = |text: &str| {
+        let mut quoted = String::from("\"");
+        for c in text.chars() {
+            match c {
+                '"' | '\\' => quoted.extend(['\\', c]),
+                c if c < ' ' => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
+                c => quoted.push(c),
+            }
+        }
+        quoted + "\""
+    };
+    let mut members = Vec::with_capacity(arguments.len() / 2);
+    for pair in arguments.chunks(2) {
+        let [name, value] = pair else {
+            return Err(invalid("argument list must have even number of elements"));
+        };
+        let name = name.to_text().ok_or_else(|| invalid("null value not allowed for object key"))?;
+        let value = match value {
+            Datum::Value(Value::Null) => "null".to_owned(),
+            Datum::Value(Value::Bool(truth)) => truth.to_string(),
+            Datum::Value(value) if value.ty().is_some_and(Type::is_number) => {
+                value.text().unwrap_or_default()
+            }
+            other => string(&other.to_text().unwrap_or_default()),
+        };
+        members.push(format!("{} : {value}", string(&name)));
+    }
+    Ok(format!("{{{}}}", members.join(", ")))
 }
 
 fn size(bytes: i64) -> String {

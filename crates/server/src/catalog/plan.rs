@@ -49,18 +49,18 @@ pub(super) struct Window {
 #[derive(Debug)]
 pub(super) enum From {
     Relation(&'static Relation),
-    Derived { plan: Box<Plan>, lateral: bool },
-    Function { node: Node, kind: SetFunction },
-    Join { left: Box<From>, right: Box<From>, on: Option<Node>, outer: bool },
-}
-
-/// Functions that make rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SetFunction {
-    /// A row per element.
-    Unnest,
-    /// No rows; the argument is evaluated for nothing.
-    Empty,
+    Derived {
+        plan: Box<Plan>,
+        lateral: bool,
+    },
+    /// A row for the first element of every array, one for the second, until the longest ends.
+    Elements(Vec<Node>),
+    Join {
+        left: Box<From>,
+        right: Box<From>,
+        on: Option<Node>,
+        outer: bool,
+    },
 }
 
 impl From {
@@ -68,7 +68,7 @@ impl From {
         match self {
             From::Relation(relation) => relation.columns.len(),
             From::Derived { plan, .. } => plan.visible,
-            From::Function { .. } => 1,
+            From::Elements(arrays) => arrays.len(),
             From::Join { left, right, .. } => left.width() + right.width(),
         }
     }
@@ -91,6 +91,8 @@ pub(super) enum Node {
     Binary(Binary, Box<Node>, Box<Node>),
     Distinct(Box<Node>, Box<Node>),
     Negate(Box<Node>),
+    /// `a & b`
+    BitAnd(Box<Node>, Box<Node>),
     Match {
         text: Box<Node>,
         pattern: Box<Node>,
@@ -160,6 +162,7 @@ pub(super) fn visit(node: &Node, test: &mut dyn FnMut(&Node) -> bool) -> bool {
         | Node::Or(a, b)
         | Node::Binary(_, a, b)
         | Node::Distinct(a, b)
+        | Node::BitAnd(a, b)
         | Node::Element(a, b) => visit(a, test) && visit(b, test),
         Node::Not(a) | Node::IsNull(a) | Node::Negate(a) | Node::Cast(a, ..) | Node::Field(a, _) => {
             visit(a, test)

@@ -18,7 +18,7 @@ use super::{
     datum::Datum,
     eval::elements,
     functions,
-    plan::{Body, From, Node, Plan, Select, SetFunction},
+    plan::{Body, From, Node, Plan, Select},
     relations::Relation,
 };
 use crate::{
@@ -301,16 +301,19 @@ impl Select {
                     rows.extend(plan.run(evaluation, Some(&frame))?.iter().map(|more| joined(row, more)));
                 }
             }
-            From::Function { node, kind } => {
+            From::Elements(arrays) => {
                 for row in &before {
                     let frame = Frame { row, group: None, numbers: &[], outer };
-                    if let (Some(elements), SetFunction::Unnest) =
-                        (elements(node.eval(evaluation, &frame)?), kind)
-                    {
-                        evaluation.step(elements.len() as u64)?;
-                        rows.extend(
-                            elements.iter().map(|element| joined(row, std::slice::from_ref(element))),
-                        );
+                    let mut columns = Vec::with_capacity(arrays.len());
+                    for array in arrays {
+                        columns.push(elements(array.eval(evaluation, &frame)?).unwrap_or_default());
+                    }
+                    let longest = columns.iter().map(Vec::len).max().unwrap_or(0);
+                    evaluation.step(longest as u64)?;
+                    for index in 0..longest {
+                        let element = |column: &Vec<Datum>| column.get(index).cloned().unwrap_or(Datum::NULL);
+                        let more: Vec<Datum> = columns.iter().map(element).collect();
+                        rows.push(joined(row, &more));
                     }
                 }
             }

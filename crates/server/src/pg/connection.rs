@@ -209,12 +209,13 @@ impl Connection<'_> {
         Ok(outcome)
     }
 
-    /// The columns of a statement's result, through an EXECUTE to the statement it names.
+    /// The columns of a statement's result; those of an EXECUTE or a FETCH are of what it names.
     pub(super) fn fields(&self, prepared: &Prepared) -> Option<Arc<Vec<Field>>> {
         match prepared.bound.as_ref().map(|bound| &bound.statement) {
             Some(sql::Statement::Execute { name, .. }) => {
                 self.session.named(name).and_then(|named| named.fields.clone())
             }
+            Some(sql::Statement::Fetch { name, .. }) => self.session.cursor_fields(name),
             _ => prepared.fields.clone(),
         }
     }

@@ -64,7 +64,7 @@ pub fn field(value: &Value, ty: PgType, format: Format, buffer: &mut BytesMut) {
 pub fn cell(cell: Cell<'_>, ty: PgType, format: Format, buffer: &mut BytesMut) {
     match (cell, ty) {
         // Only of plain text are both forms its bytes.
-        (Cell::Text(text), PgType::Plain(Type::Text)) => {
+        (Cell::Text(text), PgType::Plain(Type::Text) | PgType::Varchar) => {
             buffer.put_i32(text.len() as i32);
             buffer.put_slice(text.as_bytes());
         }
@@ -174,8 +174,9 @@ pub fn parameter(bytes: Option<&[u8]>, ty: PgType, format: Format, number: usize
     match format {
         Format::Text => {
             let text = std::str::from_utf8(bytes).map_err(|_| not_utf8(number))?;
-            if ty.is_oid() && ty != PgType::Oid && !text.bytes().all(|b| b.is_ascii_digit()) {
-                return Err(SqlError::unsupported(format!("a parameter of type {} by name", ty.display())));
+            // An object may be named; whoever looks at it finds its number.
+            if ty.is_oid() && ty != PgType::Oid && text.parse::<u32>().is_err() {
+                return Ok(Value::text_of(text));
             }
             checked(parse_text(ty.plain(), text)?, ty)
         }

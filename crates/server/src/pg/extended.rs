@@ -42,8 +42,8 @@ pub(super) enum State {
     Bound,
     /// Rows are coming; some may have been taken from the stream and not sent.
     Open(Box<Rows>, Batch, &'static str),
-    /// Rows a write returned.
-    Written(std::vec::IntoIter<Row>, String),
+    /// Rows that are all here.
+    Gathered(std::vec::IntoIter<Row>, String),
     /// At its end.
     Done,
 }
@@ -150,8 +150,15 @@ impl Connection<'_> {
             let formats = vec![Format::Text; fields.as_ref().map_or(0, |fields| fields.len())];
             (fields, formats)
         } else {
-            let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
-            (portal.fields.clone(), portal.formats.clone())
+            // A cursor of SQL's is a portal, too.
+            match (self.portals.get(name), self.session.cursor_fields(name)) {
+                (Some(portal), _) => (portal.fields.clone(), portal.formats.clone()),
+                (None, Some(fields)) => {
+                    let formats = vec![Format::Text; fields.len()];
+                    (Some(fields), formats)
+                }
+                (None, None) => return Err(no_portal(name)),
+            }
         };
         match fields {
             Some(fields) => self.output.describe(&fields, &formats),
@@ -174,7 +181,7 @@ impl Connection<'_> {
                 Outcome::Rows(rows, word) => {
                     portal.state = State::Open(Box::new(rows), Batch::Rows(Vec::new().into_iter()), word);
                 }
-                Outcome::Written(rows, tag) => portal.state = State::Written(rows.into_iter(), tag),
+                Outcome::Gathered(rows, tag) => portal.state = State::Gathered(rows.into_iter(), tag),
                 Outcome::Done(tag) => {
                     self.output.complete(&tag);
                     // A block that ended takes its portals along.
@@ -202,7 +209,7 @@ impl Connection<'_> {
                     format!("portal \"{name}\" cannot be run"),
                 )));
             }
-            State::Written(rows, tag) => {
+            State::Gathered(rows, tag) => {
                 for row in rows.by_ref().take(most) {
                     self.output.row(&row, &fields, &portal.formats).await?;
                     sent += 1;

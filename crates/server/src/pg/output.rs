@@ -176,7 +176,7 @@ impl Output<'_> {
 }
 
 pub(super) fn select_tag(word: &str, rows: usize) -> String {
-    if word == "SELECT" { format!("SELECT {rows}") } else { word.to_owned() }
+    if matches!(word, "SELECT" | "FETCH") { format!("{word} {rows}") } else { word.to_owned() }
 }
 
 fn fields_of(severity: &str, error: &SqlError, text: &str) -> Vec<(u8, String)> {

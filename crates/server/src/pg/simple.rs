@@ -69,7 +69,7 @@ impl Connection<'_> {
                     }
                 }
             }
-            Outcome::Written(rows, tag) => {
+            Outcome::Gathered(rows, tag) => {
                 self.output.describe(&fields, &formats);
                 for row in &rows {
                     self.output.row(row, &fields, &formats).await?;

@@ -4,8 +4,11 @@
 //! reads and one write: a second write is refused, and so is a ROLLBACK behind an applied write, each saying what stands.
 //! That is enough for drivers that begin a block around everything. A statement that fails changes nothing and fails its
 //! block as in PostgreSQL.
+//!
+//! A savepoint keeps the settings and what was written so far. Going back to one makes a failed block usable again,
+//! unless a write was applied since.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Outcome, Session};
 use crate::{
@@ -30,13 +33,23 @@ pub(super) struct Open {
     /// Settings that SET LOCAL changed, as they were before.
     pub(super) local: BTreeMap<String, Option<String>>,
     pub(super) began: i64,
+    /// Named places to go back to, the last one last.
+    savepoints: Vec<Savepoint>,
+}
+
+struct Savepoint {
+    name: String,
+    cursors: BTreeSet<String>,
+    settings: BTreeMap<String, String>,
+    local: BTreeMap<String, Option<String>>,
+    written: Option<String>,
 }
 
 impl Session {
     pub(super) fn check_block(&self, prepared: &Prepared) -> Result<()> {
         let ends = matches!(
             prepared.bound.as_ref().map(|bound| &bound.statement),
-            None | Some(Statement::Commit | Statement::Rollback)
+            None | Some(Statement::Commit | Statement::Rollback | Statement::RollbackTo(_))
         );
         if matches!(self.block, Block::Failed(_)) && !ends {
             return Err(SqlError::new(
@@ -89,6 +102,7 @@ impl Session {
                 saved: self.settings.clone(),
                 local: BTreeMap::new(),
                 began: self.statement_began,
+                savepoints: Vec::new(),
             });
         } else {
             self.notices.push(SqlError::new(
@@ -117,6 +131,7 @@ impl Session {
     }
 
     pub(super) fn commit(&mut self) -> Result<Outcome> {
+        self.cursors.clear();
         match std::mem::replace(&mut self.block, Block::None) {
             Block::None => {
                 self.no_block();
@@ -131,6 +146,7 @@ impl Session {
     }
 
     pub(super) fn rollback(&mut self) -> Result<Outcome> {
+        self.cursors.clear();
         match std::mem::replace(&mut self.block, Block::None) {
             Block::None => {
                 self.no_block();
@@ -140,18 +156,67 @@ impl Session {
         }
     }
 
-    fn roll_back(&mut self, open: Open) -> Result<Outcome> {
+    pub(super) fn savepoint(&mut self, name: &str) -> Result<Outcome> {
+        let Block::Open(open) = &mut self.block else { return Err(outside("SAVEPOINT")) };
+        open.savepoints.push(Savepoint {
+            name: name.to_owned(),
+            cursors: self.cursors.keys().cloned().collect(),
+            settings: self.settings.clone(),
+            local: open.local.clone(),
+            written: open.written.clone(),
+        });
+        Ok(Outcome::Done("SAVEPOINT".to_owned()))
+    }
+
+    pub(super) fn release(&mut self, name: &str) -> Result<Outcome> {
+        let Block::Open(open) = &mut self.block else { return Err(outside("RELEASE SAVEPOINT")) };
+        let place = open.place(name)?;
+        open.savepoints.truncate(place);
+        Ok(Outcome::Done("RELEASE".to_owned()))
+    }
+
+    pub(super) fn rollback_to(&mut self, name: &str) -> Result<Outcome> {
+        let (Block::Open(open) | Block::Failed(open)) = &mut self.block else {
+            return Err(outside("ROLLBACK TO SAVEPOINT"));
+        };
+        let place = open.place(name)?;
+        let savepoint = &open.savepoints[place];
+        if open.written != savepoint.written {
+            return Err(SqlError::new(
+                code::INVALID_TRANSACTION_TERMINATION,
+                "the block cannot go back to the savepoint: a write takes effect when it is executed",
+            )
+            .detail(format!("{} and stands.", open.written.as_deref().unwrap_or_default())));
+        }
+        let settings = savepoint.settings.clone();
+        self.cursors.retain(|name, _| savepoint.cursors.contains(name));
+        open.local = savepoint.local.clone();
+        open.savepoints.truncate(place + 1);
+        self.block = match std::mem::replace(&mut self.block, Block::None) {
+            Block::Failed(open) => Block::Open(open),
+            other => other,
+        };
+        self.restore(settings);
+        Ok(Outcome::Done("ROLLBACK".to_owned()))
+    }
+
+    /// Puts settings back, and tells the client of those that it is told of.
+    fn restore(&mut self, saved: BTreeMap<String, String>) {
         let changed: Vec<String> = self
             .settings
             .keys()
-            .chain(open.saved.keys())
-            .filter(|name| self.settings.get(*name) != open.saved.get(*name))
+            .chain(saved.keys())
+            .filter(|name| self.settings.get(*name) != saved.get(*name))
             .cloned()
             .collect();
-        self.settings = open.saved;
+        self.settings = saved;
         for name in changed {
             self.report(&name);
         }
+    }
+
+    fn roll_back(&mut self, open: Open) -> Result<Outcome> {
+        self.restore(open.saved);
         match open.written {
             None => Ok(Outcome::Done("ROLLBACK".to_owned())),
             Some(written) => Err(SqlError::new(
@@ -177,4 +242,18 @@ impl Session {
         self.notices
             .push(SqlError::new(code::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress"));
     }
+}
+
+impl Open {
+    /// Where the savepoint of this name stands; the last of several.
+    fn place(&self, name: &str) -> Result<usize> {
+        self.savepoints
+            .iter()
+            .rposition(|savepoint| savepoint.name == name)
+            .ok_or_else(|| SqlError::new("3B001", format!("savepoint \"{name}\" does not exist")))
+    }
+}
+
+fn outside(what: &str) -> SqlError {
+    SqlError::new(code::NO_ACTIVE_SQL_TRANSACTION, format!("{what} can only be used in transaction blocks"))
 }

@@ -2,13 +2,14 @@
 //!
 //! A [`Session`] takes a bound statement and hands back an [`Outcome`]; it knows nothing of the protocol. Here is what
 //! every statement goes through; what each kind does has a room of its own: `block` (transactions), `read`, `write`
-//! (rows and tables), `bulk` (COPY), `explain`, and `setting`.
+//! (rows and tables), `bulk` (COPY), `cursor`, `explain`, and `setting`.
 //!
 //! **Ids.** Every write goes out under an id of the session. When its outcome is unknown the error names the id, and
 //! `SET quorate.request_id` sends the next write under it once more.
 
 mod block;
 mod bulk;
+mod cursor;
 mod explain;
 mod read;
 mod setting;
@@ -39,6 +40,7 @@ use crate::{
     },
 };
 use block::Block;
+use cursor::Cursor;
 
 /// Seconds from 1970 to 2000, where PostgreSQL's time begins.
 const EPOCH_2000: u64 = 946_684_800;
@@ -53,6 +55,7 @@ pub struct Session {
     settings: BTreeMap<String, String>,
     block: Block,
     prepared: BTreeMap<String, Arc<Prepared>>,
+    cursors: BTreeMap<String, Cursor>,
     /// The write that is under way and whose outcome the client has not been told.
     in_flight: Option<RequestId>,
     notices: Vec<SqlError>,
@@ -77,8 +80,8 @@ pub enum Outcome {
     Empty,
     /// Rows, and the word of the tag that ends them.
     Rows(Rows, &'static str),
-    /// Rows that a write returned, and its whole tag.
-    Written(Vec<Row>, String),
+    /// Rows that are all here, as a write returns them, and the whole tag.
+    Gathered(Vec<Row>, String),
     /// Done.
     Done(String),
     /// Data is awaited.
@@ -105,6 +108,7 @@ impl Session {
             settings: BTreeMap::new(),
             block: Block::None,
             prepared: BTreeMap::new(),
+            cursors: BTreeMap::new(),
             in_flight: None,
             notices: Vec::new(),
             reported: Vec::new(),
@@ -200,6 +204,9 @@ impl Session {
             Statement::SetTransaction { modes, session } => Ok(self.set_transaction(*modes, *session)),
             Statement::Commit => self.commit(),
             Statement::Rollback => self.rollback(),
+            Statement::Savepoint(name) => self.savepoint(name),
+            Statement::RollbackTo(name) => self.rollback_to(name),
+            Statement::Release(name) => self.release(name),
             Statement::Explain { statement, analyze } => {
                 let mut lines = self.explain(statement, values)?;
                 if let (true, Statement::Query(query)) = (*analyze, &**statement) {
@@ -241,11 +248,15 @@ impl Session {
                     ));
                 }
                 self.prepared.clear();
+                self.cursors.clear();
                 for name in std::mem::take(&mut self.settings).into_keys() {
                     self.report(&name);
                 }
                 Ok(Outcome::Done("DISCARD ALL".to_owned()))
             }
+            Statement::Declare(declare) => self.declare(declare, values).await,
+            Statement::Fetch { name, count } => self.fetch(name, *count).await,
+            Statement::Close(name) => self.close(name.as_deref()),
             Statement::Nothing(tag) => Ok(Outcome::Done((*tag).to_owned())),
         }
     }

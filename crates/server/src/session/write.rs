@@ -51,7 +51,7 @@ impl Session {
         returned.extend(more);
         let tag = format!("{} {rows}", write.action.tag());
         self.wrote(&tag);
-        if write.fields.is_empty() { Ok(Outcome::Done(tag)) } else { Ok(Outcome::Written(returned, tag)) }
+        if write.fields.is_empty() { Ok(Outcome::Done(tag)) } else { Ok(Outcome::Gathered(returned, tag)) }
     }
 
     /// Adds up the answers of a write. Whatever they are, its outcome is known now.

@@ -11,6 +11,7 @@
 
 pub mod coerce;
 pub mod copy;
+pub mod cursor;
 pub mod ddl;
 pub mod expr;
 pub mod fold;
@@ -73,6 +74,12 @@ pub enum Statement {
     Commit,
     /// A block ends otherwise.
     Rollback,
+    /// A place in a block is named.
+    Savepoint(String),
+    /// A block goes back to such a place.
+    RollbackTo(String),
+    /// Such a place is forgotten.
+    Release(String),
     /// Where a statement would go.
     Explain {
         /// The statement.
@@ -100,6 +107,17 @@ pub enum Statement {
     Deallocate(Option<String>),
     /// `DISCARD ALL`: the session becomes as new.
     DiscardAll,
+    /// A cursor is opened.
+    Declare(Box<cursor::Declare>),
+    /// Rows of a cursor are asked for; `None` is all.
+    Fetch {
+        /// Which.
+        name: String,
+        /// How many.
+        count: Option<u64>,
+    },
+    /// A cursor is forgotten; `None` forgets all.
+    Close(Option<String>),
     /// Nothing to do, and that is what was asked (`UNLISTEN *`).
     Nothing(&'static str),
 }
@@ -217,9 +235,9 @@ fn bind_statement(
         Ast::Rollback { chain: false, savepoint: None } => Statement::Rollback,
         Ast::Commit { .. } => return Err(SqlError::unsupported("COMMIT AND CHAIN")),
         Ast::Rollback { chain: true, .. } => return Err(SqlError::unsupported("ROLLBACK AND CHAIN")),
-        Ast::Rollback { .. } | Ast::Savepoint { .. } | Ast::ReleaseSavepoint { .. } => {
-            return Err(SqlError::unsupported("SAVEPOINT"));
-        }
+        Ast::Rollback { savepoint: Some(name), .. } => Statement::RollbackTo(scope::fold(name)),
+        Ast::Savepoint { name } => Statement::Savepoint(scope::fold(name)),
+        Ast::ReleaseSavepoint { name } => Statement::Release(scope::fold(name)),
         Ast::Explain { statement, analyze, format, options, .. } => {
             let option = |name: &str| {
                 let mut options = options.iter().flatten();
@@ -256,6 +274,12 @@ fn bind_statement(
         Ast::Deallocate { name, .. } => {
             let all = name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all");
             Statement::Deallocate((!all).then(|| scope::fold(name)))
+        }
+        Ast::Declare { stmts } => cursor::declare(stmts, parameters, catalog)?,
+        Ast::Fetch { name, direction, into: None, .. } => cursor::fetch(name, direction)?,
+        Ast::Close { cursor: ast::CloseCursor::All } => Statement::Close(None),
+        Ast::Close { cursor: ast::CloseCursor::Specific { name } } => {
+            Statement::Close(Some(scope::fold(name)))
         }
         Ast::Discard { object_type: ast::DiscardObject::ALL } => Statement::DiscardAll,
         Ast::Discard { object_type: ast::DiscardObject::PLANS } => Statement::Nothing("DISCARD PLANS"),

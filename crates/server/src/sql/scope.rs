@@ -1,6 +1,9 @@
 //! Names in reach of an expression.
 
-use quorate_table::{schema::Schema, value::Type};
+use quorate_table::{
+    expr::Expr,
+    schema::{Column, Schema},
+};
 use sqlparser::ast::{Ident, ObjectName, Spanned};
 
 use crate::error::{Result, SqlError, code};
@@ -34,28 +37,74 @@ pub fn table_name(name: &ObjectName) -> Result<String> {
     }
 }
 
-/// The columns of one table, under the name that the statement gives it.
+/// The columns in reach: those of one table, or of a sub-select over it, under the name that the statement gives it.
 #[derive(Clone, Debug)]
 pub struct Scope<'a> {
     /// The table's definition; `None` where there is no table, so no name is in reach.
     pub schema: Option<&'a Schema>,
     /// Its alias, or its name.
     pub alias: String,
+    /// What a sub-select shows of the table, by name; `None` is all its columns.
+    view: Option<Vec<(String, Expr)>>,
 }
 
 impl<'a> Scope<'a> {
     /// No columns at all.
     pub const fn empty() -> Self {
-        Scope { schema: None, alias: String::new() }
+        Scope { schema: None, alias: String::new(), view: None }
     }
 
     /// The columns of a table.
     pub fn of(schema: &'a Schema, alias: Option<String>) -> Self {
-        Scope { schema: Some(schema), alias: alias.unwrap_or_else(|| schema.name.clone()) }
+        Scope { schema: Some(schema), alias: alias.unwrap_or_else(|| schema.name.clone()), view: None }
+    }
+
+    /// What a sub-select shows of a table.
+    pub fn view(schema: &'a Schema, alias: String, columns: Vec<(String, Expr)>) -> Self {
+        Scope { schema: Some(schema), alias, view: Some(columns) }
+    }
+
+    /// All columns, as `*` means them.
+    pub fn columns(&self) -> Vec<(String, Expr)> {
+        match (&self.view, self.schema) {
+            (Some(columns), _) => columns.clone(),
+            (None, Some(schema)) => {
+                let column =
+                    |(index, column): (usize, &Column)| (column.name.clone(), Expr::Column(index, column.ty));
+                schema.columns.iter().enumerate().map(column).collect()
+            }
+            (None, None) => Vec::new(),
+        }
+    }
+
+    /// The name of a column of the table, as the statement sees it.
+    pub fn name_of(&self, index: usize) -> &str {
+        let shown =
+            self.view.iter().flatten().find(|(_, expr)| matches!(expr, Expr::Column(i, _) if *i == index));
+        match shown {
+            Some((name, _)) => name,
+            None => self.schema.map_or("", |schema| &schema.columns[index].name),
+        }
+    }
+
+    fn find(&self, name: &str) -> Result<Option<Expr>> {
+        let Some(view) = &self.view else {
+            let columns = self.schema.map_or(&[][..], |schema| &schema.columns);
+            let index = columns.iter().position(|column| column.name == name);
+            return Ok(index.map(|index| Expr::Column(index, columns[index].ty)));
+        };
+        let mut found = view.iter().filter(|(column, _)| column == name);
+        match (found.next(), found.next()) {
+            (Some(_), Some(_)) => Err(SqlError::new(
+                code::AMBIGUOUS_COLUMN,
+                format!("column reference \"{name}\" is ambiguous"),
+            )),
+            (first, _) => Ok(first.map(|(_, expr)| expr.clone())),
+        }
     }
 
     /// Finds a column, by name or by alias and name.
-    pub fn column(&self, name: &[Ident]) -> Result<(usize, Type)> {
+    pub fn column(&self, name: &[Ident]) -> Result<Expr> {
         let span = name.last().map(|ident| ident.span).unwrap_or_else(sqlparser::tokenizer::Span::empty);
         let first = name.first().map_or(span, |ident| ident.span);
         let folded: Vec<String> = name.iter().map(fold).collect();
@@ -74,16 +123,12 @@ impl<'a> Scope<'a> {
             )
             .at(first));
         }
-        let position = self.schema.and_then(|s| s.columns.iter().position(|c| c.name == *column));
-        match (position, self.schema) {
-            (Some(index), Some(schema)) => Ok((index, schema.columns[index].ty)),
-            _ => {
-                let shown = match qualifier {
-                    Some(qualifier) => format!("column {qualifier}.{column} does not exist"),
-                    None => format!("column \"{column}\" does not exist"),
-                };
-                Err(SqlError::new(code::UNDEFINED_COLUMN, shown).at(first))
-            }
-        }
+        self.find(column).map_err(|error| error.at(first))?.ok_or_else(|| {
+            let shown = match qualifier {
+                Some(qualifier) => format!("column {qualifier}.{column} does not exist"),
+                None => format!("column \"{column}\" does not exist"),
+            };
+            SqlError::new(code::UNDEFINED_COLUMN, shown).at(first)
+        })
     }
 }

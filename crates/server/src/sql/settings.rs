@@ -69,6 +69,7 @@ pub const SETTINGS: &[Setting] = &[
         Takes::Only(&["iso", "iso, mdy", "iso,mdy", "mdy"]),
         "How dates are written.",
     ),
+    setting("default_table_access_method", "heap", Takes::ReadOnly, "How tables are kept."),
     setting(
         "default_transaction_isolation",
         "read committed",
@@ -87,6 +88,7 @@ pub const SETTINGS: &[Setting] = &[
     setting("lc_messages", "C", Takes::Only(&["c", "en_us.utf-8"]), "The language of messages."),
     setting("lock_timeout", "0", Takes::Milliseconds, "There are no locks to wait for."),
     setting("max_identifier_length", "63", Takes::ReadOnly, "The longest name."),
+    setting("max_index_keys", "32", Takes::ReadOnly, "The most columns that clients expect in a key."),
     setting("quorate.read", "sequential", Takes::Strength, "The strength of reads."),
     setting("quorate.request_id", "", Takes::Request, "The id under which the next write is sent, once."),
     setting("row_security", "on", Takes::Switch, "There are no row policies."),

@@ -131,6 +131,52 @@ async fn arrays_go_in_as_parameters() {
 }
 
 #[tokio::test]
+async fn savepoints_bring_a_failed_block_back() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    squares(&client, 3).await;
+    client.batch_execute("begin; savepoint a; set statement_timeout = '5s'").await.unwrap();
+    client.batch_execute("select 1/0").await.unwrap_err();
+    let ignored = client.batch_execute("release savepoint a").await.unwrap_err();
+    assert_eq!(code(&ignored), "25P02");
+    client.batch_execute("rollback to savepoint a").await.unwrap();
+    let timeout = client.query_one("show statement_timeout", &[]).await.unwrap();
+    assert_eq!(timeout.get::<_, &str>(0), "0");
+    client.batch_execute("insert into squares values (3, '9'); savepoint b; select 1").await.unwrap();
+    client.batch_execute("rollback to b; release b").await.unwrap();
+    let behind = client.batch_execute("rollback to a").await.unwrap_err();
+    assert_eq!(code(&behind), "2D000");
+    assert!(behind.as_db_error().unwrap().detail().unwrap().contains("INSERT 0 1"));
+    client.batch_execute("rollback").await.unwrap_err();
+    let unknown = client.batch_execute("begin; rollback to nowhere").await.unwrap_err();
+    assert_eq!(code(&unknown), "3B001");
+    client.batch_execute("rollback").await.unwrap();
+    assert_eq!(client.query_one("select count(*) from squares", &[]).await.unwrap().get::<_, i64>(0), 4);
+}
+
+#[tokio::test]
+async fn cursors_hand_out_rows_within_their_block() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    squares(&client, 1000).await;
+    let outside = client.batch_execute("declare c cursor for select n from squares").await.unwrap_err();
+    assert_eq!(code(&outside), "25P01");
+    client.batch_execute("begin; declare c cursor for select n from squares order by n").await.unwrap();
+    let numbers = |rows: Vec<tokio_postgres::Row>| rows.iter().map(|row| row.get(0)).collect::<Vec<i32>>();
+    assert_eq!(numbers(client.query("fetch 3 from c", &[]).await.unwrap()), [0, 1, 2]);
+    assert_eq!(numbers(client.query("fetch next from c", &[]).await.unwrap()), [3]);
+    client.batch_execute("savepoint s; declare d cursor for select 1; rollback to s").await.unwrap();
+    assert_eq!(numbers(client.query("fetch forward 600 from c", &[]).await.unwrap()).len(), 600);
+    assert_eq!(numbers(client.query("fetch all from c", &[]).await.unwrap()).len(), 396);
+    assert_eq!(numbers(client.query("fetch 5 in c", &[]).await.unwrap()), [0; 0]);
+    let gone = client.query("fetch 1 from d", &[]).await.unwrap_err();
+    assert_eq!(code(&gone), "34000");
+    client.batch_execute("rollback; begin").await.unwrap();
+    assert_eq!(code(&client.batch_execute("close c").await.unwrap_err()), "34000");
+    client.batch_execute("rollback").await.unwrap();
+}
+
+#[tokio::test]
 async fn portals_hand_out_rows_a_few_at_a_time() {
     let gateway = Gateway::start().await;
     let mut client = gateway.connect().await;
@@ -169,7 +215,7 @@ async fn an_error_leaves_the_connection_usable() {
         ("insert into squares values (9) on conflict do nothing", "0A000", None),
         ("create table v (a char(10))", "0A000", None),
         ("select n from squares for update", "0A000", None),
-        ("savepoint s", "0A000", None),
+        ("savepoint s", "25P01", None),
         ("update squares set n = 5", "0A000", None),
         ("select a.n from squares a join squares b on a.n = b.n", "0A000", None),
     ] {
@@ -383,11 +429,25 @@ async fn the_catalog_describes_the_tables() {
         .unwrap();
     let keys: Vec<(&str, i32, i16)> = keys.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
     assert_eq!(keys, [("a", 1, 2), ("b", 2, 1)]);
-    for sql in [
-        "select unnest(array[1]), unnest(array[2])",
-        "select 1 where unnest(array[true])",
-        "select count(*), unnest(array[1]) from pg_class",
-    ] {
+    // Functions that make rows go side by side, the shorter one filled up.
+    let rows = client
+        .query("select generate_subscripts(array[5, 6], 1), generate_series(1, 3) n order by n", &[])
+        .await
+        .unwrap();
+    let rows: Vec<(Option<i32>, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    assert_eq!(rows, [(Some(1), 1), (Some(2), 2), (None, 3)]);
+    // Names joined by USING stand once, and an object may be named by a parameter.
+    let named = client
+        .query_typed(
+            "select * from (select oid::int8 as oid, relname from pg_class) c join pg_class p using (relname) \
+             where p.oid = $1::regclass",
+            &[(&"pairs", Type::TEXT)],
+        )
+        .await
+        .unwrap();
+    assert_eq!(named[0].get::<_, &str>(0), "pairs");
+    assert_eq!(named[0].columns().iter().filter(|column| column.name() == "relname").count(), 1);
+    for sql in ["select 1 where unnest(array[true])", "select count(*), unnest(array[1]) from pg_class"] {
         assert_eq!(code(&client.query(sql, &[]).await.unwrap_err()), "0A000", "{sql}");
     }
 }

@@ -9,7 +9,9 @@ use sqlparser::{
     tokenizer::Span,
 };
 
-use super::{Binder, Typed, element_of, known, query::one_column, select::shown, ta_or_text};
+use super::{
+    Binder, Typed, element_of, first_index, known, parameter, query::one_column, select::shown, ta_or_text,
+};
 use crate::{
     catalog::{datum::Datum, plan::Node},
     error::{Result, SqlError, code},
@@ -33,7 +35,7 @@ impl Binder<'_> {
                 let Typed(node, from) = self.expr(expr)?;
                 if let (Node::Parameter(number), PgType::Unknown) = (&node, from) {
                     self.parameters.decide(*number, to);
-                    return Ok(Typed(node, to));
+                    return Ok(parameter(*number, to));
                 }
                 Ok(Typed(Node::Cast(Box::new(node), from, to), to))
             }
@@ -147,12 +149,28 @@ impl Binder<'_> {
                 Ok(Typed(Node::Array(nodes), ta_or_text(ty).array().unwrap_or(PgType::TextArray)))
             }
             ast::Expr::CompoundFieldAccess { root, access_chain } => {
-                let Typed(mut node, mut ty) = self.expr(root)?;
-                for access in access_chain {
+                // The first names are a column's, with its table's before it.
+                let mut name = match &**root {
+                    ast::Expr::Identifier(ident) => vec![ident.clone()],
+                    ast::Expr::CompoundIdentifier(idents) => idents.clone(),
+                    _ => Vec::new(),
+                };
+                let mut rest = &access_chain[..];
+                if !name.is_empty() {
+                    while let [ast::AccessExpr::Dot(ast::Expr::Identifier(part)), more @ ..] = rest {
+                        name.push(part.clone());
+                        rest = more;
+                    }
+                }
+                let Typed(mut node, mut ty) =
+                    if name.is_empty() { self.expr(root)? } else { self.column(&name)? };
+                for access in rest {
                     match access {
                         ast::AccessExpr::Subscript(ast::Subscript::Index { index }) => {
-                            let index = self.expr(index)?.0;
-                            node = Node::Element(Box::new(node), Box::new(index));
+                            let index = Box::new(self.expr(index)?.0);
+                            let first = Node::Constant(Datum::int8(1 - first_index(ty)));
+                            let place = Node::Binary(Binary::Add, index, Box::new(first));
+                            node = Node::Element(Box::new(node), Box::new(place));
                             ty = element_of(ty);
                         }
                         ast::AccessExpr::Dot(ast::Expr::Identifier(field)) if ty == PgType::Record => {
@@ -171,6 +189,22 @@ impl Binder<'_> {
                     arguments.push(self.expr(part)?);
                 }
                 self.call("substring", arguments, span)
+            }
+            ast::Expr::Trim { trim_where, trim_what, expr, trim_characters } => {
+                let mut arguments = vec![self.expr(expr)?];
+                for what in trim_what.iter().map(|what| &**what).chain(trim_characters.iter().flatten()) {
+                    arguments.push(self.expr(what)?);
+                }
+                let name = match trim_where {
+                    None | Some(ast::TrimWhereField::Both) => "btrim",
+                    Some(ast::TrimWhereField::Leading) => "ltrim",
+                    Some(ast::TrimWhereField::Trailing) => "rtrim",
+                };
+                self.call(name, arguments, span)
+            }
+            ast::Expr::Position { expr, r#in } => {
+                let arguments = vec![self.expr(r#in)?, self.expr(expr)?];
+                self.call("strpos", arguments, span)
             }
             ast::Expr::Function(function) => self.function(function, span),
             other => Err(SqlError::unsupported(format!("the expression {other} over the catalog")).at(span)),
@@ -194,7 +228,7 @@ impl Binder<'_> {
             ast::Value::Placeholder(name) => {
                 let number = self.parameters.number(name, span)?;
                 let ty = self.parameters.ty(number).unwrap_or(PgType::Unknown);
-                Typed(Node::Parameter(number), ty)
+                parameter(number, ty)
             }
             other => match other.clone().into_string() {
                 Some(text) => Typed(Node::Constant(Datum::Value(Value::text_of(text))), PgType::Unknown),
@@ -239,6 +273,12 @@ impl Binder<'_> {
                 let node = self.like(left, right, None, symbol.ends_with('*'))?;
                 let node = if symbol.starts_with('!') { Node::Not(boxed(node)) } else { node };
                 return Ok(Typed(node, PgType::BOOL));
+            }
+            "&" => {
+                let (left, right) = (self.expr(left)?, self.expr(right)?);
+                let ty = known(left.1, right.1);
+                let (left, right) = self.meet(left, right);
+                return Ok(Typed(Node::BitAnd(boxed(left), boxed(right)), ty));
             }
             _ => {}
         }

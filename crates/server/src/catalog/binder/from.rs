@@ -1,16 +1,17 @@
 //! FROM: relations, joins, derived tables and functions that make rows.
 
+use quorate_table::expr::Binary;
 use sqlparser::{
     ast::{self, FunctionArg, Spanned},
     tokenizer::Span,
 };
 
-use super::{Binder, Column, Typed, element_of, function::no_function};
+use super::{Binder, Column, Typed, Using, element_of, function::no_function};
 use crate::{
     catalog::{
         datum::Datum,
         functions,
-        plan::{From, Node, Plan, SetFunction},
+        plan::{From, Node, Plan},
         relations,
     },
     error::{Result, SqlError, code},
@@ -28,15 +29,61 @@ impl Binder<'_> {
                 Left(constraint) | LeftOuter(constraint) => (constraint, true),
                 _ => return Err(SqlError::unsupported("this kind of join").at(join.span())),
             };
+            let begin = self.level().len();
             let right = self.factor(&join.relation)?;
             let on = match constraint {
                 ast::JoinConstraint::On(on) => Some(self.condition(on)?),
                 ast::JoinConstraint::None => None,
-                _ => return Err(SqlError::unsupported("JOIN … USING or NATURAL").at(join.span())),
+                ast::JoinConstraint::Using(names) => {
+                    let name = |name| Ok(scope::parts(name)?.pop().unwrap_or_default());
+                    let names = names.iter().map(name).collect::<Result<Vec<String>>>()?;
+                    self.using(begin, &names, join.span())?
+                }
+                ast::JoinConstraint::Natural => {
+                    let (left, right) = self.level().split_at(begin);
+                    let common =
+                        right.iter().filter(|column| left.iter().any(|other| other.name == column.name));
+                    let names: Vec<String> = common.map(|column| column.name.clone()).collect();
+                    self.using(begin, &names, join.span())?
+                }
             };
             from = From::Join { left: Box::new(from), right: Box::new(right), on, outer };
         }
         Ok(from)
+    }
+
+    fn level(&self) -> &[Column] {
+        self.levels.last().expect("inside a level")
+    }
+
+    /// The condition that columns of these names are equal on both sides of a join. The right one is seen no more.
+    fn using(&mut self, begin: usize, names: &[String], span: Span) -> Result<Option<Node>> {
+        let mut on: Option<Node> = None;
+        for name in names {
+            let level = self.levels.last_mut().expect("inside a level");
+            let (left, right) = level.split_at_mut(begin);
+            let kept = left.iter().position(|column| column.name == *name && column.using != Using::Merged);
+            let right = right
+                .iter_mut()
+                .enumerate()
+                .find(|(_, column)| column.name == *name && column.using != Using::Merged);
+            let (Some(kept), Some((right, column))) = (kept, right) else {
+                return Err(SqlError::new(
+                    code::UNDEFINED_COLUMN,
+                    format!("column \"{name}\" specified in USING clause does not exist in both tables"),
+                )
+                .at(span));
+            };
+            column.using = Using::Merged;
+            left[kept].using = Using::Kept;
+            let side = |index| Box::new(Node::Column { level: 0, index });
+            let equal = Node::Binary(Binary::Equal, side(kept), side(begin + right));
+            on = Some(match on {
+                None => equal,
+                Some(before) => Node::And(Box::new(before), Box::new(equal)),
+            });
+        }
+        Ok(on)
     }
 
     fn reach(&mut self, columns: impl IntoIterator<Item = Column>) {
@@ -60,10 +107,12 @@ impl Binder<'_> {
                     .iter()
                     .flat_map(|alias| alias.columns.iter().map(|column| scope::fold(&column.name)))
                     .collect();
-                let columns = relation.columns.iter().enumerate().map(|(index, (name, ty))| Column {
-                    table: table.clone(),
-                    name: renamed.get(index).cloned().unwrap_or_else(|| (*name).to_owned()),
-                    ty: *ty,
+                let columns = relation.columns.iter().enumerate().map(|(index, (name, ty))| {
+                    Column::new(
+                        &table,
+                        renamed.get(index).cloned().unwrap_or_else(|| (*name).to_owned()),
+                        *ty,
+                    )
                 });
                 self.reach(columns.collect::<Vec<_>>());
                 Ok(From::Relation(relation))
@@ -75,11 +124,12 @@ impl Binder<'_> {
                 self.set_function(name, args, alias.as_ref())
             }
             ast::TableFactor::UNNEST { alias, array_exprs, .. } => {
-                let [array] = array_exprs.as_slice() else {
-                    return Err(SqlError::unsupported("UNNEST of several arrays").at(factor.span()));
-                };
-                let Typed(node, ty) = self.expr(array)?;
-                Ok(self.function_source("unnest", node, element_of(ty), SetFunction::Unnest, alias.as_ref()))
+                let mut columns = Vec::with_capacity(array_exprs.len());
+                for array in array_exprs {
+                    let Typed(node, ty) = self.expr(array)?;
+                    columns.push(("unnest", Typed(node, element_of(ty))));
+                }
+                Ok(self.elements("unnest", columns, alias.as_ref()))
             }
             ast::TableFactor::Derived { lateral, subquery, alias, .. } => {
                 let (plan, columns) = self.derived(subquery, *lateral)?;
@@ -91,10 +141,8 @@ impl Binder<'_> {
                 let columns: Vec<Column> = columns
                     .into_iter()
                     .enumerate()
-                    .map(|(index, column)| Column {
-                        table: table.clone(),
-                        name: renamed.get(index).cloned().unwrap_or(column.name),
-                        ty: column.ty,
+                    .map(|(index, column)| {
+                        Column::new(&table, renamed.get(index).cloned().unwrap_or(column.name), column.ty)
                     })
                     .collect();
                 self.reach(columns);
@@ -133,37 +181,40 @@ impl Binder<'_> {
     ) -> Result<From> {
         let bare = scope::parts(name)?.pop().unwrap_or_default();
         let arguments = self.arguments(args, name.span())?;
-        match (bare.as_str(), arguments.len()) {
-            ("unnest", 1) | ("generate_series", 2) => {
-                let Typed(node, ty) = rows_of(&bare, arguments, name.span())?;
-                Ok(self.function_source(&bare, node, ty, SetFunction::Unnest, alias))
+        let columns = match (bare.as_str(), arguments.len()) {
+            ("unnest" | "generate_series" | "generate_subscripts" | "_pg_expandarray", 1 | 2) => {
+                vec![(bare.as_str(), rows_of(&bare, arguments, name.span())?)]
             }
             ("pg_get_keywords", 0) => {
-                let table = alias.map_or(bare, |alias| scope::fold(&alias.name));
-                let node = Node::Constant(Datum::NULL);
-                self.reach([Column { table, name: "word".to_owned(), ty: PgType::TEXT }]);
-                Ok(From::Function { node, kind: SetFunction::Empty })
+                let column = |place: usize| {
+                    let word = |line: &str| line.split(' ').nth(place).map_or(Datum::NULL, Datum::text);
+                    Typed(Node::Constant(Datum::array(KEYWORDS.lines().map(word).collect())), PgType::TEXT)
+                };
+                vec![("word", column(0)), ("catcode", column(1))]
             }
-            _ => Err(SqlError::unsupported(format!("the function {bare} in FROM")).at(name.span())),
-        }
+            _ => return Err(SqlError::unsupported(format!("the function {bare} in FROM")).at(name.span())),
+        };
+        Ok(self.elements(&bare, columns, alias))
     }
 
-    fn function_source(
-        &mut self,
-        name: &str,
-        node: Node,
-        ty: PgType,
-        kind: SetFunction,
-        alias: Option<&ast::TableAlias>,
-    ) -> From {
+    /// Rows of a function's columns. One column alone takes the table's name.
+    fn elements(&mut self, name: &str, columns: Vec<(&str, Typed)>, alias: Option<&ast::TableAlias>) -> From {
         let table = alias.map_or_else(|| name.to_owned(), |alias| scope::fold(&alias.name));
-        let column = alias
-            .and_then(|alias| alias.columns.first())
-            .map_or_else(|| table.clone(), |column| scope::fold(&column.name));
-        self.reach([Column { table, name: column, ty }]);
-        From::Function { node, kind }
+        let alone = columns.len() == 1;
+        let mut arrays = Vec::with_capacity(columns.len());
+        for (index, (name, Typed(node, ty))) in columns.into_iter().enumerate() {
+            let renamed =
+                alias.and_then(|alias| alias.columns.get(index)).map(|column| scope::fold(&column.name));
+            let name = renamed.unwrap_or_else(|| if alone { table.clone() } else { name.to_owned() });
+            self.reach([Column::new(&table, name, ty)]);
+            arrays.push(node);
+        }
+        From::Elements(arrays)
     }
 }
+
+/// PostgreSQL 15's keywords and their categories.
+const KEYWORDS: &str = include_str!("keywords.txt");
 
 /// What a function makes rows of: an array, with its elements' type.
 pub(super) fn rows_of(name: &str, arguments: Vec<Typed>, span: Span) -> Result<Typed> {

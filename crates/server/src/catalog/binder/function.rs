@@ -9,7 +9,7 @@ use super::{Binder, Column, Set, Typed, from::rows_of, query::one_column, ta_or_
 use crate::{
     catalog::{
         functions,
-        plan::{Aggregate, AggregateFunction, From, Node, SetFunction, Window},
+        plan::{Aggregate, AggregateFunction, Node, Window},
     },
     error::{Result, SqlError, code},
     sql::{parameters::SessionValue, scope},
@@ -73,36 +73,30 @@ impl Binder<'_> {
             return Ok(Typed(Node::Parameter(value.number()), value.ty()));
         }
         let arguments = self.arguments(&list.args, span)?;
-        if matches!(name.as_str(), "unnest" | "generate_series" | "_pg_expandarray") {
+        if matches!(name.as_str(), "unnest" | "generate_series" | "generate_subscripts" | "_pg_expandarray") {
             let rows = rows_of(&name, arguments, span)?;
             return self.set(function.to_string(), rows, span);
         }
         self.call(&name, arguments, span)
     }
 
-    /// A column of the rows that a function of the select list makes.
+    /// A column of the rows that functions of the select list make.
     fn set(&mut self, call: String, Typed(node, ty): Typed, span: Span) -> Result<Typed> {
         let level = self.levels.last_mut().expect("inside a level");
-        match &self.set {
-            Set::Refused => {
-                return Err(
-                    SqlError::unsupported("a function that makes rows outside a select list").at(span)
-                );
-            }
-            Set::Absent => {
+        let Set::List(calls) = &mut self.set else {
+            return Err(SqlError::unsupported("a function that makes rows outside a select list").at(span));
+        };
+        let place = match calls.iter().position(|(written, _)| *written == call) {
+            Some(place) => place,
+            None => {
                 // No name reaches it, nor does `*`.
-                level.push(Column { table: String::new(), name: String::new(), ty });
-                self.set =
-                    Set::Present { written: call, from: From::Function { node, kind: SetFunction::Unnest } };
+                level.push(Column::new("", "", ty));
+                calls.push((call, node));
+                calls.len() - 1
             }
-            Set::Present { written, .. } if *written == call => {}
-            Set::Present { .. } => {
-                return Err(
-                    SqlError::unsupported("several functions that make rows in a select list").at(span)
-                );
-            }
-        }
-        Ok(Typed(Node::Column { level: 0, index: level.len() - 1 }, ty))
+        };
+        let index = level.len() - calls.len() + place;
+        Ok(Typed(Node::Column { level: 0, index }, ty))
     }
 
     pub(super) fn call(&mut self, name: &str, arguments: Vec<Typed>, span: Span) -> Result<Typed> {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use sqlparser::ast;
 
-use super::plan::{From, Node, Window};
+use super::plan::{Node, Window};
 use crate::{
     backend::Catalog,
     error::{Result, SqlError, code},
@@ -44,6 +44,24 @@ struct Column {
     table: String,
     name: String,
     ty: PgType,
+    using: Using,
+}
+
+/// What a join by USING made of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Using {
+    /// Nothing.
+    Not,
+    /// It stands for both, and comes first in `*`.
+    Kept,
+    /// The other one stands for it.
+    Merged,
+}
+
+impl Column {
+    fn new(table: impl Into<String>, name: impl Into<String>, ty: PgType) -> Self {
+        Column { table: table.into(), name: name.into(), ty, using: Using::Not }
+    }
 }
 
 struct Binder<'a> {
@@ -56,14 +74,12 @@ struct Binder<'a> {
     set: Set,
 }
 
-/// The function that makes rows in the select list that is being bound.
+/// Functions that make rows, in the select list that is being bound.
 enum Set {
     /// This is not a select list.
     Refused,
-    /// There is none so far.
-    Absent,
-    /// Its rows come behind those of FROM, once for all calls that are written alike.
-    Present { written: String, from: From },
+    /// Their rows come behind those of FROM, side by side: a column for each call, as it is written, and what makes it.
+    List(Vec<(String, Node)>),
 }
 
 /// An expression with its type.
@@ -83,7 +99,7 @@ impl Binder<'_> {
         match node {
             Node::Parameter(number) => {
                 self.parameters.decide(number, to);
-                Typed(Node::Parameter(number), to)
+                parameter(number, to)
             }
             Node::Constant(datum) if datum.is_null() => Typed(Node::Constant(datum), to),
             node => Typed(Node::Cast(Box::new(node), PgType::Unknown, to), to),
@@ -111,7 +127,8 @@ impl Binder<'_> {
         };
         for (out, level) in self.levels.iter().rev().enumerate() {
             let found = level.iter().enumerate().filter(|(_, column)| {
-                column.name == *name && table.is_none_or(|table| *table == column.table)
+                column.name == *name
+                    && table.map_or(column.using != Using::Merged, |table| *table == column.table)
             });
             let found: Vec<(usize, &Column)> = found.collect();
             match found.as_slice() {
@@ -140,12 +157,24 @@ impl Binder<'_> {
     }
 }
 
+/// A parameter of this type. One that stands for an object may come as its name.
+fn parameter(number: usize, ty: PgType) -> Typed {
+    let node = Node::Parameter(number);
+    let node = if ty.is_oid() { Node::Cast(Box::new(node), PgType::Unknown, ty) } else { node };
+    Typed(node, ty)
+}
+
 fn known(a: PgType, b: PgType) -> PgType {
     if a == PgType::Unknown { b } else { a }
 }
 
 fn ta_or_text(ty: PgType) -> PgType {
     known(ty, PgType::TEXT)
+}
+
+/// The index of an array's first element; a vector's is 0.
+pub(super) fn first_index(ty: PgType) -> i64 {
+    i64::from(!matches!(ty, PgType::Int2Vector | PgType::OidVector))
 }
 
 fn element_of(ty: PgType) -> PgType {

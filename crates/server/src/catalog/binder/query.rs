@@ -111,11 +111,7 @@ impl Binder<'_> {
                 let columns: Vec<Column> = types
                     .into_iter()
                     .enumerate()
-                    .map(|(index, ty)| Column {
-                        table: String::new(),
-                        name: format!("column{}", index + 1),
-                        ty,
-                    })
+                    .map(|(index, ty)| Column::new("", format!("column{}", index + 1), ty))
                     .collect();
                 let order = by_output(order, &columns)?;
                 Ok((Body::Values(rows), columns, order, 0))

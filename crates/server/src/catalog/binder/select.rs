@@ -3,9 +3,9 @@
 use quorate_table::operation::Order;
 use sqlparser::ast::{self, BinaryOperator, Spanned};
 
-use super::{Binder, Column, Set, Typed};
+use super::{Binder, Column, Set, Typed, Using};
 use crate::{
-    catalog::plan::{Body, Node, Select, visit},
+    catalog::plan::{Body, From, Node, Select, visit},
     error::{Result, SqlError},
     sql::{expr::name::column_name, scope, select::clauses},
     types::PgType,
@@ -49,7 +49,7 @@ impl Binder<'_> {
         let mut nodes = Vec::new();
         let mut exprs: Vec<Option<&ast::Expr>> = Vec::new();
         let named = self.levels.last().map_or(0, Vec::len);
-        self.set = Set::Absent;
+        self.set = Set::List(Vec::new());
         for item in &select.projection {
             let (expr, name) = match item {
                 ast::SelectItem::UnnamedExpr(expr) => (expr, column_name(expr)),
@@ -63,12 +63,18 @@ impl Binder<'_> {
                         _ => None,
                     };
                     let level = self.levels.last().expect("inside a level");
-                    for (index, column) in level.iter().take(named).enumerate() {
-                        if qualifier.as_ref().is_none_or(|table| *table == column.table) {
-                            columns.push(column.clone());
-                            nodes.push(Node::Column { level: 0, index });
-                            exprs.push(None);
+                    let mut places: Vec<usize> = (0..named).collect();
+                    match &qualifier {
+                        Some(table) => places.retain(|index| *table == level[*index].table),
+                        None => {
+                            places.retain(|index| level[*index].using != Using::Merged);
+                            places.sort_by_key(|index| level[*index].using != Using::Kept);
                         }
+                    }
+                    for index in places {
+                        columns.push(level[index].clone());
+                        nodes.push(Node::Column { level: 0, index });
+                        exprs.push(None);
                     }
                     continue;
                 }
@@ -78,17 +84,18 @@ impl Binder<'_> {
             };
             let Typed(node, ty) = self.expr(expr)?;
             let node = shown(node, ty);
-            columns.push(Column { table: String::new(), name, ty });
+            columns.push(Column::new("", name, ty));
             nodes.push(node);
             exprs.push(Some(expr));
         }
-        let makes_rows = match std::mem::replace(&mut self.set, Set::Refused) {
-            Set::Present { from: rows, .. } => {
-                from.push(rows);
-                true
-            }
-            Set::Refused | Set::Absent => false,
+        let rows = match std::mem::replace(&mut self.set, Set::Refused) {
+            Set::List(calls) => calls.into_iter().map(|(_, node)| node).collect(),
+            Set::Refused => Vec::new(),
         };
+        let makes_rows = !rows.is_empty();
+        if makes_rows {
+            from.push(From::Elements(rows));
+        }
         let visible = columns.len();
         let mut keys = Vec::new();
         for key in order {
@@ -105,7 +112,7 @@ impl Binder<'_> {
                 None => {
                     let Typed(node, ty) = self.expr(&key.expr)?;
                     nodes.push(node);
-                    columns.push(Column { table: String::new(), name: String::new(), ty });
+                    columns.push(Column::new("", "", ty));
                     nodes.len() - 1
                 }
             };

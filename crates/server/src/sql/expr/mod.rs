@@ -248,8 +248,9 @@ impl Binder<'_> {
         {
             return Ok(session_value(value));
         }
-        let (index, ty) = self.scope.column(name)?;
-        Ok(Operand::Typed(Expr::Column(index, ty), ty))
+        let column = self.scope.column(name)?;
+        let ty = column.ty();
+        Ok(Operand::Typed(column, ty))
     }
 
     fn literal(&mut self, value: &ast::Value, span: Span) -> Result<Operand> {

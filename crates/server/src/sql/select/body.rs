@@ -106,10 +106,8 @@ impl Body<'_> {
         let grouped = !keys.is_empty() || !aggregates.is_empty() || having.is_some();
         let grouping = grouped.then(|| {
             let mut mentions = BTreeMap::new();
-            if let Some(schema) = self.scope.schema {
-                for item in &self.select.projection {
-                    mention(item, schema, &mut mentions);
-                }
+            for item in &self.select.projection {
+                mention(item, self.scope, &mut mentions);
             }
             Grouping { keys, aggregates, having, mentions }
         });
@@ -275,18 +273,14 @@ pub(super) fn select_list(
 }
 
 fn all_columns(scope: &Scope<'_>, span: Span, items: &mut Vec<Item>) -> Result<()> {
-    let Some(schema) = scope.schema else {
+    if scope.schema.is_none() {
         return Err(
             SqlError::new(code::SYNTAX_ERROR, "SELECT * with no tables specified is not valid").at(span)
         );
-    };
-    for (index, column) in schema.columns.iter().enumerate() {
-        items.push(Item {
-            name: column.name.clone(),
-            expr: Expr::Column(index, column.ty),
-            ty: PgType::Plain(column.ty),
-            span,
-        });
+    }
+    for (name, expr) in scope.columns() {
+        let ty = PgType::Plain(expr.ty());
+        items.push(Item { name, expr, ty, span });
     }
     Ok(())
 }

@@ -2,18 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use quorate_table::{
-    expr::{Aggregate, Expr},
-    schema::Schema,
-};
+use quorate_table::expr::{Aggregate, Expr};
 use sqlparser::{ast, tokenizer::Span};
 
 use crate::{
     error::{Result, SqlError, code},
-    sql::{
-        expr::AGGREGATE,
-        scope::{self, Scope},
-    },
+    sql::{expr::AGGREGATE, scope::Scope},
 };
 
 pub(super) struct Grouping {
@@ -25,18 +19,17 @@ pub(super) struct Grouping {
 }
 
 /// Notes where a select item mentions a column plainly.
-pub(super) fn mention(item: &ast::SelectItem, schema: &Schema, mentions: &mut BTreeMap<usize, Span>) {
+pub(super) fn mention(item: &ast::SelectItem, scope: &Scope<'_>, mentions: &mut BTreeMap<usize, Span>) {
     let (ast::SelectItem::UnnamedExpr(expr) | ast::SelectItem::ExprWithAlias { expr, .. }) = item else {
         return;
     };
     let name = match expr {
-        ast::Expr::Identifier(name) => name,
-        ast::Expr::CompoundIdentifier(names) => names.last().expect("a name has parts"),
+        ast::Expr::Identifier(name) => std::slice::from_ref(name),
+        ast::Expr::CompoundIdentifier(names) => names,
         _ => return,
     };
-    let folded = scope::fold(name);
-    if let Some(index) = schema.columns.iter().position(|column| column.name == folded) {
-        mentions.entry(index).or_insert(name.span);
+    if let (Ok(Expr::Column(index, _)), Some(last)) = (scope.column(name), name.last()) {
+        mentions.entry(index).or_insert(last.span);
     }
 }
 
@@ -50,8 +43,7 @@ pub(super) fn over_groups(expr: &Expr, grouping: &Grouping, scope: &Scope<'_>) -
             Ok(Expr::Column(grouping.keys.len() + index - AGGREGATE, *ty))
         }
         Expr::Column(index, _) => {
-            let schema = scope.schema.expect("a column has a table");
-            let shown = format!("{}.{}", scope.alias, schema.columns[*index].name);
+            let shown = format!("{}.{}", scope.alias, scope.name_of(*index));
             let error = SqlError::new(
                 code::GROUPING_ERROR,
                 format!(

@@ -27,8 +27,8 @@ use super::{
 use crate::{
     backend::{Catalog, Table},
     catalog,
-    error::{Result, SqlError},
-    types,
+    error::{Result, SqlError, code},
+    types::{self, PgType},
 };
 use body::{Body, Item, select_list};
 use clauses::{refuse_extras, tail};
@@ -154,6 +154,12 @@ fn relations(query: &ast::Query, catalog: &Catalog) -> Relations {
                     },
                     _ => Relations::Several,
                 },
+                ast::TableFactor::Derived { subquery, lateral: false, .. } => {
+                    match relations(subquery, catalog) {
+                        Relations::Table(table) => Relations::Table(table),
+                        Relations::None | Relations::Several => Relations::Several,
+                    }
+                }
                 _ => Relations::Several,
             },
             _ => Relations::Several,
@@ -165,18 +171,13 @@ fn relations(query: &ast::Query, catalog: &Catalog) -> Relations {
 fn bind_table(query: &ast::Query, table: Arc<Table>, parameters: &mut Parameters) -> Result<Query> {
     let ast::SetExpr::Select(select) = &*query.body else { unreachable!("a table is selected from") };
     refuse_extras(select)?;
-    let alias = match &select.from[0].relation {
-        ast::TableFactor::Table { alias, args: None, sample: None, .. } => match alias {
-            Some(alias) if !alias.columns.is_empty() => {
-                return Err(SqlError::unsupported("a list of column aliases").at(alias.name.span));
-            }
-            alias => alias.as_ref().map(|alias| scope::fold(&alias.name)),
-        },
-        other => return Err(SqlError::unsupported("this way to name a table").at(other.span())),
-    };
-    let scope = Scope::of(&table.schema, alias);
+    let From { scope, filter, sorted } = from(&select.from[0].relation, &table, parameters)?;
     let body = Body { select, tail: tail(query)?, scope: &scope };
     let bound = body.bind(parameters)?;
+    if sorted && bound.grouping.is_none() && bound.finish.order.is_empty() {
+        return Err(SqlError::unsupported("ORDER BY in a sub-select whose rows are not sorted again")
+            .hint("Write ORDER BY at the outermost select."));
+    }
     let fields = bound.items.iter().map(|item| field(item, &table)).collect();
     let columns = bound.columns();
     let mut finish = bound.finish;
@@ -195,8 +196,73 @@ fn bind_table(query: &ast::Query, table: Arc<Table>, parameters: &mut Parameters
             Output::Groups { keys, aggregates }
         }
     };
-    let select = Select { table: table.id, filter: bound.filter, output };
+    let filters: Vec<Expr> = filter.into_iter().chain(bound.filter).collect();
+    let filter = (!filters.is_empty()).then(|| Expr::all(filters));
+    let select = Select { table: table.id, filter, output };
     Ok(Query { source: Source::Table { select, table }, finish, fields })
+}
+
+/// What a select of one table is from.
+struct From<'a> {
+    scope: Scope<'a>,
+    /// WHERE of the sub-selects.
+    filter: Option<Expr>,
+    /// A sub-select has an ORDER BY.
+    sorted: bool,
+}
+
+/// A table, or a sub-select over one that only filters and computes: the select around it is bound through it.
+fn from<'a>(factor: &ast::TableFactor, table: &'a Table, parameters: &mut Parameters) -> Result<From<'a>> {
+    let schema = &table.schema;
+    match factor {
+        ast::TableFactor::Table { alias, args: None, sample: None, .. } => match alias {
+            Some(alias) if !alias.columns.is_empty() => {
+                Err(SqlError::unsupported("a list of column aliases").at(alias.name.span))
+            }
+            alias => {
+                let alias = alias.as_ref().map(|alias| scope::fold(&alias.name));
+                Ok(From { scope: Scope::of(schema, alias), filter: None, sorted: false })
+            }
+        },
+        ast::TableFactor::Derived { subquery, alias, sample: None, .. } => {
+            let ast::SetExpr::Select(select) = &*subquery.body else {
+                unreachable!("a table is selected from")
+            };
+            let Some(alias) = alias else {
+                return Err(SqlError::new(code::SYNTAX_ERROR, "subquery in FROM must have an alias")
+                    .hint("For example, FROM (SELECT ...) [AS] foo.")
+                    .at(factor.span()));
+            };
+            refuse_extras(select)?;
+            let inner = from(&select.from[0].relation, table, parameters)?;
+            let bound = Body { select, tail: tail(subquery)?, scope: &inner.scope }.bind(parameters)?;
+            let finish = &bound.finish;
+            for (present, what) in [
+                (bound.grouping.is_some(), "aggregates or GROUP BY"),
+                (finish.distinct, "DISTINCT"),
+                (finish.limit.is_some() || finish.offset.is_some(), "LIMIT or OFFSET"),
+                (bound.items.iter().any(|item| item.ty == PgType::Interval), "an interval"),
+            ] {
+                if present {
+                    return Err(SqlError::unsupported(format!("a sub-select in FROM with {what}"))
+                        .at(alias.name.span));
+                }
+            }
+            let names = alias.columns.iter().map(|column| scope::fold(&column.name));
+            let names = names.map(Some).chain(std::iter::repeat(None));
+            let columns = bound.items.iter().zip(names);
+            let columns = columns
+                .map(|(item, name)| (name.unwrap_or_else(|| item.name.clone()), item.expr.clone()))
+                .collect();
+            let filters: Vec<Expr> = inner.filter.into_iter().chain(bound.filter).collect();
+            Ok(From {
+                scope: Scope::view(schema, scope::fold(&alias.name), columns),
+                filter: (!filters.is_empty()).then(|| Expr::all(filters)),
+                sorted: inner.sorted || !finish.order.is_empty(),
+            })
+        }
+        other => Err(SqlError::unsupported("this way to name a table").at(other.span())),
+    }
 }
 
 /// The column of the result that an item makes, with the column of the table that it is, if it is one.
