@@ -7,6 +7,7 @@ import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.sql.Statement;
 import java.util.Objects;
+import org.postgresql.util.PGInterval;
 
 /** A session through JDBC: prepared statements past the driver's switch to binary, fetch sizes, batches, meta data, arrays, errors. */
 class Jdbc {
@@ -129,10 +130,10 @@ class Jdbc {
 
             // An array is one parameter, an interval another, in text and after the driver's switch in binary.
             try (PreparedStatement some = connection.prepareStatement(
-                    "select count(*) from flights where dest = any(?) and time_hour < timestamptz '2013-01-01' + ?::interval")) {
+                    "select count(*) from flights where dest = any(?) and time_hour < timestamptz '2013-01-01' + ?")) {
                 for (int round = 0; round < 7; round++) {
                     some.setArray(1, connection.createArrayOf("text", new String[] {"LAX", "SFO"}));
-                    some.setString(2, "1 day");
+                    some.setObject(2, new PGInterval("1 day"));
                     try (ResultSet rows = some.executeQuery()) {
                         rows.next();
                         check(rows.getLong(1), LAX_AND_SFO_ON_THE_FIRST_DAY);

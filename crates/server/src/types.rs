@@ -209,10 +209,15 @@ impl PgType {
 
 /// The type of a column as clients are told it, and its modifier in PostgreSQL's encoding (-1 is none).
 pub fn of_column(column: &Column) -> (PgType, i32) {
+    told(column.ty, column.modifier)
+}
+
+/// A type as clients are told it, and its modifier in PostgreSQL's encoding (-1 is none).
+pub fn told(ty: Type, modifier: Option<Modifier>) -> (PgType, i32) {
     /// The room that PostgreSQL leaves for the length of a value.
     const HEADER: i32 = 4;
-    match column.modifier {
-        None => (PgType::Plain(column.ty), -1),
+    match modifier {
+        None => (PgType::Plain(ty), -1),
         Some(Modifier::Varchar(None)) => (PgType::Varchar, -1),
         Some(Modifier::Varchar(Some(most))) => (PgType::Varchar, most as i32 + HEADER),
         Some(Modifier::Digits { precision, scale }) => {

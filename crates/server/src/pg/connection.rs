@@ -91,7 +91,7 @@ impl Connection<'_> {
                 Frontend::Query(query) => {
                     self.skipping = false;
                     self.simple(&query.query).await?;
-                    self.portals.clear();
+                    self.portals.remove("");
                     self.synchronized();
                 }
                 Frontend::Sync(_) => {

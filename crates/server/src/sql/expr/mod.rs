@@ -208,11 +208,14 @@ impl Binder<'_> {
         self.operand(expr)?.condition(clause, expr.span(), self.parameters)
     }
 
-    /// Binds a column of a result, as the client is shown it.
-    pub fn shown(&mut self, expr: &ast::Expr) -> Result<(Expr, PgType)> {
+    /// Binds a column of a result, with its type and modifier as the client is told them.
+    pub fn shown(&mut self, expr: &ast::Expr) -> Result<(Expr, (PgType, i32))> {
         match self.operand(expr)? {
-            Operand::Interval(parts) => Ok((parts.text(), PgType::Interval)),
-            other => other.decided(self.parameters).map(|(expr, ty)| (expr, PgType::Plain(ty))),
+            Operand::Interval(parts) => Ok((parts.text(), (PgType::Interval, -1))),
+            other => {
+                let (bound, ty) = other.decided(self.parameters)?;
+                Ok((bound, types::told(ty, cast_to(expr))))
+            }
         }
     }
 
@@ -314,6 +317,16 @@ impl Binder<'_> {
         let otherwise = bound.pop().map(Box::new);
         let branches = tests.into_iter().zip(bound).collect();
         Ok(Operand::Typed(Expr::Case { branches, otherwise, ty }, ty))
+    }
+}
+
+/// The modifier that an expression is cast to at last.
+fn cast_to(expr: &ast::Expr) -> Option<Modifier> {
+    match expr {
+        ast::Expr::Nested(inner) => cast_to(inner),
+        ast::Expr::Cast { data_type, .. } => types::modified(data_type).ok()?.1,
+        ast::Expr::TypedString(typed) => types::modified(&typed.data_type).ok()?.1,
+        _ => None,
     }
 }
 

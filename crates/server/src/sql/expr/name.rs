@@ -13,9 +13,8 @@ pub fn column_name(expr: &ast::Expr) -> String {
 fn strong_name(expr: &ast::Expr) -> Option<String> {
     match expr {
         ast::Expr::Nested(inner) | ast::Expr::Cast { expr: inner, .. } => strong_name(inner),
-        ast::Expr::TypedString(_) | ast::Expr::Interval(_) | ast::Expr::Value(_) | ast::Expr::Case { .. } => {
-            None
-        }
+        ast::Expr::Case { else_result, .. } => else_result.as_deref().and_then(strong_name),
+        ast::Expr::TypedString(_) | ast::Expr::Interval(_) | ast::Expr::Value(_) => None,
         other => inner_name(other),
     }
 }
@@ -32,7 +31,6 @@ fn inner_name(expr: &ast::Expr) -> Option<String> {
             None => types::base(data_type)?.info().name.to_owned(),
         },
         ast::Expr::TypedString(typed) => types::base(&typed.data_type)?.info().name.to_owned(),
-        ast::Expr::Value(value) if matches!(value.value, ast::Value::Boolean(_)) => "bool".to_owned(),
         // PostgreSQL looks into ELSE first.
         ast::Expr::Case { else_result, .. } => {
             else_result.as_deref().and_then(strong_name).unwrap_or_else(|| "case".to_owned())

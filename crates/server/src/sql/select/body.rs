@@ -32,6 +32,8 @@ pub(super) struct Item {
     pub(super) name: String,
     pub(super) expr: Expr,
     pub(super) ty: PgType,
+    /// Its type's modifier as clients are told it.
+    pub(super) modifier: i32,
     /// Whether it may be named by ORDER BY and GROUP BY.
     pub(super) span: Span,
 }
@@ -266,8 +268,8 @@ pub(super) fn select_list(
             Ok(list) => Ok(&mut **list),
             Err(place) => Err(*place),
         };
-        let (expr, ty) = Binder { scope, parameters, aggregates }.shown(expr)?;
-        items.push(Item { name, expr, ty, span });
+        let (expr, (ty, modifier)) = Binder { scope, parameters, aggregates }.shown(expr)?;
+        items.push(Item { name, expr, ty, modifier, span });
     }
     Ok(items)
 }
@@ -280,7 +282,7 @@ fn all_columns(scope: &Scope<'_>, span: Span, items: &mut Vec<Item>) -> Result<(
     }
     for (name, expr) in scope.columns() {
         let ty = PgType::Plain(expr.ty());
-        items.push(Item { name, expr, ty, span });
+        items.push(Item { name, expr, ty, modifier: -1, span });
     }
     Ok(())
 }

@@ -109,16 +109,26 @@ pub fn direction(column: usize, options: &ast::OrderByOptions) -> Order {
 
 /// The column of the result that an integer constant means.
 pub fn position(expr: &ast::Expr, columns: usize, clause: &str) -> Result<Option<usize>> {
-    let ast::Expr::Value(value) = expr else { return Ok(None) };
+    let (value, negative) = match expr {
+        ast::Expr::Value(value) => (value, false),
+        ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => match &**expr {
+            ast::Expr::Value(value) => (value, true),
+            _ => return Ok(None),
+        },
+        _ => return Ok(None),
+    };
     match &value.value {
         ast::Value::Number(digits, _) => {
             match digits.parse::<usize>() {
-                Ok(number) if (1..=columns).contains(&number) => Ok(Some(number - 1)),
-                Ok(number) => Err(SqlError::new(
-                    code::INVALID_COLUMN_REFERENCE,
-                    format!("{clause} position {number} is not in select list"),
-                )
-                .at(value.span)),
+                Ok(number) if !negative && (1..=columns).contains(&number) => Ok(Some(number - 1)),
+                Ok(number) => {
+                    let sign = if negative { "-" } else { "" };
+                    Err(SqlError::new(
+                        code::INVALID_COLUMN_REFERENCE,
+                        format!("{clause} position {sign}{number} is not in select list"),
+                    )
+                    .at(value.span))
+                }
                 Err(_) => Err(SqlError::new(code::SYNTAX_ERROR, format!("non-integer constant in {clause}"))
                     .at(value.span)),
             }

@@ -35,7 +35,10 @@ pub(super) fn bind_constants(query: &ast::Query, parameters: &mut Parameters) ->
             let fields = bound
                 .items
                 .iter()
-                .map(|item| Field::new(&item.name, shown_type(&item.expr, item.ty)))
+                .map(|item| {
+                    let ty = shown_type(&item.expr, item.ty);
+                    Field { modifier: item.modifier, ..Field::new(&item.name, ty) }
+                })
                 .collect();
             Ok(Query {
                 source: Source::Constants { rows: vec![bound.columns()], filter: bound.filter },

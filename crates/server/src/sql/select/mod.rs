@@ -267,7 +267,7 @@ fn from<'a>(factor: &ast::TableFactor, table: &'a Table, parameters: &mut Parame
 
 /// The column of the result that an item makes, with the column of the table that it is, if it is one.
 fn field(item: &Item, table: &Table) -> Field {
-    let mut field = Field::new(&item.name, item.ty);
+    let mut field = Field { modifier: item.modifier, ..Field::new(&item.name, item.ty) };
     if let Expr::Column(index, _) = item.expr
         && index < AGGREGATE
     {
