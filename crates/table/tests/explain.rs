@@ -21,7 +21,8 @@ fn job(epoch: u64, operation: Operation) -> Job {
 /// Rows (k, k / 100, "even" or "odd", k % 7), in blocks in the order of k.
 fn loaded<E: Engine + Default>() -> E {
     let mut engine = E::default();
-    let column = |name: &str, ty| Column { name: name.into(), ty, modifier: None, not_null: true, default: None };
+    let column =
+        |name: &str, ty| Column { name: name.into(), ty, modifier: None, not_null: true, default: None };
     let columns = vec![
         column("k", Type::Int4),
         column("hundred", Type::Int4),

@@ -47,7 +47,8 @@ fn paged(engine: &mut Twin, epoch: u64) -> Vec<Row> {
 #[test]
 fn a_read_keeps_what_it_saw() {
     let mut engine = Twin::default();
-    let column = Column { name: "n".to_owned(), ty: Type::Int4, not_null: true, default: None };
+    let column =
+        Column { name: "n".to_owned(), ty: Type::Int4, modifier: None, not_null: true, default: None };
     let partition = Partition::Hash { column: 0 };
     let schema = Schema { name: "t".to_owned(), columns: vec![column], primary_key: Vec::new(), partition };
     let rows = (0..100).map(|n| vec![Value::Int4(n)]).collect();

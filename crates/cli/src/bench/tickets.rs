@@ -88,7 +88,13 @@ fn index(name: &str) -> usize {
 pub(super) fn schema(clustered: bool) -> Schema {
     let columns = COLUMNS
         .iter()
-        .map(|(name, ty)| Column { name: (*name).to_owned(), ty: *ty, modifier: None, not_null: true, default: None })
+        .map(|(name, ty)| Column {
+            name: (*name).to_owned(),
+            ty: *ty,
+            modifier: None,
+            not_null: true,
+            default: None,
+        })
         .collect();
     let partition = match clustered {
         false => Partition::Hash { column: index("rloc") },

@@ -92,8 +92,13 @@ const BALANCE: i64 = 1_000;
 
 impl Bank {
     pub(super) fn new(accounts: i64, commands: u64, renames: bool) -> Self {
-        let column =
-            |name: &str, not_null| Column { name: name.to_owned(), ty: Type::Int8, modifier: None, not_null, default: None };
+        let column = |name: &str, not_null| Column {
+            name: name.to_owned(),
+            ty: Type::Int8,
+            modifier: None,
+            not_null,
+            default: None,
+        };
         let accounts_schema = Schema {
             name: ACCOUNTS.to_owned(),
             columns: vec![column("id", true), column("balance", true), column("mark", false)],
