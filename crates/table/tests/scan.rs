@@ -472,7 +472,8 @@ fn blocks_are_split_joined_and_emptied() {
 
 #[test]
 fn a_pinned_version_outlives_the_codes_of_its_values() {
-    let column = |name: &str, ty| Column { name: name.to_owned(), ty, not_null: false, default: None };
+    let column =
+        |name: &str, ty| Column { name: name.to_owned(), ty, modifier: None, not_null: false, default: None };
     let schema = Schema {
         name: "few".to_owned(),
         columns: vec![column("k", Type::Int4), column("s", Type::Text)],
