@@ -367,6 +367,7 @@ fn history(seed: u8, batches: usize) -> usize {
     let definition = |(name, ty): &(&str, Type)| Column {
         name: (*name).to_owned(),
         ty: *ty,
+        modifier: None,
         not_null: false,
         default: None,
     };
