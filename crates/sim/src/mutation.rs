@@ -2,8 +2,22 @@
 //!
 //! Most are adapters around a process that is as it should be: they forge, drop or repeat what it receives and sends, so
 //! that to the others it looks like one that breaks the rule. The rest break it where the simulator stands in for the
-//! world: ids, engines, users. Product code has no switch for any of them. Every mutation is caught within
+//! world: ids, settings, engines, users. Product code has no switch for any of them. Every mutation is caught within
 //! [`SEEDS_MAX`] seeds of its scenario; a test sees to that.
+//!
+//! | rule | asserted | tested | mutated |
+//! |---|---|---|---|
+//! | S1 founding, incarnations | an id lives once (`World::start`); `Paxos::found` is called once | `paxos` scripts `founding_and_growth`, `old_incarnation`; the hello between processes | `FoundsAgain`, `NoIncarnations` |
+//! | S2 changing routers | nothing behind an open change, one at a time, accepted or promised below the promise (`paxos::core`) | `stop_command_cut_off`, `newcomer_alone_holds_the_change`, `leader_leaves`; random schedules | `VoteWithoutHolding`, `AcceptBelowPromise`, `PromiseEmptied`, `BelowTheFloor` |
+//! | S3 learning | appended iff next (`ecast::order`) | `forwarded_in_order`; unit tests of the order | `SequenceUnchecked`, `NotProposedAgain`, `StableTooEarly`, `ForeignConfirmation` |
+//! | S4 delivering | stability after the last confirmation (`ecast::dispatch`) | `link_breaks_and_resend`, `leader_change_with_unstable_messages` | `ConfirmBeyond`, `RepairLost`, `PreviousUnchecked`, `DeliverTwice` |
+//! | S5 outcomes | one outcome per token (checkers *stable*, *outcome*) | `wedged_member`, `lost_for_good` | `OutcomeForged` |
+//! | S6 ids | a request begins and ends once (`rubberband::replies`) | `same_request_takes_effect_once`; unit tests of the replies | `RepeatedUnderNewName`, `RepliesLost` |
+//! | S7 credits | nothing in product code; checker *credits* | unit tests of the dispatcher | `CreditsOnConfirmation` |
+//! | S8 versions of routing | the placement is compared in `Storage::on_direct`; checker *answer* | cluster schedules with basic reads | `RetryAnswered` |
+//! | S11 time | nothing in product code; checker *S11* | unit tests of the detector; clocks drift in every seed | `LateTickCounts` |
+//! | S14 suspicion | `Change::suspect` refuses; the twin of the routing, checker *S14* | `unreachable_is_waited_for`, `lost_for_good` | `LossUndeclared` |
+//! | S15 statements are atomic | published only what is favourable here (`Storage::decide`) | `atomic_or_void`, `verdict_of_the_dead` | `VoidedPublished`, `WriteSkipped`, `ImportLost`, `RetryAnswered` |
 
 mod tamper;
 
@@ -12,73 +26,115 @@ pub(crate) use tamper::Tamper;
 /// A rule that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutation {
-    /// A confirmation of one member is counted for another, too.
-    ForeignConfirmation,
-    /// Stability is told before the last confirmation.
+    /// A router that comes back founds a domain instead of joining (S1).
+    FoundsAgain,
+    /// A process that restarts without its memory is taken for the one it was (S1).
+    NoIncarnations,
+    /// A router votes for what it does not hold (S2).
+    VoteWithoutHolding,
+    /// A router accepts below its promise (S2).
+    AcceptBelowPromise,
+    /// A promise keeps back what was accepted (S2).
+    PromiseEmptied,
+    /// Routers are removed until too few are left (S2).
+    BelowTheFloor,
+    /// Nobody looks whether a submission is its sender's next (S3).
+    SequenceUnchecked,
+    /// What was proposed is not proposed again when the leader changes (S3).
+    NotProposedAgain,
+    /// Stability is told before the last confirmation (S3).
     StableTooEarly,
-    /// What is refused or perhaps lost is told to be stable (S5).
-    OutcomeForged,
+    /// A confirmation of one member is counted for another, too (S4).
+    ForeignConfirmation,
     /// A member confirms what it has not got (S4).
     ConfirmBeyond,
     /// A delivery is lost, and so is the request for its repair (S4).
     RepairLost,
     /// A member delivers without looking at `previous` (S4).
     PreviousUnchecked,
-    /// A member delivers twice.
+    /// A member delivers twice (S4).
     DeliverTwice,
-    /// Nobody looks whether a submission is its sender's next (S3).
-    SequenceUnchecked,
-    /// A process that restarts without its memory is taken for the one it was (S1).
-    NoIncarnations,
-    /// A router votes for what it does not hold (S2).
-    VoteWithoutHolding,
-    /// A router accepts below its promise.
-    AcceptBelowPromise,
-    /// A promise keeps back what was accepted.
-    PromiseEmptied,
-    /// A replica publishes a write that all others void (S15).
-    VoidedPublished,
-    /// A replica skips a write.
-    WriteSkipped,
-    /// A migration loses rows.
-    ImportLost,
+    /// What is refused or perhaps lost is told to be stable (S5).
+    OutcomeForged,
     /// A write is repeated under a new name (S6).
     RepeatedUnderNewName,
+    /// A range moves without the replies that it remembers (S6).
+    RepliesLost,
+    /// Credits return on confirmation (S7).
+    CreditsOnConfirmation,
+    /// What should be refused for another placement or stamp is answered with what there is: nothing (S8, S15).
+    RetryAnswered,
+    /// A detector counts the time in which it slept itself (S11).
+    LateTickCounts,
+    /// An unreachable process that returns is declared lost, and no operator said so (S14).
+    LossUndeclared,
+    /// A replica publishes a write that all others void (S15).
+    VoidedPublished,
+    /// A replica skips a write (S15).
+    WriteSkipped,
+    /// A migration loses rows (S15).
+    ImportLost,
 }
 
 /// Within so many seeds every mutation is caught.
 pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
-    /// Those that the seeds must catch.
-    pub const ALL: [Mutation; 16] = [
-        Mutation::ForeignConfirmation,
-        Mutation::StableTooEarly,
-        Mutation::OutcomeForged,
-        Mutation::ConfirmBeyond,
-        Mutation::RepairLost,
-        Mutation::PreviousUnchecked,
-        Mutation::DeliverTwice,
-        Mutation::SequenceUnchecked,
+    /// All of them: the seeds must catch each.
+    pub const ALL: [Mutation; 24] = [
+        Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::VoteWithoutHolding,
         Mutation::AcceptBelowPromise,
         Mutation::PromiseEmptied,
+        Mutation::BelowTheFloor,
+        Mutation::SequenceUnchecked,
+        Mutation::NotProposedAgain,
+        Mutation::StableTooEarly,
+        Mutation::ForeignConfirmation,
+        Mutation::ConfirmBeyond,
+        Mutation::RepairLost,
+        Mutation::PreviousUnchecked,
+        Mutation::DeliverTwice,
+        Mutation::OutcomeForged,
+        Mutation::RepeatedUnderNewName,
+        Mutation::RepliesLost,
+        Mutation::CreditsOnConfirmation,
+        Mutation::RetryAnswered,
+        Mutation::LateTickCounts,
+        Mutation::LossUndeclared,
         Mutation::VoidedPublished,
         Mutation::WriteSkipped,
         Mutation::ImportLost,
-        Mutation::RepeatedUnderNewName,
     ];
 
     /// The scenario whose seeds catch it.
     pub fn scenario(self) -> &'static str {
         match self {
-            Mutation::VoidedPublished
+            Mutation::FoundsAgain
+            | Mutation::VoteWithoutHolding
+            | Mutation::AcceptBelowPromise
+            | Mutation::PromiseEmptied
+            | Mutation::BelowTheFloor
+            | Mutation::NotProposedAgain => "paxos",
+            Mutation::NoIncarnations
+            | Mutation::SequenceUnchecked
+            | Mutation::StableTooEarly
+            | Mutation::ForeignConfirmation
+            | Mutation::ConfirmBeyond
+            | Mutation::RepairLost
+            | Mutation::PreviousUnchecked
+            | Mutation::DeliverTwice
+            | Mutation::OutcomeForged
+            | Mutation::CreditsOnConfirmation => "ecast",
+            Mutation::RepeatedUnderNewName
+            | Mutation::RepliesLost
+            | Mutation::RetryAnswered
+            | Mutation::LateTickCounts
+            | Mutation::LossUndeclared
+            | Mutation::VoidedPublished
             | Mutation::WriteSkipped
-            | Mutation::ImportLost
-            | Mutation::RepeatedUnderNewName => "table",
-            Mutation::VoteWithoutHolding | Mutation::AcceptBelowPromise | Mutation::PromiseEmptied => "paxos",
-            _ => "ecast",
+            | Mutation::ImportLost => "table",
         }
     }
 

@@ -53,7 +53,7 @@ pub(crate) struct Within<'a, P, S, M, E> {
 impl<'a, P: Protocol, S: Sink<P>, M, E> Within<'a, P, S, M, E> {
     pub(crate) fn new<C: Protocol>(out: &'a mut S, message: M, event: E) -> Self
     where
-        M: FnMut(&mut S, C::Message) -> Option<P::Message>,
+        M: FnMut(&mut S, &Destination, C::Message) -> Option<P::Message>,
         E: FnMut(&mut S, C::Event),
     {
         Within { out, message, event, process: PhantomData }
@@ -65,11 +65,11 @@ where
     P: Protocol,
     C: Protocol<Record = P::Record>,
     S: Sink<P>,
-    M: FnMut(&mut S, C::Message) -> Option<P::Message>,
+    M: FnMut(&mut S, &Destination, C::Message) -> Option<P::Message>,
     E: FnMut(&mut S, C::Event),
 {
     fn send(&mut self, to: Destination, message: C::Message, after: Option<Ticket>) {
-        if let Some(message) = (self.message)(self.out, message) {
+        if let Some(message) = (self.message)(self.out, &to, message) {
             self.out.send(to, message, after);
         }
     }

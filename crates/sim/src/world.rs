@@ -98,6 +98,8 @@ pub struct World<P: Protocol> {
     trace: Xxh3,
     steps: u64,
     counts: BTreeMap<&'static str, u64>,
+    /// Until when each machine had trouble with others: a link that broke or was held, a process that began or ended.
+    trouble: Vec<Time>,
     /// Every life of a machine takes the id of its first: a mutation.
     first_ids: Option<BTreeMap<usize, ProcessId>>,
 }
@@ -177,6 +179,7 @@ where
             trace: Xxh3::new(),
             steps: 0,
             counts: BTreeMap::new(),
+            trouble: Vec::new(),
             first_ids: None,
         }
     }
@@ -193,6 +196,7 @@ where
         let drift = self.machine_settings.drift_max * (2.0 * chance.unit() - 1.0);
         let clock = Clock::new(chance.below(1 << 50), drift);
         let slowness = 1.0 + chance.unit() * (self.machine_settings.slowness_max - 1.0).max(0.0);
+        self.trouble.push(self.now);
         self.machines.push(Machine {
             process: None,
             life: Life::MAX,
@@ -238,6 +242,7 @@ where
         slot.wake_at = None;
         slot.busy_until = self.now;
         slot.tickets = 0;
+        self.troubled(machine, self.now);
         self.note(b'S', machine as u64, life.into());
         // An empty batch lets the process ask for links and deadlines.
         self.work_later(machine);
@@ -299,6 +304,8 @@ where
     /// Lets nothing pass between two machines in one direction for a while. Links in use break by and by when that lasts.
     pub fn cut(&mut self, from: usize, to: usize, span: Duration) {
         self.note(b'C', from as u64, to as u64);
+        self.troubled(from, self.now + span);
+        self.troubled(to, self.now + span);
         self.network.cut(from, to, self.now + span);
         let patience = self.chance_network.between(CUT_PATIENCE_MIN, CUT_PATIENCE_MAX);
         if patience < span
@@ -314,6 +321,8 @@ where
     /// Holds back what one machine sends to another for a while; nothing breaks.
     pub fn clog(&mut self, from: usize, to: usize, span: Duration) {
         self.note(b'G', from as u64, to as u64);
+        self.troubled(from, self.now + span);
+        self.troubled(to, self.now + span);
         self.network.cut(from, to, self.now + span);
     }
 
@@ -397,6 +406,21 @@ where
     /// Whether the process on `machine` is paused.
     pub fn paused(&self, machine: usize) -> bool {
         self.machines[machine].paused_until > self.now
+    }
+
+    /// Until when the process on `machine` stood still, the last time it did.
+    pub fn slept_until(&self, machine: usize) -> Time {
+        self.machines[machine].paused_until
+    }
+
+    /// Whether nothing was wrong with `machine` and its links for the last `span`, but that its process may have slept.
+    pub fn untroubled(&self, machine: usize, span: Duration) -> bool {
+        self.trouble[machine] + span < self.now
+    }
+
+    pub(crate) fn troubled(&mut self, machine: usize, until: Time) {
+        let trouble = &mut self.trouble[machine];
+        *trouble = until.max(*trouble);
     }
 
     /// What the clock of `machine` shows.

@@ -211,6 +211,13 @@ pub enum Direct {
         /// The placement change.
         change: Position,
     },
+    /// Storage → storage: beyond the verdicts told before, nothing is known of the write, by one that has delivered so much.
+    NoVerdict {
+        /// Where the write is.
+        at: Position,
+        /// What the sender has delivered.
+        through: Position,
+    },
 }
 
 /// Part of an answer.
@@ -367,6 +374,11 @@ impl Wire for Direct {
                 out.put_u8(11);
                 out.put_u64_le(change.0);
             }
+            Direct::NoVerdict { at, through } => {
+                out.put_u8(12);
+                out.put_u64_le(at.0);
+                out.put_u64_le(through.0);
+            }
         }
     }
 
@@ -419,6 +431,7 @@ impl Wire for Direct {
                 replies: take_option(input)?,
             },
             11 => Direct::FetchRefused { change: Position(take_u64(input)?) },
+            12 => Direct::NoVerdict { at: Position(take_u64(input)?), through: Position(take_u64(input)?) },
             tag => return Err(WireError::Tag(tag)),
         })
     }

@@ -59,6 +59,22 @@ impl Replies {
         assert!(matches!(before, Some(Entry::Pending)), "S6: {request:?} finished without having begun");
     }
 
+    /// The write is voided as if it had never been: all that were to tell its verdict are gone.
+    pub(super) fn cancel(&mut self, request: RequestId) {
+        let session = self.sessions.entry(request.session).or_default();
+        let before = session.remove(&request.number);
+        assert!(matches!(before, Some(Entry::Pending)), "S6: {request:?} is cancelled without having begun");
+    }
+
+    /// What the write at `at` did, if it is remembered.
+    pub(super) fn at(&self, at: Position) -> Option<&Remembered> {
+        let done = self.sessions.values().flat_map(BTreeMap::values).filter_map(|entry| match entry {
+            Entry::Done(remembered) => Some(&**remembered),
+            Entry::Pending => None,
+        });
+        done.into_iter().find(|remembered| remembered.at == at)
+    }
+
     /// An ordered message allows to forget the session's numbers below `below`.
     pub(super) fn forget(&mut self, session: u128, below: u64) {
         if below == u64::MAX {

@@ -16,7 +16,7 @@ use super::{
     outbox::{Asked, Outboxes, Wanted},
     replies::{Remembered, Replies},
     transfer::{Import, ImportStep},
-    verdicts::{Decision, Verdicts},
+    verdicts::{Decision, Verdicts, covers},
 };
 use crate::{
     ecast::{Class, Member, MemberCommand, MemberSettings, Position},
@@ -249,8 +249,8 @@ struct Write {
     header: DataHeader,
     held: Vec<Range>,
     answers: Vec<Range>,
-    /// The other replicas concerned, when verdicts are exchanged.
-    others: Vec<ProcessId>,
+    /// The other replicas concerned and what they hold of it, when verdicts are exchanged.
+    others: Vec<(ProcessId, Vec<Range>)>,
     operation: Bytes,
 }
 
@@ -279,6 +279,8 @@ pub struct Storage {
     /// Decided, and to be settled first thing in the next batch.
     settle: Option<(Position, bool)>,
     verdicts: Verdicts,
+    /// Where a member departed last.
+    departed: Position,
     ask_at: Option<Time>,
     replies: Replies,
     /// What the ranges remembered at each pinned position.
@@ -314,6 +316,7 @@ impl Storage {
             holding: None,
             settle: None,
             verdicts: Verdicts::default(),
+            departed: Position(0),
             ask_at: None,
             replies: Replies::default(),
             pins: BTreeMap::new(),
@@ -403,8 +406,8 @@ impl Storage {
         // One range is evaluated alike by all its replicas; only several can disagree.
         let spans = header.ranges.iter().map(|range| config.count_segments(*range)).sum::<usize>() > 1;
         let exchanged = header.kind == DataKind::FallibleWrite && spans;
-        let others = assigned.iter().map(|assignment| assignment.process).filter(|&process| process != me);
-        let others = if exchanged { others.collect() } else { Vec::new() };
+        let others = assigned.iter().filter(|assignment| exchanged && assignment.process != me);
+        let others = others.map(|assignment| (assignment.process, assignment.held.clone())).collect();
         let super::Assignment { held, answers, .. } = assigned[mine].clone();
         self.queue.push_back(Step::Write(Write { at, client, header, held, answers, others, operation }));
     }
@@ -497,6 +500,9 @@ impl Storage {
         }
         let gone: Vec<ProcessId> =
             before.members.keys().copied().filter(|process| !config.members.contains_key(process)).collect();
+        if !gone.is_empty() {
+            self.departed = at;
+        }
         for process in gone {
             self.outboxes.drop_client(process);
             self.fetches.retain(|fetch| fetch.from != process);
@@ -690,7 +696,8 @@ impl Storage {
         }
         let failure = result.as_ref().err().cloned();
         let verdict = Direct::Verdict { at, ranges: write.held.clone(), failure: failure.clone() };
-        out.send(Destination::Many(write.others.clone()), Message::Direct(verdict), None);
+        let others = write.others.iter().map(|(process, _)| *process).collect();
+        out.send(Destination::Many(others), Message::Direct(verdict), None);
         self.verdicts.add(at, &write.held, failure);
         self.holding = Some((write, result));
         self.ask_at = Some(cx.now + self.settings.ask_after);
@@ -702,7 +709,9 @@ impl Storage {
     /// Settles the held write if the verdicts suffice.
     fn decide(&mut self, out: &mut impl Sink<Self>) {
         let Some((write, _)) = &self.holding else { return };
-        let Some(decision) = self.verdicts.decide(write.at, &write.header.ranges) else { return };
+        let receiving =
+            self.membership.config().and_then(|config| config.receiving().map(|(_, at)| at).min());
+        let Some(decision) = self.verdicts.decide(write.at, &write.header.ranges, receiving) else { return };
         let (write, result) = self.holding.take().expect("just seen");
         self.ask_at = None;
         self.settle = Some((write.at, decision == Decision::Publish));
@@ -714,6 +723,39 @@ impl Storage {
             Decision::Void(failure) => Err(failure),
         };
         self.answer(&write, result, out);
+    }
+
+    /// Who may know more of a held write: all that were concerned and live, and who replicates its ranges by now.
+    fn may_know(&self, write: &Write) -> Vec<ProcessId> {
+        let Some(config) = self.membership.config() else { return Vec::new() };
+        let concerned = write.others.iter().map(|(process, _)| *process);
+        let mut all: Vec<ProcessId> = concerned.chain(config.replicas_of(&write.header.ranges)).collect();
+        all.retain(|process| *process != self.membership.me && config.members.contains_key(process));
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Voids the held write if those that were to tell a verdict are all out, and nobody alive knows it.
+    fn give_up(&mut self) {
+        let Some((write, _)) = &self.holding else { return };
+        let at = write.at;
+        let missing = self.verdicts.missing(at, &write.header.ranges);
+        let alive = self.may_know(write);
+        let will_speak = |(process, held): &(ProcessId, Vec<Range>)| {
+            let concerned = |range: &Range| missing.iter().any(|gap| gap.intersect(*range).is_some());
+            alive.contains(process) && held.iter().any(concerned)
+        };
+        let unknowing = |process: &ProcessId| self.verdicts.is_unknowing(at, *process, self.departed);
+        if at > self.departed || write.others.iter().any(will_speak) || !alive.iter().all(unknowing) {
+            return;
+        }
+        let (write, _) = self.holding.take().expect("just seen");
+        self.ask_at = None;
+        self.settle = Some((at, false));
+        self.verdicts.drop(at);
+        // Its client learns that a range is lost; said again under its name, the write is a new one.
+        self.replies.cancel(write.header.request);
     }
 
     fn answer(&mut self, write: &Write, result: Result<Vec<Bytes>, Bytes>, out: &mut impl Sink<Self>) {
@@ -831,10 +873,26 @@ impl Storage {
                 }
             }
             Direct::AskVerdict { at } => {
-                if let Some((ranges, failure)) = self.verdicts.known(at) {
+                // One that imported the write's rows knows it by what the ranges remember.
+                let remembered = || {
+                    let remembered = self.replies.at(at)?;
+                    Some((vec![Range::ALL], remembered.results.as_ref().err().cloned()))
+                };
+                let known = self.verdicts.known(at).or_else(remembered);
+                let through = self.membership.member.delivered();
+                let settled = known.as_ref().is_some_and(|(ranges, _)| covers(ranges, Range::ALL));
+                if let Some((ranges, failure)) = known {
                     let verdict = Direct::Verdict { at, ranges, failure };
                     out.send(Destination::One(from), Message::Direct(verdict), None);
                 }
+                if !settled && self.import.is_none() {
+                    let nothing = Direct::NoVerdict { at, through };
+                    out.send(Destination::One(from), Message::Direct(nothing), None);
+                }
+            }
+            Direct::NoVerdict { at, through } => {
+                self.verdicts.add_unknowing(at, from, through);
+                self.give_up();
             }
             Direct::Fetch { change, ranges, cursor } => {
                 let known = self.pins.contains_key(&change) || self.pins_due.contains(&change);
@@ -868,7 +926,8 @@ impl Storage {
         {
             self.ask_at = Some(cx.now + self.settings.ask_after);
             let ask = Direct::AskVerdict { at: write.at };
-            out.send(Destination::Many(write.others.clone()), Message::Direct(ask), None);
+            out.send(Destination::Many(self.may_know(write)), Message::Direct(ask), None);
+            self.give_up();
         }
         if self.import.as_ref().and_then(Import::deadline).is_some_and(|at| at <= cx.now) {
             // No news from the source: ask it again; it is replaced when it is suspected.

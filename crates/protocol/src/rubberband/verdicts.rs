@@ -1,11 +1,21 @@
 //! Verdicts on writes that can fail and span ranges (S15).
+//!
+//! Every range evaluates such a write at its position, and any live replica tells how it fared; the write is published when
+//! all ranges are favourable, and voided everywhere otherwise.
+//!
+//! **When a verdict can come no more.** All replicas of a range may die before one of them told, and be declared lost by an
+//! ordered message (S14). From then on nobody listens to them; but one of the survivors may have heard, and published.
+//! So who still waits asks all that were concerned or replicate the range now, and each says what it knows, or that it
+//! knows nothing as of what it has delivered. Once everyone alive has said so who has delivered the last departure, no one
+//! knows and no one can learn: those who could have told are out at that position, for all alike. Then the write is
+//! voided, everywhere alike, as if it had never been.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
 use super::Range;
-use crate::ecast::Position;
+use crate::{ecast::Position, id::ProcessId};
 
 /// How many decisions are remembered for those who come late.
 const SETTLED_MAX: usize = 65_536;
@@ -30,6 +40,8 @@ pub(super) struct Verdicts {
 struct Open {
     favourable: Vec<Range>,
     failure: Option<Bytes>,
+    /// Who said that it knows no more, having delivered how much.
+    unknowing: BTreeMap<ProcessId, Position>,
 }
 
 impl Verdicts {
@@ -44,12 +56,49 @@ impl Verdicts {
                 // Any reason will do; the least one is the same whoever asks.
                 open.failure = Some(open.failure.take().map_or(failure.clone(), |known| known.min(failure)));
             }
-            None => open.favourable.extend_from_slice(ranges),
+            // Only what is new: those who wait for long tell each other again and again.
+            None => {
+                for range in ranges {
+                    let news = uncovered(&open.favourable, *range);
+                    open.favourable.extend(news);
+                }
+            }
         }
     }
 
-    /// Decides on the write at `at`, which concerns `ranges`, if what is known suffices.
-    pub(super) fn decide(&mut self, at: Position, ranges: &[Range]) -> Option<Decision> {
+    /// `process`, which has delivered so much, knows nothing beyond what it told.
+    pub(super) fn add_unknowing(&mut self, at: Position, process: ProcessId, through: Position) {
+        if let Some(open) = self.open.get_mut(&at) {
+            let known = open.unknowing.entry(process).or_default();
+            *known = through.max(*known);
+        }
+    }
+
+    /// Of `ranges`, what no verdict on the write at `at` speaks of.
+    pub(super) fn missing(&self, at: Position, ranges: &[Range]) -> Vec<Range> {
+        let favourable = self.open.get(&at).map_or(&[][..], |open| &open.favourable);
+        ranges.iter().flat_map(|range| uncovered(favourable, *range)).collect()
+    }
+
+    /// Whether `process` said that it knows no more of the write at `at`, having delivered `since`.
+    pub(super) fn is_unknowing(&self, at: Position, process: ProcessId, since: Position) -> bool {
+        let open = self.open.get(&at);
+        open.and_then(|open| open.unknowing.get(&process)).is_some_and(|through| *through >= since)
+    }
+
+    /// Nobody knows a verdict on the write at `at`, and nobody will: it is as if it had never been.
+    pub(super) fn drop(&mut self, at: Position) {
+        self.open.remove(&at);
+    }
+
+    /// Decides on the write at `at`, which concerns `ranges`, if what is known suffices. Decisions on writes from `needed`
+    /// on are kept, however many: somebody who imports will ask for them.
+    pub(super) fn decide(
+        &mut self,
+        at: Position,
+        ranges: &[Range],
+        needed: Option<Position>,
+    ) -> Option<Decision> {
         let open = self.open.get(&at)?;
         let decision = match &open.failure {
             Some(failure) => Decision::Void(failure.clone()),
@@ -58,8 +107,11 @@ impl Verdicts {
         };
         self.open.remove(&at);
         self.settled.insert(at, decision.clone());
-        if self.settled.len() > SETTLED_MAX {
-            self.settled.pop_first();
+        while self.settled.len() > SETTLED_MAX
+            && let Some(first) = self.settled.first_entry()
+            && needed.is_none_or(|needed| *first.key() < needed)
+        {
+            first.remove();
         }
         // Verdicts below are on writes that were settled without them.
         self.open = self.open.split_off(&at);
@@ -78,24 +130,32 @@ impl Verdicts {
 
 /// Whether `parts` together contain every key of `whole`.
 pub(super) fn covers(parts: &[Range], whole: Range) -> bool {
+    uncovered(parts, whole).is_empty()
+}
+
+/// The keys of `whole` that none of `parts` contains.
+fn uncovered(parts: &[Range], whole: Range) -> Vec<Range> {
     let mut parts: Vec<Range> = parts.iter().filter_map(|part| part.intersect(whole)).collect();
     parts.sort_unstable();
+    let mut gaps = Vec::new();
     let mut next = whole.low;
     for part in parts {
         if part.low > next {
-            return false;
+            gaps.push(Range { low: next, high: part.low - 1 });
         }
         if part.high >= whole.high {
-            return true;
+            return gaps;
         }
         next = next.max(part.high + 1);
     }
-    false
+    gaps.push(Range { low: next, high: whole.high });
+    gaps
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::Incarnation;
 
     #[test]
     fn parts_cover_the_whole_only_without_gaps() {
@@ -105,6 +165,7 @@ mod tests {
         assert!(covers(&[range(0, 9), range(3, 12)], range(1, 12)));
         assert!(!covers(&[range(0, 9)], range(1, 10)));
         assert!(!covers(&[], range(7, 7)));
+        assert_eq!(uncovered(&[range(3, 4), range(8, 9)], range(1, 9)), [range(1, 2), range(5, 7)]);
     }
 
     #[test]
@@ -112,10 +173,41 @@ mod tests {
         let mut verdicts = Verdicts::default();
         let at = Position(3);
         verdicts.add(at, &[Range { low: 0, high: 9 }], None);
-        assert_eq!(verdicts.decide(at, &[Range { low: 0, high: 19 }]), None);
+        assert_eq!(verdicts.decide(at, &[Range { low: 0, high: 19 }], None), None);
         verdicts.add(at, &[Range { low: 10, high: 19 }], Some(Bytes::from_static(b"22012")));
         let void = Decision::Void(Bytes::from_static(b"22012"));
-        assert_eq!(verdicts.decide(at, &[Range { low: 0, high: 19 }]), Some(void));
+        assert_eq!(verdicts.decide(at, &[Range { low: 0, high: 19 }], None), Some(void));
         assert_eq!(verdicts.known(at), Some((vec![Range::ALL], Some(Bytes::from_static(b"22012")))));
+    }
+
+    #[test]
+    fn what_an_import_may_ask_for_is_kept() {
+        let mut verdicts = Verdicts::default();
+        let decide = |verdicts: &mut Verdicts, at: u64, needed| {
+            verdicts.add(Position(at), &[Range::ALL], None);
+            assert_eq!(verdicts.decide(Position(at), &[Range::ALL], needed), Some(Decision::Publish));
+        };
+        for at in 1..=SETTLED_MAX as u64 + 10 {
+            decide(&mut verdicts, at, Some(Position(5)));
+        }
+        assert_eq!(verdicts.known(Position(4)), None);
+        assert!(verdicts.known(Position(5)).is_some(), "an import as of 5 may still ask for it");
+        decide(&mut verdicts, 1_000_000, None);
+        assert_eq!(verdicts.settled.len(), SETTLED_MAX);
+    }
+
+    #[test]
+    fn unknowing_counts_from_a_departure_on() {
+        let mut verdicts = Verdicts::default();
+        let (at, other) = (Position(3), ProcessId { node: 1, incarnation: Incarnation(1) });
+        verdicts.add(at, &[Range { low: 0, high: 9 }], None);
+        assert_eq!(verdicts.missing(at, &[Range { low: 5, high: 19 }]), [Range { low: 10, high: 19 }]);
+        verdicts.add(at, &[Range { low: 0, high: 9 }, Range { low: 3, high: 5 }], None);
+        let known = Some((vec![Range { low: 0, high: 9 }], None));
+        assert_eq!(verdicts.known(at), known, "what is told again adds nothing");
+        verdicts.add_unknowing(at, other, Position(7));
+        verdicts.add_unknowing(at, other, Position(6));
+        assert!(verdicts.is_unknowing(at, other, Position(7)));
+        assert!(!verdicts.is_unknowing(at, other, Position(8)), "what left at 8 may have told it since");
     }
 }

@@ -65,6 +65,10 @@ fn hot_messages_keep_their_bytes() {
          05000000 01 06000000 08070000 01",
     );
     check(&Message::Direct(Direct::Alive { executed: Position(9) }), "02 01 0900000000000000");
+    check(
+        &Message::Direct(Direct::NoVerdict { at: Position(3), through: Position(9) }),
+        "02 0c 0300000000000000 0900000000000000",
+    );
 }
 
 #[test]

@@ -170,6 +170,11 @@ impl RoutingCheck {
         Ok(())
     }
 
+    /// Whom `position` is for.
+    pub fn destinations(&self, position: u64) -> BTreeSet<ProcessId> {
+        self.sequence.get(&position).map(|ordered| ordered.destinations.clone()).unwrap_or_default()
+    }
+
     /// Whether what is at `position` is for `who`.
     pub fn is_for(&self, position: u64, who: ProcessId) -> bool {
         self.sequence.get(&position).is_some_and(|ordered| ordered.destinations.contains(&who))

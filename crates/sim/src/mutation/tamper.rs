@@ -1,15 +1,16 @@
 //! What stands between a process and the world, and changes what passes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_protocol::{
-    ProcessId,
+    Destination, Duration, ProcessId, Time,
     ecast::{Message, Outcome, Position},
     paxos::{self, Ballot, Paxos, Slot},
-    rubberband,
+    rubberband::{self, Control, Direct, Range, ReplyContent},
     wire::Wire,
 };
+use quorate_table::engine::Answer;
 
 use super::Mutation;
 use crate::system::NUMBER_AT;
@@ -22,15 +23,36 @@ pub(crate) struct Tamper {
     /// How many submissions were lost on the way out, and from which number on.
     lost: u32,
     sent: u64,
+    /// The ranges of reads that came directly, by who asked and its token.
+    asked: BTreeMap<(ProcessId, u64), Vec<Range>>,
+    /// When the process was last given anything.
+    last: Option<Time>,
 }
 
 impl Tamper {
     pub(crate) fn new(mutation: Mutation) -> Self {
-        Tamper { mutation, heard: BTreeSet::new(), lost: 0, sent: 0 }
+        Tamper { mutation, heard: BTreeSet::new(), lost: 0, sent: 0, asked: BTreeMap::new(), last: None }
     }
 
     pub(crate) fn delivers_twice(&self) -> bool {
         self.mutation == Mutation::DeliverTwice
+    }
+
+    /// Whether what was proposed is forgotten when the leader changes.
+    pub(crate) fn proposes_once(&self) -> bool {
+        self.mutation == Mutation::NotProposedAgain
+    }
+
+    /// The instants at which a process that slept would have looked at its watch, had it not.
+    pub(crate) fn slept(&mut self, now: Time) -> Vec<Time> {
+        let last = self.last.replace(now).unwrap_or(now);
+        let missed = now.since(last).as_nanos() / TICK.as_nanos();
+        match self.mutation {
+            Mutation::LateTickCounts if missed > 3 => {
+                (1..u32::try_from(missed).unwrap_or(u32::MAX)).map(|tick| last + TICK * tick).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// What a router that breaks the rule answers to a message, before the honest one sees it.
@@ -114,17 +136,47 @@ impl Tamper {
             (Mutation::ConfirmBeyond, Message::Confirm { through, executed }) => {
                 Some(Message::Confirm { through: Position(through.0 + 1), executed })
             }
+            (Mutation::CreditsOnConfirmation, Message::Confirm { through, .. }) => {
+                Some(Message::Confirm { through, executed: through })
+            }
             (Mutation::RepairLost, Message::Repair) => None,
             (Mutation::SequenceUnchecked, Message::Route(block)) => self.renumbered(&block),
             (_, message) => Some(message),
         }
     }
 
-    /// What leaves a process of a cluster instead of a message.
-    pub(crate) fn leave(&mut self, message: rubberband::Message) -> Option<rubberband::Message> {
-        match message {
-            rubberband::Message::Order(message) => self.send(message).map(rubberband::Message::Order),
-            direct => Some(direct),
+    /// A process of a cluster receives this.
+    pub(crate) fn arrive(&mut self, from: ProcessId, message: &rubberband::Message) {
+        if let rubberband::Message::Direct(Direct::Basic { token, ranges, .. }) = message {
+            self.asked.insert((from, *token), ranges.to_vec());
+        }
+    }
+
+    /// What leaves a process of a cluster instead of a message to `to`.
+    pub(crate) fn leave(&mut self, to: &Destination, message: rubberband::Message) -> rubberband::Message {
+        match (self.mutation, message) {
+            (Mutation::LossUndeclared, rubberband::Message::Order(Message::Route(block))) => {
+                rubberband::Message::Order(Message::Route(with_losses(&block)))
+            }
+            (
+                Mutation::RepliesLost,
+                rubberband::Message::Direct(Direct::Chunk { change, asked, rows, cursor, replies }),
+            ) => {
+                // An empty list.
+                let replies = replies.map(|_| Bytes::from_static(&[0]));
+                rubberband::Message::Direct(Direct::Chunk { change, asked, rows, cursor, replies })
+            }
+            (Mutation::RetryAnswered, rubberband::Message::Direct(Direct::Reply(mut reply))) => {
+                if let (ReplyContent::Retry, Destination::One(to)) = (&reply.content, to)
+                    && let Some(ranges) = self.asked.get(&(*to, reply.token))
+                {
+                    let nothing = postcard::to_stdvec(&Answer::Rows(Vec::new()));
+                    reply.ranges = ranges.iter().copied().collect();
+                    reply.content = ReplyContent::Answer(nothing.expect("an answer serialises").into());
+                }
+                rubberband::Message::Direct(Direct::Reply(reply))
+            }
+            (_, message) => message,
         }
     }
 
@@ -143,6 +195,24 @@ impl Tamper {
         forged.put_slice(&block[NUMBER_AT + 8..]);
         Some(Message::Route(forged.freeze()))
     }
+}
+
+/// The same submissions, but that what was unreachable and returns is declared lost.
+fn with_losses(block: &Bytes) -> Bytes {
+    let mut rest = block.slice(NUMBER_AT + 8..);
+    let mut forged = BytesMut::from(&block[..NUMBER_AT + 12]);
+    for _ in 0..rest.get_u32_le() {
+        forged.put_u8(rest.get_u8());
+        let length = rest.get_u32_le() as usize;
+        let body = rest.split_to(length);
+        let body = match Control::decode(&body) {
+            Some(Control::Reinstate { process }) => Control::DeclareLost { process }.encode(),
+            _ => body,
+        };
+        forged.put_u32_le(body.len() as u32);
+        forged.put_slice(&body);
+    }
+    forged.freeze()
 }
 
 /// The same deliveries, each claiming to be the first for its destination.
@@ -165,3 +235,6 @@ fn without_previous(message: &Message) -> Message {
     }
     Message::decode(&mut bytes.freeze()).expect("only numbers were changed")
 }
+
+/// How often a detector looks at its watch.
+const TICK: Duration = Duration::from_millis(50);

@@ -8,7 +8,7 @@ mod process;
 use std::{collections::BTreeMap, time::Duration};
 
 use quorate_protocol::{
-    Peer, ProcessId,
+    Peer, ProcessId, Time,
     ecast::{
         Class, Member, MemberCommand, MemberEvent, MemberSettings, MessageId, Outcome, Router, RouterCommand,
         RouterEvent, RouterSettings,
@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
+    check::CreditCheck,
     fault::Nemesis,
     mutation::{Mutation, Tamper},
     random::Chance,
@@ -57,6 +58,8 @@ pub struct Settings {
     pub log_bytes_kept: usize,
     /// What the execution of a delivered word takes.
     pub execute_micros: u64,
+    /// One member is so many times slower, so that execution lags behind confirmation (S7).
+    pub sloth: u32,
 }
 
 impl Default for Settings {
@@ -71,6 +74,7 @@ impl Default for Settings {
             credit: 24,
             log_bytes_kept: 16 << 10,
             execute_micros: 30,
+            sloth: 200,
         }
     }
 }
@@ -84,10 +88,16 @@ struct People {
     order: Order<RoomsTwin>,
     /// What each life was asked to submit and has no outcome yet, by token.
     pending: BTreeMap<(u64, u64), Pending>,
+    /// Until when each life executes what it has delivered so far.
+    busy: BTreeMap<u64, Time>,
+    /// Who each life is.
+    lives: BTreeMap<u64, ProcessId>,
     /// What was last seen of each machine, to tell what has happened since.
     signs: Signs,
     words: u64,
     tokens: u64,
+    /// The longest pause between two speeches, so that they last as long as the faults.
+    pace: Duration,
     workload: Chance,
     nemesis: Option<Nemesis>,
     healed: bool,
@@ -116,6 +126,9 @@ pub(crate) fn simulate(
     if mutation == Some(Mutation::NoIncarnations) {
         world.reuse_ids();
     }
+    let mut order = Order::new(RoomsTwin::default());
+    // A new leader counts what the log calls stable for executed, so that an election may give credit anew.
+    order.credits = Some(CreditCheck::new(3 * settings.credit as usize));
     let people = People {
         settings: settings.clone(),
         router_settings: RouterSettings {
@@ -130,13 +143,16 @@ pub(crate) fn simulate(
             credit: settings.credit,
             ..RouterSettings::default()
         },
-        routers: RouterSet::new((0..routers).collect()),
+        routers: RouterSet::new((0..routers).collect(), settings.routers),
         members: (routers..routers + settings.members).collect(),
-        order: Order::new(RoomsTwin::default()),
+        order,
         pending: BTreeMap::new(),
+        busy: BTreeMap::new(),
+        lives: BTreeMap::new(),
         signs: Signs::default(),
         words: 0,
         tokens: 0,
+        pace: scenario.safety().mul_f64(21.0 / settings.words as f64),
         workload: Chance::new(seed, "workload"),
         nemesis: Some(Nemesis::new(seed, scenario.faults.clone())),
         healed: false,
@@ -249,9 +265,14 @@ impl People {
                         return Err(Violation::new("attachment", format!("{me} joined a floor without it")));
                     }
                 }
-                let execute = Duration::from_micros(self.settings.execute_micros);
+                let slower = if self.members[0] == machine { self.settings.sloth } else { 1 };
+                let now = world.now();
+                let busy = self.busy.entry(world.life(machine)).or_insert(now);
+                *busy = now.max(*busy) + Duration::from_micros(self.settings.execute_micros) * slower;
                 let executed = MemberCommand::Executed { through: at };
-                world.command_after(machine, execute, Ask::Member(executed));
+                world.command_after(machine, busy.since(now), Ask::Member(executed));
+                world.timer(busy.since(now), EXECUTED | (world.life(machine) << 32) | at.0);
+                self.lives.insert(world.life(machine), me);
             }
             MemberEvent::Injected { at, fits, .. } => {
                 if fits {
@@ -404,7 +425,7 @@ impl Environment<Process> for People {
             TALK => {
                 if self.words < self.settings.words {
                     self.talk(world);
-                    let pause = self.workload.between(Duration::from_micros(100), Duration::from_millis(30));
+                    let pause = self.workload.between(Duration::from_micros(100), self.pace);
                     world.timer(pause, TALK);
                 }
             }
@@ -419,6 +440,12 @@ impl Environment<Process> for People {
                     world.command(asked, Ask::Router(RouterCommand::Remove(router)));
                 }
                 world.timer(Duration::from_secs(1), REMOVE);
+            }
+            executed if executed & EXECUTED != 0 => {
+                let life = (executed & !EXECUTED) >> 32;
+                if let (Some(&who), Some(credits)) = (self.lives.get(&life), &mut self.order.credits) {
+                    credits.executed(who, executed & u64::from(u32::MAX));
+                }
             }
             join => {
                 let machine = (join - JOIN) as usize;
@@ -512,3 +539,5 @@ impl Stage<Process> for People {
 }
 
 const JOIN: u64 = 1 << 32;
+/// With a life and a position: that has been executed there.
+const EXECUTED: u64 = 1 << 63;

@@ -10,7 +10,10 @@ use quorate_protocol::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{check::RoutingCheck, world::Violation};
+use crate::{
+    check::{CreditCheck, RoutingCheck},
+    world::Violation,
+};
 
 /// What a routing should do, said in the simplest way and without a line of its code.
 pub(crate) trait Twin {
@@ -40,6 +43,8 @@ pub(crate) enum Unroutable {
 pub(crate) struct Order<T> {
     pub(crate) check: RoutingCheck,
     pub(crate) twin: T,
+    /// Whether senders keep to their credits, where the simulator sees what is executed.
+    pub(crate) credits: Option<CreditCheck>,
     /// Who, its number there, and what.
     fixed: BTreeMap<u64, (MessageId, u64)>,
     refused: BTreeSet<u64>,
@@ -54,6 +59,7 @@ impl<T: Twin> Order<T> {
         Order {
             check: RoutingCheck::default(),
             twin,
+            credits: None,
             fixed: BTreeMap::new(),
             refused: BTreeSet::new(),
             members: BTreeSet::new(),
@@ -120,6 +126,13 @@ impl<T: Twin> Order<T> {
                 BTreeSet::new()
             }
         };
+        if ordered.class == Class::Data
+            && let Some(credits) = &mut self.credits
+        {
+            let departed = |who: &ProcessId| self.check.has_departed(*who);
+            let living = destinations.iter().copied().filter(|who| !departed(who)).collect();
+            credits.ordered(at, id.sender, living)?;
+        }
         self.check.ordered(at, (id.sender, id.number - 1), content, destinations)?;
         if ordered.class == Class::Control {
             if self.twin.is_member(id.sender) && self.members.insert(id.sender) {
@@ -130,6 +143,9 @@ impl<T: Twin> Order<T> {
                 if !self.check.has_departed(member) && !self.twin.is_member(member) {
                     occurred.push("member departed");
                     self.check.departed(member);
+                    if let Some(credits) = &mut self.credits {
+                        credits.executed(member, u64::MAX);
+                    }
                 }
             }
         }

@@ -100,7 +100,7 @@ impl Replica {
         let Replica { paxos, queue, tamper, .. } = self;
         let mut within = Within::<Replica, _, _, _>::new::<Paxos>(
             out,
-            |_, message| match tamper {
+            |_, _, message| match tamper {
                 Some(tamper) => tamper.told(message),
                 None => Some(message),
             },
@@ -121,7 +121,8 @@ impl Replica {
                     out.emit(Told::Learned { slot: slot.0, payloads, chain: self.state.chain });
                 }
                 Event::Leader(leader) => {
-                    if leader.is_some() {
+                    let once = self.tamper.as_ref().is_some_and(Tamper::proposes_once);
+                    if leader.is_some() && !once {
                         for (_, payload) in self.own.clone() {
                             self.give(cx, Input::Command(Command::Propose { payload }), out);
                         }
@@ -258,7 +259,7 @@ pub(crate) fn simulate(
             window_max: 8,
             ..paxos::Settings::default()
         },
-        routers: RouterSet::new((0..settings.routers + settings.spares).collect()),
+        routers: RouterSet::new((0..settings.routers + settings.spares).collect(), settings.routers),
         ghost: GhostLog::default(),
         chains: BTreeMap::from([(0, 0)]),
         asked: BTreeMap::new(),
@@ -319,7 +320,13 @@ fn changes(world: &World<Replica>) -> Vec<Vec<Peer>> {
 
 impl Environment<Replica> for Users {
     fn start(&mut self, world: &mut World<Replica>, machine: usize, id: ProcessId) -> Replica {
-        let paxos = self.routers.start(world, machine, id, self.paxos.clone());
+        let mut settings = self.paxos.clone();
+        match self.mutation {
+            Some(Mutation::FoundsAgain) => self.routers.found_again(),
+            Some(Mutation::BelowTheFloor) if self.routers.founded() => settings.wanted = 1,
+            _ => {}
+        }
+        let paxos = self.routers.start(world, machine, id, settings);
         Replica::new(paxos, self.mutation.map(Tamper::new))
     }
 

@@ -28,6 +28,8 @@ pub(crate) fn open_changes<'a>(logs: impl Iterator<Item = &'a Paxos>) -> Vec<Vec
 pub(crate) struct RouterSet {
     /// The machines that run routers, or wait to.
     pub(crate) machines: Vec<usize>,
+    /// How many routers there should be.
+    wanted: usize,
     /// Whether the domain was founded: only the first router ever does.
     founded: bool,
     /// The newest members that anybody has learned of.
@@ -38,8 +40,18 @@ pub(crate) struct RouterSet {
 }
 
 impl RouterSet {
-    pub(crate) fn new(machines: Vec<usize>) -> Self {
-        RouterSet { machines, ..RouterSet::default() }
+    pub(crate) fn new(machines: Vec<usize>, wanted: usize) -> Self {
+        RouterSet { machines, wanted, ..RouterSet::default() }
+    }
+
+    /// Whether the domain was founded.
+    pub(crate) fn founded(&self) -> bool {
+        self.founded
+    }
+
+    /// The next router founds the domain once more: a mutation.
+    pub(crate) fn found_again(&mut self) {
+        self.founded = false;
     }
 
     /// The log of the router `id` that starts on `machine`: the first founds the domain, any other joins.
@@ -160,6 +172,10 @@ impl RouterSet {
         if one_by_one && old_set.symmetric_difference(&new_set).count() > 1 {
             let what = format!("from {old_set:?} to {new_set:?} in one step at {position}");
             return Err(Violation::new("one router at a time", what));
+        }
+        if new_set.len() < old_set.len() && new_set.len() < majority(self.wanted) {
+            let what = format!("only {new_set:?} are left at {position}, of {} wanted", self.wanted);
+            return Err(Violation::new("S2", what));
         }
         world.count(if new_set.len() > old_set.len() { "router added" } else { "router removed" });
         (self.members, self.told_at) = (new, position);

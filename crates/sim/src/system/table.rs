@@ -112,6 +112,8 @@ struct Town {
     order: Order<TableTwin>,
     replicas: Replicas,
     signs: Signs,
+    /// The longest pause between two bursts of commands, so that they last as long as the faults.
+    pace: Duration,
     workload: Chance,
     nemesis: Option<Nemesis>,
     healed: bool,
@@ -123,6 +125,10 @@ const ACT: u64 = 1;
 const WATCH: u64 = 2;
 const REMOVE: u64 = 3;
 const SEED: u64 = 1 << 32;
+/// After so long without trouble everyone has heard of everyone.
+const QUIET: Duration = Duration::from_secs(1);
+/// Nobody is suspected of a shorter silence.
+const AWAKE: Duration = Duration::from_millis(500);
 
 /// Runs one seed.
 pub(crate) fn simulate(
@@ -151,7 +157,7 @@ pub(crate) fn simulate(
             credit: settings.credit,
             ..RouterSettings::default()
         },
-        routers: RouterSet::new(some(settings.routers + settings.spares)),
+        routers: RouterSet::new(some(settings.routers + settings.spares), settings.routers),
         storage: some(settings.storage + settings.standbys),
         supers: some(settings.supers),
         gateways: some(settings.gateways),
@@ -166,6 +172,7 @@ pub(crate) fn simulate(
         order: Order::new(TableTwin::new(settings.replicas)),
         replicas: Replicas::default(),
         signs: Signs::default(),
+        pace: scenario.safety().mul_f64(7.0 / settings.commands as f64),
         workload: Chance::new(seed, "workload"),
         nemesis: Some(Nemesis::new(seed, scenario.faults.clone())),
         healed: false,
@@ -262,6 +269,27 @@ impl Town {
         let paxos = self.routers.start(world, machine, id, self.router_settings.paxos.clone());
         let config = Config::new(self.settings.replicas);
         Node::Router(Router::new(paxos, config, self.router_settings.clone()))
+    }
+
+    /// Who has just slept itself suspects nobody for the silence that it slept through (S11).
+    fn judge_suspicion(
+        &self,
+        world: &World<Citizen>,
+        machine: usize,
+        process: ProcessId,
+    ) -> Result<(), Violation> {
+        let other = process.node as usize;
+        let well = world.alive(process)
+            && world.untroubled(other, QUIET)
+            && world.slept_until(other) + QUIET < world.now()
+            && world.untroubled(machine, QUIET);
+        let slept = world.slept_until(machine);
+        if well && slept <= world.now() && world.now() < slept + AWAKE {
+            let what =
+                format!("machine {machine} slept until {slept:?}, and suspects {process}, which was well");
+            return Err(Violation::new("S11", what));
+        }
+        Ok(())
     }
 
     /// Compares what a router has learned with the order.
@@ -389,6 +417,7 @@ impl Environment<Citizen> for Town {
             }
             Event::Storage(StorageEvent::Execute(tasks)) => self.execute(world, machine, tasks)?,
             Event::Super(SuperEvent::Suspected(process)) => {
+                self.judge_suspicion(world, machine, process)?;
                 world.count(if world.alive(process) { "false suspicion" } else { "true suspicion" });
             }
             Event::Super(SuperEvent::Replacing { .. }) => world.count("replacement ordered"),
@@ -409,7 +438,7 @@ impl Environment<Citizen> for Town {
             ACT => {
                 let machine = self.gateways[self.workload.index(self.gateways.len())];
                 self.bank.act(world, machine, &self.config, &mut self.workload);
-                let pause = self.workload.between(Duration::from_micros(100), Duration::from_millis(14));
+                let pause = self.workload.between(Duration::from_micros(100), self.pace);
                 world.timer(pause, ACT);
             }
             WATCH => {
@@ -491,8 +520,12 @@ impl Stage<Citizen> for Town {
         }
         let config = newest_config(world).unwrap_or(&self.config);
         let lost = |replicas: &[ProcessId]| {
-            let complete =
-                |id: &ProcessId| world.alive(*id) && config.storage.get(id) == Some(&StorageState::Active);
+            // One that is only unreachable must be heard of again.
+            let state = |id: &ProcessId| config.storage.get(id);
+            let complete = |id: &ProcessId| {
+                world.alive(*id)
+                    && matches!(state(id), Some(StorageState::Active | StorageState::Unreachable))
+            };
             !replicas.iter().any(complete)
         };
         if config.segments().iter().any(|segment| lost(&segment.replicas)) {

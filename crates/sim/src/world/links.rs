@@ -250,6 +250,10 @@ where
         }
         link.state = LinkState::Broken;
         self.note(b'B', one.into(), other.into());
+        for life in [one, other] {
+            let machine = self.lives[life as usize].machine;
+            self.troubled(machine, self.now);
+        }
         for (life, peer) in [(one, other), (other, one)] {
             let clear = self.network.link(one, other).ends[end(life, peer)].clear;
             // Either at once, with everything on its way lost, or later, after some of it still came.

@@ -60,3 +60,10 @@ fn a_change_that_few_know_stops_nothing() {
     check("paxos", 895..896);
     check("paxos", 1715..1716);
 }
+
+/// Two that waited for a third's verdict told each other what they knew, and each added what the other had from it: twice as
+/// much every time, until no memory was left.
+#[test]
+fn verdicts_told_again_add_nothing() {
+    check("table", 304..305);
+}

@@ -59,7 +59,7 @@ impl Protocol for Process {
         for input in inputs {
             let mut within = Within::<Process, _, _, _>::new::<Process>(
                 out,
-                |_, message| tamper.send(message),
+                |_, _, message| tamper.send(message),
                 |out, event| {
                     if let Told::Member(event @ MemberEvent::Deliver { .. }) = &event
                         && twice
@@ -91,7 +91,7 @@ impl Role {
                 });
                 let mut within = Within::<Process, _, _, _>::new::<Router<Rooms>>(
                     out,
-                    |_, message| Some(message),
+                    |_, _, message| Some(message),
                     |out, event| out.emit(Told::Router(event)),
                 );
                 router.handle(cx, input, &mut within);
@@ -110,7 +110,7 @@ impl Role {
                 });
                 let mut within = Within::<Process, _, _, _>::new::<Member>(
                     out,
-                    |_, message| Some(message),
+                    |_, _, message| Some(message),
                     |out, event| out.emit(Told::Member(event)),
                 );
                 member.handle(cx, input, &mut within);

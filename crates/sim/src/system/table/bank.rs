@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use quorate_history::{self as history, Action, History, Verdict};
+use quorate_history::{self as history, Action, History, SessionViolations, Verdict};
 use quorate_node::{Command, Node, gateway};
 use quorate_protocol::{
     ProcessId, Time,
@@ -344,12 +344,12 @@ impl Bank {
             ClientEvent::Done { token, .. } => {
                 self.known(token)?;
                 let pending = self.pending.remove(&token).expect("just seen");
-                self.done(world, token, pending)
+                self.done(world, pending)
             }
             ClientEvent::Failed { token, error } => {
                 self.known(token)?;
                 let pending = self.pending.remove(&token).expect("just seen");
-                self.failed(world, token, pending, error);
+                self.failed(world, pending, error);
                 Ok(())
             }
             ClientEvent::Gathered { .. }
@@ -390,7 +390,7 @@ impl Bank {
         Ok(())
     }
 
-    fn done(&mut self, world: &mut World<Citizen>, token: u64, pending: Pending) -> Result<(), Violation> {
+    fn done(&mut self, world: &mut World<Citizen>, pending: Pending) -> Result<(), Violation> {
         let expected_failure = matches!(pending.what, What::Fail { .. });
         if pending.failed != expected_failure && !matches!(pending.what, What::Open) {
             let what =
@@ -399,12 +399,26 @@ impl Bank {
         }
         let now = world.now().0 as i64;
         match pending.what {
-            What::Create | What::Glance => {}
+            What::Create => {}
+            What::Glance => {
+                // No cut, but whatever each range's replica has: every account is somewhere, once.
+                let mut ids: Vec<Option<i64>> = pending.rows.iter().map(|row| row[0].as_integer()).collect();
+                ids.sort_unstable();
+                if ids != (0..self.accounts).map(Some).collect::<Vec<_>>() {
+                    return Err(Violation::new("answer", format!("a glance shows the accounts {ids:?}")));
+                }
+            }
             What::Open => self.phase = Phase::Open,
             What::Mark { account, mark } => {
                 world.count("mark set");
                 let value = format!("{mark}");
-                self.record(token, account, Action::Write(value.as_str().into()), pending.start, Some(now));
+                self.record(
+                    pending.life,
+                    account,
+                    Action::Write(value.as_str().into()),
+                    pending.start,
+                    Some(now),
+                );
             }
             What::Look { account } => {
                 world.count("mark read");
@@ -413,7 +427,7 @@ impl Bank {
                     return Err(Violation::new("answer", what));
                 };
                 let mark = row[0].as_integer().map(|mark| format!("{mark}").as_str().into());
-                self.record(token, account, Action::Read(mark), pending.start, Some(now));
+                self.record(pending.life, account, Action::Read(mark), pending.start, Some(now));
             }
             What::Transfer { .. } => world.count("transfer"),
             What::Sum => {
@@ -438,7 +452,7 @@ impl Bank {
         Ok(())
     }
 
-    fn failed(&mut self, world: &mut World<Citizen>, token: u64, pending: Pending, error: ClientError) {
+    fn failed(&mut self, world: &mut World<Citizen>, pending: Pending, error: ClientError) {
         let count = match error {
             ClientError::NotSent => "not sent",
             ClientError::MaybeApplied { .. } => "maybe applied",
@@ -455,7 +469,7 @@ impl Bank {
             What::Open => self.phase = Phase::Opening(name),
             What::Mark { account, mark } if doubtful => {
                 let value = format!("{mark}");
-                self.record(token, account, Action::Write(value.as_str().into()), pending.start, None);
+                self.record(pending.life, account, Action::Write(value.as_str().into()), pending.start, None);
             }
             What::Log { row } => {
                 if !doubtful {
@@ -502,7 +516,7 @@ impl Bank {
             let pending = self.pending.remove(&token).expect("just seen");
             if let What::Mark { account, mark } = pending.what {
                 let value = format!("{mark}");
-                self.record(token, account, Action::Write(value.as_str().into()), pending.start, None);
+                self.record(pending.life, account, Action::Write(value.as_str().into()), pending.start, None);
             }
             if matches!(pending.what, What::Open) {
                 // Whether the accounts exist is not known: a primary key refuses to open them twice.
@@ -567,6 +581,11 @@ impl Bank {
         let history: History = std::mem::take(&mut self.operations).into_iter().collect();
         let report = history::check(&history);
         match report.verdict {
+            Verdict::Atomic
+                if report.measures.is_some_and(|it| it.sessions != SessionViolations::default()) =>
+            {
+                Err(Violation::new("session", format!("{report:?}")))
+            }
             Verdict::Atomic => Ok(()),
             verdict => Err(Violation::new("atomic", format!("{verdict:?}: {report:?}"))),
         }

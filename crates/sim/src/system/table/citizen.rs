@@ -46,11 +46,18 @@ impl Protocol for Citizen {
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
         let Citizen { node, submitted, tamper } = self;
+        let mut slept = Vec::new();
+        if let Some(tamper) = tamper {
+            slept = tamper.slept(cx.now);
+            if let Input::Receive { from, message } = &input {
+                tamper.arrive(*from, message);
+            }
+        }
         let mut within = Within::<Citizen, _, _, _>::new::<Node>(
             out,
-            |out, message| {
+            |out, to, message| {
                 let message = match tamper {
-                    Some(tamper) => tamper.leave(message)?,
+                    Some(tamper) => tamper.leave(to, message),
                     None => message,
                 };
                 if let Message::Order(ecast::Message::Route(block)) = &message {
@@ -66,6 +73,10 @@ impl Protocol for Citizen {
             },
             |out, event| out.emit(Told::Node(event)),
         );
+        for now in slept {
+            let mut then = Context { now, me: cx.me, random: &mut *cx.random };
+            node.handle(&mut then, Input::Deadline, &mut within);
+        }
         let input = child(input, |command| command);
         node.handle(cx, input, &mut within);
     }

@@ -1,0 +1,72 @@
+//! Credits (S7): a sender has no more data messages under way, ordered and not yet executed by all that are to execute
+//! them, than it was given credit for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_protocol::ProcessId;
+
+use crate::world::Violation;
+
+/// What is under way.
+#[derive(Debug)]
+pub struct CreditCheck {
+    most: usize,
+    /// By sender and position, who has not executed it.
+    open: BTreeMap<ProcessId, BTreeMap<u64, BTreeSet<ProcessId>>>,
+}
+
+impl CreditCheck {
+    /// Nobody may have more than `most` under way.
+    pub fn new(most: usize) -> Self {
+        CreditCheck { most, open: BTreeMap::new() }
+    }
+
+    /// A data message of `sender` was ordered.
+    pub fn ordered(
+        &mut self,
+        position: u64,
+        sender: ProcessId,
+        destinations: BTreeSet<ProcessId>,
+    ) -> Result<(), Violation> {
+        if destinations.is_empty() {
+            return Ok(());
+        }
+        let open = self.open.entry(sender).or_default();
+        open.insert(position, destinations);
+        if open.len() > self.most {
+            let what = format!("{sender} has {} messages under way at {position}", open.len());
+            return Err(Violation::new("credits", what));
+        }
+        Ok(())
+    }
+
+    /// `who` has executed everything up to `position`, or will never execute anything again: then `position` is the last.
+    pub fn executed(&mut self, who: ProcessId, position: u64) {
+        for open in self.open.values_mut() {
+            for (_, waiting) in open.range_mut(..=position) {
+                waiting.remove(&who);
+            }
+            open.retain(|_, waiting| !waiting.is_empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_protocol::Incarnation;
+
+    use super::*;
+
+    #[test]
+    fn what_is_executed_everywhere_is_under_way_no_more() {
+        let process = |node| ProcessId { node, incarnation: Incarnation(0) };
+        let mut check = CreditCheck::new(1);
+        let both = BTreeSet::from([process(2), process(3)]);
+        check.ordered(1, process(1), both.clone()).unwrap();
+        check.executed(process(2), 1);
+        assert_eq!(check.ordered(2, process(1), both.clone()).unwrap_err().rule, "credits");
+        check.executed(process(3), u64::MAX);
+        check.executed(process(2), 2);
+        check.ordered(3, process(1), both).unwrap();
+    }
+}
