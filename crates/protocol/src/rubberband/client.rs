@@ -248,6 +248,8 @@ struct Read {
     told: bool,
     /// How many attempts there were.
     tries: u32,
+    /// How many of them nothing was heard of: the next is given more time. Those that were refused say nothing about it.
+    silences: u32,
     /// The attempt has failed: no answer to it counts any more.
     void: bool,
     /// When there was news of it last.
@@ -498,7 +500,7 @@ impl Client {
         self.attempts.remove(&before);
         let Kind::Read(read) = &mut request.kind else { panic!("only reads are attempted again") };
         cancel_parts(before, read, out);
-        let patience = self.settings.patience * (1 << read.tries.min(TRIES_MAX));
+        let patience = self.settings.patience * (1 << read.silences.min(TRIES_MAX));
         read.tries += 1;
         read.void = false;
         read.heard = Time(0);
@@ -727,7 +729,8 @@ impl Client {
                 let at = read.heard + self.settings.patience;
                 self.look_later(token, at);
             }
-            Kind::Read(_) => {
+            Kind::Read(read) => {
+                read.silences += u32::from(!read.void);
                 self.retries += 1;
                 self.start_read(cx, token, out);
             }
@@ -794,6 +797,7 @@ impl Client {
                     expected: Vec::new(),
                     told: false,
                     tries: 0,
+                    silences: 0,
                     void: false,
                     heard: cx.now,
                 };

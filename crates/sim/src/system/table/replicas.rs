@@ -67,8 +67,12 @@ impl Replicas {
         if tasks.iter().any(|task| matches!(task.kind, TaskKind::Write { held: true, .. })) {
             return Ok(());
         }
+        // Pages and transfers are of versions kept from before.
         let ordered = tasks.iter().filter(|task| {
-            !matches!(task.kind, TaskKind::Export { .. } | TaskKind::Import { .. } | TaskKind::Release)
+            !matches!(
+                task.kind,
+                TaskKind::Page { .. } | TaskKind::Export { .. } | TaskKind::Import { .. } | TaskKind::Release
+            )
         });
         let Some(at) = ordered.map(|task| task.at.0).max() else { return Ok(()) };
         let complete = match config.storage.get(&who) {
