@@ -284,7 +284,7 @@ impl Town {
             return None;
         }
         if header.kind == DataKind::Read {
-            return Some(self.readers(stretches, header.offset));
+            return Some(self.readers(&stretches, header.offset));
         }
         let floor = self.sessions.get(&header.request.session)?;
         let blocked = |process: &ProcessId| self.is(*process, State::Unreachable);
@@ -297,21 +297,13 @@ impl Town {
         Some(stretches.into_iter().flatten().filter(takes).collect())
     }
 
-    /// Few that hold all stretches together: again and again the one that holds most of what is left; of equals the first,
-    /// from a place on the ring that the offset names.
-    fn readers(&self, mut stretches: Vec<Vec<ProcessId>>, offset: u32) -> BTreeSet<ProcessId> {
-        let mut ring: Vec<ProcessId> = self.ring.values().copied().collect();
-        ring.retain(|&process| self.is(process, State::Active));
-        let turn = offset as usize % ring.len();
-        ring.rotate_left(turn);
-        let mut readers = BTreeSet::new();
-        while !stretches.is_empty() {
-            let holds = |process: &ProcessId| stretches.iter().filter(|all| all.contains(process)).count();
-            let most = ring.iter().map(holds).max().expect("somebody is active");
-            let reader = *ring.iter().find(|process| holds(process) == most).expect("the maximum is reached");
-            readers.insert(reader);
-            stretches.retain(|all| !all.contains(&reader));
-        }
-        readers
+    /// Of every stretch one that has it all: which, the offset says.
+    fn readers(&self, stretches: &[Vec<ProcessId>], offset: u32) -> BTreeSet<ProcessId> {
+        let reader = |holders: &Vec<ProcessId>| {
+            let active: Vec<ProcessId> =
+                holders.iter().copied().filter(|&process| self.is(process, State::Active)).collect();
+            active[offset as usize % active.len()]
+        };
+        stretches.iter().map(reader).collect()
     }
 }
