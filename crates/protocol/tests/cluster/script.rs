@@ -181,10 +181,7 @@ scripts! {
     data_before_a_change_in_one_block
     lost_for_good
     a_later_sender_dies
-<<<<<<< HEAD
     a_generation_goes_on
     a_generation_goes_on_without_some
-=======
     verdict_of_the_dead
->>>>>>> 51e2cd6 (sim: a mutation for every rule that keeps data; storage: a verdict that died with its range voids the write)
 }
