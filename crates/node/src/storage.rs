@@ -116,13 +116,32 @@ fn page(
         unreachable!("it was read as a select before");
     };
     let cursor = cursor.and_then(|cursor| postcard::from_bytes::<Cursor>(cursor).ok());
-    match engine.page(epoch, &key_ranges(ranges), &select, cursor, rows) {
-        Ok(page) => {
-            let cursor = page.next.as_ref().map(encode);
-            TaskResult::Page { rows: encode(&Answer::Rows(page.rows)), cursor }
+    let mut wanted = rows;
+    loop {
+        let page = match engine.page(epoch, &key_ranges(ranges), &select, cursor.clone(), wanted) {
+            Ok(page) => page,
+            Err(failure) => return TaskResult::Page { rows: encode(&Answer::Failed(failure)), cursor: None },
+        };
+        let (found, next) = (page.rows.len(), page.next);
+        let rows = encode(&Answer::Rows(page.rows));
+        if rows.len() > PIECE_BYTES && found > 1 {
+            // Rows are far longer than those of the page before, by which this one was sized.
+            wanted = found / 2;
+            continue;
         }
-        Err(failure) => TaskResult::Page { rows: encode(&Answer::Failed(failure)), cursor: None },
+        if let Some(failure) = too_long(rows.len()) {
+            return TaskResult::Page { rows: encode(&Answer::Failed(failure)), cursor: None };
+        }
+        return TaskResult::Page { rows, cursor: next.as_ref().map(encode) };
     }
+}
+
+/// The failure of an answer in which one row takes this many bytes, if no message can carry that.
+fn too_long(bytes: usize) -> Option<Failure> {
+    (bytes > CONTENT_BYTES_MAX).then(|| {
+        let what = format!("a row of the answer takes {bytes} bytes, over the limit of {CONTENT_BYTES_MAX}");
+        Failure::new("54000", what)
+    })
 }
 
 /// Limits a read of plain rows, whose answer has no end otherwise, so that one that is too long is noticed.
@@ -230,13 +249,9 @@ fn pieces(answer: Answer) -> Vec<Bytes> {
         }
         answer => pieces.push(encode(answer)),
     }
-    match pieces.iter().map(Bytes::len).max() {
-        Some(bytes) if bytes > CONTENT_BYTES_MAX => {
-            let what =
-                format!("a row of the answer takes {bytes} bytes, over the limit of {CONTENT_BYTES_MAX}");
-            vec![encode(&Answer::Failed(Failure::new("54000", what)))]
-        }
-        _ => pieces,
+    match pieces.iter().find_map(|piece| too_long(piece.len())) {
+        Some(failure) => vec![encode(&Answer::Failed(failure))],
+        None => pieces,
     }
 }
 
@@ -261,7 +276,12 @@ fn encode<T: serde::Serialize>(value: &T) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use quorate_table::value::Value;
+    use quorate_table::{
+        expr::Expr,
+        plain::PlainEngine,
+        schema::{Column, Partition},
+        value::{Type, Value},
+    };
 
     use super::*;
 
@@ -296,5 +316,55 @@ mod tests {
         let [failed] = told.as_slice() else { panic!("{} pieces", told.len()) };
         let Ok(Answer::Failed(failure)) = postcard::from_bytes(failed) else { panic!("it does not fail") };
         assert_eq!(failure.sqlstate, "54000");
+    }
+
+    #[test]
+    fn a_page_is_cut_where_rows_become_longer_than_those_it_was_sized_by() {
+        let mut engine = PlainEngine::default();
+        let texts = [vec![1; 20], vec![300 << 10; 20], vec![1; 20]].concat();
+        let column = Column {
+            name: String::from("t"),
+            ty: Type::Text,
+            modifier: None,
+            not_null: false,
+            default: None,
+        };
+        let schema = Schema {
+            name: String::from("texts"),
+            columns: vec![column],
+            primary_key: Vec::new(),
+            partition: Partition::Hash { column: 0 },
+        };
+        let table = TableId(1);
+        let ranges = vec![KeyRange::ALL];
+        let job = |operation| Job { epoch: Epoch(1), ranges: ranges.clone(), operation, held: false };
+        let insert = Operation::Insert { table, rows: rows(&texts), returning: Vec::new() };
+        engine.apply(&[job(Operation::CreateTable { table, schema }), job(insert)]);
+        engine.pin(Epoch(1));
+
+        let output = Output::Rows {
+            columns: vec![Expr::Column(0, Type::Text)],
+            order: Vec::new(),
+            limit: None,
+            distinct: false,
+        };
+        let operation = encode(&Operation::Select(Select { table, filter: None, output }));
+        let (mut pages, mut cursor) = (Vec::new(), None::<Bytes>);
+        loop {
+            let told = page(&mut engine, Epoch(1), &[Range::ALL], &operation, cursor.as_deref(), 64);
+            let TaskResult::Page { rows, cursor: next } = told else { panic!("{told:?} instead of a page") };
+            assert!(rows.len() <= PIECE_BYTES, "{} bytes", rows.len());
+            pages.push(rows);
+            cursor = next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        let mut lengths: Vec<usize> = taken(&pages)
+            .iter()
+            .map(|row| matches!(&row[0], Value::Text(text) if text.len() > 1) as usize)
+            .collect();
+        lengths.sort_unstable();
+        assert_eq!(lengths, [vec![0; 40], vec![1; 20]].concat(), "every row comes once");
     }
 }
