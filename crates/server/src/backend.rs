@@ -252,5 +252,5 @@ pub trait Backend: Send + Sync + 'static {
     async fn analyze(&self, strength: ReadStrength, select: &Select) -> Result<Vec<Analyzed>, Fault>;
 
     /// Where an operation would go, a line each: destinations and what was pruned.
-    fn explain(&self, operation: &Operation, strength: ReadStrength) -> Vec<String>;
+    fn explain(&self, operation: &Operation) -> Vec<String>;
 }

@@ -437,14 +437,14 @@ impl Backend for ClusterBackend {
         parts.into_iter().map(analyzed).collect()
     }
 
-    fn explain(&self, operation: &Operation, strength: ReadStrength) -> Vec<String> {
+    fn explain(&self, operation: &Operation) -> Vec<String> {
         let Some(config) = self.events.config() else { return vec![String::from("no configuration yet")] };
         let Ok(table) = self.schema(operation.table()) else { return vec![String::from("no such table")] };
         let request = match operation {
             Operation::Select(select) => gateway::read(select, &table.schema),
             other => gateway::request(other, &table.schema),
         };
-        explain(&config, operation, strength, &request)
+        explain(&config, operation, &request)
     }
 }
 
@@ -472,20 +472,13 @@ fn forward(
     Part::Stream(receiver)
 }
 
-fn explain(
-    config: &Config,
-    operation: &Operation,
-    strength: ReadStrength,
-    request: &gateway::Request,
-) -> Vec<String> {
+fn explain(config: &Config, operation: &Operation, request: &gateway::Request) -> Vec<String> {
     let mut lines = Vec::new();
     let total = config.segments().len();
     let touched: usize = request.ranges.iter().map(|range| config.count_segments(*range)).sum();
     lines.push(format!("Ranges: {} of {total} ring segments", touched.min(total)));
     let assigned = if operation.is_write() {
-        lines.push(String::from(
-            "Strength: ordered by the routers, executed by every replica, answered once per range",
-        ));
+        lines.push(String::from("Executed by every replica, answered once per range"));
         if request.fallible && touched > 1 {
             lines.push(String::from(
                 "Can fail and spans ranges: replicas exchange verdicts before it takes effect",
@@ -493,7 +486,6 @@ fn explain(
         }
         config.assign_write(&request.ranges, 0)
     } else {
-        lines.push(format!("Strength: {}", strength.name()));
         config.assign_read(&request.ranges, 0)
     };
     match assigned {

@@ -216,7 +216,7 @@ impl Backend for LocalBackend {
         Ok(all)
     }
 
-    fn explain(&self, operation: &Operation, _strength: ReadStrength) -> Vec<String> {
+    fn explain(&self, operation: &Operation) -> Vec<String> {
         let table = operation.table();
         let catalog = self.catalog();
         let Some(table) = catalog.tables.iter().find(|known| known.id == table) else { return Vec::new() };

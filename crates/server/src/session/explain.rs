@@ -31,7 +31,6 @@ impl Session {
     pub(super) fn explain(&self, statement: &Statement, values: &[Value]) -> Result<Vec<String>> {
         let session = |value| self.session_value(value);
         let arguments = Arguments { values, session: &session };
-        let strength = self.strength();
         let mut lines = Vec::new();
         match statement {
             Statement::Query(query) => match &query.source {
@@ -41,7 +40,7 @@ impl Session {
                     let window = window(&query.finish, &arguments)?;
                     let select = instantiate(select, &window, &query.finish, &arguments);
                     lines.push(format!("Scan of {}", table.schema.name));
-                    lines.push(format!("  Strength: {}", strength.name()));
+                    lines.push(format!("  Strength: {}", self.strength().name()));
                     lines.push(match &select.output {
                         Output::Rows { columns, order, limit, .. } => {
                             let sorted = if order.is_empty() { "" } else { ", sorted" };
@@ -63,7 +62,7 @@ impl Session {
                     lines.push(format!("  Gateway: {gathers}"));
                     lines.extend(
                         self.backend
-                            .explain(&Operation::Select(select), strength)
+                            .explain(&Operation::Select(select))
                             .into_iter()
                             .map(|line| format!("  {line}")),
                     );
@@ -78,14 +77,13 @@ impl Session {
                 };
                 lines.push(format!("{word} {}", write.table.schema.name));
                 lines.push("  Strength: safe, in the total order".to_owned());
-                lines.extend(
-                    self.backend.explain(&operation, strength).into_iter().map(|line| format!("  {line}")),
-                );
+                lines.extend(self.backend.explain(&operation).into_iter().map(|line| format!("  {line}")));
             }
             _ => unreachable!("the binder lets nothing else be explained"),
         }
         Ok(lines)
     }
+
     /// Carries a query out; a paragraph for each replica that took part.
     pub(super) async fn analyze(&self, query: &Query, values: &[Value]) -> Result<Vec<String>> {
         let Source::Table { table, select } = &query.source else { return Ok(Vec::new()) };
