@@ -222,6 +222,19 @@ impl Config {
     }
 }
 
+impl State {
+    /// Whether every range that `process` replicates has another complete replica.
+    pub(super) fn can_lose(&self, process: ProcessId) -> bool {
+        let active = |replica: &ProcessId| {
+            *replica != process && self.storage.get(replica) == Some(&StorageState::Active)
+        };
+        Segment::of_ring(&self.ring, self.replicas)
+            .iter()
+            .filter(|segment| segment.replicas.contains(&process))
+            .all(|segment| segment.replicas.iter().any(active))
+    }
+}
+
 /// One change of a configuration.
 struct Change {
     state: State,
@@ -235,30 +248,18 @@ impl Change {
         Config::from(self.state)
     }
 
-    /// Whether every range that `process` replicates has another complete replica.
-    fn can_lose(&self, process: ProcessId) -> bool {
-        let active = |replica: &ProcessId| {
-            *replica != process && self.state.storage.get(replica) == Some(&StorageState::Active)
-        };
-        Segment::of_ring(&self.state.ring, self.state.replicas)
-            .iter()
-            .filter(|segment| segment.replicas.contains(&process))
-            .all(|segment| segment.replicas.iter().any(active))
-    }
-
     fn remove(&mut self, process: ProcessId) {
         self.state.members.remove(&process);
         self.placement |= self.state.storage.remove(&process).is_some();
     }
 
-    /// Takes `process` out, or, where that would lose rows (S14), only marks it.
+    /// Takes `process` out, or, while that would lose rows (S14), only marks it.
     fn suspect(&mut self, process: ProcessId) {
         match self.state.storage.get(&process) {
-            Some(StorageState::Active) if !self.can_lose(process) => {
-                self.state.storage.insert(process, StorageState::Unreachable);
-                self.placement = true;
+            Some(StorageState::Active | StorageState::Unreachable) if !self.state.can_lose(process) => {
+                let before = self.state.storage.insert(process, StorageState::Unreachable);
+                self.placement |= before != Some(StorageState::Unreachable);
             }
-            Some(StorageState::Unreachable) => {}
             _ => self.remove(process),
         }
     }
@@ -336,7 +337,7 @@ impl Routing for Rubberband {
                     return Err(refusal::WRONG_STATE);
                 };
                 if state.storage.get(&old) == Some(&StorageState::Unreachable)
-                    || state.storage.contains_key(&old) && !change.can_lose(old)
+                    || state.storage.contains_key(&old) && !state.can_lose(old)
                 {
                     return Err(refusal::range(key));
                 }

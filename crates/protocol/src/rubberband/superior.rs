@@ -181,23 +181,26 @@ impl Super {
         }
     }
 
-    /// Announces those who seem to have failed, and those unreachable ones who are heard again.
+    /// Announces those who seem to have failed, and those unreachable ones who are heard again, or need not be waited for
+    /// any more: somebody who copied from them has become complete.
     fn watch(&mut self, cx: &mut Context<'_>, config: &Config, out: &mut impl Sink<Self>) {
         let watched: Vec<ProcessId> = self.detector.watched().collect();
         let mut processes = Vec::new();
         for process in watched {
             let unreachable = config.storage.get(&process) == Some(&StorageState::Unreachable);
             let suspected = self.detector.suspects(process, cx.now);
+            let news =
+                if suspected && unreachable { config.can_lose(process) } else { suspected || unreachable };
             let announced = self.announce.get(&process).copied();
-            if suspected == unreachable {
+            if !news {
                 self.announce.remove(&process);
             } else if announced.is_none_or(|again| again <= cx.now) {
                 self.announce.insert(process, cx.now + Duration::from_secs(1));
-                if unreachable {
-                    self.submit(cx, &Control::Reinstate { process }, out);
-                } else {
+                if suspected {
                     out.emit(SuperEvent::Suspected(process));
                     processes.push(process);
+                } else {
+                    self.submit(cx, &Control::Reinstate { process }, out);
                 }
             }
         }

@@ -174,6 +174,7 @@ scripts! {
     link_breaks_and_resend
     leader_change_with_unstable_messages
     unreachable_is_waited_for
+    unreachable_is_replaced
     replace_while_senders_die
     atomic_or_void
     same_request_takes_effect_once

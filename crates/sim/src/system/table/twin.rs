@@ -144,11 +144,9 @@ impl Town {
     /// Says whether the placement changed.
     fn suspect(&mut self, process: ProcessId) -> bool {
         match self.storage.get(&process) {
-            Some(State::Active) if !self.spares(process) => {
-                self.storage.insert(process, State::Unreachable);
-                true
+            Some(State::Active | State::Unreachable) if !self.spares(process) => {
+                self.storage.insert(process, State::Unreachable) != Some(State::Unreachable)
             }
-            Some(State::Unreachable) => false,
             _ => self.remove(process),
         }
     }
