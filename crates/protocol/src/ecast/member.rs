@@ -45,7 +45,8 @@ pub enum MemberCommand {
         /// The message.
         body: Bytes,
     },
-    /// Processes that may be routers: links to them are wanted until one of them says who routes.
+    /// Processes that may be routers: links to them are wanted until one of them says who routes. Of no use while a link to
+    /// the leader stands.
     Seeds(Vec<Peer>),
     /// Take a message back if it has not been sent. If it has, nothing happens and its outcome will come.
     Withdraw {
@@ -499,8 +500,8 @@ impl Member {
             MemberCommand::Submit { token, .. } if self.wedged => out.emit(MemberEvent::NotSent { token }),
             MemberCommand::Submit { token, class, body } => self.submit(token, class, body),
             MemberCommand::Seeds(seeds) => {
-                // Once the routers are known, they tell of each other.
-                if self.leader.is_none() {
+                // Once the routers are known, they tell of each other; but all that are known may be gone.
+                if !self.leader.is_some_and(|leader| self.is_linked(leader)) {
                     for seed in seeds {
                         self.routers.entry(seed.id).or_insert_with(|| {
                             out.reach(seed.id, &seed.address);

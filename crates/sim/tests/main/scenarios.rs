@@ -67,3 +67,20 @@ fn a_change_that_few_know_stops_nothing() {
 fn verdicts_told_again_add_nothing() {
     check("table", 304..305);
 }
+
+/// A member that was away while every router it knew was replaced looked for no others: whoever waited for it waited for
+/// ever.
+#[test]
+fn whose_routers_are_all_gone_finds_the_new_ones() {
+    check("table", 1314..1315);
+    check("table", 1689..1690);
+    check("table", 1848..1849);
+}
+
+/// A process that died as the last replica of a range was waited for, and held up writes, when its successor had all rows
+/// long since.
+#[test]
+fn who_is_not_the_last_any_more_is_not_waited_for() {
+    check("table", 2528..2529);
+    check("table", 2678..2679);
+}
