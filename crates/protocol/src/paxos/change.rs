@@ -230,7 +230,7 @@ impl Reign {
                 continue;
             }
             let since = *peer.suspected.get_or_insert(now);
-            if !peer.member && now.since(since) >= core.settings.remove_after {
+            if !core.concerns(*id) && now.since(since) >= core.settings.remove_after {
                 lost.push(*id);
             }
         }
@@ -238,12 +238,12 @@ impl Reign {
             self.dismiss(core, id, ChangeRefusal::Unreachable, out);
         }
         let acting = core.acting();
-        let well = acting.iter().filter(|peer| self.seems_well(peer.id)).count();
+        let well = acting.iter().filter(|peer| self.seems_well(core, peer.id)).count();
         well >= quorum::majority(acting.len())
     }
 
-    fn seems_well(&self, process: ProcessId) -> bool {
-        self.peers.get(&process).is_none_or(|peer| peer.suspected.is_none())
+    fn seems_well(&self, core: &Core, process: ProcessId) -> bool {
+        process == core.me.id || self.peers.get(&process).is_some_and(|peer| peer.suspected.is_none())
     }
 
     /// Proposes a change of the members, if one is due and none is open: what was commanded first, then who must go,
@@ -307,7 +307,7 @@ impl Reign {
     fn bears_loss_of(&self, core: &Core, process: ProcessId) -> bool {
         let left = core.members.len() - 1;
         let rest = core.members.iter().filter(|peer| peer.id != process);
-        let well = rest.filter(|peer| self.seems_well(peer.id)).count();
+        let well = rest.filter(|peer| self.seems_well(core, peer.id)).count();
         left >= quorum::majority(core.settings.wanted) && well >= quorum::majority(left)
     }
 

@@ -39,8 +39,9 @@ impl Paxos {
         let knows_more = prepare.chosen > core.chosen
             || (prepare.accepted, prepare.last) > (core.accepted, core.log.last());
         if !self.is_voter() {
-            // A learner that is to be a member holds everything before the slot that says so, and perhaps that slot too.
-            return core.accepted > Ballot::ZERO && (core.concerns(core.me.id) || knows_more);
+            // It counts in sets of members that name it and in no others, and it was named only when it held everything
+            // chosen. Whether it is named is for the candidate to know: this process may have lost the slot that says so.
+            return core.accepted > Ballot::ZERO;
         }
         if core.concerns(from) || knows_more {
             return true;
@@ -237,6 +238,10 @@ impl Paxos {
                 self.core.replace(ballot, self.core.chosen, &values, out)
             }
         };
+        if !self.core.concerns(cx.me) {
+            // The change that made it a member was not chosen, and is gone: it is removed instead of leading.
+            return;
+        }
         self.attempts = 0;
         self.election = None;
         self.core.leader = Some(ballot);
