@@ -1,5 +1,6 @@
 """Random statements over one table, from a seed: `random_statements.py SEED COUNT` writes them for psql, each behind a line that
-shows it. What is drawn is what both sides promise alike; sums of floats are of halves, so that their order does not matter."""
+shows it. What is drawn is what both sides promise alike: sums of floats are of halves, so that their order does not matter; no
+letter outside ASCII has an upper case; equal numbers are written alike, as a group shows any of them."""
 
 import random
 import sys
@@ -14,9 +15,9 @@ COLUMNS = {
 CONSTANTS = {
     "int": ["0", "1", "-1", "2", "7", "100", "2147483647", "-2147483648", "null::int"],
     "bigint": ["5000000000", "-3::int8", "9223372036854775807", "null::int8"],
-    "numeric": ["1.5", "-0.25", "100.00", "99999999999999999999.5", "null::numeric"],
+    "numeric": ["1.5", "-0.25", "250.75", "99999999999999999999.5", "null::numeric"],
     "float8": ["0.5::float8", "-2::float8", "1e300::float8", "null::float8"],
-    "text": ["''", "'a'", "'Ab%c'", "'x_y'", "'zwölf'", "null::text"],
+    "text": ["''", "'a'", "'Ab%c'", "'x_y'", "'zw€lf'", "null::text"],
     "bool": ["true", "false", "null::bool"],
     "date": ["date '2013-01-31'", "date '2012-02-29'", "null::date"],
     "timestamptz": ["timestamptz '2013-01-31 05:00+00'", "timestamptz '1999-12-31 23:59:59.5+00'"],
@@ -121,7 +122,7 @@ def row(number):
     return "({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})".format(
         number, draw.choice(["null", draw.randint(-9, 9)]), draw.choice([0, 1, 2, 2, 3]), draw.choice(["null", draw.randint(-(10**12), 10**12)]),
         draw.choice(["null", f"{draw.randint(-9999, 9999) / 100}"]), draw.choice(["null", f"{draw.randint(-20, 20) / 2}"]),
-        draw.choice(["null", "''", "'a'", "'Ab%c'", "'x_y'", "'zwölf'", "'zz'"]), draw.choice(["null", "'abc'", "'wider'", "'ab   '"] * 5 + ["'too wide'"]),
+        draw.choice(["null", "''", "'a'", "'Ab%c'", "'x_y'", "'zw€lf'", "'zz'"]), draw.choice(["null", "'abc'", "'wider'", "'ab   '"] * 5 + ["'too wide'"]),
         draw.choice(["null", "true", "false"]), draw.choice(["null", f"date '2012-02-{draw.randint(1, 29)}'"]),
         draw.choice(["null", f"timestamptz '2013-01-{draw.randint(1, 31)} {draw.randint(0, 23)}:30+00'"]))
 
@@ -130,7 +131,7 @@ def statement():
     kind = draw.random()
     if kind < 0.35:
         limit = draw.choice(["", f" limit {draw.randint(0, 9)}", f" limit {draw.randint(1, 9)} offset {draw.randint(0, 9)}"])
-        return f"select id, {any_expr()}, {any_expr()} from r{where()} order by {any_expr(1)}{nulls()}, id{limit}"
+        return f"select id, {any_expr()}, {any_expr()} from r{where()} order by coalesce({any_expr(1)}, null){nulls()}, id{limit}"
     if kind < 0.45:
         return f"select distinct {leaf_column()}, {leaf_column()} from r{where()} order by 1{nulls()}, 2"
     if kind < 0.6:
