@@ -1,9 +1,9 @@
 //! Keeps the processes of a local cluster running.
 //!
 //! The first router founds the domain, once; whatever starts later joins through the routers that listen then. What
-//! dies is started again, at once if it had run for a while, and with a growing pause while it keeps dying soon; it comes
-//! back as a new incarnation that remembers nothing. A process that ends before it ever listened, on its first start, ends the whole: something is wrong that
-//! trying again does not mend.
+//! dies is started again, at once if it had run for a while or was killed, and with a growing pause while it keeps dying
+//! soon of its own; it comes back as a new incarnation that remembers nothing. A process that ends before it ever
+//! listened, on its first start, ends the whole: something is wrong that trying again does not mend.
 //!
 //! Stopping: gateways are asked to drain; then the pipes close and everybody ends ([`crate::lifeline`]). Storage
 //! processes are not asked to leave, as the others would then copy their rows only to end too.
@@ -12,6 +12,7 @@ use std::{
     fs::OpenOptions,
     io::{BufRead, BufReader, Write},
     os::unix::process::CommandExt,
+    os::unix::process::ExitStatusExt,
     process::{ChildStdin, Command, ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
@@ -223,9 +224,11 @@ impl Supervisor {
                     let last = log.lines().last().unwrap_or("").trim_start_matches("quorate: ");
                     return Err(anyhow!("{} did not start ({status}): {last}", entry.name));
                 }
-                // Only one that dies soon, and so perhaps of how it starts, is started with ever longer pauses.
+                // Only one that dies soon, and so perhaps of how it starts, is started with ever longer pauses; who was killed
+                // did not die of that.
                 let lived = matches!(slot.life, Life::Running { since, .. } if since.elapsed() > PROOF);
-                if lived {
+                let killed = status.signal() == Some(Signal::KILL.as_raw());
+                if lived || killed {
                     slot.pause = PAUSE_MIN;
                     slot.life = Life::Due;
                     tracing::warn!("{} ended ({status}); it starts again", entry.name);
