@@ -6,7 +6,7 @@ use quorate_table::{
     engine::Answer,
     expr::{Binary, Expr, Unary},
     failure::Failure,
-    operation::{Operation, Select},
+    operation::{Conflict, Operation, Select},
     schema::{KeyRange, Schema},
 };
 use smallvec::SmallVec;
@@ -33,7 +33,7 @@ pub struct Request {
 /// The request of an operation on a table with this definition.
 pub fn request(operation: &Operation, schema: &Schema) -> Request {
     let ranges = match operation {
-        Operation::Insert { rows, .. } | Operation::Stage { rows, .. } => {
+        Operation::Insert { rows, .. } | Operation::Upsert { rows, .. } | Operation::Stage { rows, .. } => {
             let mut points: Vec<u64> = Vec::with_capacity(rows.len().min(POINTS_MAX + 1));
             for row in rows {
                 let key = schema.partition.key(row);
@@ -118,6 +118,9 @@ fn can_fail(operation: &Operation, schema: &Schema) -> bool {
     let expressions = |list: &[Expr]| list.iter().any(can_fail_at);
     match operation {
         Operation::Insert { returning, .. } => keyed || expressions(returning),
+        Operation::Upsert { conflict: Conflict::Skip, returning, .. } => expressions(returning),
+        // Two of its rows may have one key, or change what is there to what the table does not take.
+        Operation::Upsert { conflict: Conflict::Update { .. }, .. } => true,
         // Rows put aside are checked when they are published.
         Operation::Stage { .. } | Operation::Discard { .. } => false,
         Operation::Publish { .. } => keyed,

@@ -98,7 +98,7 @@ fn kind(statement: &sql::Statement) -> &'static str {
     match statement {
         sql::Statement::Query(_) => "select",
         sql::Statement::Write(write) => match write.action {
-            Action::Insert(_) => "insert",
+            Action::Insert { .. } => "insert",
             Action::Update { .. } => "update",
             Action::Delete { .. } => "delete",
         },

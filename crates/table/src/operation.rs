@@ -39,6 +39,17 @@ pub enum Operation {
         /// Expressions over each inserted row.
         returning: Vec<Expr>,
     },
+    /// Rows are added, and those whose primary key a row has already are not: what happens instead is said.
+    Upsert {
+        /// Where.
+        table: TableId,
+        /// Full rows in schema order.
+        rows: Vec<Row>,
+        /// What happens instead.
+        conflict: Conflict,
+        /// Expressions over each row that was added or has changed.
+        returning: Vec<Expr>,
+    },
     /// Rows that satisfy the filter change. The partition column is never assigned.
     Update {
         /// Where.
@@ -97,6 +108,7 @@ impl Operation {
             Operation::CreateTable { table, .. }
             | Operation::DropTable { table }
             | Operation::Insert { table, .. }
+            | Operation::Upsert { table, .. }
             | Operation::Update { table, .. }
             | Operation::Delete { table, .. }
             | Operation::Stage { table, .. }
@@ -126,16 +138,28 @@ impl Operation {
             |exprs: &[Expr]| exprs.iter().map(|expr| expr.bind(parameters)).collect::<Result<Vec<_>, _>>();
         let filtered =
             |filter: &Option<Expr>| filter.as_ref().map(|filter| filter.bind(parameters)).transpose();
+        let assigned = |assignments: &[(usize, Expr)]| {
+            let bound = assignments.iter().map(|(column, expr)| Ok((*column, expr.bind(parameters)?)));
+            bound.collect::<Result<Vec<_>, Failure>>()
+        };
         Ok(match self {
             Operation::Insert { table, rows, returning } => {
                 Operation::Insert { table: *table, rows: rows.clone(), returning: many(returning)? }
             }
+            Operation::Upsert { table, rows, conflict, returning } => Operation::Upsert {
+                table: *table,
+                rows: rows.clone(),
+                conflict: match conflict {
+                    Conflict::Skip => Conflict::Skip,
+                    Conflict::Update { assignments, filter } => {
+                        Conflict::Update { assignments: assigned(assignments)?, filter: filtered(filter)? }
+                    }
+                },
+                returning: many(returning)?,
+            },
             Operation::Update { table, assignments, filter, returning } => Operation::Update {
                 table: *table,
-                assignments: assignments
-                    .iter()
-                    .map(|(column, expr)| Ok((*column, expr.bind(parameters)?)))
-                    .collect::<Result<Vec<_>, Failure>>()?,
+                assignments: assigned(assignments)?,
                 filter: filtered(filter)?,
                 returning: many(returning)?,
             },
@@ -151,6 +175,21 @@ impl Operation {
             | Operation::Discard { .. } => self.clone(),
         })
     }
+}
+
+/// What happens to a row that is to be added where a row has its primary key already.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Conflict {
+    /// Nothing.
+    Skip,
+    /// The row that is there changes. Expressions are over that row followed by the one that was to be added: column `i`
+    /// of the latter is column `i` plus the table's width.
+    Update {
+        /// Column and expression; no column of the primary key.
+        assignments: Vec<(usize, Expr)>,
+        /// Only if this is true.
+        filter: Option<Expr>,
+    },
 }
 
 /// A bulk load (one COPY), unique over all gateways and time.

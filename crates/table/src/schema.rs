@@ -122,11 +122,16 @@ impl Schema {
         xxh3_64(&key_of(self.primary_key.iter().map(|&column| &row[column])))
     }
 
+    /// What its primary key is called, as a constraint and as an index.
+    pub fn key_name(&self) -> String {
+        format!("{}_pkey", self.name)
+    }
+
     /// 23505: another row has this one's primary key.
     pub fn duplicate(&self, row: &[Value]) -> Failure {
         let names: Vec<&str> = self.primary_key.iter().map(|&column| &*self.columns[column].name).collect();
         let values: Vec<String> = self.primary_key.iter().map(|&column| shown(&row[column])).collect();
-        let message = format!("duplicate key value violates unique constraint \"{}_pkey\"", self.name);
+        let message = format!("duplicate key value violates unique constraint \"{}\"", self.key_name());
         let detail = format!("Key ({})=({}) already exists.", names.join(", "), values.join(", "));
         Failure::new("23505", message).with_detail(detail)
     }

@@ -2,14 +2,14 @@
 //!
 //! The scan engine is asked twice: batch by batch, and an operation at a time, which must make no difference. What
 //! SQLite means otherwise is not generated: integers that overflow (it goes on with floats), division, NaN (it stores
-//! NULL) and minus zero, numerics (it has none), functions of other letters than ASCII, primary keys (it judges row by
-//! row). `LIKE` is told to mind case; booleans and dates are integers there.
+//! NULL) and minus zero, numerics (it has none), functions of other letters than ASCII; with a primary key (which it judges
+//! row by row) only upserts. `LIKE` is told to mind case; booleans and dates are integers there.
 
 use quorate_table::{
     engine::{Answer, Engine, Epoch, Job},
     expr::{Aggregate, AggregateFunction, Binary, Expr, Function, Unary},
     merge::{Finish, Input, Merge},
-    operation::{Operation, Order, Output, Select},
+    operation::{Conflict, Operation, Order, Output, Select},
     scan::ScanEngine,
     schema::{Column, KeyRange, Partition, Schema, TableId},
     value::{Row, Type, Value},
@@ -31,6 +31,7 @@ const COLUMNS: [(&str, Type); 9] = [
     ("d", Type::Date),
     ("g", Type::Bool),
 ];
+const A: usize = 1;
 const N: usize = 3;
 const T: usize = 4;
 const U: usize = 5;
@@ -200,6 +201,43 @@ fn write(maker: &mut Maker, rows: usize) -> Operation {
     }
 }
 
+/// A write to a table whose primary key is its first two columns: most often an upsert.
+fn upsert(maker: &mut Maker, rows: usize) -> Operation {
+    if rows > 60 && maker.below(3) == 0 {
+        return Operation::Delete { table: TABLE, filter: filter(maker), returning: Vec::new() };
+    }
+    let update = maker.below(2) == 0;
+    let mut rows: Vec<Row> = (0..1 + maker.below(8)).map(|_| row(maker)).collect();
+    rows.iter_mut().filter(|row| row[A].is_null()).for_each(|row| row[A] = Value::Int4(4));
+    let excluded = |at: usize| Expr::Column(at + COLUMNS.len(), COLUMNS[at].1);
+    let conflict = if update {
+        // SQLite changes a row as often as it is told to, PostgreSQL and we refuse the second time.
+        let mut keys: Vec<(Value, Value)> = Vec::new();
+        rows.retain(|row| {
+            let key = (row[0].clone(), row[A].clone());
+            let new = !keys.contains(&key);
+            keys.push(key);
+            new
+        });
+        let assignments = match maker.below(3) {
+            0 => vec![(U, Expr::binary(Binary::Concat, column(T), excluded(U))), (N, excluded(N))],
+            1 => vec![(N, Expr::constant(value(maker, N), COLUMNS[N].1))],
+            _ => vec![(T, excluded(T)), (2, excluded(2)), (COLUMNS.len() - 2, column(COLUMNS.len() - 2))],
+        };
+        let filter = match maker.below(3) {
+            0 => None,
+            1 => Some(condition(maker, 1)),
+            _ => Some(Expr::binary(Binary::Less, column(N), excluded(N))),
+        };
+        Conflict::Update { assignments, filter }
+    } else {
+        Conflict::Skip
+    };
+    let returning =
+        if maker.below(3) == 0 { Vec::new() } else { vec![column(0), column(A), column(T), column(N)] };
+    Operation::Upsert { table: TABLE, rows, conflict, returning }
+}
+
 fn literal(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -214,7 +252,10 @@ fn literal(value: &Value) -> String {
 
 fn sql(expr: &Expr) -> String {
     match expr {
-        Expr::Column(column, _) => COLUMNS[*column].0.to_owned(),
+        Expr::Column(column, _) => match column.checked_sub(COLUMNS.len()) {
+            Some(excluded) => format!("excluded.{}", COLUMNS[excluded].0),
+            None => COLUMNS[*column].0.to_owned(),
+        },
         Expr::Constant(value, _) => literal(value),
         Expr::Unary(Unary::Not, inner) => format!("(not {})", sql(inner)),
         Expr::IsNull(inner) => format!("({} is null)", sql(inner)),
@@ -257,17 +298,30 @@ fn statement(operation: &Operation) -> String {
         [] => String::new(),
         exprs => format!(" returning {}", listed(exprs)),
     };
+    let listing = |rows: &[Row]| {
+        let row = |row: &Row| format!("({})", row.iter().map(literal).collect::<Vec<_>>().join(", "));
+        rows.iter().map(row).collect::<Vec<_>>().join(", ")
+    };
+    let set = |assignments: &[(usize, Expr)]| {
+        let set = assignments.iter().map(|(column, expr)| format!("{} = {}", COLUMNS[*column].0, sql(expr)));
+        set.collect::<Vec<_>>().join(", ")
+    };
     match operation {
         Operation::Insert { rows, returning, .. } => {
-            let row = |row: &Row| format!("({})", row.iter().map(literal).collect::<Vec<_>>().join(", "));
-            let rows: Vec<String> = rows.iter().map(row).collect();
-            format!("insert into t values {}{}", rows.join(", "), clause(returning))
+            format!("insert into t values {}{}", listing(rows), clause(returning))
+        }
+        Operation::Upsert { rows, conflict, returning, .. } => {
+            let action = match conflict {
+                Conflict::Skip => "nothing".to_owned(),
+                Conflict::Update { assignments, filter } => {
+                    format!("update set {}{}", set(assignments), condition(filter))
+                }
+            };
+            let rows = listing(rows);
+            format!("insert into t values {rows} on conflict (k, a) do {action}{}", clause(returning))
         }
         Operation::Update { assignments, filter, returning, .. } => {
-            let set =
-                assignments.iter().map(|(column, expr)| format!("{} = {}", COLUMNS[*column].0, sql(expr)));
-            let set: Vec<String> = set.collect();
-            format!("update t set {}{}{}", set.join(", "), condition(filter), clause(returning))
+            format!("update t set {}{}{}", set(assignments), condition(filter), clause(returning))
         }
         Operation::Delete { filter, returning, .. } => {
             format!("delete from t{}{}", condition(filter), clause(returning))
@@ -358,11 +412,12 @@ fn check(connection: &Connection, operation: &Operation, answer: &Answer) {
 }
 
 /// A history of batches; how many operations it had.
-fn history(seed: u8, batches: usize) -> usize {
+fn history(seed: u8, batches: usize, keyed: bool) -> usize {
     let mut maker = Maker::seeded(seed);
     let connection = Connection::open_in_memory().expect("SQLite");
     let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
-    let create = format!("pragma case_sensitive_like = on; create table t ({})", names.join(", "));
+    let key = if keyed { ", primary key (k, a)" } else { "" };
+    let create = format!("pragma case_sensitive_like = on; create table t ({}{key})", names.join(", "));
     connection.execute_batch(&create).expect("a table");
     let definition = |(name, ty): &(&str, Type)| Column {
         name: (*name).to_owned(),
@@ -376,7 +431,8 @@ fn history(seed: u8, batches: usize) -> usize {
         _ => Partition::Range { column: 0, low: Some(Value::Int4(0)), high: Some(Value::Int4(12)) },
     };
     let columns = COLUMNS.iter().map(definition).collect();
-    let schema = Schema { name: "t".to_owned(), columns, primary_key: Vec::new(), partition };
+    let primary_key = if keyed { vec![0, A] } else { Vec::new() };
+    let schema = Schema { name: "t".to_owned(), columns, primary_key, partition };
     let job = |epoch: u64, operation: Operation| Job {
         epoch: Epoch(epoch),
         ranges: vec![KeyRange::ALL],
@@ -407,7 +463,8 @@ fn history(seed: u8, batches: usize) -> usize {
                 if rows == 0 || maker.below(writes) == 0 {
                     epoch += 1;
                     rows += 1;
-                    job(epoch, write(&mut maker, rows))
+                    let operation = if keyed { upsert(&mut maker, rows) } else { write(&mut maker, rows) };
+                    job(epoch, operation)
                 } else {
                     job(epoch, Operation::Select(read(&mut maker)))
                 }
@@ -444,6 +501,12 @@ fn history(seed: u8, batches: usize) -> usize {
 
 #[test]
 fn statements_have_the_outcome_that_they_have_in_sqlite() {
-    let operations: usize = (0..24).map(|seed| history(seed, 40)).sum();
+    let operations: usize = (0..24).map(|seed| history(seed, 40, false)).sum();
     assert!(operations > 20_000, "{operations} operations");
+}
+
+#[test]
+fn upserts_have_the_outcome_that_they_have_in_sqlite() {
+    let operations: usize = (100..108).map(|seed| history(seed, 40, true)).sum();
+    assert!(operations > 5_000, "{operations} operations");
 }

@@ -410,7 +410,7 @@ fn class_named(name: &str, world: &World<'_>) -> Option<i64> {
     if let Some(table) = world.catalog.table(&bare) {
         return Some(table_oid(table.id).into());
     }
-    let keyed = world.catalog.tables.iter().find(|t| format!("{}_pkey", t.schema.name) == bare)?;
+    let keyed = world.catalog.tables.iter().find(|t| t.schema.key_name() == bare)?;
     Some(index_oid(keyed.id).into())
 }
 
@@ -427,7 +427,7 @@ fn class_name(number: i64, world: &World<'_>) -> Option<String> {
         if i64::from(table_oid(table.id)) == number {
             Some(quoted(&table.schema.name))
         } else if i64::from(index_oid(table.id)) == number {
-            Some(quoted(&format!("{}_pkey", table.schema.name)))
+            Some(quoted(&table.schema.key_name()))
         } else {
             None
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use quorate_table::{
     explain::{Explained, Strategy},
-    operation::{Operation, Output},
+    operation::{Conflict, Operation, Output},
     schema::Schema,
     value::Value,
 };
@@ -71,12 +71,19 @@ impl Session {
             Statement::Write(write) => {
                 let operation = operation(write, &arguments)?;
                 let word = match &write.action {
-                    Action::Insert(_) => "Insert into",
+                    Action::Insert { .. } => "Insert into",
                     Action::Update { .. } => "Update of",
                     Action::Delete { .. } => "Delete from",
                 };
                 lines.push(format!("{word} {}", write.table.schema.name));
                 lines.push("  Strength: safe, in the total order".to_owned());
+                if let Action::Insert { conflict: Some(conflict), .. } = &write.action {
+                    let resolution = match conflict {
+                        Conflict::Skip => "NOTHING",
+                        Conflict::Update { .. } => "UPDATE",
+                    };
+                    lines.push(format!("  Conflict Resolution: {resolution}"));
+                }
                 lines.extend(self.backend.explain(&operation).into_iter().map(|line| format!("  {line}")));
             }
             _ => unreachable!("the binder lets nothing else be explained"),

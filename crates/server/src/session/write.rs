@@ -4,7 +4,7 @@ use quorate_table::{
     engine::Answer,
     eval::eval,
     expr::Expr,
-    operation::Operation,
+    operation::{Conflict, Operation},
     value::{Row, Value},
 };
 
@@ -156,22 +156,34 @@ pub(super) fn operation(write: &Write, arguments: &Arguments<'_>) -> Result<Oper
     let table = write.table.id;
     let filtered = |filter: &Option<Expr>| filter.as_ref().map(|f| fold::substitute(f, arguments));
     let returning = || write.returning.iter().map(|expr| fold::substitute(expr, arguments)).collect();
+    let assigned = |assignments: &[(usize, Expr)]| {
+        let value = |(column, expr): &(usize, Expr)| (*column, fold::substitute(expr, arguments));
+        assignments.iter().map(value).collect::<Vec<_>>()
+    };
     Ok(match &write.action {
-        Action::Insert(rows) => {
+        Action::Insert { rows, conflict } => {
             let mut computed = Vec::with_capacity(rows.len());
             for row in rows {
                 let row: Row = row.iter().map(|expr| fold::value(expr, arguments)).collect::<Result<_>>()?;
                 write::check_not_null(&write.table.schema, &row)?;
                 computed.push(row);
             }
-            Operation::Insert { table, rows: computed, returning: Vec::new() }
+            let rows = computed;
+            match conflict {
+                None => Operation::Insert { table, rows, returning: Vec::new() },
+                Some(Conflict::Skip) => {
+                    Operation::Upsert { table, rows, conflict: Conflict::Skip, returning: returning() }
+                }
+                Some(Conflict::Update { assignments, filter }) => {
+                    let (assignments, filter) = (assigned(assignments), filtered(filter));
+                    let conflict = Conflict::Update { assignments, filter };
+                    Operation::Upsert { table, rows, conflict, returning: returning() }
+                }
+            }
         }
         Action::Update { assignments, filter } => Operation::Update {
             table,
-            assignments: assignments
-                .iter()
-                .map(|(column, expr)| (*column, fold::substitute(expr, arguments)))
-                .collect(),
+            assignments: assigned(assignments),
             filter: filtered(filter),
             returning: returning(),
         },

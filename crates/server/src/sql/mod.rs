@@ -10,6 +10,7 @@
 //! name with SQLSTATE 0A000.
 
 pub mod coerce;
+mod conflict;
 pub mod copy;
 pub mod cursor;
 pub mod ddl;

@@ -46,22 +46,30 @@ pub struct Scope<'a> {
     pub alias: String,
     /// What a sub-select shows of the table, by name; `None` is all its columns.
     view: Option<Vec<(String, Expr)>>,
+    /// Whether the row that was to be added is in reach as well, as `excluded`, behind the table's.
+    excluded: bool,
 }
 
 impl<'a> Scope<'a> {
     /// No columns at all.
     pub const fn empty() -> Self {
-        Scope { schema: None, alias: String::new(), view: None }
+        Scope { schema: None, alias: String::new(), view: None, excluded: false }
     }
 
     /// The columns of a table.
     pub fn of(schema: &'a Schema, alias: Option<String>) -> Self {
-        Scope { schema: Some(schema), alias: alias.unwrap_or_else(|| schema.name.clone()), view: None }
+        let alias = alias.unwrap_or_else(|| schema.name.clone());
+        Scope { schema: Some(schema), alias, view: None, excluded: false }
+    }
+
+    /// The columns of a table, and those of a row that was to be added to it.
+    pub fn of_conflict(schema: &'a Schema, alias: Option<String>) -> Self {
+        Scope { excluded: true, ..Scope::of(schema, alias) }
     }
 
     /// What a sub-select shows of a table.
     pub fn view(schema: &'a Schema, alias: String, columns: Vec<(String, Expr)>) -> Self {
-        Scope { schema: Some(schema), alias, view: Some(columns) }
+        Scope { schema: Some(schema), alias, view: Some(columns), excluded: false }
     }
 
     /// All columns, as `*` means them.
@@ -95,10 +103,7 @@ impl<'a> Scope<'a> {
         };
         let mut found = view.iter().filter(|(column, _)| column == name);
         match (found.next(), found.next()) {
-            (Some(_), Some(_)) => Err(SqlError::new(
-                code::AMBIGUOUS_COLUMN,
-                format!("column reference \"{name}\" is ambiguous"),
-            )),
+            (Some(_), Some(_)) => Err(ambiguous(name)),
             (first, _) => Ok(first.map(|(_, expr)| expr.clone())),
         }
     }
@@ -114,7 +119,9 @@ impl<'a> Scope<'a> {
             [schema, table, column] if schema == "public" => (Some(table), column),
             _ => return Err(SqlError::unsupported(format!("the name {}", folded.join("."))).at(first)),
         };
+        let of_excluded = self.excluded && qualifier.is_some_and(|qualifier| qualifier == "excluded");
         if let Some(qualifier) = qualifier
+            && !of_excluded
             && (self.schema.is_none() || *qualifier != self.alias)
         {
             return Err(SqlError::new(
@@ -123,7 +130,15 @@ impl<'a> Scope<'a> {
             )
             .at(first));
         }
-        self.find(column).map_err(|error| error.at(first))?.ok_or_else(|| {
+        let found = match self.find(column).map_err(|error| error.at(first))? {
+            Some(_) if self.excluded && qualifier.is_none() => return Err(ambiguous(column).at(first)),
+            Some(Expr::Column(index, ty)) if of_excluded => {
+                let width = self.schema.map_or(0, |schema| schema.columns.len());
+                Some(Expr::Column(width + index, ty))
+            }
+            found => found,
+        };
+        found.ok_or_else(|| {
             let shown = match qualifier {
                 Some(qualifier) => format!("column {qualifier}.{column} does not exist"),
                 None => format!("column \"{column}\" does not exist"),
@@ -131,4 +146,8 @@ impl<'a> Scope<'a> {
             SqlError::new(code::UNDEFINED_COLUMN, shown).at(first)
         })
     }
+}
+
+fn ambiguous(column: &str) -> SqlError {
+    SqlError::new(code::AMBIGUOUS_COLUMN, format!("column reference \"{column}\" is ambiguous"))
 }

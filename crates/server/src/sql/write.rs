@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use quorate_table::{
     expr::Expr,
+    operation::Conflict,
+    schema::{Column, Schema},
     value::{Type, Value},
 };
 use sqlparser::{
@@ -12,7 +14,7 @@ use sqlparser::{
 };
 
 use super::{
-    Field,
+    Field, conflict,
     expr::Binder,
     parameters::Parameters,
     scope::{self, Scope},
@@ -40,7 +42,12 @@ pub struct Write {
 #[derive(Debug)]
 pub enum Action {
     /// Rows come: full rows in the table's order.
-    Insert(Vec<Vec<Expr>>),
+    Insert {
+        /// The rows.
+        rows: Vec<Vec<Expr>>,
+        /// What happens instead where their primary key is there already.
+        conflict: Option<Conflict>,
+    },
     /// Rows change: columns and what they become.
     Update {
         /// Column and expression over the old row.
@@ -59,7 +66,7 @@ impl Action {
     /// Its verb.
     pub fn verb(&self) -> &'static str {
         match self {
-            Action::Insert(_) => "INSERT",
+            Action::Insert { .. } => "INSERT",
             Action::Update { .. } => "UPDATE",
             Action::Delete { .. } => "DELETE",
         }
@@ -68,7 +75,7 @@ impl Action {
     /// The word of the command's tag.
     pub fn tag(&self) -> &'static str {
         match self {
-            Action::Insert(_) => "INSERT 0",
+            Action::Insert { .. } => "INSERT 0",
             Action::Update { .. } => "UPDATE",
             Action::Delete { .. } => "DELETE",
         }
@@ -82,7 +89,6 @@ pub fn insert(insert: &ast::Insert, parameters: &mut Parameters, catalog: &Arc<C
     };
     let table = super::table(catalog, name)?;
     let refused = [
-        (insert.on.is_some(), "ON CONFLICT"),
         (insert.or.is_some() || insert.ignore || insert.replace_into, "INSERT OR"),
         (insert.overwrite, "INSERT OVERWRITE"),
         (insert.partitioned.is_some() || !insert.after_columns.is_empty(), "INSERT … PARTITION"),
@@ -139,16 +145,13 @@ pub fn insert(insert: &ast::Insert, parameters: &mut Parameters, catalog: &Arc<C
         rows.push(bound);
     }
     let alias = insert.table_alias.as_ref().map(|alias| scope::fold(&alias.alias));
+    let conflict = conflict::bind(insert.on.as_ref(), &table.schema, alias.clone(), parameters)?;
     let (returning, fields) = returning(insert.returning.as_deref(), &table, alias, parameters)?;
-    Ok(Write { table, action: Action::Insert(rows), returning, fields })
+    Ok(Write { table, action: Action::Insert { rows, conflict }, returning, fields })
 }
 
 /// Positions of named columns, each named once.
-pub fn columns(
-    schema: &quorate_table::schema::Schema,
-    names: &[String],
-    spans: &[Span],
-) -> Result<Vec<usize>> {
+pub fn columns(schema: &Schema, names: &[String], spans: &[Span]) -> Result<Vec<usize>> {
     let mut positions = Vec::with_capacity(names.len());
     for (name, span) in names.iter().zip(spans) {
         let Some(position) = schema.columns.iter().position(|column| column.name == *name) else {
@@ -171,7 +174,7 @@ pub fn columns(
 }
 
 /// A row of every column's default.
-pub fn defaults(schema: &quorate_table::schema::Schema) -> Result<Vec<Expr>> {
+pub fn defaults(schema: &Schema) -> Result<Vec<Expr>> {
     Ok(schema
         .columns
         .iter()
@@ -215,7 +218,7 @@ fn target(
     }
 }
 
-fn filter(
+pub(super) fn filter(
     selection: Option<&ast::Expr>,
     scope: &Scope<'_>,
     parameters: &mut Parameters,
@@ -223,6 +226,77 @@ fn filter(
     selection
         .map(|selection| Binder { scope, parameters, aggregates: Err("WHERE") }.condition(selection, "WHERE"))
         .transpose()
+}
+
+/// `column = value`.
+pub(super) struct Assignment {
+    pub(super) column: usize,
+    pub(super) value: Expr,
+    /// Where the column is named.
+    pub(super) span: Span,
+}
+
+/// Binds what follows SET.
+pub(super) fn assignments(
+    list: &[ast::Assignment],
+    scope: &Scope<'_>,
+    parameters: &mut Parameters,
+) -> Result<Vec<Assignment>> {
+    let schema = scope.schema.expect("what is assigned to is a table");
+    let mut assignments: Vec<Assignment> = Vec::with_capacity(list.len());
+    for (name, value) in pairs(list)? {
+        let span = name.span();
+        let column = scope::parts(name)?.pop().unwrap_or_default();
+        let position = columns(schema, std::slice::from_ref(&column), &[span])?[0];
+        if assignments.iter().any(|known| known.column == position) {
+            return Err(SqlError::new(
+                code::SYNTAX_ERROR,
+                format!("multiple assignments to same column \"{column}\""),
+            )
+            .at(span));
+        }
+        let value = assigned(&schema.columns[position], value, scope, parameters)?;
+        assignments.push(Assignment { column: position, value, span });
+    }
+    Ok(assignments)
+}
+
+fn assigned(
+    column: &Column,
+    value: &ast::Expr,
+    scope: &Scope<'_>,
+    parameters: &mut Parameters,
+) -> Result<Expr> {
+    if is_default(value) {
+        return Ok(column.default.clone().unwrap_or(Expr::Constant(Value::Null, column.ty)));
+    }
+    let operand = Binder { scope, parameters, aggregates: Err("UPDATE") }.operand(value)?;
+    operand.stored(column, value.span(), parameters)
+}
+
+/// Names and values, be they written one by one or as lists: `(a, b) = (1, 2)`.
+fn pairs(list: &[ast::Assignment]) -> Result<Vec<(&ast::ObjectName, &ast::Expr)>> {
+    let mut pairs = Vec::with_capacity(list.len());
+    for assignment in list {
+        match (&assignment.target, &assignment.value) {
+            (ast::AssignmentTarget::ColumnName(name), value) => pairs.push((name, value)),
+            (ast::AssignmentTarget::Tuple(names), ast::Expr::Tuple(values)) => {
+                if names.len() != values.len() {
+                    return Err(SqlError::new(
+                        code::SYNTAX_ERROR,
+                        "number of columns does not match number of values",
+                    )
+                    .at(assignment.span()));
+                }
+                pairs.extend(names.iter().zip(values));
+            }
+            (ast::AssignmentTarget::Tuple(_), _) => {
+                let what = "UPDATE of a list of columns with anything but a list of values";
+                return Err(SqlError::unsupported(what).at(assignment.span()));
+            }
+        }
+    }
+    Ok(pairs)
 }
 
 /// Binds an UPDATE.
@@ -236,36 +310,17 @@ pub fn update(update: &ast::Update, parameters: &mut Parameters, catalog: &Arc<C
     let (table, alias) = target(std::slice::from_ref(&update.table), "UPDATE", catalog)?;
     let schema = &table.schema;
     let scope = Scope::of(schema, alias.clone());
-    let mut assignments: Vec<(usize, Expr)> = Vec::with_capacity(update.assignments.len());
-    for assignment in &update.assignments {
-        let ast::AssignmentTarget::ColumnName(name) = &assignment.target else {
-            return Err(SqlError::unsupported("UPDATE of a list of columns").at(assignment.span()));
-        };
-        let span = name.span();
-        let column = scope::parts(name)?.pop().unwrap_or_default();
-        let position = columns(schema, std::slice::from_ref(&column), &[span])?[0];
-        if assignments.iter().any(|(known, _)| *known == position) {
-            return Err(SqlError::new(
-                code::SYNTAX_ERROR,
-                format!("multiple assignments to same column \"{column}\""),
-            )
+    let assignments = assignments(&update.assignments, &scope, parameters)?;
+    if let Some((position, span)) = assignments.iter().find_map(|assignment| {
+        (assignment.column == schema.partition.column()).then_some((assignment.column, assignment.span))
+    }) {
+        let column = &schema.columns[position].name;
+        return Err(SqlError::unsupported(format!("UPDATE of the partition column \"{column}\""))
+            .hint("Delete the row and insert it anew.")
             .at(span));
-        }
-        if position == schema.partition.column() {
-            return Err(SqlError::unsupported(format!("UPDATE of the partition column \"{column}\""))
-                .hint("Delete the row and insert it anew.")
-                .at(span));
-        }
-        let target = &schema.columns[position];
-        let value = if is_default(&assignment.value) {
-            target.default.clone().unwrap_or(Expr::Constant(Value::Null, target.ty))
-        } else {
-            let operand =
-                Binder { scope: &scope, parameters, aggregates: Err("UPDATE") }.operand(&assignment.value)?;
-            operand.stored(target, assignment.value.span(), parameters)?
-        };
-        assignments.push((position, value));
     }
+    let assignments =
+        assignments.into_iter().map(|assignment| (assignment.column, assignment.value)).collect();
     let filter = filter(update.selection.as_ref(), &scope, parameters)?;
     let (returning, fields) = returning(update.returning.as_deref(), &table, alias, parameters)?;
     Ok(Write { action: Action::Update { assignments, filter }, table: table.clone(), returning, fields })
@@ -288,7 +343,7 @@ pub fn delete(delete: &ast::Delete, parameters: &mut Parameters, catalog: &Arc<C
 }
 
 /// Refuses NULL where a column does not take it.
-pub fn check_not_null(schema: &quorate_table::schema::Schema, row: &[Value]) -> Result<()> {
+pub fn check_not_null(schema: &Schema, row: &[Value]) -> Result<()> {
     for (column, value) in schema.columns.iter().zip(row) {
         if column.not_null && value.is_null() {
             let shown: Vec<String> =
@@ -307,6 +362,6 @@ pub fn check_not_null(schema: &quorate_table::schema::Schema, row: &[Value]) -> 
 }
 
 /// The types of a table's columns.
-pub fn types(schema: &quorate_table::schema::Schema) -> Vec<Type> {
+pub fn types(schema: &Schema) -> Vec<Type> {
     schema.columns.iter().map(|column| column.ty).collect()
 }

@@ -99,7 +99,7 @@ impl<R: Rows> Versions<R> {
     fn foreseeable(&self, jobs: &[Job]) -> usize {
         let joins = |job: &&Job| {
             use Operation::*;
-            matches!(job.operation, Select(_) | Insert { .. } | Update { .. } | Delete { .. })
+            matches!(job.operation, Select(_) | Insert { .. } | Upsert { .. } | Update { .. } | Delete { .. })
                 && !job.held
                 && job.epoch >= self.written
                 && self.present.tables.contains_key(&job.operation.table())
@@ -144,7 +144,7 @@ impl<R: Rows> Versions<R> {
                 continue;
             }
             let found = match job.operation {
-                Operation::Insert { .. } => None,
+                Operation::Insert { .. } | Operation::Upsert { .. } => None,
                 _ => R::places(foresight, number),
             };
             match self.present.evaluate(job, found) {
@@ -168,7 +168,7 @@ impl<R: Rows> Versions<R> {
             let table = &self.present.tables[&id];
             let unknown = |&(column, value): &(usize, &Value)| !table.rows.knows(column, value);
             let coming: Vec<(usize, &Value)> = match &job.operation {
-                Operation::Insert { rows, .. } => {
+                Operation::Insert { rows, .. } | Operation::Upsert { rows, .. } => {
                     let here = |row: &&Row| {
                         row.len() == table.schema.columns.len()
                             && job.ranges.iter().any(|range| range.contains(table.schema.partition.key(row)))

@@ -35,6 +35,7 @@ mod batch;
 mod migrate;
 mod pins;
 mod read;
+mod upsert;
 mod write;
 
 pub(crate) use batch::Versions;

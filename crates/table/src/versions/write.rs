@@ -116,10 +116,10 @@ impl Effect {
 }
 
 /// The results of a write, range by range.
-struct Results<'a> {
+pub(super) struct Results<'a> {
     ranges: &'a [KeyRange],
     returning: &'a [Expr],
-    written: Vec<Written>,
+    pub(super) written: Vec<Written>,
 }
 
 impl<'a> Results<'a> {
@@ -128,7 +128,7 @@ impl<'a> Results<'a> {
     }
 
     /// Counts a row if it lies in one of the ranges; says whether it does.
-    fn count(&mut self, key: u64, row: &[Value]) -> Result<bool, Failure> {
+    pub(super) fn count(&mut self, key: u64, row: &[Value]) -> Result<bool, Failure> {
         let Some(range) = self.ranges.iter().position(|range| range.contains(key)) else { return Ok(false) };
         let written = &mut self.written[range];
         written.rows += 1;
@@ -164,9 +164,13 @@ impl<R: Rows> Version<R> {
             Operation::Insert { table: id, rows, returning } => {
                 let table = self.table(*id)?;
                 let mut results = Results::new(ranges, returning);
-                let added = table.arrivals(job, rows, &mut results)?;
+                let added = table.arrive(job, rows, &mut results)?;
                 table.check_unique(&[], &added)?;
                 Ok((results.written, Effect::Rows { table: *id, removed: Vec::new(), added }))
+            }
+            Operation::Upsert { table: id, rows, conflict, returning } => {
+                let results = Results::new(ranges, returning);
+                self.table(*id)?.upsert(*id, job, rows, conflict, results)
             }
             Operation::Update { table: id, assignments, filter, returning } => {
                 let table = self.table(*id)?;
@@ -189,7 +193,7 @@ impl<R: Rows> Version<R> {
             Operation::Stage { table: id, load, rows } => {
                 let table = self.table(*id)?;
                 let mut results = Results::new(ranges, &[]);
-                let rows = table.arrivals(job, rows, &mut results)?;
+                let rows = table.arrive(job, rows, &mut results)?;
                 Ok((results.written, Effect::Stage { table: *id, load: *load, rows }))
             }
             Operation::Publish { table: id, load, rows: _ } => {
@@ -275,23 +279,35 @@ impl<R: Rows> Table<R> {
         }
     }
 
-    /// Those of an operation's rows that lie in the job's ranges, checked and at their places.
-    fn arrivals(
+    /// Those of an operation's rows that lie in the job's ranges, checked and with their places.
+    pub(super) fn arrivals<'a>(
+        &self,
+        job: &Job,
+        rows: &'a [Row],
+    ) -> impl Iterator<Item = Result<(Place, &'a Row), Failure>> {
+        let here = move |row: &Row| {
+            let key = self.schema.partition.key(row);
+            job.ranges.iter().any(|range| range.contains(key))
+        };
+        rows.iter().enumerate().filter(move |(_, row)| here(row)).map(|(line, row)| {
+            self.schema.check_row(row)?;
+            let line = u32::try_from(line).map_err(|_| Failure::malformed("too many rows"))?;
+            Ok((self.place(row, RowId { epoch: job.epoch, line }), row))
+        })
+    }
+
+    /// Those of an operation's rows that lie in the job's ranges, counted.
+    fn arrive(
         &self,
         job: &Job,
         rows: &[Row],
         results: &mut Results<'_>,
     ) -> Result<Vec<(Place, Stored)>, Failure> {
         let mut added = Vec::new();
-        for (line, row) in rows.iter().enumerate() {
-            let key = self.schema.partition.key(row);
-            if !job.ranges.iter().any(|range| range.contains(key)) {
-                continue;
-            }
-            self.schema.check_row(row)?;
-            results.count(key, row)?;
-            let line = u32::try_from(line).map_err(|_| Failure::malformed("too many rows"))?;
-            added.push((self.place(row, RowId { epoch: job.epoch, line }), row.as_slice().into()));
+        for arrival in self.arrivals(job, rows) {
+            let (place, row) = arrival?;
+            results.count(place.key, row)?;
+            added.push((place, row.as_slice().into()));
         }
         Ok(added)
     }
@@ -379,22 +395,24 @@ impl<R: Rows> Table<R> {
         Ok(values)
     }
 
+    /// Whether two rows have one primary key.
+    pub(super) fn same_key(&self, one: &[Value], other: &[Value]) -> bool {
+        self.schema.primary_key.iter().all(|&column| one[column].order(&other[column]).is_eq())
+    }
+
     /// Refuses rows whose primary key another row will have once `removed` are gone and `added` are there.
     fn check_unique(&self, removed: &[Place], added: &[(Place, Stored)]) -> Result<(), Failure> {
         if self.schema.primary_key.is_empty() {
             return Ok(());
         }
         let removed: BTreeSet<&Place> = removed.iter().collect();
-        let same_key = |a: &[Value], b: &[Value]| {
-            self.schema.primary_key.iter().all(|&column| a[column].order(&b[column]).is_eq())
-        };
         let mut coming: BTreeMap<(u64, u64), Vec<&Stored>> = BTreeMap::new();
         for (place, row) in added {
             let beside = coming.entry((place.key, place.tie)).or_default();
             let tied = self.rows.tied(place.key, place.tie);
             let mut staying = tied.iter().filter(|(other, _)| !removed.contains(other));
-            if beside.iter().any(|other| same_key(row, other))
-                || staying.any(|(_, other)| same_key(row, other))
+            if beside.iter().any(|other| self.same_key(row, other))
+                || staying.any(|(_, other)| self.same_key(row, other))
             {
                 return Err(self.schema.duplicate(row));
             }

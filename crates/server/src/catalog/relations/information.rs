@@ -4,7 +4,7 @@ use quorate_table::{modifier::Modifier, value::Type};
 
 use super::{
     Columns, NAMESPACES, all,
-    tables::{default_text, key_name, keyed},
+    tables::{default_text, keyed},
 };
 use crate::{
     catalog::{World, datum::Datum},
@@ -108,7 +108,7 @@ pub(super) fn constraints(world: &World<'_>) -> Vec<Columns<'static>> {
             vec![
                 ("constraint_catalog", Datum::text(world.database)),
                 ("constraint_schema", Datum::text("public")),
-                ("constraint_name", Datum::text(key_name(table))),
+                ("constraint_name", Datum::text(table.schema.key_name())),
                 ("table_catalog", Datum::text(world.database)),
                 ("table_schema", Datum::text("public")),
                 ("table_name", Datum::text(&table.schema.name)),
@@ -128,7 +128,7 @@ pub(super) fn keys(world: &World<'_>) -> Vec<Columns<'static>> {
             rows.push(vec![
                 ("constraint_catalog", Datum::text(world.database)),
                 ("constraint_schema", Datum::text("public")),
-                ("constraint_name", Datum::text(key_name(table))),
+                ("constraint_name", Datum::text(table.schema.key_name())),
                 ("table_catalog", Datum::text(world.database)),
                 ("table_schema", Datum::text("public")),
                 ("table_name", Datum::text(&table.schema.name)),

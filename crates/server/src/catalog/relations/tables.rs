@@ -33,8 +33,13 @@ pub(super) fn classes(world: &World<'_>) -> Vec<Columns<'static>> {
         ]);
         rows.push(row);
         if has_key {
-            let mut row =
-                class(index_oid(table.id), &key_name(table), oid::PUBLIC, "i", schema.primary_key.len());
+            let mut row = class(
+                index_oid(table.id),
+                &table.schema.key_name(),
+                oid::PUBLIC,
+                "i",
+                schema.primary_key.len(),
+            );
             row.push(("relam", Datum::int8(oid::BTREE)));
             rows.push(row);
         }
@@ -167,10 +172,6 @@ pub(super) fn default_text(column: &Column) -> Option<String> {
     })
 }
 
-pub(super) fn key_name(table: &Table) -> String {
-    format!("{}_pkey", table.schema.name)
-}
-
 pub(super) fn keyed<'a>(world: &'a World<'_>) -> impl Iterator<Item = &'a Table> {
     world.catalog.tables.iter().map(|table| &**table).filter(|table| !table.schema.primary_key.is_empty())
 }
@@ -212,7 +213,7 @@ pub(super) fn constraints(world: &World<'_>) -> Vec<Columns<'static>> {
         .map(|table| {
             vec![
                 ("oid", Datum::int8(index_oid(table.id))),
-                ("conname", Datum::text(key_name(table))),
+                ("conname", Datum::text(table.schema.key_name())),
                 ("connamespace", Datum::int8(oid::PUBLIC)),
                 ("contype", Datum::text("p")),
                 ("convalidated", Datum::bool(true)),
@@ -252,7 +253,7 @@ pub(super) fn index_view(world: &World<'_>) -> Vec<Columns<'static>> {
             vec![
                 ("schemaname", Datum::text("public")),
                 ("tablename", Datum::text(&table.schema.name)),
-                ("indexname", Datum::text(key_name(table))),
+                ("indexname", Datum::text(table.schema.key_name())),
                 ("indexdef", Datum::text(index_definition(table))),
             ]
         })
@@ -263,7 +264,7 @@ pub(super) fn index_view(world: &World<'_>) -> Vec<Columns<'static>> {
 pub(in crate::catalog) fn index_definition(table: &Table) -> String {
     format!(
         "CREATE UNIQUE INDEX {} ON public.{} USING btree ({})",
-        quoted(&key_name(table)),
+        quoted(&table.schema.key_name()),
         quoted(&table.schema.name),
         key_columns(table)
     )

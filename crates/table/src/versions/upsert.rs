@@ -1,0 +1,82 @@
+//! Upserts: rows that are added unless a row has their primary key already.
+//!
+//! Promise: an operation's rows are taken in its order, each against the table as the ones before it left it, and the
+//! answer counts and returns those that were added or changed. As in PostgreSQL, no row of the table is changed twice by
+//! one operation, nor changed when the operation itself has added it: the outcome would hang on the order of its rows
+//! (21000). Rows with one primary key lie in one range, so that each range decides alone.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    engine::{Failure, Job, Written},
+    eval::{eval, satisfies},
+    operation::Conflict,
+    schema::TableId,
+    value::Row,
+};
+
+use super::{
+    Place, Rows, Stored, Table,
+    write::{Effect, Results},
+};
+
+impl<R: Rows> Table<R> {
+    pub(super) fn upsert(
+        &self,
+        id: TableId,
+        job: &Job,
+        rows: &[Row],
+        conflict: &Conflict,
+        mut results: Results<'_>,
+    ) -> Result<(Vec<Written>, Effect), Failure> {
+        let (mut removed, mut added) = (Vec::new(), Vec::<(Place, Stored)>::new());
+        // What this operation has added or changed, by where its like would lie.
+        let mut touched: BTreeMap<(u64, u64), Vec<&Row>> = BTreeMap::new();
+        let all: Vec<usize> = (0..self.schema.columns.len()).collect();
+        let keyed = !self.schema.primary_key.is_empty();
+        for arrival in self.arrivals(job, rows) {
+            let (place, row) = arrival?;
+            let touched = touched.entry((place.key, place.tie)).or_default();
+            let again = keyed && touched.iter().any(|other| self.same_key(row, other));
+            let tied = if keyed && !again { self.rows.tied(place.key, place.tie) } else { Vec::new() };
+            let there = tied.iter().find(|(_, other)| self.same_key(row, other));
+            match (conflict, there) {
+                (Conflict::Skip, _) if again => {}
+                (Conflict::Update { .. }, _) if again => return Err(twice()),
+                (_, None) => {
+                    results.count(place.key, row)?;
+                    added.push((place, row.as_slice().into()));
+                    touched.push(row);
+                }
+                (Conflict::Skip, Some(_)) => {}
+                (Conflict::Update { assignments, filter }, Some((there, _))) => {
+                    let (_, old) = self.rows.at(there, &all).expect("a row that was found");
+                    let both: Row = old.iter().chain(row).cloned().collect();
+                    if !satisfies(filter.as_ref(), &both)? {
+                        continue;
+                    }
+                    let mut new = old.to_vec();
+                    for (column, expr) in assignments {
+                        let key = *column == self.schema.partition.column()
+                            || self.schema.primary_key.contains(column);
+                        match new.get_mut(*column).filter(|_| !key) {
+                            Some(value) => *value = eval(expr, &both)?,
+                            None => return Err(Failure::malformed("an upsert assigns no such column")),
+                        }
+                    }
+                    self.schema.check_row(&new)?;
+                    results.count(place.key, &new)?;
+                    removed.push(*there);
+                    added.push((*there, new.into()));
+                    touched.push(row);
+                }
+            }
+        }
+        Ok((results.written, Effect::Rows { table: id, removed, added }))
+    }
+}
+
+fn twice() -> Failure {
+    Failure::new("21000", "ON CONFLICT DO UPDATE command cannot affect row a second time")
+        .with_detail("Ensure that no rows proposed for insertion within the same command have duplicate constrained values.")
+}
