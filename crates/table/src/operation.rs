@@ -39,17 +39,6 @@ pub enum Operation {
         /// Expressions over each inserted row.
         returning: Vec<Expr>,
     },
-    /// Rows are added, and those whose primary key a row has already are not: what happens instead is said.
-    Upsert {
-        /// Where.
-        table: TableId,
-        /// Full rows in schema order.
-        rows: Vec<Row>,
-        /// What happens instead.
-        conflict: Conflict,
-        /// Expressions over each row that was added or has changed.
-        returning: Vec<Expr>,
-    },
     /// Rows that satisfy the filter change. The partition column is never assigned.
     Update {
         /// Where.
@@ -99,6 +88,17 @@ pub enum Operation {
     Select(Select),
     /// A read that answers how it was done.
     Explain(Select),
+    /// Rows are added, and those whose primary key a row has already are not: what happens instead is said.
+    Upsert {
+        /// Where.
+        table: TableId,
+        /// Full rows in schema order.
+        rows: Vec<Row>,
+        /// What happens instead.
+        conflict: Conflict,
+        /// Expressions over each row that was added or has changed.
+        returning: Vec<Expr>,
+    },
 }
 
 impl Operation {

@@ -6,7 +6,7 @@ use quorate_table::{
     engine::{Answer, Chunk, Engine, Epoch, Exported, Group, Job, RowId, Written},
     expr::{Aggregate, AggregateFunction, Binary, Expr, Function},
     merge::{Finish, Input, Merge},
-    operation::{LoadId, Operation, Order, Output, Select},
+    operation::{Conflict, LoadId, Operation, Order, Output, Select},
     plain::PlainEngine,
     schema::{Column, KeyRange, Partition, Schema, TableId},
     text::parse_text,
@@ -78,6 +78,7 @@ fn operations() -> Vec<Operation> {
     let order = vec![Order { column: 0, descending: true, nulls_first: true }];
     let columns = vec![Expr::Column(0, Type::Int4), Expr::Column(3, Type::Date)];
     let load = LoadId(1, 2);
+    let null = || Expr::Constant(Value::Null, Type::Float8);
     let field = Expr::constant(Value::text_of("year"), Type::Text);
     let year = Expr::Call(Function::Extract, vec![field, Expr::Column(3, Type::Date)]);
     vec![
@@ -104,6 +105,13 @@ fn operations() -> Vec<Operation> {
         Operation::Publish { table: TABLE, load, rows: 1 },
         Operation::Discard { table: TABLE, load },
         Operation::DropTable { table: TABLE },
+        Operation::Upsert { table: TABLE, rows: vec![row()], conflict: Conflict::Skip, returning: vec![] },
+        Operation::Upsert {
+            table: TABLE,
+            rows: vec![],
+            conflict: Conflict::Update { assignments: vec![(4, null())], filter: Some(filter()) },
+            returning: vec![],
+        },
     ]
 }
 
@@ -112,7 +120,7 @@ fn bytes_between_processes_are_pinned() {
     check(&row(), "0603010702c3b6060202e20408d64a05000000000000e03f00");
     let hex = |operation: &Operation| postcard::to_stdvec(operation).expect("encodes");
     let all: Vec<u8> = operations().iter().flat_map(hex).collect();
-    assert_eq!((all.len(), xxhash_rust::xxh3::xxh3_64(&all)), (294, 807162528853982312));
+    assert_eq!((all.len(), xxhash_rust::xxh3::xxh3_64(&all)), (374, 1470579872700118980));
     let group =
         Group { keys: vec![Value::Bool(true)], states: vec![State::Count(300), State::Extreme(Value::Null)] };
     check(&Answer::Groups(vec![group]), "02010101010200ac020200");
