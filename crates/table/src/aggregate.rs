@@ -17,6 +17,7 @@ use crate::{
     expr::{Aggregate, AggregateFunction},
     failure::Failure,
     numeric::Numeric,
+    spread::Spread,
     value::{Row, Type, Value, key_of},
 };
 
@@ -36,6 +37,15 @@ pub enum State {
     Extreme(Value),
     /// The distinct values so far (aggregates over DISTINCT).
     Distinct(Vec<Value>),
+    /// What a variance is made of.
+    Spread {
+        /// Non-NULL values seen.
+        count: u64,
+        /// Their sum: a float of floats, a numeric of all else.
+        sum: Value,
+        /// The sum of their squares; of floats, that of their squared deviations from the mean.
+        squares: Value,
+    },
 }
 
 /// Groups in the making, in the order of their first row.
@@ -124,6 +134,8 @@ struct Accumulator {
     count: u64,
     total: Total,
     extreme: Value,
+    /// Of a variance.
+    spread: Option<Box<Spread>>,
 }
 
 /// Distinct values in the order they came, and their keys.
@@ -134,7 +146,7 @@ struct Seen {
 }
 
 /// A sum.
-enum Total {
+pub(crate) enum Total {
     /// Of integers; 2^64 of them fit.
     Integer(i128),
     Numeric(Numeric),
@@ -149,8 +161,9 @@ impl Accumulator {
             ty: aggregate.ty(),
             seen: aggregate.distinct.then(Seen::default),
             count: 0,
-            total: if float { Total::Float(0.0) } else { Total::Integer(0) },
+            total: Total::new(float),
             extreme: Value::Null,
+            spread: aggregate.function.spread().map(|_| Box::new(Spread::new(float))),
         }
     }
 
@@ -169,10 +182,13 @@ impl Accumulator {
             seen.values.push(value.clone());
         }
         self.count += 1;
+        if let Some(spread) = &mut self.spread {
+            return spread.add(value);
+        }
         match self.function {
-            AggregateFunction::Count => Ok(()),
             AggregateFunction::Sum | AggregateFunction::Avg => self.total.add(value),
             AggregateFunction::Min | AggregateFunction::Max => self.compare(value),
+            _ => Ok(()),
         }
     }
 
@@ -206,6 +222,10 @@ impl Accumulator {
             }
             State::Extreme(value) if value.is_null() => Ok(()),
             State::Extreme(value) => self.compare(&value),
+            State::Spread { count, sum, squares } => match &mut self.spread {
+                Some(spread) => spread.absorb(count, &sum, &squares),
+                None => Err(Failure::malformed("a variance's state for another aggregate")),
+            },
             State::Distinct(_) => {
                 Err(Failure::malformed("distinct values for an aggregate without DISTINCT"))
             }
@@ -216,22 +236,28 @@ impl Accumulator {
         if let Some(seen) = self.seen {
             return State::Distinct(seen.values);
         }
+        if let Some(spread) = self.spread {
+            return spread.into_state();
+        }
         match self.function {
-            AggregateFunction::Count => State::Count(self.count),
             AggregateFunction::Sum | AggregateFunction::Avg => {
                 State::Sum { count: self.count, sum: self.total.into_value() }
             }
             AggregateFunction::Min | AggregateFunction::Max => State::Extreme(self.extreme),
+            _ => State::Count(self.count),
         }
     }
 
     fn finish(self) -> Result<Value, Failure> {
+        if let (Some(spread), Some((sample, root))) = (self.spread, self.function.spread()) {
+            return spread.finish(sample, root);
+        }
         match self.function {
             AggregateFunction::Count => Ok(Value::Int8(self.count as i64)),
             AggregateFunction::Min | AggregateFunction::Max => Ok(self.extreme),
             _ if self.count == 0 => Ok(Value::Null),
             AggregateFunction::Sum => crate::cast::cast(&self.total.into_value(), self.ty),
-            AggregateFunction::Avg => match self.total.into_value() {
+            _ => match self.total.into_value() {
                 Value::Numeric(sum) => sum.divide(&Numeric::from_i128(self.count.into())).map(Value::Numeric),
                 Value::Float8(sum) => Ok(Value::Float8(sum / self.count as f64)),
                 _ => unreachable!("a total is a numeric or a float"),
@@ -241,7 +267,12 @@ impl Accumulator {
 }
 
 impl Total {
-    fn add(&mut self, value: &Value) -> Result<(), Failure> {
+    /// Of nothing yet.
+    pub(crate) fn new(float: bool) -> Total {
+        if float { Total::Float(0.0) } else { Total::Integer(0) }
+    }
+
+    pub(crate) fn add(&mut self, value: &Value) -> Result<(), Failure> {
         match (&mut *self, value) {
             (Total::Float(sum), Value::Float8(value)) => {
                 let finite = sum.is_finite() && value.is_finite();
@@ -264,7 +295,7 @@ impl Total {
         Ok(())
     }
 
-    fn into_value(self) -> Value {
+    pub(crate) fn into_value(self) -> Value {
         match self {
             Total::Integer(sum) => Value::Numeric(Numeric::from_i128(sum)),
             Total::Numeric(sum) => Value::Numeric(sum),

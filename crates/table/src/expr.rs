@@ -433,7 +433,11 @@ impl Aggregate {
                 Type::Int8 => Type::Numeric,
                 other => other,
             },
-            AggregateFunction::Avg => {
+            AggregateFunction::Avg
+            | AggregateFunction::VarianceSample
+            | AggregateFunction::VariancePopulation
+            | AggregateFunction::DeviationSample
+            | AggregateFunction::DeviationPopulation => {
                 if argument == Type::Float8 {
                     Type::Float8
                 } else {
@@ -457,4 +461,25 @@ pub enum AggregateFunction {
     Max,
     /// `avg(x)`: integers and numeric → numeric, float8 → float8.
     Avg,
+    /// `var_samp(x)`, `variance(x)`; types as of `avg`
+    VarianceSample,
+    /// `var_pop(x)`
+    VariancePopulation,
+    /// `stddev_samp(x)`, `stddev(x)`
+    DeviationSample,
+    /// `stddev_pop(x)`
+    DeviationPopulation,
+}
+
+impl AggregateFunction {
+    /// Of a variance or deviation: whether of a sample, and whether the root is drawn.
+    pub(crate) fn spread(self) -> Option<(bool, bool)> {
+        match self {
+            AggregateFunction::VarianceSample => Some((true, false)),
+            AggregateFunction::VariancePopulation => Some((false, false)),
+            AggregateFunction::DeviationSample => Some((true, true)),
+            AggregateFunction::DeviationPopulation => Some((false, true)),
+            _ => None,
+        }
+    }
 }

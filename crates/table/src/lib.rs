@@ -66,6 +66,7 @@ pub mod pattern;
 pub mod plain;
 pub mod scan;
 pub mod schema;
+mod spread;
 pub mod text;
 pub mod value;
 mod versions;

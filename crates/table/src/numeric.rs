@@ -290,6 +290,11 @@ impl Numeric {
         let root_weight = if weight >= 0 { weight * 4 / 2 + 1 } else { 1 - (1 - weight * 4) / 2 };
         let scale =
             (QUOTIENT_DIGITS - root_weight).max(i64::from(self.scale())).clamp(0, QUOTIENT_SCALE_MAX) as u16;
+        self.square_root_at(scale)
+    }
+
+    /// The square root at a scale; of a number that is not negative.
+    pub(crate) fn square_root_at(&self, scale: u16) -> Result<Numeric, Failure> {
         // One more digit than shown, to round by; a root is never exactly half, so truncating before is harmless.
         let shift = 2 * (i64::from(scale) + 1) - i64::from(self.scale());
         let ten = power_of_ten(shift.unsigned_abs());

@@ -38,6 +38,10 @@ fn aggregates() -> Vec<Aggregate> {
             if ty.is_number() && ty != Type::Float8 {
                 of(AggregateFunction::Sum);
                 of(AggregateFunction::Avg);
+                of(AggregateFunction::VarianceSample);
+                of(AggregateFunction::VariancePopulation);
+                of(AggregateFunction::DeviationSample);
+                of(AggregateFunction::DeviationPopulation);
             }
         }
     }
@@ -51,6 +55,10 @@ fn sql(aggregate: &Aggregate) -> String {
         AggregateFunction::Min => "min",
         AggregateFunction::Max => "max",
         AggregateFunction::Avg => "avg",
+        AggregateFunction::VarianceSample => "var_samp",
+        AggregateFunction::VariancePopulation => "var_pop",
+        AggregateFunction::DeviationSample => "stddev_samp",
+        AggregateFunction::DeviationPopulation => "stddev_pop",
     };
     let distinct = if aggregate.distinct { "distinct " } else { "" };
     match &aggregate.argument {

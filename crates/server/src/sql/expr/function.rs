@@ -121,9 +121,7 @@ impl Binder<'_> {
                     operand => operand,
                 };
                 let (argument, ty) = match (function, operand) {
-                    (AggregateFunction::Sum | AggregateFunction::Avg, undecided)
-                        if undecided.ty().is_none() =>
-                    {
+                    (_, undecided) if undecided.ty().is_none() && is_of_numbers(function) => {
                         return Err(SqlError::new(
                             code::AMBIGUOUS_FUNCTION,
                             format!("function {name}(unknown) is not unique"),
@@ -137,7 +135,7 @@ impl Binder<'_> {
                     AggregateFunction::Count => true,
                     // The least of two truths is their AND.
                     AggregateFunction::Min | AggregateFunction::Max => (ty == Type::Bool) == is_boolean(name),
-                    AggregateFunction::Sum | AggregateFunction::Avg => ty.is_number(),
+                    _ => ty.is_number(),
                 };
                 if !defined {
                     return Err(no_function(name, &[ty.name()], span));
@@ -367,6 +365,11 @@ fn is_boolean(aggregate: &str) -> bool {
     matches!(aggregate, "bool_and" | "every" | "bool_or")
 }
 
+fn is_of_numbers(aggregate: AggregateFunction) -> bool {
+    use AggregateFunction::{Count, Max, Min};
+    !matches!(aggregate, Count | Min | Max)
+}
+
 /// The aggregate of this name.
 fn aggregate_named(name: &str) -> Option<AggregateFunction> {
     Some(match name {
@@ -375,6 +378,10 @@ fn aggregate_named(name: &str) -> Option<AggregateFunction> {
         "min" | "bool_and" | "every" => AggregateFunction::Min,
         "max" | "bool_or" => AggregateFunction::Max,
         "avg" => AggregateFunction::Avg,
+        "variance" | "var_samp" => AggregateFunction::VarianceSample,
+        "var_pop" => AggregateFunction::VariancePopulation,
+        "stddev" | "stddev_samp" => AggregateFunction::DeviationSample,
+        "stddev_pop" => AggregateFunction::DeviationPopulation,
         _ => return None,
     })
 }
