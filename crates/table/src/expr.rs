@@ -384,6 +384,18 @@ pub enum Function {
     IntervalField,
     /// A value as a column of this modifier stores it
     Fit(Modifier),
+    /// `to_char(timestamp | timestamptz, template text)`, zones in UTC
+    ToChar,
+    /// `initcap(text)`
+    InitCap,
+    /// `translate(text, from, to)`
+    Translate,
+    /// `ascii(text)`: the first character's number
+    Ascii,
+    /// `chr(int4)`
+    Chr,
+    /// `concat_ws(separator, …)` of texts; NULLs are left out
+    Join,
 }
 
 impl Function {
@@ -392,10 +404,10 @@ impl Function {
         use Function::*;
         let argument = |index: usize| arguments.get(index).map_or(Type::Text, Expr::ty);
         match self {
-            Length | OctetLength | Position => Type::Int4,
+            Length | OctetLength | Position | Ascii => Type::Int4,
             StartsWith => Type::Bool,
             Extract | IntervalField => Type::Numeric,
-            IntervalText => Type::Text,
+            IntervalText | ToChar | Chr => Type::Text,
             Elapsed => Type::Int8,
             DateTrunc => argument(1),
             MakeDate => Type::Date,

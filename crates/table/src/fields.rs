@@ -184,16 +184,16 @@ pub fn truncate(name: &str, source: &Value) -> Result<Value, Failure> {
 }
 
 /// The Julian day of 2000-01-01.
-const JULIAN_2000: i64 = 2_451_545;
+pub(crate) const JULIAN_2000: i64 = 2_451_545;
 
 /// Monday is 1, Sunday 7.
-fn weekday(days: i64) -> i64 {
+pub(crate) fn weekday(days: i64) -> i64 {
     // 2000-01-01 was a Saturday.
     (days + 5).rem_euclid(7) + 1
 }
 
 /// ISO 8601: the week belongs to the year that has its Thursday.
-fn iso_week(days: i64) -> (i64, i64) {
+pub(crate) fn iso_week(days: i64) -> (i64, i64) {
     let thursday = days + 4 - weekday(days);
     let (year, _, _) = civil(thursday);
     (year, (thursday - day_number(year, 1, 1)) / 7 + 1)

@@ -14,6 +14,7 @@ use crate::{
     fields,
     interval::{self, Interval},
     numeric::Numeric,
+    template,
     value::{Type, Value},
 };
 
@@ -48,7 +49,8 @@ pub(crate) fn call<'a>(
     let values = arguments.iter().map(|argument| evaluate(argument, row)).collect::<Result<Vec<_>, _>>()?;
     let values: Vec<&Value> = values.iter().map(|value| &**value).collect();
     let result = match (function, &values[..]) {
-        (Function::Concat, texts) => concat(texts)?,
+        (Function::Concat, texts) => joined("", texts)?,
+        (Function::Join, [Value::Text(separator), texts @ ..]) => joined(separator, texts)?,
         (Function::NullIf, [a, b]) => match binary(Binary::Equal, a, b)? {
             Value::Bool(true) => Value::Null,
             _ => (*a).clone(),
@@ -84,6 +86,9 @@ pub(crate) fn call<'a>(
                 fields::truncate(field, source)?
             }
         }
+        (Function::ToChar, [Value::Timestamp(at), Value::Text(template)]) => to_char(*at, false, template)?,
+        (Function::ToChar, [Value::Timestamptz(at), Value::Text(template)]) => to_char(*at, true, template)?,
+        (Function::Chr, [Value::Int4(number)]) => character(*number)?,
         (_, [Value::Text(text), rest @ ..]) => on_text(function, text, rest)?,
         (Function::Abs, [integer]) if integer.as_integer().is_some() => {
             let negative = integer.as_integer().is_some_and(i64::is_negative);
@@ -123,19 +128,47 @@ fn extreme<'a>(arguments: &'a [Expr], row: &'a [Value], wanted: Ordering) -> Res
     Ok(best)
 }
 
-fn concat(texts: &[&Value]) -> Result<Value, Failure> {
+/// The texts that are not NULL, one behind the other.
+fn joined(separator: &str, texts: &[&Value]) -> Result<Value, Failure> {
     let mut joined = String::new();
+    let mut first = true;
     for text in texts {
         match text {
             Value::Null => {}
             Value::Text(text) => {
-                bounded(joined.len() + text.len())?;
+                bounded(joined.len() + separator.len() + text.len())?;
+                if !std::mem::take(&mut first) {
+                    joined.push_str(separator);
+                }
                 joined.push_str(text);
             }
-            _ => return Err(misfit(Function::Concat)),
+            _ => return Err(misfit(Function::Join)),
         }
     }
     Ok(Value::text_of(joined))
+}
+
+fn to_char(at: i64, zoned: bool, template: &str) -> Result<Value, Failure> {
+    if template.is_empty() || matches!(at, i64::MIN | i64::MAX) {
+        return Ok(Value::Null);
+    }
+    bounded(template.len().saturating_mul(template::GROWTH_MAX))?;
+    Ok(Value::text_of(template::formatted(at, zoned, template)))
+}
+
+fn character(number: i32) -> Result<Value, Failure> {
+    let refused = |message: String| Err(Failure::new("54000", message));
+    match u32::try_from(number) {
+        Err(_) => Err(Failure::new("22023", "character number must be positive")),
+        Ok(0) => refused("null character not permitted".to_owned()),
+        Ok(number) if number > char::MAX.into() => {
+            refused(format!("requested character too large for encoding: {number}"))
+        }
+        Ok(number) => match char::from_u32(number) {
+            Some(character) => Ok(Value::text_of(character.to_string())),
+            None => refused(format!("requested character not valid for encoding: {number}")),
+        },
+    }
 }
 
 fn on_float(function: Function, x: f64, rest: &[&Value]) -> Result<Value, Failure> {
@@ -251,6 +284,11 @@ fn on_text(function: Function, text: &str, rest: &[&Value]) -> Result<Value, Fai
             text.repeat(count)
         }
         (Function::Reverse, []) => text.chars().rev().collect(),
+        (Function::InitCap, []) => initial_capitals(text),
+        (Function::Translate, [Value::Text(from), Value::Text(to)]) => translated(text, from, to),
+        (Function::Ascii, []) => {
+            return Ok(Value::Int4(text.chars().next().map_or(0, |first| u32::from(first) as i32)));
+        }
         (Function::Position, [Value::Text(part)]) => {
             let at = text.find(&**part).map_or(0, |byte| text[..byte].chars().count() + 1);
             return Ok(Value::Int4(at as i32));
@@ -264,7 +302,7 @@ fn on_text(function: Function, text: &str, rest: &[&Value]) -> Result<Value, Fai
 }
 
 /// One character to one: where a mapping would make several, the character stays.
-fn map_case<I: Iterator<Item = char>>(text: &str, map: impl Fn(char) -> I) -> String {
+fn map_case<I: Iterator<Item = char>>(text: &str, mut map: impl FnMut(char) -> I) -> String {
     let one = |c: char| {
         let mut mapped = map(c);
         match (mapped.next(), mapped.next()) {
@@ -283,6 +321,26 @@ pub(crate) fn lower(text: &str) -> String {
 /// `upper(text)`.
 fn upper(text: &str) -> String {
     map_case(text, char::to_uppercase)
+}
+
+/// Each word with a capital and small letters behind it.
+fn initial_capitals(text: &str) -> String {
+    let mut within = false;
+    map_case(text, |character| {
+        let first = !std::mem::replace(&mut within, character.is_alphanumeric());
+        let mapped: Vec<char> =
+            if first { character.to_uppercase().collect() } else { character.to_lowercase().collect() };
+        mapped.into_iter()
+    })
+}
+
+/// Each character that is in `from` becomes the one at the same place of `to`, or goes if there is none.
+fn translated(text: &str, from: &str, to: &str) -> String {
+    let replaced = |character: char| match from.chars().position(|other| other == character) {
+        Some(place) => to.chars().nth(place),
+        None => Some(character),
+    };
+    text.chars().filter_map(replaced).collect()
 }
 
 /// Characters `start` (zero-based) up to `end`; what lies outside the text is empty.

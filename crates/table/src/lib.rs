@@ -67,6 +67,7 @@ pub mod plain;
 pub mod scan;
 pub mod schema;
 mod spread;
+mod template;
 pub mod text;
 pub mod value;
 mod versions;

@@ -204,6 +204,106 @@ impl Maker {
         Expr::Cast(Box::new(self.expr(from, depth)), to)
     }
 
+    /// A template of `to_char`: patterns, their prefixes and suffixes, and text between them.
+    fn template(&mut self) -> String {
+        const PARTS: &[&str] = &[
+            "YYYY",
+            "yyyy",
+            "Y,YYY",
+            "YYY",
+            "YY",
+            "Y",
+            "IYYY",
+            "IYY",
+            "IY",
+            "I",
+            "MM",
+            "mm",
+            "MON",
+            "Mon",
+            "mon",
+            "MONTH",
+            "Month",
+            "month",
+            "DD",
+            "dd",
+            "DDD",
+            "D",
+            "DAY",
+            "Day",
+            "day",
+            "DY",
+            "Dy",
+            "dy",
+            "ID",
+            "IDDD",
+            "HH24",
+            "hh24",
+            "HH12",
+            "HH",
+            "hh",
+            "MI",
+            "SS",
+            "SSSS",
+            "SSSSS",
+            "MS",
+            "US",
+            "us",
+            "FF1",
+            "FF2",
+            "FF3",
+            "FF4",
+            "FF5",
+            "FF6",
+            "AM",
+            "pm",
+            "A.M.",
+            "p.m.",
+            "AD",
+            "bc",
+            "B.C.",
+            "a.d.",
+            "CC",
+            "W",
+            "WW",
+            "IW",
+            "Q",
+            "J",
+            "RM",
+            "rm",
+            "TZ",
+            "tz",
+            "TZH",
+            "TZM",
+            "OF",
+            "FX",
+            "FM",
+            "fm",
+            "TM",
+            "TH",
+            "th",
+            "SP",
+            " ",
+            "-",
+            "/",
+            ":",
+            ".",
+            ",",
+            "T",
+            "\"of \"",
+            "\"a\\\"b\"",
+            "\\\"",
+            "\\",
+            "\"open",
+            "x",
+            "é",
+            "Hh",
+            "mOn",
+            "week",
+        ];
+        (0..1 + self.below(7)).map(|_| self.pick(PARTS)).collect()
+    }
+
     /// An expression of a type. Leaves are columns, so that PostgreSQL folds nothing beforehand.
     pub(crate) fn expr(&mut self, ty: Type, depth: usize) -> Expr {
         use Function::*;
@@ -228,7 +328,7 @@ impl Maker {
         let arithmetic = [Binary::Add, Binary::Subtract, Binary::Multiply, Binary::Divide, Binary::Modulo];
         match ty {
             Type::Bool => self.condition(depth),
-            Type::Int2 | Type::Int4 | Type::Int8 => match self.below(8) {
+            Type::Int2 | Type::Int4 | Type::Int8 => match self.below(9) {
                 0 => self.call(Abs, &[ty], depth),
                 1 => Expr::Unary(Unary::Negate, Box::new(self.expr(ty, depth))),
                 2 => {
@@ -243,12 +343,17 @@ impl Maker {
                     self.cast(from, ty, depth)
                 }
                 3 if ty == Type::Int4 => {
-                    let function = self.pick(&[Length, OctetLength]);
+                    let function = self.pick(&[Length, OctetLength, Ascii]);
                     self.call(function, &[Type::Text], depth)
                 }
                 4 if ty == Type::Int4 => self.call(Position, &[Type::Text, Type::Text], depth),
                 5 if ty == Type::Int4 => self.binary(Binary::Subtract, Type::Date, Type::Date, depth),
                 6 if ty == Type::Int4 => self.cast(Type::Bool, ty, depth),
+                // By its number again, for some characters would break the lines that answers come in.
+                7 if ty == Type::Int4 => {
+                    let character = self.call(Chr, &[Type::Int4], depth);
+                    Expr::Call(Ascii, vec![character])
+                }
                 _ => {
                     let operator = self.pick(&arithmetic);
                     self.binary(operator, ty, ty, depth)
@@ -317,7 +422,14 @@ impl Maker {
                     self.binary(operator, ty, ty, depth)
                 }
             },
-            Type::Text => match self.below(9) {
+            Type::Text => match self.below(13) {
+                9 | 10 => {
+                    let template = Expr::constant(Value::text_of(self.template()), Type::Text);
+                    let source = self.pick(&[Type::Timestamp, Type::Timestamptz]);
+                    Expr::Call(ToChar, vec![self.expr(source, depth), template])
+                }
+                11 => self.call(Translate, &[ty, ty, ty], depth),
+                12 => self.call(Join, &[ty, ty, ty, ty], depth),
                 0 | 1 => {
                     let from = self.pick(&TYPES);
                     self.cast(from, ty, depth)
@@ -511,6 +623,12 @@ fn sql(expr: &Expr) -> String {
                 DateTrunc => "date_trunc",
                 Extract => unreachable!("written above"),
                 MakeDate => "make_date",
+                ToChar => "to_char",
+                InitCap => "initcap",
+                Translate => "translate",
+                Ascii => "ascii",
+                Chr => "chr",
+                Join => "concat_ws",
                 Shift | Elapsed | IntervalText | IntervalField | Fit(_) => {
                     unreachable!("the door makes them of operators and casts; its own tests compare those")
                 }

@@ -5,7 +5,7 @@ use quorate_table::{
     value::{Type, Value},
 };
 use sqlparser::{
-    ast::{self, FunctionArg, FunctionArgExpr, FunctionArguments},
+    ast::{self, BinaryOperator, FunctionArg, FunctionArgExpr, FunctionArguments},
     tokenizer::Span,
 };
 
@@ -260,23 +260,31 @@ impl Binder<'_> {
             ("strpos", 2) => (Function::Position, vec![Text, Text]),
             ("starts_with", 2) => (Function::StartsWith, vec![Text, Text]),
             ("split_part", 3) => (Function::SplitPart, vec![Text, Text, Int4]),
-            ("concat", 1..) => {
-                // Whatever they are, they are put one behind the other as text.
-                let mut bound = Vec::with_capacity(count);
-                for argument in arguments {
-                    bound.push(match argument {
-                        // As it is printed, which is not how it is cast.
-                        Operand::Typed(truth, Type::Bool) => {
-                            let letter = |letter: &str| Expr::Constant(Value::text_of(letter), Text);
-                            let not = Expr::Unary(Unary::Not, Box::new(truth.clone()));
-                            let branches = vec![(truth, letter("t")), (not, letter("f"))];
-                            fold::constant(Expr::Case { branches, otherwise: None, ty: Text })
-                        }
-                        other => other.implicit(Text, self.parameters)?,
-                    });
-                }
-                return Ok(called(Function::Concat, bound));
+            ("concat", 1..) | ("concat_ws", 2..) => {
+                let function = if name == "concat" { Function::Concat } else { Function::Join };
+                let bound: Result<Vec<Expr>> =
+                    arguments.into_iter().map(|argument| self.printed(argument)).collect();
+                return Ok(called(function, bound?));
             }
+            ("mod", 2) => {
+                let [left, right] = arguments.try_into().expect("two");
+                return self.applied(&BinaryOperator::Modulo, left, right, span);
+            }
+            ("to_char", 2) => {
+                let source = match first {
+                    Some(Timestamp) => Timestamp,
+                    Some(Date | Timestamptz) => Timestamptz,
+                    Some(ty) if ty.is_number() => {
+                        return Err(SqlError::unsupported("to_char of a number").at(span));
+                    }
+                    _ => return Err(absent()),
+                };
+                (Function::ToChar, vec![source, Text])
+            }
+            ("initcap", 1) => (Function::InitCap, vec![Text]),
+            ("translate", 3) => (Function::Translate, vec![Text; 3]),
+            ("ascii", 1) => (Function::Ascii, vec![Text]),
+            ("chr", 1) => (Function::Chr, vec![Int4]),
             ("coalesce", 1..) => (Function::Coalesce, same(&arguments, "COALESCE")?),
             ("greatest", 1..) => (Function::Greatest, same(&arguments, "GREATEST")?),
             ("least", 1..) => (Function::Least, same(&arguments, "LEAST")?),
@@ -309,6 +317,17 @@ impl Binder<'_> {
             bound.push(argument.implicit(ty, self.parameters)?);
         }
         Ok(called(function, bound))
+    }
+
+    /// As it is printed, which for truths is not how they are cast.
+    fn printed(&mut self, operand: Operand) -> Result<Expr> {
+        let Operand::Typed(truth, Type::Bool) = operand else {
+            return operand.implicit(Type::Text, self.parameters);
+        };
+        let letter = |letter: &str| Expr::Constant(Value::text_of(letter), Type::Text);
+        let not = Expr::Unary(Unary::Not, Box::new(truth.clone()));
+        let branches = vec![(truth, letter("t")), (not, letter("f"))];
+        Ok(fold::constant(Expr::Case { branches, otherwise: None, ty: Type::Text }))
     }
 }
 
@@ -350,6 +369,13 @@ const SCALARS: &[&str] = &[
     "starts_with",
     "split_part",
     "concat",
+    "concat_ws",
+    "mod",
+    "to_char",
+    "initcap",
+    "translate",
+    "ascii",
+    "chr",
     "coalesce",
     "greatest",
     "least",
