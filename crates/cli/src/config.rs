@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 use quorate_protocol::DomainId;
 use quorate_protocol::{Duration, detector};
+use quorate_table::engine::Bounds;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -68,6 +69,9 @@ pub(crate) struct NodeConfig {
     /// How patient it is with silent peers.
     #[serde(default)]
     pub(crate) detector: DetectorConfig,
+    /// What a storage process's engine takes at most.
+    #[serde(default)]
+    pub(crate) engine: EngineConfig,
 }
 
 /// What a process does.
@@ -120,6 +124,28 @@ impl DetectorConfig {
             silence_max: Duration::from_millis(self.silence_max_ms),
             unlinked_max: Duration::from_millis(self.unlinked_max_ms),
         }
+    }
+}
+
+/// What a storage process's engine takes at most.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct EngineConfig {
+    /// Bytes of overwritten rows that are kept for all clients in the middle of long results.
+    pub(crate) pinned_bytes_max: u64,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        let bounds = Bounds::default();
+        EngineConfig { pinned_bytes_max: bounds.pinned_bytes_max }
+    }
+}
+
+impl EngineConfig {
+    /// The same for the engine.
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds { pinned_bytes_max: self.pinned_bytes_max }
     }
 }
 

@@ -9,7 +9,7 @@ use quorate_protocol::{
     wire::FRAME_BYTES_MAX,
 };
 use quorate_table::{
-    engine::{Answer, Chunk, Cursor, Engine, Epoch, Group, Job},
+    engine::{Answer, Chunk, Cursor, Engine, Epoch, Group, Holder, Job},
     failure::Failure,
     operation::{Operation, Output, Select},
     schema::{KeyRange, Schema, TableId},
@@ -72,8 +72,9 @@ pub fn execute(engine: &mut dyn Engine, tasks: Vec<Task>) -> Vec<TaskResult> {
 fn direct(engine: &mut dyn Engine, epoch: Epoch, kind: TaskKind) -> TaskResult {
     match kind {
         TaskKind::Settle { publish } => engine.settle(epoch, publish),
-        TaskKind::Pin => engine.pin(epoch),
-        TaskKind::Release => engine.release(epoch),
+        TaskKind::Finish => engine.release(epoch, Holder::Reader),
+        TaskKind::Pin => engine.pin(epoch, Holder::Migration),
+        TaskKind::Release => engine.release(epoch, Holder::Migration),
         TaskKind::Forget { ranges } => engine.forget(&key_ranges(&ranges)),
         TaskKind::Import { rows } => {
             if let Ok(chunk) = postcard::from_bytes::<Chunk>(&rows) {
@@ -340,7 +341,7 @@ mod tests {
         let job = |operation| Job { epoch: Epoch(1), ranges: ranges.clone(), operation, held: false };
         let insert = Operation::Insert { table, rows: rows(&texts), returning: Vec::new() };
         engine.apply(&[job(Operation::CreateTable { table, schema }), job(insert)]);
-        engine.pin(Epoch(1));
+        engine.pin(Epoch(1), Holder::Reader);
 
         let output = Output::Rows {
             columns: vec![Expr::Column(0, Type::Text)],

@@ -24,14 +24,14 @@ use quorate_protocol::{
     paxos::{ChangeRefusal, ReformRefusal},
     rubberband::{ClientEvent, StorageCommand, StorageEvent, SuperEvent, Task},
 };
-use quorate_table::engine::{Engine, Usage};
+use quorate_table::engine::{Engine, Pinned, Usage};
 use tracing::{debug, error, info, warn};
 
 use crate::{
     clock,
     config::{Config, StartError},
     discover::discover,
-    metrics::{Counter, Metrics},
+    metrics::{Counter, EncodeLabelSet, Family, Gauge, Metrics},
     reactor::{Handle, Host, Reactor},
     worker::Worker,
 };
@@ -212,6 +212,15 @@ struct Passes {
     batches: Counter,
     tasks: Counter,
     nanoseconds: Counter,
+    readers: Gauge,
+    broken: Counter,
+    pinned: Family<Keeper, Gauge>,
+}
+
+/// For whom versions are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Keeper {
+    kept_for: &'static str,
 }
 
 impl Passes {
@@ -220,6 +229,26 @@ impl Passes {
             batches: metrics.counter("engine_batches", "Batches of tasks that the engine did"),
             tasks: metrics.counter("engine_tasks", "Tasks in them"),
             nanoseconds: metrics.counter("engine_nanoseconds", "Time that the engine took for them"),
+            readers: metrics.gauge("engine_readers", "Long results of which a version is kept"),
+            broken: metrics
+                .counter("engine_readers_broken", "Long results that ended because they kept too much"),
+            pinned: metrics.register(
+                "engine_pinned_bytes",
+                "Overwritten rows that are kept for long results and moves of ranges",
+                Family::default(),
+            ),
+        }
+    }
+
+    fn batch(&self, tasks: u64, took: Duration, pinned: Pinned) {
+        self.batches.inc();
+        self.tasks.inc_by(tasks);
+        self.nanoseconds.inc_by(took.as_nanos() as u64);
+        self.readers.set(pinned.readers as i64);
+        self.broken.inc_by(pinned.broken - self.broken.get());
+        let kept = [("readers", pinned.reader_bytes), ("migrations", pinned.migration_bytes)];
+        for (kept_for, bytes) in kept {
+            self.pinned.get_or_create(&Keeper { kept_for }).set(bytes as i64);
         }
     }
 }
@@ -254,9 +283,7 @@ fn engine_thread(
                 let _ = end.try_send(End::Broken(String::from("the engine thread panicked")));
                 return;
             };
-            passes.batches.inc();
-            passes.tasks.inc_by(count);
-            passes.nanoseconds.inc_by(clock::now().since(began).as_nanos() as u64);
+            passes.batch(count, clock::now().since(began), engine.pinned());
             if let Some(handle) = shared.handle.get() {
                 // Refused only when the process is ending.
                 let _ = handle.command(Command::Storage(StorageCommand::Executed(results)));

@@ -11,7 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use quorate_table::{
-    engine::{Answer, Engine, Epoch, Job},
+    engine::{Answer, Engine, Epoch, Holder, Job},
     failure::Failure,
     operation::{Operation, Output, Select},
     plain::PlainEngine,
@@ -175,7 +175,7 @@ impl Backend for LocalBackend {
             let (sender, part) = mpsc::channel(CHUNKS);
             parts.push(Part::Stream(part));
             if pages {
-                state.engine.pin(epoch);
+                state.engine.pin(epoch, Holder::Reader);
                 let (shared, select) = (self.state.clone(), select.clone());
                 tokio::spawn(async move { page(shared, epoch, range, select, sender).await });
                 continue;
@@ -256,7 +256,7 @@ async fn page(
         }
         cursor = next;
     }
-    shared.lock().unwrap_or_else(PoisonError::into_inner).engine.release(epoch);
+    shared.lock().unwrap_or_else(PoisonError::into_inner).engine.release(epoch, Holder::Reader);
 }
 
 /// Cuts a long answer.

@@ -89,20 +89,21 @@ pub trait Engine: Send {
     }
 
     /// The same, and asks `keep` of every read (which of the jobs, and its answer) whether the version that it saw is
-    /// to be kept, as if by [`Engine::pin`] at the job's epoch.
+    /// to be kept, as if by [`Engine::pin`] at the job's epoch for a reader.
     fn apply_keeping(&mut self, jobs: &[Job], keep: &mut dyn FnMut(usize, &Answer) -> bool) -> Vec<Answer>;
 
     /// Publishes or voids the held job.
     fn settle(&mut self, epoch: Epoch, publish: bool);
 
     /// Keeps the present version readable until released; as often as it was pinned. Not while a job is held.
-    fn pin(&mut self, epoch: Epoch);
+    fn pin(&mut self, epoch: Epoch, holder: Holder);
 
     /// Gives a pinned version back.
-    fn release(&mut self, epoch: Epoch);
+    fn release(&mut self, epoch: Epoch, holder: Holder);
 
     /// Part of a long read of plain rows (no order, no DISTINCT, no limit) as of a pinned epoch, so that a result of
-    /// any size streams: at most `rows` matching rows from where `cursor` stands (`None` at first).
+    /// any size streams: at most `rows` matching rows from where `cursor` stands (`None` at first). Fails (72000) if
+    /// the version was taken from its readers because they kept too much ([`Bounds::pinned_bytes_max`]).
     fn page(
         &mut self,
         epoch: Epoch,
@@ -134,6 +135,46 @@ pub trait Engine: Send {
 
     /// Rows and bytes held, by table.
     fn usage(&self) -> Vec<Usage>;
+
+    /// What pinned versions keep.
+    fn pinned(&self) -> Pinned;
+}
+
+/// For whom a version is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// A client in the middle of a long result, which may pause for ever.
+    Reader,
+    /// A move of ranges, which nothing may break.
+    Migration,
+}
+
+/// What an engine takes at most. Replicas need not have the same bounds: they concern reads only, which one replica of
+/// each range answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes that are kept for readers only. Looked at between calls, so that one batch may exceed it for as long as it
+    /// takes.
+    pub pinned_bytes_max: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { pinned_bytes_max: 256 << 20 }
+    }
+}
+
+/// What pinned versions keep beside the present.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pinned {
+    /// Readers that hold a version.
+    pub readers: u64,
+    /// Bytes that are kept for them only.
+    pub reader_bytes: u64,
+    /// Bytes that a migration needs.
+    pub migration_bytes: u64,
+    /// Readers whose version was taken from them since the engine began.
+    pub broken: u64,
 }
 
 /// A row's number: where it was inserted. The same on every replica, kept by updates and migration.

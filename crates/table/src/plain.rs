@@ -6,6 +6,8 @@
 
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
+use rustc_hash::FxHashSet;
+
 use crate::{
     engine::{Answer, Epoch, Failure},
     explain::{self, Explained},
@@ -127,6 +129,12 @@ impl Rows for Blocks {
 
     fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> usize {
         let apart = self.blocks.iter().filter(|block| counted.insert(Arc::as_ptr(block).addr()));
+        apart.map(|block| block.bytes).sum()
+    }
+
+    fn bytes_apart(&self, newer: &Blocks) -> usize {
+        let shared: FxHashSet<*const Block> = newer.blocks.iter().map(Arc::as_ptr).collect();
+        let apart = self.blocks.iter().filter(|block| !shared.contains(&Arc::as_ptr(block)));
         apart.map(|block| block.bytes).sum()
     }
 

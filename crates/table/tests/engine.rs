@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use quorate_table::{
-    engine::{Answer, Cursor, Engine, Epoch, Failure, Job, Written},
+    engine::{Answer, Cursor, Engine, Epoch, Failure, Holder, Job, Written},
     eval::{eval, satisfies},
     expr::{Aggregate, AggregateFunction, Binary, Expr},
     merge::{Finish, Input, Merge},
@@ -263,14 +263,14 @@ impl World {
             Step::Select(filter) => self.select(filter.as_ref()),
             Step::VoidNext => self.void_next = true,
             Step::Pin => {
-                self.whole.pin(Epoch(self.epoch));
+                self.whole.pin(Epoch(self.epoch), Holder::Migration);
                 self.pins.push((self.epoch, self.model.clone()));
             }
             Step::Release => {
                 if !self.pins.is_empty() {
                     let (epoch, model) = self.pins.remove(0);
                     self.read_pinned(epoch, &model);
-                    self.whole.release(Epoch(epoch));
+                    self.whole.release(Epoch(epoch), Holder::Migration);
                 }
             }
             Step::Migrate(half, rows) => self.migrate(*half, *rows),
@@ -439,7 +439,7 @@ impl World {
     /// A fresh engine takes over a half from the whole, and forgets what it need not have.
     fn migrate(&mut self, half: usize, rows: usize) {
         let mut fresh = Twin::default();
-        self.whole.pin(Epoch(self.epoch));
+        self.whole.pin(Epoch(self.epoch), Holder::Migration);
         let mut cursor: Option<Cursor> = None;
         loop {
             let chunk = self.whole.export(Epoch(self.epoch), &HALVES, cursor, rows).expect("a chunk");
@@ -451,15 +451,15 @@ impl World {
                 break;
             }
         }
-        self.whole.release(Epoch(self.epoch));
+        self.whole.release(Epoch(self.epoch), Holder::Migration);
         assert_eq!(fresh.digest(None, &HALVES), self.whole.digest(None, &HALVES));
         fresh.forget(&[HALVES[1 - half]]);
         let there = fresh.export(Epoch(0), &HALVES, None, 1);
         assert_eq!(there.expect_err("nothing is pinned").sqlstate, "72000");
-        fresh.pin(Epoch(0));
+        fresh.pin(Epoch(0), Holder::Migration);
         let left = fresh.export(Epoch(0), &[HALVES[1 - half]], None, 1).expect("a chunk");
         assert!(left.rows.is_empty());
-        fresh.release(Epoch(0));
+        fresh.release(Epoch(0), Holder::Migration);
         self.halves[half] = fresh;
     }
 }
@@ -544,7 +544,7 @@ fn nonsense_from_outside_is_refused() {
         refused(&mut engine, 3, Operation::Delete { table: TABLE, filter: mixed, returning: vec![] }),
         "XX000"
     );
-    engine.pin(Epoch(3));
+    engine.pin(Epoch(3), Holder::Migration);
     let cursor = Some(Cursor(vec![1, 2, 3]));
     assert_eq!(engine.export(Epoch(3), &all, cursor, 1).expect_err("a wrong cursor").sqlstate, "XX000");
 }

@@ -1,9 +1,11 @@
 //! Versions that are kept for reads which go on page by page.
 
 use quorate_table::{
-    engine::{Answer, Engine, Epoch, Job},
+    engine::{Answer, Bounds, Engine, Epoch, Failure, Holder, Job, Pinned},
     expr::{Binary, Expr},
     operation::{Operation, Output, Select},
+    plain::PlainEngine,
+    scan::ScanEngine,
     schema::{Column, KeyRange, Partition, Schema, TableId},
     value::{Row, Type, Value},
 };
@@ -82,9 +84,142 @@ fn a_read_keeps_what_it_saw() {
     assert_eq!(paged(&mut engine, 2), seen(0));
     assert_eq!(paged(&mut engine, 3), seen(2));
     assert!(engine.page(Epoch(4), &[KeyRange::ALL], &all(), None, 7).is_err(), "nobody wanted it kept");
-    engine.release(Epoch(2));
-    engine.release(Epoch(3));
+    engine.release(Epoch(2), Holder::Reader);
+    engine.release(Epoch(3), Holder::Reader);
     assert_eq!(paged(&mut engine, 3), seen(3), "two reads kept it");
-    engine.release(Epoch(3));
+    engine.release(Epoch(3), Holder::Reader);
     assert!(engine.page(Epoch(3), &[KeyRange::ALL], &all(), None, 7).is_err());
+}
+
+fn text() -> Expr {
+    Expr::Column(1, Type::Text)
+}
+
+/// A thousand rows with texts, of which the reader of each epoch from 2 on sees other ones.
+struct Kept<E> {
+    engine: E,
+    epoch: u64,
+}
+
+impl<E: Engine> Kept<E> {
+    const ROWS: i32 = 1_000;
+
+    fn new(mut engine: E) -> Kept<E> {
+        let column = |name: &str, ty| Column {
+            name: name.to_owned(),
+            ty,
+            modifier: None,
+            not_null: true,
+            default: None,
+        };
+        let columns = vec![column("n", Type::Int4), column("t", Type::Text)];
+        let partition = Partition::Hash { column: 0 };
+        let schema = Schema { name: "t".to_owned(), columns, primary_key: Vec::new(), partition };
+        let rows = (0..Self::ROWS).map(|n| vec![Value::Int4(n), Value::text_of("2")]).collect();
+        engine.apply(&[
+            job(1, Operation::CreateTable { table: TABLE, schema }),
+            job(2, Operation::Insert { table: TABLE, rows, returning: Vec::new() }),
+        ]);
+        Kept { engine, epoch: 2 }
+    }
+
+    /// Overwrites every row with the epoch.
+    fn overwrite(&mut self) {
+        self.epoch += 1;
+        let value = Expr::constant(Value::text_of(self.epoch.to_string()), Type::Text);
+        let update = Operation::Update {
+            table: TABLE,
+            assignments: vec![(1, value)],
+            filter: None,
+            returning: vec![],
+        };
+        let answers = self.engine.apply(&[job(self.epoch, update)]);
+        assert!(matches!(answers[..], [Answer::Written(_)]), "{answers:?}");
+    }
+
+    /// The first page of a long read as of an epoch.
+    fn page(&mut self, epoch: u64) -> Result<(), Failure> {
+        let output = Output::Rows { columns: vec![text()], order: Vec::new(), limit: None, distinct: false };
+        let select = Select { table: TABLE, filter: None, output };
+        let page = self.engine.page(Epoch(epoch), &[KeyRange::ALL], &select, None, usize::MAX)?;
+        assert_eq!(page.rows, vec![vec![Value::text_of(epoch.to_string())]; Self::ROWS as usize]);
+        Ok(())
+    }
+}
+
+/// Three readers and what they make an engine keep: what each has told in the end.
+fn three_readers<E: Engine>(engine: E) -> ([Result<(), Failure>; 3], Pinned, Vec<u64>) {
+    let mut kept = Kept::new(engine);
+    let mut bytes = Vec::new();
+    for epoch in 2..=4 {
+        kept.engine.pin(Epoch(epoch), Holder::Reader);
+        kept.overwrite();
+        bytes.push(kept.engine.pinned().reader_bytes);
+    }
+    let seen = [2, 3, 4].map(|epoch| kept.page(epoch));
+    let pinned = kept.engine.pinned();
+    for epoch in 2..=4 {
+        kept.engine.release(Epoch(epoch), Holder::Reader);
+    }
+    let after = kept.engine.pinned();
+    assert_eq!((after.readers, after.reader_bytes), (0, 0), "everything was given back");
+    (seen, pinned, bytes)
+}
+
+/// What readers keep is bounded: the oldest loses its version first, is told so, and the others go on.
+fn the_oldest_reader_gives_way<E: Engine>(make: impl Fn(Bounds) -> E) {
+    let (seen, pinned, bytes) = three_readers(make(Bounds { pinned_bytes_max: u64::MAX }));
+    assert!(seen.iter().all(Result::is_ok), "{seen:?}");
+    assert_eq!((pinned.readers, pinned.broken), (3, 0));
+    assert!(bytes[0] > 0 && bytes[0] < bytes[1] && bytes[1] < bytes[2], "{bytes:?}");
+
+    let (seen, pinned, _) = three_readers(make(Bounds { pinned_bytes_max: bytes[2] - 1 }));
+    let failure = seen[0].as_ref().expect_err("the oldest gives way");
+    assert_eq!(failure.sqlstate, "72000");
+    assert!(failure.detail.as_ref().is_some_and(|detail| detail.contains("pinned_bytes_max")));
+    assert!(seen[1].is_ok() && seen[2].is_ok(), "{seen:?}");
+    assert_eq!((pinned.readers, pinned.broken), (2, 1));
+    assert!(pinned.reader_bytes < bytes[2]);
+
+    let (seen, pinned, _) = three_readers(make(Bounds { pinned_bytes_max: 0 }));
+    assert!(seen.iter().all(Result::is_err), "{seen:?}");
+    assert_eq!((pinned.readers, pinned.broken), (0, 3));
+}
+
+/// What a migration needs is kept whatever it takes, and a reader who needs nothing beyond that loses nothing.
+fn a_migration_keeps_what_it_needs<E: Engine>(make: impl Fn(Bounds) -> E) {
+    let mut kept = Kept::new(make(Bounds { pinned_bytes_max: 0 }));
+    kept.engine.pin(Epoch(2), Holder::Migration);
+    kept.engine.pin(Epoch(2), Holder::Reader);
+    kept.overwrite();
+    let pinned = kept.engine.pinned();
+    assert!(pinned.migration_bytes > 0);
+    assert_eq!((pinned.readers, pinned.reader_bytes, pinned.broken), (1, 0, 0));
+    kept.page(2).expect("the migration keeps it");
+
+    // A newer reader leans on what is overwritten later, which the migration has whole by then.
+    kept.engine.pin(Epoch(3), Holder::Reader);
+    kept.overwrite();
+    assert_eq!(kept.engine.pinned().broken, 1);
+    kept.page(2).expect("the migration keeps it");
+    assert_eq!(kept.page(3).expect_err("only the reader kept it").sqlstate, "72000");
+
+    kept.engine.release(Epoch(2), Holder::Migration);
+    assert!(kept.page(2).is_err(), "from now on only a reader kept it");
+    assert_eq!(kept.engine.pinned().broken, 2);
+    kept.engine.release(Epoch(2), Holder::Reader);
+    kept.engine.release(Epoch(3), Holder::Reader);
+    let pinned = kept.engine.pinned();
+    assert_eq!((pinned.readers, pinned.reader_bytes, pinned.migration_bytes), (0, 0, 0));
+    // Nothing is left of it that would be in the way of another.
+    kept.engine.pin(Epoch(4), Holder::Reader);
+    kept.page(4).unwrap();
+}
+
+#[test]
+fn what_readers_keep_is_bounded() {
+    the_oldest_reader_gives_way(PlainEngine::new);
+    the_oldest_reader_gives_way(ScanEngine::new);
+    a_migration_keeps_what_it_needs(PlainEngine::new);
+    a_migration_keeps_what_it_needs(ScanEngine::new);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use quorate_table::{
-    engine::{Answer, Chunk, Cursor, Engine, Epoch, Failure, Job, Page, Usage},
+    engine::{Answer, Chunk, Cursor, Engine, Epoch, Failure, Holder, Job, Page, Pinned, Usage},
     expr::{Aggregate, AggregateFunction, Binary, Expr, Unary},
     operation::{LoadId, Operation, Order, Output, Select},
     plain::PlainEngine,
@@ -44,14 +44,14 @@ impl Engine for Twin {
         self.scan.settle(epoch, publish);
     }
 
-    fn pin(&mut self, epoch: Epoch) {
-        self.plain.pin(epoch);
-        self.scan.pin(epoch);
+    fn pin(&mut self, epoch: Epoch, holder: Holder) {
+        self.plain.pin(epoch, holder);
+        self.scan.pin(epoch, holder);
     }
 
-    fn release(&mut self, epoch: Epoch) {
-        self.plain.release(epoch);
-        self.scan.release(epoch);
+    fn release(&mut self, epoch: Epoch, holder: Holder) {
+        self.plain.release(epoch, holder);
+        self.scan.release(epoch, holder);
     }
 
     fn page(
@@ -101,6 +101,12 @@ impl Engine for Twin {
         let rows =
             |usages: &[Usage]| usages.iter().map(|usage| (usage.table, usage.rows)).collect::<Vec<_>>();
         assert_eq!(rows(&scan), rows(&plain));
+        plain
+    }
+
+    fn pinned(&self) -> Pinned {
+        let (plain, scan) = (self.plain.pinned(), self.scan.pinned());
+        assert_eq!((scan.readers, scan.broken), (plain.readers, plain.broken));
         plain
     }
 }
@@ -395,10 +401,10 @@ impl History {
             match pinned.take() {
                 Some(epoch) => {
                     self.read(epoch);
-                    self.twin.release(Epoch(epoch));
+                    self.twin.release(Epoch(epoch), Holder::Migration);
                 }
                 None => {
-                    self.twin.pin(Epoch(self.epoch));
+                    self.twin.pin(Epoch(self.epoch), Holder::Migration);
                     pinned = Some(self.epoch);
                 }
             }
@@ -486,7 +492,7 @@ fn a_pinned_version_outlives_the_codes_of_its_values() {
     twin.apply(&[job(1, Operation::CreateTable { table: TABLE, schema })]);
     let rows = (0..10).map(|k| vec![Value::Int4(k), Value::text_of(format!("old {}", 9 - k))]).collect();
     twin.apply(&[job(2, Operation::Insert { table: TABLE, rows, returning: vec![] })]);
-    twin.pin(Epoch(2));
+    twin.pin(Epoch(2), Holder::Migration);
     // Enough new values for the dictionary to be merged, and too few changes for the table to be kept whole.
     let updates = (3..1020).map(|epoch| {
         let is = |k| {
@@ -507,5 +513,5 @@ fn a_pinned_version_outlives_the_codes_of_its_values() {
     let Answer::Rows(rows) = twin.apply(&[job(2, all)]).remove(0) else { panic!("a read brings rows") };
     let old = |row: &Row| row[0].as_integer().map(|k| Value::text_of(format!("old {}", 9 - k)));
     assert!(rows.len() == 10 && rows.iter().all(|row| Some(row[1].clone()) == old(row)), "{rows:?}");
-    twin.release(Epoch(2));
+    twin.release(Epoch(2), Holder::Migration);
 }

@@ -6,7 +6,7 @@
 //! row by row) only upserts. `LIKE` is told to mind case; booleans and dates are integers there.
 
 use quorate_table::{
-    engine::{Answer, Engine, Epoch, Job},
+    engine::{Answer, Engine, Epoch, Holder, Job},
     expr::{Aggregate, AggregateFunction, Binary, Expr, Function, Unary},
     merge::{Finish, Input, Merge},
     operation::{Conflict, Operation, Order, Output, Select},
@@ -478,7 +478,7 @@ fn history(seed: u8, batches: usize, keyed: bool) -> usize {
         }
         operations += jobs.len();
         if maker.below(4) == 0 && pinned.iter().all(|(pin, _)| *pin != epoch) {
-            batched.pin(Epoch(epoch));
+            batched.pin(Epoch(epoch), Holder::Migration);
             pinned.push((epoch, theirs(&connection, "select * from t").0));
         }
         if pinned.len() > 3 {
@@ -492,7 +492,7 @@ fn history(seed: u8, batches: usize, keyed: bool) -> usize {
                 expected.sort_unstable();
                 assert_eq!(actual, expected, "pinned at {pin}");
             }
-            batched.release(Epoch(pin));
+            batched.release(Epoch(pin), Holder::Migration);
         }
         assert_eq!(batched.digest(None, &[KeyRange::ALL]), alone.digest(None, &[KeyRange::ALL]));
     }

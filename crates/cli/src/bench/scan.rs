@@ -8,7 +8,7 @@ use std::{io::Write, time::Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use quorate_table::{
-    engine::{Answer, Engine, Epoch, Job},
+    engine::{Answer, Engine, Epoch, Holder, Job},
     expr::{Aggregate, AggregateFunction, Expr},
     operation::{Operation, Output, Select},
     plain::PlainEngine,
@@ -287,14 +287,14 @@ fn verify(
     answers: &[Answer],
     all: bool,
 ) -> Result<()> {
-    engine.pin(Epoch(epoch));
+    engine.pin(Epoch(epoch), Holder::Reader);
     for template in [0, 4, 7] {
         let Some(query) = filters.iter().position(|(of, _)| *of == template) else { continue };
         let select = tickets::select(filters[query].1.clone(), all);
         let page = engine.page(Epoch(epoch), &[KeyRange::ALL], &select, None, usize::MAX)?;
         ensure!(page.rows == rows_of(&answers[query])?, "the pass differs from a look at every row");
     }
-    engine.release(Epoch(epoch));
+    engine.release(Epoch(epoch), Holder::Reader);
     Ok(())
 }
 
@@ -417,7 +417,7 @@ fn published(
     let some = tickets::select(tickets.booking(), false);
     for _ in 0..count / 100 {
         let pinned = Epoch(*epoch);
-        engine.pin(pinned);
+        engine.pin(pinned, Holder::Reader);
         for _ in 0..100 {
             *epoch += 1;
             let held = Job { held: true, ..job(*epoch, tickets.update()) };
@@ -436,7 +436,7 @@ fn published(
             engine.apply(std::slice::from_ref(&read));
             publishing += begin.elapsed().as_secs_f64();
         }
-        engine.release(pinned);
+        engine.release(pinned, Holder::Reader);
     }
     let each = |sum: f64| sum / f64::from(count);
     Ok((each(publishing) * 1e6, each(whole) * 1e6, each(changed as f64)))
@@ -449,7 +449,7 @@ fn grow(engine: &mut ScanEngine, tickets: &mut Tickets, epoch: &mut u64, updates
     let mut seconds = 0.0;
     for batch in 0..updates.div_ceil(1000) {
         let pinned = Epoch(*epoch);
-        engine.pin(pinned);
+        engine.pin(pinned, Holder::Reader);
         let jobs = (0..1000.min(updates - batch * 1000)).map(|_| {
             *epoch += 1;
             job(*epoch, tickets.update())
@@ -462,7 +462,7 @@ fn grow(engine: &mut ScanEngine, tickets: &mut Tickets, epoch: &mut u64, updates
             let read = job(pinned.0, Operation::Select(tickets::select(tickets.booking(), false)));
             rows_of(&engine.apply(&[read]).remove(0))?;
         }
-        engine.release(pinned);
+        engine.release(pinned, Holder::Reader);
     }
     let update_us = seconds / updates as f64 * 1e6;
     let (now, held) = (bytes(engine), resident()?);

@@ -188,7 +188,7 @@ fn start(
             Node::Router(Router::new(paxos, rubberband::Config::new(replicas), settings))
         }
         Role::Storage => {
-            parts.engine = Some(Box::new(ScanEngine::default()));
+            parts.engine = Some(Box::new(ScanEngine::new(config.engine.bounds())));
             let settings = StorageSettings { alive_every: detector.interval, ..StorageSettings::default() };
             Node::Storage(Storage::new(peer, name, settings))
         }

@@ -25,7 +25,7 @@ use tokio_postgres::Client;
 use crate::{
     Usage,
     cluster::{Directory, DirectoryArgs},
-    config::{self, DetectorConfig, NodeConfig, Role},
+    config::{self, DetectorConfig, EngineConfig, NodeConfig, Role},
     kill::signal,
     sql,
     status::{self, Report},
@@ -141,6 +141,7 @@ fn plan(args: &Args) -> Result<Vec<NodeConfig>> {
             supervised: true,
             data_dir: None,
             detector: DetectorConfig::default(),
+            engine: EngineConfig::default(),
         });
     }
     Ok(plan)

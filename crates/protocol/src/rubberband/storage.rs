@@ -107,7 +107,9 @@ pub enum TaskKind {
         /// Its number.
         table: u32,
     },
-    /// Keeps the present version readable as of this position.
+    /// A read that is [`TaskResult::Long`] needs its version no more.
+    Finish,
+    /// Keeps the present version readable as of this position, for a move of ranges.
     Pin,
     /// Gives the version back.
     Release,
@@ -141,7 +143,7 @@ pub enum TaskResult {
     Failed(Bytes),
     /// A read's answer in pieces; at least one.
     Read(Vec<Bytes>),
-    /// The answer is too long to be held whole: the version it is of is kept, until [`TaskKind::Release`], and its rows
+    /// The answer is too long to be held whole: the version it is of is kept, until [`TaskKind::Finish`], and its rows
     /// are to be asked for by [`TaskKind::Page`].
     Long,
     /// Some rows of a long answer.
@@ -568,7 +570,7 @@ impl Storage {
     /// The next pages of long answers, and the versions that they need no more.
     fn push_pages(&mut self, tasks: &mut Vec<Task>) {
         for at in self.outboxes.released() {
-            self.push(tasks, at, TaskKind::Release, Purpose::Step(Position(0)));
+            self.push(tasks, at, TaskKind::Finish, Purpose::Step(Position(0)));
         }
         for Wanted { asked, at, ranges, operation, cursor, rows } in self.outboxes.wanted() {
             let kind = TaskKind::Page { ranges, operation, cursor, rows };

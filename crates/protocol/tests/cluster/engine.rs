@@ -104,7 +104,7 @@ impl Engine {
                 self.pin(at);
                 TaskResult::Done
             }
-            TaskKind::Release => {
+            TaskKind::Finish | TaskKind::Release => {
                 let (_, holders) = self.pins.get_mut(&at).expect("what is released was pinned");
                 *holders -= 1;
                 if *holders == 0 {

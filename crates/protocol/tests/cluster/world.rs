@@ -539,7 +539,7 @@ impl World {
                 TaskKind::CreateTable { table, .. } => format!("creates table {table}"),
                 TaskKind::DropTable { table } => format!("drops table {table}"),
                 TaskKind::Pin => "pins".to_owned(),
-                TaskKind::Release => "releases".to_owned(),
+                TaskKind::Finish | TaskKind::Release => "releases".to_owned(),
                 TaskKind::Export { ranges, cursor } => {
                     let from = cursor.as_ref().map_or(0, |cursor| decode::<usize>(cursor));
                     format!("exports {} from {from}", range_names(ranges))

@@ -39,6 +39,11 @@ impl Places {
         let id = RowId { epoch: Epoch(self.epochs.number(index)), line };
         Place { key: self.keys.number(index), tie: self.ties.number(index), id }
     }
+
+    fn bytes(&self) -> usize {
+        let columns = [&self.keys, &self.ties, &self.epochs, &self.lines];
+        size_of::<Places>() + columns.map(Packed::bytes).iter().sum::<usize>()
+    }
 }
 
 impl Block {
@@ -172,16 +177,20 @@ impl Block {
     }
 
     pub(super) fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> usize {
-        let mut bytes = size_of::<Block>() + self.columns.len() * size_of::<usize>();
-        if counted.insert(Arc::as_ptr(&self.places).addr()) {
-            let places = &self.places;
-            bytes += size_of::<Places>();
-            bytes += [&places.keys, &places.ties, &places.epochs, &places.lines]
-                .map(Packed::bytes)
-                .iter()
-                .sum::<usize>();
-        }
+        let places = if counted.insert(Arc::as_ptr(&self.places).addr()) { self.places.bytes() } else { 0 };
         let apart = self.columns.iter().filter(|chunk| counted.insert(Arc::as_ptr(chunk).addr()));
-        bytes + apart.map(|chunk| chunk.bytes()).sum::<usize>()
+        self.frame_bytes() + places + apart.map(|chunk| chunk.bytes()).sum::<usize>()
+    }
+
+    /// The bytes that are no part of another block, which may be what has become of this one.
+    pub(super) fn bytes_apart(&self, other: Option<&Block>) -> usize {
+        let Some(other) = other else { return self.bytes_beside(&mut BTreeSet::new()) };
+        let places = if Arc::ptr_eq(&self.places, &other.places) { 0 } else { self.places.bytes() };
+        let apart = self.columns.iter().zip(&other.columns).filter(|(own, other)| !Arc::ptr_eq(own, other));
+        self.frame_bytes() + places + apart.map(|(own, _)| own.bytes()).sum::<usize>()
+    }
+
+    fn frame_bytes(&self) -> usize {
+        size_of::<Block>() + self.columns.len() * size_of::<usize>()
     }
 }

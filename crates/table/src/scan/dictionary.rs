@@ -255,9 +255,17 @@ impl Dictionary {
 
     /// The tail is counted for every version; the sorted part where it is met first.
     pub(super) fn bytes_beside(&self, counted: &mut std::collections::BTreeSet<usize>) -> usize {
-        let tail: usize =
-            self.tail.iter().map(|value| value.bytes() + 2 * (size_of::<Value>() + size_of::<u32>())).sum();
         let first = counted.insert(Arc::as_ptr(&self.sorted).addr());
-        tail + if first { self.sorted.bytes() } else { 0 }
+        self.tail_bytes() + if first { self.sorted.bytes() } else { 0 }
+    }
+
+    /// The bytes that are no part of a newer one.
+    pub(super) fn bytes_apart(&self, newer: &Dictionary) -> usize {
+        let shared = Arc::ptr_eq(&self.sorted, &newer.sorted);
+        self.tail_bytes() + if shared { 0 } else { self.sorted.bytes() }
+    }
+
+    fn tail_bytes(&self) -> usize {
+        self.tail.iter().map(|value| value.bytes() + 2 * (size_of::<Value>() + size_of::<u32>())).sum()
     }
 }

@@ -28,6 +28,8 @@
 
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
+use rustc_hash::FxHashSet;
+
 use crate::{
     engine::{Answer, Failure},
     explain::Explained,
@@ -186,6 +188,20 @@ impl Rows for Columns {
         let apart = self.blocks.iter().filter(|block| counted.insert(Arc::as_ptr(block).addr()));
         let apart: Vec<&Arc<Block>> = apart.collect();
         dictionaries + apart.into_iter().map(|block| block.bytes_beside(counted)).sum::<usize>()
+    }
+
+    fn bytes_apart(&self, newer: &Columns) -> usize {
+        let shared: FxHashSet<*const Block> = newer.blocks.iter().map(Arc::as_ptr).collect();
+        let blocks = self.blocks.iter().filter(|block| !shared.contains(&Arc::as_ptr(block)));
+        // A block that was changed lies where it lay, and has most of its chunks still.
+        let blocks = blocks.map(|block| {
+            block.bytes_apart(newer.blocks.get(newer.block_of(&block.last)).map(|newer| &**newer))
+        });
+        let dictionaries = self.dictionaries.iter().zip(&newer.dictionaries);
+        let dictionaries = dictionaries.filter_map(|(own, newer)| own.as_ref().zip(newer.as_ref()));
+        let dictionaries = dictionaries.filter(|(own, newer)| !Arc::ptr_eq(own, newer));
+        let dictionaries = dictionaries.map(|(own, newer)| own.bytes_apart(newer));
+        blocks.sum::<usize>() + dictionaries.sum::<usize>()
     }
 
     fn has(&self, place: &Place) -> bool {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    engine::{Answer, Chunk, Cursor, Engine, Epoch, Failure, Job, Page, Usage},
+    engine::{Answer, Bounds, Chunk, Cursor, Engine, Epoch, Failure, Holder, Job, Page, Pinned, Usage},
     explain::Explained,
     expr::Expr,
     operation::{Operation, Select},
@@ -27,12 +27,12 @@ pub struct Versions<R: Rows> {
     written: Epoch,
     held: Option<Held>,
     pins: Pins<R>,
+    bounds: Bounds,
 }
 
 impl<R: Rows> Default for Versions<R> {
     fn default() -> Versions<R> {
-        let (present, pins) = (Version::default(), Pins::default());
-        Versions { present, written: Epoch::default(), held: None, pins }
+        Versions::new(Bounds::default())
     }
 }
 
@@ -46,6 +46,12 @@ struct Held {
 }
 
 impl<R: Rows> Versions<R> {
+    /// An engine without tables.
+    pub fn new(bounds: Bounds) -> Versions<R> {
+        let (present, pins) = (Version::default(), Pins::default());
+        Versions { present, written: Epoch::default(), held: None, pins, bounds }
+    }
+
     /// The table that a read at `epoch` sees: the present one, or the one pinned there.
     fn readable(&mut self, epoch: Epoch, id: TableId) -> Result<Arc<Table<R>>, Failure> {
         match epoch >= self.written {
@@ -138,7 +144,7 @@ impl<R: Rows> Versions<R> {
                     None => self.read(std::slice::from_ref(job)).remove(0),
                 };
                 if keep(answers.len(), &answer) {
-                    self.pins.pin(job.epoch);
+                    self.pins.pin(job.epoch, Holder::Reader);
                 }
                 answers.push(answer);
                 continue;
@@ -191,6 +197,10 @@ impl<R: Rows> Versions<R> {
         }
     }
 
+    fn account(&mut self) {
+        self.pins.account(&self.present, self.bounds.pinned_bytes_max);
+    }
+
     /// Between batches.
     fn tidy(&mut self) {
         let untidy = self.present.tables.iter().filter(|(_, table)| !table.rows.is_tidy());
@@ -198,6 +208,7 @@ impl<R: Rows> Versions<R> {
             self.pins.keep(&self.present, id);
             self.present.table_mut(id).rows.tidy();
         }
+        self.account();
     }
 
     fn take_place(&mut self, epoch: Epoch, effect: Option<Effect>) {
@@ -225,7 +236,7 @@ impl<R: Rows + Sync> Engine for Versions<R> {
             if reads > 0 {
                 for (job, answer) in rest.iter().zip(self.read(&rest[..reads])) {
                     if keep(answers.len(), &answer) {
-                        self.pins.pin(job.epoch);
+                        self.pins.pin(job.epoch, Holder::Reader);
                     }
                     answers.push(answer);
                 }
@@ -261,13 +272,15 @@ impl<R: Rows + Sync> Engine for Versions<R> {
         self.tidy();
     }
 
-    fn pin(&mut self, epoch: Epoch) {
+    fn pin(&mut self, epoch: Epoch, holder: Holder) {
         assert!(self.held.is_none(), "no version is pinned while a job is held");
-        self.pins.pin(epoch);
+        self.pins.pin(epoch, holder);
+        self.account();
     }
 
-    fn release(&mut self, epoch: Epoch) {
-        self.pins.release(epoch);
+    fn release(&mut self, epoch: Epoch, holder: Holder) {
+        self.pins.release(epoch, holder);
+        self.account();
     }
 
     fn page(
@@ -279,6 +292,7 @@ impl<R: Rows + Sync> Engine for Versions<R> {
         rows: usize,
     ) -> Result<Page, Failure> {
         let table = self.pins.table(epoch, select.table, &self.present)?;
+        self.account();
         table.ok_or_else(|| no_table(select.table))?.page(ranges, select, cursor, rows)
     }
 
@@ -309,6 +323,7 @@ impl<R: Rows + Sync> Engine for Versions<R> {
             self.pins.keep(&self.present, id);
         }
         self.present.forget(ranges);
+        self.account();
     }
 
     fn digest(&mut self, epoch: Option<Epoch>, ranges: &[KeyRange]) -> Result<u64, Failure> {
@@ -329,6 +344,10 @@ impl<R: Rows + Sync> Engine for Versions<R> {
             usages.entry(id).or_insert(Usage { table: id, rows: 0, bytes: 0 }).bytes += bytes as u64;
         }
         usages.into_values().collect()
+    }
+
+    fn pinned(&self) -> Pinned {
+        self.pins.taken()
     }
 }
 

@@ -112,6 +112,9 @@ pub trait Rows: Clone + Send {
     /// The bytes they take, except those of parts already in `counted`, which gains the rest.
     fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> usize;
 
+    /// About how many bytes of it are no part of a newer version of the same rows.
+    fn bytes_apart(&self, newer: &Self) -> usize;
+
     /// Whether there is a row at this place.
     fn has(&self, place: &Place) -> bool;
 
@@ -237,6 +240,16 @@ impl<R: Rows> Table<R> {
     fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> usize {
         let staged = self.staged.values().map(|blocks| blocks.bytes_beside(counted)).sum::<usize>();
         staged + self.rows.bytes_beside(counted)
+    }
+
+    /// About how many bytes of it are no part of a newer version of it.
+    fn bytes_apart(&self, newer: Option<&Table<R>>) -> usize {
+        let Some(newer) = newer else { return self.bytes_beside(&mut BTreeSet::new()) };
+        let staged = self.staged.iter().map(|(load, blocks)| match newer.staged.get(load) {
+            Some(newer) => blocks.bytes_apart(newer),
+            None => blocks.bytes_beside(&mut BTreeSet::new()),
+        });
+        staged.sum::<usize>() + self.rows.bytes_apart(&newer.rows)
     }
 }
 

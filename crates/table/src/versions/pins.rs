@@ -12,6 +12,11 @@
 //! What a log is no good for is kept whole at once: a table that is dropped, whose staged rows change or whose codes are
 //! about to be given anew, and one of which a larger part has changed, so that logs stay short beside the tables. To
 //! keep a table whole is to keep a pointer to it.
+//!
+//! What readers keep is bounded: whoever reads a long result may pause for ever, and what is overwritten meanwhile must
+//! not pile up for ever. Beyond the bound the oldest reader's pin is *broken*: what only it kept goes, and its next page
+//! fails. A migration's pin is exempt, and what it keeps counts against nobody: rows that a receiver still lacks exist
+//! nowhere else in that version, and the move ends in a time that no client decides.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,32 +24,53 @@ use std::{
 };
 
 use crate::{
-    engine::{Epoch, Failure},
+    engine::{Epoch, Failure, Holder, Pinned},
     schema::TableId,
 };
 
 use super::{Rows, Table, Version, write::Effect};
 
-/// Pinned versions, in the order in which they were the present.
-pub(super) struct Pins<R: Rows>(Vec<Pin<R>>);
+/// Pinned versions.
+pub(super) struct Pins<R: Rows> {
+    /// In the order in which they were the present.
+    pins: Vec<Pin<R>>,
+    /// How many readers have yet to give back a version that was taken from them.
+    broken: BTreeMap<Epoch, u64>,
+    /// As of the last count.
+    taken: Pinned,
+}
 
 impl<R: Rows> Default for Pins<R> {
     fn default() -> Pins<R> {
-        Pins(Vec::new())
+        Pins { pins: Vec::new(), broken: BTreeMap::new(), taken: Pinned::default() }
     }
 }
 
 struct Pin<R: Rows> {
     epoch: Epoch,
-    holders: usize,
+    readers: u64,
+    migrations: u64,
     /// Tables that have changed before the next newer version.
     tables: BTreeMap<TableId, Kept<R>>,
+}
+
+impl<R: Rows> Pin<R> {
+    fn holders(&mut self, holder: Holder) -> &mut u64 {
+        match holder {
+            Holder::Reader => &mut self.readers,
+            Holder::Migration => &mut self.migrations,
+        }
+    }
 }
 
 /// A table as it was: its base with the log taken back.
 struct Kept<R: Rows> {
     base: Base<R>,
     log: Vec<R::Undo>,
+    /// How many entries of the log have been counted, and their bytes.
+    counted: (usize, u64),
+    /// What it took at the last count.
+    bytes: u64,
 }
 
 enum Base<R> {
@@ -56,7 +82,7 @@ enum Base<R> {
 
 impl<R: Rows> Kept<R> {
     fn new(base: Base<R>) -> Kept<R> {
-        Kept { base, log: Vec::new() }
+        Kept { base, log: Vec::new(), counted: (0, 0), bytes: 0 }
     }
 
     /// Keeps the present table, if no earlier one is kept.
@@ -65,27 +91,57 @@ impl<R: Rows> Kept<R> {
             self.base = Base::Own(table.cloned());
         }
     }
+
+    /// Counts what it takes beside the next newer version of the table.
+    fn count(&mut self, newer: Option<&Arc<Table<R>>>) {
+        let (entries, bytes) = &mut self.counted;
+        *bytes += self.log[*entries..].iter().map(R::undo_bytes).sum::<usize>() as u64;
+        *entries = self.log.len();
+        let own = match &self.base {
+            Base::Own(Some(table)) => table.bytes_apart(newer.map(|newer| &**newer)),
+            _ => 0,
+        };
+        self.bytes = *bytes + own as u64;
+    }
 }
 
 impl<R: Rows> Pins<R> {
     /// Pins the present.
-    pub(super) fn pin(&mut self, epoch: Epoch) {
-        match self.0.iter_mut().find(|pin| pin.epoch == epoch) {
-            Some(pin) => pin.holders += 1,
-            None => self.0.push(Pin { epoch, holders: 1, tables: BTreeMap::new() }),
-        }
+    pub(super) fn pin(&mut self, epoch: Epoch, holder: Holder) {
+        let there = self.pins.iter().position(|pin| pin.epoch == epoch);
+        let position = there.unwrap_or_else(|| {
+            self.pins.push(Pin { epoch, readers: 0, migrations: 0, tables: BTreeMap::new() });
+            self.pins.len() - 1
+        });
+        *self.pins[position].holders(holder) += 1;
     }
 
-    /// Gives a pin back. The next older one then leans on what this one leant on.
-    pub(super) fn release(&mut self, epoch: Epoch) {
-        let position = self.0.iter().position(|pin| pin.epoch == epoch).expect("a pinned epoch");
-        let pin = &mut self.0[position];
-        pin.holders -= 1;
-        if pin.holders > 0 {
+    /// Gives a pin back; one that was broken is gone already.
+    pub(super) fn release(&mut self, epoch: Epoch, holder: Holder) {
+        if holder == Holder::Reader
+            && let Some(readers) = self.broken.get_mut(&epoch)
+        {
+            *readers -= 1;
+            if *readers == 0 {
+                self.broken.remove(&epoch);
+            }
             return;
         }
-        let gone = self.0.remove(position);
-        let Some(older) = position.checked_sub(1).map(|older| &mut self.0[older]) else { return };
+        let position = self.pins.iter().position(|pin| pin.epoch == epoch).expect("a pinned epoch");
+        let pin = &mut self.pins[position];
+        assert!(*pin.holders(holder) > 0, "{epoch:?} is given back by a {holder:?} that does not hold it");
+        *pin.holders(holder) -= 1;
+        self.drop_unheld(position);
+    }
+
+    /// Drops a version that nobody holds. The next older one then leans on what this one leant on.
+    fn drop_unheld(&mut self, position: usize) {
+        let pin = &self.pins[position];
+        if pin.readers + pin.migrations > 0 {
+            return;
+        }
+        let gone = self.pins.remove(position);
+        let Some(older) = position.checked_sub(1).map(|older| &mut self.pins[older]) else { return };
         for (id, kept) in gone.tables {
             let before = older.tables.entry(id).or_insert_with(|| Kept::new(Base::Newer));
             if matches!(before.base, Base::Newer) {
@@ -95,9 +151,60 @@ impl<R: Rows> Pins<R> {
         }
     }
 
+    /// Counts what pins take, and breaks those that readers alone hold, the oldest first, until what is kept for readers
+    /// only is at most `most` bytes.
+    pub(super) fn account(&mut self, present: &Version<R>, most: u64) {
+        self.count(present);
+        while self.taken.reader_bytes > most
+            && let Some(oldest) = self.pins.iter().position(|pin| pin.readers > 0 && pin.migrations == 0)
+        {
+            let Pin { epoch, readers, .. } = &mut self.pins[oldest];
+            self.taken.broken += *readers;
+            *self.broken.entry(*epoch).or_default() += std::mem::take(readers);
+            self.drop_unheld(oldest);
+            self.count(present);
+        }
+    }
+
+    fn count(&mut self, present: &Version<R>) {
+        let Pins { pins, taken, .. } = self;
+        let mut newer: BTreeMap<TableId, Option<Arc<Table<R>>>> = BTreeMap::new();
+        for (&id, kept) in pins.iter_mut().rev().flat_map(|pin| &mut pin.tables) {
+            let newer = newer.entry(id).or_insert_with(|| present.tables.get(&id).cloned());
+            kept.count(newer.as_ref());
+            if let Base::Own(own) = &kept.base {
+                newer.clone_from(own);
+            }
+        }
+        (taken.readers, taken.reader_bytes, taken.migration_bytes) = (0, 0, 0);
+        // A migration leans on what its pin and newer ones keep, up to the first that keeps the table whole.
+        let (mut moving, mut whole) = (false, BTreeSet::new());
+        for pin in pins.iter() {
+            taken.readers += pin.readers;
+            if pin.migrations > 0 {
+                moving = true;
+                whole.clear();
+            }
+            for (id, kept) in &pin.tables {
+                match moving && !whole.contains(id) {
+                    true => taken.migration_bytes += kept.bytes,
+                    false => taken.reader_bytes += kept.bytes,
+                }
+                if matches!(kept.base, Base::Own(_)) {
+                    whole.insert(*id);
+                }
+            }
+        }
+    }
+
+    /// What pins took when they were last counted.
+    pub(super) fn taken(&self) -> Pinned {
+        self.taken
+    }
+
     /// The newest pin's part of a table.
     fn newest(&mut self, table: TableId) -> Option<&mut Kept<R>> {
-        Some(self.0.last_mut()?.tables.entry(table).or_insert_with(|| Kept::new(Base::Newer)))
+        Some(self.pins.last_mut()?.tables.entry(table).or_insert_with(|| Kept::new(Base::Newer)))
     }
 
     /// Before an effect takes place: where to log what it overwrites, unless nobody needs it.
@@ -130,7 +237,7 @@ impl<R: Rows> Pins<R> {
         let first = self.position(epoch)?;
         let mut base = present.tables.get(&id);
         let mut logs = Vec::new();
-        for kept in self.0[first..].iter().filter_map(|pin| pin.tables.get(&id)) {
+        for kept in self.pins[first..].iter().filter_map(|pin| pin.tables.get(&id)) {
             logs.push(&kept.log);
             if let Base::Own(own) = &kept.base {
                 base = own.as_ref();
@@ -144,14 +251,14 @@ impl<R: Rows> Pins<R> {
         let mut table = Table::clone(base.expect("a log is that of a table"));
         logs.into_iter().rev().for_each(|log| table.rows.undo(log));
         let table = Arc::new(table);
-        self.0[first].tables.insert(id, Kept::new(Base::Own(Some(table.clone()))));
+        self.pins[first].tables.insert(id, Kept::new(Base::Own(Some(table.clone()))));
         Ok(Some(table))
     }
 
     /// A pinned version.
     pub(super) fn version(&mut self, epoch: Epoch, present: &Version<R>) -> Result<Version<R>, Failure> {
         let first = self.position(epoch)?;
-        let kept = self.0[first..].iter().flat_map(|pin| pin.tables.keys());
+        let kept = self.pins[first..].iter().flat_map(|pin| pin.tables.keys());
         let ids: BTreeSet<TableId> = kept.chain(present.tables.keys()).copied().collect();
         let mut version = Version::default();
         for id in ids {
@@ -163,14 +270,17 @@ impl<R: Rows> Pins<R> {
     }
 
     fn position(&self, epoch: Epoch) -> Result<usize, Failure> {
-        let gone = || Failure::new("72000", format!("snapshot too old: epoch {} is not kept", epoch.0));
-        self.0.iter().position(|pin| pin.epoch == epoch).ok_or_else(gone)
+        let gone = || match self.broken.contains_key(&epoch) {
+            true => too_slow(),
+            false => Failure::new("72000", format!("snapshot too old: epoch {} is not kept", epoch.0)),
+        };
+        self.pins.iter().position(|pin| pin.epoch == epoch).ok_or_else(gone)
     }
 
     /// The bytes that pins take beside what is counted already, by table.
     pub(super) fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> BTreeMap<TableId, usize> {
         let mut bytes: BTreeMap<TableId, usize> = BTreeMap::new();
-        for (&id, kept) in self.0.iter().flat_map(|pin| &pin.tables) {
+        for (&id, kept) in self.pins.iter().flat_map(|pin| &pin.tables) {
             let own = match &kept.base {
                 Base::Own(Some(table)) => table.bytes_beside(counted),
                 _ => 0,
@@ -179,6 +289,14 @@ impl<R: Rows> Pins<R> {
         }
         bytes
     }
+}
+
+/// What a reader is told whose version was taken from it.
+fn too_slow() -> Failure {
+    let what = "snapshot too old: too much was overwritten while the rest of this result waited to be read";
+    let detail = "A storage process keeps pinned_bytes_max of overwritten rows for all clients in the middle of long \
+                  results. Run the query again and read on without pausing, or read less at a time.";
+    Failure::new("72000", what).with_detail(detail)
 }
 
 /// A log has at most so many entries, or one for so many rows of its table. Taking back the longest log of a million

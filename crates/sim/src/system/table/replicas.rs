@@ -71,7 +71,11 @@ impl Replicas {
         let ordered = tasks.iter().filter(|task| {
             !matches!(
                 task.kind,
-                TaskKind::Page { .. } | TaskKind::Export { .. } | TaskKind::Import { .. } | TaskKind::Release
+                TaskKind::Page { .. }
+                    | TaskKind::Finish
+                    | TaskKind::Export { .. }
+                    | TaskKind::Import { .. }
+                    | TaskKind::Release
             )
         });
         let Some(at) = ordered.map(|task| task.at.0).max() else { return Ok(()) };
