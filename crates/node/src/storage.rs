@@ -11,6 +11,7 @@ use quorate_protocol::{
 use quorate_table::{
     engine::{Answer, Chunk, Cursor, Engine, Epoch, Group, Holder, Job},
     failure::Failure,
+    host::Host,
     operation::{Operation, Output, Select},
     schema::{KeyRange, Schema, TableId},
     value::Row,
@@ -27,8 +28,9 @@ const CHUNK_ROWS: usize = 4096;
 /// The bytes that one message carries of answers and exports.
 const CONTENT_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 
-/// Does the tasks in order; a result per task. Neighbouring reads and writes reach the engine as one batch.
-pub fn execute(engine: &mut dyn Engine, tasks: Vec<Task>) -> Vec<TaskResult> {
+/// Does the tasks in order; a result per task. Neighbouring reads and writes reach the engine as one batch. The host
+/// numbers the tasks, as the engine's numbers its jobs.
+pub fn execute(engine: &mut dyn Engine, tasks: Vec<Task>, host: &dyn Host) -> Vec<TaskResult> {
     let mut results: Vec<TaskResult> = Vec::with_capacity(tasks.len());
     let mut jobs = Jobs::default();
     for task in tasks {
@@ -41,7 +43,7 @@ pub fn execute(engine: &mut dyn Engine, tasks: Vec<Task>) -> Vec<TaskResult> {
                 jobs.push(epoch, &ranges, &operation, false, false, &mut results)
             }
             TaskKind::Page { ranges, operation, cursor, rows } => {
-                jobs.run(engine, &mut results);
+                jobs.run(engine, &mut results, host);
                 results.push(page(engine, epoch, &ranges, &operation, cursor.as_deref(), rows));
             }
             TaskKind::CreateTable { table, definition } => {
@@ -59,12 +61,12 @@ pub fn execute(engine: &mut dyn Engine, tasks: Vec<Task>) -> Vec<TaskResult> {
                 jobs.push_definition(epoch, Operation::DropTable { table: TableId(table) }, &mut results);
             }
             other => {
-                jobs.run(engine, &mut results);
+                jobs.run(engine, &mut results, host);
                 results.push(direct(engine, epoch, other));
             }
         }
     }
-    jobs.run(engine, &mut results);
+    jobs.run(engine, &mut results, host);
     results
 }
 
@@ -205,14 +207,17 @@ impl Jobs {
         results.push(TaskResult::Done);
     }
 
-    fn run(&mut self, engine: &mut dyn Engine, results: &mut [TaskResult]) {
+    fn run(&mut self, engine: &mut dyn Engine, results: &mut [TaskResult], host: &dyn Host) {
         if self.jobs.is_empty() {
             return;
         }
         let is_long = |answer: &Answer| matches!(answer, Answer::Rows(rows) if rows.len() > WHOLE_ROWS_MAX);
         let places = &self.places;
-        let answers = engine
-            .apply_keeping(&self.jobs, &mut |job, answer| places[job].1 == Purpose::Plain && is_long(answer));
+        let answers = engine.apply_keeping(
+            &self.jobs,
+            &mut |job, answer| places[job].1 == Purpose::Plain && is_long(answer),
+            &JobsHost { host, places },
+        );
         assert_eq!(answers.len(), self.jobs.len(), "only the last job of a batch is held");
         for ((place, purpose), answer) in self.places.drain(..).zip(answers) {
             results[place] = match (purpose, answer) {
@@ -226,6 +231,19 @@ impl Jobs {
             };
         }
         self.jobs.clear();
+    }
+}
+
+/// The host of some jobs among the tasks.
+struct JobsHost<'a> {
+    host: &'a dyn Host,
+    places: &'a [(usize, Purpose)],
+}
+
+impl Host for JobsHost<'_> {
+    fn withdrawn(&self, seen: usize) -> Vec<usize> {
+        let job = |task| self.places.binary_search_by_key(&task, |(place, _)| *place).unwrap_or(usize::MAX);
+        self.host.withdrawn(seen).into_iter().map(job).collect()
     }
 }
 

@@ -100,6 +100,7 @@ pub mod metrics;
 pub mod process;
 pub mod reactor;
 mod resolver;
+mod withdrawals;
 pub mod worker;
 
 pub use config::{Config, Limits, StartError};

@@ -33,6 +33,7 @@ use crate::{
     discover::discover,
     metrics::{Counter, EncodeLabelSet, Family, Gauge, Metrics},
     reactor::{Handle, Host, Reactor},
+    withdrawals::Withdrawals,
     worker::Worker,
 };
 
@@ -68,7 +69,7 @@ pub struct Process {
 /// What the engine thread is asked for.
 enum Job {
     /// To do these, and hand the results to the protocol thread.
-    Execute(Vec<Task>),
+    Execute(Vec<Task>, Arc<Withdrawals>),
     /// To tell what its tables take.
     Usage(Sender<Vec<Usage>>),
 }
@@ -89,6 +90,8 @@ struct Shared {
 struct NodeHost {
     shared: Arc<Shared>,
     engine: Option<Arc<Worker<Job>>>,
+    /// Of the batch at the engine.
+    withdrawals: Arc<Withdrawals>,
     client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
     end: Sender<End>,
 }
@@ -115,6 +118,7 @@ impl Process {
         let host = NodeHost {
             shared: shared.clone(),
             engine: engine.clone(),
+            withdrawals: Arc::default(),
             client: parts.client,
             end: end.clone(),
         };
@@ -212,6 +216,7 @@ struct Passes {
     batches: Counter,
     tasks: Counter,
     nanoseconds: Counter,
+    withdrawn: Counter,
     readers: Gauge,
     broken: Counter,
     pinned: Family<Keeper, Gauge>,
@@ -229,6 +234,8 @@ impl Passes {
             batches: metrics.counter("engine_batches", "Batches of tasks that the engine did"),
             tasks: metrics.counter("engine_tasks", "Tasks in them"),
             nanoseconds: metrics.counter("engine_nanoseconds", "Time that the engine took for them"),
+            withdrawn: metrics
+                .counter("engine_tasks_withdrawn", "Reads that were given up when the engine had them"),
             readers: metrics.gauge("engine_readers", "Long results of which a version is kept"),
             broken: metrics
                 .counter("engine_readers_broken", "Long results that ended because they kept too much"),
@@ -269,8 +276,8 @@ fn engine_thread(
 ) -> Result<Worker<Job>, StartError> {
     let worker = Worker::start("engine", ENGINE_JOBS_MAX, move |jobs: Vec<Job>| {
         for job in jobs {
-            let tasks = match job {
-                Job::Execute(tasks) => tasks,
+            let (tasks, withdrawals) = match job {
+                Job::Execute(tasks, withdrawals) => (tasks, withdrawals),
                 Job::Usage(asker) => {
                     // Whoever asked may have lost patience.
                     let _ = asker.try_send(engine.usage());
@@ -278,12 +285,15 @@ fn engine_thread(
                 }
             };
             let (began, count) = (clock::now(), tasks.len() as u64);
-            let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| execute(&mut *engine, tasks)));
+            let host = EngineHost { withdrawals: &withdrawals };
+            let run = || execute(&mut *engine, tasks, &host);
+            let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
             let Ok(results) = ran else {
                 let _ = end.try_send(End::Broken(String::from("the engine thread panicked")));
                 return;
             };
             passes.batch(count, clock::now().since(began), engine.pinned());
+            passes.withdrawn.inc_by(withdrawals.beyond(0).len() as u64);
             if let Some(handle) = shared.handle.get() {
                 // Refused only when the process is ending.
                 let _ = handle.command(Command::Storage(StorageCommand::Executed(results)));
@@ -291,6 +301,17 @@ fn engine_thread(
         }
     })?;
     Ok(worker)
+}
+
+/// What an engine is lent while it does a batch.
+struct EngineHost<'a> {
+    withdrawals: &'a Withdrawals,
+}
+
+impl quorate_table::host::Host for EngineHost<'_> {
+    fn withdrawn(&self, seen: usize) -> Vec<usize> {
+        self.withdrawals.beyond(seen)
+    }
 }
 
 /// The generation that a domain is in, as far as these routers answer.
@@ -407,11 +428,13 @@ impl Host<Node> for NodeHost {
             Event::Router(event) => self.router(event),
             Event::Storage(StorageEvent::Execute(tasks)) => {
                 let worker = self.engine.as_ref().expect("a storage process has an engine");
-                if worker.submit(Job::Execute(tasks)).is_err() {
+                self.withdrawals = Arc::default();
+                if worker.submit(Job::Execute(tasks, self.withdrawals.clone())).is_err() {
                     error!("the engine thread takes no work");
                     self.end(End::Broken(String::from("the engine thread takes no work")));
                 }
             }
+            Event::Storage(StorageEvent::Withdraw { task }) => self.withdrawals.add(task),
             Event::Super(SuperEvent::Suspected(process)) => warn!(%process, "suspected"),
             Event::Super(SuperEvent::Replacing { old, new }) => info!(%old, %new, "replacing"),
             Event::Super(SuperEvent::Config(config)) => {

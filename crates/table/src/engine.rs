@@ -7,6 +7,7 @@
 
 use crate::{
     explain::Explained,
+    host::{Alone, Host},
     operation::{LoadId, Operation, Select},
     schema::{KeyRange, Schema, TableId},
     value::Row,
@@ -85,12 +86,18 @@ pub trait Engine: Send {
     /// epoch lies before the last write is answered from the version pinned at that very epoch, and fails (72000) if
     /// there is none.
     fn apply(&mut self, jobs: &[Job]) -> Vec<Answer> {
-        self.apply_keeping(jobs, &mut |_, _| false)
+        self.apply_keeping(jobs, &mut |_, _| false, &Alone)
     }
 
     /// The same, and asks `keep` of every read (which of the jobs, and its answer) whether the version that it saw is
-    /// to be kept, as if by [`Engine::pin`] at the job's epoch for a reader.
-    fn apply_keeping(&mut self, jobs: &[Job], keep: &mut dyn FnMut(usize, &Answer) -> bool) -> Vec<Answer>;
+    /// to be kept, as if by [`Engine::pin`] at the job's epoch for a reader. A read that was withdrawn meanwhile may
+    /// fail (57014) instead of being answered.
+    fn apply_keeping(
+        &mut self,
+        jobs: &[Job],
+        keep: &mut dyn FnMut(usize, &Answer) -> bool,
+        host: &dyn Host,
+    ) -> Vec<Answer>;
 
     /// Publishes or voids the held job.
     fn settle(&mut self, epoch: Epoch, publish: bool);

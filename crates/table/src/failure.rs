@@ -35,6 +35,11 @@ impl Failure {
         self
     }
 
+    /// `57014`: nobody waits for the answer any more.
+    pub(crate) fn withdrawn() -> Failure {
+        Failure::new("57014", "canceling statement due to user request")
+    }
+
     /// `22003`: a result that its type cannot hold.
     pub fn out_of_range(ty: Type) -> Failure {
         match ty {

@@ -10,7 +10,7 @@
 //! | `value`, `numeric`, `calendar`, `text` | types and values, their order, their keys, their text |
 //! | `schema`, `partition` | tables, and where rows lie on the ring |
 //! | `expr`, `eval`, `cast`, `function`, `fields`, `pattern` | bound expressions and what they mean |
-//! | `operation`, `engine` | what travels in the total order, and what executes it |
+//! | `operation`, `engine`, `host` | what travels in the total order, what executes it, and what that is lent |
 //! | `versions` | what every engine does alike: statements whole or not at all, holds, pins, migration |
 //! | `plain` | the engine that is obviously right: rows whole, one read at a time |
 //! | `scan` | the engine that is fast: columns of codes, one pass for all reads that wait |
@@ -56,6 +56,7 @@ pub mod expr;
 pub mod failure;
 pub mod fields;
 pub mod function;
+pub mod host;
 pub mod interval;
 pub mod merge;
 pub mod modifier;

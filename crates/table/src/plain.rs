@@ -12,6 +12,7 @@ use crate::{
     engine::{Answer, Epoch, Failure},
     explain::{self, Explained},
     expr::Expr,
+    host::Host,
     schema::{KeyRange, Schema},
     value::Value,
     versions::{Change, Found, Gathering, Place, Rows, Seen, Spot, Stored, Task, Versions},
@@ -220,9 +221,18 @@ impl Rows for Blocks {
     /// Answers; for writes nothing is found beforehand.
     type Foresight<'a> = Vec<Option<Result<Answer, Failure>>>;
 
-    fn foresee<'a>(&self, schema: &Schema, tasks: &[Task<'a>], _: bool) -> Self::Foresight<'a> {
+    fn foresee<'a>(
+        &self,
+        schema: &Schema,
+        tasks: &[Task<'a>],
+        _: bool,
+        host: &dyn Host,
+    ) -> Self::Foresight<'a> {
         let alone = |task: &Task<'_>| {
             let Task::Read(read) = task else { return None };
+            if host.withdrawn(0).contains(&read.job) {
+                return Some(Err(Failure::withdrawn()));
+            }
             let ranges = read.reach(schema);
             let mut gathering = Gathering::new(read.select);
             let mut rows = self.within(&ranges, Place::first(0));

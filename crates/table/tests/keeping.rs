@@ -3,6 +3,7 @@
 use quorate_table::{
     engine::{Answer, Bounds, Engine, Epoch, Failure, Holder, Job, Pinned},
     expr::{Binary, Expr},
+    host::Alone,
     operation::{Operation, Output, Select},
     plain::PlainEngine,
     scan::ScanEngine,
@@ -70,10 +71,11 @@ fn a_read_keeps_what_it_saw() {
         job(5, delete_below(90)),
     ];
     let mut asked = Vec::new();
-    let answers = engine.apply_keeping(&jobs, &mut |job, answer| {
+    let mut keep = |job, answer: &Answer| {
         asked.push(job);
         matches!(answer, Answer::Rows(rows) if rows.len() > 30)
-    });
+    };
+    let answers = engine.apply_keeping(&jobs, &mut keep, &Alone);
     assert_eq!(asked, [0, 2, 3, 5], "only reads are asked about");
     let seen = |job: usize| match &answers[job] {
         Answer::Rows(rows) => rows.clone(),

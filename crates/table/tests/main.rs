@@ -11,3 +11,4 @@ mod sqlite;
 mod twin;
 mod values;
 mod wire;
+mod withdrawal;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use quorate_table::{
     engine::{Answer, Chunk, Cursor, Engine, Epoch, Failure, Holder, Job, Page, Pinned, Usage},
     expr::{Aggregate, AggregateFunction, Binary, Expr, Unary},
+    host::Host,
     operation::{LoadId, Operation, Order, Output, Select},
     plain::PlainEngine,
     scan::ScanEngine,
@@ -22,16 +23,25 @@ pub(crate) struct Twin {
 }
 
 impl Engine for Twin {
-    fn apply_keeping(&mut self, jobs: &[Job], keep: &mut dyn FnMut(usize, &Answer) -> bool) -> Vec<Answer> {
+    fn apply_keeping(
+        &mut self,
+        jobs: &[Job],
+        keep: &mut dyn FnMut(usize, &Answer) -> bool,
+        host: &dyn Host,
+    ) -> Vec<Answer> {
         let mut kept = BTreeSet::new();
-        let plain = self.plain.apply_keeping(jobs, &mut |job, answer| {
-            let keeps = keep(job, answer);
-            if keeps {
-                kept.insert(job);
-            }
-            keeps
-        });
-        let scan = self.scan.apply_keeping(jobs, &mut |job, _| kept.contains(&job));
+        let plain = self.plain.apply_keeping(
+            jobs,
+            &mut |job, answer| {
+                let keeps = keep(job, answer);
+                if keeps {
+                    kept.insert(job);
+                }
+                keeps
+            },
+            host,
+        );
+        let scan = self.scan.apply_keeping(jobs, &mut |job, _| kept.contains(&job), host);
         assert_eq!(plain.len(), scan.len());
         for ((plain, scan), job) in plain.iter().zip(&scan).zip(jobs) {
             assert_eq!(scan, plain, "the scan engine's answer to {job:?}");

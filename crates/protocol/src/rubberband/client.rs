@@ -868,9 +868,13 @@ impl Client {
     }
 }
 
-/// Has those who still hold parts of an attempt's answer drop them.
+/// Has those who work on an attempt's answer, or still hold parts of it, give it up.
 fn cancel_parts<S: Sink<Client>>(attempt: u64, read: &Read, out: &mut S) {
-    let readers: Vec<ProcessId> = read.parts.keys().copied().collect();
+    let ended = |process: &ProcessId| read.parts.get(process).is_some_and(|part| part.ended);
+    let mut readers: Vec<ProcessId> = read.parts.keys().chain(&read.expected).copied().collect();
+    readers.retain(|process| !ended(process));
+    readers.sort_unstable();
+    readers.dedup();
     if !readers.is_empty() {
         let cancel = Direct::Cancel { token: attempt };
         out.send(Destination::Many(readers), Message::Direct(cancel), None);

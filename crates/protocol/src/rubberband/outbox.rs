@@ -183,17 +183,18 @@ impl Outboxes {
         }
     }
 
-    /// Nobody waits for this answer any more.
-    pub(super) fn cancel(&mut self, asked: Asked) {
-        if let Some(outbox) = self.open.remove(&asked) {
+    /// Nobody waits for these answers any more.
+    pub(super) fn cancel(&mut self, unwanted: impl Fn(Asked) -> bool) {
+        let gone: Vec<Asked> = self.open.keys().copied().filter(|asked| unwanted(*asked)).collect();
+        for asked in gone {
+            let outbox = self.open.remove(&asked).expect("just seen");
             self.give_back(outbox);
         }
     }
 
-    /// The client is gone, or its link broke: its answers would arrive with a gap.
-    pub(super) fn drop_client(&mut self, client: ProcessId) {
-        let theirs: Vec<Asked> = self.open.keys().copied().filter(|(other, _)| *other == client).collect();
-        theirs.into_iter().for_each(|asked| self.cancel(asked));
+    /// The version kept at this position for a long answer is not needed: nobody waits for it.
+    pub(super) fn unwanted(&mut self, at: Position) {
+        self.released.push(at);
     }
 
     fn give_back(&mut self, outbox: Outbox) {

@@ -178,6 +178,12 @@ pub enum StorageCommand {
 pub enum StorageEvent {
     /// Have the engine do this. No further batch comes before [`StorageCommand::Executed`].
     Execute(Vec<Task>),
+    /// Nobody waits any more for what comes of this task of the batch, which is a read. Some result is wanted all the
+    /// same.
+    Withdraw {
+        /// Its place in the batch.
+        task: usize,
+    },
     /// This process is out and must stop; it may come back as a new one.
     Wedged,
 }
@@ -259,9 +265,27 @@ struct Write {
 /// What a task in the running batch is for.
 enum Purpose {
     Write(Write),
-    Read { at: Position, client: ProcessId, token: u64, ranges: Vec<Range>, operation: Bytes, since: Time },
-    Page { asked: Asked, at: Position },
-    Export { to: ProcessId, at: Position, asked: Option<Bytes> },
+    Read {
+        at: Position,
+        client: ProcessId,
+        token: u64,
+        ranges: Vec<Range>,
+        operation: Bytes,
+        since: Time,
+    },
+    /// A read that nobody waits for.
+    Withdrawn {
+        at: Position,
+    },
+    Page {
+        asked: Asked,
+        at: Position,
+    },
+    Export {
+        to: ProcessId,
+        at: Position,
+        asked: Option<Bytes>,
+    },
     Import,
     Step(Position),
     Settle,
@@ -506,7 +530,7 @@ impl Storage {
             self.departed = at;
         }
         for process in gone {
-            self.outboxes.drop_client(process);
+            self.withdraw(|(client, _)| client == process, out);
             self.fetches.retain(|fetch| fetch.from != process);
             if self.import.as_ref().is_some_and(|import| import.reads_from(process)) {
                 self.import_failed(cx.now, process, out);
@@ -665,6 +689,11 @@ impl Storage {
                     self.outboxes.begin((client, token), at, &ranges, spent, operation);
                     done = done.max(at);
                 }
+                (Purpose::Withdrawn { at }, TaskResult::Read(_)) => done = done.max(at),
+                (Purpose::Withdrawn { at }, TaskResult::Long) => {
+                    self.outboxes.unwanted(at);
+                    done = done.max(at);
+                }
                 (Purpose::Page { asked, at }, TaskResult::Page { rows, cursor }) => {
                     self.outboxes.page(asked, at, rows, cursor, out);
                 }
@@ -773,6 +802,23 @@ impl Storage {
         self.replies.finish(write.header.request, remembered);
     }
 
+    /// Nobody waits any more for the answers to these questions.
+    fn withdraw(&mut self, unwanted: impl Fn(Asked) -> bool, out: &mut impl Sink<Self>) {
+        self.queue.retain(|step| match step {
+            Step::Read { client, token, .. } => !unwanted((*client, *token)),
+            _ => true,
+        });
+        for (task, purpose) in self.running.iter_mut().enumerate() {
+            if let Purpose::Read { at, client, token, .. } = purpose
+                && unwanted((*client, *token))
+            {
+                *purpose = Purpose::Withdrawn { at: *at };
+                out.emit(StorageEvent::Withdraw { task });
+            }
+        }
+        self.outboxes.cancel(unwanted);
+    }
+
     fn advance(&mut self, cx: &mut Context<'_>, through: Position, out: &mut impl Sink<Self>) {
         // A released or injected step may stand for a position that is not delivered here.
         let through = through.min(self.membership.member.delivered());
@@ -854,7 +900,7 @@ impl Storage {
                 }
             }
             Direct::Consumed { token, bytes } => self.outboxes.consumed((from, token), bytes, out),
-            Direct::Cancel { token } => self.outboxes.cancel((from, token)),
+            Direct::Cancel { token } => self.withdraw(|asked| asked == (from, token), out),
             Direct::Ask { request, token, ranges } => match self.replies.get(request) {
                 Some(known) => send_remembered(from, token, known, &ranges, out),
                 // Still to be executed here: the client asks again.
@@ -1002,7 +1048,8 @@ impl Protocol for Storage {
             Input::Persisted(ticket) => self.member_input(cx, Input::Persisted(ticket), out),
             Input::Linked { peer, session } => self.member_input(cx, Input::Linked { peer, session }, out),
             Input::Unlinked { peer } => {
-                self.outboxes.drop_client(peer);
+                // What is left of its answers would arrive with a gap, and it asks anew.
+                self.withdraw(|(client, _)| client == peer, out);
                 self.member_input(cx, Input::Unlinked { peer }, out);
             }
             Input::Drained => {

@@ -185,4 +185,5 @@ scripts! {
     a_generation_goes_on
     a_generation_goes_on_without_some
     verdict_of_the_dead
+    nobody_waits
 }

@@ -670,6 +670,11 @@ impl World {
                     let before = self.processes.get_mut(&id).expect("it lives").tasks.replace((due, tasks));
                     assert!(before.is_none(), "{} is given a batch while at another", name(id));
                 }
+                StorageEvent::Withdraw { task } => {
+                    let (_, tasks) = self.processes[&id].tasks.as_ref().expect("a batch is at the engine");
+                    let at = tasks[task].at;
+                    self.say(&format!("{} @{at} is waited for no more", name(id)));
+                }
                 StorageEvent::Wedged => self.wedge(id),
             }
         }

@@ -24,7 +24,7 @@ use quorate_protocol::{
         StorageSettings, StorageState, Super, SuperEvent, SuperSettings, Task,
     },
 };
-use quorate_table::{engine::Engine, plain::PlainEngine};
+use quorate_table::{engine::Engine, host::Alone, plain::PlainEngine};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -319,8 +319,10 @@ impl Town {
         let engine = self.engines.get_mut(&machine).expect("every storage process has an engine");
         let cost = Duration::from_micros(self.settings.task_micros * tasks.len() as u64);
         let results = match self.mutation {
-            Some(mutation) => execute(engine.as_mut(), replicas::mutated(mutation, machine, tasks.clone())),
-            None => execute(engine.as_mut(), tasks.clone()),
+            Some(mutation) => {
+                execute(engine.as_mut(), replicas::mutated(mutation, machine, tasks.clone()), &Alone)
+            }
+            None => execute(engine.as_mut(), tasks.clone(), &Alone),
         };
         let Some(Node::Storage(storage)) = node(world, machine) else { return Ok(()) };
         if let Some(config) = storage.config() {
@@ -416,6 +418,8 @@ impl Environment<Citizen> for Town {
                 }
             }
             Event::Storage(StorageEvent::Execute(tasks)) => self.execute(world, machine, tasks)?,
+            // The engine has done the batch already: its host has only yet to say so.
+            Event::Storage(StorageEvent::Withdraw { .. }) => world.count("read withdrawn at the engine"),
             Event::Super(SuperEvent::Suspected(process)) => {
                 self.judge_suspicion(world, machine, process)?;
                 world.count(if world.alive(process) { "false suspicion" } else { "true suspicion" });

@@ -34,6 +34,7 @@ use crate::{
     engine::{Answer, Failure},
     explain::Explained,
     expr::Expr,
+    host::Host,
     schema::{KeyRange, Schema},
     value::{Row, Type, Value},
     versions::{Change, Found, Place, Rows, Seen, Spot, Stored, Task, Versions},
@@ -322,8 +323,14 @@ impl Rows for Columns {
 
     type Foresight<'a> = Foresight<'a>;
 
-    fn foresee<'a>(&self, schema: &Schema, tasks: &[Task<'a>], followed: bool) -> Foresight<'a> {
-        Columns::foresee(self, schema, tasks, followed)
+    fn foresee<'a>(
+        &self,
+        schema: &Schema,
+        tasks: &[Task<'a>],
+        followed: bool,
+        host: &dyn Host,
+    ) -> Foresight<'a> {
+        Columns::foresee(self, schema, tasks, followed, host)
     }
 
     fn answer(&self, foresight: &mut Foresight<'_>, task: usize) -> Option<Result<Answer, Failure>> {

@@ -6,9 +6,11 @@
 //! while it lies in the cache (`results.rs`).
 //!
 //! Blocks come in the order of places and so do the rows of each, so that every read is given its rows in that order
-//! whatever the plan was, and one that has reached its limit takes no more.
+//! whatever the plan was, and one that has reached its limit takes no more. Nor does one that is withdrawn meanwhile: the
+//! host is asked before each block, and the pass ends when nobody waits for it.
 
 use crate::{
+    host::Host,
     schema::{KeyRange, Schema},
     value::Row,
     versions::Task,
@@ -31,7 +33,13 @@ const LISTED_MAX: usize = 8;
 
 impl Columns {
     /// What the tasks find; `followed` if it is to be brought up to date later.
-    pub(super) fn foresee<'a>(&self, schema: &Schema, tasks: &[Task<'a>], followed: bool) -> Foresight<'a> {
+    pub(super) fn foresee<'a>(
+        &self,
+        schema: &Schema,
+        tasks: &[Task<'a>],
+        followed: bool,
+        host: &dyn Host,
+    ) -> Foresight<'a> {
         let mut shapes = Shapes::default();
         let query = |task: &Task<'a>| Query::new(self, schema, task, followed, &mut shapes);
         let mut queries: Vec<Query<'_>> = tasks.iter().map(query).collect();
@@ -45,7 +53,7 @@ impl Columns {
         for (number, group) in groups.iter().enumerate() {
             group.members().for_each(|query| queries[query as usize].way = Way::Group(number));
         }
-        Pass::new(self, &mut queries, shapes, scratch(schema)).run(&groups, stretches);
+        Pass::new(self, &mut queries, shapes, scratch(schema)).run(&groups, stretches, host);
         Foresight::new(self, queries, groups, alone)
     }
 
@@ -135,6 +143,10 @@ struct Pass<'p, 'a> {
     scratch: Row,
     /// Queries and the rows of the block at hand that they want.
     wanted: Vec<(u32, u32)>,
+    /// How many of the withdrawn have been noticed.
+    withdrawn: usize,
+    /// How many queries in groups take more.
+    grouped: usize,
 }
 
 impl<'p, 'a> Pass<'p, 'a> {
@@ -156,10 +168,12 @@ impl<'p, 'a> Pass<'p, 'a> {
                 term: (!term.is_range()).then_some(position as u32),
             }));
         }
-        Pass { columns, queries, asked, checks, shapes, scratch, wanted: Vec::new() }
+        let grouped = queries.iter().filter(|query| matches!(query.way, Way::Group(_))).count();
+        let wanted = Vec::new();
+        Pass { columns, queries, asked, checks, shapes, scratch, wanted, withdrawn: 0, grouped }
     }
 
-    fn run(mut self, groups: &[Group], mut stretches: Vec<Stretch>) {
+    fn run(mut self, groups: &[Group], mut stretches: Vec<Stretch>, host: &dyn Host) {
         stretches.retain(|stretch| matches!(self.queries[stretch.query as usize].way, Way::Alone));
         // Arcs of one query stay in order.
         stretches.sort_by_key(|stretch| (stretch.first, stretch.range.low));
@@ -175,7 +189,9 @@ impl<'p, 'a> Pass<'p, 'a> {
             while let Some(stretch) = coming.next_if(|stretch| stretch.first <= number) {
                 active.push(stretch);
             }
+            self.withdraw(host);
             let block = &*self.columns.blocks[number];
+            let groups = if self.grouped > 0 { groups } else { &[] };
             for group in groups {
                 self.join(block, group, &mut hashes[..block.len()], &mut rows);
             }
@@ -191,7 +207,7 @@ impl<'p, 'a> Pass<'p, 'a> {
             self.take(block);
             active.retain(|stretch| stretch.end > number + 1 && !self.asked[stretch.query as usize].over);
             number += 1;
-            if groups.is_empty() && active.is_empty() {
+            if self.grouped == 0 && active.is_empty() {
                 match coming.peek() {
                     Some(next) => number = number.max(next.first),
                     None => break,
@@ -199,6 +215,23 @@ impl<'p, 'a> Pass<'p, 'a> {
             }
         }
         self.shapes.give_out(self.columns, self.queries);
+    }
+
+    /// Gives up what nobody waits for any more.
+    fn withdraw(&mut self, host: &dyn Host) {
+        for job in host.withdrawn(self.withdrawn) {
+            self.withdrawn += 1;
+            if let Some(query) = self.queries.iter().position(|query| query.job == Some(job)) {
+                self.queries[query].withdraw();
+                self.end(query);
+            }
+        }
+    }
+
+    /// A query takes no more.
+    fn end(&mut self, query: usize) {
+        let over = std::mem::replace(&mut self.asked[query].over, true);
+        self.grouped -= usize::from(!over && matches!(self.queries[query].way, Way::Group(_)));
     }
 
     /// One block for all queries of a group.
@@ -227,27 +260,31 @@ impl<'p, 'a> Pass<'p, 'a> {
 
     /// Gives the rows of a block to those that want them.
     fn take(&mut self, block: &Block) {
-        for (number, row) in self.wanted.drain(..) {
-            let asked = &mut self.asked[number as usize];
-            if asked.over {
+        let mut wanted = std::mem::take(&mut self.wanted);
+        for (number, row) in wanted.drain(..) {
+            if self.asked[number as usize].over {
                 continue;
             }
             let query = &mut self.queries[number as usize];
             let shape = query.shape;
-            match shape {
+            let over = match shape {
                 Some(shape) if query.wants(self.columns, block, row as usize, &mut self.scratch) => {
                     query.remember(block, row as usize);
                     self.shapes.note(shape, number, row);
                     query.left -= 1;
-                    asked.over = query.left == 0;
+                    query.left == 0
                 }
-                Some(_) => asked.over = query.is_complete(),
+                Some(_) => query.is_complete(),
                 None => {
                     query.give(self.columns, block, row as usize, &mut self.scratch);
-                    asked.over = query.is_complete();
+                    query.is_complete()
                 }
+            };
+            if over {
+                self.end(number as usize);
             }
         }
+        self.wanted = wanted;
         self.shapes.gather(self.columns, block, self.queries);
     }
 }

@@ -53,6 +53,8 @@ pub(super) struct Query<'a> {
     pub(super) visited: u64,
     /// How many more rows it takes, of a read that wants columns as they are.
     pub(super) left: usize,
+    /// Which job of the batch it is, if it may be withdrawn.
+    pub(super) job: Option<usize>,
 }
 
 impl<'a> Query<'a> {
@@ -84,6 +86,7 @@ impl<'a> Query<'a> {
             way: Way::Nowhere,
             visited: 0,
             left: 0,
+            job: None,
         };
         let Task::Read(read) = task else { return query };
         let width = schema.columns.len();
@@ -106,7 +109,16 @@ impl<'a> Query<'a> {
         query.used.retain(|column| *column < width);
         query.sink = Sink::Rows(Box::new(Gathering::new(read.select)));
         query.given = followed.then(Vec::new);
+        query.job = Some(read.job);
         query
+    }
+
+    /// Gives up what was found for it: nobody waits for it any more.
+    pub(super) fn withdraw(&mut self) {
+        if let Sink::Rows(gathering) = &mut self.sink {
+            gathering.withdraw();
+            self.given = None;
+        }
     }
 
     /// Whether further rows would change nothing.

@@ -13,6 +13,7 @@ use crate::{
     engine::{Answer, Bounds, Chunk, Cursor, Engine, Epoch, Failure, Holder, Job, Page, Pinned, Usage},
     explain::Explained,
     expr::Expr,
+    host::Host,
     operation::{Operation, Select},
     schema::{KeyRange, TableId},
     value::{Row, Value},
@@ -60,8 +61,8 @@ impl<R: Rows> Versions<R> {
         }
     }
 
-    /// What reads with no write between them answer.
-    fn read(&mut self, jobs: &[Job]) -> Vec<Answer> {
+    /// What reads with no write between them answer; `first` is the number of the first job.
+    fn read(&mut self, jobs: &[Job], first: usize, host: &dyn Host) -> Vec<Answer> {
         let mut answers: Vec<Option<Answer>> = vec![None; jobs.len()];
         // By version and table.
         let mut shared: Shared<R> = BTreeMap::new();
@@ -78,8 +79,9 @@ impl<R: Rows> Versions<R> {
             }
         }
         for (table, indexes) in shared.into_values() {
-            let tasks: Vec<Task<'_>> = indexes.iter().map(|&index| task(&jobs[index])).collect();
-            let mut foresight = table.rows.foresee(&table.schema, &tasks, false);
+            let tasks: Vec<Task<'_>> =
+                indexes.iter().map(|&index| task(&jobs[index], first + index)).collect();
+            let mut foresight = table.rows.foresee(&table.schema, &tasks, false, host);
             for (number, index) in indexes.into_iter().enumerate() {
                 let explained = match jobs[index].operation {
                     Operation::Explain(_) => Some(table.rows.explain(&foresight, number)),
@@ -115,20 +117,26 @@ impl<R: Rows> Versions<R> {
         if R::SHARED && count > 1 && writes { count } else { 0 }
     }
 
-    /// Runs jobs that are foreseen together.
-    fn run(&mut self, jobs: &[Job], keep: &mut dyn FnMut(usize, &Answer) -> bool) -> Vec<Answer> {
+    /// Runs jobs that are foreseen together; `first` is the number of the first.
+    fn run(
+        &mut self,
+        jobs: &[Job],
+        first: usize,
+        keep: &mut dyn FnMut(usize, &Answer) -> bool,
+        host: &dyn Host,
+    ) -> Vec<Answer> {
         self.expect(jobs);
         let mut tasks: BTreeMap<TableId, Vec<Task<'_>>> = BTreeMap::new();
         let mut numbers = Vec::with_capacity(jobs.len());
-        for job in jobs {
+        for (job, number) in jobs.iter().zip(first..) {
             let tasks = tasks.entry(job.operation.table()).or_default();
             numbers.push(tasks.len());
-            tasks.push(task(job));
+            tasks.push(task(job, number));
         }
         let mut foresights: BTreeMap<TableId, R::Foresight<'_>> = BTreeMap::new();
         for (id, tasks) in tasks {
             let table = &self.present.tables[&id];
-            foresights.insert(id, table.rows.foresee(&table.schema, &tasks, true));
+            foresights.insert(id, table.rows.foresee(&table.schema, &tasks, true, host));
         }
         let mut answers = Vec::with_capacity(jobs.len());
         for (job, number) in jobs.iter().zip(numbers) {
@@ -139,11 +147,12 @@ impl<R: Rows> Versions<R> {
                     true => self.present.tables[&id].rows.answer(foresight, number),
                     false => None,
                 };
+                let here = first + answers.len();
                 let answer = match foreseen {
                     Some(answer) => answer.unwrap_or_else(Answer::Failed),
-                    None => self.read(std::slice::from_ref(job)).remove(0),
+                    None => self.read(std::slice::from_ref(job), here, host).remove(0),
                 };
-                if keep(answers.len(), &answer) {
+                if keep(here, &answer) {
                     self.pins.pin(job.epoch, Holder::Reader);
                 }
                 answers.push(answer);
@@ -221,20 +230,24 @@ impl<R: Rows> Versions<R> {
 }
 
 impl<R: Rows + Sync> Engine for Versions<R> {
-    fn apply_keeping(&mut self, jobs: &[Job], keep: &mut dyn FnMut(usize, &Answer) -> bool) -> Vec<Answer> {
+    fn apply_keeping(
+        &mut self,
+        jobs: &[Job],
+        keep: &mut dyn FnMut(usize, &Answer) -> bool,
+        host: &dyn Host,
+    ) -> Vec<Answer> {
         assert!(self.held.is_none(), "a held job is settled before the next call");
         let mut answers = Vec::with_capacity(jobs.len());
         while let Some(job) = jobs.get(answers.len()) {
             let rest = &jobs[answers.len()..];
             let together = self.foreseeable(rest);
             if together > 0 {
-                let done = answers.len();
-                answers.extend(self.run(&rest[..together], &mut |job, answer| keep(done + job, answer)));
+                answers.extend(self.run(&rest[..together], answers.len(), keep, host));
                 continue;
             }
             let reads = rest.iter().take_while(|job| !job.operation.is_write() && !job.held).count();
             if reads > 0 {
-                for (job, answer) in rest.iter().zip(self.read(&rest[..reads])) {
+                for (job, answer) in rest.iter().zip(self.read(&rest[..reads], answers.len(), host)) {
                     if keep(answers.len(), &answer) {
                         self.pins.pin(job.epoch, Holder::Reader);
                     }
@@ -248,7 +261,7 @@ impl<R: Rows + Sync> Engine for Versions<R> {
                     Err(failure) => (Answer::Failed(failure), None),
                 }
             } else {
-                (self.read(&rest[..1]).remove(0), None)
+                (self.read(&rest[..1], answers.len(), host).remove(0), None)
             };
             answers.push(answer);
             if job.held {
@@ -352,10 +365,10 @@ impl<R: Rows + Sync> Engine for Versions<R> {
 }
 
 /// What an operation asks.
-fn task(job: &Job) -> Task<'_> {
+fn task(job: &Job, number: usize) -> Task<'_> {
     match &job.operation {
         Operation::Select(select) | Operation::Explain(select) => {
-            Task::Read(Read { ranges: &job.ranges, select })
+            Task::Read(Read { ranges: &job.ranges, select, job: number })
         }
         Operation::Update { filter, .. } | Operation::Delete { filter, .. } => {
             Task::Find { ranges: &job.ranges, filter: filter.as_ref() }

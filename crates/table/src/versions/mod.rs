@@ -25,6 +25,7 @@ use crate::{
     engine::{Answer, Epoch, Failure, RowId, Written},
     explain::Explained,
     expr::Expr,
+    host::Host,
     operation::{LoadId, Select},
     plain::Blocks,
     schema::{KeyRange, Schema, TableId},
@@ -83,6 +84,8 @@ pub struct Read<'a> {
     pub ranges: &'a [KeyRange],
     /// What to read.
     pub select: &'a Select,
+    /// Which job of the batch asks, as the host numbers them.
+    pub job: usize,
 }
 
 /// What an operation asks of rows.
@@ -176,8 +179,15 @@ pub trait Rows: Clone + Send {
     /// What the operations of a batch find in the version before all of them.
     type Foresight<'a>;
 
-    /// Finds it for all of them, each as if it were alone; `followed` if writes among them will be noted.
-    fn foresee<'a>(&self, schema: &Schema, tasks: &[Task<'a>], followed: bool) -> Self::Foresight<'a>;
+    /// Finds it for all of them, each as if it were alone; `followed` if writes among them will be noted. What is
+    /// withdrawn meanwhile is given up.
+    fn foresee<'a>(
+        &self,
+        schema: &Schema,
+        tasks: &[Task<'a>],
+        followed: bool,
+        host: &dyn Host,
+    ) -> Self::Foresight<'a>;
 
     /// What a read answers now; given once, and not if it must be asked anew.
     fn answer(&self, foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Result<Answer, Failure>>;

@@ -64,6 +64,11 @@ impl<'a> Gathering<'a> {
         }
     }
 
+    /// Gives everything up: nobody waits for it any more.
+    pub(crate) fn withdraw(&mut self) {
+        *self = Gathering { failure: Some(Failure::withdrawn()), ..Gathering::new(self.select) };
+    }
+
     /// Whether a row satisfies the filter; if that cannot be said, the read has failed.
     pub(crate) fn wants(&mut self, row: &[Value]) -> bool {
         satisfies(self.select.filter.as_ref(), row).unwrap_or_else(|failure| {
@@ -101,7 +106,9 @@ impl<'a> Gathering<'a> {
 
     /// Takes the next output rows, of a read without DISTINCT and order, no more than its limit.
     pub(crate) fn extend(&mut self, rows: impl ExactSizeIterator<Item = Row>) {
-        self.output.extend(rows);
+        if self.failure.is_none() {
+            self.output.extend(rows);
+        }
     }
 
     /// After the last row.

@@ -1,0 +1,50 @@
+//! Withdrawals: which tasks of the batch at an engine nobody waits for any more.
+//!
+//! The protocol thread adds to them while the engine's threads look: once a block, so a look must cost nothing as long as
+//! there is nothing new.
+
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicUsize, Ordering},
+};
+
+/// Those of one batch.
+#[derive(Debug, Default)]
+pub(crate) struct Withdrawals {
+    count: AtomicUsize,
+    tasks: Mutex<Vec<usize>>,
+}
+
+impl Withdrawals {
+    /// Nobody waits for this one.
+    pub(crate) fn add(&self, task: usize) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.push(task);
+        self.count.store(tasks.len(), Ordering::Release);
+    }
+
+    /// Those after the first `seen`, in the order in which they were added.
+    pub(crate) fn beyond(&self, seen: usize) -> Vec<usize> {
+        if self.count.load(Ordering::Acquire) <= seen {
+            return Vec::new();
+        }
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)[seen..].to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Withdrawals;
+
+    #[test]
+    fn each_is_told_once_to_whoever_counts() {
+        let withdrawals = Withdrawals::default();
+        assert!(withdrawals.beyond(0).is_empty());
+        withdrawals.add(7);
+        withdrawals.add(3);
+        assert_eq!(withdrawals.beyond(0), [7, 3]);
+        withdrawals.add(5);
+        assert_eq!(withdrawals.beyond(2), [5]);
+        assert!(withdrawals.beyond(3).is_empty());
+    }
+}
