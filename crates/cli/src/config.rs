@@ -133,19 +133,21 @@ impl DetectorConfig {
 pub(crate) struct EngineConfig {
     /// Bytes of overwritten rows that are kept for all clients in the middle of long results.
     pub(crate) pinned_bytes_max: u64,
+    /// Bytes that are gathered for one query before it is answered.
+    pub(crate) result_bytes_max: u64,
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
         let bounds = Bounds::default();
-        EngineConfig { pinned_bytes_max: bounds.pinned_bytes_max }
+        EngineConfig { pinned_bytes_max: bounds.pinned_bytes_max, result_bytes_max: bounds.result_bytes_max }
     }
 }
 
 impl EngineConfig {
     /// The same for the engine.
     pub(crate) fn bounds(&self) -> Bounds {
-        Bounds { pinned_bytes_max: self.pinned_bytes_max }
+        Bounds { pinned_bytes_max: self.pinned_bytes_max, result_bytes_max: self.result_bytes_max }
     }
 }
 

@@ -115,10 +115,11 @@ fn ranges(filter: Option<&Expr>, schema: &Schema) -> SmallVec<[Range; 2]> {
 /// Whether a write can fail at run time. Errs on the side of yes, which costs an exchange of verdicts.
 fn can_fail(operation: &Operation, schema: &Schema) -> bool {
     let keyed = !schema.primary_key.is_empty();
-    let expressions = |list: &[Expr]| list.iter().any(can_fail_at);
+    // It may be too much.
+    let returns = |list: &[Expr]| !list.is_empty();
     match operation {
-        Operation::Insert { returning, .. } => keyed || expressions(returning),
-        Operation::Upsert { conflict: Conflict::Skip, returning, .. } => expressions(returning),
+        Operation::Insert { returning, .. } => keyed || returns(returning),
+        Operation::Upsert { conflict: Conflict::Skip, returning, .. } => returns(returning),
         // Two of its rows may have one key, or change what is there to what the table does not take.
         Operation::Upsert { conflict: Conflict::Update { .. }, .. } => true,
         // Rows put aside are checked when they are published.
@@ -130,12 +131,10 @@ fn can_fail(operation: &Operation, schema: &Schema) -> bool {
                     && !matches!(value, Expr::Constant(value, _) if !value.is_null());
                 can_fail_at(value) || nulls || schema.primary_key.contains(column)
             };
-            assignments.iter().any(assigned)
-                || filter.as_ref().is_some_and(can_fail_at)
-                || expressions(returning)
+            assignments.iter().any(assigned) || filter.as_ref().is_some_and(can_fail_at) || returns(returning)
         }
         Operation::Delete { filter, returning, .. } => {
-            filter.as_ref().is_some_and(can_fail_at) || expressions(returning)
+            filter.as_ref().is_some_and(can_fail_at) || returns(returning)
         }
         Operation::CreateTable { .. }
         | Operation::DropTable { .. }

@@ -20,7 +20,8 @@ use serde::Serialize;
 
 /// Rows in one piece of an answer, and the bytes that a piece has at most unless one row alone has more.
 const PIECE_ROWS: usize = 512;
-/// A read of plain rows with more is answered page by page, from a version that the engine keeps for it.
+/// A read of plain rows with more, or with more bytes than an engine gathers for a read, is answered page by page, from a
+/// version that the engine keeps for it.
 const WHOLE_ROWS_MAX: usize = 4096;
 const PIECE_BYTES: usize = 1 << 20;
 /// Rows in one chunk of an export; fewer where rows are so long that they would not fit into a message.
@@ -115,9 +116,13 @@ fn page(
     cursor: Option<&[u8]>,
     rows: usize,
 ) -> TaskResult {
-    let Ok(Operation::Select(select)) = postcard::from_bytes(operation) else {
+    let Ok(Operation::Select(mut select)) = postcard::from_bytes(operation) else {
         unreachable!("it was read as a select before");
     };
+    // Whoever has as many as it wants says so.
+    if let Output::Rows { limit, .. } = &mut select.output {
+        *limit = None;
+    }
     let cursor = cursor.and_then(|cursor| postcard::from_bytes::<Cursor>(cursor).ok());
     let mut wanted = rows;
     loop {
@@ -147,14 +152,24 @@ fn too_long(bytes: usize) -> Option<Failure> {
     })
 }
 
-/// Limits a read of plain rows, whose answer has no end otherwise, so that one that is too long is noticed.
+/// Limits a read of plain rows to what is answered at once, so that one that is too long is noticed.
 fn limit(select: &mut Select) -> Purpose {
     match &mut select.output {
-        Output::Rows { order, limit: limit @ None, distinct: false, .. } if order.is_empty() => {
-            *limit = Some(WHOLE_ROWS_MAX as u64 + 1);
+        Output::Rows { order, limit, distinct: false, .. } if order.is_empty() => {
+            let most = WHOLE_ROWS_MAX as u64 + 1;
+            *limit = Some(limit.map_or(most, |limit| limit.min(most)));
             Purpose::Plain
         }
         _ => Purpose::Read,
+    }
+}
+
+/// Whether the answer to a read of plain rows must be given page by page.
+fn is_long(answer: &Answer) -> bool {
+    match answer {
+        Answer::Rows(rows) => rows.len() > WHOLE_ROWS_MAX,
+        Answer::Failed(failure) => failure.is_too_much(),
+        _ => false,
     }
 }
 
@@ -211,7 +226,6 @@ impl Jobs {
         if self.jobs.is_empty() {
             return;
         }
-        let is_long = |answer: &Answer| matches!(answer, Answer::Rows(rows) if rows.len() > WHOLE_ROWS_MAX);
         let places = &self.places;
         let answers = engine.apply_keeping(
             &self.jobs,

@@ -56,13 +56,14 @@ pub struct Groups {
     /// Key bytes to the group's index.
     index: HashMap<Vec<u8>, usize, FxBuildHasher>,
     groups: Vec<(Row, Vec<Accumulator>)>,
+    bytes: usize,
 }
 
 impl Groups {
     /// No rows yet; without keys there is one group all the same.
     pub fn new(keys: usize, aggregates: Vec<Aggregate>) -> Groups {
         let index = HashMap::with_hasher(FxBuildHasher);
-        let mut groups = Groups { keys, aggregates, index, groups: Vec::new() };
+        let mut groups = Groups { keys, aggregates, index, groups: Vec::new(), bytes: 0 };
         if keys == 0 {
             groups.group(Vec::new());
         }
@@ -72,8 +73,13 @@ impl Groups {
     /// The index of the group of these keys.
     fn group(&mut self, keys: Row) -> usize {
         let next = self.groups.len();
-        let index = *self.index.entry(key_of(&keys)).or_insert(next);
+        let key = key_of(&keys);
+        let bytes = key.len();
+        let index = *self.index.entry(key).or_insert(next);
         if index == next {
+            self.bytes += bytes + 2 * size_of::<(Vec<u8>, usize)>() + size_of::<(Row, Vec<Accumulator>)>();
+            self.bytes += keys.iter().map(Value::bytes).sum::<usize>();
+            self.bytes += self.aggregates.len() * size_of::<Accumulator>();
             self.groups.push((keys, self.aggregates.iter().map(Accumulator::new).collect()));
         }
         index
@@ -85,10 +91,15 @@ impl Groups {
         for (accumulator, aggregate) in self.groups[index].1.iter_mut().zip(&self.aggregates) {
             match &aggregate.argument {
                 None => accumulator.count_row(),
-                Some(argument) => accumulator.add(&*evaluate(argument, row)?)?,
+                Some(argument) => self.bytes += accumulator.add(&*evaluate(argument, row)?)?,
             }
         }
         Ok(())
+    }
+
+    /// The bytes that they take, except for texts that are the least or greatest of their group.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes as u64
     }
 
     /// Adds a partial group.
@@ -98,7 +109,7 @@ impl Groups {
         }
         let index = self.group(group.keys);
         for (accumulator, state) in self.groups[index].1.iter_mut().zip(group.states) {
-            accumulator.absorb(state)?;
+            self.bytes += accumulator.absorb(state)?;
         }
         Ok(())
     }
@@ -171,25 +182,31 @@ impl Accumulator {
         self.count += 1;
     }
 
-    fn add(&mut self, value: &Value) -> Result<(), Failure> {
+    /// Adds a value; returns by how many bytes it has grown.
+    fn add(&mut self, value: &Value) -> Result<usize, Failure> {
         if value.is_null() {
-            return Ok(());
+            return Ok(0);
         }
+        let mut bytes = 0;
         if let Some(seen) = &mut self.seen {
-            if !seen.keys.insert(key_of([value])) {
-                return Ok(());
+            let key = key_of([value]);
+            bytes = key.len() + 2 * size_of::<Vec<u8>>() + value.bytes();
+            if !seen.keys.insert(key) {
+                return Ok(0);
             }
             seen.values.push(value.clone());
         }
         self.count += 1;
         if let Some(spread) = &mut self.spread {
-            return spread.add(value);
+            spread.add(value)?;
+            return Ok(bytes);
         }
         match self.function {
-            AggregateFunction::Sum | AggregateFunction::Avg => self.total.add(value),
-            AggregateFunction::Min | AggregateFunction::Max => self.compare(value),
-            _ => Ok(()),
+            AggregateFunction::Sum | AggregateFunction::Avg => self.total.add(value)?,
+            AggregateFunction::Min | AggregateFunction::Max => self.compare(value)?,
+            _ => {}
         }
+        Ok(bytes)
     }
 
     fn compare(&mut self, value: &Value) -> Result<(), Failure> {
@@ -207,29 +224,30 @@ impl Accumulator {
         Ok(())
     }
 
-    fn absorb(&mut self, state: State) -> Result<(), Failure> {
+    /// Adds a partial aggregate; returns by how many bytes it has grown.
+    fn absorb(&mut self, state: State) -> Result<usize, Failure> {
         match state {
             State::Distinct(values) if self.seen.is_some() => {
-                values.iter().try_for_each(|value| self.add(value))
+                return values.iter().try_fold(0, |bytes, value| Ok(bytes + self.add(value)?));
             }
-            State::Count(count) => {
-                self.count += count;
-                Ok(())
-            }
+            State::Count(count) => self.count += count,
             State::Sum { count, sum } => {
                 self.count += count;
-                if count == 0 { Ok(()) } else { self.total.add(&sum) }
+                if count > 0 {
+                    self.total.add(&sum)?;
+                }
             }
-            State::Extreme(value) if value.is_null() => Ok(()),
-            State::Extreme(value) => self.compare(&value),
+            State::Extreme(value) if value.is_null() => {}
+            State::Extreme(value) => self.compare(&value)?,
             State::Spread { count, sum, squares } => match &mut self.spread {
-                Some(spread) => spread.absorb(count, &sum, &squares),
-                None => Err(Failure::malformed("a variance's state for another aggregate")),
+                Some(spread) => spread.absorb(count, &sum, &squares)?,
+                None => return Err(Failure::malformed("a variance's state for another aggregate")),
             },
             State::Distinct(_) => {
-                Err(Failure::malformed("distinct values for an aggregate without DISTINCT"))
+                return Err(Failure::malformed("distinct values for an aggregate without DISTINCT"));
             }
         }
+        Ok(0)
     }
 
     fn into_state(self) -> State {

@@ -163,11 +163,14 @@ pub struct Bounds {
     /// Bytes that are kept for readers only. Looked at between calls, so that one batch may exceed it for as long as it
     /// takes.
     pub pinned_bytes_max: u64,
+    /// Bytes that are gathered for one read before it is answered: rows with an order or DISTINCT, groups, and rows
+    /// that are asked for at once. Beyond them it fails (53200).
+    pub result_bytes_max: u64,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { pinned_bytes_max: 256 << 20 }
+        Bounds { pinned_bytes_max: 256 << 20, result_bytes_max: 256 << 20 }
     }
 }
 

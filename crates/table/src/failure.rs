@@ -35,6 +35,20 @@ impl Failure {
         self
     }
 
+    /// `53200`: a read gathered more than so many bytes. Another limit, on another day, and it is answered; what no setting
+    /// can change is `54000`.
+    pub(crate) fn too_much(most: u64) -> Failure {
+        let what = format!("out of memory: a storage process gathers at most {most} bytes for one query");
+        let detail = "ORDER BY, DISTINCT and GROUP BY gather their rows before they answer. Ask for less with LIMIT or a \
+                      narrower WHERE, select fewer columns, or raise result_bytes_max of the storage processes.";
+        Failure::new("53200", what).with_detail(detail)
+    }
+
+    /// Whether it is that a read gathered too much.
+    pub fn is_too_much(&self) -> bool {
+        self.sqlstate == "53200"
+    }
+
     /// `57014`: nobody waits for the answer any more.
     pub(crate) fn withdrawn() -> Failure {
         Failure::new("57014", "canceling statement due to user request")

@@ -170,12 +170,14 @@ fn three_readers<E: Engine>(engine: E) -> ([Result<(), Failure>; 3], Pinned, Vec
 
 /// What readers keep is bounded: the oldest loses its version first, is told so, and the others go on.
 fn the_oldest_reader_gives_way<E: Engine>(make: impl Fn(Bounds) -> E) {
-    let (seen, pinned, bytes) = three_readers(make(Bounds { pinned_bytes_max: u64::MAX }));
+    let (seen, pinned, bytes) =
+        three_readers(make(Bounds { pinned_bytes_max: u64::MAX, ..Bounds::default() }));
     assert!(seen.iter().all(Result::is_ok), "{seen:?}");
     assert_eq!((pinned.readers, pinned.broken), (3, 0));
     assert!(bytes[0] > 0 && bytes[0] < bytes[1] && bytes[1] < bytes[2], "{bytes:?}");
 
-    let (seen, pinned, _) = three_readers(make(Bounds { pinned_bytes_max: bytes[2] - 1 }));
+    let (seen, pinned, _) =
+        three_readers(make(Bounds { pinned_bytes_max: bytes[2] - 1, ..Bounds::default() }));
     let failure = seen[0].as_ref().expect_err("the oldest gives way");
     assert_eq!(failure.sqlstate, "72000");
     assert!(failure.detail.as_ref().is_some_and(|detail| detail.contains("pinned_bytes_max")));
@@ -183,14 +185,14 @@ fn the_oldest_reader_gives_way<E: Engine>(make: impl Fn(Bounds) -> E) {
     assert_eq!((pinned.readers, pinned.broken), (2, 1));
     assert!(pinned.reader_bytes < bytes[2]);
 
-    let (seen, pinned, _) = three_readers(make(Bounds { pinned_bytes_max: 0 }));
+    let (seen, pinned, _) = three_readers(make(Bounds { pinned_bytes_max: 0, ..Bounds::default() }));
     assert!(seen.iter().all(Result::is_err), "{seen:?}");
     assert_eq!((pinned.readers, pinned.broken), (0, 3));
 }
 
 /// What a migration needs is kept whatever it takes, and a reader who needs nothing beyond that loses nothing.
 fn a_migration_keeps_what_it_needs<E: Engine>(make: impl Fn(Bounds) -> E) {
-    let mut kept = Kept::new(make(Bounds { pinned_bytes_max: 0 }));
+    let mut kept = Kept::new(make(Bounds { pinned_bytes_max: 0, ..Bounds::default() }));
     kept.engine.pin(Epoch(2), Holder::Migration);
     kept.engine.pin(Epoch(2), Holder::Reader);
     kept.overwrite();

@@ -15,7 +15,6 @@
 use crate::{
     engine::{Answer, Epoch, Failure},
     explain::{Explained, Strategy},
-    operation::Select,
     schema::KeyRange,
     value::Value,
     versions::{Gathering, Place},
@@ -110,7 +109,7 @@ impl<'a> Foresight<'a> {
             return Some(gathering.finish());
         }
         let places = query.given.filter(|_| !gathering.is_complete())?;
-        Some(columns.gather(gathering.select(), merged(places, touched)))
+        Some(columns.gather(gathering.anew(), merged(places, touched)))
     }
 
     /// How a read was done that is not answered yet.
@@ -206,9 +205,8 @@ impl Columns {
     }
 
     /// The answer of a read that no rows can satisfy but these.
-    fn gather(&self, select: &Select, places: Vec<Place>) -> Result<Answer, Failure> {
-        let mut gathering = Gathering::new(select);
-        let mut used = select.mentioned();
+    fn gather(&self, mut gathering: Gathering<'_>, places: Vec<Place>) -> Result<Answer, Failure> {
+        let mut used = gathering.select().mentioned();
         used.retain(|&column| column < self.width());
         let mut row = vec![Value::Null; self.width()];
         for place in places {

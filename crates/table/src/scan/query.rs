@@ -107,7 +107,7 @@ impl<'a> Query<'a> {
             (Some(_), false) => Vec::new(),
         };
         query.used.retain(|column| *column < width);
-        query.sink = Sink::Rows(Box::new(Gathering::new(read.select)));
+        query.sink = Sink::Rows(Box::new(Gathering::new(read.select, read.bytes_max)));
         query.given = followed.then(Vec::new);
         query.job = Some(read.job);
         query

@@ -80,7 +80,7 @@ impl<R: Rows> Versions<R> {
         }
         for (table, indexes) in shared.into_values() {
             let tasks: Vec<Task<'_>> =
-                indexes.iter().map(|&index| task(&jobs[index], first + index)).collect();
+                indexes.iter().map(|&index| self.task(&jobs[index], first + index)).collect();
             let mut foresight = table.rows.foresee(&table.schema, &tasks, false, host);
             for (number, index) in indexes.into_iter().enumerate() {
                 let explained = match jobs[index].operation {
@@ -117,6 +117,20 @@ impl<R: Rows> Versions<R> {
         if R::SHARED && count > 1 && writes { count } else { 0 }
     }
 
+    /// What an operation asks.
+    fn task<'j>(&self, job: &'j Job, number: usize) -> Task<'j> {
+        match &job.operation {
+            Operation::Select(select) | Operation::Explain(select) => {
+                let bytes_max = self.bounds.result_bytes_max;
+                Task::Read(Read { ranges: &job.ranges, select, job: number, bytes_max })
+            }
+            Operation::Update { filter, .. } | Operation::Delete { filter, .. } => {
+                Task::Find { ranges: &job.ranges, filter: filter.as_ref() }
+            }
+            _ => Task::Nothing,
+        }
+    }
+
     /// Runs jobs that are foreseen together; `first` is the number of the first.
     fn run(
         &mut self,
@@ -131,7 +145,7 @@ impl<R: Rows> Versions<R> {
         for (job, number) in jobs.iter().zip(first..) {
             let tasks = tasks.entry(job.operation.table()).or_default();
             numbers.push(tasks.len());
-            tasks.push(task(job, number));
+            tasks.push(self.task(job, number));
         }
         let mut foresights: BTreeMap<TableId, R::Foresight<'_>> = BTreeMap::new();
         for (id, tasks) in tasks {
@@ -361,18 +375,5 @@ impl<R: Rows + Sync> Engine for Versions<R> {
 
     fn pinned(&self) -> Pinned {
         self.pins.taken()
-    }
-}
-
-/// What an operation asks.
-fn task(job: &Job, number: usize) -> Task<'_> {
-    match &job.operation {
-        Operation::Select(select) | Operation::Explain(select) => {
-            Task::Read(Read { ranges: &job.ranges, select, job: number })
-        }
-        Operation::Update { filter, .. } | Operation::Delete { filter, .. } => {
-            Task::Find { ranges: &job.ranges, filter: filter.as_ref() }
-        }
-        _ => Task::Nothing,
     }
 }

@@ -86,6 +86,8 @@ pub struct Read<'a> {
     pub select: &'a Select,
     /// Which job of the batch asks, as the host numbers them.
     pub job: usize,
+    /// The bytes that may be gathered for it.
+    pub bytes_max: u64,
 }
 
 /// What an operation asks of rows.

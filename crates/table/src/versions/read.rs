@@ -16,10 +16,13 @@ use crate::{
 
 use super::{Found, Place, Rows, Table};
 
-/// A read under way: what it has made of the rows so far.
+/// A read under way: what it has made of the rows so far. It takes a bounded number of bytes, of which a read with an order
+/// and a limit needs few: rows beyond the limit are dropped now and then.
 pub(crate) struct Gathering<'a> {
     select: &'a Select,
     limit: usize,
+    bytes_max: u64,
+    bytes: u64,
     output: Vec<Row>,
     /// Keys of the output rows so far, for DISTINCT.
     seen: HashSet<Vec<u8>, FxBuildHasher>,
@@ -30,7 +33,7 @@ pub(crate) struct Gathering<'a> {
 
 impl<'a> Gathering<'a> {
     /// Nothing yet.
-    pub(crate) fn new(select: &'a Select) -> Gathering<'a> {
+    pub(crate) fn new(select: &'a Select, bytes_max: u64) -> Gathering<'a> {
         let (mut groups, mut failure, mut most) = (None, None, usize::MAX);
         match &select.output {
             Output::Rows { columns, order, limit, .. } => {
@@ -40,12 +43,17 @@ impl<'a> Gathering<'a> {
             Output::Groups { keys, aggregates } => groups = Some(Groups::new(keys.len(), aggregates.clone())),
         }
         let seen = HashSet::with_hasher(FxBuildHasher);
-        Gathering { select, limit: most, output: Vec::new(), seen, groups, failure }
+        Gathering { select, limit: most, bytes_max, bytes: 0, output: Vec::new(), seen, groups, failure }
     }
 
     /// The read that it is for.
     pub(crate) fn select(&self) -> &'a Select {
         self.select
+    }
+
+    /// The same read from the beginning.
+    pub(crate) fn anew(&self) -> Gathering<'a> {
+        Gathering::new(self.select, self.bytes_max)
     }
 
     /// Whether further rows would change nothing.
@@ -66,7 +74,7 @@ impl<'a> Gathering<'a> {
 
     /// Gives everything up: nobody waits for it any more.
     pub(crate) fn withdraw(&mut self) {
-        *self = Gathering { failure: Some(Failure::withdrawn()), ..Gathering::new(self.select) };
+        *self = Gathering { failure: Some(Failure::withdrawn()), ..self.anew() };
     }
 
     /// Whether a row satisfies the filter; if that cannot be said, the read has failed.
@@ -88,27 +96,67 @@ impl<'a> Gathering<'a> {
         match &self.select.output {
             Output::Rows { columns, order, limit: _, distinct } => {
                 let result = project(columns, row)?;
-                if *distinct && !self.seen.insert(key_of(&result)) {
-                    return Ok(());
+                self.bytes += bytes_of(&result);
+                if *distinct {
+                    let key = key_of(&result);
+                    let bytes = key.len() as u64 + KEY_BYTES;
+                    if !self.seen.insert(key) {
+                        self.bytes -= bytes_of(&result);
+                        return Ok(());
+                    }
+                    self.bytes += bytes;
                 }
                 self.output.push(result);
                 if !order.is_empty() && self.output.len() >= self.limit.saturating_add(Order::SURPLUS) {
-                    Order::keep_first(&mut self.output, order, self.limit);
+                    self.drop_surplus();
                 }
-                Ok(())
             }
             Output::Groups { keys, .. } => {
                 let groups = self.groups.as_mut().expect("made at the beginning");
-                groups.add(project(keys, row)?, row)
+                groups.add(project(keys, row)?, row)?;
+                self.bytes = groups.bytes();
             }
+        }
+        self.check()
+    }
+
+    /// Fails if too much was gathered.
+    fn check(&mut self) -> Result<(), Failure> {
+        if self.bytes <= self.bytes_max {
+            return Ok(());
+        }
+        self.drop_surplus();
+        // So near the bound, rows would be dropped again and again.
+        match self.bytes <= self.bytes_max - self.bytes_max / 8 {
+            true => Ok(()),
+            false => Err(Failure::too_much(self.bytes_max)),
+        }
+    }
+
+    /// Drops what lies beyond the limit of a read with an order. A row like one that was dropped is dropped again.
+    fn drop_surplus(&mut self) {
+        let Output::Rows { order, distinct, .. } = &self.select.output else { return };
+        if order.is_empty() || self.output.len() <= self.limit {
+            return;
+        }
+        Order::keep_first(&mut self.output, order, self.limit);
+        self.bytes = self.output.iter().map(bytes_of).sum();
+        if *distinct {
+            let keys: Vec<Vec<u8>> = self.output.iter().map(key_of).collect();
+            self.bytes += keys.iter().map(|key| key.len() as u64 + KEY_BYTES).sum::<u64>();
+            self.seen = keys.into_iter().collect();
         }
     }
 
     /// Takes the next output rows, of a read without DISTINCT and order, no more than its limit.
     pub(crate) fn extend(&mut self, rows: impl ExactSizeIterator<Item = Row>) {
-        if self.failure.is_none() {
-            self.output.extend(rows);
+        if self.failure.is_some() {
+            return;
         }
+        let first = self.output.len();
+        self.output.extend(rows);
+        self.bytes += self.output[first..].iter().map(bytes_of).sum::<u64>();
+        self.failure = self.check().err();
     }
 
     /// After the last row.
@@ -174,6 +222,14 @@ pub(crate) fn place_of(numbers: &[u64]) -> Result<Place, Failure> {
     let line = u32::try_from(line).map_err(|_| malformed())?;
     Ok(Place { key, tie, id: RowId { epoch: Epoch(epoch), line } })
 }
+
+/// The bytes of a row in memory.
+fn bytes_of(row: &Row) -> u64 {
+    (size_of::<Row>() + row.iter().map(Value::bytes).sum::<usize>()) as u64
+}
+
+/// What an entry in a set of keys takes beside its bytes, with room to grow.
+const KEY_BYTES: u64 = 2 * size_of::<Vec<u8>>() as u64;
 
 fn project(columns: &[Expr], row: &[Value]) -> Result<Row, Failure> {
     columns.iter().map(|column| eval(column, row)).collect()

@@ -120,11 +120,17 @@ pub(super) struct Results<'a> {
     ranges: &'a [KeyRange],
     returning: &'a [Expr],
     pub(super) written: Vec<Written>,
+    /// Of what is returned, range by range.
+    bytes: Vec<usize>,
 }
+
+/// The bytes of the rows that a statement returns of one range, at most. It is the same at every replica and cannot be set,
+/// because they must agree on what fails; and what is returned fits into a message and is remembered for those who ask again.
+const RETURNING_BYTES_MAX: usize = 32 << 20;
 
 impl<'a> Results<'a> {
     fn new(ranges: &'a [KeyRange], returning: &'a [Expr]) -> Results<'a> {
-        Results { ranges, returning, written: nothing_written(ranges) }
+        Results { ranges, returning, written: nothing_written(ranges), bytes: vec![0; ranges.len()] }
     }
 
     /// Counts a row if it lies in one of the ranges; says whether it does.
@@ -134,6 +140,14 @@ impl<'a> Results<'a> {
         written.rows += 1;
         if !self.returning.is_empty() {
             let output = self.returning.iter().map(|expr| eval(expr, row)).collect::<Result<Row, _>>()?;
+            let bytes = &mut self.bytes[range];
+            *bytes += size_of::<Row>() + output.iter().map(Value::bytes).sum::<usize>();
+            if *bytes > RETURNING_BYTES_MAX {
+                let what =
+                    format!("the rows that RETURNING gives take more than {RETURNING_BYTES_MAX} bytes");
+                let detail = "Nothing was written. Write fewer rows at a time, or return fewer columns.";
+                return Err(Failure::new("54000", what).with_detail(detail));
+            }
             written.returning.push(output);
         }
         Ok(true)

@@ -1,0 +1,116 @@
+//! What one read may gather before it is answered, and one statement return.
+
+use quorate_table::{
+    engine::{Answer, Bounds, Engine, Epoch, Job},
+    expr::{Aggregate, AggregateFunction, Expr},
+    operation::{Operation, Order, Output, Select},
+    plain::PlainEngine,
+    scan::ScanEngine,
+    schema::{Column, KeyRange, Partition, Schema, TableId},
+    value::{Row, Type, Value},
+};
+
+const TABLE: TableId = TableId(1);
+const ROWS: i32 = 20_000;
+
+fn job(epoch: u64, operation: Operation) -> Job {
+    Job { epoch: Epoch(epoch), ranges: vec![KeyRange::ALL], operation, held: false }
+}
+
+fn number() -> Expr {
+    Expr::Column(0, Type::Int4)
+}
+
+fn text() -> Expr {
+    Expr::Column(1, Type::Text)
+}
+
+fn loaded<E: Engine>(mut engine: E, rows: Vec<Row>) -> E {
+    let column =
+        |name: &str, ty| Column { name: name.to_owned(), ty, modifier: None, not_null: true, default: None };
+    let partition = Partition::Hash { column: 0 };
+    let columns = vec![column("n", Type::Int4), column("t", Type::Text)];
+    let schema = Schema { name: "t".to_owned(), columns, primary_key: Vec::new(), partition };
+    let answers = engine.apply(&[
+        job(1, Operation::CreateTable { table: TABLE, schema }),
+        job(2, Operation::Insert { table: TABLE, rows, returning: Vec::new() }),
+    ]);
+    assert!(matches!(answers[1], Answer::Written(_)));
+    engine
+}
+
+fn rows(limit: Option<u64>, ordered: bool, distinct: bool) -> Output {
+    let order = Order { column: 0, descending: true, nulls_first: false };
+    Output::Rows {
+        columns: vec![number(), text()],
+        order: if ordered { vec![order] } else { vec![] },
+        limit,
+        distinct,
+    }
+}
+
+fn read(output: Output) -> Job {
+    job(2, Operation::Select(Select { table: TABLE, filter: None, output }))
+}
+
+fn a_read_gathers_no_more_than_it_may<E: Engine>(make: impl Fn(Bounds) -> E) {
+    let all = || (0..ROWS).map(|n| vec![Value::Int4(n), Value::text_of(format!("{n:050}"))]).collect();
+    // A tenth of the rows is well within it; all of them are not.
+    let bounds = Bounds { result_bytes_max: 1 << 20, ..Bounds::default() };
+    let mut engine = loaded(make(bounds), all());
+    let mut large = loaded(make(Bounds { result_bytes_max: u64::MAX, ..bounds }), all());
+    let count = |distinct| Aggregate { function: AggregateFunction::Count, argument: Some(text()), distinct };
+    let groups = |keys, distinct| Output::Groups { keys, aggregates: vec![count(distinct)] };
+
+    let too_much = [
+        rows(None, true, false),
+        rows(None, false, true),
+        rows(None, false, false),
+        rows(Some(15_000), true, false),
+        rows(Some(15_000), true, true),
+        groups(vec![number()], false),
+        groups(vec![], true),
+    ];
+    for output in too_much {
+        let jobs = [read(output.clone()), read(rows(Some(10), true, false))];
+        let answers = engine.apply(&jobs);
+        let Answer::Failed(failure) = &answers[0] else { panic!("{output:?} is answered") };
+        assert!(failure.is_too_much());
+        assert_eq!(failure.sqlstate, "53200");
+        let expected = large.apply(&jobs);
+        assert!(matches!(expected[0], Answer::Rows(_) | Answer::Groups(_)), "{:?}", expected[0]);
+        assert_eq!(answers[1], expected[1], "the others of its batch are answered");
+    }
+    let enough = [
+        rows(Some(2_000), true, false),
+        rows(Some(2_000), true, true),
+        rows(Some(2_000), false, true),
+        rows(Some(2_000), false, false),
+        groups(vec![], false),
+    ];
+    for output in enough {
+        let jobs = [read(output)];
+        assert_eq!(engine.apply(&jobs), large.apply(&jobs));
+    }
+}
+
+/// What every replica must agree on does not hang on what each is set to.
+fn a_statement_returns_no_more_than_fits<E: Engine>(make: impl Fn(Bounds) -> E) {
+    let long = "x".repeat(100_000);
+    let few = (0..400).map(|n| vec![Value::Int4(n), Value::text_of(&*long)]).collect();
+    let mut engine = loaded(make(Bounds { result_bytes_max: 1, ..Bounds::default() }), few);
+    let delete = |epoch, returning| job(epoch, Operation::Delete { table: TABLE, filter: None, returning });
+    let answers = engine.apply(&[delete(3, vec![text()])]);
+    assert!(matches!(&answers[0], Answer::Failed(failure) if failure.sqlstate == "54000"));
+    let answers = engine.apply(&[delete(4, vec![number()])]);
+    let Answer::Written(written) = &answers[0] else { panic!("{answers:?}") };
+    assert_eq!((written[0].rows, written[0].returning.len()), (400, 400), "nothing had been deleted");
+}
+
+#[test]
+fn what_is_gathered_is_bounded() {
+    a_read_gathers_no_more_than_it_may(PlainEngine::new);
+    a_read_gathers_no_more_than_it_may(ScanEngine::new);
+    a_statement_returns_no_more_than_fits(PlainEngine::new);
+    a_statement_returns_no_more_than_fits(ScanEngine::new);
+}
