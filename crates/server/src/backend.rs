@@ -5,9 +5,7 @@
 //! process, for tests and examples.
 
 use std::{
-    fmt,
     future::poll_fn,
-    str::FromStr,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -62,29 +60,6 @@ pub struct RequestId {
     pub session: u128,
     /// The request's number within it.
     pub number: u64,
-}
-
-impl fmt::Display for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}-{}", self.session, self.number)
-    }
-}
-
-impl FromStr for RequestId {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let malformed =
-            || format!("\"{text}\" is not a request id: 32 hexadecimal digits, a dash and a number");
-        let (session, number) = text.split_once('-').ok_or_else(malformed)?;
-        if session.is_empty() || session.len() > 32 || !session.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Err(malformed());
-        }
-        Ok(RequestId {
-            session: u128::from_str_radix(session, 16).map_err(|_| malformed())?,
-            number: number.parse().map_err(|_| malformed())?,
-        })
-    }
 }
 
 /// How fresh a read must be.
@@ -235,6 +210,9 @@ pub trait Backend: Send + Sync + 'static {
 
     /// A name for the next write of this door, never given twice.
     fn request_id(&self) -> RequestId;
+
+    /// Whether this may be a name that was given: one of another door, or of the past.
+    fn may_have_given(&self, id: RequestId) -> bool;
 
     /// Makes a table; done when [`Backend::catalog`] shows it.
     async fn create_table(&self, id: RequestId, schema: Schema, replicas: Option<u32>) -> Result<(), Fault>;

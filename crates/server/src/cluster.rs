@@ -362,6 +362,10 @@ impl Backend for ClusterBackend {
         RequestId { session: self.session, number: self.number.fetch_add(1, Ordering::Relaxed) + 1 }
     }
 
+    fn may_have_given(&self, id: RequestId) -> bool {
+        id.session != self.session || id.number <= self.number.load(Ordering::Relaxed)
+    }
+
     async fn create_table(&self, _id: RequestId, schema: Schema, replicas: Option<u32>) -> Result<(), Fault> {
         let factor = self.events.config().map_or(0, |config| u32::from(config.replicas));
         if let Some(replicas) = replicas.filter(|replicas| *replicas != factor) {

@@ -3,8 +3,10 @@
 //! The code says what may be done next: 40001, nothing was done, send it again; 40003, it may have been done, send it
 //! again under the same id (`SET quorate.request_id`); the rest will not get better by sending it again at once.
 
+use std::fmt;
+
 use crate::{
-    backend::{Fault, RequestId},
+    backend::Fault,
     error::{SqlError, code},
 };
 
@@ -23,10 +25,10 @@ pub fn of_read(fault: Fault) -> SqlError {
 
 /// The fault of a write that was sent under `id`. `retried` says that the client chose the id, so that it may have
 /// been used before.
-pub fn of_write(fault: Fault, id: RequestId, retried: bool) -> SqlError {
+pub fn of_write(fault: Fault, id: impl fmt::Display, retried: bool) -> SqlError {
     match fault {
         Fault::Failed(failure) => failure.into(),
-        Fault::MaybeApplied { id } => maybe_applied(id),
+        Fault::MaybeApplied { .. } => maybe_applied(id),
         Fault::Expired if retried => SqlError::new(
             code::STATEMENT_COMPLETION_UNKNOWN,
             "the session of the request id has expired: whether it was applied before is no longer known",
@@ -41,8 +43,26 @@ pub fn of_write(fault: Fault, id: RequestId, retried: bool) -> SqlError {
     }
 }
 
+/// The fault of what has no name to be sent again under: a table's definition, a chunk of a COPY.
+pub fn of_nameless(fault: Fault) -> SqlError {
+    match fault {
+        Fault::Failed(failure) => failure.into(),
+        Fault::MaybeApplied { .. } => maybe_defined(),
+        fault @ Fault::Unavailable { .. } => SqlError::new("58000", fault).detail("Nothing was applied."),
+        fault => SqlError::new(code::SERIALIZATION_FAILURE, fault)
+            .detail("Nothing was applied.")
+            .hint("Send the statement again."),
+    }
+}
+
+/// A definition whose outcome is not known.
+pub fn maybe_defined() -> SqlError {
+    SqlError::new(code::STATEMENT_COMPLETION_UNKNOWN, "the statement may have been applied")
+        .hint("Look whether the table is there; IF NOT EXISTS and IF EXISTS can be sent again in any case.")
+}
+
 /// A write whose outcome is not known.
-pub fn maybe_applied(id: RequestId) -> SqlError {
+pub fn maybe_applied(id: impl fmt::Display) -> SqlError {
     SqlError::new(code::STATEMENT_COMPLETION_UNKNOWN, "the write may have been applied")
         .detail(format!("Request id: {id}."))
         .hint(format!(

@@ -118,6 +118,9 @@ impl State {
     }
 }
 
+/// The only session there is.
+const SESSION: u128 = 1;
+
 #[async_trait]
 impl Backend for LocalBackend {
     fn catalog(&self) -> Arc<Catalog> {
@@ -127,7 +130,11 @@ impl Backend for LocalBackend {
     fn request_id(&self) -> RequestId {
         let mut state = self.state();
         state.requests += 1;
-        RequestId { session: 1, number: state.requests }
+        RequestId { session: SESSION, number: state.requests }
+    }
+
+    fn may_have_given(&self, id: RequestId) -> bool {
+        id.session != SESSION || id.number <= self.state().requests
     }
 
     async fn create_table(&self, id: RequestId, schema: Schema, replicas: Option<u32>) -> Result<(), Fault> {

@@ -46,7 +46,7 @@ pub struct CopyIn {
     defaults: Row,
     chunk: Vec<Row>,
     chunk_bytes: usize,
-    under_way: JoinSet<(RequestId, std::result::Result<Vec<Answer>, Fault>)>,
+    under_way: JoinSet<std::result::Result<Vec<Answer>, Fault>>,
     rows: u64,
     /// The id to discard under; `None` until something was staged, and once it is published.
     discard: Option<RequestId>,
@@ -177,7 +177,7 @@ impl CopyIn {
         let id = id();
         let operation = Operation::Stage { table: self.table.id, load: self.load, rows };
         let backend = self.backend.clone();
-        self.under_way.spawn(async move { (id, backend.write(id, operation).await) });
+        self.under_way.spawn(async move { backend.write(id, operation).await });
         Ok(())
     }
 
@@ -202,18 +202,18 @@ fn read(column: &Column, text: &str) -> std::result::Result<Value, Failure> {
 }
 
 fn staged(
-    joined: std::result::Result<(RequestId, std::result::Result<Vec<Answer>, Fault>), tokio::task::JoinError>,
+    joined: std::result::Result<std::result::Result<Vec<Answer>, Fault>, tokio::task::JoinError>,
 ) -> Result<()> {
-    let (id, answered) =
+    let answered =
         joined.map_err(|error| SqlError::new(code::INTERNAL_ERROR, format!("a chunk was lost: {error}")))?;
     let answers = match answered {
         Ok(answers) => answers,
         // Staged or not: nothing of it is visible, so that nothing may have been applied.
         Err(Fault::MaybeApplied { .. }) => {
             let reason = "a chunk got no answer in time".to_owned();
-            return Err(fault::of_write(Fault::NotSent { reason }, id, false));
+            return Err(fault::of_nameless(Fault::NotSent { reason }));
         }
-        Err(fault) => return Err(fault::of_write(fault, id, false)),
+        Err(fault) => return Err(fault::of_nameless(fault)),
     };
     for answer in answers {
         if let Answer::Failed(failure) = answer {

@@ -2,7 +2,7 @@
 
 use quorate_table::{operation::LoadId, value::Value};
 
-use super::{Outcome, Session};
+use super::{Outcome, Session, request::InFlight};
 use crate::{backend::Fault, copy::CopyIn, error::Result, sql::copy};
 
 impl Session {
@@ -13,7 +13,7 @@ impl Session {
                 Ok(Outcome::CopyOut(rows, copy.format.clone(), copy.fields()))
             }
             copy::Direction::In { table, columns } => {
-                let id = self.fresh_request();
+                let id = self.fresh_request().id;
                 let load = LoadId(id.session, id.number);
                 let rows = CopyIn::new(
                     self.backend.clone(),
@@ -29,19 +29,22 @@ impl Session {
 
     /// Takes in data of a COPY.
     pub async fn copy_data(&mut self, copy: &mut CopyIn, data: &[u8]) -> Result<()> {
-        copy.data(data, &mut || self.fresh_request()).await
+        if let Some(executing) = &mut self.executing {
+            executing.give(data);
+        }
+        copy.data(data, &mut || self.fresh_request().id).await
     }
 
     /// Makes the rows of a COPY visible, all at once.
     pub async fn copy_done(&mut self, mut copy: Box<CopyIn>) -> Result<String> {
-        copy.end(&mut || self.fresh_request()).await?;
-        let (id, retried) = self.request();
-        self.in_flight = Some(id);
-        let answered = self.backend.write(id, copy.publication()).await;
+        copy.end(&mut || self.fresh_request().id).await?;
+        let request = self.request()?;
+        self.in_flight = Some(InFlight::Write(request));
+        let answered = self.backend.write(request.id, copy.publication()).await;
         if !matches!(answered, Err(Fault::MaybeApplied { .. })) {
             self.in_flight = None;
         }
-        let (rows, _) = self.written(answered, id, retried)?;
+        let (rows, _) = self.written(answered, request)?;
         copy.published();
         let tag = format!("COPY {rows}");
         self.wrote(&tag);

@@ -12,6 +12,7 @@ mod bulk;
 mod cursor;
 mod explain;
 mod read;
+pub mod request;
 mod setting;
 mod write;
 
@@ -24,7 +25,7 @@ use std::{
 use quorate_table::value::{Row, Value};
 
 use crate::{
-    backend::{Backend, RequestId},
+    backend::Backend,
     cache::{Cache, Prepared},
     copy::CopyIn,
     error::{Result, SqlError, code},
@@ -41,6 +42,7 @@ use crate::{
 };
 use block::Block;
 use cursor::Cursor;
+use request::{Executing, InFlight};
 
 /// Seconds from 1970 to 2000, where PostgreSQL's time begins.
 const EPOCH_2000: u64 = 946_684_800;
@@ -57,7 +59,9 @@ pub struct Session {
     prepared: BTreeMap<String, Arc<Prepared>>,
     cursors: BTreeMap<String, Cursor>,
     /// The write that is under way and whose outcome the client has not been told.
-    in_flight: Option<RequestId>,
+    in_flight: Option<InFlight>,
+    /// The statement that is being executed, if it writes.
+    executing: Option<Executing>,
     notices: Vec<SqlError>,
     reported: Vec<(String, String)>,
     statement_began: i64,
@@ -110,6 +114,7 @@ impl Session {
             prepared: BTreeMap::new(),
             cursors: BTreeMap::new(),
             in_flight: None,
+            executing: None,
             notices: Vec::new(),
             reported: Vec::new(),
             statement_began: now(),
@@ -139,7 +144,10 @@ impl Session {
             other => other,
         };
         match interrupted {
-            Some(id) if error.code == code::QUERY_CANCELED => fault::maybe_applied(id),
+            Some(InFlight::Write(request)) if error.code == code::QUERY_CANCELED => {
+                fault::maybe_applied(self.name_of(request))
+            }
+            Some(InFlight::Definition) if error.code == code::QUERY_CANCELED => fault::maybe_defined(),
             _ => error,
         }
     }
@@ -179,6 +187,9 @@ impl Session {
         let catalog = self.backend.catalog();
         let prepared = prepared.current(&catalog)?;
         let Some(bound) = &prepared.bound else { return Ok(Outcome::Empty) };
+        if bound.statement.writes().is_some() {
+            self.executing = Some(Executing::new(&prepared, values));
+        }
         self.perform(&bound.statement, values).await
     }
 

@@ -8,9 +8,12 @@ use quorate_table::{
     value::{Row, Value},
 };
 
-use super::{Outcome, Session};
+use super::{
+    Outcome, Session,
+    request::{InFlight, Request},
+};
 use crate::{
-    backend::{Fault, RequestId},
+    backend::Fault,
     catalog,
     error::{Result, SqlError, code},
     fault,
@@ -22,19 +25,6 @@ use crate::{
 };
 
 impl Session {
-    /// The id for the next write, and whether the client chose it.
-    pub(super) fn request(&mut self) -> (RequestId, bool) {
-        let chosen = self.settings.remove("quorate.request_id").and_then(|id| id.parse().ok());
-        match chosen {
-            Some(id) => (id, true),
-            None => (self.fresh_request(), false),
-        }
-    }
-
-    pub(super) fn fresh_request(&mut self) -> RequestId {
-        self.backend.request_id()
-    }
-
     pub(super) async fn write(&mut self, write: &Write, values: &[Value]) -> Result<Outcome> {
         let session = |value| self.session_value(value);
         let arguments = Arguments { values, session: &session };
@@ -44,10 +34,10 @@ impl Session {
             Operation::Insert { rows, .. } => returned(write, rows, &arguments)?,
             _ => Vec::new(),
         };
-        let (id, retried) = self.request();
-        self.in_flight = Some(id);
-        let answered = self.backend.write(id, operation).await;
-        let (rows, more) = self.written(answered, id, retried)?;
+        let request = self.request()?;
+        self.in_flight = Some(InFlight::Write(request));
+        let answered = self.backend.write(request.id, operation).await;
+        let (rows, more) = self.written(answered, request)?;
         returned.extend(more);
         let tag = format!("{} {rows}", write.action.tag());
         self.wrote(&tag);
@@ -58,11 +48,11 @@ impl Session {
     pub(super) fn written(
         &mut self,
         answered: std::result::Result<Vec<Answer>, Fault>,
-        id: RequestId,
-        retried: bool,
+        request: Request,
     ) -> Result<(u64, Vec<Row>)> {
         self.in_flight = None;
-        let answers = answered.map_err(|fault| fault::of_write(fault, id, retried))?;
+        let name = || self.name_of(request);
+        let answers = answered.map_err(|fault| fault::of_write(fault, name(), request.retried))?;
         let mut total = 0;
         let mut returned = Vec::new();
         for answer in answers {
@@ -88,8 +78,8 @@ impl Session {
         if self.backend.catalog().table(name).is_some() {
             return self.exists_already(create, exists());
         }
-        let (id, retried) = self.request();
-        self.in_flight = Some(id);
+        let id = self.fresh_request().id;
+        self.in_flight = Some(InFlight::Definition);
         let done = self.backend.create_table(id, create.schema.clone(), create.replicas).await;
         self.in_flight = None;
         match done {
@@ -101,7 +91,7 @@ impl Session {
             Err(Fault::Failed(failure)) if failure.sqlstate == code::DUPLICATE_TABLE => {
                 self.exists_already(create, failure.into())
             }
-            Err(fault) => Err(fault::of_write(fault, id, retried)),
+            Err(fault) => Err(fault::of_nameless(fault)),
         }
     }
 
@@ -140,11 +130,11 @@ impl Session {
                 .hint("Drop them one by one; each DROP is atomic."));
         }
         for table in tables {
-            let (id, retried) = self.request();
-            self.in_flight = Some(id);
+            let id = self.fresh_request().id;
+            self.in_flight = Some(InFlight::Definition);
             let done = self.backend.drop_table(id, table).await;
             self.in_flight = None;
-            done.map_err(|fault| fault::of_write(fault, id, retried))?;
+            done.map_err(fault::of_nameless)?;
             self.wrote("DROP TABLE");
         }
         Ok(Outcome::Done("DROP TABLE".to_owned()))

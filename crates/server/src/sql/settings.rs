@@ -7,8 +7,9 @@ use sqlparser::ast::{self, Spanned};
 
 use super::{Statement, scope};
 use crate::{
-    backend::{ReadStrength, RequestId},
+    backend::ReadStrength,
     error::{Result, SqlError, code},
+    session::request::RequestName,
 };
 
 /// A setting.
@@ -220,7 +221,7 @@ impl Setting {
                 }
             },
             Takes::Request if value.is_empty() => Ok(String::new()),
-            Takes::Request => match value.parse::<RequestId>() {
+            Takes::Request => match value.parse::<RequestName>() {
                 Ok(id) => Ok(id.to_string()),
                 Err(reason) => refuse().map_err(|error| error.detail(reason)),
             },

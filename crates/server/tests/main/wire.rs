@@ -272,8 +272,23 @@ async fn a_write_under_one_id_is_done_once() {
         assert_eq!(client.execute("insert into log values (1)", &[]).await.unwrap(), 1);
     }
     assert_eq!(client.execute("insert into log values (2)", &[]).await.unwrap(), 1);
+    // Another statement, or other parameters, are another write, whatever the first one came to.
+    for n in [3, 4, 4] {
+        client.batch_execute("set quorate.request_id = 'ff-7'").await.unwrap();
+        assert_eq!(client.execute("insert into log values ($1)", &[&n]).await.unwrap(), 1);
+    }
+    client.batch_execute("set quorate.request_id = 'ff-8'").await.unwrap();
+    assert_eq!(code(&client.batch_execute("insert into nowhere values (1)").await.unwrap_err()), "42P01");
+    assert_eq!(client.execute("insert into log values (5)", &[]).await.unwrap(), 1);
     let rows = client.query("select n from log order by n", &[]).await.unwrap();
-    assert_eq!(rows.iter().map(|row| row.get::<_, i32>(0)).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(rows.iter().map(|row| row.get::<_, i32>(0)).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    // A name that was told goes with its statement; one that is still to be given is refused.
+    for name in ["1-3-00000000000000aa", "1-1000000-00000000000000aa"] {
+        client.batch_execute(&format!("set quorate.request_id = '{name}'")).await.unwrap();
+        let refused = client.batch_execute("insert into log values (6)").await.unwrap_err();
+        assert_eq!(code(&refused), "22023");
+        assert_eq!(client.execute("delete from log where n = 6", &[]).await.unwrap(), 0);
+    }
     let refused = client.batch_execute("set quorate.request_id = 'seven'").await.unwrap_err();
     assert_eq!(code(&refused), "22023");
 }
