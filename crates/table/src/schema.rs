@@ -30,6 +30,18 @@ pub struct Column {
     pub default: Option<Expr>,
 }
 
+impl Column {
+    /// A default is a constant, or a parameter that whoever inserts has a value for, which may be cast.
+    fn takes_default(&self, default: &Expr) -> bool {
+        match default {
+            Expr::Constant(value, _) => value.fits(self.ty),
+            Expr::Cast(inner, ty) => matches!(**inner, Expr::Parameter(..)) && *ty == self.ty,
+            Expr::Parameter(_, ty) => *ty == self.ty,
+            _ => false,
+        }
+    }
+}
+
 /// A table's definition. Travels in the total order, so every process holds the same one at the same position.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schema {
@@ -55,11 +67,9 @@ impl Schema {
                     format!("column \"{}\" specified more than once", column.name),
                 ));
             }
-            if let Some(default) = &column.default
-                && !matches!(default, Expr::Constant(value, _) if value.fits(column.ty))
-            {
+            if !column.default.as_ref().is_none_or(|default| column.takes_default(default)) {
                 return invalid(format!(
-                    "the default of column \"{}\" is not a constant of its type",
+                    "the default of column \"{}\" is neither a constant of its type nor a value of the session",
                     column.name
                 ));
             }

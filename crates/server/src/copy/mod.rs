@@ -22,7 +22,11 @@ use crate::{
     backend::{Backend, Fault, RequestId, Table},
     error::{Result, SqlError, code},
     fault,
-    sql::{copy::Format, parameters::Arguments, write},
+    sql::{
+        copy::Format,
+        parameters::{Arguments, SessionValue},
+        write,
+    },
 };
 use lines::{Lines, Record};
 
@@ -60,8 +64,9 @@ impl CopyIn {
         columns: Vec<usize>,
         format: Format,
         load: LoadId,
+        session: &(dyn Fn(SessionValue) -> Value + Sync),
     ) -> Result<Self> {
-        let none = Arguments { values: &[], session: &|_| Value::Null };
+        let none = Arguments { values: &[], session };
         let defaults = write::defaults(&table.schema)?
             .iter()
             .map(|expr| crate::sql::fold::value(expr, &none))

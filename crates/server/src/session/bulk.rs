@@ -21,6 +21,7 @@ impl Session {
                     columns.clone(),
                     copy.format.clone(),
                     load,
+                    &|value| self.session_value(value),
                 )?;
                 Ok(Outcome::CopyIn(Box::new(rows)))
             }

@@ -10,7 +10,7 @@ use sqlparser::ast::{self, Spanned};
 
 use super::{
     expr::Binder,
-    parameters::Parameters,
+    parameters::{Parameters, SessionValue},
     scope::{self, Scope},
 };
 use crate::{
@@ -217,7 +217,7 @@ fn bind_column(definition: &ast::ColumnDef, known: &[Column]) -> Result<(Column,
     Ok((column, in_key))
 }
 
-/// A default is a constant: what it is must be the same wherever and whenever a row is inserted.
+/// A default is a constant, or a value of the session that inserts, such as the time.
 fn default(expr: &ast::Expr, column: &Column) -> Result<Expr> {
     let scope = Scope::empty();
     let mut parameters = Parameters::default();
@@ -233,9 +233,13 @@ fn default(expr: &ast::Expr, column: &Column) -> Result<Expr> {
                 _ => error,
             })?;
     let bound = operand.stored(column, expr.span(), &mut parameters)?;
-    match bound {
+    let of_session =
+        |expr: &Expr| matches!(expr, Expr::Parameter(number, _) if SessionValue::numbered(*number).is_some());
+    match &bound {
         Expr::Constant(..) => Ok(bound),
-        _ => Err(SqlError::unsupported("a DEFAULT that is no constant").at(expr.span())),
+        Expr::Cast(inner, _) if of_session(inner) => Ok(bound),
+        session if of_session(session) => Ok(bound),
+        _ => Err(SqlError::unsupported("a DEFAULT that is computed").at(expr.span())),
     }
 }
 

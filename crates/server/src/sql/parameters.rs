@@ -96,6 +96,7 @@ pub enum SessionValue {
 const SESSION: usize = 1 << 32;
 
 impl SessionValue {
+    /// Tables' defaults keep a value's place in this list.
     const ALL: [SessionValue; 7] = [
         SessionValue::Now,
         SessionValue::Today,
@@ -120,6 +121,19 @@ impl SessionValue {
             "pg_backend_pid" => SessionValue::Pid,
             _ => return None,
         })
+    }
+
+    /// How PostgreSQL writes it.
+    pub fn text(self) -> &'static str {
+        match self {
+            SessionValue::Now => "now()",
+            SessionValue::Today => "CURRENT_DATE",
+            SessionValue::LocalNow => "LOCALTIMESTAMP",
+            SessionValue::User => "CURRENT_USER",
+            SessionValue::Database => "current_database()",
+            SessionValue::Schema => "CURRENT_SCHEMA",
+            SessionValue::Pid => "pg_backend_pid()",
+        }
     }
 
     /// Its type.

@@ -10,6 +10,7 @@ use super::{Columns, all, oid};
 use crate::{
     backend::Table,
     catalog::{World, datum::Datum, functions::quoted, index_oid, table_oid},
+    sql::parameters::SessionValue,
     types::{self, PgType},
 };
 
@@ -168,7 +169,12 @@ pub(super) fn default_text(column: &Column) -> Option<String> {
             (Some(text), Type::Bool) => if text == "t" { "true" } else { "false" }.to_owned(),
             (Some(text), _) => format!("'{}'::{shown}", text.replace('\'', "''")),
         },
-        other => format!("{other:?}"),
+        Expr::Parameter(number, _) => SessionValue::numbered(*number)?.text().to_owned(),
+        Expr::Cast(inner, _) => match **inner {
+            Expr::Parameter(number, _) => format!("({})::{shown}", SessionValue::numbered(number)?.text()),
+            _ => return None,
+        },
+        _ => return None,
     })
 }
 
