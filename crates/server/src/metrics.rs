@@ -100,7 +100,7 @@ fn kind(statement: &sql::Statement) -> &'static str {
         sql::Statement::Write(write) => match write.action {
             Action::Insert { .. } => "insert",
             Action::Update { .. } => "update",
-            Action::Delete { .. } => "delete",
+            Action::Delete { .. } | Action::Truncate => "delete",
         },
         sql::Statement::CreateTable(_) | sql::Statement::DropTable(_) => "definition",
         sql::Statement::Copy(_) => "copy",

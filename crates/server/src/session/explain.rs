@@ -73,7 +73,7 @@ impl Session {
                 let word = match &write.action {
                     Action::Insert { .. } => "Insert into",
                     Action::Update { .. } => "Update of",
-                    Action::Delete { .. } => "Delete from",
+                    Action::Delete { .. } | Action::Truncate => "Delete from",
                 };
                 lines.push(format!("{word} {}", write.table.schema.name));
                 lines.push("  Strength: safe, in the total order".to_owned());

@@ -39,7 +39,7 @@ impl Session {
         let answered = self.backend.write(request.id, operation).await;
         let (rows, more) = self.written(answered, request)?;
         returned.extend(more);
-        let tag = format!("{} {rows}", write.action.tag());
+        let tag = write.action.tag(rows);
         self.wrote(&tag);
         if write.fields.is_empty() { Ok(Outcome::Done(tag)) } else { Ok(Outcome::Gathered(returned, tag)) }
     }
@@ -180,6 +180,7 @@ pub(super) fn operation(write: &Write, arguments: &Arguments<'_>) -> Result<Oper
         Action::Delete { filter } => {
             Operation::Delete { table, filter: filtered(filter), returning: returning() }
         }
+        Action::Truncate => Operation::Delete { table, filter: None, returning: Vec::new() },
     })
 }
 

@@ -216,6 +216,7 @@ fn bind_statement(
         Ast::Insert(insert) => Statement::Write(Box::new(write::insert(insert, parameters, catalog)?)),
         Ast::Update(update) => Statement::Write(Box::new(write::update(update, parameters, catalog)?)),
         Ast::Delete(delete) => Statement::Write(Box::new(write::delete(delete, parameters, catalog)?)),
+        Ast::Truncate(truncate) => Statement::Write(Box::new(write::truncate(truncate, catalog)?)),
         Ast::CreateTable(create) => Statement::CreateTable(Box::new(ddl::create_table(create)?)),
         Ast::Drop { .. } => Statement::DropTable(ddl::drop_table(statement)?),
         Ast::Copy { .. } => Statement::Copy(Box::new(copy::bind(statement, parameters, catalog)?)),

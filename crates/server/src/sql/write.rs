@@ -60,6 +60,8 @@ pub enum Action {
         /// Which rows.
         filter: Option<Expr>,
     },
+    /// All rows go, and nobody counts them.
+    Truncate,
 }
 
 impl Action {
@@ -69,15 +71,17 @@ impl Action {
             Action::Insert { .. } => "INSERT",
             Action::Update { .. } => "UPDATE",
             Action::Delete { .. } => "DELETE",
+            Action::Truncate => "TRUNCATE TABLE",
         }
     }
 
-    /// The word of the command's tag.
-    pub fn tag(&self) -> &'static str {
+    /// The command's tag once so many rows were written.
+    pub fn tag(&self, rows: u64) -> String {
         match self {
-            Action::Insert { .. } => "INSERT 0",
-            Action::Update { .. } => "UPDATE",
-            Action::Delete { .. } => "DELETE",
+            Action::Insert { .. } => format!("INSERT 0 {rows}"),
+            Action::Update { .. } => format!("UPDATE {rows}"),
+            Action::Delete { .. } => format!("DELETE {rows}"),
+            Action::Truncate => "TRUNCATE TABLE".to_owned(),
         }
     }
 }
@@ -340,6 +344,20 @@ pub fn delete(delete: &ast::Delete, parameters: &mut Parameters, catalog: &Arc<C
     let filter = filter(delete.selection.as_ref(), &scope, parameters)?;
     let (returning, fields) = returning(delete.returning.as_deref(), &table, alias, parameters)?;
     Ok(Write { action: Action::Delete { filter }, table: table.clone(), returning, fields })
+}
+
+/// Binds a TRUNCATE.
+pub fn truncate(truncate: &ast::Truncate, catalog: &Arc<Catalog>) -> Result<Write> {
+    let [target] = &truncate.table_names[..] else {
+        return Err(SqlError::unsupported("TRUNCATE of several tables at once")
+            .hint("Truncate them one by one; each TRUNCATE is atomic."));
+    };
+    // There are no sequences to restart, and nothing refers to a table, so that neither word says anything more.
+    if truncate.partitions.is_some() || truncate.if_exists || truncate.on_cluster.is_some() {
+        return Err(SqlError::unsupported("this form of TRUNCATE").at(target.name.span()));
+    }
+    let table = super::table(catalog, &target.name)?;
+    Ok(Write { table, action: Action::Truncate, returning: Vec::new(), fields: Vec::new() })
 }
 
 /// Refuses NULL where a column does not take it.
