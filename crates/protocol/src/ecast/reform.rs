@@ -1,7 +1,8 @@
 //! A new generation: a domain goes on after a majority of its routers is gone for good (rule S1).
 //!
 //! **Promise.** Once an operator has said so to one surviving router, the domain has one history again, which contains
-//! everything in that router's log and everything that a surviving member has delivered, at the positions that it had.
+//! everything in that router's log and everything that a surviving member has delivered, the latter at the positions that
+//! it had.
 //! So replicas that were apart in how far they had come are alike again, and no acknowledged message is lost as long as
 //! one of its destinations survives and answers. What else had been ordered is lost; its sender, which still has it,
 //! submits it again, or is told [`Outcome::MaybeApplied`](super::Outcome::MaybeApplied) where its number cannot be used
@@ -20,7 +21,8 @@
 //!     │               ├── Gather(g) ───────────────────▶│ enters g: no link to them
 //!     │               │◀─────────────── Tail(delivered, ─┤
 //!     │               │        what it delivered last)   │
-//!     │               │ log: Recovered(their messages)   │
+//!     │               │ log: Recovered(their messages),  │
+//!     │               │      then what it had accepted   │
 //!     │               ├── Lead(g) ─────────────────────▶│ submits again what has no outcome
 //!     │               ├── Deliver … ───────────────────▶│ what it lacks
 //! ```
@@ -32,7 +34,8 @@
 //! - *Facts keep their positions.* What any member has delivered is at its position in the new history, or that member
 //!   is fenced off. Positions that nobody can fill are holes; they go to nobody.
 //! - *Silence before the cut.* Until `Recovered` is learned the survivor orders nothing, confirms nothing and delivers
-//!   nothing, so new messages lie behind all recovered positions.
+//!   nothing, so new messages lie behind all recovered positions. Nor does it take in another router, which might come to
+//!   lead without having gathered anything.
 //! - *Who does not answer is out.* A member that did not say what it has, or cannot say all of it, may be ahead of the
 //!   cut; it is told that it is no member, whenever it appears, and never delivered to. (Rubberband's supers then find it
 //!   silent and suspect it as ever, S14 included.)
@@ -43,6 +46,9 @@
 //! - *Two operators, two survivors.* Each becomes a generation of its own. The tool refuses a router that is not the
 //!   furthest of those that answer, and one that follows a leader; whoever forces two cut-off survivors to go on has
 //!   two domains, of which members follow the one they hear from first in the highest generation.
+//! - *The survivor led, and was cut off.* Behind what it knows to be chosen it accepted what nobody else did, and others
+//!   ordered something else there, which members delivered. So of its log only what is chosen keeps its positions before
+//!   the members are heard; the rest comes behind what they say, if its senders' numbers still fit.
 //! - *A message half delivered.* The replica that has it hands it over, the other gets it, at the same position.
 //! - *A sender ahead of the log.* What it was told to be stable was delivered, so it is recovered or had no living
 //!   destination; its next number is behind what it acknowledged, and it does not wait for ever.
@@ -56,7 +62,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Class, MessageId, Position,
-    message::{DeliverBlock, Delivery, DeliveryKind},
+    message::{DeliverBlock, Delivery, DeliveryKind, LogEntry},
 };
 use crate::{
     id::{Generation, ProcessId},
@@ -68,6 +74,9 @@ pub(super) const TAIL_BYTES_MAX: usize = 16 << 20;
 
 /// A recovered number of a sender lies no further than this behind the last one known: credits bound what is under way.
 const NUMBERS_MAX: u64 = 1 << 17;
+
+/// No member is this many positions ahead of a survivor, or it is cut off: each is kept, known or not.
+const POSITIONS_MAX: u64 = 1 << 22;
 
 /// What a member answers the survivor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +128,14 @@ pub(super) struct Recovery {
     pub(super) reported: BTreeMap<ProcessId, u64>,
 }
 
+impl Recovery {
+    /// Whether it may stand behind `last`, the end of the history that it is learned in.
+    pub(super) fn fits(&self, last: Position) -> bool {
+        let ahead = self.through.0.checked_sub(self.behind.0);
+        self.behind == last && ahead.is_some_and(|ahead| ahead <= POSITIONS_MAX)
+    }
+}
+
 /// What a generation began with, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reformed {
@@ -147,10 +164,12 @@ pub(super) struct Gathering {
     messages: BTreeMap<Position, (MessageId, Class, Bytes)>,
     /// Who answered, and if with all that it has, which of its numbers it knows the outcomes of.
     answers: BTreeMap<ProcessId, Option<u64>>,
+    /// What the survivor's log had behind what was known to be chosen.
+    unchosen: Vec<Bytes>,
 }
 
 impl Gathering {
-    pub(super) fn new(generation: Generation, behind: Position, until: Time) -> Self {
+    pub(super) fn new(generation: Generation, behind: Position, until: Time, unchosen: Vec<Bytes>) -> Self {
         Gathering {
             generation,
             behind,
@@ -158,6 +177,7 @@ impl Gathering {
             through: behind,
             messages: BTreeMap::new(),
             answers: BTreeMap::new(),
+            unchosen,
         }
     }
 
@@ -182,6 +202,9 @@ impl Gathering {
             if at > whole_to && previous <= whole_to {
                 whole_to = at;
             }
+            if at.0 - self.behind.0.min(at.0) > POSITIONS_MAX {
+                break;
+            }
             if at > self.behind {
                 self.through = self.through.max(at);
                 self.messages.entry(at).or_insert((MessageId { sender, number }, class, body));
@@ -196,8 +219,16 @@ impl Gathering {
         members.iter().all(|member| self.answers.contains_key(member))
     }
 
-    /// Ends the waiting: the entry to propose.
-    pub(super) fn finish(&mut self) -> Recovery {
+    /// Ends the waiting: the entries to propose. Messages that the survivor had accepted come last; what it accepted about
+    /// the stability of positions may be of others now, and is found out anew.
+    pub(super) fn finish(&mut self) -> Vec<Bytes> {
+        let mut entries = vec![LogEntry::encode_recovered(&self.recovery())];
+        let is_route = |entry: &Bytes| matches!(LogEntry::decode(entry.clone()), Ok(LogEntry::Route(_)));
+        entries.extend(std::mem::take(&mut self.unchosen).into_iter().filter(is_route));
+        entries
+    }
+
+    fn recovery(&mut self) -> Recovery {
         assert!(self.until.take().is_some(), "a generation begins once");
         let messages = std::mem::take(&mut self.messages).into_iter();
         let answers = std::mem::take(&mut self.answers).into_iter();

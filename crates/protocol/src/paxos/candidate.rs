@@ -122,7 +122,8 @@ impl Candidacy {
 }
 
 impl Promise {
-    /// Whether it keeps its form: it carries all that it must, for this candidate.
+    /// Whether it keeps its form: it carries all that it must, for this candidate, and of what is not known to be chosen
+    /// only the end changes the members.
     pub(super) fn is_whole(&self, prepare: &Prepare) -> bool {
         let Some(end) = self.start.0.checked_add(self.values.len() as u64) else { return false };
         let beats = (self.accepted, self.last) > (prepare.accepted, prepare.last);
@@ -130,6 +131,11 @@ impl Promise {
             && self.chosen <= self.last
             && end >= self.chosen.0
             && (!beats || end == self.last.0.max(self.start.0))
+            && !self.values[self.learned().len()..]
+                .iter()
+                .rev()
+                .skip(1)
+                .any(|value| matches!(value, Value::Members(_)))
     }
 
     /// The part that is known to be chosen.

@@ -333,6 +333,10 @@ impl Reign {
             if peer.id != core.me.id {
                 let progress =
                     self.peers.entry(peer.id).or_insert_with(|| Progress::new(peer.clone(), false));
+                if !progress.member {
+                    // Its remaining away before it was a member is no reason to vote it out as one.
+                    progress.suspected = None;
+                }
                 progress.member = true;
                 progress.demanded = None;
                 core.watch(peer.id, now);

@@ -27,6 +27,8 @@ pub(super) struct Core {
     pub(super) log: Log,
     /// The last slot known to be chosen; everything up to it is learned.
     pub(super) chosen: Slot,
+    /// The newest log of which chosen slots were learned from somebody else, rather than from the leader whose log ours is.
+    taught: Ballot,
     /// The members behind `chosen`, in id order.
     pub(super) members: Vec<Peer>,
     /// Whether `members` changed during this turn.
@@ -69,6 +71,7 @@ impl Core {
             accepted: Ballot::ZERO,
             log: Log::new(Slot::ZERO),
             chosen: Slot::ZERO,
+            taught: Ballot::ZERO,
             members: Vec::new(),
             members_changed: false,
             departed: VecDeque::new(),
@@ -106,6 +109,32 @@ impl Core {
     /// The members that the newest change in the log makes, chosen or not: whoever holds a change acts on it.
     pub(super) fn acting(&self) -> &[Peer] {
         self.members_open().map_or(&self.members, |open| open)
+    }
+
+    /// Of the newest log that this process knows a part of: whose it is, and how far it is known. Who has learned chosen
+    /// slots of a later reign than that in which it accepted, knows that log so far, and what it accepted behind is dead.
+    pub(super) fn known(&self) -> (Ballot, Slot) {
+        if self.taught > self.accepted {
+            (self.taught, self.chosen)
+        } else {
+            (self.accepted, self.log.last())
+        }
+    }
+
+    /// The members that the newest change makes in the log that is [`known`](Core::known).
+    pub(super) fn members_known(&self) -> &[Peer] {
+        if self.known().1 > self.chosen { self.acting() } else { &self.members }
+    }
+
+    /// Whether each change of the members in `values`, which come behind `start`, is one step from what is known to be
+    /// chosen, or from the change before it: no log has others.
+    pub(super) fn are_steps(&self, start: Slot, values: &[Value]) -> bool {
+        let mut before = &self.members[..];
+        let skip = self.chosen.0.saturating_sub(start.0) as usize;
+        values.iter().skip(skip).all(|value| match value {
+            Value::Payloads(_) => true,
+            Value::Members(members) => moved(std::mem::replace(&mut before, members), members) <= 1,
+        })
     }
 
     /// Whether `process` is a member, or will be one if an open change is chosen.
@@ -201,8 +230,15 @@ impl Core {
         self.persist(Record::Accepted { ballot, start, values }, out)
     }
 
-    /// Values that are chosen come from someone who knows: `values` are those behind `start`, all chosen.
-    pub(super) fn learn_from(&mut self, start: Slot, values: &[Value], out: &mut impl Sink<Paxos>) {
+    /// Values that are chosen come from someone who knows: `values` are those behind `start` in the log of `ballot`, all
+    /// chosen.
+    pub(super) fn learn_from(
+        &mut self,
+        ballot: Ballot,
+        start: Slot,
+        values: &[Value],
+        out: &mut impl Sink<Paxos>,
+    ) {
         assert!(
             start <= self.chosen,
             "chosen values leave a gap: they come behind {start}, known is {}",
@@ -222,6 +258,7 @@ impl Core {
             }
         }
         if slot > self.chosen {
+            self.taught = self.taught.max(ballot);
             let values = self.log.range(self.chosen, slot);
             self.persist(Record::Learned { start: self.chosen, values }, out);
         }
@@ -240,9 +277,7 @@ impl Core {
                 }
                 Value::Members(members) => {
                     let before = std::mem::replace(&mut self.members, members.to_vec());
-                    let moved = before.iter().filter(|peer| !self.is_member(peer.id)).count()
-                        + self.members.iter().filter(|peer| !before.contains(peer)).count();
-                    assert!(moved <= 1, "members change one at a time");
+                    assert!(moved(&before, members) <= 1, "members change one at a time");
                     self.members_changed = true;
                     let gone = before.iter().map(|peer| peer.id).find(|id| !self.is_member(*id));
                     self.departed.extend(gone);
@@ -290,6 +325,7 @@ impl Core {
             return Some(incoming.bytes.len() as u64);
         }
         let state = self.incoming.take().expect("it was just completed").bytes.freeze();
+        self.taught = self.taught.max(ballot);
         self.install(slot, members, state, out);
         Some(total)
     }
@@ -350,6 +386,13 @@ impl Core {
             self.watch(*process, now);
         }
     }
+}
+
+/// How many processes come in or go between two sets of members.
+fn moved(before: &[Peer], after: &[Peer]) -> usize {
+    let is_in = |peers: &[Peer], id: ProcessId| peers.iter().any(|peer| peer.id == id);
+    before.iter().filter(|peer| !is_in(after, peer.id)).count()
+        + after.iter().filter(|peer| !before.contains(peer)).count()
 }
 
 /// How many of those voted out are remembered.

@@ -165,8 +165,9 @@ impl Paxos {
             && candidacy.prepare.ballot == ballot
             && let Stage::Prepare(promises) = &mut candidacy.stage
             && promise.is_whole(&candidacy.prepare)
+            && self.core.are_steps(promise.start, promise.learned())
         {
-            self.core.learn_from(promise.start, promise.learned(), out);
+            self.core.learn_from(promise.accepted, promise.start, promise.learned(), out);
             promises.insert(from, promise);
             candidacy.ask(&mut self.core, out);
             self.count_votes(cx, out);

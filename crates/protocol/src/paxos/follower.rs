@@ -134,7 +134,10 @@ impl Paxos {
     ) {
         self.learn_in(ballot, chosen, out);
         let Some(last) = self.core.held(ballot) else { return };
-        if slot == last.next() && self.core.members_open().is_none() {
+        if slot == last.next()
+            && self.core.members_open().is_none()
+            && self.core.are_steps(last, std::slice::from_ref(&value))
+        {
             self.core.append(ballot, vec![value], out);
             self.learn_in(ballot, chosen, out);
         }
@@ -164,7 +167,10 @@ impl Paxos {
             return;
         }
         if start <= self.core.chosen {
-            self.core.learn_from(start, &values[..learned], out);
+            if !self.core.are_steps(start, &values) {
+                return;
+            }
+            self.core.learn_from(ballot, start, &values[..learned], out);
         }
         match held {
             None => {
@@ -174,7 +180,7 @@ impl Paxos {
                 let last = self.core.log.last();
                 self.core.learn(chosen.min(last), out);
                 let rest = values.get(last.0.saturating_sub(start.0) as usize..).unwrap_or_default();
-                if !rest.is_empty() && self.core.members_open().is_none() {
+                if !rest.is_empty() && self.core.members_open().is_none() && self.core.are_steps(last, rest) {
                     self.core.append(ballot, rest.to_vec(), out);
                 }
             }
@@ -193,9 +199,9 @@ impl Paxos {
     ) {
         // The leader knows everything up to the end of these to be chosen.
         self.learn_in(ballot, start, out);
-        let fits = start <= self.core.chosen;
+        let fits = start <= self.core.chosen && self.core.are_steps(start, &values);
         if fits && start.0.saturating_add(values.len() as u64) > self.core.chosen.0 {
-            self.core.learn_from(start, &values, out);
+            self.core.learn_from(ballot, start, &values, out);
         }
         self.say_following(ballot, !fits, out);
     }

@@ -274,9 +274,12 @@ pub struct Status {
     pub chosen: Slot,
     /// The last slot of the log.
     pub last: Slot,
+    /// The newest log of which a part is known for sure, by its ballot, and how far: who of several has the greatest knows
+    /// everything that they can have learned.
+    pub known: (Ballot, Slot),
     /// The members behind the last slot learned.
     pub members: Vec<Peer>,
-    /// The members that an open change would make.
+    /// The members that an open change would make. It is by a majority of these that a leader is elected.
     pub members_open: Option<Vec<Peer>>,
     /// Members that the leader suspects.
     pub suspected: Vec<ProcessId>,
@@ -392,6 +395,7 @@ impl Paxos {
             accepted: core.accepted,
             chosen: core.chosen,
             last: core.log.last(),
+            known: core.known(),
             members: core.members.clone(),
             members_open: core.members_open().map(|open| open.to_vec()),
             suspected: reign.map_or_else(Vec::new, |reign| {
@@ -586,8 +590,9 @@ impl Paxos {
             Message::Change(change) => self.change(cx, from, change, out),
             Message::ChangeRefused { change, reason } => out.emit(Event::ChangeRefused { change, reason }),
             Message::NotMember { chosen, members } => {
-                // A learner may have been voted in and out again without knowing of either.
-                if chosen > self.core.chosen && members.iter().all(|peer| peer.id != cx.me) {
+                // A learner may have been voted in and out again without knowing of either. One that an open change named
+                // is told so by somebody with a newer log, who knows as much and of no such change: it is dead.
+                if chosen >= self.core.chosen && members.iter().all(|peer| peer.id != cx.me) {
                     self.be_removed(out);
                 }
             }

@@ -1,13 +1,22 @@
 //! Going on alone, when a majority of the members is gone for good (rule S1).
 //!
 //! Agreement ends where a majority is lost, and no vote can mend it: somebody outside has to say that the others will not
-//! come back. One survivor then takes everything in its log for chosen, also what it accepted without knowing whether a
-//! majority did, and votes the others out one by one, as only member of what is left. From there on it is a leader like
-//! any other, and takes fresh routers in.
+//! come back. One survivor then votes the others out one by one behind all that it knows to be chosen, as only member of
+//! what is left. From there on it is a leader like any other, and takes fresh routers in.
+//!
+//! What it accepted without knowing whether a majority did is no part of that log: others may have chosen something else in
+//! its place, and acted on it. It is handed out first ([`Paxos::unchosen`]), to be proposed again behind what is found to
+//! have been acted on.
+//!
+//! Whether a majority is lost is judged by the members that the newest change in the furthest log makes, chosen or not: it
+//! is their votes that an election needs. So one that such a change takes in may be the survivor, and nobody whom it takes
+//! out.
 //!
 //! What makes this safe lies outside: no process of the new generation may be linked to a router of the old one
 //! ([`Standing::may_link`](crate::Standing::may_link)), so that the two logs never meet.
 //! What only the others held is lost to the log; [`ecast`](crate::ecast::Reformed) recovers what was delivered.
+
+use bytes::Bytes;
 
 use super::{Ballot, Context, Paxos, Reign, Role, Sink, Value};
 
@@ -16,7 +25,7 @@ use super::{Ballot, Context, Paxos, Reign, Role, Sink, Value};
 pub enum ReformRefusal {
     /// It knows a leader that seems well, or leads itself: nothing is lost.
     LeaderLives,
-    /// It is no member, or about to be none: it may lack anything.
+    /// It is no member, nor about to be one, or about to be none: it may lack anything.
     NotMember,
     /// The generation is not a later one.
     NotLater,
@@ -25,9 +34,8 @@ pub enum ReformRefusal {
 impl Paxos {
     /// Whether this process could go on alone.
     pub fn can_reform(&self) -> Result<(), ReformRefusal> {
-        let me = self.core.me.id;
-        let stays = self.core.members_open().is_none_or(|open| open.iter().any(|peer| peer.id == me));
-        if !self.is_voter() || !self.core.is_member(me) || !stays {
+        let counts = self.core.members_known().iter().any(|peer| peer.id == self.core.me.id);
+        if matches!(self.role, Role::Removed) || !counts {
             return Err(ReformRefusal::NotMember);
         }
         if self.core.leader.is_some() {
@@ -36,20 +44,35 @@ impl Paxos {
         Ok(())
     }
 
-    /// Goes on as the only member, with all that this process holds. It must be able to, and whoever calls this must
+    /// What this process accepted in the newest reign that it knows, and does not know to be chosen.
+    pub fn unchosen(&self) -> Vec<Bytes> {
+        let (chosen, (_, last)) = (self.core.chosen, self.core.known());
+        let values = self.core.log.range(chosen, last).into_iter().map(|value| match value {
+            Value::Payloads(payloads) => payloads.to_vec(),
+            Value::Members(_) => Vec::new(),
+        });
+        values.flatten().collect()
+    }
+
+    /// Goes on as the only member, with all that this process knows to be chosen. It must be able to, and whoever calls this must
     /// know that no majority of the others ever acts again, or that nobody listens to them.
     pub(super) fn reform(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
         assert!(self.can_reform().is_ok(), "only a member without a leader goes on alone");
         self.stand_back(cx, out);
         let ballot = Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me };
         self.core.promise(ballot, out);
-        let (chosen, last) = (self.core.chosen, self.core.log.last());
-        let values = self.core.log.range(chosen, last);
-        let mut ticket = self.core.replace(ballot, chosen, &values, out);
-        self.core.learn(last, out);
-        while let Some(other) = self.core.others().first().copied() {
-            let members = self.core.members.iter().filter(|peer| peer.id != other).cloned().collect();
-            ticket = self.core.append(ballot, vec![Value::Members(members)], out);
+        let mut ticket = self.core.replace(ballot, self.core.chosen, &[], out);
+        let me = self.core.me.clone();
+        while self.core.members != [me.clone()] {
+            let mut members = self.core.members.clone();
+            match members.iter().position(|peer| peer.id != me.id) {
+                // One whom only an open change took in comes in first.
+                _ if !self.core.is_member(me.id) => members.push(me.clone()),
+                Some(other) => drop(members.remove(other)),
+                None => unreachable!("the only member is this one"),
+            }
+            members.sort_unstable();
+            ticket = self.core.append(ballot, vec![Value::Members(members.into())], out);
             self.core.learn(self.core.log.last(), out);
         }
         self.attempts = 0;

@@ -48,12 +48,20 @@ fn settings(text: &str) -> Settings {
             match key {
                 "log_bytes_kept" => settings.log_bytes_kept = value,
                 "wanted" => settings.wanted = value,
+                "chunk_bytes" => settings.chunk_bytes = value,
                 "batch_bytes_max" => settings.batch_bytes_max = value,
                 key => panic!("no setting {key}"),
             }
         }
     }
     settings
+}
+
+/// How often a slow link lets something through.
+const TICK: Duration = Duration::from_millis(20);
+
+fn millis(span: &str) -> Duration {
+    Duration::from_millis(span.strip_suffix("ms").expect("ms").parse().expect("a number"))
 }
 
 fn perform(world: &mut World, step: &str) {
@@ -75,6 +83,37 @@ fn perform(world: &mut World, step: &str) {
         ["heal"] => world.heal(),
         ["hold", from, to] => world.hold(process(from), process(to)),
         ["release"] => world.release(),
+        ["deliver", from, to, ref count @ ..] => {
+            let count = count.first().map_or(1, |count| count.parse().expect("a number"));
+            for _ in 0..count {
+                world.let_through(process(from), process(to));
+            }
+        }
+        ["reform", id] => {
+            let id = process(id);
+            match world.nodes[&id].paxos.can_reform() {
+                Ok(()) => {
+                    // As the fence between generations does.
+                    for other in world.nodes.keys().copied().filter(|other| *other != id).collect::<Vec<_>>()
+                    {
+                        world.cut(id, other);
+                    }
+                    world.begin_anew(id);
+                    world.input(id, quorate_protocol::Input::Command(Command::Reform));
+                }
+                Err(refusal) => world.say(&format!("{} may not go on alone: {refusal:?}", name(id))),
+            }
+        }
+        ["run", span, "at", count, "a", "tick", from, to] => {
+            let (span, count) = (millis(span), count.parse::<u64>().expect("a number"));
+            for _ in 0..span.as_millis() / TICK.as_millis() {
+                world.run(TICK);
+                for _ in 0..count {
+                    world.let_through(process(from), process(to));
+                }
+                world.settle();
+            }
+        }
         ["propose", id, ref payloads @ ..] => {
             for payload in payloads {
                 world.propose(process(id), Bytes::copy_from_slice(payload.as_bytes()));
@@ -100,12 +139,10 @@ fn perform(world: &mut World, step: &str) {
             world.input(process(id), quorate_protocol::Input::Command(Command::RemoveRouter(process(old))));
         }
         ["run", span] => {
-            let millis = span.strip_suffix("ms").expect("ms").parse().expect("a number");
-            world.run(Duration::from_millis(millis));
+            world.run(millis(span));
         }
-        ["quietly", "run", span] => {
-            let millis = span.strip_suffix("ms").expect("ms").parse().expect("a number");
-            world.run(Duration::from_millis(millis));
+        ["quietly", ..] => {
+            perform(world, &words[1..].join(" "));
             world.trace.clear();
         }
         ["status"] => {
@@ -149,4 +186,10 @@ scripts! {
     forwarded_in_order
     leader_leaves
     newcomer_alone_holds_the_change
+    newcomer_whose_change_is_gone
+    newcomer_that_lost_the_change_answers
+    newcomer_that_is_named_is_fed_on
+    newcomer_of_an_idle_domain_is_told
+    reform_though_half_of_the_former_are_there
+    reform_goes_on_from_what_is_chosen
 }

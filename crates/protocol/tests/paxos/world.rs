@@ -198,6 +198,24 @@ impl World {
         self.held.clear();
     }
 
+    /// From now on what `id` knows is the history, and what others learned beyond is forgotten.
+    pub(crate) fn begin_anew(&mut self, id: ProcessId) {
+        let last = self.nodes[&id].applied;
+        self.ghost.retain(|slot, _| *slot <= last);
+        self.ghost_members.retain(|slot, _| *slot <= last);
+    }
+
+    /// Delivers the oldest message that is held on a link, if there is one, and nothing that comes of it.
+    pub(crate) fn let_through(&mut self, from: ProcessId, to: ProcessId) {
+        let held = self.held.remove(&(from, to));
+        if self.deliver(from, to) {
+            self.input(to, Input::Drained);
+        }
+        if held {
+            self.held.insert((from, to));
+        }
+    }
+
     /// Breaks a link; what was on the way is lost.
     pub(crate) fn unlink(&mut self, a: ProcessId, b: ProcessId) {
         if self.links.remove(&pair(a, b)) {
