@@ -11,6 +11,7 @@ use super::{
     Class, MessageId, Outcome, Position, Routing,
     message::{DeliverBlock, DeliverBlockBuilder, Delivery, DeliveryKind, LogEntry, Message, Notice},
     order::Order,
+    stretch::Stretch,
 };
 use crate::id::ProcessId;
 
@@ -23,9 +24,8 @@ const INJECTED_MAX: usize = 16_384;
 
 /// Soft state of a leader.
 pub(super) struct Dispatch {
-    /// Routes of the messages above `base`, in order.
-    routes: VecDeque<Route>,
-    base: Position,
+    /// Routes of the messages that are not done with, and of those behind them.
+    routes: Stretch<Route>,
     destinations: Vec<Destination>,
     by_process: FxHashMap<ProcessId, u32>,
     submitters: Vec<Submitter>,
@@ -109,8 +109,7 @@ impl Dispatch {
     /// Routes all that is live. `linked` tells to whom a link stands.
     pub(super) fn new<R: Routing>(order: &Order<R>, credit: u64, linked: impl Fn(ProcessId) -> bool) -> Self {
         let mut dispatch = Dispatch {
-            routes: VecDeque::new(),
-            base: order.base(),
+            routes: Stretch::new(order.flights().base(), order.flights().recent_max()),
             destinations: Vec::new(),
             by_process: FxHashMap::default(),
             submitters: Vec::new(),
@@ -131,14 +130,17 @@ impl Dispatch {
             dispatch.destination(process, &linked);
             dispatch.submitter(process, order);
         }
+        for straggler in order.flights().stragglers(Position(0), order.last()) {
+            dispatch.route_one(order, straggler, &linked);
+        }
         dispatch.route(order, &linked);
         dispatch
     }
 
     /// Routes what was appended since the last call.
     pub(super) fn route<R: Routing>(&mut self, order: &Order<R>, linked: &impl Fn(ProcessId) -> bool) {
-        while self.base.0 + (self.routes.len() as u64) < order.last().0 {
-            let at = Position(self.base.0 + self.routes.len() as u64 + 1);
+        while self.routes.last() < order.last() {
+            let at = Position(self.routes.last().0 + 1);
             self.route_one(order, at, linked);
         }
     }
@@ -151,7 +153,7 @@ impl Dispatch {
             let submitter = self.submitter(id.sender, order);
             let place = &mut self.submitters[submitter as usize];
             place.learned = place.learned.max(id.number);
-            self.routes.push_back(Route::stable(submitter, id.number));
+            self.routes.put(at, Route::stable(submitter, id.number));
             return;
         }
         let bytes = flight.body.len() as u32 + 48;
@@ -209,9 +211,10 @@ impl Dispatch {
         place.learned = place.learned.max(id.number);
         place.outstanding += u64::from(route.unexecuted > 0);
         let unconfirmed = route.unconfirmed;
-        self.routes.push_back(route);
+        self.routes.put(at, route);
         if unconfirmed == 0 {
             self.tell(at, refused);
+            self.routes.let_go(at, Route::is_done);
         }
     }
 
@@ -259,8 +262,7 @@ impl Dispatch {
     }
 
     fn route_at(&mut self, at: Position) -> Option<&mut Route> {
-        let index = at.0.checked_sub(self.base.0 + 1)?;
-        self.routes.get_mut(index as usize)
+        self.routes.get_mut(at)
     }
 
     /// Every destination of `at` has confirmed or left: tell the submitter, and the log soon.
@@ -299,6 +301,7 @@ impl Dispatch {
                 self.confirm(destination.process, at, Position(0));
             }
         }
+        self.routes.let_go(at, Route::is_done);
         if !news && !self.asked {
             return;
         }
@@ -376,6 +379,7 @@ impl Dispatch {
         route.unconfirmed -= 1;
         if route.unconfirmed == 0 {
             self.tell(at, None);
+            self.routes.let_go(at, Route::is_done);
         }
     }
 
@@ -386,18 +390,12 @@ impl Dispatch {
             let submitter = route.submitter;
             self.submitters[submitter as usize].outstanding -= 1;
             self.mark(submitter);
+            self.routes.let_go(at, Route::is_done);
         }
     }
 
     fn trim(&mut self) {
-        while self
-            .routes
-            .front()
-            .is_some_and(|route| route.told && route.unconfirmed == 0 && route.unexecuted == 0)
-        {
-            self.routes.pop_front();
-            self.base.0 += 1;
-        }
+        self.routes.collect(Route::is_done);
     }
 
     /// `process` has left the configuration: nobody waits for it any more.
@@ -409,7 +407,7 @@ impl Dispatch {
         }
         let destination = self.by_process.remove(&process);
         // Everything learned so far is routed, and what comes is not routed to or from it.
-        let last = Position(self.base.0 + self.routes.len() as u64);
+        let last = self.routes.last();
         self.departed.push_back(Departed { last, destination, submitter });
         let Some(place) = destination else { return };
         let destination = &mut self.destinations[place as usize];
@@ -423,6 +421,7 @@ impl Dispatch {
                 route.unconfirmed -= 1;
                 if route.unconfirmed == 0 {
                     self.tell(at, None);
+                    self.routes.let_go(at, Route::is_done);
                 }
             }
         }
@@ -517,7 +516,8 @@ impl Dispatch {
 
     /// Gives free the places that no route names any more. Only after a flush, when none of them waits for one.
     fn release(&mut self) {
-        while self.departed.front().is_some_and(|departed| departed.last <= self.base) {
+        let done = self.routes.done_through();
+        while self.departed.front().is_some_and(|departed| departed.last <= done) {
             let departed = self.departed.pop_front().expect("just seen");
             self.free_destinations.extend(departed.destination);
             self.free_submitters.extend(departed.submitter);
@@ -566,6 +566,11 @@ impl Dispatch {
 }
 
 impl Route {
+    /// Whether nobody is waited for any more.
+    fn is_done(&self) -> bool {
+        self.told && self.unconfirmed == 0 && self.unexecuted == 0
+    }
+
     /// The route of a message that is done with.
     fn stable(submitter: u32, number: u64) -> Route {
         Route {

@@ -460,9 +460,8 @@ impl Member {
 
     /// Numbers what may go, and sends what is numbered and not sent.
     fn send(&mut self, now: Time, out: &mut impl Sink<Self>) {
-        if self.wedged {
-            return;
-        }
+        // What has no number was never sent, and can be withdrawn: without a router in reach nothing gets one.
+        let Some(target) = self.target.filter(|_| !self.wedged) else { return };
         while let Some((token, body)) = self.control.pop_front() {
             self.number_one(token, Class::Control, body);
         }
@@ -472,7 +471,6 @@ impl Member {
         {
             self.number_one(token, Class::Data, body);
         }
-        let Some(target) = self.target else { return };
         while self.sent < self.window.len() {
             let first = self.acknowledged + 1 + self.sent as u64;
             let mut block = RouteBlockBuilder::new(self.me, self.acknowledged, first);

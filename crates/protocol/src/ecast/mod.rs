@@ -63,6 +63,7 @@ mod message;
 mod order;
 mod reform;
 mod router;
+mod stretch;
 #[cfg(test)]
 mod toy;
 

@@ -10,6 +10,7 @@ use super::{
     Class, MessageId, Outcome, Position, Routing,
     message::{LogEntry, RouteBlock},
     reform::{Recovery, Reformed, is_plausible},
+    stretch::{Runs, Stretch},
 };
 use crate::id::{Incarnation, ProcessId};
 
@@ -50,8 +51,8 @@ pub(super) struct Sender {
     pub(super) learned: u64,
     /// All its messages up to this number are stable.
     pub(super) stable: u64,
-    /// Stable ones above; bounded by what it may have in flight.
-    sparse: BTreeSet<u64>,
+    /// Stable ones above.
+    sparse: Runs,
     /// Outcomes other than [`Outcome::Stable`] that it has not acknowledged yet.
     others: BTreeMap<u64, Outcome>,
 }
@@ -59,7 +60,7 @@ pub(super) struct Sender {
 impl Sender {
     /// The outcome of message `number`, if the log knows it.
     pub(super) fn outcome(&self, number: u64) -> Option<Outcome> {
-        if number > self.stable && !self.sparse.contains(&number) {
+        if number > self.stable && !self.sparse.contains(number) {
             return None;
         }
         Some(self.others.get(&number).copied().unwrap_or(Outcome::Stable))
@@ -68,12 +69,8 @@ impl Sender {
     /// It knows the outcomes of all its messages up to this number, even if the log does not know the messages.
     fn acknowledge(&mut self, number: u64) {
         self.learned = self.learned.max(number);
-        self.stable = self.stable.max(number);
-        self.sparse = self.sparse.split_off(&(self.stable + 1));
+        self.stable = self.sparse.absorb(self.stable.max(number));
         self.others = self.others.split_off(&(number + 1));
-        while self.sparse.remove(&(self.stable + 1)) {
-            self.stable += 1;
-        }
     }
 
     fn settle(&mut self, number: u64, outcome: Outcome) {
@@ -84,9 +81,7 @@ impl Sender {
             self.others.insert(number, outcome);
         }
         self.sparse.insert(number);
-        while self.sparse.remove(&(self.stable + 1)) {
-            self.stable += 1;
-        }
+        self.stable = self.sparse.absorb(self.stable);
     }
 }
 
@@ -107,11 +102,9 @@ pub(super) struct Learned {
 
 /// The history's live part.
 pub(super) struct Order<R: Routing> {
-    /// Everything up to here is stable and forgotten.
-    base: Position,
-    /// Messages above `base`, in order.
-    flights: VecDeque<Ordered>,
-    /// Configurations that still matter: the one at `base`, then one per change above it.
+    /// Messages that are not stable, and those behind them.
+    flights: Stretch<Ordered>,
+    /// Configurations that still matter: the one before the first message kept, then one per change behind it.
     configs: VecDeque<(Position, R::Config)>,
     /// Members that have submitted.
     senders: FxHashMap<ProcessId, Sender>,
@@ -126,10 +119,10 @@ pub(super) struct Order<R: Routing> {
 }
 
 impl<R: Routing> Order<R> {
-    pub(super) fn new(config: R::Config) -> Self {
+    /// A history that begins with `config`. Behind a message that is not stable it keeps at most `kept_max` that are.
+    pub(super) fn new(config: R::Config, kept_max: usize) -> Self {
         Order {
-            base: Position(0),
-            flights: VecDeque::new(),
+            flights: Stretch::new(Position(0), kept_max),
             configs: VecDeque::from([(Position(0), config)]),
             senders: FxHashMap::default(),
             departed: VecDeque::new(),
@@ -141,12 +134,17 @@ impl<R: Routing> Order<R> {
 
     /// Everything at or below is stable.
     pub(super) fn base(&self) -> Position {
-        self.base
+        self.flights.done_through()
+    }
+
+    /// Messages that are not done with, and what is kept behind them.
+    pub(super) fn flights(&self) -> &Stretch<Ordered> {
+        &self.flights
     }
 
     /// The position of the last message.
     pub(super) fn last(&self) -> Position {
-        Position(self.base.0 + self.flights.len() as u64)
+        self.flights.last()
     }
 
     /// The newest configuration.
@@ -156,7 +154,7 @@ impl<R: Routing> Order<R> {
 
     /// The configuration that routes the message at `position`.
     pub(super) fn config_at(&self, position: Position) -> &R::Config {
-        debug_assert!(position > self.base || position == self.last());
+        debug_assert!(position > self.base() || position == self.last());
         let after = self.configs.partition_point(|&(from, _)| from <= position);
         &self.configs[after - 1].1
     }
@@ -167,8 +165,7 @@ impl<R: Routing> Order<R> {
     }
 
     pub(super) fn flight(&self, position: Position) -> Option<&Ordered> {
-        let index = position.0.checked_sub(self.base.0 + 1)?;
-        self.flights.get(usize::try_from(index).ok()?)
+        self.flights.get(position)
     }
 
     pub(super) fn sender(&self, process: ProcessId) -> Option<&Sender> {
@@ -208,8 +205,10 @@ impl<R: Routing> Order<R> {
             Ok(LogEntry::Stable { runs, others }) => {
                 self.settle(&runs, &others, &mut learned);
             }
-            Ok(LogEntry::Recovered(recovery)) => self.recover(recovery, &mut learned),
-            Err(_) => self.malformed += 1,
+            Ok(LogEntry::Recovered(recovery)) if recovery.fits(self.last()) => {
+                self.recover(recovery, &mut learned);
+            }
+            Ok(LogEntry::Recovered(_)) | Err(_) => self.malformed += 1,
         }
         learned
     }
@@ -269,14 +268,13 @@ impl<R: Routing> Order<R> {
             self.configs.push_back((position, config));
             learned.reconfigured = true;
         }
-        self.flights.push_back(Ordered { id, class, body, refused, stable: false });
+        self.flights.put(position, Ordered { id, class, body, refused, stable: false });
         true
     }
 
     /// A generation begins: what members have delivered behind the end of the survivor's log takes its positions again.
     fn recover(&mut self, recovery: Recovery, learned: &mut Learned) {
         let Recovery { generation, behind, through, messages, reported } = recovery;
-        assert_eq!(behind, self.last(), "a generation begins where its survivor's log ends");
         let mut recovered = 0;
         let mut messages = messages.into_iter().peekable();
         for position in (behind.0 + 1..=through.0).map(Position) {
@@ -291,7 +289,7 @@ impl<R: Routing> Order<R> {
                 let id = MessageId { sender: nobody, number: 0 };
                 let refused = Some(Outcome::MaybeApplied);
                 let hole = Ordered { id, class: Class::Data, body: Bytes::new(), refused, stable: true };
-                self.flights.push_back(hole);
+                self.flights.put(position, hole);
             }
         }
         let members = R::members(self.config());
@@ -337,9 +335,12 @@ impl<R: Routing> Order<R> {
     }
 
     fn settle(&mut self, runs: &[(u64, u32)], others: &[(u64, Outcome)], learned: &mut Learned) {
-        let live = self.base.0 + 1..self.last().0 + 1;
+        let live = self.flights.base().0 + 1..self.last().0 + 1;
         for &(first, count) in runs {
             let end = first.saturating_add(u64::from(count)).min(live.end);
+            for straggler in self.flights.stragglers(Position(first), Position(end.saturating_sub(1))) {
+                self.settle_one(straggler, Outcome::Stable, learned);
+            }
             for position in first.max(live.start)..end {
                 self.settle_one(Position(position), Outcome::Stable, learned);
             }
@@ -352,34 +353,32 @@ impl<R: Routing> Order<R> {
 
     /// Forgets what is stable, from the front, with the configurations that only it needed.
     fn collect(&mut self) {
-        while self.flights.front().is_some_and(|flight| flight.stable) {
-            self.flights.pop_front();
-            self.base.0 += 1;
-        }
-        while self.configs.len() > 1 && self.configs[1].0 <= self.base {
+        self.flights.collect(|flight| flight.stable);
+        let base = self.base();
+        while self.configs.len() > 1 && self.configs[1].0 <= base {
             self.configs.pop_front();
         }
     }
 
     fn settle_one(&mut self, position: Position, outcome: Outcome, learned: &mut Learned) {
-        let Some(index) = position.0.checked_sub(self.base.0 + 1) else { return };
-        let Some(flight) = self.flights.get_mut(index as usize) else { return };
+        let Some(flight) = self.flights.get_mut(position) else { return };
         if std::mem::replace(&mut flight.stable, true) {
             return;
         }
         // One destination that is silent keeps the base where it is; it must not keep everybody else's bodies too.
         flight.body = Bytes::new();
-        learned.settled.push((position, flight.id, outcome));
-        if let Some(sender) = self.senders.get_mut(&flight.id.sender) {
-            sender.settle(flight.id.number, outcome);
+        let id = flight.id;
+        learned.settled.push((position, id, outcome));
+        if let Some(sender) = self.senders.get_mut(&id.sender) {
+            sender.settle(id.number, outcome);
         }
+        self.flights.let_go(position, |flight| flight.stable);
     }
 
     /// The whole state, for a router that is too far behind for the log.
     pub(super) fn snapshot(&self) -> Bytes {
         let senders: BTreeMap<ProcessId, &Sender> = self.sorted_senders();
         let state = SnapshotRef {
-            base: self.base,
             flights: &self.flights,
             configs: &self.configs,
             senders,
@@ -403,18 +402,16 @@ impl<R: Routing> Order<R> {
     /// Replaces the state by a snapshot of another router's.
     pub(super) fn install(&mut self, state: &[u8]) -> Result<(), &'static str> {
         let state: Snapshot<R::Config> = postcard::from_bytes(state).map_err(|_| "it does not decode")?;
-        if state.configs.front().is_none_or(|(from, _)| *from > state.base) {
+        let flights =
+            state.flights.checked(self.flights.recent_max()).ok_or("its positions are out of order")?;
+        if state.configs.front().is_none_or(|(from, _)| *from > flights.done_through()) {
             return Err("the configuration at its base is missing");
         }
         if !state.configs.iter().is_sorted_by(|(one, _), (other, _)| one < other) {
             return Err("its configurations are out of order");
         }
-        if state.base.0.checked_add(state.flights.len() as u64 + 1).is_none() {
-            return Err("its positions run over");
-        }
         *self = Order {
-            base: state.base,
-            flights: state.flights,
+            flights,
             configs: state.configs,
             senders: state.senders.into_iter().collect(),
             departed: state.departed,
@@ -428,8 +425,7 @@ impl<R: Routing> Order<R> {
 
 #[derive(Serialize)]
 struct SnapshotRef<'a, C> {
-    base: Position,
-    flights: &'a VecDeque<Ordered>,
+    flights: &'a Stretch<Ordered>,
     configs: &'a VecDeque<(Position, C)>,
     senders: BTreeMap<ProcessId, &'a Sender>,
     departed: &'a VecDeque<ProcessId>,
@@ -440,8 +436,7 @@ struct SnapshotRef<'a, C> {
 
 #[derive(Deserialize)]
 struct Snapshot<C> {
-    base: Position,
-    flights: VecDeque<Ordered>,
+    flights: Stretch<Ordered>,
     configs: VecDeque<(Position, C)>,
     senders: BTreeMap<ProcessId, Sender>,
     departed: VecDeque<ProcessId>,

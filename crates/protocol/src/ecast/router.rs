@@ -29,6 +29,8 @@ pub struct RouterSettings {
     pub stable_delay: Duration,
     /// The generation that it belongs to.
     pub generation: Generation,
+    /// How many stable messages are kept behind one that is not: beyond, what is not stable is kept apart.
+    pub kept_max: usize,
 }
 
 impl Default for RouterSettings {
@@ -38,6 +40,7 @@ impl Default for RouterSettings {
             credit: 16_384,
             stable_delay: Duration::from_millis(5),
             generation: Generation(0),
+            kept_max: 1 << 16,
         }
     }
 }
@@ -163,9 +166,9 @@ impl<R: Routing> Router<R> {
     /// A router on a log that was just founded or is about to join one.
     pub fn new(paxos: Paxos, config: R::Config, settings: RouterSettings) -> Self {
         Router {
+            order: Order::new(config, settings.kept_max),
             settings,
             paxos,
-            order: Order::new(config),
             dispatch: None,
             linked: BTreeSet::new(),
             stable_due: None,
@@ -180,6 +183,16 @@ impl<R: Routing> Router<R> {
     /// Whether this router leads.
     pub fn is_leader(&self) -> bool {
         self.dispatch.is_some()
+    }
+
+    /// The generation that it belongs to.
+    pub fn generation(&self) -> Generation {
+        self.settings.generation
+    }
+
+    /// What that began with, once that is known, unless it is the first.
+    pub fn reformed(&self) -> Option<&Reformed> {
+        self.order.reformed()
     }
 
     /// The log below.
@@ -207,12 +220,9 @@ impl<R: Routing> Router<R> {
         self.dispatch.as_ref().map_or(0, |dispatch| dispatch.resends)
     }
 
-    /// The live stretch of the history behind `position`, for checkers: messages above [`Router::base`].
+    /// What is kept of the history behind `position`, for checkers: every message that is not stable, and others.
     pub fn live_after(&self, position: Position) -> impl Iterator<Item = (Position, &Ordered)> {
-        let first = position.max(self.order.base());
-        (first.0 + 1..=self.order.last().0).map(|at| {
-            (Position(at), self.order.flight(Position(at)).expect("messages above the base are kept"))
-        })
+        self.order.flights().behind(position)
     }
 
     /// Where it stands.
@@ -310,7 +320,7 @@ impl<R: Routing> Router<R> {
             self.tell_departed(process, out);
         }
         if begins {
-            self.reformed(out);
+            self.begun(out);
         }
     }
 
@@ -369,11 +379,10 @@ impl<R: Routing> Router<R> {
         }
         self.settings.generation = generation;
         out.enter(generation);
-        // Nothing is dispatched from here on; what the log's tail adds comes before what members have.
-        let until = cx.now + patience;
-        self.gathering = Some(Gathering::new(generation, Position(0), until));
+        // Nothing is dispatched from here on.
+        let (until, unchosen) = (cx.now + patience, self.paxos.unchosen());
+        self.gathering = Some(Gathering::new(generation, self.order.last(), until, unchosen));
         self.drive(cx, Input::Command(paxos::Command::Reform), out);
-        self.gathering = Some(Gathering::new(generation, self.order.last(), until));
         self.gather(self.linked.iter().copied().collect(), out);
     }
 
@@ -392,13 +401,14 @@ impl<R: Routing> Router<R> {
         let over = gathering.until().is_some_and(|until| until <= cx.now);
         let complete = gathering.until().is_some() && gathering.is_complete(&R::members(self.order.config()));
         if over || complete {
-            let entry = LogEntry::encode_recovered(&gathering.finish());
-            self.propose(cx, entry, out);
+            for entry in gathering.finish() {
+                self.propose(cx, entry, out);
+            }
         }
     }
 
     /// The log has what this generation begins with.
-    fn reformed(&mut self, out: &mut impl Sink<Self>) {
+    fn begun(&mut self, out: &mut impl Sink<Self>) {
         for process in self.order.fenced().clone() {
             self.tell_departed(process, out);
             self.linked.remove(&process);
@@ -418,6 +428,8 @@ impl<R: Routing> Router<R> {
         out: &mut impl Sink<Self>,
     ) {
         match message {
+            // Nobody is taken in before the cut: a router that never gathered anything might come to lead. It asks again.
+            Message::Paxos(paxos::Message::Join { .. }) if self.gathering.is_some() => {}
             Message::Paxos(message) => self.drive(cx, Input::Receive { from, message }, out),
             Message::Tail(tail) => match &mut self.gathering {
                 Some(gathering) => {
@@ -539,6 +551,9 @@ impl<R: Routing> Protocol for Router<R> {
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
         match input {
             Input::Receive { from, message } => self.receive(cx, from, message, out),
+            Input::Command(RouterCommand::Add(_)) if self.gathering.is_some() => {
+                out.emit(RouterEvent::ChangeRefused(paxos::ChangeRefusal::NoLeader));
+            }
             Input::Command(RouterCommand::Add(peer)) => {
                 self.drive(cx, Input::Command(paxos::Command::AddRouter(peer)), out);
             }

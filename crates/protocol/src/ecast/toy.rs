@@ -36,9 +36,14 @@ impl Routing for Toy {
         config: &Self::Config,
         _id: MessageId,
         _class: Class,
-        _body: &Bytes,
+        body: &Bytes,
     ) -> Result<Destinations, Refusal> {
-        Ok(Destinations { processes: config.iter().copied().collect(), ..Destinations::default() })
+        // `1:…` is for process 1 alone.
+        let only = |process: &&ProcessId| !matches!(body[..], [node, b':', ..] if u64::from(node) != 48 + process.node);
+        Ok(Destinations {
+            processes: config.iter().filter(only).copied().collect(),
+            ..Destinations::default()
+        })
     }
 
     fn is_member(config: &Self::Config, process: ProcessId) -> bool {

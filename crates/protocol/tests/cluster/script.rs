@@ -186,4 +186,5 @@ scripts! {
     a_generation_goes_on_without_some
     verdict_of_the_dead
     nobody_waits
+    nothing_was_sent
 }

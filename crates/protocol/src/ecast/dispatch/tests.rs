@@ -5,7 +5,7 @@ use crate::ecast::toy::{Toy, block, process, stable};
 
 /// An order with members 1 and 2, all of it stable.
 fn order() -> Order<Toy> {
-    let mut order = Order::new(BTreeSet::new());
+    let mut order = Order::new(BTreeSet::new(), 4);
     for payload in [block(1, 1, &["*join"]), block(2, 1, &["*join"]), stable(&[(1, 2)])] {
         order.learn(payload);
     }
@@ -109,7 +109,37 @@ fn the_departed_hold_nothing_back() {
     leader.dispatch.confirm(process(2), Position(4), Position(4));
     leader.dispatch.confirm(process(1), Position(4), Position(4));
     assert_eq!(leader.flush(), "1:3 stable");
-    assert!(leader.dispatch.routes.is_empty(), "everything is done with");
+    assert_eq!(leader.dispatch.routes.kept(), 0, "everything is done with");
+}
+
+#[test]
+fn a_silent_destination_keeps_its_own_messages_and_no_others() {
+    let mut leader = Leader::new(order());
+    leader.learn(block(1, 2, &["a"]));
+    let log_stability = |leader: &mut Leader| {
+        if let Some(entry) = leader.dispatch.stable_entry() {
+            leader.learn(entry);
+        }
+    };
+    for number in 3..500 {
+        leader.learn(block(1, number, &["1:b"]));
+        let last = leader.order.last();
+        leader.dispatch.confirm(process(1), last, last);
+        log_stability(&mut leader);
+        leader.flush();
+    }
+    assert!(leader.dispatch.routes.kept() <= 5 && leader.order.flights().kept() <= 5);
+    assert_eq!(leader.order.base(), Position(2), "position 3 is not stable");
+    // Another leader goes on from there.
+    let mut leader = Leader::new(leader.order);
+    assert_eq!(leader.flush(), "1<-3(0), 2<-3(0)");
+    for member in [1, 2] {
+        leader.dispatch.confirm(process(member), Position(3), Position(3));
+    }
+    assert_eq!(leader.flush(), "1:2 stable");
+    log_stability(&mut leader);
+    assert_eq!((leader.order.base(), leader.order.flights().kept()), (leader.order.last(), 0));
+    assert_eq!(leader.dispatch.routes.kept(), 0);
 }
 
 #[test]
@@ -147,7 +177,7 @@ fn injected_reads_stand_between_ordered_messages() {
     assert_eq!(leader.flush(), "2<-3(0), 2<-4(3)", "injected ones are not sent again");
     leader.dispatch.confirm(process(2), Position(4), Position(4));
     assert_eq!(leader.flush(), "1:2 stable, 1:3 stable");
-    assert!(leader.dispatch.routes.is_empty());
+    assert_eq!(leader.dispatch.routes.kept(), 0);
 }
 
 #[test]
@@ -183,7 +213,7 @@ fn the_places_of_the_departed_are_taken_once_no_route_names_them() {
             leader.dispatch.confirm(process(member), last, last);
         }
         assert!(leader.flush().contains(&format!("{node}:wedged")));
-        assert!(leader.dispatch.routes.is_empty(), "everything is done with");
+        assert_eq!(leader.dispatch.routes.kept(), 0, "everything is done with");
     }
     assert_eq!(places(&leader), (4, 4), "a hundred that came and went took one place");
 }

@@ -2,7 +2,7 @@ use super::*;
 use crate::ecast::toy::{Toy, block, live, process, stable};
 
 fn order() -> Order<Toy> {
-    Order::new(BTreeSet::new())
+    Order::new(BTreeSet::new(), 4)
 }
 
 fn learn(order: &mut Order<Toy>, payloads: &[Bytes]) {
@@ -54,6 +54,25 @@ fn what_is_stable_is_forgotten_from_the_front_with_its_configuration() {
     learn(&mut order, &[stable(&[(0, 2), (1, u32::MAX)]), stable(&[(u64::MAX, u32::MAX), (99, 1)])]);
     assert_eq!((order.base(), order.configs()), (Position(4), 1), "runs reach as far as the history");
     assert_eq!(order.config_at(Position(4)).len(), 2);
+}
+
+#[test]
+fn what_is_stable_behind_an_open_message_is_not_kept() {
+    let mut order = order();
+    learn(&mut order, &[block(1, 1, &["*join", "open"]), stable(&[(1, 1)])]);
+    for number in 3..1000 {
+        learn(&mut order, &[block(1, number, &["done"]), stable(&[(number, 1)])]);
+    }
+    assert!(order.flights.kept() <= 5, "{} are kept", order.flights.kept());
+    assert!(order.snapshot().len() < 1000, "{} bytes", order.snapshot().len());
+    assert_eq!((order.base(), order.last()), (Position(1), Position(999)));
+    assert_eq!(order.sender(process(1)).map(|sender| sender.sparse.count()), Some(1));
+    assert_eq!(order.flight(Position(2)).map(|flight| &flight.body[..]), Some(&b"open"[..]));
+    let mut copy = self::order();
+    assert_eq!(copy.install(&order.snapshot()), Ok(()));
+    let learned = copy.learn(stable(&[(2, 1)]));
+    assert_eq!(learned.settled.len(), 1);
+    assert_eq!((copy.base(), copy.flights.kept()), (Position(999), 0));
 }
 
 #[test]

@@ -1,0 +1,227 @@
+//! The live stretch of the history: what is known of positions that are not done with.
+//!
+//! Positions are done with about in their order, so most are kept in a queue, by their distance from its base. But one
+//! destination that is silent leaves its messages open for as long as it likes. Those must not keep everything behind them:
+//! when the queue is long, what is open at its front becomes a *straggler*, kept apart until it is done with, and the base
+//! goes on. So what is kept is bounded by what is open, and [`Stretch::new`]'s `recent_max`.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use super::Position;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Stretch<T> {
+    /// Behind it comes the queue; at and below it only stragglers are kept.
+    base: u64,
+    recent: VecDeque<T>,
+    stragglers: BTreeMap<u64, T>,
+    #[serde(skip)]
+    recent_max: usize,
+}
+
+impl<T> Stretch<T> {
+    /// A stretch that begins behind `base`, and keeps no more than `recent_max` behind an open position.
+    pub(super) fn new(base: Position, recent_max: usize) -> Self {
+        Stretch { base: base.0, recent: VecDeque::new(), stragglers: BTreeMap::new(), recent_max }
+    }
+
+    /// The same that was taken from elsewhere, unless its form is wrong.
+    pub(super) fn checked(self, recent_max: usize) -> Option<Self> {
+        let ends = self.base.checked_add(self.recent.len() as u64 + 1).is_some();
+        let apart = self.stragglers.keys().all(|&at| 0 < at && at <= self.base);
+        (ends && apart).then_some(Stretch { recent_max, ..self })
+    }
+
+    pub(super) fn recent_max(&self) -> usize {
+        self.recent_max
+    }
+
+    /// The base of the queue.
+    pub(super) fn base(&self) -> Position {
+        Position(self.base)
+    }
+
+    /// Everything at or below is done with.
+    pub(super) fn done_through(&self) -> Position {
+        Position(self.stragglers.first_key_value().map_or(self.base, |(&at, _)| at - 1))
+    }
+
+    pub(super) fn last(&self) -> Position {
+        Position(self.base + self.recent.len() as u64)
+    }
+
+    /// How many positions are kept.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.recent.len() + self.stragglers.len()
+    }
+
+    pub(super) fn get(&self, at: Position) -> Option<&T> {
+        match at.0.checked_sub(self.base + 1) {
+            Some(index) => self.recent.get(usize::try_from(index).ok()?),
+            None => self.stragglers.get(&at.0),
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, at: Position) -> Option<&mut T> {
+        match at.0.checked_sub(self.base + 1) {
+            Some(index) => self.recent.get_mut(usize::try_from(index).ok()?),
+            None => self.stragglers.get_mut(&at.0),
+        }
+    }
+
+    /// What is kept behind `position`, in order.
+    pub(super) fn behind(&self, position: Position) -> impl Iterator<Item = (Position, &T)> {
+        let skip = usize::try_from(position.0.saturating_sub(self.base)).unwrap_or(usize::MAX);
+        let recent = (self.base + 1..).zip(&self.recent).skip(skip);
+        let stragglers =
+            self.stragglers.range(position.0.saturating_add(1)..).map(|(&at, value)| (at, value));
+        stragglers.chain(recent).map(|(at, value)| (Position(at), value))
+    }
+
+    /// The stragglers between two positions, both included.
+    pub(super) fn stragglers(&self, first: Position, last: Position) -> Vec<Position> {
+        if first > last {
+            return Vec::new();
+        }
+        self.stragglers.range(first.0..=last.0).map(|(&at, _)| Position(at)).collect()
+    }
+
+    /// Puts in what comes behind the last position; or, at or below the base, a straggler.
+    pub(super) fn put(&mut self, at: Position, value: T) {
+        if at.0 <= self.base {
+            self.stragglers.insert(at.0, value);
+        } else {
+            assert_eq!(at.0, self.last().0 + 1, "positions follow each other");
+            self.recent.push_back(value);
+        }
+    }
+
+    /// Forgets a straggler if it is done with.
+    pub(super) fn let_go(&mut self, at: Position, is_done: impl Fn(&T) -> bool) {
+        if self.stragglers.get(&at.0).is_some_and(is_done) {
+            self.stragglers.remove(&at.0);
+        }
+    }
+
+    /// Forgets what is done with, from the front, and goes on behind what is open where the queue is long.
+    pub(super) fn collect(&mut self, is_done: impl Fn(&T) -> bool) {
+        while let Some(front) = self.recent.front() {
+            let done = is_done(front);
+            if !done && self.recent.len() <= self.recent_max {
+                break;
+            }
+            let front = self.recent.pop_front().expect("just seen");
+            self.base += 1;
+            if !done {
+                self.stragglers.insert(self.base, front);
+            }
+        }
+    }
+}
+
+/// A set of numbers, kept as runs: first and last of each, by the first.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) struct Runs(BTreeMap<u64, u64>);
+
+impl Runs {
+    pub(super) fn contains(&self, number: u64) -> bool {
+        self.0.range(..=number).next_back().is_some_and(|(_, &last)| last >= number)
+    }
+
+    pub(super) fn insert(&mut self, number: u64) {
+        let before = self.0.range(..=number).next_back().map(|(&first, &last)| (first, last));
+        if before.is_some_and(|(_, last)| last >= number) {
+            return;
+        }
+        let first = before.filter(|(_, last)| last + 1 == number).map_or(number, |(first, _)| first);
+        let behind = number.checked_add(1).and_then(|next| self.0.remove(&next));
+        self.0.insert(first, behind.unwrap_or(number));
+    }
+
+    /// Everything up to `through` is in the set: forgets it, and what continues it, and tells up to where that is.
+    pub(super) fn absorb(&mut self, mut through: u64) -> u64 {
+        while let Some(run) = self.0.first_entry().filter(|run| *run.key() <= through.saturating_add(1)) {
+            through = through.max(run.remove());
+        }
+        through
+    }
+
+    /// How many runs there are.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Numbers below `most`, as if at random.
+    fn numbers(mut seed: u64) -> impl FnMut(u64) -> u64 {
+        move |most| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % most
+        }
+    }
+
+    /// A stretch is a map from positions; what is done with at its front is gone.
+    #[test]
+    fn a_stretch_is_a_map() {
+        for seed in 0..200 {
+            let mut draw = numbers(seed);
+            let most = draw(6) as usize;
+            let mut stretch = Stretch::new(Position(0), most);
+            let mut open = BTreeSet::new();
+            let mut last = 0;
+            for _ in 0..100 {
+                if draw(3) == 0 || last == 0 {
+                    last += 1;
+                    stretch.put(Position(last), false);
+                    open.insert(last);
+                } else {
+                    let at = Position(1 + draw(last));
+                    open.remove(&at.0);
+                    if let Some(done) = stretch.get_mut(at) {
+                        *done = true;
+                    }
+                    stretch.let_go(at, |done| *done);
+                }
+                stretch.collect(|done| *done);
+                assert_eq!(stretch.last().0, last);
+                assert_eq!(stretch.done_through().0, open.first().map_or(last, |first| first - 1));
+                assert!(stretch.kept() <= open.len() + most);
+                let kept = stretch.behind(Position(0)).filter(|(_, done)| !**done);
+                assert!(kept.map(|(at, _)| at.0).eq(open.iter().copied()));
+                assert!(open.iter().all(|&at| stretch.get(Position(at)) == Some(&false)));
+            }
+        }
+    }
+
+    #[test]
+    fn runs_are_a_set() {
+        for seed in 0..200 {
+            let mut draw = numbers(seed);
+            let (mut runs, mut set) = (Runs::default(), BTreeSet::new());
+            for _ in 0..draw(80) {
+                let number = 1 + draw(60);
+                runs.insert(number);
+                set.insert(number);
+                assert!((0..70).all(|number| runs.contains(number) == set.contains(&number)));
+            }
+            let through = draw(20);
+            let mut end = through;
+            while set.contains(&(end + 1)) {
+                end += 1;
+            }
+            assert_eq!(runs.absorb(through), end);
+            let left = set.split_off(&(end + 1));
+            assert!((0..70).all(|number| runs.contains(number) == left.contains(&number)));
+        }
+    }
+}
