@@ -3,6 +3,9 @@
 //! Routers that vote are named by whole process ids: one that was started anew is another process, which knows nothing of
 //! what the first one promised. So a voter that does not answer, and whose node answers as another process, is gone for
 //! good; one whose node is silent may be frozen or cut off, and may come back.
+//!
+//! While a change of the routers is under way it is those that it makes who vote: a majority of them is needed to go on,
+//! even where one of the former routers is there.
 
 use std::collections::BTreeSet;
 
@@ -14,6 +17,8 @@ use crate::{config::Role, status::Report};
 pub(crate) struct Quorum {
     /// All that vote, as the router that knows best has it.
     pub(crate) voters: Vec<String>,
+    /// Whether a change of the routers made them so that is still under way.
+    pub(crate) changing: bool,
     pub(crate) answering: Vec<String>,
     /// Started anew since, as processes that remember nothing.
     pub(crate) gone: Vec<String>,
@@ -33,11 +38,11 @@ impl Quorum {
     /// What these reports say together.
     pub(crate) fn of<'a>(reports: impl IntoIterator<Item = &'a Report>) -> Quorum {
         let reports: Vec<&Report> = reports.into_iter().collect();
-        let votes = |report: &&&Report| report.routers.contains(&report.process);
+        let votes = |report: &&&Report| report.voters().contains(&report.process);
         let routers = || reports.iter().filter(|report| report.role == Role::Router);
         let furthest = |report: &&&Report| (report.generation, report.log.clone());
         let survivor = routers().filter(votes).max_by_key(furthest).copied().cloned();
-        let voters = survivor.as_ref().map(|survivor| survivor.routers.clone()).unwrap_or_default();
+        let voters = survivor.as_ref().map(|survivor| survivor.voters().to_vec()).unwrap_or_default();
         let answers: BTreeSet<&str> = reports.iter().map(|report| report.process.as_str()).collect();
         let (answering, rest): (Vec<String>, Vec<String>) =
             voters.iter().cloned().partition(|voter| answers.contains(voter.as_str()));
@@ -57,6 +62,7 @@ impl Quorum {
                 .as_ref()
                 .map(|survivor| ranges_gone(survivor, &answers))
                 .unwrap_or_default(),
+            changing: survivor.as_ref().is_some_and(|survivor| survivor.routers_open.is_some()),
             voters,
             answering,
             gone,
@@ -74,7 +80,7 @@ impl Quorum {
     /// For programs.
     pub(crate) fn json(&self) -> Value {
         let survivor = self.survivor.as_ref();
-        json!({ "quorum": "lost", "voters": self.voters, "answering": self.answering, "gone": self.gone,
+        json!({ "quorum": "lost", "voters": self.voters, "changing": self.changing, "answering": self.answering, "gone": self.gone,
             "silent": self.silent, "survivor": survivor.map(|survivor| &survivor.name),
             "reform": survivor.map(|survivor| json!({
                 "knows_through": survivor.position,
@@ -100,6 +106,10 @@ impl Quorum {
             self.voters.len(),
             list(&self.answering)
         );
+        if self.changing {
+            text += "\n  a change of the routers is under way, and needs a majority of those that it makes: ";
+            text += &list(&self.voters);
+        }
         if !self.gone.is_empty() {
             text += &format!("\n  gone for good: {} (started anew, without their memory)", list(&self.gone));
         }
@@ -213,6 +223,37 @@ mod tests {
         let quorum = Quorum::of(&[router(1, "aa", &five, "1"), router(2, "aa", &five, "2")]);
         assert!(quorum.is_lost());
         assert_eq!(quorum.survivor.map(|survivor| survivor.name).as_deref(), Some("router-2"));
+    }
+
+    #[test]
+    fn while_a_change_is_under_way_those_that_it_makes_vote() {
+        let open = |mut report: Report, routers: &[&str]| {
+            report.routers_open = Some(routers.iter().map(|&router| router.to_owned()).collect());
+            report
+        };
+        // One more is being taken in: three of four are needed, and two of the former three are not enough.
+        let four = ["1.aa", "2.aa", "3.aa", "7.aa"];
+        let holds = open(router(1, "aa", &ALL, "3"), &four);
+        let quorum = Quorum::of(&[holds.clone(), router(2, "aa", &ALL, "2")]);
+        assert!(quorum.is_lost() && quorum.changing);
+        let said = quorum.explained(str::to_owned);
+        assert!(
+            said.contains("only 2 of 4") && said.contains("a change of the routers is under way"),
+            "{said}"
+        );
+        // The newcomer, which may be the survivor too, makes it three.
+        let newcomer = open(router(7, "aa", &ALL, "3"), &four);
+        assert!(!Quorum::of(&[holds, router(2, "aa", &ALL, "2"), newcomer.clone()]).is_lost());
+        assert_eq!(
+            Quorum::of(&[newcomer, router(2, "aa", &ALL, "2")]).survivor.map(|survivor| survivor.node),
+            Some(7)
+        );
+        // Who is being taken out votes no more, and nobody goes on from it.
+        let out = open(router(3, "aa", &ALL, "4"), &ALL[..2]);
+        let left = open(router(1, "aa", &ALL, "4"), &ALL[..2]);
+        let quorum = Quorum::of(&[left, out]);
+        assert!(quorum.is_lost());
+        assert_eq!(quorum.survivor.map(|survivor| survivor.node), Some(1));
     }
 
     #[test]

@@ -122,7 +122,7 @@ fn reform(yes: bool, wait: u64, target: &Target) -> Result<()> {
     };
     if !quorum.is_lost() {
         let (answering, voters) = (quorum.answering.len(), quorum.voters.len());
-        bail!("{answering} of {voters} routers answer: a majority is there, and nothing is lost");
+        bail!("{answering} of {voters} routers that vote answer: a majority is there, and nothing is lost");
     }
     let chosen = processes.iter().find(|it| it.report.process == survivor.process);
     let http = &chosen.context("the survivor has no address")?.http;

@@ -56,7 +56,10 @@ pub(crate) struct Report {
     /// The routers that vote, as a router knows them.
     #[serde(default)]
     pub(crate) routers: Vec<String>,
-    /// A router's generation, what that began with, and how far its log goes.
+    /// Those that a change under way would make: it is these who vote then.
+    #[serde(default)]
+    pub(crate) routers_open: Option<Vec<String>>,
+    /// A router's generation, what that began with, and how far it knows the log.
     #[serde(default)]
     pub(crate) generation: u32,
     #[serde(default)]
@@ -73,6 +76,13 @@ pub(crate) struct Report {
     pub(crate) ranges: usize,
     #[serde(default)]
     pub(crate) replicas: u8,
+}
+
+impl Report {
+    /// The routers that vote: those of the newest change that this router knows of, chosen or not.
+    pub(crate) fn voters(&self) -> &[String] {
+        self.routers_open.as_ref().unwrap_or(&self.routers)
+    }
 }
 
 /// A process as the supervisor and as it itself see it.

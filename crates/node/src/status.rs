@@ -1,7 +1,7 @@
 //! Where a process stands, for people and the programs they watch it with.
 
 use quorate_protocol::{
-    ProcessId,
+    Peer, ProcessId,
     rubberband::{Config, Role, StorageState},
 };
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ pub struct Status {
     pub generation: u32,
     /// What that generation began with, unless it is the first.
     pub reformed: Option<ReformStatus>,
-    /// How far a router's log goes: the text of two compares as they do.
+    /// How far a router knows the log: the text of two compares as they do.
     pub log: String,
     /// The version of its configuration; 0 before it has one.
     pub config_version: u64,
@@ -45,6 +45,8 @@ pub struct Status {
     pub replicas: u8,
     /// All routers, as a router knows them.
     pub routers: Vec<String>,
+    /// The routers that a change under way would make, as a router knows of it: a majority of these is needed then.
+    pub routers_open: Option<Vec<String>>,
     /// The lead router, if known.
     pub leader: Option<String>,
     /// Figures of this role.
@@ -130,6 +132,7 @@ impl Status {
             ranges: 0,
             replicas: 0,
             routers: Vec::new(),
+            routers_open: None,
             leader: None,
             figures: Vec::new(),
         }
@@ -188,18 +191,18 @@ impl Node {
                     missing: reformed.missing,
                     fenced: reformed.fenced.iter().map(ProcessId::to_string).collect(),
                 });
+                let (ballot, through) = log.known;
                 status.log = format!(
                     "{:020}.{:020}.{:032x}.{:020}",
-                    log.accepted.round,
-                    log.accepted.router.node,
-                    log.accepted.router.incarnation.0,
-                    log.last.0
+                    ballot.round, ballot.router.node, ballot.router.incarnation.0, through.0
                 );
                 status.position = of_router.position.0;
                 status.executed = of_router.base.0;
                 status.waiting = of_router.position.0 - of_router.base.0;
                 status.refused = of_router.refused;
-                status.routers = of_router.routers.iter().map(|router| router.id.to_string()).collect();
+                let names = |peers: &[Peer]| peers.iter().map(|router| router.id.to_string()).collect();
+                status.routers = names(&of_router.routers);
+                status.routers_open = log.members_open.as_deref().map(names);
                 status.leader = of_router.leader.map(|leader| leader.to_string());
                 status.figure("slot", log.chosen.0);
                 status.figure("configurations", of_router.configs as u64);
