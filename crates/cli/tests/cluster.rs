@@ -102,6 +102,13 @@ fn what_is_too_long_is_refused_at_the_door(place: &Place) {
         let rows = client.query("select k, v from long order by k", &[]).await.unwrap();
         let lengths: Vec<usize> = rows.iter().map(|row| row.get::<_, &str>(1).len()).collect();
         assert_eq!(lengths, [15 << 20; 3]);
+        // Nor does an update make a row that could not be moved.
+        let twice = "update long set v = v || v where k = 2";
+        assert_eq!(client.execute(twice, &[]).await.unwrap(), 1);
+        let error = client.execute(twice, &[]).await.unwrap_err();
+        assert_eq!(error.code().map(|code| code.code()), Some("54000"), "{error:?}");
+        let length = client.query_one("select length(v) from long where k = 2", &[]).await.unwrap();
+        assert_eq!(length.get::<_, i32>(0), 30 << 20);
         client.batch_execute("drop table long").await.unwrap();
     });
     assert_eq!(process(place, "gateway-1")["incarnation"], gateway["incarnation"], "nothing broke");

@@ -7,7 +7,8 @@ use quorate_table::{
     expr::{Binary, Expr, Unary},
     failure::Failure,
     operation::{Conflict, Operation, Select},
-    schema::{KeyRange, Schema},
+    schema::{KeyRange, Schema, TEXT_BYTES_SHORT},
+    value::{Type, Value},
 };
 use smallvec::SmallVec;
 
@@ -129,7 +130,14 @@ fn can_fail(operation: &Operation, schema: &Schema) -> bool {
             let assigned = |(column, value): &(usize, Expr)| {
                 let nulls = schema.columns[*column].not_null
                     && !matches!(value, Expr::Constant(value, _) if !value.is_null());
-                can_fail_at(value) || nulls || schema.primary_key.contains(column)
+                // A row may not become too long.
+                let grows = schema.columns[*column].ty == Type::Text
+                    && match value {
+                        Expr::Constant(Value::Text(text), _) => text.len() > TEXT_BYTES_SHORT,
+                        Expr::Constant(..) => false,
+                        _ => true,
+                    };
+                can_fail_at(value) || nulls || grows || schema.primary_key.contains(column)
             };
             assignments.iter().any(assigned) || filter.as_ref().is_some_and(can_fail_at) || returns(returning)
         }

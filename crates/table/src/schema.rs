@@ -11,6 +11,16 @@ use crate::{
     value::{Type, Value, key_of},
 };
 
+/// No table has more columns; PostgreSQL's limit.
+pub const COLUMNS_MAX: usize = 1600;
+
+/// No update makes the texts of a row longer than this many bytes, together: it could not be moved to another process. Short
+/// ones are not counted: of as many as there may be columns, none makes a row too long.
+pub const ROW_BYTES_MAX: usize = 32 << 20;
+
+/// No text up to this many bytes makes a row too long.
+pub const TEXT_BYTES_SHORT: usize = 4 << 10;
+
 /// A table's number, given once by the order and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TableId(pub u32);
@@ -59,6 +69,9 @@ impl Schema {
     /// Refuses a definition that contradicts itself. Messages name the column.
     pub fn check(&self) -> Result<(), Failure> {
         let invalid = |message: String| Err(Failure::new("42P16", message));
+        if self.columns.len() > COLUMNS_MAX {
+            return Err(Failure::new("54011", format!("tables can have at most {COLUMNS_MAX} columns")));
+        }
         self.partition.check(&self.columns)?;
         for (index, column) in self.columns.iter().enumerate() {
             if self.columns[..index].iter().any(|other| other.name == column.name) {

@@ -8,7 +8,7 @@ use quorate_table::{
     expr::{Aggregate, AggregateFunction, Binary, Expr},
     merge::{Finish, Input, Merge},
     operation::{LoadId, Operation, Order, Output, Select},
-    schema::{Column, KeyRange, Partition, Schema, TableId},
+    schema::{Column, KeyRange, Partition, ROW_BYTES_MAX, Schema, TEXT_BYTES_SHORT, TableId},
     value::{Row, Type, Value, key_of},
 };
 
@@ -503,6 +503,35 @@ fn a_batch_stops_behind_a_held_job_and_sees_the_writes_before_each_job() {
     let answers = engine.apply(&[job(3, &all, &count, false), job(1, &all, &count, false)]);
     assert_eq!(rows(&answers[0]), 2);
     assert!(matches!(&answers[1], Answer::Failed(failure) if failure.sqlstate == "72000"));
+}
+
+#[test]
+fn no_update_makes_a_row_too_long() {
+    let mut engine = Twin::default();
+    let mut schema = schema(true);
+    schema.primary_key = Vec::new();
+    schema.columns.push(Column { name: "t".to_owned(), ..schema.columns[1].clone() });
+    let all = [KeyRange::ALL];
+    let mut epoch = 0;
+    let mut apply = |operation: Operation| {
+        epoch += 1;
+        one(&mut engine, job(epoch, &all, &operation, false))
+    };
+    apply(Operation::CreateTable { table: TABLE, schema });
+    let long = |bytes: usize| Value::text_of("x".repeat(bytes));
+    let row = |k: i32, s: Value| vec![Value::Int4(k), s, Value::Null, Value::Null];
+    let rows = vec![row(1, long(1)), row(2, long(ROW_BYTES_MAX - TEXT_BYTES_SHORT - 1))];
+    apply(Operation::Insert { table: TABLE, rows, returning: vec![] });
+    let mut set = |value: Value| {
+        let assignments = vec![(3, Expr::constant(value, Type::Text))];
+        match apply(Operation::Update { table: TABLE, assignments, filter: None, returning: vec![] }) {
+            Answer::Failed(failure) => failure.sqlstate,
+            _ => String::new(),
+        }
+    };
+    assert_eq!(set(long(TEXT_BYTES_SHORT + 1)), "", "both rows may be so long");
+    assert_eq!(set(long(TEXT_BYTES_SHORT + 2)), "54000", "the second may not");
+    assert_eq!(set(long(TEXT_BYTES_SHORT)), "", "what is short is not counted");
 }
 
 #[test]

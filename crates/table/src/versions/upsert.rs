@@ -17,7 +17,7 @@ use crate::{
 
 use super::{
     Place, Rows, Stored, Table,
-    write::{Effect, Results},
+    write::{Effect, Results, check_length, is_long},
 };
 
 impl<R: Rows> Table<R> {
@@ -65,6 +65,9 @@ impl<R: Rows> Table<R> {
                         }
                     }
                     self.schema.check_row(&new)?;
+                    if assignments.iter().any(|(column, _)| is_long(&new[*column])) {
+                        check_length(new.iter())?;
+                    }
                     results.count(place.key, &new)?;
                     removed.push(*there);
                     added.push((*there, new.into()));

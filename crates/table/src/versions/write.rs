@@ -10,11 +10,29 @@ use crate::{
     eval::{eval, satisfies},
     expr::Expr,
     operation::{LoadId, Operation},
-    schema::{KeyRange, Schema, TableId},
+    schema::{KeyRange, ROW_BYTES_MAX, Schema, TEXT_BYTES_SHORT, TableId},
     value::{Row, Value},
 };
 
 use super::{Found, Place, Rows, Seen, Stored, Table, Version, nothing_written};
+
+fn text_bytes(value: &Value) -> usize {
+    if let Value::Text(text) = value { text.len() } else { 0 }
+}
+
+/// Whether a value may make a row too long.
+pub(super) fn is_long(value: &Value) -> bool {
+    text_bytes(value) > TEXT_BYTES_SHORT
+}
+
+/// Refuses a row, given by its values, that is longer than any row may be: it could not be moved.
+pub(super) fn check_length<'a>(row: impl Iterator<Item = &'a Value>) -> Result<(), Failure> {
+    let bytes: usize = row.map(text_bytes).sum();
+    if bytes <= ROW_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Failure::new("54000", format!("the row would take {bytes} bytes, over the limit of {ROW_BYTES_MAX}")))
+}
 
 /// What a write does if it takes place. It has been checked: nothing in it can fail any more.
 pub(super) enum Effect {
@@ -359,6 +377,13 @@ impl<R: Rows> Table<R> {
                 change.values.extend(values);
             }
             let first = change.values.len() - change.columns.len();
+            let values = &change.values[first..];
+            if values.iter().any(is_long) {
+                let (_, whole) = self.rows.at(&found.place, &all).expect("a row that was found");
+                let stays = |(column, _): &(usize, &Value)| change.columns.binary_search(column).is_err();
+                let staying = whole.iter().enumerate().filter(stays).map(|(_, value)| value);
+                check_length(staying.chain(values))?;
+            }
             if moves || !results.returning.is_empty() {
                 let mut changed = row.to_vec();
                 for (column, value) in change.columns.iter().zip(&change.values[first..]) {
