@@ -112,6 +112,10 @@ fn state_name(state: StorageState) -> &'static str {
     }
 }
 
+fn names(routers: &[Peer]) -> Vec<String> {
+    routers.iter().map(|router| router.id.to_string()).collect()
+}
+
 impl Status {
     fn new(me: ProcessId, role: &str) -> Self {
         Status {
@@ -200,7 +204,6 @@ impl Node {
                 status.executed = of_router.base.0;
                 status.waiting = of_router.position.0 - of_router.base.0;
                 status.refused = of_router.refused;
-                let names = |peers: &[Peer]| peers.iter().map(|router| router.id.to_string()).collect();
                 status.routers = names(&of_router.routers);
                 status.routers_open = log.members_open.as_deref().map(names);
                 status.leader = of_router.leader.map(|leader| leader.to_string());

@@ -109,6 +109,9 @@ struct Pending {
     machine: usize,
 }
 
+/// Few, so that what is open is kept apart in every run.
+const KEPT_MAX: usize = 8;
+
 const STRIKE: u64 = 0;
 const TALK: u64 = 1;
 const WATCH: u64 = 2;
@@ -141,6 +144,7 @@ pub(crate) fn simulate(
                 ..paxos::Settings::default()
             },
             credit: settings.credit,
+            kept_max: KEPT_MAX,
             ..RouterSettings::default()
         },
         routers: RouterSet::new((0..routers).collect(), settings.routers),

@@ -120,6 +120,9 @@ struct Town {
     mutation: Option<Mutation>,
 }
 
+/// Few, so that what is open is kept apart in every run.
+const KEPT_MAX: usize = 8;
+
 const STRIKE: u64 = 0;
 const ACT: u64 = 1;
 const WATCH: u64 = 2;
@@ -155,6 +158,7 @@ pub(crate) fn simulate(
                 ..paxos::Settings::default()
             },
             credit: settings.credit,
+            kept_max: KEPT_MAX,
             ..RouterSettings::default()
         },
         routers: RouterSet::new(some(settings.routers + settings.spares), settings.routers),
