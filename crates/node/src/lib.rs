@@ -19,7 +19,7 @@ pub mod status;
 pub mod storage;
 
 use quorate_protocol::{
-    Context, Destination, Generation, Input, Peer, ProcessId, Protocol, Sink, Ticket, Time,
+    Context, Destination, Duration, Generation, Input, Peer, ProcessId, Protocol, Sink, Ticket, Time,
     ecast::{Router, RouterCommand, RouterEvent},
     paxos,
     rubberband::{
@@ -235,6 +235,13 @@ impl Protocol for Node {
             Node::Storage(storage) => storage.deadline(),
             Node::Super(superior) => superior.deadline(),
             Node::Client(client) => client.deadline(),
+        }
+    }
+
+    fn gathering(&self) -> Duration {
+        match self {
+            Node::Client(client) => client.gathering(),
+            Node::Router(_) | Node::Storage(_) | Node::Super(_) => Duration::ZERO,
         }
     }
 }

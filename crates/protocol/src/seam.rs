@@ -10,7 +10,7 @@
 
 use crate::{
     id::{Generation, ProcessId},
-    time::Time,
+    time::{Duration, Time},
 };
 
 /// A sans-IO protocol state machine.
@@ -31,6 +31,11 @@ pub trait Protocol {
 
     /// When [`Input::Deadline`] is wanted next; at or after this instant, never before.
     fn deadline(&self) -> Option<Time>;
+
+    /// How long input may gather, so that its handling is shared by more of it. A wish: nothing depends on it.
+    fn gathering(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// What the world lends to a protocol during one call.

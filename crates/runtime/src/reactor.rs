@@ -11,6 +11,9 @@
 //! idle process answers at once. What keeps a turn short: one read of at most 256 KiB per link and
 //! [`Limits::commands_per_turn`](crate::config::Limits) commands.
 //!
+//! A protocol with much under way may have input gather a little longer ([`Protocol::gathering`]): turns are then that
+//! far apart at least, as a network card moderates its interrupts.
+//!
 //! Records are complete at once (memory mode): [`Input::Persisted`] comes before the next input.
 
 use std::{
@@ -210,6 +213,11 @@ where
             self.counters.turns.inc();
             self.counters.busy_nanoseconds.inc_by(done.since(now).as_nanos() as u64);
             self.counters.batch.observe(inputs as f64);
+            // Slept rather than waited: whatever comes meanwhile wakes nobody.
+            let rest = self.protocol.gathering().saturating_sub(done.since(now));
+            if !rest.is_zero() {
+                thread::sleep(rest);
+            }
             now = done;
         }
         self.links.flush();

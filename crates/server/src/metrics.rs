@@ -6,7 +6,10 @@ use std::time::Instant;
 
 use quorate_runtime::metrics::{Counter, EncodeLabelSet, Family, Gauge, Histogram, Metrics as Registry};
 
-use crate::sql::{self, write::Action};
+use crate::{
+    error::code,
+    sql::{self, write::Action},
+};
 
 /// The counters of the SQL door.
 #[derive(Clone, Debug)]
@@ -22,7 +25,8 @@ pub struct Metrics {
     /// Connections ended because what came was no message.
     pub garbage: Counter,
     statements: Family<Ended, Counter>,
-    seconds: Family<Kind, Histogram>,
+    /// Those of statements that succeed, which are most, by kind as in [`KINDS`].
+    successes: Vec<(Counter, Histogram)>,
 }
 
 /// How a statement ended.
@@ -50,7 +54,18 @@ impl Metrics {
     /// Counters that this registry shows.
     pub fn new(registry: &Registry) -> Metrics {
         let histogram: fn() -> Histogram = || Histogram::new(BOUNDS);
-        let seconds = Family::new_with_constructor(histogram);
+        let seconds: Family<Kind, Histogram> = Family::new_with_constructor(histogram);
+        let statements: Family<Ended, Counter> = Family::default();
+        let success = |kind: &&'static str| {
+            let ended = Ended { kind, class: code::SUCCESSFUL_COMPLETION[..2].to_owned() };
+            (statements.get_or_create(&ended).clone(), seconds.get_or_create(&Kind { kind }).clone())
+        };
+        let successes = KINDS.iter().map(success).collect();
+        registry.register(
+            "sql_statement_seconds",
+            "From the execution of a statement to its last row or error",
+            seconds,
+        );
         Metrics {
             connections: registry.counter("sql_connections", "Connections begun"),
             sessions: registry.gauge("sql_sessions", "Connections open now"),
@@ -60,23 +75,25 @@ impl Metrics {
             statements: registry.register(
                 "sql_statements",
                 "Statements ended, by kind and class of SQLSTATE (00 is success)",
-                Family::default(),
+                statements,
             ),
-            seconds: registry.register(
-                "sql_statement_seconds",
-                "From the execution of a statement to its last row or error",
-                seconds,
-            ),
+            successes,
         }
     }
 
     /// A statement ends with this SQLSTATE; it was not even executed where nothing ran.
     pub(crate) fn ended(&self, running: Option<Running>, sqlstate: &str) {
         let kind = running.as_ref().map_or("invalid", |running| running.kind);
-        let class = sqlstate.get(..2).unwrap_or(sqlstate).to_owned();
-        self.statements.get_or_create(&Ended { kind, class }).inc();
-        if let Some(Running { kind, since }) = running {
-            self.seconds.get_or_create(&Kind { kind }).observe(since.elapsed().as_secs_f64());
+        let known = KINDS.iter().position(|known| *known == kind).map(|known| &self.successes[known]);
+        match known.filter(|_| sqlstate == code::SUCCESSFUL_COMPLETION) {
+            Some((statements, _)) => statements.inc(),
+            None => {
+                let class = sqlstate.get(..2).unwrap_or(sqlstate).to_owned();
+                self.statements.get_or_create(&Ended { kind, class }).inc()
+            }
+        };
+        if let (Some((_, seconds)), Some(running)) = (known, running) {
+            seconds.observe(running.since.elapsed().as_secs_f64());
         }
     }
 }
@@ -93,6 +110,21 @@ impl Running {
         Running { kind: statement.map_or("empty", kind), since: Instant::now() }
     }
 }
+
+/// What statements are.
+const KINDS: [&str; 11] = [
+    "select",
+    "insert",
+    "update",
+    "delete",
+    "definition",
+    "copy",
+    "explain",
+    "transaction",
+    "execute",
+    "setting",
+    "empty",
+];
 
 fn kind(statement: &sql::Statement) -> &'static str {
     match statement {

@@ -205,6 +205,8 @@ pub struct Client {
     forgotten: u64,
     refused: u64,
     retries: u64,
+    /// How long the first pieces of reads' answers took of late.
+    latency: Duration,
 }
 
 struct Request {
@@ -254,6 +256,8 @@ struct Read {
     void: bool,
     /// When there was news of it last.
     heard: Time,
+    /// When the attempt began.
+    begun_at: Time,
 }
 
 #[derive(Default)]
@@ -281,6 +285,14 @@ const FORGET_BEHIND: u64 = 65_536;
 /// A write of unknown fate is given up for good when so many have been made after it, sooner than
 /// [`ClientSettings::retention`] if need be: until then the ranges remember them all.
 const REMEMBERED_MAX: u64 = 1 << 20;
+/// With so many requests under way, what their users wait for is throughput.
+const REQUESTS_MANY: usize = 16;
+/// Input gathers then for this part of what an answer takes anyway, and no longer than so: turns are fewer, and batches
+/// larger all along the way of requests and answers, down to the queries that share a scan.
+const GATHERING_PART: u32 = 16;
+const GATHERING_MAX: Duration = Duration::from_millis(2);
+/// How much of the latency that is remembered the newest read makes up.
+const LATENCY_PART: u32 = 64;
 /// Attempts of a read are spaced by doubling, so often.
 const TRIES_MAX: u32 = 5;
 
@@ -302,6 +314,7 @@ impl Client {
             forgotten: 0,
             refused: 0,
             retries: 0,
+            latency: Duration::ZERO,
         }
     }
 
@@ -504,6 +517,7 @@ impl Client {
         read.tries += 1;
         read.void = false;
         read.heard = Time(0);
+        read.begun_at = cx.now;
         read.parts.clear();
         read.begun.clear();
         read.covered.clear();
@@ -697,11 +711,13 @@ impl Client {
                     read.covered.extend_from_slice(&reply.ranges);
                 }
                 let gathered = first && read.ranges.iter().all(|range| covers(&read.begun, *range));
-                let complete = read.ranges.iter().all(|range| covers(&read.covered, *range));
+                let complete = reply.last && read.ranges.iter().all(|range| covers(&read.covered, *range));
                 let at = if one_cut { reply.at } else { Position(0) };
-                let (last, spent) = (reply.last, reply.spent);
+                let (last, spent, began) = (reply.last, reply.spent, read.begun_at);
                 out.emit(ClientEvent::Part { token, from, content, last, spent });
                 if gathered {
+                    let took = cx.now.since(began);
+                    self.latency = (self.latency * (LATENCY_PART - 1) + took) / LATENCY_PART;
                     out.emit(ClientEvent::Gathered { token });
                 }
                 if complete {
@@ -800,6 +816,7 @@ impl Client {
                     silences: 0,
                     void: false,
                     heard: cx.now,
+                    begun_at: cx.now,
                 };
                 self.insert(token, Request { attempt: 0, kind: Kind::Read(read), look_at: None });
                 self.start_read(cx, token, out);
@@ -925,5 +942,12 @@ impl Protocol for Client {
     fn deadline(&self) -> Option<Time> {
         let look = self.look.first().map(|(at, _)| *at);
         [self.membership.deadline(), look].into_iter().flatten().min()
+    }
+
+    fn gathering(&self) -> Duration {
+        if self.requests.len() < REQUESTS_MANY {
+            return Duration::ZERO;
+        }
+        (self.latency / GATHERING_PART).min(GATHERING_MAX)
     }
 }
