@@ -51,6 +51,17 @@ with connection.cursor() as cursor:
     cursor.execute("select count(*), sum(id) from things where id >= 10")
     check(cursor.fetchone(), (1000, sum(range(10, 1010))))
 
+    with cursor.copy("copy things (id, name, price) from stdin (format binary)") as copy:
+        copy.set_types(["int8", "text", "numeric"])
+        for number in range(2000, 2100):
+            copy.write_row((number, None if number % 2 else f"row {number}", Decimal(number) / 8))
+    with cursor.copy("copy (select id, name, price from things where id >= 2000 order by id) to stdout (format binary)") as copy:
+        copy.set_types(["int8", "text", "numeric"])
+        check([row[0] for row in copy.rows()], list(range(2000, 2100)))
+    cursor.execute("select count(name), sum(price) from things where id >= 2000")
+    check(cursor.fetchone(), (50, Decimal(sum(range(2000, 2100))) / 8))
+    cursor.execute("delete from things where id >= 2000")
+
     try:
         cursor.execute("select nothing from things")
         sys.exit("an unknown column was accepted")

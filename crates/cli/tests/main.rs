@@ -3,6 +3,7 @@
 mod check;
 mod cluster;
 mod command;
+mod door;
 mod killing;
 mod manners;
 mod operate;

@@ -225,6 +225,7 @@ impl Node {
                 status.refused = of_storage.refused;
                 status.leader = storage.member().leader().map(|leader| leader.to_string());
                 status.figure("pins", of_storage.pins as u64);
+                status.figure("answering", of_storage.answering as u64);
                 status.figure("repeated", of_storage.repeated);
                 status
             }

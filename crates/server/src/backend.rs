@@ -5,6 +5,7 @@
 //! process, for tests and examples.
 
 use std::{
+    fmt,
     future::poll_fn,
     sync::Arc,
     task::{Context, Poll},
@@ -143,10 +144,22 @@ pub struct AnswerStream {
 /// One range's answers, in the order of the select.
 #[derive(Debug)]
 pub enum Part {
-    /// They are all here.
-    Whole(std::vec::IntoIter<Piece>),
-    /// They come, and are closed after the last. The channel is bounded, so that a reader who waits stops the sender.
-    Stream(mpsc::Receiver<Result<Piece, Fault>>),
+    /// They are all here, as they came from a replica.
+    Whole(std::vec::IntoIter<Bytes>),
+    /// They come.
+    Stream(Box<dyn Pieces>),
+}
+
+/// Pieces that come. Few are ever under way: a reader who waits stops the sender, and one who drops this ends the read.
+pub trait Pieces: fmt::Debug + Send + Sync {
+    /// The next piece; `None` behind the last. Asking for it says that those before are done with.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, Fault>>>;
+}
+
+impl Pieces for mpsc::Receiver<Result<Piece, Fault>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, Fault>>> {
+        self.poll_recv(cx)
+    }
 }
 
 /// How a replica did its part of a read.
@@ -175,8 +188,8 @@ impl Part {
     /// The next piece; `None` behind the last.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, Fault>>> {
         match self {
-            Part::Whole(pieces) => Poll::Ready(pieces.next().map(Ok)),
-            Part::Stream(pieces) => pieces.poll_recv(cx),
+            Part::Whole(pieces) => Poll::Ready(pieces.next().map(|piece| Ok(Piece::Encoded(piece)))),
+            Part::Stream(pieces) => pieces.poll_next(cx),
         }
     }
 

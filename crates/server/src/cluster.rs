@@ -6,10 +6,12 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -26,14 +28,15 @@ use quorate_table::{
     operation::{Operation, Select},
     schema::{Schema, TableId},
 };
+use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::{
-    Analyzed, AnswerStream, Backend, Catalog, Fault, Part, Piece, ReadStrength, RequestId, Table,
+    Analyzed, AnswerStream, Backend, Catalog, Fault, Part, Piece, Pieces, ReadStrength, RequestId, Table,
 };
 
-/// Pieces of one part that may wait for its connection.
-const PIECES: usize = 2;
+/// Processes that usually answer a read; more find room as well.
+const PARTS: usize = 4;
 
 /// A gateway's tables.
 pub struct ClusterBackend {
@@ -48,7 +51,7 @@ pub struct ClusterBackend {
 /// Takes a client's events and hands them to those who wait.
 #[derive(Default)]
 pub struct Events {
-    waiting: Mutex<BTreeMap<u64, Waiter>>,
+    waiting: Mutex<FxHashMap<u64, Waiter>>,
     token: AtomicU64,
     config: RwLock<Option<Arc<Config>>>,
     catalog: RwLock<Arc<Catalog>>,
@@ -68,7 +71,7 @@ enum Waiter {
 
 /// A read whose answers have not all begun.
 struct Gathering {
-    parts: BTreeMap<ProcessId, (Spent, Vec<Bytes>)>,
+    parts: Vec<(ProcessId, Spent, Vec<Bytes>)>,
     unfinished: usize,
     sender: oneshot::Sender<Result<Gathered, ClientError>>,
 }
@@ -82,7 +85,7 @@ enum Gathered {
 }
 
 impl Events {
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, Waiter>> {
+    fn waiting(&self) -> MutexGuard<'_, FxHashMap<u64, Waiter>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,10 +128,10 @@ impl Events {
                 match waiter {
                     // Whoever waited may be gone; the request is done all the same.
                     Some(Waiter::Write { parts, sender, .. }) => drop(sender.send(Ok(parts))),
-                    Some(Waiter::Gathering(read)) => {
-                        let parts = read.parts.into_iter();
-                        let parts = parts.map(|(from, (spent, pieces))| (from, spent, pieces)).collect();
-                        drop(read.sender.send(Ok(Gathered::Whole(parts))));
+                    Some(Waiter::Gathering(Gathering { mut parts, sender, .. })) => {
+                        // Whoever explains them tells them in one order.
+                        parts.sort_unstable_by_key(|(from, _, _)| *from);
+                        drop(sender.send(Ok(Gathered::Whole(parts))));
                     }
                     Some(Waiter::Streaming(_)) | None => {}
                 }
@@ -151,9 +154,13 @@ impl Events {
         match waiting.get_mut(&token) {
             Some(Waiter::Write { parts, .. }) => parts.push(content),
             Some(Waiter::Gathering(read)) => {
-                let (_, pieces) = read.parts.entry(from).or_insert((spent, Vec::new()));
-                read.unfinished += usize::from(pieces.is_empty());
-                pieces.push(content);
+                match read.parts.iter_mut().find(|(other, _, _)| *other == from) {
+                    Some((_, _, pieces)) => pieces.push(content),
+                    None => {
+                        read.parts.push((from, spent, vec![content]));
+                        read.unfinished += 1;
+                    }
+                }
                 read.unfinished -= usize::from(last);
             }
             Some(Waiter::Streaming(streams)) => {
@@ -179,7 +186,7 @@ impl Events {
         let Some(Waiter::Gathering(read)) = waiting.remove(&token) else { return };
         let mut senders = BTreeMap::new();
         let mut streams = Vec::with_capacity(read.parts.len());
-        for (from, (_, pieces)) in read.parts {
+        for (from, _, pieces) in read.parts {
             let (sender, receiver) = mpsc::unbounded_channel();
             for piece in pieces {
                 let _ = sender.send(Ok(piece));
@@ -299,7 +306,7 @@ impl ClusterBackend {
         }
         let token = self.events.token();
         let (sender, receiver) = oneshot::channel();
-        let gathering = Gathering { parts: BTreeMap::new(), unfinished: 0, sender };
+        let gathering = Gathering { parts: Vec::with_capacity(PARTS), unfinished: 0, sender };
         self.events.waiting().insert(token, Waiter::Gathering(gathering));
         let interest = Interest { backend: self, token };
         let strength = strength_of(strength);
@@ -404,16 +411,17 @@ impl Backend for ClusterBackend {
         let (token, gathered) = self.gather(strength, request).await?;
         match gathered {
             Gathered::Whole(parts) => {
-                let whole = |(_, _, pieces): (ProcessId, Spent, Vec<Bytes>)| {
-                    let pieces: Vec<Piece> = pieces.into_iter().map(Piece::Encoded).collect();
-                    Part::Whole(pieces.into_iter())
-                };
+                let whole = |(_, _, pieces): (ProcessId, Spent, Vec<Bytes>)| Part::Whole(pieces.into_iter());
                 Ok(AnswerStream { parts: parts.into_iter().map(whole).collect() })
             }
             Gathered::Streams(streams) => {
                 let streams = streams
                     .into_iter()
-                    .map(|(from, receiver)| forward(self.handle.clone(), token, from, receiver))
+                    .map(|(from, pieces)| {
+                        let handle = self.handle.clone();
+                        let coming = Coming { handle, token, from, pieces, taken: 0, told: 0, ended: false };
+                        Part::Stream(Box::new(coming))
+                    })
                     .collect();
                 Ok(AnswerStream { parts: streams })
             }
@@ -452,28 +460,55 @@ impl Backend for ClusterBackend {
     }
 }
 
-/// Passes a part's pieces on as they are taken, and tells the replica so.
-fn forward(
+/// A replica's part of a long read. What has been taken of it is told to the replica, which sends no more than a window
+/// ahead; dropped before its end, it ends the request.
+struct Coming {
     handle: Handle<Node>,
     token: u64,
     from: ProcessId,
-    mut pieces: mpsc::UnboundedReceiver<Result<Bytes, Fault>>,
-) -> Part {
-    let (sender, receiver) = mpsc::channel(PIECES);
-    tokio::spawn(async move {
-        let mut consumed = 0;
-        while let Some(piece) = pieces.recv().await {
-            let bytes = piece.as_ref().map_or(0, Bytes::len);
-            if sender.send(piece.map(Piece::Encoded)).await.is_err() {
-                let _ = handle.try_command(Command::Client(ClientCommand::Cancel { token }));
-                return;
-            }
-            consumed += bytes as u64;
-            let consumed = ClientCommand::Consumed { token, from, bytes: consumed };
-            let _ = handle.try_command(Command::Client(consumed));
+    pieces: mpsc::UnboundedReceiver<Result<Bytes, Fault>>,
+    /// Bytes of all pieces handed out, and how much of that the replica knows.
+    taken: u64,
+    told: u64,
+    ended: bool,
+}
+
+impl Coming {
+    fn tell(&self, command: ClientCommand) {
+        // Refused only by a process that is ending.
+        let _ = self.handle.try_command(Command::Client(command));
+    }
+}
+
+impl Pieces for Coming {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, Fault>>> {
+        if self.taken > self.told {
+            self.told = self.taken;
+            self.tell(ClientCommand::Consumed { token: self.token, from: self.from, bytes: self.told });
         }
-    });
-    Part::Stream(receiver)
+        let piece = ready!(self.pieces.poll_recv(cx));
+        match &piece {
+            Some(Ok(content)) => self.taken += content.len() as u64,
+            // A new attempt may be under way that nobody waits for: the drop cancels it.
+            Some(Err(_)) => {}
+            None => self.ended = true,
+        }
+        Poll::Ready(piece.map(|piece| piece.map(Piece::Encoded)))
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.tell(ClientCommand::Cancel { token: self.token });
+        }
+    }
+}
+
+impl fmt::Debug for Coming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Coming").field("token", &self.token).field("from", &self.from).finish_non_exhaustive()
+    }
 }
 
 fn explain(config: &Config, operation: &Operation, request: &gateway::Request) -> Vec<String> {

@@ -33,6 +33,12 @@ pub enum Batch {
     Encoded(EncodedRows, usize),
 }
 
+impl Default for Batch {
+    fn default() -> Self {
+        Batch::Rows(Vec::new().into_iter())
+    }
+}
+
 impl Batch {
     /// How many are left.
     pub fn len(&self) -> usize {
@@ -336,7 +342,7 @@ async fn next_encoded(parts: &mut Vec<Part>, visible: usize) -> Result<Batch> {
             return Ok(batch);
         }
     }
-    Ok(Batch::Rows(Vec::new().into_iter()))
+    Ok(Batch::default())
 }
 
 /// The next piece of whichever range has one; `None` when all have ended.

@@ -180,7 +180,7 @@ impl Backend for LocalBackend {
         let mut parts = Vec::new();
         for range in ranges() {
             let (sender, part) = mpsc::channel(CHUNKS);
-            parts.push(Part::Stream(part));
+            parts.push(Part::Stream(Box::new(part)));
             if pages {
                 state.engine.pin(epoch, Holder::Reader);
                 let (shared, select) = (self.state.clone(), select.clone());

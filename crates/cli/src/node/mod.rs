@@ -30,6 +30,7 @@ use quorate_runtime::{
 };
 use quorate_server::cluster::Events;
 use quorate_table::scan::ScanEngine;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tracing::{error, info, warn};
 
@@ -72,6 +73,7 @@ pub(crate) fn run_configured(args: Args) -> Result<()> {
 /// Runs the process until it is asked to stop, or can not go on.
 pub(crate) fn run(config: NodeConfig) -> Result<()> {
     let stop = lifeline::stop_requests(config.supervised)?;
+    raise_descriptors();
     let me = ProcessId { node: config.node, incarnation: chance::incarnation() };
     let listen = settled(&config.listen)?;
     let metrics = Metrics::new([("process", config.name.clone()), ("role", config.role.as_str().to_owned())]);
@@ -122,6 +124,16 @@ pub(crate) fn run(config: NodeConfig) -> Result<()> {
     process.stop();
     threads.shutdown_timeout(Duration::from_millis(200));
     result
+}
+
+/// Takes as many descriptors as may be had: a gateway has one for each client, and many systems give 1,024 unasked.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
+    {
+        warn!(%error, "the limit of open files stays as it is");
+    }
 }
 
 /// How many threads serve clients: half of the processors, for the protocol thread and other processes have work, too.

@@ -2,7 +2,7 @@
 //!
 //! A short answer is all here and goes at once. A long one is read page by page from a version that the engine keeps for
 //! it: a page is asked for when the client has taken what went before, so that neither side ever holds more of it than a
-//! window. One page of each answer, and few answers, are read in a batch, so that short reads do not wait for long ones.
+//! window; when many are open, their windows and pages shrink. One page of each answer, and few answers, are read in a batch, so that short reads do not wait for long ones.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,8 +18,11 @@ use crate::{
 
 /// Answers that are read on in one batch.
 const PAGES_MAX: usize = 4;
-/// Bytes that a page should have.
+/// Bytes that a page should have, and the least when many share.
 const PAGE_BYTES: usize = 256 << 10;
+const PAGE_BYTES_MIN: usize = 16 << 10;
+/// Bytes that may be under way of all long answers together, beside a page of each.
+const OPEN_BYTES: u64 = 4 << 20;
 /// Rows of a page, at most.
 const PAGE_ROWS_MAX: usize = 4096;
 /// Rows of the first page, when nobody knows how long they are.
@@ -75,6 +78,17 @@ impl Outboxes {
         Outboxes { window, open: BTreeMap::new(), turn: None, released: Vec::new() }
     }
 
+    /// Bytes of one answer that may be under way, as many as there are.
+    fn share(&self) -> u64 {
+        let share = OPEN_BYTES / self.open.len().max(1) as u64;
+        share.clamp(2 * PAGE_BYTES_MIN as u64, self.window.max(2 * PAGE_BYTES_MIN as u64))
+    }
+
+    /// How many are under way.
+    pub(super) fn open(&self) -> usize {
+        self.open.len()
+    }
+
     /// Sends an answer: a short one at once, a long one piece by piece.
     pub(super) fn reply<S: Sink<Storage>>(
         &mut self,
@@ -87,7 +101,7 @@ impl Outboxes {
     ) {
         assert!(!pieces.is_empty(), "every request ends in an answer");
         let mut outbox = Outbox::new(at, ranges, spent, pieces.into(), None);
-        outbox.pump(asked, self.window, out);
+        outbox.pump(asked, self.share(), out);
         if !outbox.is_done() {
             self.insert(asked, outbox);
         }
@@ -114,7 +128,7 @@ impl Outboxes {
 
     /// The pages to be read now.
     pub(super) fn wanted(&mut self) -> Vec<Wanted> {
-        let window = self.window;
+        let window = self.share();
         let ready = |outbox: &Outbox| {
             outbox.pieces.is_empty()
                 && outbox.is_open(window)
@@ -152,11 +166,12 @@ impl Outboxes {
         cursor: Option<Bytes>,
         out: &mut S,
     ) {
+        let bytes = PAGE_BYTES.min(self.share() as usize / 2);
         // Nobody may want it any more; then its version was given back when that came out.
         let Some(outbox) = self.open.get_mut(&asked).filter(|outbox| outbox.at == at) else { return };
         let Some(source) = &mut outbox.source else { return };
         source.reading = false;
-        let fitting = source.rows.saturating_mul(PAGE_BYTES) / content.len().max(1);
+        let fitting = source.rows.saturating_mul(bytes) / content.len().max(1);
         source.rows = fitting.clamp(1, PAGE_ROWS_MAX);
         if cursor.is_none() {
             outbox.source = None;
@@ -176,8 +191,9 @@ impl Outboxes {
     }
 
     fn pump<S: Sink<Storage>>(&mut self, asked: Asked, out: &mut S) {
+        let share = self.share();
         let Some(outbox) = self.open.get_mut(&asked) else { return };
-        outbox.pump(asked, self.window, out);
+        outbox.pump(asked, share, out);
         if outbox.is_done() {
             self.open.remove(&asked);
         }

@@ -45,7 +45,7 @@ impl Default for StorageSettings {
             alive_every: Duration::from_millis(50),
             batch_max: 16_384,
             ask_after: Duration::from_millis(200),
-            reply_window: 1 << 20,
+            reply_window: 512 << 10,
         }
     }
 }
@@ -203,6 +203,8 @@ pub struct StorageStatus {
     pub importing: bool,
     /// Pinned positions.
     pub pins: usize,
+    /// Long answers under way.
+    pub answering: usize,
     /// Writes that were answered from memory.
     pub repeated: u64,
     /// Messages from peers that were refused.
@@ -375,6 +377,7 @@ impl Storage {
             state: self.config().and_then(|config| config.storage.get(&me).copied()),
             importing: self.import.is_some(),
             pins: self.pins.len(),
+            answering: self.outboxes.open(),
             repeated: self.repeated,
             refused: self.refused + self.membership.refused(),
         }

@@ -1,10 +1,11 @@
-//! COPY FROM: lines to staged rows, visible all at once at the end or never.
+//! COPY FROM: lines, or rows in binary, to staged rows, visible all at once at the end or never.
 //!
 //! Rows are staged in chunks, several under way at a time, and published by one ordered write after the last chunk
 //! was taken. Whatever goes wrong before that — a malformed line, a broken connection, a cancellation — discards what
 //! was staged.
 
 pub mod lines;
+pub mod tuples;
 
 use std::sync::Arc;
 
@@ -22,13 +23,17 @@ use crate::{
     backend::{Backend, Fault, RequestId, Table},
     error::{Result, SqlError, code},
     fault,
+    pg::encode,
     sql::{
-        copy::Format,
+        Field,
+        copy::{Form, Format},
         parameters::{Arguments, SessionValue},
         write,
     },
+    types::PgType,
 };
 use lines::{Lines, Record};
+use tuples::{Tuple, Tuples};
 
 /// Rows of a chunk.
 const CHUNK_ROWS: usize = 2_000;
@@ -44,9 +49,9 @@ pub struct CopyIn {
     backend: Arc<dyn Backend>,
     table: Arc<Table>,
     columns: Vec<usize>,
-    format: Format,
+    types: Vec<PgType>,
     load: LoadId,
-    lines: Lines,
+    source: Source,
     defaults: Row,
     chunk: Vec<Row>,
     chunk_bytes: usize,
@@ -56,13 +61,19 @@ pub struct CopyIn {
     discard: Option<RequestId>,
 }
 
+/// What rows are read from.
+enum Source {
+    Lines(Lines, Format),
+    Tuples(Tuples),
+}
+
 impl CopyIn {
     /// Begins a load into columns of a table.
     pub fn new(
         backend: Arc<dyn Backend>,
         table: Arc<Table>,
         columns: Vec<usize>,
-        format: Format,
+        form: Form,
         load: LoadId,
         session: &(dyn Fn(SessionValue) -> Value + Sync),
     ) -> Result<Self> {
@@ -71,14 +82,18 @@ impl CopyIn {
             .iter()
             .map(|expr| crate::sql::fold::value(expr, &none))
             .collect::<Result<Row>>()?;
-        let lines = Lines::new(format.clone());
+        let source = match form {
+            Form::Lines(format) => Source::Lines(Lines::new(format.clone()), format),
+            Form::Binary => Source::Tuples(Tuples::default()),
+        };
+        let types = columns.iter().map(|&column| Field::of(&table.schema.columns[column]).ty).collect();
         Ok(CopyIn {
             backend,
             table,
             columns,
-            format,
+            types,
             load,
-            lines,
+            source,
             defaults,
             chunk: Vec::new(),
             chunk_bytes: 0,
@@ -88,20 +103,28 @@ impl CopyIn {
         })
     }
 
-    /// How many columns a line has.
+    /// How many columns a row has.
     pub fn columns(&self) -> usize {
         self.columns.len()
     }
 
+    /// Whether rows come in binary.
+    pub fn is_binary(&self) -> bool {
+        matches!(self.source, Source::Tuples(_))
+    }
+
     /// Takes in data as it comes, cut anywhere.
     pub async fn data(&mut self, data: &[u8], id: &mut (dyn FnMut() -> RequestId + Send)) -> Result<()> {
-        self.lines.push(data);
-        self.take_lines(false, id).await
+        match &mut self.source {
+            Source::Lines(lines, _) => lines.push(data),
+            Source::Tuples(tuples) => tuples.push(data),
+        }
+        self.take_rows(false, id).await
     }
 
     /// Takes in what is left when the data ends, and waits until every chunk was taken.
     pub async fn end(&mut self, id: &mut (dyn FnMut() -> RequestId + Send)) -> Result<()> {
-        self.take_lines(true, id).await?;
+        self.take_rows(true, id).await?;
         if !self.chunk.is_empty() {
             self.stage(id).await?;
         }
@@ -111,21 +134,36 @@ impl CopyIn {
         Ok(())
     }
 
-    async fn take_lines(&mut self, last: bool, id: &mut (dyn FnMut() -> RequestId + Send)) -> Result<()> {
-        loop {
-            let line = self.lines.number() + 1;
-            let Some(record) = self.lines.next(last).map_err(|error| self.context(error, line, None))? else {
-                return Ok(());
-            };
-            if self.format.header && line == 1 {
-                continue;
-            }
-            let bytes = record.raw.len();
-            let row = self.row(&record, line)?;
+    async fn take_rows(&mut self, last: bool, id: &mut (dyn FnMut() -> RequestId + Send)) -> Result<()> {
+        while let Some((row, bytes)) = self.next_row(last)? {
             self.chunk.push(row);
             self.chunk_bytes += bytes;
             if self.chunk.len() >= CHUNK_ROWS || self.chunk_bytes >= CHUNK_BYTES {
                 self.stage(id).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next row that is here, and how many bytes it came in.
+    fn next_row(&mut self, last: bool) -> Result<Option<(Row, usize)>> {
+        match &mut self.source {
+            Source::Lines(lines, format) => {
+                if format.header && lines.number() == 0 {
+                    let header = lines.next(last);
+                    if header.map_err(|error| self.context(error, 1, None))?.is_none() {
+                        return Ok(None);
+                    }
+                    return self.next_row(last);
+                }
+                let line = lines.number() + 1;
+                let record = lines.next(last).map_err(|error| self.context(error, line, None))?;
+                record.map(|record| Ok((self.row(&record, line)?, record.raw.len()))).transpose()
+            }
+            Source::Tuples(tuples) => {
+                let line = tuples.number() + 1;
+                let tuple = tuples.next(last).map_err(|error| self.context(error, line, None))?;
+                tuple.map(|tuple| Ok((self.row_of_tuple(&tuple, line)?, tuple.bytes))).transpose()
             }
         }
     }
@@ -136,6 +174,7 @@ impl CopyIn {
     }
 
     fn row(&self, record: &Record, line: u64) -> Result<Row> {
+        let Source::Lines(_, format) = &self.source else { unreachable!("only lines are cut into records") };
         let schema = &self.table.schema;
         let whole = || Some(format!(": \"{}\"", record.shown()));
         if record.fields.len() < self.columns.len() {
@@ -152,7 +191,7 @@ impl CopyIn {
         for (index, (field, &position)) in record.fields.iter().zip(&self.columns).enumerate() {
             let column = &schema.columns[position];
             let text = match &field.text {
-                None if self.format.force_not_null.contains(&index) => Some(self.format.null.as_str()),
+                None if format.force_not_null.contains(&index) => Some(format.null.as_str()),
                 text => text.as_deref(),
             };
             row[position] = match text {
@@ -164,6 +203,29 @@ impl CopyIn {
             };
         }
         write::check_not_null(schema, &row).map_err(|error| self.context(error, line, whole()))?;
+        Ok(row)
+    }
+
+    fn row_of_tuple(&self, tuple: &Tuple, line: u64) -> Result<Row> {
+        let schema = &self.table.schema;
+        let (found, expected) = (tuple.fields.len(), self.columns.len());
+        if found != expected {
+            let what = format!("row field count is {found}, expected {expected}");
+            return Err(self.context(SqlError::new(code::BAD_COPY_FILE_FORMAT, what), line, None));
+        }
+        let mut row = self.defaults.clone();
+        for ((field, &position), ty) in tuple.fields.iter().zip(&self.columns).zip(&self.types) {
+            let column = &schema.columns[position];
+            row[position] = match field {
+                None => Value::Null,
+                Some(bytes) => {
+                    encode::from_binary(bytes, *ty).and_then(|value| Ok(fitted(column, value)?)).map_err(
+                        |error| self.context(error, line, Some(format!(", column {}", column.name))),
+                    )?
+                }
+            };
+        }
+        write::check_not_null(schema, &row).map_err(|error| self.context(error, line, None))?;
         Ok(row)
     }
 
@@ -199,7 +261,11 @@ impl CopyIn {
 
 /// A field's text as its column stores it.
 fn read(column: &Column, text: &str) -> std::result::Result<Value, Failure> {
-    let value = parse_text(column.ty, text)?;
+    fitted(column, parse_text(column.ty, text)?)
+}
+
+/// A value with its column's precision or length.
+fn fitted(column: &Column, value: Value) -> std::result::Result<Value, Failure> {
     match column.modifier {
         None => Ok(value),
         Some(modifier) => modifier.fit(value),

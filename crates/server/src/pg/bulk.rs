@@ -10,32 +10,33 @@ use quorate_table::value::Value;
 
 use super::{connection::Connection, frame::Frame, limit::Limit};
 use crate::{
-    copy::{CopyIn, lines},
+    copy::{CopyIn, lines, tuples},
     error::{Result, SqlError, code},
     finish::Rows,
     session::Status,
-    sql::{Field, copy::Format},
+    sql::{Field, copy::Form},
 };
 
 impl Connection<'_> {
     pub(super) async fn copy_in(&mut self, mut copy: Box<CopyIn>) -> io::Result<Result<()>> {
-        let columns = copy.columns();
-        self.output.put(Backend::CopyInResponse(CopyInResponse::new(0, columns as i16, vec![0; columns])));
+        let (columns, format) = (copy.columns(), i16::from(copy.is_binary()));
+        let response = CopyInResponse::new(format as i8, columns as i16, vec![format; columns]);
+        self.output.put(Backend::CopyInResponse(response));
         loop {
-            let limit = Limit::new(&self.cancelled, None);
+            let limit = Limit::new(&self.cancel, None);
             let frame = match limit.keep_io(self.next()).await {
                 Ok(frame) => frame?,
                 Err(error) => return Ok(Err(error)),
             };
             match frame {
                 Frame::Message(Frontend::CopyData(data)) => {
-                    let limit = Limit::new(&self.cancelled, self.session.timeout());
+                    let limit = Limit::new(&self.cancel, self.session.timeout());
                     if let Err(error) = limit.keep(self.session.copy_data(&mut copy, &data.data)).await {
                         return Ok(Err(error));
                     }
                 }
                 Frame::Message(Frontend::CopyDone(_)) => {
-                    let limit = Limit::new(&self.cancelled, self.session.timeout());
+                    let limit = Limit::new(&self.cancel, self.session.timeout());
                     return Ok(match limit.keep(self.session.copy_done(copy)).await {
                         Ok(tag) => {
                             if self.session.status() == Status::Idle {
@@ -74,21 +75,26 @@ impl Connection<'_> {
     pub(super) async fn copy_out(
         &mut self,
         mut rows: Rows,
-        format: &Format,
+        form: &Form,
         fields: &[Field],
     ) -> io::Result<Result<()>> {
-        let columns = fields.len();
-        self.output.put(Backend::CopyOutResponse(CopyOutResponse::new(0, columns as i16, vec![0; columns])));
-        if format.header {
-            let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
-            let mut line = Vec::new();
-            lines::write_header(format, &names, &mut line);
-            self.output.put(Backend::CopyData(CopyData::new(line.into())));
+        let (columns, format) = (fields.len(), i16::from(*form == Form::Binary));
+        let response = CopyOutResponse::new(format as i8, columns as i16, vec![format; columns]);
+        self.output.put(Backend::CopyOutResponse(response));
+        // What stands before the first row shares its message in binary, and has its own as a line, as in PostgreSQL.
+        let mut data = Vec::new();
+        match form {
+            Form::Binary => data.extend_from_slice(tuples::HEADER),
+            Form::Lines(format) if format.header => {
+                let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+                lines::write_header(format, &names, &mut data);
+                self.output.put(Backend::CopyData(CopyData::new(std::mem::take(&mut data).into())));
+            }
+            Form::Lines(_) => {}
         }
         let mut sent: u64 = 0;
         loop {
-            let limit = Limit::new(&self.cancelled, self.session.timeout());
-            let batch = match limit.keep(rows.next()).await {
+            let batch = match self.limit.keep(rows.next()).await {
                 Ok(batch) => batch,
                 Err(error) => return Ok(Err(error)),
             };
@@ -96,13 +102,26 @@ impl Connection<'_> {
                 break;
             }
             for row in &batch {
-                let texts: Vec<Option<String>> = row.iter().map(Value::text).collect();
-                let mut line = Vec::new();
-                lines::write(format, &texts, &mut line);
-                self.output.put(Backend::CopyData(CopyData::new(line.into())));
-                self.output.flush_if_full().await?;
+                match form {
+                    Form::Lines(format) => {
+                        let texts: Vec<Option<String>> = row.iter().map(Value::text).collect();
+                        lines::write(format, &texts, &mut data);
+                    }
+                    Form::Binary => tuples::write(row, fields, &mut data),
+                }
+                self.output.put(Backend::CopyData(CopyData::new(std::mem::take(&mut data).into())));
+                if self.output.is_full() {
+                    match self.limit.keep_io(self.output.flush()).await {
+                        Ok(flushed) => flushed?,
+                        Err(error) => return Ok(Err(error)),
+                    }
+                }
             }
             sent += batch.len() as u64;
+        }
+        if *form == Form::Binary {
+            data.extend_from_slice(&tuples::TRAILER);
+            self.output.put(Backend::CopyData(CopyData::new(data.into())));
         }
         self.output.metrics.rows.inc_by(sent);
         self.output.put(Backend::CopyDone(CopyDone::new()));

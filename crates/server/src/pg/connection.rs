@@ -25,15 +25,12 @@ use pgwire::messages::{
     startup::ParameterStatus,
 };
 use quorate_table::value::Value;
-use tokio::{
-    net::tcp,
-    sync::{Notify, watch},
-};
+use tokio::{net::tcp, sync::watch};
 
 use super::{
     extended::Portal,
     frame::{Frame, Frames},
-    limit::Limit,
+    limit::{Cancel, Limit},
     output::{BUFFER_BYTES, Output},
 };
 use crate::{
@@ -48,7 +45,9 @@ pub(super) struct Connection<'a> {
     pub(super) frames: Frames<tcp::OwnedReadHalf>,
     pub(super) output: Output<'a>,
     pub(super) session: Session,
-    pub(super) cancelled: Arc<Notify>,
+    pub(super) cancel: Arc<Cancel>,
+    /// Of the statement that is executed.
+    pub(super) limit: Limit,
     pub(super) stopped: watch::Receiver<bool>,
     pub(super) statements: BTreeMap<String, Arc<Prepared>>,
     pub(super) portals: BTreeMap<String, Portal>,
@@ -63,7 +62,13 @@ pub(super) struct Connection<'a> {
 impl Connection<'_> {
     pub(super) async fn run(&mut self) -> io::Result<()> {
         loop {
-            let message = match self.next().await? {
+            let idle = !self.frames.is_ready();
+            let message = self.next().await?;
+            if idle {
+                // It was meant for a statement that has ended.
+                self.cancel.forget();
+            }
+            let message = match message {
                 Frame::Message(message) => message,
                 Frame::TooLong { kind, bytes } => {
                     let error = SqlError::new(
@@ -195,11 +200,11 @@ impl Connection<'_> {
     pub(super) async fn execute(&mut self, prepared: &Arc<Prepared>, values: &[Value]) -> Result<Outcome> {
         let statement = prepared.bound.as_ref().map(|bound| &bound.statement);
         self.running = Some(Running::begin(statement));
-        let limit = Limit::new(&self.cancelled, self.session.timeout());
+        self.limit = Limit::new(&self.cancel, self.session.timeout());
         let outcome = {
             // Pinned where it is: its state is large, and would be moved at every step inwards.
             let work = std::pin::pin!(self.session.execute(prepared, values));
-            limit.keep(work).await?
+            self.limit.keep(work).await?
         };
         let writes = prepared.bound.as_ref().is_some_and(|bound| bound.statement.writes().is_some());
         if writes && !matches!(outcome, Outcome::CopyIn(_)) && self.session.status() == Status::Idle {

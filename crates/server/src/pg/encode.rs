@@ -173,14 +173,19 @@ pub fn parameter(bytes: Option<&[u8]>, ty: PgType, format: Format, number: usize
     let Some(bytes) = bytes else { return Ok(Value::Null) };
     match format {
         Format::Text => {
-            let text = std::str::from_utf8(bytes).map_err(|_| not_utf8(number))?;
+            let text = std::str::from_utf8(bytes).map_err(|_| not_utf8())?;
             // An object may be named; whoever looks at it finds its number.
             if ty.is_oid() && ty != PgType::Oid && text.parse::<u32>().is_err() {
                 return Ok(Value::text_of(text));
             }
             checked(parse_text(ty.plain(), text)?, ty)
         }
-        Format::Binary => from_binary(bytes, ty, number),
+        Format::Binary => from_binary(bytes, ty).map_err(|mut error| {
+            if error.code == code::INVALID_BINARY_REPRESENTATION {
+                error.message = format!("{} in bind parameter {}", error.message, number + 1);
+            }
+            error
+        }),
     }
 }
 
@@ -198,17 +203,13 @@ pub fn checked(value: Value, ty: PgType) -> Result<Value> {
     Ok(value)
 }
 
-fn not_utf8(number: usize) -> SqlError {
-    SqlError::new(code::CHARACTER_NOT_IN_REPERTOIRE, format!("parameter ${} is not valid UTF8", number + 1))
+fn not_utf8() -> SqlError {
+    SqlError::new(code::CHARACTER_NOT_IN_REPERTOIRE, "invalid byte sequence for encoding \"UTF8\"")
 }
 
-fn from_binary(bytes: &[u8], ty: PgType, number: usize) -> Result<Value> {
-    let malformed = || {
-        SqlError::new(
-            code::INVALID_BINARY_REPRESENTATION,
-            format!("incorrect binary data format in bind parameter {}", number + 1),
-        )
-    };
+/// Reads a value in binary.
+pub fn from_binary(bytes: &[u8], ty: PgType) -> Result<Value> {
+    let malformed = || SqlError::new(code::INVALID_BINARY_REPRESENTATION, "incorrect binary data format");
     fn exactly<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
         bytes.try_into().ok()
     }
@@ -230,7 +231,7 @@ fn from_binary(bytes: &[u8], ty: PgType, number: usize) -> Result<Value> {
         return exactly(bytes).map(|b| Value::Float8(f64::from(f32::from_be_bytes(b)))).ok_or_else(malformed);
     }
     if let Some(element) = ty.element() {
-        return array_from_binary(bytes, element, number)?.ok_or_else(malformed);
+        return array_from_binary(bytes, element)?.ok_or_else(malformed);
     }
     let value = match ty.plain() {
         Type::Bool => exactly::<1>(bytes).map(|b| Value::Bool(b[0] != 0)),
@@ -243,7 +244,7 @@ fn from_binary(bytes: &[u8], ty: PgType, number: usize) -> Result<Value> {
         Type::Timestamptz => exactly(bytes).map(|b| Value::Timestamptz(i64::from_be_bytes(b))),
         Type::Numeric => return numeric_from_binary(bytes).ok_or_else(malformed),
         Type::Text => {
-            let text = std::str::from_utf8(bytes).map_err(|_| not_utf8(number))?;
+            let text = std::str::from_utf8(bytes).map_err(|_| not_utf8())?;
             return Ok(parse_text(Type::Text, text)?);
         }
     };
@@ -251,7 +252,7 @@ fn from_binary(bytes: &[u8], ty: PgType, number: usize) -> Result<Value> {
 }
 
 /// An array of one dimension: dimensions, whether there are NULLs, the element's type, length, first index, elements.
-fn array_from_binary(mut bytes: &[u8], element: PgType, number: usize) -> Result<Option<Value>> {
+fn array_from_binary(mut bytes: &[u8], element: PgType) -> Result<Option<Value>> {
     fn word(bytes: &mut &[u8]) -> Option<i32> {
         let (word, rest) = bytes.split_first_chunk::<4>()?;
         *bytes = rest;
@@ -278,7 +279,7 @@ fn array_from_binary(mut bytes: &[u8], element: PgType, number: usize) -> Result
             Ok(length) => {
                 let Some((value, rest)) = bytes.split_at_checked(length) else { return Ok(None) };
                 bytes = rest;
-                from_binary(value, element, number)?.text()
+                from_binary(value, element)?.text()
             }
         });
     }

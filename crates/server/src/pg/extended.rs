@@ -179,7 +179,7 @@ impl Connection<'_> {
             portal.state = State::Done;
             match outcome {
                 Outcome::Rows(rows, word) => {
-                    portal.state = State::Open(Box::new(rows), Batch::Rows(Vec::new().into_iter()), word);
+                    portal.state = State::Open(Box::new(rows), Batch::default(), word);
                 }
                 Outcome::Gathered(rows, tag) => portal.state = State::Gathered(rows.into_iter(), tag),
                 Outcome::Done(tag) => {
@@ -196,8 +196,10 @@ impl Connection<'_> {
                     return Ok(Ok(()));
                 }
                 Outcome::CopyIn(copy) => return self.copy_in(copy).await,
-                Outcome::CopyOut(rows, format, fields) => return self.copy_out(rows, &format, &fields).await,
+                Outcome::CopyOut(rows, form, fields) => return self.copy_out(rows, &form, &fields).await,
             }
+        } else {
+            self.limit = Limit::new(&self.cancel, self.session.timeout());
         }
         let fields = portal.fields.clone().unwrap_or_default();
         let mut sent = 0;
@@ -221,20 +223,10 @@ impl Connection<'_> {
                 }
             }
             State::Open(rows, ready, word) => {
-                loop {
-                    match self.output.rows(ready, most - sent, &fields, &portal.formats).await? {
-                        Ok(more) => sent += more,
-                        Err(error) => return Ok(Err(error)),
-                    }
-                    if sent == most {
-                        break;
-                    }
-                    let limit = Limit::new(&self.cancelled, self.session.timeout());
-                    match limit.keep(rows.next_batch()).await {
-                        Ok(batch) if batch.is_empty() => break,
-                        Ok(batch) => *ready = batch,
-                        Err(error) => return Ok(Err(error)),
-                    }
+                let shape = (&fields[..], &portal.formats[..]);
+                match self.output.rows(rows, ready, most, shape, &self.limit).await? {
+                    Ok(rows) => sent = rows,
+                    Err(error) => return Ok(Err(error)),
                 }
                 if sent == most {
                     self.output.put(Backend::PortalSuspended(PortalSuspended::new()));

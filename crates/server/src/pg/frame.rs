@@ -20,8 +20,12 @@ const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Longest first packet, as in PostgreSQL.
 const STARTUP_BYTES_MAX: usize = 10_000;
 
-/// Read at a time.
-const READ_BYTES: usize = 64 << 10;
+/// Read at a time, from a client that sends little and from one that sends much.
+const READ_BYTES: usize = 8 << 10;
+const READ_BYTES_MAX: usize = 64 << 10;
+
+/// An emptied buffer that is larger goes: one long message is no reason to hold its room as long as the connection lasts.
+const KEPT_BYTES: usize = 256 << 10;
 
 /// A message, or what is wrong with it.
 #[derive(Debug)]
@@ -60,6 +64,8 @@ pub enum Opening {
 pub struct Frames<R> {
     stream: R,
     buffer: BytesMut,
+    /// How much is read next.
+    ahead: usize,
     skip: usize,
     context: DecodeContext,
 }
@@ -70,12 +76,18 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         let mut context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
         context.awaiting_frontend_ssl = false;
         context.awaiting_frontend_startup = false;
-        Frames { stream, buffer: BytesMut::new(), skip: 0, context }
+        Frames { stream, buffer: BytesMut::new(), ahead: READ_BYTES, skip: 0, context }
     }
 
     async fn fill(&mut self) -> io::Result<bool> {
-        self.buffer.reserve(READ_BYTES);
-        Ok(self.stream.read_buf(&mut self.buffer).await? > 0)
+        if self.buffer.is_empty() && self.buffer.capacity() > KEPT_BYTES {
+            self.buffer = BytesMut::new();
+        }
+        self.buffer.reserve(self.ahead);
+        let read = self.stream.read_buf(&mut self.buffer).await?;
+        let full = self.buffer.len() == self.buffer.capacity();
+        self.ahead = if full { READ_BYTES_MAX.min(2 * self.ahead) } else { READ_BYTES };
+        Ok(read > 0)
     }
 
     /// The first packet.

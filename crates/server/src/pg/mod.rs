@@ -15,10 +15,10 @@ mod simple;
 mod startup;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     io,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI32, Ordering},
     },
 };
@@ -31,16 +31,21 @@ use tokio::{
 };
 
 use crate::{backend::Backend, cache::Cache, metrics::Metrics};
+use limit::Cancel;
 
 /// Connections at a time, unless said otherwise.
 pub const CONNECTIONS_MAX: usize = 1_000;
+
+/// Connections that may be silent about who they are.
+pub const OPENINGS_MAX: usize = 256;
 
 /// What all connections of a gateway share.
 pub struct Server {
     backend: Arc<dyn Backend>,
     cache: Arc<Cache>,
     sessions: Sessions,
-    connections: Arc<Semaphore>,
+    openings: Openings,
+    connections: Semaphore,
     metrics: Arc<Metrics>,
 }
 
@@ -48,7 +53,7 @@ pub struct Server {
 #[derive(Default)]
 struct Sessions {
     next: AtomicI32,
-    open: Mutex<BTreeMap<i32, (i32, Arc<Notify>)>>,
+    open: Mutex<BTreeMap<i32, (i32, Arc<Cancel>)>>,
 }
 
 impl Server {
@@ -63,7 +68,8 @@ impl Server {
             backend,
             cache: Arc::default(),
             sessions: Sessions::default(),
-            connections: Arc::new(Semaphore::new(connections_max)),
+            openings: Openings::default(),
+            connections: Semaphore::new(connections_max),
             metrics,
         })
     }
@@ -96,10 +102,9 @@ impl Server {
     }
 
     async fn connection(&self, stream: TcpStream, stopped: watch::Receiver<bool>) {
-        let permit = self.connections.clone().try_acquire_owned().ok();
         self.metrics.connections.inc();
         self.metrics.sessions.inc();
-        let ended = startup::serve(self, stream, permit.is_none(), stopped).await;
+        let ended = startup::serve(self, stream, stopped).await;
         self.metrics.sessions.dec();
         if let Err(error) = ended
             && !matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
@@ -109,33 +114,70 @@ impl Server {
     }
 }
 
+/// Connections that have not said who they are. They have no place among those that are counted, so that nobody is kept
+/// out by whoever opens many and says nothing; when there are too many, the oldest ends.
+#[derive(Default)]
+struct Openings {
+    silent: Mutex<VecDeque<Arc<Notify>>>,
+}
+
+/// One of them; counted until this is dropped.
+struct Opening<'a> {
+    openings: &'a Openings,
+    displaced: Arc<Notify>,
+}
+
+impl Openings {
+    fn begin(&self) -> Opening<'_> {
+        let displaced = Arc::new(Notify::new());
+        let mut silent = self.lock();
+        silent.push_back(displaced.clone());
+        if silent.len() > OPENINGS_MAX
+            && let Some(oldest) = silent.pop_front()
+        {
+            oldest.notify_one();
+        }
+        Opening { openings: self, displaced }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Notify>>> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.openings.lock().retain(|other| !Arc::ptr_eq(other, &self.displaced));
+    }
+}
+
 /// A session's entry among those that can be cancelled; gone when dropped.
 struct Registration<'a> {
     sessions: &'a Sessions,
     pid: i32,
     secret: i32,
-    cancelled: Arc<Notify>,
+    cancel: Arc<Cancel>,
 }
 
 impl Sessions {
     fn register(&self) -> Registration<'_> {
         let pid = self.next.fetch_add(1, Ordering::Relaxed).wrapping_add(1) & i32::MAX;
         let secret = rand::rng().random();
-        let cancelled = Arc::new(Notify::new());
-        self.lock().insert(pid, (secret, cancelled.clone()));
-        Registration { sessions: self, pid, secret, cancelled }
+        let cancel = Arc::new(Cancel::default());
+        self.lock().insert(pid, (secret, cancel.clone()));
+        Registration { sessions: self, pid, secret, cancel }
     }
 
     /// Cancels what the session is doing now, if the secret is its own.
     fn cancel(&self, pid: i32, secret: i32) {
-        if let Some((own, cancelled)) = self.lock().get(&pid)
+        if let Some((own, cancel)) = self.lock().get(&pid)
             && *own == secret
         {
-            cancelled.notify_waiters();
+            cancel.ask();
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<i32, (i32, Arc<Notify>)>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<i32, (i32, Arc<Cancel>)>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

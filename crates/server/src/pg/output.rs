@@ -2,7 +2,7 @@
 
 use std::io;
 
-use bytes::{BufMut, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use pgwire::messages::{
     PgWireBackendMessage as Backend,
     data::{FieldDescription, RowDescription},
@@ -36,17 +36,29 @@ impl Output<'_> {
         message.encode(&mut self.buffer).expect("messages of ours are within their limits");
     }
 
+    /// Writes what has gathered. Dropped at a wait, it has written some of it, and the rest is written later.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
-        if !self.buffer.is_empty() {
-            self.stream.write_all(&self.buffer).await?;
-            self.metrics.bytes.inc_by(self.buffer.len() as u64);
-            self.buffer.clear();
+        while !self.buffer.is_empty() {
+            let written = self.stream.write(&self.buffer).await?;
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            self.metrics.bytes.inc_by(written as u64);
+            self.buffer.advance(written);
+        }
+        // A long row's memory is not kept for the short ones that follow.
+        if self.buffer.capacity() > 4 * BUFFER_BYTES {
+            self.buffer = BytesMut::new();
         }
         Ok(())
     }
 
+    pub(super) fn is_full(&self) -> bool {
+        self.buffer.len() >= BUFFER_BYTES
+    }
+
     pub(super) async fn flush_if_full(&mut self) -> io::Result<()> {
-        if self.buffer.len() >= BUFFER_BYTES { self.flush().await } else { Ok(()) }
+        if self.is_full() { self.flush().await } else { Ok(()) }
     }
 
     pub(super) fn complete(&mut self, tag: &str) {
@@ -103,60 +115,75 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// Sends rows of a batch, at most so many; how many it were.
+    /// Sends rows, at most so many; how many it were, fewer if there are no more. What was taken and not sent is `ready`.
     pub(super) async fn rows(
         &mut self,
-        batch: &mut Batch,
+        rows: &mut Rows,
+        ready: &mut Batch,
         most: usize,
-        fields: &[Field],
-        formats: &[Format],
+        (fields, formats): (&[Field], &[Format]),
+        limit: &Limit,
     ) -> io::Result<Result<usize>> {
         let mut sent = 0;
-        while sent < most && !batch.is_empty() {
-            let begin = self.begin_row();
-            let width = match batch {
-                Batch::Rows(rows) => {
-                    let row = rows.next().expect("not empty");
-                    for ((value, field), format) in row.iter().zip(fields).zip(formats) {
-                        encode::field(value, field.ty, *format, &mut self.buffer);
-                    }
-                    row.len()
+        loop {
+            while sent < most && !ready.is_empty() {
+                if let Err(error) = self.next_row(ready, fields, formats)? {
+                    return Ok(Err(error));
                 }
-                Batch::Encoded(rows, visible) => {
-                    let visible = fields.len().min(*visible);
-                    let mut width = 0;
-                    let read = rows.next(|column, cell| {
-                        if column < visible {
-                            encode::cell(cell, fields[column].ty, formats[column], &mut self.buffer);
-                            width += 1;
-                        }
-                    });
-                    if let Err(error) = read {
-                        self.buffer.truncate(begin);
-                        return Ok(Err(malformed(error)));
+                sent += 1;
+                if self.is_full() {
+                    // A client that does not read can still cancel, which gives back what its rows are read from.
+                    match limit.keep_io(self.flush()).await {
+                        Ok(flushed) => flushed?,
+                        Err(error) => return Ok(Err(error)),
                     }
-                    width
                 }
-            };
-            self.end_row(begin, width)?;
-            self.flush_if_full().await?;
-            sent += 1;
+            }
+            if sent == most {
+                return Ok(Ok(sent));
+            }
+            match limit.keep(rows.next_batch()).await {
+                Ok(batch) if batch.is_empty() => return Ok(Ok(sent)),
+                Ok(batch) => *ready = batch,
+                Err(error) => return Ok(Err(error)),
+            }
         }
-        Ok(Ok(sent))
     }
 
-    /// Sends the next rows; none when there are no more.
-    pub(super) async fn batch(
+    /// Puts the next row of a batch that is not empty.
+    fn next_row(
         &mut self,
-        rows: &mut Rows,
+        batch: &mut Batch,
         fields: &[Field],
         formats: &[Format],
-        limit: Limit,
-    ) -> io::Result<Result<usize>> {
-        match limit.keep(rows.next_batch()).await {
-            Ok(mut batch) => self.rows(&mut batch, usize::MAX, fields, formats).await,
-            Err(error) => Ok(Err(error)),
-        }
+    ) -> io::Result<Result<()>> {
+        let begin = self.begin_row();
+        let width = match batch {
+            Batch::Rows(rows) => {
+                let row = rows.next().expect("not empty");
+                for ((value, field), format) in row.iter().zip(fields).zip(formats) {
+                    encode::field(value, field.ty, *format, &mut self.buffer);
+                }
+                row.len()
+            }
+            Batch::Encoded(rows, visible) => {
+                let visible = fields.len().min(*visible);
+                let mut width = 0;
+                let read = rows.next(|column, cell| {
+                    if column < visible {
+                        encode::cell(cell, fields[column].ty, formats[column], &mut self.buffer);
+                        width += 1;
+                    }
+                });
+                if let Err(error) = read {
+                    self.buffer.truncate(begin);
+                    return Ok(Err(malformed(error)));
+                }
+                width
+            }
+        };
+        self.end_row(begin, width)?;
+        Ok(Ok(()))
     }
 
     pub(super) fn fatal(&mut self, error: &SqlError) {

@@ -4,10 +4,11 @@ use std::{io, sync::Arc};
 
 use pgwire::messages::{PgWireBackendMessage as Backend, response::EmptyQueryResponse};
 
-use super::{connection::Connection, encode::Format, limit::Limit, output::select_tag};
+use super::{connection::Connection, encode::Format, output::select_tag};
 use crate::{
     cache::Prepared,
     error::{Result, SqlError, code},
+    finish::Batch,
     session::Outcome,
     sql::parse,
 };
@@ -59,14 +60,11 @@ impl Connection<'_> {
         match outcome {
             Outcome::Rows(mut rows, word) => {
                 self.output.describe(&fields, &formats);
-                let mut sent = 0;
-                loop {
-                    let limit = Limit::new(&self.cancelled, self.session.timeout());
-                    match self.output.batch(&mut rows, &fields, &formats, limit).await? {
-                        Ok(0) => break self.output.complete(&select_tag(word, sent)),
-                        Ok(more) => sent += more,
-                        Err(error) => return Ok(Err(error)),
-                    }
+                let (mut ready, shape) = (Batch::default(), (&fields[..], &formats[..]));
+                let sent = self.output.rows(&mut rows, &mut ready, usize::MAX, shape, &self.limit).await?;
+                match sent {
+                    Ok(sent) => self.output.complete(&select_tag(word, sent)),
+                    Err(error) => return Ok(Err(error)),
                 }
             }
             Outcome::Gathered(rows, tag) => {
@@ -79,7 +77,7 @@ impl Connection<'_> {
             Outcome::Done(tag) => self.output.complete(&tag),
             Outcome::Empty => self.output.put(Backend::EmptyQueryResponse(EmptyQueryResponse::new())),
             Outcome::CopyIn(copy) => return self.copy_in(copy).await,
-            Outcome::CopyOut(rows, format, fields) => return self.copy_out(rows, &format, &fields).await,
+            Outcome::CopyOut(rows, form, fields) => return self.copy_out(rows, &form, &fields).await,
         }
         Ok(Ok(()))
     }

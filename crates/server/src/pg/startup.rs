@@ -20,6 +20,7 @@ use super::{
     Server,
     connection::Connection,
     frame::{Frames, Opening},
+    limit::Limit,
     output::Output,
 };
 use crate::{
@@ -34,20 +35,33 @@ const STARTUP: Duration = Duration::from_secs(60);
 pub(super) async fn serve(
     server: &Server,
     stream: TcpStream,
-    full: bool,
     stopped: watch::Receiver<bool>,
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let (read, write) = stream.into_split();
     let mut frames = Frames::new(read);
     let mut output = Output { stream: write, buffer: BytesMut::new(), metrics: &server.metrics };
-    let opened = timeout(STARTUP, open(&mut frames, &mut output, server)).await;
-    let Ok(opened) = opened else { return Ok(()) };
-    let Some(startup) = opened? else { return Ok(()) };
-    if full {
+    let startup = {
+        let opening = server.openings.begin();
+        let mut stopped = stopped.clone();
+        let stopping = async move {
+            // An error says that the server is gone, which is a stop as well.
+            drop(stopped.wait_for(|stopped| *stopped).await);
+        };
+        let opened = tokio::select! {
+            biased;
+            opened = timeout(STARTUP, open(&mut frames, &mut output, server)) => opened,
+            () = opening.displaced.notified() => return Ok(()),
+            () = stopping => return Ok(()),
+        };
+        let Ok(opened) = opened else { return Ok(()) };
+        let Some(startup) = opened? else { return Ok(()) };
+        startup
+    };
+    let Ok(_permit) = server.connections.try_acquire() else {
         output.fatal(&SqlError::new("53300", "sorry, too many clients already"));
         return output.flush().await;
-    }
+    };
     let registration = server.sessions.register();
     let session = match begin(&startup, server, registration.pid) {
         Ok(session) => session,
@@ -60,7 +74,8 @@ pub(super) async fn serve(
         frames,
         output,
         session,
-        cancelled: registration.cancelled.clone(),
+        limit: Limit::new(&registration.cancel, None),
+        cancel: registration.cancel.clone(),
         stopped,
         statements: BTreeMap::new(),
         portals: BTreeMap::new(),

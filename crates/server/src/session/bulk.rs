@@ -10,7 +10,7 @@ impl Session {
         match &copy.direction {
             copy::Direction::Out(query) => {
                 let rows = self.query(query, values).await?;
-                Ok(Outcome::CopyOut(rows, copy.format.clone(), copy.fields()))
+                Ok(Outcome::CopyOut(rows, copy.form.clone(), copy.fields()))
             }
             copy::Direction::In { table, columns } => {
                 let id = self.fresh_request().id;
@@ -19,7 +19,7 @@ impl Session {
                     self.backend.clone(),
                     table.clone(),
                     columns.clone(),
-                    copy.format.clone(),
+                    copy.form.clone(),
                     load,
                     &|value| self.session_value(value),
                 )?;

@@ -91,7 +91,7 @@ pub enum Outcome {
     /// Data is awaited.
     CopyIn(Box<CopyIn>),
     /// Data comes.
-    CopyOut(Rows, copy::Format, Vec<Field>),
+    CopyOut(Rows, copy::Form, Vec<Field>),
 }
 
 impl Session {

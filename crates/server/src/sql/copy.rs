@@ -1,4 +1,4 @@
-//! COPY, bound: which table or query, which way, and how its lines are written.
+//! COPY, bound: which table or query, which way, and how its rows are written.
 
 use std::sync::Arc;
 
@@ -18,8 +18,17 @@ use crate::{
 pub struct Copy {
     /// Which way.
     pub direction: Direction,
-    /// How lines are written.
-    pub format: Format,
+    /// How rows are written.
+    pub form: Form,
+}
+
+/// How rows are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// As lines of text.
+    Lines(Format),
+    /// As values in binary.
+    Binary,
 }
 
 /// Which way rows go.
@@ -57,10 +66,19 @@ pub struct Format {
     pub force_quote: Vec<usize>,
 }
 
+/// The formats' names.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Kind {
+    #[default]
+    Text,
+    Csv,
+    Binary,
+}
+
 /// Options as they are written, before they are checked against each other.
 #[derive(Default)]
 struct Options {
-    csv: Option<bool>,
+    kind: Kind,
     header: bool,
     delimiter: Option<char>,
     null: Option<String>,
@@ -117,7 +135,11 @@ pub fn bind(statement: &ast::Statement, parameters: &mut Parameters, catalog: &A
             return Err(SqlError::new(code::SYNTAX_ERROR, "COPY FROM takes a table").at(query.span()));
         }
     };
-    Ok(Copy { direction, format: given.check(&names)? })
+    let form = match given.kind {
+        Kind::Binary => given.check_binary()?,
+        Kind::Text | Kind::Csv => Form::Lines(given.check(&names)?),
+    };
+    Ok(Copy { direction, form })
 }
 
 impl Copy {
@@ -134,17 +156,17 @@ impl Copy {
 
 impl Options {
     fn format(&mut self, name: &str) -> Result<()> {
-        self.csv = Some(match name.to_lowercase().as_str() {
-            "text" => false,
-            "csv" => true,
-            "binary" => return Err(SqlError::unsupported("COPY in binary format")),
+        self.kind = match name.to_lowercase().as_str() {
+            "text" => Kind::Text,
+            "csv" => Kind::Csv,
+            "binary" => Kind::Binary,
             other => {
                 return Err(SqlError::new(
                     code::INVALID_PARAMETER_VALUE,
                     format!("COPY format \"{other}\" not recognized"),
                 ));
             }
-        });
+        };
         Ok(())
     }
 
@@ -168,7 +190,7 @@ impl Options {
     fn take_legacy(&mut self, option: &ast::CopyLegacyOption) -> Result<()> {
         match option {
             ast::CopyLegacyOption::Csv(options) => {
-                self.csv = Some(true);
+                self.kind = Kind::Csv;
                 for option in options {
                     match option {
                         ast::CopyLegacyCsvOption::Header => self.header = true,
@@ -190,8 +212,28 @@ impl Options {
         Ok(())
     }
 
+    fn check_binary(self) -> Result<Form> {
+        let refused = |what: &str| {
+            Err(SqlError::new(code::SYNTAX_ERROR, format!("cannot specify {what} in BINARY mode")))
+        };
+        if self.delimiter.is_some() {
+            return refused("DELIMITER");
+        }
+        if self.null.is_some() {
+            return refused("NULL");
+        }
+        if self.header {
+            return Err(SqlError::unsupported("HEADER in BINARY mode"));
+        }
+        let csv = self.quote.is_some() || self.escape.is_some();
+        if csv || !self.force_not_null.is_empty() || !self.force_quote.is_empty() {
+            return Err(SqlError::unsupported("an option of CSV in BINARY mode"));
+        }
+        Ok(Form::Binary)
+    }
+
     fn check(self, names: &[String]) -> Result<Format> {
-        let csv = self.csv.unwrap_or(false);
+        let csv = self.kind == Kind::Csv;
         let one_byte = |c: char, what: &str| {
             u8::try_from(u32::from(c))
                 .ok()

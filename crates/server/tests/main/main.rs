@@ -1,6 +1,8 @@
 //! The SQL door, met as clients meet it: over a socket, on tables in this process.
 
 mod answers;
+mod raw;
+mod robust;
 mod wire;
 
 use std::{net::SocketAddr, sync::Arc};

@@ -1,0 +1,170 @@
+//! The SQL door of a real cluster: what is no message costs nothing that stays, and a statement can be cancelled wherever
+//! it is.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    thread,
+    time::Duration,
+};
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio_postgres::{Client, NoTls, error::SqlState};
+
+use crate::{
+    cluster::{is_mended, status, turn},
+    command::{Place, wait_for},
+};
+
+/// What a gateway may hold more after a storm than before it.
+const GROWTH_MAX: u64 = 48 << 20;
+
+#[test]
+fn the_door_bears_what_comes() {
+    let _turn = turn();
+    let place = Place::new();
+    let up = place.run(&["up", "--detach", "--empty", "--port", "0"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    wait_for("the cluster stands", || is_mended(&place));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let gateway = process(&place, "gateway");
+    let address: SocketAddr = gateway["bound"]["sql"].as_str().unwrap().parse().unwrap();
+    let client = runtime.block_on(connect(address));
+    runtime.block_on(client.batch_execute("create table t (n int primary key)")).unwrap();
+
+    let before = (descriptors(&gateway), memory(&gateway));
+    storm(address);
+    let silent: Vec<TcpStream> = (0..700).map(|_| TcpStream::connect(address).unwrap()).collect();
+    runtime.block_on(async {
+        let client = connect(address).await;
+        assert_eq!(client.execute("insert into t values (1)", &[]).await.unwrap(), 1);
+    });
+    drop(silent);
+    wait_for("its descriptors are as before", || descriptors(&gateway) <= before.0);
+    let growth = memory(&gateway).saturating_sub(before.1);
+    assert!(growth <= GROWTH_MAX, "it holds {growth} bytes more than before");
+    assert!(counted(&gateway, "quorate_sql_garbage_total") > 100);
+    wait_for("one session is left", || counted(&gateway, "quorate_sql_sessions") == 1);
+
+    runtime.block_on(async {
+        // Nobody orders anything: a read ends at once, and of a write nobody knows.
+        let routers = pids(&place, "router");
+        signal(&routers, Signal::STOP);
+        let read = cancelled(&client, "select count(*) from t").await;
+        let write = cancelled(&client, "insert into t values (2)").await;
+        signal(&routers, Signal::CONT);
+        assert_eq!(read, SqlState::QUERY_CANCELED);
+        assert_eq!(write, SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN);
+        // It is ordered, and nobody answers.
+        client.batch_execute("set quorate.read = 'snapshot'").await.unwrap();
+        wait_for("the cluster goes on", || is_mended(&place));
+        client.query("select n from t", &[]).await.unwrap();
+        let storage = pids(&place, "storage");
+        signal(&storage, Signal::STOP);
+        let read = cancelled(&client, "select n from t").await;
+        signal(&storage, Signal::CONT);
+        assert_eq!(read, SqlState::QUERY_CANCELED);
+        // A cancellation that comes too late concerns nothing that follows.
+        client.cancel_token().cancel_query(NoTls).await.unwrap();
+        let row = client.query_one("select count(*) from t where n = 1", &[]).await.unwrap();
+        assert_eq!(row.get::<_, i64>(0), 1);
+    });
+    wait_for("nothing is under way", || process(&place, "gateway")["waiting"] == 0);
+    let after = process(&place, "gateway");
+    assert_eq!((&after["pid"], &after["incarnation"]), (&gateway["pid"], &gateway["incarnation"]));
+}
+
+/// Two thousand clients that speak nonsense, in eight rows.
+fn storm(address: SocketAddr) {
+    let rows: Vec<_> = (0..8).map(|row| thread::spawn(move || nonsense(address, row))).collect();
+    rows.into_iter().for_each(|row| row.join().unwrap());
+}
+
+fn nonsense(address: SocketAddr, seed: u64) {
+    let mut random = Pcg64::seed_from_u64(seed);
+    for _ in 0..250 {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let mut bytes = Vec::new();
+        if random.random() {
+            let startup = b"\0\x03\0\0user\0test\0\0";
+            bytes.extend((startup.len() as i32 + 4).to_be_bytes());
+            bytes.extend(startup);
+        }
+        if random.random() {
+            // A message that promises more than comes.
+            let kinds = b"QPBDCEHSXdcfp";
+            bytes.push(kinds[random.random_range(0..kinds.len())]);
+            bytes.extend((1i32 << random.random_range(0..31)).to_be_bytes());
+        }
+        bytes.extend((0..random.random_range(0..400)).map(|_| random.random::<u8>()));
+        // It may have had enough already.
+        let _ = stream.write_all(&bytes);
+        if random.random() {
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            // A reset is an end as well; a silence of half a minute is none.
+            if let Err(error) = stream.read_to_end(&mut Vec::new()) {
+                assert_ne!(
+                    error.kind(),
+                    std::io::ErrorKind::WouldBlock,
+                    "the door keeps a client that has left"
+                );
+            }
+        }
+    }
+}
+
+async fn connect(address: SocketAddr) -> Client {
+    let config = format!("host={} port={} user=quorate dbname=quorate", address.ip(), address.port());
+    let (client, connection) = tokio_postgres::connect(&config, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// Cancels a statement that has had a moment to get on its way; how it ends.
+async fn cancelled(client: &Client, statement: &str) -> SqlState {
+    let token = client.cancel_token();
+    let cancel = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        token.cancel_query(NoTls).await.unwrap();
+    };
+    let (ended, ()) = tokio::join!(client.simple_query(statement), cancel);
+    ended.expect_err(statement).code().cloned().expect("it is told by the gateway")
+}
+
+fn process(place: &Place, role: &str) -> Value {
+    status(place).into_iter().find(|row| row["role"] == role).expect("there is one")
+}
+
+fn pids(place: &Place, role: &str) -> Vec<Pid> {
+    let of = |row: &Value| Pid::from_raw(row["pid"].as_i64()? as i32);
+    status(place).iter().filter(|row| row["role"] == role).filter_map(of).collect()
+}
+
+fn signal(pids: &[Pid], signal: Signal) {
+    pids.iter().for_each(|pid| kill_process(*pid, signal).unwrap());
+}
+
+fn descriptors(process: &Value) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", process["pid"])).map_or(0, Iterator::count)
+}
+
+fn memory(process: &Value) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", process["pid"])).unwrap_or_default();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    resident.trim().trim_end_matches(" kB").parse().unwrap_or(0) << 10
+}
+
+fn counted(process: &Value, name: &str) -> u64 {
+    let address = process["bound"]["http"].as_str().unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
