@@ -8,6 +8,7 @@ mod ecast;
 mod failover;
 mod load;
 mod processor;
+mod result;
 mod scan;
 mod spawned;
 mod tickets;
@@ -27,6 +28,7 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum Bench {
     Load(load::Args),
+    Result(result::Args),
     Failover(failover::Args),
     Check(check::Args),
     Scan(scan::Args),
@@ -41,6 +43,7 @@ enum Bench {
 pub(crate) fn run(args: Args) -> Result<()> {
     match args.bench {
         Bench::Load(args) => load::run(args),
+        Bench::Result(args) => result::run(args),
         Bench::Failover(args) => failover::run(args),
         Bench::Check(args) => check::run(&args),
         Bench::Scan(args) => scan::run(&args),

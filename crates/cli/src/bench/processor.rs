@@ -4,6 +4,14 @@ use std::{fs, time::Duration};
 
 use anyhow::{Context, Result};
 
+/// Bytes that a process holds in memory.
+pub(super) fn memory(pid: u32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let kilobytes: u64 = resident.trim().trim_end_matches(" kB").parse()?;
+    Ok(kilobytes << 10)
+}
+
 /// User and system time of a process so far.
 pub(super) fn time(pid: u32) -> Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;

@@ -1,0 +1,364 @@
+//! `quorate bench result`: a result far larger than any process may hold, read through a cluster of real processes.
+//!
+//! One stage after another reads it: by SELECT, by COPY, by a client that is slow, by one that dies in the middle, and by
+//! several that all stop in the middle. While a stage runs the memory of the gateway and of every storage process is
+//! looked at; the bench fails if the gateway grows by more than it may, if a row is missing, twice or damaged, or if what
+//! a client left behind does not come back.
+
+use std::{
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use futures_util::{SinkExt, TryStreamExt};
+use serde::Serialize;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, RowStream};
+
+use super::{processor, spawned::Spawned};
+use crate::{cluster::Cluster, config::Role, sql};
+
+/// Reads a result of a gigabyte and more, and watches the memory of those it passes through.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// MiB of the result.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(64..))]
+    mib: u32,
+    /// Bytes of a row's text.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(16..1_000_000))]
+    row_bytes: u32,
+    /// Clients that stop in the middle of it at the same time.
+    #[arg(long, default_value_t = 16)]
+    clients: usize,
+    /// MiB by which the gateway may grow.
+    #[arg(long, default_value_t = 64)]
+    growth_mib: u64,
+    /// How fresh the reads are.
+    #[arg(long, default_value = "sequential", value_parser = ["sequential", "snapshot", "basic"])]
+    read: String,
+    /// One JSON object a stage.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a stage took.
+#[derive(Serialize)]
+struct Figures {
+    bench: &'static str,
+    stage: &'static str,
+    rows: u64,
+    mib: f64,
+    seconds: f64,
+    mib_per_second: f64,
+    /// The most that the gateway held more than before.
+    gateway_growth_mib: f64,
+    /// The same of the storage process that grew most.
+    storage_growth_mib: f64,
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    let spawned = Spawned::start(&[])?;
+    let cluster = spawned.cluster()?;
+    sql::runtime()?.block_on(stages(&args, &cluster))?;
+    spawned.passed();
+    Ok(())
+}
+
+const SELECT: &str = "select n, t from long";
+
+async fn stages(args: &Args, cluster: &Cluster) -> Result<()> {
+    let (client, _connection) = connect(args, cluster).await?;
+    let rows = (u64::from(args.mib) << 20).div_ceil(u64::from(args.row_bytes));
+    load(&client, rows, args.row_bytes).await?;
+    // What loading took has time to be given back.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let whole = Seen::of(rows, args.row_bytes);
+
+    let stage = Stage::begin(args, cluster, "select");
+    let read = whole.clone().read(select(&client).await?, |_| Duration::ZERO).await?;
+    stage.end(read)?;
+
+    let stage = Stage::begin(args, cluster, "copy");
+    let read = copy(&client, whole.clone()).await?;
+    stage.end(read)?;
+
+    // A pause that is longer than any patience, then one for every MiB up to a quarter of it.
+    let every = (1 << 20) / u64::from(args.row_bytes);
+    let pause = |row| match row {
+        1_000 => Duration::from_secs(3),
+        row if row < rows / 4 && row % every == 0 => Duration::from_millis(50),
+        _ => Duration::ZERO,
+    };
+    let stage = Stage::begin(args, cluster, "slow reader");
+    let read = whole.clone().read(select(&client).await?, pause).await?;
+    stage.end(read)?;
+
+    let stage = Stage::begin(args, cluster, "dying clients");
+    let mut read = 0;
+    for part in 1..=4 {
+        read += Middle::reach(args, cluster, rows * part / 8).await?.read;
+    }
+    come_to(cluster, 0).await?;
+    stage.end(read)?;
+
+    let stage = Stage::begin(args, cluster, "clients in the middle");
+    let mut middle = Vec::new();
+    for _ in 0..args.clients {
+        middle.push(Middle::reach(args, cluster, rows / 64).await?);
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    come_to(cluster, args.clients as u64).await?;
+    let read = middle.iter().map(|client| client.read).sum();
+    drop(middle);
+    come_to(cluster, 0).await?;
+    stage.end(read)
+}
+
+async fn connect(args: &Args, cluster: &Cluster) -> Result<(Client, Aborted)> {
+    let (client, connection) = sql::open(cluster.sql()?).await?;
+    let connection = Aborted(tokio::spawn(connection));
+    client.batch_execute(&format!("set quorate.read = '{}'", args.read)).await?;
+    Ok((client, connection))
+}
+
+/// A connection that breaks off when this is dropped.
+struct Aborted(JoinHandle<()>);
+
+impl Drop for Aborted {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn load(client: &Client, rows: u64, bytes: u32) -> Result<()> {
+    client.batch_execute("create table long (n bigint, t text) with (partition_by = 'hash(n)')").await?;
+    let mut copy = pin!(client.copy_in("copy long from stdin").await?);
+    let mut piece = String::new();
+    for n in 0..rows {
+        piece += &format!("{n}\t{}\n", text(n, bytes));
+        if piece.len() >= PIECE_BYTES || n + 1 == rows {
+            copy.send(Bytes::from(std::mem::take(&mut piece))).await?;
+        }
+    }
+    let loaded = copy.finish().await?;
+    ensure!(loaded == rows, "{loaded} rows were loaded, not {rows}");
+    Ok(())
+}
+
+/// What one message of a COPY carries.
+const PIECE_BYTES: usize = 256 << 10;
+
+fn text(n: u64, bytes: u32) -> String {
+    format!("{n:0bytes$}", bytes = bytes as usize)
+}
+
+async fn select(client: &Client) -> Result<RowStream> {
+    Ok(client.query_raw(SELECT, Vec::<i32>::new()).await?)
+}
+
+/// The rows of a result that have come.
+#[derive(Clone)]
+struct Seen {
+    rows: Vec<bool>,
+    bytes: u32,
+}
+
+impl Seen {
+    fn of(rows: u64, bytes: u32) -> Seen {
+        Seen { rows: vec![false; rows as usize], bytes }
+    }
+
+    fn take(&mut self, n: u64, text: &str) -> Result<()> {
+        let seen = self.rows.get_mut(n as usize).with_context(|| format!("row {n} was never there"))?;
+        ensure!(!std::mem::replace(seen, true), "row {n} came twice");
+        // The digits stand behind zeros: its end tells one text from another.
+        let whole =
+            text.len() == self.bytes as usize && text.trim_start_matches('0').parse().unwrap_or(0) == n;
+        ensure!(whole, "row {n} is damaged");
+        Ok(())
+    }
+
+    fn end(self) -> Result<u64> {
+        let missing = self.rows.iter().filter(|seen| !**seen).count();
+        ensure!(missing == 0, "{missing} rows are missing");
+        Ok(self.rows.len() as u64)
+    }
+
+    /// Reads all of it, pausing behind rows.
+    async fn read(mut self, rows: RowStream, pause: impl Fn(u64) -> Duration) -> Result<u64> {
+        let mut rows = pin!(rows);
+        let mut count = 0;
+        while let Some(row) = rows.try_next().await? {
+            self.take(row.try_get::<_, i64>(0)? as u64, row.try_get(1)?)?;
+            count += 1;
+            let pause = pause(count);
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+        }
+        self.end()
+    }
+}
+
+async fn copy(client: &Client, mut seen: Seen) -> Result<u64> {
+    let mut data = pin!(client.copy_out("copy long to stdout").await?);
+    let mut kept = Vec::new();
+    while let Some(piece) = data.try_next().await? {
+        kept.extend_from_slice(&piece);
+        let end = kept.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        for line in std::str::from_utf8(&kept[..end])?.lines() {
+            let (n, text) = line.split_once('\t').context("a line without a tab")?;
+            seen.take(n.parse()?, text)?;
+        }
+        kept.drain(..end);
+    }
+    ensure!(kept.is_empty(), "the last line has no end");
+    seen.end()
+}
+
+/// A client in the middle of the result; dropped, it dies there.
+struct Middle {
+    read: u64,
+    _rows: Pin<Box<RowStream>>,
+    _client: Client,
+    _connection: Aborted,
+}
+
+impl Middle {
+    async fn reach(args: &Args, cluster: &Cluster, row: u64) -> Result<Middle> {
+        let (client, connection) = connect(args, cluster).await?;
+        let mut rows = Box::pin(select(&client).await?);
+        for _ in 0..row {
+            rows.try_next().await?.context("the result ends early")?;
+        }
+        Ok(Middle { read: row, _rows: rows, _client: client, _connection: connection })
+    }
+}
+
+/// Waits until the gateway has so many requests under way, and each storage process as many answers.
+async fn come_to(cluster: &Cluster, count: u64) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let mut under_way = Vec::new();
+        for entry in &cluster.processes {
+            let Some(bound) = &entry.bound else { continue };
+            let status = || -> Result<Value> {
+                let text =
+                    ureq::get(format!("http://{}/status", bound.http)).call()?.body_mut().read_to_string()?;
+                Ok(serde_json::from_str(&text)?)
+            };
+            match entry.role {
+                Role::Gateway => under_way.push((&entry.name, status()?["waiting"].as_u64())),
+                Role::Storage => {
+                    let status = status()?;
+                    // A standby answers nobody.
+                    if status["state"] == "serving" {
+                        let figures = status["figures"].as_array().into_iter().flatten();
+                        let open =
+                            figures.filter(|figure| figure[0] == "answering").find_map(|it| it[1].as_u64());
+                        under_way.push((&entry.name, open));
+                    }
+                }
+                Role::Router | Role::Super => {}
+            }
+        }
+        if under_way.iter().all(|(_, open)| *open == Some(count)) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "not {count} under way everywhere after 10 s: {under_way:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A stage that runs.
+struct Stage<'a> {
+    args: &'a Args,
+    name: &'static str,
+    watch: Watch,
+    began: Instant,
+}
+
+impl<'a> Stage<'a> {
+    fn begin(args: &'a Args, cluster: &Cluster, name: &'static str) -> Stage<'a> {
+        Stage { args, name, watch: Watch::begin(cluster), began: Instant::now() }
+    }
+
+    fn end(self, rows: u64) -> Result<()> {
+        let (seconds, growth) = (self.began.elapsed().as_secs_f64(), self.watch.end());
+        let most = |role| growth.iter().filter(|(of, _)| *of == role).map(|(_, bytes)| *bytes).max();
+        let mib = |bytes: Option<u64>| bytes.unwrap_or(0) as f64 / f64::from(1 << 20);
+        let read = (rows * u64::from(self.args.row_bytes)) as f64 / f64::from(1 << 20);
+        let figures = Figures {
+            bench: "result",
+            stage: self.name,
+            rows,
+            mib: read,
+            seconds,
+            mib_per_second: read / seconds,
+            gateway_growth_mib: mib(most(Role::Gateway)),
+            storage_growth_mib: mib(most(Role::Storage)),
+        };
+        if self.args.json {
+            println!("{}", serde_json::to_string(&figures)?);
+        } else {
+            println!(
+                "{}: {rows} rows, {read:.0} MiB in {seconds:.1} s ({:.0} MiB/s); the gateway grew by {:.1} MiB, a storage \
+                 process by {:.1} at most",
+                self.name, figures.mib_per_second, figures.gateway_growth_mib, figures.storage_growth_mib
+            );
+        }
+        let allowed = self.args.growth_mib;
+        ensure!(
+            figures.gateway_growth_mib <= allowed as f64,
+            "{}: the gateway grew by {:.1} MiB, more than {allowed}",
+            self.name,
+            figures.gateway_growth_mib
+        );
+        Ok(())
+    }
+}
+
+/// Looks at the memory of gateways and storage processes again and again.
+struct Watch {
+    over: Arc<AtomicBool>,
+    thread: thread::JoinHandle<Vec<(Role, u64)>>,
+}
+
+impl Watch {
+    fn begin(cluster: &Cluster) -> Watch {
+        let watched: Vec<(Role, u32, u64)> = cluster
+            .processes
+            .iter()
+            .filter(|entry| matches!(entry.role, Role::Gateway | Role::Storage))
+            .filter_map(|entry| Some((entry.role, entry.pid?, processor::memory(entry.pid?).ok()?)))
+            .collect();
+        let over = Arc::new(AtomicBool::new(false));
+        let stop = over.clone();
+        let thread = thread::spawn(move || {
+            let mut growth: Vec<(Role, u64)> = watched.iter().map(|(role, _, _)| (*role, 0)).collect();
+            while !stop.load(Ordering::Relaxed) {
+                for ((_, pid, before), (_, most)) in watched.iter().zip(&mut growth) {
+                    let now = processor::memory(*pid).unwrap_or(0);
+                    *most = (*most).max(now.saturating_sub(*before));
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+            growth
+        });
+        Watch { over, thread }
+    }
+
+    /// By how much each grew at most.
+    fn end(self) -> Vec<(Role, u64)> {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_default()
+    }
+}
