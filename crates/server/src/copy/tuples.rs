@@ -81,7 +81,8 @@ impl Tuples {
                     self.buffer.advance(TRAILER.len());
                     self.stage = Stage::Ended;
                 }
-                Measure::Short if last && !self.buffer.is_empty() => {
+                // Less than a count passes for the end, as in PostgreSQL.
+                Measure::Short if last && self.buffer.len() >= TRAILER.len() => {
                     return Err(malformed("unexpected EOF in COPY data"));
                 }
                 Measure::Short => {}
