@@ -15,7 +15,7 @@ use crate::{
     host::Host,
     schema::{KeyRange, Schema},
     value::Value,
-    versions::{Change, Found, Gathering, Place, Rows, Seen, Spot, Stored, Task, Versions},
+    versions::{Change, Foreseen, Found, Gathering, Place, Rows, Seen, Spot, Stored, Task, Versions},
 };
 
 /// The plain engine.
@@ -168,10 +168,10 @@ impl Rows for Blocks {
         self.within(ranges, Place::first(0)).map(found)
     }
 
-    fn at(&self, place: &Place, _: &[usize]) -> Option<(Found, Seen<'_>)> {
-        let (block, position) = self.find(place);
+    fn at(&self, found: &Found, _: &[usize]) -> Option<(Found, Seen<'_>)> {
+        let (block, position) = self.find(&found.place);
         let row = &self.blocks[block].rows[position.ok()?].1;
-        Some((self.found(*place), Cow::Borrowed(row)))
+        Some((self.found(found.place), Cow::Borrowed(row)))
     }
 
     /// What stood at a place.
@@ -221,11 +221,14 @@ impl Rows for Blocks {
     /// Answers; for writes nothing is found beforehand.
     type Foresight<'a> = Vec<Option<Result<Answer, Failure>>>;
 
+    type Costs = ();
+
     fn foresee<'a>(
         &self,
         schema: &Schema,
         tasks: &[Task<'a>],
         _: bool,
+        (): &(),
         host: &dyn Host,
     ) -> Self::Foresight<'a> {
         let alone = |task: &Task<'_>| {
@@ -263,11 +266,11 @@ impl Rows for Blocks {
         }
     }
 
-    fn places(_: &mut Self::Foresight<'_>, _: usize) -> Option<Vec<Place>> {
+    fn foreseen(_: &mut Self::Foresight<'_>, _: usize) -> Option<Foreseen> {
         None
     }
 
-    fn note(&self, _: &mut Self::Foresight<'_>, _: &[Place]) {
+    fn note(&self, _: &mut Self::Foresight<'_>, _: &[Found], _: Option<&[usize]>) {
         unreachable!("nothing is foreseen past a write: each read sees for itself what the writes have done")
     }
 }

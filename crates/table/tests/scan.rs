@@ -8,7 +8,7 @@ use quorate_table::{
     host::Host,
     operation::{LoadId, Operation, Order, Output, Select},
     plain::PlainEngine,
-    scan::ScanEngine,
+    scan::{Costs, ScanEngine},
     schema::{Column, KeyRange, Partition, Schema, TableId},
     value::{Row, Type, Value},
 };
@@ -144,6 +144,16 @@ fn schema(maker: &mut Maker) -> Schema {
     Schema { name: "all".to_owned(), columns, primary_key: Vec::new(), partition }
 }
 
+/// What the ways of finding rows might cost somewhere.
+pub(crate) fn odd_costs(seed: u8) -> Costs {
+    match seed % 4 {
+        0 => Costs::default(),
+        1 => Costs { group: 0.0, row: 0.0 },
+        2 => Costs { group: 3.0, row: 1e9 },
+        _ => Costs { group: f64::INFINITY, row: 1.0 },
+    }
+}
+
 /// What a history knows of itself.
 struct History {
     maker: Maker,
@@ -169,7 +179,8 @@ impl History {
         let rows = Vec::new();
         let mut history = History {
             maker,
-            twin: Twin::default(),
+            // Whatever is thought dear, the answers are the same.
+            twin: Twin { scan: ScanEngine::default().with_costs(odd_costs(seed)), ..Twin::default() },
             schema: schema.clone(),
             epoch: 0,
             rows,

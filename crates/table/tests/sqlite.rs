@@ -439,7 +439,8 @@ fn history(seed: u8, batches: usize, keyed: bool) -> usize {
         operation,
         held: false,
     };
-    let (mut batched, mut alone) = (ScanEngine::default(), ScanEngine::default());
+    let mut batched = ScanEngine::default().with_costs(crate::scan::odd_costs(seed));
+    let mut alone = ScanEngine::default();
     for engine in [&mut batched, &mut alone] {
         engine.apply(&[job(1, Operation::CreateTable { table: TABLE, schema: schema.clone() })]);
     }

@@ -8,7 +8,7 @@ use std::{
     net::{SocketAddr, ToSocketAddrs},
     path::PathBuf,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, anyhow};
@@ -29,7 +29,7 @@ use quorate_runtime::{
     process::{self, End, Parts, Process},
 };
 use quorate_server::cluster::Events;
-use quorate_table::scan::ScanEngine;
+use quorate_table::scan::{Costs, ScanEngine};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tracing::{error, info, warn};
@@ -200,7 +200,11 @@ fn start(
             Node::Router(Router::new(paxos, rubberband::Config::new(replicas), settings))
         }
         Role::Storage => {
-            parts.engine = Some(Box::new(ScanEngine::new(config.engine.bounds())));
+            let begin = Instant::now();
+            let costs = Costs::measured(|| begin.elapsed());
+            info!(group = costs.group, row = costs.row, "what scanning costs here");
+            let engine = ScanEngine::new(config.engine.bounds()).with_costs(costs);
+            parts.engine = Some(Box::new(engine));
             let settings = StorageSettings { alive_every: detector.interval, ..StorageSettings::default() };
             Node::Storage(Storage::new(peer, name, settings))
         }

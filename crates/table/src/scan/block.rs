@@ -21,12 +21,13 @@ const GUESSES: usize = 3;
 #[derive(Clone)]
 pub(super) struct Block {
     pub(super) last: Place,
-    places: Arc<Places>,
+    pub(super) places: Arc<Places>,
     pub(super) columns: Vec<Arc<Chunk>>,
 }
 
+/// Where the rows of a block belong.
 #[derive(Clone)]
-struct Places {
+pub(super) struct Places {
     keys: Packed,
     ties: Packed,
     epochs: Packed,
@@ -34,7 +35,7 @@ struct Places {
 }
 
 impl Places {
-    fn place(&self, index: usize) -> Place {
+    pub(super) fn place(&self, index: usize) -> Place {
         let line = self.lines.number(index) as u32;
         let id = RowId { epoch: Epoch(self.epochs.number(index)), line };
         Place { key: self.keys.number(index), tie: self.ties.number(index), id }
@@ -84,9 +85,13 @@ impl Block {
     /// How many rows lie before a place.
     pub(super) fn before(&self, place: &Place) -> usize {
         let keys = &self.places.keys;
-        let low = keys.partition_point(0, self.len(), |key| key < place.key);
-        let high = keys.partition_point(low, self.len(), |key| key <= place.key);
-        let (mut low, mut high) = (low, high);
+        let (mut low, len) = (self.before_key(place.key), self.len());
+        // Mostly few rows have one key, and they end nearby.
+        let mut step = 1;
+        while low + step < len && keys.number(low + step) <= place.key {
+            step *= 2;
+        }
+        let mut high = keys.partition_point(low, (low + step).min(len), |key| key <= place.key);
         while low < high {
             let middle = (low + high) / 2;
             if self.place(middle) < *place {

@@ -53,16 +53,26 @@ impl Columns {
             let values = change.columns.iter().zip(values);
             values.map(|(&column, value)| self.number(column, value)).collect()
         });
+        // What is about to be written is asked for all at once: to make sure that nobody shares a chunk waits for all
+        // that was read before.
+        for Found { spot, .. } in &change.rows {
+            let block = &self.blocks[spot.block as usize];
+            change.columns.iter().for_each(|&column| block.columns[column].prefetch_row(spot.row as usize));
+        }
         for (Found { place, spot }, values) in change.rows() {
             let index = spot.row as usize;
-            let shared = &self.blocks[spot.block as usize];
-            assert!(shared.place(index) == *place, "no row to change: {place:?}");
-            for (position, &column) in change.columns.iter().enumerate() {
-                let number = match &codes {
-                    Some(codes) => codes[position],
-                    None => self.number(column, &values[position]),
-                };
-                let block = Arc::make_mut(&mut self.blocks[spot.block as usize]);
+            let own: Vec<Option<u64>>;
+            let numbers = match &codes {
+                Some(codes) => codes,
+                None => {
+                    let values = change.columns.iter().zip(values);
+                    own = values.map(|(&column, value)| self.number(column, value)).collect();
+                    &own
+                }
+            };
+            let block = Arc::make_mut(&mut self.blocks[spot.block as usize]);
+            assert!(block.place(index) == *place, "no row to change: {place:?}");
+            for (&column, &number) in change.columns.iter().zip(numbers) {
                 let chunk = Arc::make_mut(&mut block.columns[column]);
                 if let Some(log) = &mut log {
                     let (column, number) = (column as u32, chunk.value(index));
@@ -234,6 +244,7 @@ impl Columns {
             }
             self.dictionaries[column] = Some(Arc::new(merged));
         }
+        self.untidy = false;
     }
 }
 

@@ -1,7 +1,10 @@
 //! A column's values in one block: packed numbers, which of them are NULL, and what tells quickly that a value is not
 //! here.
 
-use super::packed::{Codes, Packed};
+use super::{
+    kernel,
+    packed::{Codes, Packed},
+};
 
 /// Bits of a membership filter.
 const FILTER_BITS: usize = 4096;
@@ -83,6 +86,28 @@ impl Chunk {
             Codes::U32(codes) => spread(base, codes, rows, slots),
             Codes::U64(codes) => spread(base, codes, rows, slots),
         }
+    }
+
+    /// Asks for what is known of it, ahead of its use.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        kernel::prefetch(self);
+        kernel::prefetch(&self.filter);
+    }
+
+    /// Asks for what is written when a row changes.
+    #[inline]
+    pub(super) fn prefetch_row(&self, index: usize) {
+        kernel::prefetch(&self.filter);
+        self.numbers.prefetch(index);
+    }
+
+    /// Asks for its values and for what tells whether a number is here, ahead of their use.
+    pub(super) fn prefetch_values(&self, number: u64) {
+        if let Some(filter) = &self.filter {
+            kernel::prefetch(&filter[filter_bit(number).0]);
+        }
+        self.numbers.prefetch_pages();
     }
 
     pub(super) fn values(&self) -> Vec<Option<u64>> {

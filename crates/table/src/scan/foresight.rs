@@ -6,38 +6,46 @@
 //! no write of the batch has touched concerns an operation afterwards as it did before; so a write notes each row it
 //! touches, as it was and as it is, at the operations whose terms it passes, and when it is their turn these look at the
 //! rows they were given and at those noted, and at no others. What remembers too many rows, or had reached its limit, is
-//! asked anew.
+//! asked anew. A change of columns on which nothing depends that an operation finds is not noted at it.
 //!
 //! A term says nothing about a text that came into the dictionary after it was compiled. The engine gives the values
 //! that a batch brings their codes before it compiles ([`Columns::expect`]), so that only computed ones are met later; a
 //! row with such a code is noted at every operation that asks about its column.
+
+use std::sync::Arc;
 
 use crate::{
     engine::{Answer, Epoch, Failure},
     explain::{Explained, Strategy},
     schema::KeyRange,
     value::Value,
-    versions::{Gathering, Place},
+    versions::{Foreseen, Found, Gathering, Place, Spot, output_of},
 };
 
 use super::{
     Columns,
-    block::Block,
-    compile::{Plan, Term},
+    block::{Block, Places},
+    compile::Term,
     group::Group,
-    query::{Query, Sink, Way},
+    query::{ColumnSet, Query, Sink, Way},
 };
 
 /// What the operations of a batch have found, and which rows have changed since.
+#[derive(Default)]
 pub struct Foresight<'a> {
-    queries: Vec<Foreseen<'a>>,
+    queries: Vec<Awaited<'a>>,
     groups: Vec<Group>,
+    /// What the members of each group depend on, and what all queries do.
+    depends: Vec<ColumnSet>,
+    depends_all: ColumnSet,
     /// Queries for single keys of the ring, by key.
     points: Vec<(u64, usize)>,
     /// The other queries outside the groups, by the column of their guards.
     alone: Vec<Guard>,
     /// How many codes each column's dictionary had when the terms were compiled.
     known: Vec<Option<u64>>,
+    /// The places of the rows as the pass found them, by block.
+    places: Vec<Arc<Places>>,
     /// How many have not been given yet, of those that look anywhere.
     waiting: usize,
 }
@@ -48,24 +56,28 @@ struct Guard {
     low: u64,
     high: u64,
     nulls: bool,
+    depends: ColumnSet,
     query: usize,
 }
 
 impl Guard {
-    fn new(query: usize, plan: &Plan) -> Guard {
+    fn new(query: usize, Query { plan, depends, .. }: &Query<'_>) -> Guard {
+        let depends = *depends;
         let ranges = plan.terms.iter().filter(|term| term.is_range());
         match ranges.min_by_key(|term| term.high.wrapping_sub(term.low)) {
-            Some(&Term { column, low, high, .. }) => Guard { column, low, high, nulls: false, query },
-            None => Guard { column: 0, low: 0, high: u64::MAX, nulls: true, query },
+            Some(&Term { column, low, high, .. }) => {
+                Guard { column, low, high, nulls: false, depends, query }
+            }
+            None => Guard { column: 0, low: 0, high: u64::MAX, nulls: true, depends, query },
         }
     }
 }
 
-struct Foreseen<'a> {
+struct Awaited<'a> {
     /// None once it was given.
     query: Option<Query<'a>>,
     /// Rows that were touched and concern it, or did.
-    touched: Vec<Place>,
+    touched: Vec<Found>,
 }
 
 impl<'a> Foresight<'a> {
@@ -74,14 +86,23 @@ impl<'a> Foresight<'a> {
         queries: Vec<Query<'a>>,
         groups: Vec<Group>,
         outside: Vec<u32>,
+        followed: bool,
     ) -> Foresight<'a> {
+        let foreseen = |query| Awaited { query: Some(query), touched: Vec::new() };
+        if !followed {
+            return Foresight {
+                queries: queries.into_iter().map(foreseen).collect(),
+                groups,
+                ..Foresight::default()
+            };
+        }
         let (mut points, mut alone) = (Vec::new(), Vec::new());
         for query in outside.into_iter().map(|query| query as usize) {
             let ranges = &queries[query].ranges;
             if ranges.iter().all(KeyRange::is_point) {
                 points.extend(ranges.iter().map(|range| (range.low, query)));
             } else {
-                alone.push(Guard::new(query, &queries[query].plan));
+                alone.push(Guard::new(query, &queries[query]));
             }
         }
         points.sort_unstable();
@@ -89,16 +110,27 @@ impl<'a> Foresight<'a> {
         let known = columns.dictionaries.iter();
         let known = known.map(|dictionary| dictionary.as_ref().map(|one| one.len() as u64)).collect();
         let waiting = queries.iter().filter(|query| !query.ranges.is_empty()).count();
-        let foreseen = |query| Foreseen { query: Some(query), touched: Vec::new() };
+        let together = |all: ColumnSet, query: &Query<'_>| all.and(query.depends);
+        let of_group = |group: &Group| {
+            group.members().map(|query| &queries[query as usize]).fold(ColumnSet::default(), together)
+        };
+        let depends = groups.iter().map(of_group).collect();
+        let depends_all = queries.iter().fold(ColumnSet::default(), together);
+        let remembers = queries.iter().any(|query| query.given.is_some());
+        let blocks = columns.blocks.iter().filter(|_| remembers);
+        let places = blocks.map(|block| block.places.clone()).collect();
         let queries = queries.into_iter().map(foreseen).collect();
-        Foresight { queries, groups, points, alone, known, waiting }
+        Foresight { queries, groups, depends, depends_all, points, alone, known, places, waiting }
     }
 
-    fn take(&mut self, task: usize) -> Option<(Query<'a>, Vec<Place>)> {
-        let Foreseen { query, touched } = &mut self.queries[task];
+    fn take(&mut self, task: usize) -> Option<(Query<'a>, Vec<Found>)> {
+        let Awaited { query, touched } = &mut self.queries[task];
         let query = query.take()?;
-        self.waiting -= usize::from(!query.ranges.is_empty());
-        Some((query, std::mem::take(touched)))
+        self.waiting = self.waiting.saturating_sub(usize::from(!query.ranges.is_empty()));
+        let mut touched = std::mem::take(touched);
+        touched.sort_unstable_by_key(|found| found.place);
+        touched.dedup_by_key(|found| found.place);
+        Some((query, touched))
     }
 
     /// What a read answers; nothing if it must be asked anew.
@@ -108,8 +140,16 @@ impl<'a> Foresight<'a> {
         if touched.is_empty() {
             return Some(gathering.finish());
         }
-        let places = query.given.filter(|_| !gathering.is_complete())?;
-        Some(columns.gather(gathering.anew(), merged(places, touched)))
+        let given = query.given.filter(|_| !gathering.is_complete())?;
+        let place = |spot: &Spot| self.places[spot.block as usize].place(spot.row as usize);
+        if gathering.is_plain() {
+            return columns.patch(*gathering, &given, place, &touched).map(Ok);
+        }
+        let mut places: Vec<Place> = given.iter().map(place).collect();
+        places.extend(touched.iter().map(|found| found.place));
+        places.sort_unstable();
+        places.dedup();
+        Some(columns.gather(gathering.anew(), places))
     }
 
     /// How a read was done that is not answered yet.
@@ -134,25 +174,31 @@ impl<'a> Foresight<'a> {
         }
     }
 
-    /// The rows that a write must look at; some of them may be gone.
-    pub(super) fn places(&mut self, task: usize) -> Option<Vec<Place>> {
+    /// The rows that a write must look at.
+    pub(super) fn rows(&mut self, task: usize) -> Option<Foreseen> {
         let (query, touched) = self.take(task)?;
-        match query.sink {
-            Sink::Rows(_) => unreachable!("a read is no write"),
-            Sink::Places(places) => Some(merged(places, touched)),
+        let Sink::Places(mut rows) = query.sink else { unreachable!("a read is no write") };
+        let certain = touched.is_empty() && !query.plan.residual;
+        if !touched.is_empty() {
+            rows.extend(touched);
+            rows.sort_unstable_by_key(|found| found.place);
+            rows.dedup_by_key(|found| found.place);
         }
+        Some(Foreseen { rows, certain })
     }
 
-    /// Notes a row at the queries that it concerns as it is now. Dictionaries that have grown come with the first code
-    /// that no term knows.
-    fn note(&mut self, place: &Place, block: &Block, index: usize, grown: &[(usize, u64)]) {
-        let Foresight { queries, groups, points, alone, .. } = self;
-        let note = |foreseen: &mut Foreseen<'_>, concerns: &dyn Fn(&Query<'_>) -> bool| {
-            if foreseen.touched.last() != Some(place)
+    /// Notes a row at the queries that it concerns as it is now and that depend on what changes of it. Dictionaries that
+    /// have grown come with the first code that no term knows.
+    fn note(&mut self, found: Found, block: &Block, changing: ColumnSet, grown: &[(usize, u64)]) {
+        let Foresight { queries, groups, depends, points, alone, .. } = self;
+        let (place, index) = (&found.place, found.spot.row as usize);
+        let note = |foreseen: &mut Awaited<'_>, concerns: &dyn Fn(&Query<'_>) -> bool| {
+            if foreseen.touched.last().is_none_or(|last| last.place != *place)
                 && let Some(query) = &foreseen.query
+                && query.depends.meets(changing)
                 && concerns(query)
             {
-                foreseen.touched.push(*place);
+                foreseen.touched.push(found);
             }
         };
         let admits = |query: &Query<'_>| query.admits(block, index);
@@ -160,7 +206,7 @@ impl<'a> Foresight<'a> {
         let here = points[first..].iter().take_while(|(key, _)| *key == place.key);
         here.for_each(|(_, query)| note(&mut queries[*query], &admits));
         let (mut column, mut value) = (usize::MAX, None);
-        for guard in alone.iter() {
+        for guard in alone.iter().filter(|guard| guard.depends.meets(changing)) {
             if guard.column != column {
                 column = guard.column;
                 value = block.columns[column].value(index);
@@ -169,7 +215,7 @@ impl<'a> Foresight<'a> {
                 note(&mut queries[guard.query], &admits);
             }
         }
-        for group in groups.iter() {
+        for (group, _) in groups.iter().zip(depends).filter(|(_, depends)| depends.meets(changing)) {
             group.candidates(group.hash(block, index), block, index, |query| {
                 note(&mut queries[query as usize], &admits);
             });
@@ -187,9 +233,11 @@ impl<'a> Foresight<'a> {
 }
 
 impl Columns {
-    /// Notes these rows at what they concern: they are about to change, or have just come to be.
-    pub(super) fn note(&self, foresight: &mut Foresight<'_>, places: &[Place]) {
-        if foresight.waiting == 0 {
+    /// Notes these rows at what they concern: they are about to change in these columns (or to go), or have just done so
+    /// (or come).
+    pub(super) fn note(&self, foresight: &mut Foresight<'_>, rows: &[Found], changing: Option<&[usize]>) {
+        let changing = changing.map_or(ColumnSet::ALL, ColumnSet::of);
+        if foresight.waiting == 0 || !foresight.depends_all.meets(changing) {
             return;
         }
         let dictionaries = self.dictionaries.iter().zip(&foresight.known).enumerate();
@@ -198,16 +246,59 @@ impl Columns {
             (dictionary.as_ref()?.len() as u64 > known).then_some((column, known))
         });
         let grown: Vec<(usize, u64)> = grown.collect();
-        for place in places {
-            let block = &*self.blocks[self.block_of(place)];
-            foresight.note(place, block, block.before(place), &grown);
+        for found in rows {
+            let spot = self.spot_of(found).expect("a row that is there");
+            let found = Found { spot, ..*found };
+            foresight.note(found, &self.blocks[spot.block as usize], changing, &grown);
         }
+    }
+
+    /// The answer of a read of plain rows, in the order of these spots, brought up to date where rows were touched.
+    /// What fails is asked anew, so that it fails on the row that it would have met first.
+    fn patch(
+        &self,
+        mut gathering: Gathering<'_>,
+        given: &[Spot],
+        place: impl Fn(&Spot) -> Place,
+        touched: &[Found],
+    ) -> Option<Answer> {
+        let select = gathering.select();
+        let used = self.used(select);
+        let mut row = vec![Value::Null; self.width()];
+        let (limit, before) = gathering.take_output();
+        let mut output = Vec::with_capacity(before.len() + touched.len());
+        let (mut before, mut next) = (before.into_iter(), 0);
+        for found in touched {
+            let at = next + given[next..].partition_point(|spot| place(spot) < found.place);
+            output.extend(before.by_ref().take(at - next));
+            next = at;
+            if output.len() >= limit {
+                break;
+            }
+            if given.get(at).is_some_and(|spot| place(spot) == found.place) {
+                before.next();
+                next += 1;
+            }
+            if let Some(Spot { block, row: index }) = self.spot_of(found) {
+                let block = &self.blocks[block as usize];
+                used.iter().for_each(|&column| row[column] = self.value(block, column, index as usize));
+                output.extend(output_of(select, &row).ok()?);
+            }
+        }
+        output.extend(before);
+        gathering.answer(output)
+    }
+
+    /// The columns that a read looks at.
+    fn used(&self, select: &Select) -> Vec<usize> {
+        let mut used = select.mentioned();
+        used.retain(|&column| column < self.width());
+        used
     }
 
     /// The answer of a read that no rows can satisfy but these.
     fn gather(&self, mut gathering: Gathering<'_>, places: Vec<Place>) -> Result<Answer, Failure> {
-        let mut used = gathering.select().mentioned();
-        used.retain(|&column| column < self.width());
+        let used = self.used(gathering.select());
         let mut row = vec![Value::Null; self.width()];
         for place in places {
             if gathering.is_complete() {
@@ -220,14 +311,4 @@ impl Columns {
         }
         gathering.finish()
     }
-}
-
-/// Each place once, in order.
-fn merged(mut places: Vec<Place>, others: Vec<Place>) -> Vec<Place> {
-    if !others.is_empty() {
-        places.extend(others);
-        places.sort_unstable();
-        places.dedup();
-    }
-    places
 }

@@ -11,6 +11,7 @@
 //! | `packed`, `chunk`, `block` | numbers as narrow codes; a column of a block; a block |
 //! | `change` | how rows come, go and change, and are put back |
 //! | `compile` | filters as terms over numbers |
+//! | `costs` | what the ways of finding rows take on a machine |
 //! | `query`, `group` | one query under way; queries that are found by one hash |
 //! | `pass`, `kernel` | one walk over the blocks for all reads, and its inner loops |
 //! | `foresight` | what the pass has found, brought up to date by the writes that stood between |
@@ -37,13 +38,14 @@ use crate::{
     host::Host,
     schema::{KeyRange, Schema},
     value::{Row, Type, Value},
-    versions::{Change, Found, Place, Rows, Seen, Spot, Stored, Task, Versions},
+    versions::{Change, Foreseen, Found, Place, Rows, Seen, Spot, Stored, Task, Versions},
 };
 
 mod block;
 mod change;
 mod chunk;
 mod compile;
+mod costs;
 mod dictionary;
 mod foresight;
 mod group;
@@ -53,6 +55,8 @@ mod packed;
 mod pass;
 mod query;
 mod results;
+
+pub use costs::Costs;
 
 use block::Block;
 use change::{Numbers, Undo};
@@ -71,6 +75,8 @@ pub struct Columns {
     /// None is empty; the last place of each lies before the first of the next.
     blocks: Vec<Arc<Block>>,
     rows: usize,
+    /// Whether the tail of a dictionary has grown so long that it is to be merged.
+    untidy: bool,
 }
 
 impl Columns {
@@ -93,6 +99,15 @@ impl Columns {
         let index = block.before(place);
         let there = index < block.len() && block.place(index) == *place;
         there.then_some(Spot { block: number as u32, row: index as u32 })
+    }
+
+    /// Where a row is that was found: mostly still there.
+    fn spot_of(&self, Found { place, spot }: &Found) -> Option<Spot> {
+        let (block, row) = (self.blocks.get(spot.block as usize), spot.row as usize);
+        match block.is_some_and(|block| row < block.len() && block.place(row) == *place) {
+            true => Some(*spot),
+            false => self.spot(place),
+        }
     }
 
     /// The row at a place.
@@ -121,6 +136,9 @@ impl Columns {
 
     /// Some columns of a row; the others are NULL.
     fn seen(&self, block: &Block, index: usize, columns: &[usize]) -> Seen<'_> {
+        if columns.is_empty() {
+            return Cow::Borrowed(&[]);
+        }
         let mut row = vec![Value::Null; self.width()];
         for &column in columns.iter().filter(|column| **column < self.width()) {
             row[column] = self.value(block, column, index);
@@ -131,9 +149,12 @@ impl Columns {
     fn number(&mut self, column: usize, value: &Value) -> Option<u64> {
         match &mut self.dictionaries[column] {
             _ if value.is_null() => None,
-            Some(dictionary) => {
-                Some(dictionary.find(value).unwrap_or_else(|| Arc::make_mut(dictionary).add(value)))
-            }
+            Some(dictionary) => Some(dictionary.find(value).unwrap_or_else(|| {
+                let dictionary = Arc::make_mut(dictionary);
+                let code = dictionary.add(value);
+                self.untidy |= dictionary.wants_merge();
+                code
+            })),
             None => ordinal::ordinal(value),
         }
     }
@@ -167,6 +188,7 @@ impl Rows for Columns {
             dictionaries: Vec::new(),
             blocks: Vec::new(),
             rows: 0,
+            untidy: false,
         };
         columns.dictionaries = columns.types().map(|ty| ordinal::is_coded(ty).then(Arc::default)).collect();
         columns
@@ -246,7 +268,7 @@ impl Rows for Columns {
         self.slices(ranges).flat_map(move |(number, slice)| {
             let mut matches = Vec::new();
             let block = &*self.blocks[number];
-            pass::find(block, &plan.terms, slice, &mut matches);
+            pass::find(block, &plan.terms, slice, &Costs::default(), &mut matches);
             matches.into_iter().map(move |row| {
                 let spot = Spot { block: number as u32, row };
                 let found = Found { place: block.place(row as usize), spot };
@@ -255,10 +277,10 @@ impl Rows for Columns {
         })
     }
 
-    fn at(&self, place: &Place, columns: &[usize]) -> Option<(Found, Seen<'_>)> {
-        let spot = self.spot(place)?;
+    fn at(&self, found: &Found, columns: &[usize]) -> Option<(Found, Seen<'_>)> {
+        let spot = self.spot_of(found)?;
         let block = &self.blocks[spot.block as usize];
-        Some((Found { place: *place, spot }, self.seen(block, spot.row as usize, columns)))
+        Some((Found { spot, ..*found }, self.seen(block, spot.row as usize, columns)))
     }
 
     type Undo = Undo;
@@ -312,7 +334,7 @@ impl Rows for Columns {
     }
 
     fn is_tidy(&self) -> bool {
-        !self.dictionaries.iter().flatten().any(|dictionary| dictionary.wants_merge())
+        !self.untidy
     }
 
     fn tidy(&mut self) {
@@ -323,14 +345,17 @@ impl Rows for Columns {
 
     type Foresight<'a> = Foresight<'a>;
 
+    type Costs = Costs;
+
     fn foresee<'a>(
         &self,
         schema: &Schema,
         tasks: &[Task<'a>],
         followed: bool,
+        costs: &Costs,
         host: &dyn Host,
     ) -> Foresight<'a> {
-        Columns::foresee(self, schema, tasks, followed, host)
+        Columns::foresee(self, schema, tasks, followed, costs, host)
     }
 
     fn answer(&self, foresight: &mut Foresight<'_>, task: usize) -> Option<Result<Answer, Failure>> {
@@ -341,11 +366,11 @@ impl Rows for Columns {
         foresight.explain(self, task)
     }
 
-    fn places(foresight: &mut Foresight<'_>, task: usize) -> Option<Vec<Place>> {
-        foresight.places(task)
+    fn foreseen(foresight: &mut Foresight<'_>, task: usize) -> Option<Foreseen> {
+        foresight.rows(task)
     }
 
-    fn note(&self, foresight: &mut Foresight<'_>, places: &[Place]) {
-        Columns::note(self, foresight, places);
+    fn note(&self, foresight: &mut Foresight<'_>, rows: &[Found], changing: Option<&[usize]>) {
+        Columns::note(self, foresight, rows, changing);
     }
 }

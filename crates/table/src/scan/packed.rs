@@ -2,6 +2,8 @@
 
 #![allow(clippy::unnecessary_cast)] // One text for every width; at 64 bits its cast is to itself.
 
+use super::kernel;
+
 /// How a part of the code treats each width alike.
 macro_rules! each_width {
     ($codes:expr, $same:pat => $constant:expr, $vector:ident => $body:expr) => {
@@ -14,6 +16,9 @@ macro_rules! each_width {
         }
     };
 }
+
+/// So many cache lines of a page are asked for; the processor itself sees where reading goes on.
+const LINES_ASKED: usize = 8;
 
 /// Distances from the base.
 #[derive(Clone, Debug)]
@@ -61,6 +66,23 @@ impl Packed {
         let base = self.base;
         each_width!(&self.codes, Codes::Same(len) => vec![base; *len],
             codes => codes.iter().map(|&code| base + code as u64).collect())
+    }
+
+    /// Asks for the memory of a number ahead of its use.
+    #[inline]
+    pub(super) fn prefetch(&self, index: usize) {
+        each_width!(&self.codes, Codes::Same(_) => {}, codes => {
+            codes.get(index).into_iter().for_each(kernel::prefetch)
+        });
+    }
+
+    /// Asks for where each of its pages begins, so that reading on finds the rest on its way.
+    pub(super) fn prefetch_pages(&self) {
+        each_width!(&self.codes, Codes::Same(_) => {}, codes => {
+            let line = 64 / size_of_val(&codes[0]);
+            let pages = codes.chunks(64 * line);
+            pages.flat_map(|page| page.iter().step_by(line).take(LINES_ASKED)).for_each(kernel::prefetch);
+        });
     }
 
     /// The distance of a number, if this width holds it.

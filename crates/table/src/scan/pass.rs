@@ -9,11 +9,13 @@
 //! whatever the plan was, and one that has reached its limit takes no more. Nor does one that is withdrawn meanwhile: the
 //! host is asked before each block, and the pass ends when nobody waits for it.
 
+use std::sync::Arc;
+
 use crate::{
     host::Host,
     schema::{KeyRange, Schema},
     value::Row,
-    versions::Task,
+    versions::{Spot, Task},
 };
 
 use super::{
@@ -21,12 +23,17 @@ use super::{
     block::{BLOCK_ROWS, Block},
     chunk::Chunk,
     compile::Term,
+    costs::Costs,
     foresight::Foresight,
     group::{Group, arrange},
     kernel,
     query::{Query, Way, scratch},
     results::Shapes,
 };
+
+/// So many queries that go alone, and so many terms of each, have their memory asked for ahead.
+const ANNOUNCED_MAX: usize = 4;
+const TERMS_ANNOUNCED: usize = 3;
 
 /// The longest list of single numbers that all rows of a block are compared with.
 const LISTED_MAX: usize = 8;
@@ -38,13 +45,14 @@ impl Columns {
         schema: &Schema,
         tasks: &[Task<'a>],
         followed: bool,
+        costs: &Costs,
         host: &dyn Host,
     ) -> Foresight<'a> {
-        let mut shapes = Shapes::default();
+        let mut shapes = Shapes::new(followed);
         let query = |task: &Task<'a>| Query::new(self, schema, task, followed, &mut shapes);
         let mut queries: Vec<Query<'_>> = tasks.iter().map(query).collect();
         let (stretches, parts) = self.stretches(&queries);
-        let (groups, alone) = arrange(self, &queries, &parts);
+        let (groups, alone) = arrange(self, &queries, &parts, costs);
         for &query in &alone {
             let query = &mut queries[query as usize];
             query.way = Way::Alone;
@@ -53,8 +61,8 @@ impl Columns {
         for (number, group) in groups.iter().enumerate() {
             group.members().for_each(|query| queries[query as usize].way = Way::Group(number));
         }
-        Pass::new(self, &mut queries, shapes, scratch(schema)).run(&groups, stretches, host);
-        Foresight::new(self, queries, groups, alone)
+        Pass::new(self, &mut queries, shapes, scratch(schema), costs).run(&groups, stretches, host);
+        Foresight::new(self, queries, groups, alone, followed)
     }
 
     /// Orders terms by how little passes them, judged by a block in the middle.
@@ -136,6 +144,7 @@ struct Check {
 /// A pass under way.
 struct Pass<'p, 'a> {
     columns: &'p Columns,
+    costs: &'p Costs,
     queries: &'p mut [Query<'a>],
     asked: Vec<Asked>,
     checks: Vec<Check>,
@@ -150,7 +159,13 @@ struct Pass<'p, 'a> {
 }
 
 impl<'p, 'a> Pass<'p, 'a> {
-    fn new(columns: &'p Columns, queries: &'p mut [Query<'a>], shapes: Shapes, scratch: Row) -> Pass<'p, 'a> {
+    fn new(
+        columns: &'p Columns,
+        queries: &'p mut [Query<'a>],
+        shapes: Shapes,
+        scratch: Row,
+        costs: &'p Costs,
+    ) -> Pass<'p, 'a> {
         let mut checks = Vec::new();
         let mut asked = Vec::with_capacity(queries.len());
         for query in &*queries {
@@ -170,7 +185,7 @@ impl<'p, 'a> Pass<'p, 'a> {
         }
         let grouped = queries.iter().filter(|query| matches!(query.way, Way::Group(_))).count();
         let wanted = Vec::new();
-        Pass { columns, queries, asked, checks, shapes, scratch, wanted, withdrawn: 0, grouped }
+        Pass { columns, costs, queries, asked, checks, shapes, scratch, wanted, withdrawn: 0, grouped }
     }
 
     fn run(mut self, groups: &[Group], mut stretches: Vec<Stretch>, host: &dyn Host) {
@@ -199,12 +214,16 @@ impl<'p, 'a> Pass<'p, 'a> {
                 let query = &mut self.queries[stretch.query as usize];
                 if !self.asked[stretch.query as usize].over {
                     matches.clear();
-                    let looks = find(block, &query.plan.terms, block.slice(&stretch.range), &mut matches);
+                    let terms = &query.plan.terms;
+                    if active.len() <= ANNOUNCED_MAX {
+                        announce(&self.columns.blocks[number..stretch.end], terms);
+                    }
+                    let looks = find(block, terms, block.slice(&stretch.range), self.costs, &mut matches);
                     query.visited += u64::from(looks);
                     self.wanted.extend(matches.iter().map(|&row| (stretch.query, row)));
                 }
             }
-            self.take(block);
+            self.take(number);
             active.retain(|stretch| stretch.end > number + 1 && !self.asked[stretch.query as usize].over);
             number += 1;
             if self.grouped == 0 && active.is_empty() {
@@ -259,7 +278,8 @@ impl<'p, 'a> Pass<'p, 'a> {
     }
 
     /// Gives the rows of a block to those that want them.
-    fn take(&mut self, block: &Block) {
+    fn take(&mut self, here: usize) {
+        let block = &*self.columns.blocks[here];
         let mut wanted = std::mem::take(&mut self.wanted);
         for (number, row) in wanted.drain(..) {
             if self.asked[number as usize].over {
@@ -269,14 +289,13 @@ impl<'p, 'a> Pass<'p, 'a> {
             let shape = query.shape;
             let over = match shape {
                 Some(shape) if query.wants(self.columns, block, row as usize, &mut self.scratch) => {
-                    query.remember(block, row as usize);
                     self.shapes.note(shape, number, row);
                     query.left -= 1;
                     query.left == 0
                 }
                 Some(_) => query.is_complete(),
                 None => {
-                    query.give(self.columns, block, row as usize, &mut self.scratch);
+                    query.give(self.columns, Spot { block: here as u32, row }, &mut self.scratch);
                     query.is_complete()
                 }
             };
@@ -285,7 +304,7 @@ impl<'p, 'a> Pass<'p, 'a> {
             }
         }
         self.wanted = wanted;
-        self.shapes.gather(self.columns, block, self.queries);
+        self.shapes.gather(self.columns, here, self.queries);
     }
 }
 
@@ -295,6 +314,7 @@ pub(super) fn find(
     block: &Block,
     terms: &[Term],
     slice: std::ops::Range<usize>,
+    costs: &Costs,
     matches: &mut Vec<u32>,
 ) -> bool {
     if slice.is_empty() || terms.first().is_some_and(|term| !term.may_pass(&block.columns[term.column])) {
@@ -314,27 +334,56 @@ pub(super) fn find(
     bits[..slice.start / 64].fill(0);
     bits[slice.start / 64] &= u64::MAX << (slice.start % 64);
     // All rows are compared as long as many are left; then each that is left is asked.
-    let mut scanned = 0;
+    let (mut scanned, few) = (0, slice.len() as f64 / costs.row);
     for term in terms.iter().take_while(|term| term.others.len() <= LISTED_MAX) {
         let left: u32 = bits.iter().map(|word| word.count_ones()).sum();
-        if scanned > 0 && (left as usize) < slice.len() / 16 {
+        if scanned > 0 && f64::from(left) < few {
             break;
         }
         scan(&block.columns[term.column], term, &mut passing[..words]);
         bits.iter_mut().zip(&passing).for_each(|(word, passing)| *word &= passing);
         scanned += 1;
     }
+    let rest = &terms[scanned..];
+    let first = matches.len();
     for (number, word) in bits.iter().enumerate() {
         let mut word = *word;
         while word != 0 {
             let index = number * 64 + word.trailing_zeros() as usize;
             word &= word - 1;
-            if passes(index, &terms[scanned..]) {
-                matches.push(index as u32);
-            }
+            rest.iter().for_each(|term| block.columns[term.column].numbers.prefetch(index));
+            matches.push(index as u32);
         }
     }
+    if !rest.is_empty() {
+        let mut kept = first;
+        for next in first..matches.len() {
+            matches[kept] = matches[next];
+            kept += usize::from(passes(matches[next] as usize, rest));
+        }
+        matches.truncate(kept);
+    }
     true
+}
+
+/// Asks for what the blocks behind the first will be looked at in, each step of the way there a block earlier: where few
+/// queries go alone they would otherwise wait for one after another.
+fn announce(blocks: &[Arc<Block>], terms: &[Term]) {
+    let terms = &terms[..terms.len().min(TERMS_ANNOUNCED)];
+    if let Some(block) = blocks.get(4) {
+        kernel::prefetch(&**block);
+        kernel::prefetch(&block.columns);
+    }
+    if let Some(block) = blocks.get(3) {
+        kernel::prefetch(&*block.places);
+        terms.iter().for_each(|term| kernel::prefetch(&block.columns[term.column]));
+    }
+    if let Some(block) = blocks.get(2) {
+        terms.iter().for_each(|term| block.columns[term.column].prefetch());
+    }
+    if let (Some(block), Some(term)) = (blocks.get(1), terms.first()) {
+        block.columns[term.column].prefetch_values(term.low);
+    }
 }
 
 /// Sets a bit for each value of a chunk that passes a term.

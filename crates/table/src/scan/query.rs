@@ -5,7 +5,7 @@ use crate::{
     operation::Output,
     schema::{KeyRange, Schema},
     value::{Row, Value},
-    versions::{Gathering, Place, Task, reach},
+    versions::{Found, Gathering, Spot, Task, reach},
 };
 
 use super::{
@@ -22,8 +22,8 @@ const GIVEN_MAX: usize = 4096;
 pub(super) enum Sink<'a> {
     /// The answer of a read.
     Rows(Box<Gathering<'a>>),
-    /// Where the rows are that a write may change.
-    Places(Vec<Place>),
+    /// The rows that a write may change.
+    Places(Vec<Found>),
 }
 
 /// How a query finds its rows.
@@ -40,8 +40,10 @@ pub(super) enum Way {
 /// A query under way.
 pub(super) struct Query<'a> {
     pub(super) sink: Sink<'a>,
-    /// Where the rows lie that a read was given, unless nobody asks or they are too many.
-    pub(super) given: Option<Vec<Place>>,
+    /// Where the rows lie that a read was given, one after another, unless nobody asks or they are too many.
+    pub(super) given: Option<Vec<Spot>>,
+    /// The columns that what it finds depends on.
+    pub(super) depends: ColumnSet,
     pub(super) plan: Plan,
     pub(super) ranges: Vec<KeyRange>,
     /// Which columns to give out, if it wants columns as they are.
@@ -79,6 +81,7 @@ impl<'a> Query<'a> {
         let mut query = Query {
             sink: Sink::Places(Vec::new()),
             given: None,
+            depends: ColumnSet::THERE,
             plan,
             ranges,
             shape: None,
@@ -88,6 +91,12 @@ impl<'a> Query<'a> {
             left: 0,
             job: None,
         };
+        if followed {
+            query.depends = match (query.plan.residual, filter) {
+                (true, Some(filter)) => query.depends.and(ColumnSet::of(&filter.columns())),
+                _ => query.plan.terms.iter().fold(query.depends, |all, term| all.with(term.column)),
+            };
+        }
         let Task::Read(read) = task else { return query };
         let width = schema.columns.len();
         if let Output::Rows { columns, order, distinct: false, limit } = &read.select.output
@@ -110,6 +119,13 @@ impl<'a> Query<'a> {
         query.sink = Sink::Rows(Box::new(Gathering::new(read.select, read.bytes_max)));
         query.given = followed.then(Vec::new);
         query.job = Some(read.job);
+        if followed {
+            let output = match query.shape {
+                Some(shape) => shapes.columns(shape),
+                None => ColumnSet::of(&read.select.output.mentioned()),
+            };
+            query.depends = query.depends.and(output);
+        }
         query
     }
 
@@ -135,31 +151,27 @@ impl<'a> Query<'a> {
             && KeyRange::cover(&self.ranges, block.key(index))
     }
 
-    /// Remembers where a row lies that it was given.
-    #[inline]
-    pub(super) fn remember(&mut self, block: &Block, index: usize) {
-        if let Some(given) = &mut self.given {
-            given.push(block.place(index));
-            if given.len() > GIVEN_MAX {
-                self.given = None;
-            }
+    /// Remembers where the rows lie that it is given.
+    pub(super) fn remember(&mut self, spots: impl ExactSizeIterator<Item = Spot>) {
+        match &mut self.given {
+            Some(given) if given.len() + spots.len() <= GIVEN_MAX => given.extend(spots),
+            given => *given = None,
         }
     }
 
     /// Takes a row that passes the terms.
-    pub(super) fn give(&mut self, columns: &Columns, block: &Block, index: usize, scratch: &mut Row) {
-        self.remember(block, index);
+    pub(super) fn give(&mut self, columns: &Columns, spot: Spot, scratch: &mut Row) {
+        let (block, index) = (&*columns.blocks[spot.block as usize], spot.row as usize);
         let gathering = match &mut self.sink {
             Sink::Rows(gathering) => gathering,
-            Sink::Places(places) => return places.push(block.place(index)),
+            Sink::Places(found) => return found.push(Found { place: block.place(index), spot }),
         };
         for &column in &self.used {
             scratch[column] = columns.value(block, column, index);
         }
-        if self.plan.residual {
-            gathering.offer(scratch);
-        } else {
+        if !self.plan.residual || gathering.wants(scratch) {
             gathering.take(scratch);
+            self.remember(std::iter::once(spot));
         }
     }
 
@@ -190,6 +202,34 @@ impl<'a> Query<'a> {
             Sink::Rows(gathering) => gathering.extend(rows),
             Sink::Places(_) => unreachable!("a write wants no columns"),
         }
+    }
+}
+
+/// What of rows: that they are there, and some columns, and perhaps others (a bit stands for each of which the number
+/// leaves the same when divided by 63).
+#[derive(Clone, Copy, Default)]
+pub(super) struct ColumnSet(u64);
+
+impl ColumnSet {
+    pub(super) const ALL: ColumnSet = ColumnSet(u64::MAX);
+    /// Only that they are there.
+    const THERE: ColumnSet = ColumnSet(1 << 63);
+
+    pub(super) fn of(columns: &[usize]) -> ColumnSet {
+        columns.iter().fold(ColumnSet::default(), |all, &column| all.with(column))
+    }
+
+    pub(super) fn with(self, column: usize) -> ColumnSet {
+        ColumnSet(self.0 | 1 << (column % 63))
+    }
+
+    pub(super) fn and(self, other: ColumnSet) -> ColumnSet {
+        ColumnSet(self.0 | other.0)
+    }
+
+    /// Whether something may be in both.
+    pub(super) fn meets(self, other: ColumnSet) -> bool {
+        self.0 & other.0 != 0
     }
 }
 

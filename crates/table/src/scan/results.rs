@@ -4,9 +4,12 @@
 //! numbers, into one list for all; values are made of them query by query, so that a row is allocated once, where it
 //! stays.
 
-use crate::value::Row;
+use crate::{value::Row, versions::Spot};
 
-use super::{Columns, block::Block, kernel, query::Query};
+use super::{
+    Columns, kernel,
+    query::{ColumnSet, Query},
+};
 
 /// The most columns of a shape: each has a bit that says that its value is NULL.
 const WIDTH_MAX: usize = 64;
@@ -16,8 +19,11 @@ const AHEAD: usize = 4;
 const NUMBERS_MAX: usize = 1 << 20;
 
 /// The shapes of a pass.
-#[derive(Default)]
-pub(super) struct Shapes(Vec<Shape>);
+pub(super) struct Shapes {
+    all: Vec<Shape>,
+    /// Whether queries remember what they are given.
+    followed: bool,
+}
 
 /// Rows of certain columns, for all queries that want these.
 #[derive(Default)]
@@ -25,6 +31,8 @@ struct Shape {
     columns: Vec<usize>,
     /// Rows of the block at hand.
     rows: Vec<u32>,
+    /// Where every row gathered lies, if queries remember it.
+    spots: Vec<Spot>,
     /// The query of every row gathered, those of the block at hand included.
     queries: Vec<u32>,
     /// So many for each row as there are columns.
@@ -34,6 +42,10 @@ struct Shape {
 }
 
 impl Shapes {
+    pub(super) fn new(followed: bool) -> Shapes {
+        Shapes { all: Vec::new(), followed }
+    }
+
     /// The shape of these columns, unless one is none.
     pub(super) fn find(
         &mut self,
@@ -43,25 +55,33 @@ impl Shapes {
             return None;
         }
         let found =
-            self.0.iter().position(|shape| columns.clone().flatten().eq(shape.columns.iter().copied()));
+            self.all.iter().position(|shape| columns.clone().flatten().eq(shape.columns.iter().copied()));
         Some(found.unwrap_or_else(|| {
-            self.0.push(Shape { columns: columns.flatten().collect(), ..Shape::default() });
-            self.0.len() - 1
+            self.all.push(Shape { columns: columns.flatten().collect(), ..Shape::default() });
+            self.all.len() - 1
         }))
+    }
+
+    pub(super) fn columns(&self, shape: usize) -> ColumnSet {
+        ColumnSet::of(&self.all[shape].columns)
     }
 
     /// Takes note of a row of the block at hand.
     #[inline]
     pub(super) fn note(&mut self, shape: usize, query: u32, row: u32) {
-        let shape = &mut self.0[shape];
+        let shape = &mut self.all[shape];
         shape.rows.push(row);
         shape.queries.push(query);
     }
 
     /// Copies what was noted, behind a block.
-    pub(super) fn gather(&mut self, columns: &Columns, block: &Block, queries: &mut [Query<'_>]) {
-        for shape in &mut self.0 {
-            shape.gather(block);
+    pub(super) fn gather(&mut self, columns: &Columns, block: usize, queries: &mut [Query<'_>]) {
+        for shape in &mut self.all {
+            if self.followed {
+                let spot = |&row: &u32| Spot { block: block as u32, row };
+                shape.spots.extend(shape.rows.iter().map(spot));
+            }
+            shape.gather(columns, block);
             if shape.numbers.len() >= NUMBERS_MAX {
                 shape.give_out(columns, queries);
             }
@@ -70,12 +90,13 @@ impl Shapes {
 
     /// Gives everything to the queries, at the end.
     pub(super) fn give_out(&mut self, columns: &Columns, queries: &mut [Query<'_>]) {
-        self.0.iter_mut().for_each(|shape| shape.give_out(columns, queries));
+        self.all.iter_mut().for_each(|shape| shape.give_out(columns, queries));
     }
 }
 
 impl Shape {
-    fn gather(&mut self, block: &Block) {
+    fn gather(&mut self, columns: &Columns, block: usize) {
+        let block = &columns.blocks[block];
         let width = self.columns.len();
         let start = self.numbers.len();
         self.numbers.resize(start + self.rows.len() * width, 0);
@@ -109,6 +130,9 @@ impl Shape {
         while let Some(&first) = order.get(start) {
             let query = self.queries[first as usize] as usize;
             let end = ends[query] as usize;
+            if !self.spots.is_empty() {
+                queries[query].remember(order[start..end].iter().map(|&row| self.spots[row as usize]));
+            }
             queries[query].take((start..end).map(|next| {
                 let ahead = |distance: usize| {
                     let row = *order.get(next + distance)? as usize;
@@ -138,6 +162,7 @@ impl Shape {
             start = end;
         }
         self.queries.clear();
+        self.spots.clear();
         self.numbers.clear();
         self.nulls.clear();
     }

@@ -29,6 +29,7 @@ pub struct Versions<R: Rows> {
     held: Option<Held>,
     pins: Pins<R>,
     bounds: Bounds,
+    costs: R::Costs,
 }
 
 impl<R: Rows> Default for Versions<R> {
@@ -50,7 +51,13 @@ impl<R: Rows> Versions<R> {
     /// An engine without tables.
     pub fn new(bounds: Bounds) -> Versions<R> {
         let (present, pins) = (Version::default(), Pins::default());
-        Versions { present, written: Epoch::default(), held: None, pins, bounds }
+        let costs = R::Costs::default();
+        Versions { present, written: Epoch::default(), held: None, pins, bounds, costs }
+    }
+
+    /// The same for a machine where ways of finding rows cost this.
+    pub fn with_costs(self, costs: R::Costs) -> Versions<R> {
+        Versions { costs, ..self }
     }
 
     /// The table that a read at `epoch` sees: the present one, or the one pinned there.
@@ -81,7 +88,7 @@ impl<R: Rows> Versions<R> {
         for (table, indexes) in shared.into_values() {
             let tasks: Vec<Task<'_>> =
                 indexes.iter().map(|&index| self.task(&jobs[index], first + index)).collect();
-            let mut foresight = table.rows.foresee(&table.schema, &tasks, false, host);
+            let mut foresight = table.rows.foresee(&table.schema, &tasks, false, &self.costs, host);
             for (number, index) in indexes.into_iter().enumerate() {
                 let explained = match jobs[index].operation {
                     Operation::Explain(_) => Some(table.rows.explain(&foresight, number)),
@@ -150,7 +157,7 @@ impl<R: Rows> Versions<R> {
         let mut foresights: BTreeMap<TableId, R::Foresight<'_>> = BTreeMap::new();
         for (id, tasks) in tasks {
             let table = &self.present.tables[&id];
-            foresights.insert(id, table.rows.foresee(&table.schema, &tasks, true, host));
+            foresights.insert(id, table.rows.foresee(&table.schema, &tasks, true, &self.costs, host));
         }
         let mut answers = Vec::with_capacity(jobs.len());
         for (job, number) in jobs.iter().zip(numbers) {
@@ -174,14 +181,15 @@ impl<R: Rows> Versions<R> {
             }
             let found = match job.operation {
                 Operation::Insert { .. } | Operation::Upsert { .. } => None,
-                _ => R::places(foresight, number),
+                _ => R::foreseen(foresight, number),
             };
             match self.present.evaluate(job, found) {
                 Ok((written, effect)) => {
-                    let (going, coming) = effect.places();
-                    self.present.tables[&id].rows.note(foresight, &going);
+                    let (going, coming, changing) = effect.touches();
+                    self.present.tables[&id].rows.note(foresight, &going, changing.as_deref());
                     self.take_place(job.epoch, Some(effect));
-                    self.present.tables[&id].rows.note(foresight, &coming);
+                    let coming = if changing.is_some() { going } else { coming };
+                    self.present.tables[&id].rows.note(foresight, &coming, changing.as_deref());
                     answers.push(Answer::Written(written));
                 }
                 Err(failure) => answers.push(Answer::Failed(failure)),

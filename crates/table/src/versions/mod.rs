@@ -40,7 +40,7 @@ mod upsert;
 mod write;
 
 pub(crate) use batch::Versions;
-pub(crate) use read::Gathering;
+pub(crate) use read::{Gathering, output_of};
 pub(crate) use write::Change;
 
 /// Where a row lies among all rows of its table.
@@ -70,6 +70,20 @@ pub(crate) struct Spot {
 pub struct Found {
     pub(crate) place: Place,
     pub(crate) spot: Spot,
+}
+
+impl Found {
+    /// A row that has not been looked for.
+    pub(crate) fn somewhere(place: Place) -> Found {
+        Found { place, spot: Spot { block: u32::MAX, row: u32::MAX } }
+    }
+}
+
+/// Rows that were found for a write ahead of its turn.
+pub struct Foreseen {
+    pub(crate) rows: Vec<Found>,
+    /// Whether they are those that satisfy its filter now; otherwise these are among them, and some may be gone.
+    pub(crate) certain: bool,
 }
 
 /// A row that is no part of a table, or not yet.
@@ -138,8 +152,8 @@ pub trait Rows: Clone + Send {
         columns: &'a [usize],
     ) -> impl Iterator<Item = (Found, Seen<'a>)>;
 
-    /// The row at a place, if there is one; at least these columns.
-    fn at(&self, place: &Place, columns: &[usize]) -> Option<(Found, Seen<'_>)>;
+    /// A row that was found, if it is still anywhere; at least these columns.
+    fn at(&self, found: &Found, columns: &[usize]) -> Option<(Found, Seen<'_>)>;
 
     /// What one change of one row overwrote.
     type Undo: Send;
@@ -181,6 +195,9 @@ pub trait Rows: Clone + Send {
     /// What the operations of a batch find in the version before all of them.
     type Foresight<'a>;
 
+    /// What ways of finding rows cost on this machine; no result depends on it.
+    type Costs: Default + Send + Sync;
+
     /// Finds it for all of them, each as if it were alone; `followed` if writes among them will be noted. What is
     /// withdrawn meanwhile is given up.
     fn foresee<'a>(
@@ -188,6 +205,7 @@ pub trait Rows: Clone + Send {
         schema: &Schema,
         tasks: &[Task<'a>],
         followed: bool,
+        costs: &Self::Costs,
         host: &dyn Host,
     ) -> Self::Foresight<'a>;
 
@@ -197,11 +215,12 @@ pub trait Rows: Clone + Send {
     /// How a read was done that is not answered yet; its rows are counted later.
     fn explain(&self, foresight: &Self::Foresight<'_>, task: usize) -> Explained;
 
-    /// Where the rows were that a write must look at; given once.
-    fn places(foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Vec<Place>>;
+    /// The rows that a write must look at; given once.
+    fn foreseen(foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Foreseen>;
 
-    /// Takes note that these rows are about to change, or have just come to be.
-    fn note(&self, foresight: &mut Self::Foresight<'_>, places: &[Place]);
+    /// Takes note that these rows are about to change in these columns, or have just changed; that they are about to go
+    /// or have just come, if no columns are named.
+    fn note(&self, foresight: &mut Self::Foresight<'_>, rows: &[Found], changing: Option<&[usize]>);
 }
 
 /// All tables at one moment.

@@ -56,6 +56,23 @@ impl<'a> Gathering<'a> {
         Gathering::new(self.select, self.bytes_max)
     }
 
+    /// Whether its rows stand in the order in which it was given them, one for each.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(&self.select.output, Output::Rows { order, distinct: false, .. } if order.is_empty())
+    }
+
+    /// How many rows it takes at most, and those that it has made.
+    pub(crate) fn take_output(&mut self) -> (usize, Vec<Row>) {
+        (self.limit, std::mem::take(&mut self.output))
+    }
+
+    /// The answer of a read of plain rows with these rows, unless they are too much.
+    pub(crate) fn answer(&self, mut rows: Vec<Row>) -> Option<Answer> {
+        rows.truncate(self.limit);
+        let bytes: u64 = rows.iter().map(bytes_of).sum();
+        (bytes <= self.bytes_max).then_some(Answer::Rows(rows))
+    }
+
     /// Whether further rows would change nothing.
     pub(crate) fn is_complete(&self) -> bool {
         let full = match &self.select.output {
@@ -207,6 +224,15 @@ impl<R: Rows> Table<R> {
             }
         }
         Ok(Page { rows: output, next: None })
+    }
+}
+
+/// What a read of plain rows makes of one of the table, if that satisfies the filter.
+pub(crate) fn output_of(select: &Select, row: &[Value]) -> Result<Option<Row>, Failure> {
+    let Output::Rows { columns, .. } = &select.output else { unreachable!("a read of plain rows") };
+    match satisfies(select.filter.as_ref(), row)? {
+        true => project(columns, row).map(Some),
+        false => Ok(None),
     }
 }
 

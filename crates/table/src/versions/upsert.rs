@@ -16,7 +16,7 @@ use crate::{
 };
 
 use super::{
-    Place, Rows, Stored, Table,
+    Found, Place, Rows, Stored, Table,
     write::{Effect, Results, check_length, is_long},
 };
 
@@ -50,7 +50,8 @@ impl<R: Rows> Table<R> {
                 }
                 (Conflict::Skip, Some(_)) => {}
                 (Conflict::Update { assignments, filter }, Some((there, _))) => {
-                    let (_, old) = self.rows.at(there, &all).expect("a row that was found");
+                    let (_, old) =
+                        self.rows.at(&Found::somewhere(*there), &all).expect("a row that was found");
                     let both: Row = old.iter().chain(row).cloned().collect();
                     if !satisfies(filter.as_ref(), &both)? {
                         continue;

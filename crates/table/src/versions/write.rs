@@ -14,7 +14,7 @@ use crate::{
     value::{Row, Value},
 };
 
-use super::{Found, Place, Rows, Seen, Stored, Table, Version, nothing_written};
+use super::{Foreseen, Found, Place, Rows, Seen, Stored, Table, Version, nothing_written};
 
 fn text_bytes(value: &Value) -> usize {
     if let Value::Text(text) = value { text.len() } else { 0 }
@@ -119,16 +119,16 @@ impl Effect {
         }
     }
 
-    /// Where rows of the table change or go, and where they change or come.
-    pub(super) fn places(&self) -> (Vec<Place>, Vec<Place>) {
-        let of = |rows: &[(Place, Stored)]| rows.iter().map(|(place, _)| *place).collect::<Vec<_>>();
+    /// The rows that go and those that come; or those that change, and in which columns.
+    pub(super) fn touches(&self) -> (Vec<Found>, Vec<Found>, Option<Vec<usize>>) {
+        let found = |place: &Place| Found::somewhere(*place);
         match self {
-            Effect::Rows { removed, added, .. } => (removed.clone(), of(added)),
-            Effect::Change { change, .. } => {
-                let places: Vec<Place> = change.rows.iter().map(|found| found.place).collect();
-                (places.clone(), places)
+            Effect::Rows { removed, added, .. } => {
+                let added = added.iter().map(|(place, _)| found(place)).collect();
+                (removed.iter().map(found).collect(), added, None)
             }
-            _ => (Vec::new(), Vec::new()),
+            Effect::Change { change, .. } => (change.rows.clone(), Vec::new(), Some(change.columns.clone())),
+            _ => (Vec::new(), Vec::new(), None),
         }
     }
 }
@@ -177,7 +177,7 @@ impl<R: Rows> Version<R> {
     pub(super) fn evaluate(
         &self,
         job: &Job,
-        found: Option<Vec<Place>>,
+        foreseen: Option<Foreseen>,
     ) -> Result<(Vec<Written>, Effect), Failure> {
         let ranges = &job.ranges[..];
         match &job.operation {
@@ -207,16 +207,17 @@ impl<R: Rows> Version<R> {
             Operation::Update { table: id, assignments, filter, returning } => {
                 let table = self.table(*id)?;
                 let results = Results::new(ranges, returning);
-                table.update(*id, assignments, filter.as_ref(), found, results)
+                table.update(*id, assignments, filter.as_ref(), foreseen, results)
             }
             Operation::Delete { table: id, filter, returning } => {
                 let table = self.table(*id)?;
                 let mut results = Results::new(ranges, returning);
                 let mut removed = Vec::new();
-                let reach = table.reach(ranges, filter.as_ref());
-                let columns = mentioned(filter.iter().chain(returning));
-                for (Found { place, .. }, row) in table.rows_for(&reach, filter.as_ref(), found, &columns) {
-                    if satisfies(filter.as_ref(), &row)? && results.count(place.key, &row)? {
+                let filter = filter.as_ref().filter(|_| !is_certain(&foreseen));
+                let reach = table.reach_unless(&foreseen, ranges, filter);
+                let columns = mentioned(filter.into_iter().chain(returning));
+                for (Found { place, .. }, row) in table.rows_for(&reach, filter, foreseen, &columns) {
+                    if satisfies(filter, &row)? && results.count(place.key, &row)? {
                         removed.push(place);
                     }
                 }
@@ -296,17 +297,33 @@ impl<R: Rows> Version<R> {
     }
 }
 
+fn is_certain(foreseen: &Option<Foreseen>) -> bool {
+    foreseen.as_ref().is_some_and(|foreseen| foreseen.certain)
+}
+
 impl<R: Rows> Table<R> {
+    /// The arcs to look in, where that is still to be done.
+    fn reach_unless(
+        &self,
+        foreseen: &Option<Foreseen>,
+        ranges: &[KeyRange],
+        filter: Option<&Expr>,
+    ) -> Vec<KeyRange> {
+        if foreseen.is_some() { Vec::new() } else { self.reach(ranges, filter) }
+    }
+
     /// The rows that a filter must be asked about; of each at least these columns.
     fn rows_for<'a>(
         &'a self,
         reach: &'a [KeyRange],
         filter: Option<&'a Expr>,
-        found: Option<Vec<Place>>,
+        foreseen: Option<Foreseen>,
         columns: &'a [usize],
     ) -> Box<dyn Iterator<Item = (Found, Seen<'a>)> + 'a> {
-        match found {
-            Some(places) => Box::new(places.into_iter().filter_map(|place| self.rows.at(&place, columns))),
+        match foreseen {
+            Some(foreseen) => {
+                Box::new(foreseen.rows.into_iter().filter_map(|found| self.rows.at(&found, columns)))
+            }
             None => Box::new(self.rows.candidates(reach, filter, columns)),
         }
     }
@@ -349,7 +366,7 @@ impl<R: Rows> Table<R> {
         id: TableId,
         assignments: &[(usize, Expr)],
         filter: Option<&Expr>,
-        found: Option<Vec<Place>>,
+        foreseen: Option<Foreseen>,
         mut results: Results<'_>,
     ) -> Result<(Vec<Written>, Effect), Failure> {
         if assignments.iter().any(|(column, _)| *column == self.schema.partition.column()) {
@@ -358,6 +375,8 @@ impl<R: Rows> Table<R> {
         let all: Vec<usize> = (0..self.schema.columns.len()).collect();
         // A row whose primary key changes has another place afterwards.
         let moves = assignments.iter().any(|(column, _)| self.schema.primary_key.contains(column));
+        // Of rows that satisfy it for certain it is not asked again.
+        let filter = filter.filter(|_| !is_certain(&foreseen));
         let exprs = filter.into_iter().chain(assignments.iter().map(|(_, expr)| expr));
         let looked_at = if moves { all.clone() } else { mentioned(exprs.chain(results.returning)) };
         let mut columns: Vec<usize> = assignments.iter().map(|(column, _)| *column).collect();
@@ -366,14 +385,14 @@ impl<R: Rows> Table<R> {
         let uniform = assignments.iter().all(|(_, expr)| matches!(expr, Expr::Constant(..)));
         let mut change = Change { columns, rows: Vec::new(), values: Vec::new() };
         let (mut removed, mut added) = (Vec::new(), Vec::new());
-        let reach = self.reach(results.ranges, filter);
-        for (found, row) in self.rows_for(&reach, filter, found, &looked_at) {
+        let reach = self.reach_unless(&foreseen, results.ranges, filter);
+        for (found, row) in self.rows_for(&reach, filter, foreseen, &looked_at) {
             if !satisfies(filter, &row)? {
                 continue;
             }
             let known = uniform && !change.values.is_empty();
             if !known {
-                let values = self.assigned(&change.columns, assignments, &found.place, &row)?;
+                let values = self.assigned(&change.columns, assignments, &found, &row)?;
                 change.values.extend(values);
             }
             let first = change.values.len() - change.columns.len();
@@ -412,7 +431,7 @@ impl<R: Rows> Table<R> {
         &self,
         columns: &[usize],
         assignments: &[(usize, Expr)],
-        place: &Place,
+        found: &Found,
         row: &[Value],
     ) -> Result<Vec<Value>, Failure> {
         let mut values = vec![Value::Null; columns.len()];
@@ -426,7 +445,7 @@ impl<R: Rows> Table<R> {
         if !columns.iter().zip(&values).all(|(&column, value)| self.schema.takes(column, value)) {
             // Only the whole row tells what is wrong with it.
             let all: Vec<usize> = (0..self.schema.columns.len()).collect();
-            let (_, whole) = self.rows.at(place, &all).expect("a row that was found");
+            let (_, whole) = self.rows.at(found, &all).expect("a row that was found");
             let mut whole = whole.into_owned();
             columns.iter().zip(values.iter()).for_each(|(&column, value)| whole[column] = value.clone());
             self.schema.check_row(&whole)?;

@@ -2,7 +2,8 @@
 //!
 //! A pass is one call of the engine with all queries: filters are compiled, the rows of every query gathered, and
 //! nothing is kept from one pass to the next. Constants come from rows that are there. Before anything is measured, all
-//! queries are answered by both engines on a smaller table, and some of them are asked row by row on the full one.
+//! queries (and the batch that mixes them with updates) are answered by both engines on a smaller table, and some of them
+//! are asked row by row on the full one.
 
 use std::{io::Write, time::Instant};
 
@@ -12,13 +13,16 @@ use quorate_table::{
     expr::{Aggregate, AggregateFunction, Expr},
     operation::{Operation, Output, Select},
     plain::PlainEngine,
-    scan::ScanEngine,
+    scan::{Costs, ScanEngine},
     schema::KeyRange,
     value::{Row, key_of},
 };
 use serde::Serialize;
 
 use super::tickets::{self, TABLE, Tickets};
+use updates::{Updates, grow, update};
+
+mod updates;
 
 /// Measures the scan engine alone.
 #[derive(clap::Args)]
@@ -44,9 +48,10 @@ pub(crate) struct Args {
     /// Gather all columns of a row instead of four.
     #[arg(long)]
     all_columns: bool,
-    /// Measure updates, too.
-    #[arg(long)]
-    updates: bool,
+    /// Measure updates, too: what publishing one costs, and how many reads are left where updates are this part of what
+    /// comes.
+    #[arg(long, value_name = "SHARE", num_args = 0..=1, default_missing_value = "0.1")]
+    updates: Option<f64>,
     /// Make so many updates more, and look at the memory before and after.
     #[arg(long, default_value_t = 0)]
     more_updates: usize,
@@ -85,33 +90,9 @@ struct Line {
     updates: Option<Updates>,
 }
 
-#[derive(Serialize)]
-struct Updates {
-    /// Making an update visible, a hundred to an epoch that is pinned.
-    publish_us: f64,
-    /// The same where every pinned epoch is read, too, behind its hundred updates.
-    publish_read_us: f64,
-    /// Rows changed by an update.
-    rows_per_update: f64,
-    /// Finding the rows, too.
-    update_us: f64,
-    /// Queries a second of the processor without updates, and when a tenth of what comes is updates.
-    queries_per_cpu_second: f64,
-    mixed_queries_per_cpu_second: f64,
-}
-
-/// What many updates left behind.
-#[derive(Serialize)]
-struct Growth {
-    updates: usize,
-    update_us: f64,
-    /// What the engine says that it takes, before and after.
-    bytes: (u64, u64),
-    /// What the process takes.
-    resident: (u64, u64),
-}
-
 pub(crate) fn run(args: &Args) -> Result<()> {
+    let share = args.updates.unwrap_or(0.0);
+    ensure!((0.0..=0.9).contains(&share), "--updates is a part of what comes, from 0 to 0.9, not {share}");
     let mut cores = rustix::thread::CpuSet::new();
     cores.set(args.core);
     rustix::thread::sched_setaffinity(None, &cores).context("the core to run on")?;
@@ -119,10 +100,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     compare(args, most.min(4096))?;
     let begin = Instant::now();
     let mut tickets = Tickets::new(args.seed, 6 * most.max(1000));
-    let mut engine = ScanEngine::default();
+    let costs = Costs::measured(|| begin.elapsed());
+    let mut engine = ScanEngine::default().with_costs(costs);
     let mut epoch = load(&mut engine, &mut tickets, args.rows, args.clustered)?;
     if !args.json {
-        eprintln!("{} tickets loaded in {:.1} s", args.rows, begin.elapsed().as_secs_f64());
+        eprintln!("{} tickets loaded in {:.1} s; {costs:.1?}", args.rows, begin.elapsed().as_secs_f64());
     }
     for &count in &args.queries {
         // A single query says little: many of them, each with passes of its own.
@@ -149,13 +131,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 writeln!(
                     out,
                     "updates: published in {:.2} us ({:.2} if pinned epochs are read), in all {:.1} us, {:.1} rows each; \
-                     {:.0} queries a second of the processor without updates, {:.0} beside 10 %",
+                     {:.0} queries a second of the processor without updates, {:.0} where {:.0} % are updates: {:.3} of it",
                     updates.publish_us,
                     updates.publish_read_us,
                     updates.update_us,
                     updates.rows_per_update,
                     updates.queries_per_cpu_second,
-                    updates.mixed_queries_per_cpu_second
+                    updates.mixed_queries_per_cpu_second,
+                    updates.share * 100.0,
+                    updates.kept
                 )?;
             }
         }
@@ -276,7 +260,10 @@ fn compare(args: &Args, count: usize) -> Result<()> {
     let jobs = jobs_of(epoch, &filters, true);
     let (ours, theirs) = (checksum(&scan.apply(&jobs))?, checksum(&plain.apply(&jobs))?);
     ensure!(ours == theirs, "the engines answer differently: {ours:x}, not {theirs:x}");
-    Ok(())
+    match args.updates {
+        Some(share) => updates::compare((&mut plain, &mut scan), &mut tickets, epoch, &filters, share),
+        None => Ok(()),
+    }
 }
 
 /// Reads row by row, which no pass is part of, answer as the pass did for the first query of each template.
@@ -321,8 +308,8 @@ fn measure(
     drop(answers);
     let (seconds, processor) = passes(engine, &jobs, together, args.passes.max(1), sum)?;
     let updates = match args.updates {
-        true => Some(update(engine, tickets, epoch, filters)?),
-        false => None,
+        Some(share) => Some(update(engine, tickets, epoch, filters, (share, args.passes.max(1)))?),
+        None => None,
     };
     let bytes: u64 = engine.usage().iter().map(|usage| usage.bytes).sum();
     let median = seconds[seconds.len() / 2];
@@ -370,111 +357,6 @@ fn passes(
 fn processor_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
-/// Updates one by one; then batches with and without, by turns.
-fn update(
-    engine: &mut ScanEngine,
-    tickets: &mut Tickets,
-    epoch: &mut u64,
-    filters: &[(usize, Expr)],
-) -> Result<Updates> {
-    let (publish_us, update_us, rows_per_update) = published(engine, tickets, epoch, false)?;
-    let (publish_read_us, ..) = published(engine, tickets, epoch, true)?;
-    let (mut without, mut with) = (f64::INFINITY, f64::INFINITY);
-    for _ in 0..5 {
-        let mut jobs = jobs_of(*epoch, filters, false);
-        without = without.min(processor_time(|| engine.apply(&jobs)).1);
-        jobs.clear();
-        for (number, (_, filter)) in filters.iter().enumerate() {
-            if number % 9 == 8 {
-                *epoch += 1;
-                jobs.push(job(*epoch, tickets.update()));
-            }
-            jobs.push(job(*epoch, Operation::Select(tickets::select(filter.clone(), false))));
-        }
-        with = with.min(processor_time(|| engine.apply(&jobs)).1);
-    }
-    Ok(Updates {
-        publish_us,
-        publish_read_us,
-        rows_per_update,
-        update_us,
-        queries_per_cpu_second: filters.len() as f64 / without,
-        mixed_queries_per_cpu_second: filters.len() as f64 / with,
-    })
-}
-
-/// A hundred updates to an epoch, a thousand in all: microseconds to publish one, and to find its rows, too; and how
-/// many rows it changed.
-fn published(
-    engine: &mut ScanEngine,
-    tickets: &mut Tickets,
-    epoch: &mut u64,
-    read: bool,
-) -> Result<(f64, f64, f64)> {
-    let (mut publishing, mut whole, mut changed, count) = (0.0, 0.0, 0, 1000);
-    let some = tickets::select(tickets.booking(), false);
-    for _ in 0..count / 100 {
-        let pinned = Epoch(*epoch);
-        engine.pin(pinned, Holder::Reader);
-        for _ in 0..100 {
-            *epoch += 1;
-            let held = Job { held: true, ..job(*epoch, tickets.update()) };
-            let begin = Instant::now();
-            let mut answers = engine.apply(std::slice::from_ref(&held));
-            let found = Instant::now();
-            engine.settle(Epoch(*epoch), true);
-            publishing += found.elapsed().as_secs_f64();
-            whole += begin.elapsed().as_secs_f64();
-            let Some(Answer::Written(written)) = answers.pop() else { bail!("an update is refused") };
-            changed += written.iter().map(|written| written.rows).sum::<u64>();
-        }
-        if read {
-            let read = job(pinned.0, Operation::Select(some.clone()));
-            let begin = Instant::now();
-            engine.apply(std::slice::from_ref(&read));
-            publishing += begin.elapsed().as_secs_f64();
-        }
-        engine.release(pinned, Holder::Reader);
-    }
-    let each = |sum: f64| sum / f64::from(count);
-    Ok((each(publishing) * 1e6, each(whole) * 1e6, each(changed as f64)))
-}
-
-/// Many updates, a thousand to a batch, a pinned epoch behind each hundred batches.
-fn grow(engine: &mut ScanEngine, tickets: &mut Tickets, epoch: &mut u64, updates: usize) -> Result<Growth> {
-    let bytes = |engine: &ScanEngine| engine.usage().iter().map(|usage| usage.bytes).sum::<u64>();
-    let before = (bytes(engine), resident()?);
-    let mut seconds = 0.0;
-    for batch in 0..updates.div_ceil(1000) {
-        let pinned = Epoch(*epoch);
-        engine.pin(pinned, Holder::Reader);
-        let jobs = (0..1000.min(updates - batch * 1000)).map(|_| {
-            *epoch += 1;
-            job(*epoch, tickets.update())
-        });
-        let jobs: Vec<Job> = jobs.collect();
-        let (answers, busy) = processor_time(|| engine.apply(&jobs));
-        seconds += busy;
-        ensure!(answers.iter().all(|answer| matches!(answer, Answer::Written(_))), "an update is refused");
-        if batch % 100 == 99 {
-            let read = job(pinned.0, Operation::Select(tickets::select(tickets.booking(), false)));
-            rows_of(&engine.apply(&[read]).remove(0))?;
-        }
-        engine.release(pinned, Holder::Reader);
-    }
-    let update_us = seconds / updates as f64 * 1e6;
-    let (now, held) = (bytes(engine), resident()?);
-    Ok(Growth { updates, update_us, bytes: (before.0, now), resident: (before.1, held) })
-}
-
-/// Bytes of this process in memory.
-fn resident() -> Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").context("the memory of this process")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("its resident part")?;
-    let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse()?;
-    Ok(kilobytes * 1024)
 }
 
 /// What comes of something, and the seconds of this thread that it took.

@@ -1,0 +1,216 @@
+//! What updates cost: to publish one, to find its rows, and what reads lose beside them.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use quorate_table::{
+    engine::{Answer, Engine, Epoch, Holder, Job},
+    expr::Expr,
+    host::Alone,
+    operation::Operation,
+    plain::PlainEngine,
+    scan::ScanEngine,
+    schema::KeyRange,
+};
+use serde::Serialize;
+
+use super::{
+    super::tickets::{self, Tickets},
+    job, jobs_of, processor_time, rows_of,
+};
+
+const HUNDREDS: usize = 21;
+/// How many reads of a batch with updates are asked row by row, too.
+const VERIFIED: usize = 24;
+
+#[derive(Serialize)]
+pub(super) struct Updates {
+    /// Making an update visible, a hundred to an epoch that is pinned.
+    pub(super) publish_us: f64,
+    /// The same where every pinned epoch is read, too, behind its hundred updates.
+    pub(super) publish_read_us: f64,
+    /// Rows changed by an update.
+    pub(super) rows_per_update: f64,
+    /// Finding the rows, too.
+    pub(super) update_us: f64,
+    /// Which part of what comes is updates in the following.
+    pub(super) share: f64,
+    /// Queries a second of the processor without updates, and among them.
+    pub(super) queries_per_cpu_second: f64,
+    pub(super) mixed_queries_per_cpu_second: f64,
+    /// The second by the first.
+    pub(super) kept: f64,
+}
+
+/// What many updates left behind.
+#[derive(Serialize)]
+pub(super) struct Growth {
+    pub(super) updates: usize,
+    pub(super) update_us: f64,
+    /// What the engine says that it takes, before and after.
+    pub(super) bytes: (u64, u64),
+    /// What the process takes.
+    pub(super) resident: (u64, u64),
+}
+
+/// Updates one by one; then batches with and without, by turns.
+pub(super) fn update(
+    engine: &mut ScanEngine,
+    tickets: &mut Tickets,
+    epoch: &mut u64,
+    filters: &[(usize, Expr)],
+    (share, turns): (f64, usize),
+) -> Result<Updates> {
+    let (publish_us, update_us, rows_per_update) = published(engine, tickets, epoch, false)?;
+    let (publish_read_us, ..) = published(engine, tickets, epoch, true)?;
+    verify(engine, &mixed(tickets, epoch, filters, share))?;
+    let (mut without, mut with) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..turns {
+        let jobs = jobs_of(*epoch, filters, false);
+        without = without.min(processor_time(|| engine.apply(&jobs)).1);
+        let jobs = mixed(tickets, epoch, filters, share);
+        with = with.min(processor_time(|| engine.apply(&jobs)).1);
+    }
+    Ok(Updates {
+        publish_us,
+        publish_read_us,
+        rows_per_update,
+        update_us,
+        share,
+        queries_per_cpu_second: filters.len() as f64 / without,
+        mixed_queries_per_cpu_second: filters.len() as f64 / with,
+        kept: without / with,
+    })
+}
+
+/// A batch of these reads and, spread evenly among them, updates that are such a share of it all.
+fn mixed(tickets: &mut Tickets, epoch: &mut u64, filters: &[(usize, Expr)], share: f64) -> Vec<Job> {
+    let (mut jobs, mut due) = (Vec::new(), 0.0);
+    for (_, filter) in filters {
+        due += share / (1.0 - share);
+        while due >= 1.0 {
+            due -= 1.0;
+            *epoch += 1;
+            jobs.push(job(*epoch, tickets.update()));
+        }
+        jobs.push(job(*epoch, Operation::Select(tickets::select(filter.clone(), false))));
+    }
+    jobs
+}
+
+/// Both engines, which hold the same rows, answer one batch of reads and updates alike, and hold the same afterwards.
+pub(super) fn compare(
+    (plain, scan): (&mut PlainEngine, &mut ScanEngine),
+    tickets: &mut Tickets,
+    mut epoch: u64,
+    filters: &[(usize, Expr)],
+    share: f64,
+) -> Result<()> {
+    let jobs = mixed(tickets, &mut epoch, filters, share);
+    let differs = plain.apply(&jobs).iter().zip(&scan.apply(&jobs)).position(|(theirs, ours)| theirs != ours);
+    ensure!(differs.is_none(), "among updates the engines answer job {differs:?} differently");
+    ensure!(
+        plain.digest(None, &[KeyRange::ALL])? == scan.digest(None, &[KeyRange::ALL])?,
+        "the engines hold different rows after the same updates"
+    );
+    Ok(())
+}
+
+/// Some reads of a batch answer what a look at every row of the version that each saw finds.
+fn verify(engine: &mut ScanEngine, jobs: &[Job]) -> Result<()> {
+    let step = (jobs.len() / VERIFIED).max(1);
+    let is_kept = |number: usize| number % step == step - 1 && !jobs[number].operation.is_write();
+    let answers = engine.apply_keeping(jobs, &mut |number, _| is_kept(number), &Alone);
+    for (job, answer) in
+        jobs.iter().zip(&answers).enumerate().filter(|(n, _)| is_kept(*n)).map(|(_, one)| one)
+    {
+        let Operation::Select(select) = &job.operation else { unreachable!("a read is kept") };
+        let page = engine.page(job.epoch, &[KeyRange::ALL], select, None, usize::MAX)?;
+        ensure!(page.rows == rows_of(answer)?, "a read among updates differs from a look at every row");
+        engine.release(job.epoch, Holder::Reader);
+    }
+    Ok(())
+}
+
+/// A hundred updates to an epoch, again and again: microseconds to publish one, and to find its rows, too (the median of
+/// the hundreds, as others may use the core); and how many rows it changed.
+fn published(
+    engine: &mut ScanEngine,
+    tickets: &mut Tickets,
+    epoch: &mut u64,
+    read: bool,
+) -> Result<(f64, f64, f64)> {
+    let (mut publishing, mut whole, mut changed) = (Vec::new(), Vec::new(), 0);
+    let some = tickets::select(tickets.booking(), false);
+    for _ in 0..HUNDREDS {
+        let (mut settling, mut all) = (0.0, 0.0);
+        let pinned = Epoch(*epoch);
+        engine.pin(pinned, Holder::Reader);
+        for _ in 0..100 {
+            *epoch += 1;
+            let held = Job { held: true, ..job(*epoch, tickets.update()) };
+            let begin = Instant::now();
+            let mut answers = engine.apply(std::slice::from_ref(&held));
+            let found = Instant::now();
+            engine.settle(Epoch(*epoch), true);
+            settling += found.elapsed().as_secs_f64();
+            all += begin.elapsed().as_secs_f64();
+            let Some(Answer::Written(written)) = answers.pop() else { bail!("an update is refused") };
+            changed += written.iter().map(|written| written.rows).sum::<u64>();
+        }
+        if read {
+            let read = job(pinned.0, Operation::Select(some.clone()));
+            let begin = Instant::now();
+            engine.apply(std::slice::from_ref(&read));
+            settling += begin.elapsed().as_secs_f64();
+        }
+        engine.release(pinned, Holder::Reader);
+        publishing.push(settling);
+        whole.push(all);
+    }
+    let median = |mut hundreds: Vec<f64>| {
+        hundreds.sort_by(f64::total_cmp);
+        hundreds[HUNDREDS / 2] / 100.0 * 1e6
+    };
+    Ok((median(publishing), median(whole), changed as f64 / (100 * HUNDREDS) as f64))
+}
+
+/// Many updates, a thousand to a batch, a pinned epoch behind each hundred batches.
+pub(super) fn grow(
+    engine: &mut ScanEngine,
+    tickets: &mut Tickets,
+    epoch: &mut u64,
+    updates: usize,
+) -> Result<Growth> {
+    let bytes = |engine: &ScanEngine| engine.usage().iter().map(|usage| usage.bytes).sum::<u64>();
+    let before = (bytes(engine), resident()?);
+    let mut seconds = 0.0;
+    for batch in 0..updates.div_ceil(1000) {
+        let pinned = Epoch(*epoch);
+        engine.pin(pinned, Holder::Reader);
+        let jobs = (0..1000.min(updates - batch * 1000)).map(|_| {
+            *epoch += 1;
+            job(*epoch, tickets.update())
+        });
+        let jobs: Vec<Job> = jobs.collect();
+        let (answers, busy) = processor_time(|| engine.apply(&jobs));
+        seconds += busy;
+        ensure!(answers.iter().all(|answer| matches!(answer, Answer::Written(_))), "an update is refused");
+        if batch % 100 == 99 {
+            let read = job(pinned.0, Operation::Select(tickets::select(tickets.booking(), false)));
+            rows_of(&engine.apply(&[read]).remove(0))?;
+        }
+        engine.release(pinned, Holder::Reader);
+    }
+    let update_us = seconds / updates as f64 * 1e6;
+    let (now, held) = (bytes(engine), resident()?);
+    Ok(Growth { updates, update_us, bytes: (before.0, now), resident: (before.1, held) })
+}
+
+/// Bytes of this process in memory.
+fn resident() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").context("the memory of this process")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("its resident part")?;
+    let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kilobytes * 1024)
+}
