@@ -44,6 +44,7 @@ impl Expr {
         for child in self.children_mut() {
             constant &= child.fold_in_place();
         }
+        self.join_alternatives();
         if constant && let Ok(value) = eval(self, &[]) {
             *self = Expr::Constant(value, self.ty());
         }
@@ -69,7 +70,7 @@ pub(crate) fn evaluate<'a>(expr: &'a Expr, row: &'a [Value]) -> Result<Cow<'a, V
             Cow::Owned(binary(*operator, &*evaluate(left, row)?, &*evaluate(right, row)?)?)
         }
         Expr::IsNull(inner) => Cow::Owned(Value::Bool(evaluate(inner, row)?.is_null())),
-        Expr::In(probe, list) => Cow::Owned(contains(&*evaluate(probe, row)?, list, row)?),
+        Expr::In(probe, list) => Cow::Owned(list.contains(&*evaluate(probe, row)?, row)?),
         Expr::Like { text, pattern, escape, case_insensitive } => {
             match (&*evaluate(text, row)?, &*evaluate(pattern, row)?) {
                 (Value::Null, _) | (_, Value::Null) => Cow::Owned(Value::Null),
@@ -125,18 +126,6 @@ fn junction(decisive: bool, left: &Expr, right: &Expr, row: &[Value]) -> Result<
         return Ok(Value::Bool(decisive));
     }
     Ok(truth_value(left.and(right)))
-}
-
-fn contains(probe: &Value, list: &[Expr], row: &[Value]) -> Result<Value, Failure> {
-    let mut unknown = false;
-    for element in list {
-        match binary(Binary::Equal, probe, &*evaluate(element, row)?)? {
-            Value::Bool(true) => return Ok(Value::Bool(true)),
-            Value::Null => unknown = true,
-            _ => {}
-        }
-    }
-    Ok(if unknown { Value::Null } else { Value::Bool(false) })
 }
 
 /// A binary operator on values, except AND and OR.

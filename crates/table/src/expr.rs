@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     failure::Failure,
+    list::List,
     modifier::Modifier,
     value::{Type, Value},
 };
@@ -34,7 +35,7 @@ pub enum Expr {
     /// `expr IS NULL`.
     IsNull(Box<Expr>),
     /// `expr IN (list)`; NULL logic as in SQL. NOT IN is `Not` of it.
-    In(Box<Expr>, Vec<Expr>),
+    In(Box<Expr>, List),
     /// `expr LIKE pattern ESCAPE escape`; `None` = no escape character. NOT LIKE is `Not` of it.
     Like {
         /// The string.
@@ -163,7 +164,7 @@ impl Expr {
             Expr::Unary(_, inner) | Expr::IsNull(inner) | Expr::Cast(inner, _) => vec![inner],
             Expr::Binary(_, left, right) => vec![left, right],
             Expr::Like { text, pattern, .. } => vec![text, pattern],
-            Expr::In(probe, list) => std::iter::once(&**probe).chain(list).collect(),
+            Expr::In(probe, list) => std::iter::once(&**probe).chain(&**list).collect(),
             Expr::Case { branches, otherwise, .. } => {
                 let branches = branches.iter().flat_map(|(condition, result)| [condition, result]);
                 branches.chain(otherwise.as_deref()).collect()
@@ -179,7 +180,7 @@ impl Expr {
             Expr::Unary(_, inner) | Expr::IsNull(inner) | Expr::Cast(inner, _) => vec![inner],
             Expr::Binary(_, left, right) => vec![left, right],
             Expr::Like { text, pattern, .. } => vec![text, pattern],
-            Expr::In(probe, list) => std::iter::once(&mut **probe).chain(list).collect(),
+            Expr::In(probe, list) => std::iter::once(&mut **probe).chain(list.items_mut()).collect(),
             Expr::Case { branches, otherwise, .. } => {
                 let branches = branches.iter_mut().flat_map(|(condition, result)| [condition, result]);
                 branches.chain(otherwise.as_deref_mut()).collect()

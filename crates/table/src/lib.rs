@@ -58,6 +58,7 @@ pub mod fields;
 pub mod function;
 pub mod host;
 pub mod interval;
+pub mod list;
 pub mod merge;
 pub mod modifier;
 pub mod numeric;

@@ -5,6 +5,7 @@ mod bounds;
 mod engine;
 mod explain;
 mod keeping;
+mod lists;
 mod postgres;
 mod ring;
 mod scan;

@@ -57,7 +57,7 @@ fn equality_prunes_to_points_and_intervals_to_arcs() {
     assert!(hash().ranges(&compared(Binary::Equal, Value::Null)).is_empty());
     assert_eq!(hash().ranges(&compared(Binary::Less, Value::Int4(3))), [KeyRange::ALL]);
     let list = [5, 6, 6].map(|number| Expr::constant(Value::Int4(number), Type::Int4)).to_vec();
-    assert_eq!(hash().ranges(&Expr::In(Box::new(column(Type::Int4)), list)).len(), 2);
+    assert_eq!(hash().ranges(&Expr::In(Box::new(column(Type::Int4)), list.into())).len(), 2);
 
     let between = Expr::all(vec![
         compared(Binary::GreaterEqual, Value::Int4(25)),

@@ -244,7 +244,9 @@ impl History {
             0 => Expr::IsNull(Box::new(this)),
             1 => Expr::Unary(Unary::Not, Box::new(Expr::IsNull(Box::new(this)))),
             2 | 3 => {
-                let list = (0..1 + self.maker.below(4)).map(|_| self.constant(column)).collect();
+                // Few are looked up, many are compared or put in order.
+                let most = [4, 4, 4, 40][self.maker.below(4)];
+                let list = (0..1 + self.maker.below(most)).map(|_| self.constant(column)).collect();
                 let listed = Expr::In(Box::new(this), list);
                 if self.maker.below(3) == 0 { Expr::Unary(Unary::Not, Box::new(listed)) } else { listed }
             }

@@ -86,7 +86,10 @@ fn condition(maker: &mut Maker, depth: usize) -> Expr {
     let constant = |maker: &mut Maker| Expr::constant(value(maker, at), ty);
     match maker.below(12) {
         0 => Expr::IsNull(Box::new(column(at))),
-        1 => Expr::In(Box::new(column(at)), (0..1 + maker.below(4)).map(|_| constant(maker)).collect()),
+        1 => {
+            let most = [4, 4, 40][maker.below(3)];
+            Expr::In(Box::new(column(at)), (0..1 + maker.below(most)).map(|_| constant(maker)).collect())
+        }
         2 => Expr::binary(operator, column(T), column(U)),
         3 => Expr::binary(operator, column(1), column(N)),
         4 | 5 => {

@@ -506,7 +506,7 @@ impl Maker {
             }
             1 => Expr::Unary(Unary::Not, Box::new(self.expr(Type::Bool, depth))),
             2 => Expr::IsNull(Box::new(self.expr(ty, depth))),
-            3 => Expr::In(Box::new(self.expr(ty, depth)), self.exprs(ty, depth, 3)),
+            3 => Expr::In(Box::new(self.expr(ty, depth)), self.exprs(ty, depth, 3).into()),
             4 | 5 => Expr::Like {
                 text: Box::new(self.expr(Type::Text, depth)),
                 pattern: Box::new(self.expr(Type::Text, depth)),

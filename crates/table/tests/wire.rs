@@ -63,7 +63,7 @@ fn filter() -> Expr {
         Expr::binary(Binary::Add, Expr::Column(0, Type::Int4), Expr::constant(Value::Int4(2), Type::Int4));
     Expr::all(vec![
         like,
-        Expr::In(Box::new(sum), vec![Expr::constant(Value::Int4(1), Type::Int4)]),
+        Expr::In(Box::new(sum), vec![Expr::constant(Value::Int4(1), Type::Int4)].into()),
         Expr::IsNull(Box::new(Expr::Column(5, Type::Timestamptz))),
     ])
 }

@@ -42,11 +42,12 @@ fn replace(expr: &mut Expr, arguments: &Arguments<'_>) {
         return;
     }
     if let Expr::In(_, list) = expr {
-        spread(list, arguments);
+        spread(list.items_mut(), arguments);
     }
     for child in expr.children_mut() {
         replace(child, arguments);
     }
+    expr.join_alternatives();
     if matches!(expr, Expr::In(_, list) if list.is_empty()) {
         *expr = Expr::Constant(Value::Bool(false), Type::Bool);
     }

@@ -56,7 +56,14 @@ impl Term {
                 } else {
                     self.low <= chunk.high && chunk.low <= self.high
                 }
-            || self.others.iter().any(|&number| chunk.may_hold(number))
+            || self.listed_within(chunk).iter().any(|&number| chunk.may_hold(number))
+    }
+
+    /// The single numbers between a chunk's least and greatest.
+    fn listed_within(&self, chunk: &Chunk) -> &[u64] {
+        let first = self.others.partition_point(|&number| number < chunk.low);
+        let last = self.others.partition_point(|&number| number <= chunk.high);
+        &self.others[first..last.max(first)]
     }
 
     /// About which part of a chunk passes, of values spread evenly.

@@ -15,6 +15,8 @@ use super::{
     results::Shapes,
 };
 
+/// Of so many points of the ring the rows are asked about the whole filter.
+const POINTS_EVALUATED: usize = 4;
 /// The most rows that are remembered of a read, so that it can be brought up to date.
 const GIVEN_MAX: usize = 4096;
 
@@ -72,7 +74,7 @@ impl<'a> Query<'a> {
             Task::Find { ranges, filter } => (*filter, reach(schema, ranges, *filter)),
             Task::Nothing => (None, Vec::new()),
         };
-        let plan = if ranges.iter().all(KeyRange::is_point) {
+        let plan = if ranges.len() <= POINTS_EVALUATED && ranges.iter().all(KeyRange::is_point) {
             // A point of the ring holds so few rows that asking them costs less than finding the codes of constants.
             Plan { terms: Vec::new(), residual: filter.is_some() }
         } else {

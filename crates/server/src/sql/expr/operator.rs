@@ -299,7 +299,7 @@ impl Binder<'_> {
             bound.push(operand.implicit(ty, self.parameters)?);
         }
         let subject = bound.remove(0);
-        Ok(boolean(Expr::In(Box::new(subject), bound)))
+        Ok(boolean(Expr::In(Box::new(subject), bound.into())))
     }
 
     pub(super) fn comparable(&self, operands: &[Operand], span: Span) -> Result<Type> {

@@ -59,7 +59,7 @@ impl Binder<'_> {
             }
         };
         let wanted = Value::Bool(quantifier == Quantifier::Any);
-        let among = Expr::In(Box::new(Expr::Constant(wanted, Type::Bool)), list);
+        let among = Expr::In(Box::new(Expr::Constant(wanted, Type::Bool)), list.into());
         Ok(boolean(match quantifier {
             Quantifier::Any => among,
             Quantifier::All => Expr::Unary(Unary::Not, Box::new(among)),
