@@ -117,10 +117,10 @@ pub enum Fault {
     /// The session is over; nothing was executed.
     #[error("the session has expired; nothing was executed")]
     Expired,
-    /// The cluster changed under a read: the same read again will do.
-    #[error("the cluster changed while reading: {reason}")]
+    /// A read came to nothing: the same read again will do.
+    #[error("the read came to nothing: {reason}")]
     Retry {
-        /// What changed.
+        /// Why.
         reason: String,
     },
     /// All replicas of a range are gone: its reads fail.

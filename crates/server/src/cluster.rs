@@ -38,6 +38,9 @@ use crate::backend::{
 /// Processes that usually answer a read; more find room as well.
 const PARTS: usize = 4;
 
+/// However short a time is configured, a read is given so long to be heard of: who is at it is asked after two seconds.
+const READ_WAIT_MIN: Duration = Duration::from_secs(5);
+
 /// A gateway's tables.
 pub struct ClusterBackend {
     handle: Handle<Node>,
@@ -73,6 +76,8 @@ enum Waiter {
 struct Gathering {
     parts: Vec<(ProcessId, Spent, Vec<Bytes>)>,
     unfinished: usize,
+    /// There was news of it since this was looked at last.
+    news: bool,
     sender: oneshot::Sender<Result<Gathered, ClientError>>,
 }
 
@@ -102,6 +107,14 @@ impl Events {
         matches!(self.waiting().get(&token), Some(Waiter::Write { ordered: true, .. }))
     }
 
+    /// Whether there was news of a read since this was asked last.
+    fn has_news(&self, token: u64) -> bool {
+        match self.waiting().get_mut(&token) {
+            Some(Waiter::Gathering(read)) => std::mem::take(&mut read.news),
+            _ => false,
+        }
+    }
+
     fn catalog(&self) -> Arc<Catalog> {
         self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -119,6 +132,11 @@ impl Events {
             ClientEvent::Ordered { token } => {
                 if let Some(Waiter::Write { ordered, .. }) = self.waiting().get_mut(&token) {
                     *ordered = true;
+                }
+            }
+            ClientEvent::Underway { token } => {
+                if let Some(Waiter::Gathering(read)) = self.waiting().get_mut(&token) {
+                    read.news = true;
                 }
             }
             ClientEvent::Gathered { token } => self.gathered(token),
@@ -161,6 +179,7 @@ impl Events {
                         read.unfinished += 1;
                     }
                 }
+                read.news = true;
                 read.unfinished -= usize::from(last);
             }
             Some(Waiter::Streaming(streams)) => {
@@ -293,7 +312,8 @@ impl ClusterBackend {
         }
     }
 
-    /// Sends a read and waits until its answers are all here, or all coming.
+    /// Sends a read and waits until its answers are all here, or all coming. As long as those who were asked say that they
+    /// are at it, that takes as long as it takes; a read that nobody is known to be at is given up after the configured time.
     async fn gather(
         &self,
         strength: ReadStrength,
@@ -305,20 +325,29 @@ impl ClusterBackend {
             ranges.push(rubberband::Range { low: 0, high: 0 });
         }
         let token = self.events.token();
-        let (sender, receiver) = oneshot::channel();
-        let gathering = Gathering { parts: Vec::with_capacity(PARTS), unfinished: 0, sender };
+        let (sender, mut receiver) = oneshot::channel();
+        let gathering = Gathering { parts: Vec::with_capacity(PARTS), unfinished: 0, news: false, sender };
         self.events.waiting().insert(token, Waiter::Gathering(gathering));
         let interest = Interest { backend: self, token };
         let strength = strength_of(strength);
         self.command(ClientCommand::Read { token, strength, table, ranges, operation });
-        let gathered = match tokio::time::timeout(self.wait, receiver).await {
-            Ok(Ok(Ok(gathered))) => gathered,
-            Ok(Ok(Err(ClientError::NotSent))) | Err(_) => {
-                let reason = format!("no answer within {} ms", self.wait.as_millis());
-                return Err(Fault::Retry { reason });
+        let wait = self.wait.max(READ_WAIT_MIN);
+        let ended = loop {
+            match tokio::time::timeout(wait, &mut receiver).await {
+                Ok(ended) => break ended,
+                Err(_) if self.events.has_news(token) => {}
+                Err(_) => {
+                    let reason = format!("no replica was at it within {} ms", wait.as_millis());
+                    return Err(Fault::Retry { reason });
+                }
             }
-            Ok(Ok(Err(error))) => return Err(self.fault(error)),
-            Ok(Err(_)) => return Err(Fault::Retry { reason: String::from("the gateway is shutting down") }),
+        };
+        let gathered = match ended {
+            Ok(Ok(gathered)) => gathered,
+            Ok(Err(ClientError::NotSent)) | Err(_) => {
+                return Err(Fault::Retry { reason: String::from("the gateway is shutting down") });
+            }
+            Ok(Err(error)) => return Err(self.fault(error)),
         };
         // The streams cancel the request when they are dropped, each for itself.
         std::mem::forget(interest);

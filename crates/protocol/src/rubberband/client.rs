@@ -30,7 +30,8 @@ pub struct ClientSettings {
     pub alive_every: Duration,
     /// How long to wait before a read is tried again, or a missing answer is asked for.
     pub retry_after: Duration,
-    /// How long a read may go without news before it is tried again.
+    /// How long a read may go without news before those who were to answer are asked whether they are at it; and how long
+    /// they may take to say so before it is tried elsewhere.
     pub patience: Duration,
     /// How long a write that may have been applied can be asked about by its id.
     pub retention: Duration,
@@ -135,6 +136,11 @@ pub enum ClientEvent {
     },
     /// The write has its place in the order and will take effect, or fail, there: all that is open is when that is told.
     Ordered {
+        /// Which request.
+        token: u64,
+    },
+    /// All who are to answer the read have said that they are at it. Told again and again while it takes long.
+    Underway {
         /// Which request.
         token: u64,
     },
@@ -252,6 +258,10 @@ struct Read {
     tries: u32,
     /// How many of them nothing was heard of: the next is given more time. Those that were refused say nothing about it.
     silences: u32,
+    /// Who was asked whether they are at it, and has not said so.
+    asked: Vec<ProcessId>,
+    /// Who never did in earlier attempts: others are asked if there are any.
+    silent: Vec<ProcessId>,
     /// The attempt has failed: no answer to it counts any more.
     void: bool,
     /// When there was news of it last.
@@ -270,6 +280,17 @@ struct Part {
 }
 
 impl Read {
+    /// How long it may go without news.
+    fn patience(&self, settings: &ClientSettings) -> Duration {
+        settings.patience * (1 << self.silences.min(TRIES_MAX))
+    }
+
+    /// Who has not told all that is expected of them.
+    fn owing(&self) -> Vec<ProcessId> {
+        let ended = |process: &&ProcessId| self.parts.get(process).is_some_and(|part| part.ended);
+        self.expected.iter().filter(|process| !ended(process)).copied().collect()
+    }
+
     /// Whether it goes on when the user takes more, and only then.
     fn waits_for_user(&self) -> bool {
         let begun = self.ranges.iter().all(|range| covers(&self.begun, *range));
@@ -513,9 +534,10 @@ impl Client {
         self.attempts.remove(&before);
         let Kind::Read(read) = &mut request.kind else { panic!("only reads are attempted again") };
         cancel_parts(before, read, out);
-        let patience = self.settings.patience * (1 << read.silences.min(TRIES_MAX));
+        let patience = read.patience(&self.settings);
         read.tries += 1;
         read.void = false;
+        read.silent.append(&mut read.asked);
         read.heard = Time(0);
         read.begun_at = cx.now;
         read.parts.clear();
@@ -531,13 +553,23 @@ impl Client {
         let wide = |config: &Config| {
             read.ranges.iter().map(|range| config.count_segments(*range)).sum::<usize>() > 1
         };
-        let offset = if read.tries == 1 && self.membership.config().is_some_and(wide) { 0 } else { random };
-        let assigned =
-            self.membership.config().map(|config| (config.assign_read(&read.ranges, offset), config));
-        read.expected = match &assigned {
-            Some((Ok(assigned), _)) => assigned.iter().map(|assignment| assignment.process).collect(),
-            _ => Vec::new(),
+        let first = if read.tries == 1 && self.membership.config().is_some_and(wide) { 0 } else { random };
+        // Who cannot be heard cannot answer.
+        let heard = |process: &ProcessId| self.linked.contains(process) && !read.silent.contains(process);
+        let readers = |config: &Config, offset: u32| -> Vec<ProcessId> {
+            let assigned = config.assign_read(&read.ranges, offset).unwrap_or_default();
+            assigned.iter().map(|assignment| assignment.process).collect()
         };
+        let (offset, expected) = match self.membership.config() {
+            None => (first, Vec::new()),
+            Some(config) => {
+                let offsets = (0..u32::from(config.replicas)).map(|turn| first.wrapping_add(turn));
+                let mut divisions = offsets.map(|offset| (offset, readers(config, offset)));
+                let audible = divisions.find(|(_, expected)| expected.iter().all(heard));
+                audible.unwrap_or_else(|| (first, readers(config, first)))
+            }
+        };
+        read.expected = expected;
         let header = DataHeader {
             kind: DataKind::Read,
             token: attempt,
@@ -689,6 +721,14 @@ impl Client {
             (Kind::Read(read), _) if read.void => {
                 read.parts.entry(from).or_default();
             }
+            (Kind::Read(read), ReplyContent::Underway) => {
+                let waited = !read.asked.is_empty();
+                read.asked.retain(|process| *process != from);
+                if waited && read.asked.is_empty() {
+                    read.heard = cx.now;
+                    out.emit(ClientEvent::Underway { token });
+                }
+            }
             (Kind::Read(read), ReplyContent::Answer(content)) => {
                 let one_cut = read.strength != ReadStrength::Basic;
                 if one_cut && *read.at.get_or_insert(reply.at) != reply.at {
@@ -699,6 +739,7 @@ impl Client {
                     return self.retry_soon(cx, attempt);
                 }
                 read.heard = cx.now;
+                read.asked.retain(|process| *process != from);
                 part.pieces += 1;
                 part.received += content.len() as u64;
                 part.ended = reply.last;
@@ -728,7 +769,7 @@ impl Client {
             (Kind::Write(_), ReplyContent::Expired) => self.fail(cx.now, token, ClientError::Expired, out),
             // Asked about and not known there yet, or elsewhere in the order: it is asked about again.
             (Kind::Write(_), ReplyContent::Unknown | ReplyContent::Retry) => {}
-            (Kind::Control, _) => self.refused += 1,
+            (Kind::Write(_), ReplyContent::Underway) | (Kind::Control, _) => self.refused += 1,
         }
     }
 
@@ -744,6 +785,14 @@ impl Client {
             Kind::Read(read) if !read.void && cx.now < read.heard + self.settings.patience => {
                 let at = read.heard + self.settings.patience;
                 self.look_later(token, at);
+            }
+            // It may just take long. Who is at it says so, and is waited for; who is not, or is silent, is not.
+            Kind::Read(read) if !read.void && read.asked.is_empty() && !read.owing().is_empty() => {
+                read.asked = read.owing();
+                let ask = Direct::AskRead { token: attempt };
+                out.send(Destination::Many(read.asked.clone()), Message::Direct(ask), None);
+                let after = read.patience(&self.settings);
+                self.look_later(token, cx.now + after);
             }
             Kind::Read(read) => {
                 read.silences += u32::from(!read.void);
@@ -814,6 +863,8 @@ impl Client {
                     told: false,
                     tries: 0,
                     silences: 0,
+                    asked: Vec::new(),
+                    silent: Vec::new(),
                     void: false,
                     heard: cx.now,
                     begun_at: cx.now,

@@ -170,6 +170,11 @@ pub enum Direct {
         /// The ranges that lack an answer.
         ranges: SmallVec<[Range; 2]>,
     },
+    /// Client → storage: there is no news of this read; is it waiting or under way here?
+    AskRead {
+        /// The read's name.
+        token: u64,
+    },
     /// Storage → storage: how a fallible write fared here.
     Verdict {
         /// Its position.
@@ -265,8 +270,10 @@ pub enum ReplyContent {
     Retry,
     /// Not answered: the request's session is over.
     Expired,
-    /// The write is not known here (asked about).
+    /// The request is not known here (asked about).
     Unknown,
+    /// The read waits here, or is under way, and will be answered (asked about).
+    Underway,
 }
 
 fn put_ranges(out: &mut BytesMut, ranges: &[Range]) {
@@ -329,6 +336,7 @@ impl Wire for Direct {
                     ReplyContent::Retry => out.put_u8(1),
                     ReplyContent::Expired => out.put_u8(2),
                     ReplyContent::Unknown => out.put_u8(3),
+                    ReplyContent::Underway => out.put_u8(4),
                 }
             }
             Direct::Consumed { token, bytes } => {
@@ -379,6 +387,10 @@ impl Wire for Direct {
                 out.put_u64_le(at.0);
                 out.put_u64_le(through.0);
             }
+            Direct::AskRead { token } => {
+                out.put_u8(13);
+                out.put_u64_le(*token);
+            }
         }
     }
 
@@ -403,6 +415,7 @@ impl Wire for Direct {
                     1 => ReplyContent::Retry,
                     2 => ReplyContent::Expired,
                     3 => ReplyContent::Unknown,
+                    4 => ReplyContent::Underway,
                     tag => return Err(WireError::Tag(tag)),
                 },
             }),
@@ -432,6 +445,7 @@ impl Wire for Direct {
             },
             11 => Direct::FetchRefused { change: Position(take_u64(input)?) },
             12 => Direct::NoVerdict { at: Position(take_u64(input)?), through: Position(take_u64(input)?) },
+            13 => Direct::AskRead { token: take_u64(input)? },
             tag => return Err(WireError::Tag(tag)),
         })
     }

@@ -38,6 +38,11 @@
 //!   of them can send, and a sender's death costs a retry.
 //! - *S6.* A write carries a request id. Its ranges remember the answer until an ordered message allows them to forget; a
 //!   repeated id is answered from memory. The memory moves with the range.
+//! - *Reads end.* A read ends in one answer, however long it takes. It is never asked of a second replica because it is
+//!   slow: after a while without news the client asks those it was sent to whether they are at it. They say so
+//!   at once, since the engine works beside the protocol, and are waited for. Only who is gone, unlinked, refuses, knows
+//!   nothing of it or is silent when asked (a process that is stopped) is replaced: the read begins anew, elsewhere, and
+//!   those who were at it are told to give it up.
 //! - *S8.* Placement has a version of its own, bumped by storage and keyspace changes only; basic reads and plans compare
 //!   it.
 //!

@@ -183,6 +183,11 @@ impl Outboxes {
         self.pump(asked, out);
     }
 
+    /// Whether some of an answer is still to be sent.
+    pub(super) fn is_open(&self, asked: Asked) -> bool {
+        self.open.contains_key(&asked)
+    }
+
     /// The client has consumed so many bytes of an answer in all.
     pub(super) fn consumed<S: Sink<Storage>>(&mut self, asked: Asked, bytes: u64, out: &mut S) {
         let Some(outbox) = self.open.get_mut(&asked) else { return };

@@ -805,6 +805,15 @@ impl Storage {
         self.replies.finish(write.header.request, remembered);
     }
 
+    /// Whether a read waits here, is at the engine, or has more of its answer here than was told.
+    fn is_underway(&self, asked: Asked) -> bool {
+        let waits =
+            |step: &Step| matches!(step, Step::Read { client, token, .. } if (*client, *token) == asked);
+        let runs =
+            |at: &Purpose| matches!(at, Purpose::Read { client, token, .. } if (*client, *token) == asked);
+        self.outboxes.is_open(asked) || self.running.iter().any(runs) || self.queue.iter().any(waits)
+    }
+
     /// Nobody waits any more for the answers to these questions.
     fn withdraw(&mut self, unwanted: impl Fn(Asked) -> bool, out: &mut impl Sink<Self>) {
         self.queue.retain(|step| match step {
@@ -907,15 +916,13 @@ impl Storage {
             Direct::Ask { request, token, ranges } => match self.replies.get(request) {
                 Some(known) => send_remembered(from, token, known, &ranges, out),
                 // Still to be executed here: the client asks again.
-                None => {
-                    let at = Position(0);
-                    let content = ReplyContent::Unknown;
-                    let spent = Spent::default();
-                    let reply =
-                        Reply { token, at, ranges: SmallVec::new(), piece: 0, last: true, spent, content };
-                    out.send(Destination::One(from), Message::Direct(Direct::Reply(reply)), None);
-                }
+                None => tell(from, token, Position(0), ReplyContent::Unknown, out),
             },
+            Direct::AskRead { token } => {
+                let known = self.is_underway((from, token));
+                let content = if known { ReplyContent::Underway } else { ReplyContent::Unknown };
+                tell(from, token, Position(0), content, out);
+            }
             Direct::Verdict { at, ranges, failure } => {
                 // What is settled here needs no more verdicts.
                 if at > self.executed || self.holding.as_ref().is_some_and(|(write, _)| write.at == at) {
@@ -989,9 +996,13 @@ impl Storage {
 }
 
 fn retry<S: Sink<Storage>>(client: ProcessId, token: u64, at: Position, out: &mut S) {
-    let content = ReplyContent::Retry;
-    let spent = Spent::default();
-    let reply = Reply { token, at, ranges: SmallVec::new(), piece: 0, last: true, spent, content };
+    tell(client, token, at, ReplyContent::Retry, out);
+}
+
+/// Tells a client something that is no part of an answer. A client that waits for it no more withdraws what is under way.
+fn tell<S: Sink<Storage>>(client: ProcessId, token: u64, at: Position, content: ReplyContent, out: &mut S) {
+    let (spent, last) = (Spent::default(), content != ReplyContent::Underway);
+    let reply = Reply { token, at, ranges: SmallVec::new(), piece: 0, last, spent, content };
     out.send(Destination::One(client), Message::Direct(Direct::Reply(reply)), None);
 }
 

@@ -187,4 +187,5 @@ scripts! {
     verdict_of_the_dead
     nobody_waits
     nothing_was_sent
+    slow_read
 }

@@ -738,6 +738,9 @@ impl World {
                     self.count("restart");
                     self.told.get_mut(&(id, token)).expect("it was asked").parts.clear();
                 }
+                ClientEvent::Underway { token } => {
+                    self.say(&format!("{} {token} is under way", name(id)));
+                }
                 ClientEvent::Gathered { .. } | ClientEvent::Ordered { .. } => {}
                 ClientEvent::Done { token, at } => {
                     self.count("done");

@@ -69,6 +69,12 @@ fn hot_messages_keep_their_bytes() {
         &Message::Direct(Direct::NoVerdict { at: Position(3), through: Position(9) }),
         "02 0c 0300000000000000 0900000000000000",
     );
+    check(&Message::Direct(Direct::AskRead { token: 3 }), "02 0d 0300000000000000");
+    check(
+        &reply(ReplyContent::Underway),
+        "02 03 0300000000000000 0400000000000000 01000000 0100000000000000 0200000000000000
+         05000000 01 06000000 08070000 04",
+    );
 }
 
 #[test]

@@ -12,11 +12,11 @@ use quorate_table::{
 
 use super::{
     Session,
-    read::{READ_ATTEMPTS, instantiate, window},
+    read::{instantiate, window},
     write::operation,
 };
 use crate::{
-    backend::{Analyzed, Fault},
+    backend::Analyzed,
     error::Result,
     fault,
     sql::{
@@ -99,13 +99,7 @@ impl Session {
         let window = window(&query.finish, &arguments)?;
         let select = instantiate(select, &window, &query.finish, &arguments);
         let began = Instant::now();
-        let mut attempts = 1;
-        let parts = loop {
-            match self.backend.analyze(self.strength(), &select).await {
-                Err(Fault::Retry { .. }) if attempts < READ_ATTEMPTS => attempts += 1,
-                analyzed => break analyzed.map_err(fault::of_read)?,
-            }
-        };
+        let parts = self.backend.analyze(self.strength(), &select).await.map_err(fault::of_read)?;
         let took = began.elapsed();
         let mut lines = Vec::new();
         for part in &parts {

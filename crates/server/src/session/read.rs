@@ -9,7 +9,6 @@ use quorate_table::{
 
 use super::Session;
 use crate::{
-    backend::{AnswerStream, Fault, ReadStrength},
     catalog::World,
     error::{Result, SqlError, code},
     fault,
@@ -21,9 +20,6 @@ use crate::{
         settings,
     },
 };
-
-/// How often a read is begun again when the cluster changes under it.
-pub(super) const READ_ATTEMPTS: usize = 8;
 
 impl Session {
     pub(super) async fn query(&mut self, query: &Query, values: &[Value]) -> Result<Rows> {
@@ -79,24 +75,13 @@ impl Session {
                     visible: window.visible,
                 });
                 let strength = self.strength();
-                let answers = self.read(strength, &select).await?;
+                let answers = self.backend.read(strength, &select).await.map_err(fault::of_read)?;
                 Ok(match finish {
                     Some(finish) => Rows::grouped(answers, finish),
                     None => Rows::merged(answers, query.finish.order.clone(), window),
                 })
             }
         }
-    }
-
-    /// Begins a read, again when the cluster changed under its beginning.
-    async fn read(&self, strength: ReadStrength, select: &Select) -> Result<AnswerStream> {
-        for _ in 1..READ_ATTEMPTS {
-            match self.backend.read(strength, select).await {
-                Err(Fault::Retry { .. }) => tokio::task::yield_now().await,
-                answered => return answered.map_err(fault::of_read),
-            }
-        }
-        self.backend.read(strength, select).await.map_err(fault::of_read)
     }
 }
 

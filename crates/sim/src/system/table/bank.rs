@@ -353,6 +353,7 @@ impl Bank {
                 Ok(())
             }
             ClientEvent::Gathered { .. }
+            | ClientEvent::Underway { .. }
             | ClientEvent::Ordered { .. }
             | ClientEvent::Config(_)
             | ClientEvent::Wedged => Ok(()),
