@@ -70,7 +70,7 @@ impl Request {
             return Ok(());
         }
         Err(Failure::new("54000", format!("the statement takes {bytes} bytes, over the limit of {limit}"))
-            .with_detail("Nothing was sent. Write fewer rows at a time, or use COPY."))
+            .with_detail("Nothing was sent. Several rows go in parts, or by COPY; a single row is never longer than that."))
     }
 }
 

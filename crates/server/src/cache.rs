@@ -57,11 +57,18 @@ impl Prepared {
             return Ok(self.clone());
         }
         let anew = Prepared::bind(self.text.clone(), self.syntax.clone(), self.declared.clone(), catalog)?;
-        if anew.fields != self.fields {
-            return Err(SqlError::new(
-                code::FEATURE_NOT_SUPPORTED,
-                "cached plan must not change result type",
-            ));
+        // A table that was made anew is another one, but the client reads its columns the same way.
+        let same = match (&anew.fields, &self.fields) {
+            (Some(anew), Some(told)) => {
+                anew.len() == told.len() && anew.iter().zip(told.iter()).all(|(a, b)| a.reads_as(b))
+            }
+            (anew, told) => anew.is_none() && told.is_none(),
+        };
+        if !same {
+            let mut error =
+                SqlError::new(code::FEATURE_NOT_SUPPORTED, "cached plan must not change result type");
+            error.routine = Some("RevalidateCachedQuery");
+            return Err(error);
         }
         Ok(anew)
     }

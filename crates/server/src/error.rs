@@ -6,7 +6,7 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
-use quorate_table::failure::Failure;
+use quorate_table::{failure::Failure, schema::Schema};
 use sqlparser::tokenizer::{Location, Span};
 use thiserror::Error;
 
@@ -30,6 +30,21 @@ pub struct Fields {
     pub place: Option<Place>,
     /// Where in data: a COPY line, for example.
     pub context: Option<String>,
+    /// What it is about, where drivers ask for that.
+    pub about: About,
+    /// The routine of PostgreSQL's that would have said it, where drivers look for that.
+    pub routine: Option<&'static str>,
+}
+
+/// What an error is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// A table.
+    pub table: Option<String>,
+    /// A column of it.
+    pub column: Option<String>,
+    /// A constraint of it.
+    pub constraint: Option<String>,
 }
 
 impl Deref for SqlError {
@@ -47,7 +62,7 @@ impl DerefMut for SqlError {
 }
 
 /// A line and column of a statement's text, both counted from one, columns in characters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The line.
     pub line: u64,
@@ -77,6 +92,8 @@ impl SqlError {
             hint: None,
             place: None,
             context: None,
+            about: About::default(),
+            routine: None,
         }))
     }
 
@@ -109,6 +126,24 @@ impl SqlError {
         self
     }
 
+    /// With the names of what it violates, if that is a constraint of a table.
+    #[must_use]
+    pub fn within(mut self, schema: &Schema) -> Self {
+        match self.code.as_ref() {
+            code::UNIQUE_VIOLATION => self.about.constraint = Some(schema.key_name()),
+            code::NOT_NULL_VIOLATION => {
+                let is_named = |name: &str| {
+                    self.message.starts_with(&format!("null value in column \"{name}\" of relation"))
+                };
+                let column = schema.columns.iter().find(|column| is_named(&column.name));
+                self.about.column = column.map(|column| column.name.clone());
+            }
+            _ => return self,
+        }
+        self.about.table = Some(schema.name.clone());
+        self
+    }
+
     /// With a context.
     #[must_use]
     pub fn context(mut self, context: impl fmt::Display) -> Self {
@@ -126,6 +161,8 @@ impl From<Failure> for SqlError {
             hint: None,
             place: None,
             context: None,
+            about: About::default(),
+            routine: None,
         }))
     }
 }
@@ -148,6 +185,7 @@ pub mod code {
     pub const INVALID_ESCAPE_SEQUENCE: &str = "22025";
     pub const CHARACTER_NOT_IN_REPERTOIRE: &str = "22021";
     pub const NOT_NULL_VIOLATION: &str = "23502";
+    pub const UNIQUE_VIOLATION: &str = "23505";
     pub const ACTIVE_SQL_TRANSACTION: &str = "25001";
     pub const READ_ONLY_SQL_TRANSACTION: &str = "25006";
     pub const NO_ACTIVE_SQL_TRANSACTION: &str = "25P01";
@@ -179,6 +217,7 @@ pub mod code {
     pub const INVALID_COLUMN_DEFINITION: &str = "42611";
     pub const WINDOWING_ERROR: &str = "42P20";
     pub const PROGRAM_LIMIT_EXCEEDED: &str = "54000";
+    pub const STATEMENT_TOO_COMPLEX: &str = "54001";
     pub const OBJECT_NOT_IN_PREREQUISITE_STATE: &str = "55000";
     pub const CANT_CHANGE_RUNTIME_PARAM: &str = "55P02";
     pub const QUERY_CANCELED: &str = "57014";

@@ -238,6 +238,11 @@ pub fn spelled(ty: PgType, modifier: i32) -> String {
     }
 }
 
+/// The type `real`, which the engine does not compute with.
+pub fn no_real() -> SqlError {
+    SqlError::unsupported("the type real").hint("Use double precision.")
+}
+
 /// The type that a declaration or a cast asks for, and what it asks beyond. What would need enforcement that is not
 /// there (`char(3)`, `timestamp(3)`) is refused rather than ignored.
 pub fn modified(data_type: &DataType) -> Result<(Type, Option<Modifier>)> {

@@ -52,6 +52,7 @@ pub(super) enum Builtin {
     NullIf,
     QuoteIdent,
     QuoteLiteral,
+    SetConfig,
     SizePretty,
     /// With the index of the first element.
     Subscripts(i64),
@@ -88,6 +89,7 @@ pub(super) fn find(name: &str, arguments: &[PgType]) -> Option<(Builtin, PgType)
         }
         ("nullif", 2) => (NullIf, first),
         ("current_schemas", 1) => (CurrentSchemas, PgType::NameArray),
+        ("set_config", 3) => (SetConfig, PgType::TEXT),
         ("current_setting", 1 | 2) => (CurrentSetting, PgType::TEXT),
         ("pg_encoding_to_char", 1) => (EncodingToChar, PgType::Name),
         ("_pg_expandarray", 1) if first == PgType::Int2Vector => (ExpandArray, PgType::Record),
@@ -169,6 +171,7 @@ pub(super) fn find(name: &str, arguments: &[PgType]) -> Option<(Builtin, PgType)
             | "pg_tablespace_size",
             _,
         ) => (Fixed(self::Fixed::Null), PgType::INT8),
+        ("pg_advisory_unlock_all", 0) => (Fixed(self::Fixed::Null), PgType::Void),
         ("lower", 1) => (Engine(Function::Lower), PgType::TEXT),
         ("upper", 1) => (Engine(Function::Upper), PgType::TEXT),
         ("length" | "char_length", 1) => (Engine(Function::Length), PgType::INT4),
@@ -191,7 +194,14 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], world: &World<'_>) -> 
     use Builtin::*;
     let strict = !matches!(
         builtin,
-        Coalesce | NullIf | Fixed(_) | FormatType | JsonObject | Engine(Function::Concat) | ArrayToString
+        Coalesce
+            | NullIf
+            | SetConfig
+            | Fixed(_)
+            | FormatType
+            | JsonObject
+            | Engine(Function::Concat)
+            | ArrayToString
     );
     if strict && arguments.iter().any(Datum::is_null) {
         return Ok(Datum::NULL);
@@ -267,6 +277,11 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], world: &World<'_>) -> 
                 ));
             }
         },
+        SetConfig => {
+            let value = arguments.get(1).and_then(Datum::to_text);
+            let local = arguments.get(2).and_then(Datum::truth) == Some(true);
+            Datum::text((world.assign)(&text(0), value.as_deref(), local)?)
+        }
         EncodingToChar => Datum::text(if number(0) == Some(6) { "UTF8" } else { "" }),
         ExpandArray => {
             let numbered = items(0).unwrap_or_default().into_iter().zip(1i64..);

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use quorate_table::schema::TableId;
 
-use crate::{backend::Catalog, sql::parameters::Arguments};
+use crate::{backend::Catalog, error::Result, sql::parameters::Arguments};
 
 pub use binder::bind;
 pub use plan::Plan;
@@ -55,6 +55,8 @@ pub struct World<'a> {
     pub database: &'a str,
     /// The session's settings.
     pub setting: &'a (dyn Fn(&str) -> Option<String> + Sync),
+    /// Assigns a setting, once the query is done, until the block ends or for good, and tells its value.
+    pub assign: &'a (dyn Fn(&str, Option<&str>, bool) -> Result<String> + Sync),
     /// Parameters and session values.
     pub arguments: &'a Arguments<'a>,
 }

@@ -112,6 +112,10 @@ fn fit(datum: Datum, ty: PgType, world: &World<'_>) -> Value {
         (Datum::Value(Value::Int4(i)), PgType::Plain(Type::Int8)) => Value::Int8(i.into()),
         (Datum::Value(Value::Int2(i)), PgType::Plain(Type::Int8)) => Value::Int8(i.into()),
         (Datum::Value(Value::Int2(i)), PgType::Plain(Type::Int4)) => Value::Int4(i.into()),
+        (
+            Datum::Value(value @ (Value::Int2(_) | Value::Int4(_) | Value::Int8(_))),
+            PgType::Plain(Type::Numeric),
+        ) => quorate_table::cast::cast(&value, Type::Numeric).unwrap_or(value),
         (Datum::Value(value), ty) if ty.is_oid() => match value.as_integer() {
             Some(number) => Value::Int8(number),
             None => value,

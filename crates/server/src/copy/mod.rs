@@ -13,7 +13,7 @@ use quorate_table::{
     engine::Answer,
     failure::Failure,
     operation::{LoadId, Operation},
-    schema::Column,
+    schema::{Column, Schema},
     text::parse_text,
     value::{Row, Value},
 };
@@ -170,7 +170,9 @@ impl CopyIn {
 
     fn context(&self, error: SqlError, line: u64, rest: Option<String>) -> SqlError {
         let table = &self.table.schema.name;
-        error.context(format!("COPY {table}, line {line}{}", rest.unwrap_or_default()))
+        error
+            .within(&self.table.schema)
+            .context(format!("COPY {table}, line {line}{}", rest.unwrap_or_default()))
     }
 
     fn row(&self, record: &Record, line: u64) -> Result<Row> {
@@ -246,6 +248,11 @@ impl CopyIn {
         let backend = self.backend.clone();
         self.under_way.spawn(async move { backend.write(id, operation).await });
         Ok(())
+    }
+
+    /// The table's schema.
+    pub fn schema(&self) -> &Schema {
+        &self.table.schema
     }
 
     /// The write that makes the rows visible.

@@ -216,7 +216,19 @@ fn fields_of(severity: &str, error: &SqlError, text: &str) -> Vec<(u8, String)> 
         (b'M', clean(&error.message)),
     ];
     let position = error.place.filter(|_| !text.is_empty()).map(|place| place.offset(text).to_string());
-    let more = [(b'D', &error.detail), (b'H', &error.hint), (b'P', &position), (b'W', &error.context)];
+    let schema = error.about.table.as_ref().map(|_| "public".to_owned());
+    let routine = error.routine.map(str::to_owned);
+    let more = [
+        (b'D', &error.detail),
+        (b'H', &error.hint),
+        (b'P', &position),
+        (b'W', &error.context),
+        (b's', &schema),
+        (b't', &error.about.table),
+        (b'c', &error.about.column),
+        (b'n', &error.about.constraint),
+        (b'R', &routine),
+    ];
     fields
         .extend(more.into_iter().filter_map(|(kind, text)| text.as_deref().map(|text| (kind, clean(text)))));
     fields

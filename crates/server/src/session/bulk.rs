@@ -45,7 +45,8 @@ impl Session {
         if !matches!(answered, Err(Fault::MaybeApplied { .. })) {
             self.in_flight = None;
         }
-        let (rows, _) = self.written(answered, request)?;
+        let written = self.written(answered, request);
+        let (rows, _) = written.map_err(|error| error.within(copy.schema()))?;
         copy.published();
         let tag = format!("COPY {rows}");
         self.wrote(&tag);

@@ -210,7 +210,7 @@ impl Session {
                 }
                 Ok(Outcome::Done("RESET".to_owned()))
             }
-            Statement::Show(name) => Ok(Outcome::Rows(Rows::plain(self.show(name.as_deref())), "SHOW")),
+            Statement::Show(name) => Ok(Outcome::Rows(Rows::plain(self.show(name.as_deref())?), "SHOW")),
             Statement::Begin(modes) => Ok(self.begin(*modes)),
             Statement::SetTransaction { modes, session } => Ok(self.set_transaction(*modes, *session)),
             Statement::Commit => self.commit(),

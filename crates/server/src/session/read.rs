@@ -1,5 +1,7 @@
 //! Executing queries: arguments are put into the half that travels, and the other half waits for the answers.
 
+use std::sync::{Mutex, PoisonError};
+
 use quorate_table::{
     expr::{Aggregate, Expr},
     merge,
@@ -7,7 +9,7 @@ use quorate_table::{
     value::{Row, Value},
 };
 
-use super::Session;
+use super::{Session, Status};
 use crate::{
     catalog::World,
     error::{Result, SqlError, code},
@@ -42,14 +44,31 @@ impl Session {
                 Ok(Rows::ready(computed, &query.finish.order, window))
             }
             Source::Catalog(plan) => {
+                let assigned = Mutex::new(Vec::new());
+                let assign = |name: &str, value: Option<&str>, local: bool| -> Result<String> {
+                    let name = settings::name(&[name.to_owned()])?;
+                    let value = value.map(|value| settings::check(&name, value)).transpose()?;
+                    let told = value.clone().or_else(|| Some(settings::find(&name)?.default.to_owned()));
+                    assigned.lock().unwrap_or_else(PoisonError::into_inner).push((name, value, local));
+                    Ok(told.unwrap_or_default())
+                };
                 let world = World {
                     catalog: self.backend.catalog(),
                     user: &self.user,
                     database: &self.database,
-                    setting: &|name| settings::find(name).map(|setting| self.setting(setting.name)),
+                    setting: &|name| self.known(name),
+                    assign: &assign,
                     arguments: &arguments,
                 };
-                Ok(Rows::plain(plan.rows(&world)?))
+                let rows = plan.rows(&world)?;
+                let assigned = assigned.into_inner().unwrap_or_else(PoisonError::into_inner);
+                for (name, value, local) in assigned {
+                    // What would end with the block ends at once where there is none.
+                    if !local || self.status() == Status::Block {
+                        self.set(&name, value, local)?;
+                    }
+                }
+                Ok(Rows::plain(rows))
             }
             Source::Table { select, .. } => {
                 let select = instantiate(select, &window, &query.finish, &arguments);

@@ -27,6 +27,14 @@ impl Session {
         }
     }
 
+    /// The value of a setting by a name that may not be one.
+    pub(super) fn known(&self, name: &str) -> Option<String> {
+        match settings::find(name) {
+            Some(setting) => Some(self.setting(setting.name)),
+            None => self.settings.get(&name.to_lowercase()).cloned(),
+        }
+    }
+
     /// The settings that a client is told when it connects.
     pub fn parameters(&self) -> Vec<(String, String)> {
         settings::REPORTED.iter().map(|name| ((*name).to_owned(), self.setting(name))).collect()
@@ -34,16 +42,16 @@ impl Session {
 
     /// Assigns a setting at start-up. What it does not take there is a warning, not the end of the connection.
     pub fn start_with(&mut self, name: &str, value: &str) {
-        let Some(setting) = settings::find(name) else {
+        let Ok(name) = settings::name(&[name.to_owned()]) else {
             self.notices.push(SqlError::new(
                 "01000",
                 format!("unrecognized configuration parameter \"{name}\" is ignored"),
             ));
             return;
         };
-        match setting.check(value) {
+        match settings::check(&name, value) {
             Ok(value) => {
-                self.settings.insert(setting.name.to_owned(), value);
+                self.settings.insert(name, value);
             }
             Err(mut error) => {
                 error.code = "01000".into();
@@ -96,9 +104,12 @@ impl Session {
         }
     }
 
-    pub(super) fn show(&self, name: Option<&str>) -> Vec<Row> {
-        match name {
-            Some(name) => vec![vec![Value::text_of(self.setting(name))]],
+    pub(super) fn show(&self, name: Option<&str>) -> Result<Vec<Row>> {
+        Ok(match name {
+            Some(name) => {
+                let value = self.known(name).ok_or_else(|| settings::unknown(name))?;
+                vec![vec![Value::text_of(value)]]
+            }
             None => settings::SETTINGS
                 .iter()
                 .map(|setting| {
@@ -107,6 +118,6 @@ impl Session {
                         .to_vec()
                 })
                 .collect(),
-        }
+        })
     }
 }

@@ -28,7 +28,8 @@ impl Session {
     pub(super) async fn write(&mut self, write: &Write, values: &[Value]) -> Result<Outcome> {
         let session = |value| self.session_value(value);
         let arguments = Arguments { values, session: &session };
-        let operation = operation(write, &arguments)?;
+        let schema = &write.table.schema;
+        let operation = operation(write, &arguments).map_err(|error| error.within(schema))?;
         // Inserted rows are known here, so RETURNING is computed here, in their order.
         let mut returned = match &operation {
             Operation::Insert { rows, .. } => returned(write, rows, &arguments)?,
@@ -37,7 +38,7 @@ impl Session {
         let request = self.request()?;
         self.in_flight = Some(InFlight::Write(request));
         let answered = self.backend.write(request.id, operation).await;
-        let (rows, more) = self.written(answered, request)?;
+        let (rows, more) = self.written(answered, request).map_err(|error| error.within(schema))?;
         returned.extend(more);
         let tag = write.action.tag(rows);
         self.wrote(&tag);

@@ -14,6 +14,7 @@ mod conflict;
 pub mod copy;
 pub mod cursor;
 pub mod ddl;
+pub mod depth;
 pub mod expr;
 pub mod fold;
 pub mod parameters;
@@ -21,6 +22,7 @@ pub mod parse;
 pub mod scope;
 pub mod select;
 pub mod settings;
+pub mod spelling;
 pub mod write;
 
 use std::sync::Arc;
@@ -147,6 +149,11 @@ impl Field {
     /// A column that comes from nowhere.
     pub fn new(name: impl Into<String>, ty: PgType) -> Self {
         Field { name: name.into(), ty, modifier: -1, origin: None }
+    }
+
+    /// Whether a client reads both alike.
+    pub fn reads_as(&self, other: &Field) -> bool {
+        (&self.name, self.ty, self.modifier) == (&other.name, other.ty, other.modifier)
     }
 
     /// A column of a table, whose place nobody asks for.
@@ -285,6 +292,10 @@ fn bind_statement(
         }
         Ast::Discard { object_type: ast::DiscardObject::ALL } => Statement::DiscardAll,
         Ast::Discard { object_type: ast::DiscardObject::PLANS } => Statement::Nothing("DISCARD PLANS"),
+        Ast::Discard { object_type: ast::DiscardObject::TEMP } => Statement::Nothing("DISCARD TEMP"),
+        Ast::Discard { object_type: ast::DiscardObject::SEQUENCES } => {
+            Statement::Nothing("DISCARD SEQUENCES")
+        }
         Ast::UNLISTEN { .. } => Statement::Nothing("UNLISTEN"),
         other => {
             let text = other.to_string();

@@ -1,4 +1,6 @@
 //! Text to syntax trees, one statement at a time.
+//!
+//! A tree that comes out is shallow ([`depth`]), so that whoever walks, copies or drops it may do so by recursion.
 
 use sqlparser::{
     ast,
@@ -7,12 +9,13 @@ use sqlparser::{
     tokenizer::{Token, TokenWithSpan, Tokenizer},
 };
 
+use super::{depth, spelling};
 use crate::error::{Place, Result, SqlError, code};
 
 /// Longest statement taken, in bytes.
 pub const STATEMENT_BYTES_MAX: usize = 16 << 20;
 
-/// How deep expressions may nest. PostgreSQL stops at its stack depth; so does this, earlier and by count.
+/// How deep parentheses may nest. PostgreSQL stops at its stack depth; so does this, earlier and by count.
 const DEPTH_MAX: usize = 128;
 
 /// The statements of a text. Empty ones are left out.
@@ -34,18 +37,33 @@ pub fn parse(text: &str) -> Result<Vec<ast::Statement>> {
         if tokens.iter().all(|token| matches!(token.token, Token::Whitespace(_) | Token::EOF)) {
             continue;
         }
-        let mut parser =
-            Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens.to_vec());
-        statements.push(parser.parse_statement().map_err(|error| refused(error, tokens))?);
-        let rest = parser.next_token();
-        if rest.token != Token::EOF {
-            return Err(near(&rest));
-        }
+        let tokens = &spelling::respelled(tokens)?;
+        statements.push(match depth::room(tokens)? {
+            None => statement(tokens)?,
+            Some(bytes) => stacker::grow(bytes, || {
+                let mut deep = statement(tokens)?;
+                depth::flatten(&mut deep)?;
+                Ok::<_, SqlError>(deep)
+            })?,
+        });
     }
     Ok(statements)
 }
 
-fn near(token: &TokenWithSpan) -> SqlError {
+fn statement(tokens: &[TokenWithSpan]) -> Result<ast::Statement> {
+    let dialect = PostgreSqlDialect {};
+    let mut parser =
+        Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens.to_vec());
+    let statement = parser.parse_statement().map_err(|error| refused(error, tokens))?;
+    let rest = parser.next_token();
+    if rest.token != Token::EOF {
+        return Err(near(&rest));
+    }
+    Ok(statement)
+}
+
+/// A syntax error at a token.
+pub fn near(token: &TokenWithSpan) -> SqlError {
     let message = match &token.token {
         Token::EOF => "syntax error at end of input".to_owned(),
         other => format!("syntax error at or near \"{other}\""),
@@ -58,8 +76,7 @@ fn refused(error: ParserError, tokens: &[TokenWithSpan]) -> SqlError {
     let message = match error {
         ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,
         ParserError::RecursionLimitExceeded => {
-            return SqlError::new("54001", "the statement nests too deeply")
-                .detail(format!("Expressions may nest {DEPTH_MAX} levels."));
+            return depth::refused(DEPTH_MAX);
         }
     };
     let located = message.rsplit_once(" at Line: ").and_then(|(what, at)| {
@@ -97,6 +114,80 @@ mod tests {
         assert_eq!(parse(";; select 1; ;select ';'").unwrap().len(), 2);
         assert_eq!(parse(" -- nothing\n").unwrap().len(), 0);
         assert_eq!(parse("copy t from stdin; select 1").unwrap().len(), 2);
+    }
+
+    #[test]
+    fn literals_on_two_lines_are_one() {
+        for text in ["select 'a'\n'b'", "select 'a' -- first\n  'b'"] {
+            assert_eq!(parse(text).unwrap()[0].to_string(), "SELECT 'ab'");
+        }
+        let text = "select 'a' 'b'";
+        let error = parse(text).unwrap_err();
+        assert_eq!((error.code.as_ref(), error.place.unwrap().offset(text)), ("42601", 12));
+    }
+
+    #[test]
+    fn reads_what_postgresql_spells() {
+        for (text, read) in [
+            ("abort", "ROLLBACK"),
+            ("table t order by a", "SELECT * FROM t ORDER BY a"),
+            ("select a from only t", "SELECT a FROM t"),
+            ("select trim(trailing from b), trim(from b)", "SELECT TRIM(TRAILING b), TRIM(b)"),
+            ("select trim(both 'x' from b)", "SELECT TRIM(BOTH 'x' FROM b)"),
+            ("select 1 where 1 between asymmetric 0 and 2", "SELECT 1 WHERE 1 BETWEEN 0 AND 2"),
+            ("create unlogged table t (a int)", "CREATE TABLE t (a INT)"),
+        ] {
+            assert_eq!(parse(text).unwrap()[0].to_string(), read);
+        }
+        assert_eq!(parse("select 1 between symmetric 2 and 0").unwrap_err().code, "0A000");
+    }
+
+    #[test]
+    fn what_is_deep_is_made_shallow_or_refused() {
+        let chain = |count: usize, term: &str, between: &str| vec![term; count].join(between);
+        let on_a_small_stack = |text: String| {
+            let parsed = std::thread::Builder::new().stack_size(1 << 20).spawn(move || {
+                parse(&text).map(|statements| drop(statements[0].clone())).map_err(|error| error.code.clone())
+            });
+            parsed.unwrap().join().unwrap()
+        };
+        for text in [
+            format!("select {}", chain(30_000, "a = 1", " or ")),
+            format!("select {}", chain(10_000, "not a is null", " and ")),
+            chain(5_000, "select a from t where b = 1", " union all "),
+            format!("select 1 where {}", chain(3_000, "(a = 1 and b = 2)", " or ")),
+            format!("select case {} end", chain(5_000, "when a = 1 then 2", " ")),
+            format!("insert into t values {}", chain(50_000, "(1, -2, 'c' || 'd')", ",")),
+            format!("select {}", chain(200, "a", " + ")),
+        ] {
+            assert_eq!(on_a_small_stack(text.clone()), Ok(()), "{}", &text[..60]);
+        }
+        for text in [
+            format!("select {}", chain(2_000, "1", " + ")),
+            format!("select {}", chain(20_000, "'a'", " || ")),
+            format!("select {}", chain(200_000, "a", " or ")),
+            format!("select 1{}", "::int".repeat(5_000)),
+            format!("select 1{}", "::int".repeat(500_000)),
+            format!("select {}true", "not ".repeat(5_000)),
+            format!("select {}1", "- ".repeat(50_000)),
+            format!("select {}1{}", "(".repeat(5_000), ")".repeat(5_000)),
+            format!("select {}1{}", "abs(".repeat(5_000), ")".repeat(5_000)),
+            format!("select {}1{}", "array[".repeat(50_000), "]".repeat(50_000)),
+            format!("select {}'1 day'", "interval ".repeat(50_000)),
+            format!("select cast(1 as {}int", "array<".repeat(50_000)),
+            format!("select 1::int{}", "[]".repeat(50_000)),
+            format!("select a{}", "[1]".repeat(5_000)),
+            format!("select 1 from t{}", " join t".repeat(5_000)),
+            format!("select a{}", " is null".repeat(5_000)),
+            format!("select a{}", " between 1 and 2".repeat(5_000)),
+            chain(5_000, "select 1", " except "),
+            chain(5_000, "select 1 union select 2", " union all "),
+            "explain ".repeat(50_000),
+            format!("select {} +", chain(30_000, "a", " or ")),
+        ] {
+            let refused = on_a_small_stack(text.clone()).expect_err(&text[..60]);
+            assert!(matches!(refused.as_ref(), "54001" | "42601"), "{refused}: {}", &text[..60]);
+        }
     }
 
     #[test]

@@ -53,6 +53,9 @@ async fn parameters_take_their_types_from_their_surroundings() {
         let statement = client.prepare(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
         assert_eq!(statement.params(), expected, "{sql}");
     }
+    let sums = client.prepare("select sum(1), sum(1::int8) where false").await.unwrap();
+    let sums: Vec<&Type> = sums.columns().iter().map(|column| column.type_()).collect();
+    assert_eq!(sums, [&Type::INT8, &Type::NUMERIC]);
     let open = client.prepare("select id from t where $1 is null").await.expect_err("nothing says its type");
     assert_eq!(code(&open), "42P18");
 }
@@ -385,8 +388,139 @@ async fn a_prepared_statement_follows_its_table() {
     assert_eq!(client.query(&statement, &[]).await.unwrap().len(), 0);
     client.batch_execute("drop table t").await.unwrap();
     assert_eq!(code(&client.query(&statement, &[]).await.unwrap_err()), "42P01");
-    client.batch_execute("create table t (id int, more text)").await.unwrap();
-    assert_eq!(code(&client.query(&statement, &[]).await.unwrap_err()), "0A000");
+    client.batch_execute("create table t (id int)").await.unwrap();
+    assert_eq!(client.query(&statement, &[]).await.unwrap().len(), 0);
+    client.batch_execute("drop table t; create table t (id int, more text)").await.unwrap();
+    let changed = client.query(&statement, &[]).await.unwrap_err();
+    assert_eq!(code(&changed), "0A000");
+    assert_eq!(changed.as_db_error().unwrap().routine(), Some("RevalidateCachedQuery"));
+}
+
+#[tokio::test]
+async fn a_violated_constraint_is_named() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    client.batch_execute("create table t (id int primary key, word text not null)").await.unwrap();
+    client.batch_execute("insert into t values (1, 'a')").await.unwrap();
+    for (sql, expected) in [
+        ("insert into t values (1, 'b')", ("23505", None, Some("t_pkey"))),
+        ("insert into t values (2, null)", ("23502", Some("word"), None)),
+        ("update t set word = null", ("23502", Some("word"), None)),
+    ] {
+        let error = client.batch_execute(sql).await.unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!((error.code().code(), error.column(), error.constraint()), expected, "{sql}");
+        assert_eq!((error.schema(), error.table()), (Some("public"), Some("t")), "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn a_long_statement_is_answered_or_refused() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    squares(&client, 100).await;
+    let chain = |count: usize, term: &str, between: &str| vec![term; count].join(between);
+    let alternatives: Vec<String> = (0..5_000).map(|n| format!("n = {n}")).collect();
+    let count = async |sql: &str| client.query_one(sql, &[]).await.map(|row| row.get::<_, i64>(0));
+    let squares = format!("select count(*) from squares where n > 1 and ({})", alternatives.join(" or "));
+    assert_eq!(count(&squares).await.unwrap(), 98);
+    let squares = format!("select count(*) from squares where {}", chain(5_000, "n >= 50", " and "));
+    assert_eq!(count(&squares).await.unwrap(), 50);
+    let sum = format!("select count(*) from squares where n{} > 200", chain(180, " + 1", ""));
+    assert_eq!(count(&sum).await.unwrap(), 79);
+    let relations = alternatives.join(" or ").replace("n = ", "oid <> ");
+    let relations = format!("select count(*) from pg_class where ({relations}) and relname = 'squares'");
+    assert_eq!(count(&relations).await.unwrap(), 1);
+    let united = chain(2_000, "select 1 as n", " union all ");
+    assert_eq!(count(&format!("select count(*) from ({united}) u")).await.unwrap(), 2_000);
+    let rows = (0..50_000).map(|n| format!("({n})")).collect::<Vec<_>>().join(",");
+    assert_eq!(count(&format!("select count(*) from (values {rows}) v")).await.unwrap(), 50_000);
+    let branches = chain(5_000, "when n = -1 then 1", " ");
+    assert_eq!(count(&format!("select count(case {branches} else n end) from squares")).await.unwrap(), 100);
+    let case = format!("select case {branches} end from (select 1 as n) q");
+    assert_eq!(client.query_one(&case, &[]).await.unwrap().get::<_, Option<i32>>(0), None);
+    for sql in [
+        format!("select {}", chain(2_000, "1", " + ")),
+        format!("select {}", chain(1_500, "'a'", " || ")),
+        format!("select n{} from squares", chain(210, " + 1", "")),
+        format!("select n{} from squares", chain(500, " + 1", "")),
+        format!("select relname{} from pg_class", chain(500, " || 'a'", "")),
+        format!("select n{} from squares", "::int8::int".repeat(2_500)),
+        format!("select {}1{}", "(".repeat(5_000), ")".repeat(5_000)),
+        format!("select count(*) from squares where {}n = 1", "not ".repeat(3_000)),
+        format!("update squares set square = {}", chain(300, "square", " || ")),
+    ] {
+        assert_eq!(code(&client.batch_execute(&sql).await.unwrap_err()), "54001", "{}", &sql[..40]);
+    }
+    // As deep as is let through, on every way that a statement goes.
+    for sql in [
+        format!("select {}true", "not ".repeat(120)),
+        format!("select {}1{}", "(".repeat(120), ")".repeat(120)),
+        format!("select relname{} from pg_class", chain(250, " || 'a'", "")),
+        format!("select n{} from squares", chain(190, " + 1", "")),
+        format!("select {}n{} from squares", "abs(".repeat(60), ")".repeat(60)),
+    ] {
+        client.batch_execute(&sql).await.unwrap_or_else(|error| panic!("{}: {error:?}", &sql[..40]));
+    }
+}
+
+#[tokio::test]
+async fn pools_leave_a_session_as_they_found_it() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    let row = client
+        .query_one("select current_setting('jit') as cur, set_config('jit', 'on', false) as new", &[])
+        .await
+        .unwrap();
+    assert_eq!((row.get::<_, &str>(0), row.get::<_, &str>(1)), ("off", "on"));
+    let shown = async |sql: &str| client.query_one(sql, &[]).await.map(|row| row.get::<_, String>(0));
+    assert_eq!(shown("show jit").await.unwrap(), "on");
+    client
+        .batch_execute("SELECT pg_advisory_unlock_all();\nCLOSE ALL;\nUNLISTEN *;\nRESET ALL;")
+        .await
+        .unwrap();
+    assert_eq!(shown("show jit").await.unwrap(), "off");
+    client
+        .batch_execute("set work_mem = '64MB'; set app.user_id = '7'; set enable_seqscan = off")
+        .await
+        .unwrap();
+    assert_eq!(shown("show work_mem").await.unwrap(), "64MB");
+    assert_eq!(shown("show app.user_id").await.unwrap(), "7");
+    assert_eq!(shown("select current_setting('app.user_id')").await.unwrap(), "7");
+    assert_eq!(shown("show max_connections").await.unwrap(), "1000");
+    client.batch_execute("begin; select set_config('app.user_id', '8', true)").await.unwrap();
+    assert_eq!(shown("show app.user_id").await.unwrap(), "8");
+    client.batch_execute("commit; set session authorization default; abort").await.unwrap();
+    assert_eq!(shown("show app.user_id").await.unwrap(), "7");
+    for (sql, state) in [
+        ("show app.other", "42704"),
+        ("set quorate.nothing = 1", "42704"),
+        ("select set_config('nothing', '1', false)", "42704"),
+        ("set xmloption = 'paper'", "22023"),
+        ("set work_mem = 'much'", "22023"),
+        ("set ssl = on", "55P02"),
+    ] {
+        assert_eq!(code(&client.batch_execute(sql).await.unwrap_err()), state, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_blames_what_is_wrong() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    client.batch_execute("create table t (id int, word text)").await.unwrap();
+    for (sql, state, message) in [
+        ("select current_setting('server_version'), nosuch('y')", "42883", "function nosuch"),
+        ("select string_agg(distinct word, ',') from t", "0A000", "the aggregate string_agg"),
+        ("set session authorization other", "0A000", "SET SESSION AUTHORIZATION other"),
+        ("select 1.5::real", "0A000", "the type real"),
+        ("select id::float4 from t", "0A000", "the type real"),
+    ] {
+        let error = client.batch_execute(sql).await.unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!(error.code().code(), state, "{sql}: {error}");
+        assert!(error.message().starts_with(message), "{sql}: {}", error.message());
+    }
 }
 
 #[tokio::test]
@@ -415,6 +549,15 @@ async fn the_catalog_describes_the_tables() {
             ("word".to_owned(), "text".to_owned(), false, Some("'x'::text".to_owned())),
         ]
     );
+    let routines = client
+        .query(
+            "select typname from pg_type where typreceive in ('timestamptz_recv', 'int4recv', 'array_recv') \
+                and typinput <> 'array_in' order by 1",
+            &[],
+        )
+        .await
+        .unwrap();
+    assert_eq!(routines.iter().map(|row| row.get(0)).collect::<Vec<&str>>(), ["int4", "timestamptz"]);
     let names = client
         .query_one(
             "select array_to_string(array(select table_name::text from information_schema.tables \
@@ -451,6 +594,12 @@ async fn the_catalog_describes_the_tables() {
         .unwrap();
     let rows: Vec<(Option<i32>, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     assert_eq!(rows, [(Some(1), 1), (Some(2), 2), (None, 3)]);
+    let rows = client
+        .query("select b, a from unnest(array['x', 'y']) with ordinality c(a, b) order by b desc", &[])
+        .await
+        .unwrap();
+    let rows: Vec<(i64, &str)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    assert_eq!(rows, [(2, "y"), (1, "x")]);
     // Names joined by USING stand once, and an object may be named by a parameter.
     let named = client
         .query_typed(

@@ -19,8 +19,18 @@ use crate::{
     types::{self, PgType},
 };
 
+/// Stack that binding one level takes at most, in bytes.
+const STACK_BYTES: usize = 128 << 10;
+
+/// Stack that is added where less is left, in bytes.
+const STACK_MORE_BYTES: usize = 2 << 20;
+
 impl Binder<'_> {
     pub(super) fn expr(&mut self, expr: &ast::Expr) -> Result<Typed> {
+        stacker::maybe_grow(STACK_BYTES, STACK_MORE_BYTES, || self.form(expr))
+    }
+
+    fn form(&mut self, expr: &ast::Expr) -> Result<Typed> {
         let span = expr.span();
         let boolean = |node| Ok(Typed(node, PgType::BOOL));
         let negated = |not: bool, node: Node| if not { Node::Not(Box::new(node)) } else { node };
@@ -33,6 +43,10 @@ impl Binder<'_> {
             ast::Expr::Cast { expr, data_type, .. } => {
                 let to = types::named(data_type).map_err(|error| error.at(span))?;
                 let Typed(node, from) = self.expr(expr)?;
+                if matches!(to, PgType::Float4 | PgType::Float4Array) && !matches!(node, Node::Column { .. })
+                {
+                    return Err(types::no_real().at(span));
+                }
                 if let (Node::Parameter(number), PgType::Unknown) = (&node, from) {
                     self.parameters.decide(*number, to);
                     return Ok(parameter(*number, to));

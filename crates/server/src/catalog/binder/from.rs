@@ -117,19 +117,24 @@ impl Binder<'_> {
                 self.reach(columns.collect::<Vec<_>>());
                 Ok(From::Relation(relation))
             }
-            ast::TableFactor::Table { name, alias, args: Some(args), .. } => {
-                self.set_function(name, &args.args, alias.as_ref())
+            ast::TableFactor::Table { name, alias, args: Some(args), with_ordinality, .. } => {
+                self.set_function(name, &args.args, alias.as_ref(), *with_ordinality)
             }
-            ast::TableFactor::Function { name, args, alias, .. } => {
-                self.set_function(name, args, alias.as_ref())
+            ast::TableFactor::Function { name, args, alias, with_ordinality, .. } => {
+                self.set_function(name, args, alias.as_ref(), *with_ordinality)
             }
-            ast::TableFactor::UNNEST { alias, array_exprs, .. } => {
+            ast::TableFactor::UNNEST { alias, array_exprs, with_ordinality, .. } => {
                 let mut columns = Vec::with_capacity(array_exprs.len());
                 for array in array_exprs {
                     let Typed(node, ty) = self.expr(array)?;
                     columns.push(("unnest", Typed(node, element_of(ty))));
                 }
-                Ok(self.elements("unnest", columns, alias.as_ref()))
+                let numbers = match (*with_ordinality, array_exprs.as_slice()) {
+                    (false, _) => None,
+                    (true, [array]) => Some(numbers(self.expr(array)?.0)),
+                    (true, _) => return Err(SqlError::unsupported("WITH ORDINALITY of several arrays")),
+                };
+                Ok(self.elements("unnest", columns, numbers, alias.as_ref()))
             }
             ast::TableFactor::Derived { lateral, subquery, alias, .. } => {
                 let (plan, columns) = self.derived(subquery, *lateral)?;
@@ -178,6 +183,7 @@ impl Binder<'_> {
         name: &ast::ObjectName,
         args: &[FunctionArg],
         alias: Option<&ast::TableAlias>,
+        with_ordinality: bool,
     ) -> Result<From> {
         let bare = scope::parts(name)?.pop().unwrap_or_default();
         let arguments = self.arguments(args, name.span())?;
@@ -194,18 +200,34 @@ impl Binder<'_> {
             }
             _ => return Err(SqlError::unsupported(format!("the function {bare} in FROM")).at(name.span())),
         };
-        Ok(self.elements(&bare, columns, alias))
+        let numbers = match (with_ordinality, columns.len()) {
+            (false, _) => None,
+            (true, 1) => {
+                let again = self.arguments(args, name.span())?;
+                Some(numbers(rows_of(&bare, again, name.span())?.0))
+            }
+            (true, _) => return Err(SqlError::unsupported(format!("WITH ORDINALITY of {bare}"))),
+        };
+        Ok(self.elements(&bare, columns, numbers, alias))
     }
 
-    /// Rows of a function's columns. One column alone takes the table's name.
-    fn elements(&mut self, name: &str, columns: Vec<(&str, Typed)>, alias: Option<&ast::TableAlias>) -> From {
+    /// Rows of a function's columns, and their numbers if they are asked for. One column alone takes the table's name.
+    fn elements(
+        &mut self,
+        name: &str,
+        columns: Vec<(&str, Typed)>,
+        numbers: Option<Typed>,
+        alias: Option<&ast::TableAlias>,
+    ) -> From {
         let table = alias.map_or_else(|| name.to_owned(), |alias| scope::fold(&alias.name));
         let alone = columns.len() == 1;
         let mut arrays = Vec::with_capacity(columns.len());
-        for (index, (name, Typed(node, ty))) in columns.into_iter().enumerate() {
+        let numbers = numbers.map(|numbers| ("ordinality", numbers));
+        for (index, (name, Typed(node, ty))) in columns.into_iter().chain(numbers).enumerate() {
             let renamed =
                 alias.and_then(|alias| alias.columns.get(index)).map(|column| scope::fold(&column.name));
-            let name = renamed.unwrap_or_else(|| if alone { table.clone() } else { name.to_owned() });
+            let name =
+                renamed.unwrap_or_else(|| if alone && index == 0 { table.clone() } else { name.to_owned() });
             self.reach([Column::new(&table, name, ty)]);
             arrays.push(node);
         }
@@ -215,6 +237,11 @@ impl Binder<'_> {
 
 /// PostgreSQL 15's keywords and their categories.
 const KEYWORDS: &str = include_str!("keywords.txt");
+
+/// The numbers of an array's elements, from one on.
+fn numbers(array: Node) -> Typed {
+    Typed(Node::Call(functions::Builtin::Subscripts(1), vec![array]), PgType::INT8)
+}
 
 /// What a function makes rows of: an array, with its elements' type.
 pub(super) fn rows_of(name: &str, arguments: Vec<Typed>, span: Span) -> Result<Typed> {

@@ -1,5 +1,6 @@
 //! Calls: scalar functions, aggregates, `row_number`, and functions that make rows in a select list.
 
+use quorate_table::value::Type;
 use sqlparser::{
     ast::{self, FunctionArg, FunctionArgExpr, FunctionArguments},
     tokenizer::Span,
@@ -132,7 +133,12 @@ impl Binder<'_> {
         let first = arguments.first().map_or(PgType::TEXT, |Typed(_, ty)| ta_or_text(*ty));
         let ty = match function {
             AggregateFunction::Count => PgType::INT8,
-            AggregateFunction::Min | AggregateFunction::Max | AggregateFunction::Sum => first,
+            AggregateFunction::Sum => match first {
+                PgType::Plain(Type::Int2 | Type::Int4) => PgType::INT8,
+                PgType::INT8 => PgType::Plain(Type::Numeric),
+                other => other,
+            },
+            AggregateFunction::Min | AggregateFunction::Max => first,
             AggregateFunction::Array => first.array().unwrap_or(PgType::TextArray),
             AggregateFunction::String => PgType::TEXT,
             AggregateFunction::And | AggregateFunction::Or => PgType::BOOL,

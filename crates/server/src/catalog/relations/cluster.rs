@@ -23,6 +23,15 @@ pub(super) fn types() -> Vec<Columns<'static>> {
                 _ => "b",
             };
             let category = info.category.to_string();
+            let routine = |does: &str| {
+                Datum::text(match info.name {
+                    name if name.starts_with('_') => format!("array_{does}"),
+                    "aclitem" if matches!(does, "recv" | "send") => "-".to_owned(),
+                    name @ ("date" | "interval" | "json" | "numeric" | "pg_node_tree" | "record"
+                    | "timestamp" | "timestamptz" | "void") => format!("{name}_{does}"),
+                    name => format!("{name}{does}"),
+                })
+            };
             vec![
                 ("oid", Datum::int8(info.oid)),
                 ("typname", Datum::text(info.name)),
@@ -42,13 +51,10 @@ pub(super) fn types() -> Vec<Columns<'static>> {
                 ("typtypmod", Datum::int8(-1)),
                 ("typcollation", Datum::int8(collation(info.ty))),
                 // Clients tell an array from a vector by the function that reads it.
-                (
-                    "typinput",
-                    Datum::text(match info.name {
-                        name if name.starts_with('_') => "array_in".to_owned(),
-                        name => format!("{name}in"),
-                    }),
-                ),
+                ("typinput", routine("in")),
+                ("typoutput", routine("out")),
+                ("typreceive", routine("recv")),
+                ("typsend", routine("send")),
             ]
         })
         .collect()

@@ -54,6 +54,10 @@ impl Binder<'_> {
                 (&list.args[..], distinct)
             }
         };
+        if is_other_aggregate(&name) {
+            self.parameters.beyond = true;
+            return Err(SqlError::unsupported(format!("the aggregate {name} over a table")).at(span));
+        }
         if let Some(aggregate) = aggregate_named(&name) {
             return self.aggregate(aggregate, &name, arguments, distinct, function.filter.as_deref(), span);
         }
@@ -410,6 +414,34 @@ fn aggregate_named(name: &str) -> Option<AggregateFunction> {
         "stddev_pop" => AggregateFunction::DeviationPopulation,
         _ => return None,
     })
+}
+
+/// Aggregates of PostgreSQL's that the engine does not compute.
+fn is_other_aggregate(name: &str) -> bool {
+    let known = [
+        "array_agg",
+        "bit_and",
+        "bit_or",
+        "bit_xor",
+        "corr",
+        "covar_pop",
+        "covar_samp",
+        "cume_dist",
+        "dense_rank",
+        "json_agg",
+        "json_object_agg",
+        "jsonb_agg",
+        "jsonb_object_agg",
+        "mode",
+        "percent_rank",
+        "percentile_cont",
+        "percentile_disc",
+        "range_agg",
+        "rank",
+        "string_agg",
+        "xmlagg",
+    ];
+    known.contains(&name) || name.starts_with("regr_")
 }
 
 fn called(function: Function, arguments: Vec<Expr>) -> Operand {

@@ -10,7 +10,7 @@ mod operator;
 mod quantified;
 
 use quorate_table::{
-    expr::{Aggregate, Binary, Expr, Function, Unary},
+    expr::{Aggregate, Binary, DEPTH_MAX, Expr, Function, Unary},
     modifier::Modifier,
     numeric::Numeric,
     value::{Type, Value},
@@ -22,7 +22,7 @@ use sqlparser::{
 
 use super::{
     coerce::{self, Operand, Parts},
-    fold,
+    depth, fold,
     parameters::{Parameters, SessionValue},
     scope::{self, Scope},
 };
@@ -35,6 +35,15 @@ use quantified::Quantifier;
 /// Results of aggregates are columns from this number on, until the select knows how many grouping keys come first.
 pub const AGGREGATE: usize = 1 << 32;
 
+/// Most levels of an expression; a few of the engine's are left to what surrounds it.
+const LEVELS_MAX: usize = DEPTH_MAX - 8;
+
+/// Stack that binding one level takes at most, in bytes.
+const STACK_BYTES: usize = 128 << 10;
+
+/// Stack that is added where less is left, in bytes.
+const STACK_MORE_BYTES: usize = 2 << 20;
+
 /// Binds expressions over the columns of one scope.
 pub struct Binder<'a> {
     /// The columns in reach.
@@ -46,8 +55,18 @@ pub struct Binder<'a> {
 }
 
 impl Binder<'_> {
-    /// Binds an expression; an undecided one stays so.
+    /// Binds an expression; an undecided one stays so. 54001 for one that the engine would not take.
     pub fn operand(&mut self, expr: &ast::Expr) -> Result<Operand> {
+        let operand = stacker::maybe_grow(STACK_BYTES, STACK_MORE_BYTES, || self.form(expr))?;
+        match &operand {
+            Operand::Typed(bound, _) if bound.depth() > LEVELS_MAX => {
+                Err(depth::refused(LEVELS_MAX).at(expr.span()))
+            }
+            _ => Ok(operand),
+        }
+    }
+
+    fn form(&mut self, expr: &ast::Expr) -> Result<Operand> {
         let span = expr.span();
         match expr {
             ast::Expr::Identifier(ident) => self.column(std::slice::from_ref(ident)),
@@ -222,6 +241,9 @@ impl Binder<'_> {
     fn cast(&mut self, operand: Operand, data_type: &ast::DataType, span: Span) -> Result<Operand> {
         if let ast::DataType::Interval { fields: None, precision: None } = data_type {
             return self.interval(operand, span).map(Parts::operand);
+        }
+        if types::named(data_type).is_ok_and(|ty| ty == PgType::Float4) {
+            return Err(types::no_real().at(span));
         }
         // The catalog has more types (`regclass`, `oid`, arrays).
         let (ty, modifier) = types::modified(data_type).map_err(|error| {

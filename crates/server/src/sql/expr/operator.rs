@@ -136,20 +136,18 @@ impl Binder<'_> {
         Ok(boolean(if *op == BinaryOperator::Eq { Expr::all(terms) } else { Expr::any(terms) }))
     }
 
-    /// A chain of ANDs or ORs leans to the left in the text and may be long; it is bound as a balanced tree.
+    /// A chain of ANDs or ORs may be long; it is bound as a balanced tree, however the text leans.
     fn logical(&mut self, op: Binary, left: &ast::Expr, right: &ast::Expr, word: &str) -> Result<Operand> {
         let same = if op == Binary::And { BinaryOperator::And } else { BinaryOperator::Or };
-        let mut parts = vec![right];
-        let mut rest = left;
-        while let ast::Expr::BinaryOp { left, op, right } = rest
-            && *op == same
-        {
-            parts.push(right);
-            rest = left;
+        let mut rest = vec![right, left];
+        let mut parts = Vec::new();
+        while let Some(part) = rest.pop() {
+            match part {
+                ast::Expr::BinaryOp { left, op, right } if *op == same => rest.extend([&**right, &**left]),
+                part => parts.push(part),
+            }
         }
-        parts.push(rest);
-        let terms =
-            parts.into_iter().rev().map(|part| self.condition(part, word)).collect::<Result<Vec<_>>>()?;
+        let terms = parts.into_iter().map(|part| self.condition(part, word)).collect::<Result<Vec<_>>>()?;
         Ok(boolean(if op == Binary::And { Expr::all(terms) } else { Expr::any(terms) }))
     }
 

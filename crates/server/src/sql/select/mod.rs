@@ -108,9 +108,10 @@ pub fn bind(query: &ast::Query, parameters: &mut Parameters, catalog: &Arc<Catal
                     *parameters = tried;
                     Ok(bound)
                 }
-                // The catalog's evaluator knows more functions and forms; what neither knows is told in the
-                // binder's words.
-                Err(error) if tried.beyond => catalog::bind(query, parameters, catalog).map_err(|_| error),
+                // The catalog's evaluator knows more functions and forms. What neither knows is told in the binder's
+                // words, unless the evaluator came further.
+                Err(error) if tried.beyond => catalog::bind(query, parameters, catalog)
+                    .map_err(|later| if later.place > error.place { later } else { error }),
                 Err(error) => Err(error),
             }
         }

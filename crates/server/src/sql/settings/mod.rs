@@ -1,7 +1,10 @@
 //! SET and SHOW: what a session can change, and what it may be changed to.
 //!
 //! A setting that would have to change behaviour that is fixed here (the encoding, the time zone, the date style)
-//! takes only the value that is true; one that changes nothing anybody could see is taken as it comes.
+//! takes only the value that is true. One that cannot change an answer (what the planner may do, what is logged) is kept
+//! and told as it was set, and so are the names with a point that applications make up; `list` has them all.
+
+mod list;
 
 use sqlparser::ast::{self, Spanned};
 
@@ -11,6 +14,7 @@ use crate::{
     error::{Result, SqlError, code},
     session::request::RequestName,
 };
+pub use list::SETTINGS;
 
 /// A setting.
 pub struct Setting {
@@ -40,105 +44,15 @@ pub enum Takes {
     Strength,
     /// A request id, or nothing.
     Request,
+    /// A size in bytes: a number, or with a unit.
+    Size,
+    /// A number, whole or not.
+    Number,
+    /// One of these words.
+    Words(&'static [&'static str]),
     /// Anything.
     Anything,
 }
-
-const fn setting(
-    name: &'static str,
-    default: &'static str,
-    takes: Takes,
-    description: &'static str,
-) -> Setting {
-    Setting { name, default, takes, description }
-}
-
-/// All settings, sorted by name without case.
-pub const SETTINGS: &[Setting] = &[
-    setting("application_name", "", Takes::Anything, "The client's name for itself."),
-    setting("bytea_output", "hex", Takes::Only(&["hex", "escape"]), "There is no bytea."),
-    setting(
-        "client_encoding",
-        "UTF8",
-        Takes::Only(&["utf8", "utf-8", "unicode"]),
-        "The client's character set.",
-    ),
-    setting("client_min_messages", "notice", Takes::Anything, "Which notices are sent."),
-    setting(
-        "DateStyle",
-        "ISO, MDY",
-        Takes::Only(&["iso", "iso, mdy", "iso,mdy", "mdy"]),
-        "How dates are written.",
-    ),
-    setting("default_table_access_method", "heap", Takes::ReadOnly, "How tables are kept."),
-    setting(
-        "default_transaction_isolation",
-        "read committed",
-        Takes::Only(&["read committed"]),
-        "The isolation of blocks.",
-    ),
-    setting("default_transaction_read_only", "off", Takes::Switch, "Whether new blocks refuse writes."),
-    setting("extra_float_digits", "1", Takes::Integer(-15, 3), "Floats are always written exactly."),
-    setting("idle_in_transaction_session_timeout", "0", Takes::Only(&["0"]), "Blocks hold nothing."),
-    setting("in_hot_standby", "off", Takes::ReadOnly, "Whether this is a standby."),
-    setting("integer_datetimes", "on", Takes::ReadOnly, "Times are integers."),
-    setting("IntervalStyle", "postgres", Takes::Only(&["postgres"]), "How intervals are written."),
-    setting("is_superuser", "on", Takes::ReadOnly, "Whether the user may do everything."),
-    setting("lc_collate", "C", Takes::ReadOnly, "The collation."),
-    setting("lc_ctype", "C", Takes::ReadOnly, "The character classes."),
-    setting("lc_messages", "C", Takes::Only(&["c", "en_us.utf-8"]), "The language of messages."),
-    setting("lock_timeout", "0", Takes::Milliseconds, "There are no locks to wait for."),
-    setting("max_identifier_length", "63", Takes::ReadOnly, "The longest name."),
-    setting("max_index_keys", "32", Takes::ReadOnly, "The most columns that clients expect in a key."),
-    setting("quorate.read", "sequential", Takes::Strength, "The strength of reads."),
-    setting("quorate.request_id", "", Takes::Request, "The id under which the next write is sent, once."),
-    setting("row_security", "on", Takes::Switch, "There are no row policies."),
-    setting(
-        "search_path",
-        "\"$user\", public",
-        Takes::Only(&[
-            "public",
-            "\"$user\", public",
-            "\"$user\",public",
-            "$user, public",
-            "",
-            "public, pg_catalog",
-            "pg_catalog",
-            "pg_catalog, public",
-        ]),
-        "Where names are looked up.",
-    ),
-    setting("server_encoding", "UTF8", Takes::ReadOnly, "The server's character set."),
-    setting(
-        "server_version",
-        crate::POSTGRES_VERSION,
-        Takes::ReadOnly,
-        "The PostgreSQL version whose answers are given.",
-    ),
-    setting("server_version_num", crate::POSTGRES_VERSION_NUMBER, Takes::ReadOnly, "The same as a number."),
-    setting("session_authorization", "", Takes::ReadOnly, "The user."),
-    setting(
-        "standard_conforming_strings",
-        "on",
-        Takes::Only(&["on", "true", "1"]),
-        "Backslashes in strings are plain.",
-    ),
-    setting("statement_timeout", "0", Takes::Milliseconds, "How long a statement may take; 0 is for ever."),
-    setting("synchronize_seqscans", "on", Takes::Switch, "All scans are shared."),
-    setting(
-        "TimeZone",
-        "UTC",
-        Takes::Only(&["utc", "etc/utc", "gmt", "etc/gmt", "z", "zulu", "universal", "0", "+00:00"]),
-        "The time zone.",
-    ),
-    setting(
-        "transaction_isolation",
-        "read committed",
-        Takes::Only(&["read committed"]),
-        "The isolation of this block.",
-    ),
-    setting("transaction_read_only", "off", Takes::Switch, "Whether this block refuses writes."),
-];
 
 /// Settings whose value a client is told whenever it changes.
 pub const REPORTED: &[&str] = &[
@@ -171,11 +85,33 @@ pub fn name(parts: &[String]) -> Result<String> {
     let name = parts.join(".");
     match find(&name) {
         Some(setting) => Ok(setting.name.to_owned()),
+        None if is_custom(&name) => Ok(name.to_lowercase()),
         None => Err(unknown(&name)),
     }
 }
 
-fn unknown(name: &str) -> SqlError {
+/// Whether a name is free for applications to use: one in parts that are not ours.
+pub fn is_custom(name: &str) -> bool {
+    let part = |part: &str| {
+        part.starts_with(|c: char| c.is_alphabetic() || c == '_')
+            && part.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '$'))
+    };
+    let mut parts = name.split('.');
+    let first = parts.next().unwrap_or_default();
+    !first.eq_ignore_ascii_case("quorate") && part(first) && name.contains('.') && parts.all(part)
+}
+
+/// The value of a setting as it is kept, if it may be assigned.
+pub fn check(name: &str, value: &str) -> Result<String> {
+    match find(name) {
+        Some(setting) => setting.check(value),
+        None if is_custom(name) => Ok(value.to_owned()),
+        None => Err(unknown(name)),
+    }
+}
+
+/// 42704: a setting that is not there.
+pub fn unknown(name: &str) -> SqlError {
     SqlError::new(code::UNDEFINED_OBJECT, format!("unrecognized configuration parameter \"{name}\""))
 }
 
@@ -213,6 +149,24 @@ impl Setting {
             Takes::Milliseconds => match milliseconds(value) {
                 Some(_) => Ok(value.to_owned()),
                 None => refuse(),
+            },
+            Takes::Size => {
+                let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+                let unit = value[digits..].trim();
+                match digits > 0 && matches!(unit, "" | "B" | "kB" | "MB" | "GB" | "TB") {
+                    true => Ok(value.to_owned()),
+                    false => refuse(),
+                }
+            }
+            Takes::Number => match value.parse::<f64>() {
+                Ok(number) if number.is_finite() => Ok(value.to_owned()),
+                _ => refuse(),
+            },
+            Takes::Words(words) => match words.iter().find(|word| word.eq_ignore_ascii_case(value)) {
+                Some(word) => Ok((*word).to_owned()),
+                None => {
+                    refuse().map_err(|error| error.hint(format!("Available values: {}.", words.join(", "))))
+                }
             },
             Takes::Strength => match ReadStrength::named(value) {
                 Some(strength) => Ok(strength.name().to_owned()),
@@ -254,12 +208,7 @@ pub fn bind(set: &ast::Set) -> Result<Statement> {
             let words: Vec<String> = values.iter().map(word).collect();
             let value = words.join(", ");
             let default = matches!(values.as_slice(), [ast::Expr::Identifier(i)] if i.value.eq_ignore_ascii_case("default"));
-            let value = if default {
-                None
-            } else {
-                let setting = find(&name).expect("the name was found");
-                Some(setting.check(&value)?)
-            };
+            let value = if default { None } else { Some(check(&name, &value)?) };
             Ok(Statement::Set { name, value, local: matches!(scope, Some(ast::ContextModifier::Local)) })
         }
         ast::Set::SetTimeZone { local, value } => {
@@ -280,7 +229,11 @@ pub fn bind(set: &ast::Set) -> Result<Statement> {
             Ok(Statement::SetTransaction { modes: super::modes_of(modes)?, session: *session })
         }
         ast::Set::SetRole { role_name: None, .. } => Ok(Statement::Nothing("SET")),
-        other => Err(SqlError::unsupported(format!("SET {other}"))),
+        ast::Set::SetSessionAuthorization(ast::SetSessionAuthorizationParam {
+            kind: ast::SetSessionAuthorizationParamKind::Default,
+            ..
+        }) => Ok(Statement::Nothing("SET")),
+        other => Err(SqlError::unsupported(other)),
     }
 }
 
@@ -302,12 +255,9 @@ pub fn show(variable: &[ast::Ident]) -> Result<Statement> {
         ["time", "zone"] => "TimeZone".to_owned(),
         ["transaction", "isolation", "level"] => "transaction_isolation".to_owned(),
         ["session", "authorization"] => "session_authorization".to_owned(),
-        _ => words.join("."),
+        _ => return Ok(Statement::Show(Some(self::name(&words)?))),
     };
-    match find(&name) {
-        Some(setting) => Ok(Statement::Show(Some(setting.name.to_owned()))),
-        None => Err(unknown(&name)),
-    }
+    Ok(Statement::Show(Some(name)))
 }
 
 #[cfg(test)]

@@ -1,0 +1,268 @@
+//! How deep a statement is, before and after it is parsed.
+//!
+//! Trees are bound, shown, copied and dropped by recursion, so whatever builds one from text is bounded first. The parser
+//! counts its own recursion, but builds a chain `a + b + c …` in a loop, as deep to the left as it is long. So:
+//!
+//! 1. [`room`] reads the tokens and tells the most levels that a tree of them can have. Beyond [`LEVELS_MAX`] the statement
+//!    is refused (54001); a statement that may be deep is parsed on a stack with room for it.
+//! 2. [`flatten`] then makes the tree shallow, still on that stack: long chains of AND, of OR, and of one set operation are
+//!    balanced, which does not change what they mean, and what remains deeper than [`DEPTH_MAX`] is refused (54001).
+//!
+//! What leaves [`super::parse`] is therefore shallow, and nobody behind it has to think of its stack.
+
+use std::ops::ControlFlow;
+
+use sqlparser::{
+    ast::{self, BinaryOperator, SetExpr, VisitMut, VisitorMut},
+    keywords::Keyword,
+    tokenizer::{Token, TokenWithSpan},
+};
+
+use crate::error::{Result, SqlError, code};
+
+/// Most levels of a tree while it is parsed.
+const LEVELS_MAX: usize = 1 << 16;
+
+/// Most levels of a tree that leaves the parser. What its tokens say cannot be deeper needs no second look.
+const DEPTH_MAX: usize = 256;
+
+/// Most joins of one FROM, which the parser may read by a recursion that it does not count.
+const JOINS_MAX: usize = 128;
+
+/// Most tokens in a row of those that the parser reads by other such recursions: `INTERVAL INTERVAL …`,
+/// `array<array<…`, `int[][]…`.
+const RUN_MAX: usize = 64;
+
+/// Stack for one level of a tree that is built, flattened and dropped, in bytes.
+const LEVEL_BYTES: usize = 1 << 10;
+
+/// Stack for the parser itself, in bytes.
+const PARSER_BYTES: usize = 4 << 20;
+
+/// Longest chain of one operator that is left as it is.
+const CHAIN: usize = 32;
+
+/// What is open: a parenthesis or a bracket, or the statement.
+#[derive(Default)]
+struct Open {
+    /// Operators since the last comma, each of which may be a level.
+    operators: usize,
+    /// Levels of the deepest parenthesis since the last comma.
+    within: usize,
+    /// Levels of the deepest item before the last comma.
+    deepest: usize,
+    /// Set operations, which commas do not separate.
+    sets: usize,
+    /// Joins since the last SELECT.
+    joins: usize,
+}
+
+impl Open {
+    fn separate(&mut self) {
+        self.deepest = self.deepest.max(self.operators + self.within);
+        (self.operators, self.within) = (0, 0);
+    }
+
+    fn levels(mut self) -> usize {
+        self.separate();
+        self.sets + self.deepest
+    }
+}
+
+/// The stack that parsing these tokens may take beyond the ordinary, in bytes; `None` if they cannot make a deep tree.
+pub fn room(tokens: &[TokenWithSpan]) -> Result<Option<usize>> {
+    let mut outer = Vec::new();
+    let mut open = Open::default();
+    let mut run = 0;
+    for token in tokens {
+        let mut runs = matches!(token.token, Token::LBracket | Token::RBracket | Token::Lt);
+        match &token.token {
+            Token::Whitespace(_) => continue,
+            Token::LParen | Token::LBracket | Token::LBrace => {
+                open.operators += 1;
+                outer.push(std::mem::take(&mut open));
+            }
+            Token::RParen | Token::RBracket | Token::RBrace => {
+                let parent = outer.pop().unwrap_or_default();
+                let levels = std::mem::replace(&mut open, parent).levels();
+                open.within = open.within.max(levels + 1);
+            }
+            Token::Comma => open.separate(),
+            Token::Word(name) => {
+                runs = matches!(name.keyword, Keyword::INTERVAL | Keyword::ARRAY);
+                match name.keyword {
+                    Keyword::NoKeyword => {}
+                    Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT => {
+                        open.sets += 1;
+                        open.separate();
+                    }
+                    Keyword::SELECT => open.joins = 0,
+                    Keyword::JOIN => open.joins += 1,
+                    _ => open.operators += 1,
+                }
+            }
+            Token::Number(..) | Token::SingleQuotedString(_) | Token::Placeholder(_) | Token::Period => {}
+            _ => open.operators += 1,
+        }
+        run = if runs { run + 1 } else { 0 };
+        if open.joins > JOINS_MAX {
+            return Err(refused(JOINS_MAX));
+        }
+        if run > RUN_MAX {
+            return Err(refused(RUN_MAX));
+        }
+    }
+    while let Some(parent) = outer.pop() {
+        let levels = std::mem::replace(&mut open, parent).levels();
+        open.within = open.within.max(levels + 1);
+    }
+    match open.levels() {
+        ..=DEPTH_MAX => Ok(None),
+        levels @ ..=LEVELS_MAX => Ok(Some(PARSER_BYTES + levels * LEVEL_BYTES)),
+        _ => Err(refused(LEVELS_MAX)),
+    }
+}
+
+/// Makes a tree shallow.
+pub fn flatten(statement: &mut ast::Statement) -> Result<()> {
+    match VisitMut::visit(statement, &mut Flatten { depth: 0 }) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+struct Flatten {
+    depth: usize,
+}
+
+impl Flatten {
+    fn enter(&mut self, levels: usize) -> ControlFlow<SqlError> {
+        self.depth += levels;
+        if self.depth > DEPTH_MAX {
+            return ControlFlow::Break(refused(DEPTH_MAX));
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl VisitorMut for Flatten {
+    type Break = SqlError;
+
+    fn pre_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<SqlError> {
+        if let ast::Expr::BinaryOp { op: op @ (BinaryOperator::And | BinaryOperator::Or), .. } = expr {
+            let op = op.clone();
+            balance(expr, &op);
+        }
+        // Its links are levels of what is made of it.
+        let links = match expr {
+            ast::Expr::CompoundFieldAccess { access_chain, .. } => access_chain.len(),
+            _ => 0,
+        };
+        self.enter(1 + links)?;
+        self.depth -= links;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, _: &mut ast::Expr) -> ControlFlow<SqlError> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<SqlError> {
+        balance_sets(&mut query.body);
+        let mut rest = &*query.body;
+        let mut levels = 1;
+        while let SetExpr::SetOperation { left, .. } = rest {
+            rest = left;
+            levels += 1;
+        }
+        self.enter(levels)?;
+        self.depth -= levels - 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut ast::Query) -> ControlFlow<SqlError> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+}
+
+/// Balances a long chain of one associative operator.
+fn balance(chain: &mut ast::Expr, op: &BinaryOperator) {
+    let mut length = 0;
+    let mut rest = &*chain;
+    while let ast::Expr::BinaryOp { left, op: other, .. } = rest
+        && other == op
+    {
+        rest = left;
+        length += 1;
+    }
+    if length <= CHAIN {
+        return;
+    }
+    let nothing = ast::Expr::Value(ast::Value::Null.with_empty_span());
+    let mut rest = std::mem::replace(chain, nothing);
+    let mut terms = Vec::with_capacity(length + 1);
+    for _ in 0..length {
+        let ast::Expr::BinaryOp { left, right, .. } = rest else { unreachable!("it was counted") };
+        terms.push(*right);
+        rest = *left;
+    }
+    terms.push(rest);
+    terms.reverse();
+    let join =
+        |left, right| ast::Expr::BinaryOp { left: Box::new(left), op: op.clone(), right: Box::new(right) };
+    *chain = balanced(terms, &join);
+}
+
+/// The same for set operations, where as many as are the same go together.
+fn balance_sets(chain: &mut SetExpr) {
+    let SetExpr::SetOperation { op, set_quantifier, .. } = chain else { return };
+    let (op, set_quantifier) = (*op, *set_quantifier);
+    if op == ast::SetOperator::Except || op == ast::SetOperator::Minus {
+        return;
+    }
+    let mut length = 0;
+    let mut rest = &*chain;
+    while let SetExpr::SetOperation { left, op: other, set_quantifier: quantifier, .. } = rest
+        && (*other, *quantifier) == (op, set_quantifier)
+    {
+        rest = left;
+        length += 1;
+    }
+    if length <= CHAIN {
+        return;
+    }
+    let nothing = SetExpr::Table(Box::new(ast::Table { table_name: None, schema_name: None }));
+    let mut rest = std::mem::replace(chain, nothing);
+    let mut terms = Vec::with_capacity(length + 1);
+    for _ in 0..length {
+        let SetExpr::SetOperation { left, right, .. } = rest else { unreachable!("it was counted") };
+        terms.push(*right);
+        rest = *left;
+    }
+    terms.push(rest);
+    terms.reverse();
+    let join = |left, right| SetExpr::SetOperation {
+        left: Box::new(left),
+        op,
+        set_quantifier,
+        right: Box::new(right),
+    };
+    *chain = balanced(terms, &join);
+}
+
+fn balanced<T>(mut terms: Vec<T>, join: &dyn Fn(T, T) -> T) -> T {
+    if terms.len() == 1 {
+        return terms.pop().expect("there is one");
+    }
+    let rest = terms.split_off(terms.len() / 2);
+    join(balanced(terms, join), balanced(rest, join))
+}
+
+/// Too deep (54001).
+pub fn refused(levels: usize) -> SqlError {
+    SqlError::new(code::STATEMENT_TOO_COMPLEX, "the statement nests too deeply")
+        .detail(format!("At most {levels} levels are taken."))
+        .hint("Chains of AND, of OR and of UNION ALL may be long; other operators in a row each are a level.")
+}
