@@ -11,7 +11,7 @@ use std::{
     env,
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io::{ErrorKind, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -132,7 +132,7 @@ impl Directory {
 
     /// Whether some `up` holds it.
     pub(crate) fn is_held(&self) -> Result<bool> {
-        if !self.path.join("lock").exists() {
+        if !self.path.join("lock").try_exists().with_context(|| self.shown())? {
             return Ok(false);
         }
         Ok(matches!(self.lock_file()?.try_lock_shared(), Err(TryLockError::WouldBlock)))
@@ -146,17 +146,34 @@ impl Directory {
         self.read()
     }
 
+    /// Whether this file, which [`Directory::acquire`] gave, is still the lock: not if somebody removed the directory.
+    pub(crate) fn is_locked_by(&self, lock: &File) -> bool {
+        let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+        match (lock.metadata(), fs::metadata(self.path.join("lock"))) {
+            (Ok(ours), Ok(there)) => identity(ours) == identity(there),
+            _ => false,
+        }
+    }
+
     /// Replaces `cluster.json`.
     pub(crate) fn write(&self, cluster: &Cluster) -> Result<()> {
         let whole = serde_json::to_vec_pretty(cluster)?;
         let fresh = self.path.join("cluster.json.new");
-        private(&fresh)?.write_all(&whole)?;
+        private(&fresh)?.write_all(&whole).with_context(|| fresh.display().to_string())?;
         fs::rename(&fresh, self.path.join("cluster.json")).with_context(|| self.shown())
     }
 
     /// A file in it, made anew and readable by its owner only.
     pub(crate) fn create(&self, name: &str) -> Result<File> {
         private(&self.path.join(name))
+    }
+
+    /// A file in it that is written at its end, made if need be and readable by its owner only.
+    pub(crate) fn append(&self, name: &str) -> Result<File> {
+        let path = self.path.join(name);
+        let mut options = OpenOptions::new();
+        options.create(true).append(true).mode(0o600);
+        options.open(&path).with_context(|| path.display().to_string())
     }
 
     /// Where a file of it is.

@@ -8,8 +8,7 @@ use std::{net::ToSocketAddrs, path::PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
-use quorate_protocol::DomainId;
-use quorate_protocol::{Duration, detector};
+use quorate_protocol::{DomainId, Duration, detector, rubberband::RING_MAX};
 use quorate_table::engine::Bounds;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -196,6 +195,18 @@ impl NodeConfig {
         Ok(config)
     }
 
+    /// The same as flags: `--set` with each of them, and an empty file, make it.
+    pub(crate) fn as_flags(&self) -> Result<Vec<String>> {
+        let table = Table::try_from(self)?;
+        let flags = table.into_iter().flat_map(|(key, value)| match value {
+            Value::Table(inner) => {
+                inner.into_iter().map(|(name, value)| format!("{key}.{name}={value}")).collect()
+            }
+            value => vec![format!("{key}={value}")],
+        });
+        Ok(flags.collect())
+    }
+
     /// What no type can say.
     fn check(&self) -> Result<()> {
         let rules = [
@@ -208,9 +219,12 @@ impl NodeConfig {
                 (self.role == Role::Gateway) == self.sql_listen.is_some(),
                 "sql_listen: gateways need it, others cannot have it",
             ),
+            (self.domain != DomainId(0), "domain: all zeros is nobody's; choose one of your own"),
+            (self.node > 0, "node: must be at least 1"),
             (self.wanted_routers > 0, "wanted_routers: must be at least 1"),
             (self.replicas > 0, "replicas: must be at least 1"),
             (self.wanted_storage >= self.replicas, "wanted_storage: must be at least replicas"),
+            (self.wanted_storage <= RING_MAX, "wanted_storage: at most 64 storage processes hold rows"),
             (
                 self.detector.silence_min_ms <= self.detector.silence_max_ms && self.detector.interval_ms > 0,
                 "detector: interval_ms must be above 0, and silence_min_ms at most silence_max_ms",
@@ -342,6 +356,9 @@ mod tests {
     fn what_is_written_is_read_back() {
         let config = read(FILE, &[], &[]).unwrap();
         assert_eq!(read(&toml::to_string(&config).unwrap(), &[], &[]).unwrap(), config);
+        let flags = config.as_flags().unwrap();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        assert_eq!(read("", &[], &flags).unwrap(), config);
     }
 
     #[test]
@@ -355,6 +372,9 @@ mod tests {
         refused(FILE, &[], &["replicas=5"], "wanted_storage");
         refused(FILE, &[], &["found=true"], "only a router");
         refused(FILE, &[], &["routers=[]"], "needs one to join");
+        refused(FILE, &[], &["wanted_storage=65"], "at most 64");
+        refused(FILE, &[], &["node=0"], "at least 1");
+        refused(FILE, &[], &["domain=\"00000000000000000000000000000000\""], "all zeros");
         refused(FILE, &[], &["sql_listen=127.0.0.1:1"], "gateways need it");
         refused(FILE, &[], &["role=gateway"], "gateways need it");
         refused(FILE, &[], &["domain=12ab"], "32 hexadecimal digits");

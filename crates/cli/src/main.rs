@@ -21,7 +21,10 @@ mod storage;
 mod table;
 mod up;
 
-use std::{io, process::ExitCode};
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
@@ -94,7 +97,8 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("quorate: {error:#}");
+            // `eprintln!` would panic where the disk under the log is full.
+            let _ = writeln!(io::stderr(), "quorate: {error:#}");
             if error.is::<Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
@@ -104,5 +108,11 @@ fn main() -> ExitCode {
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("QUORATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let color = io::IsTerminal::is_terminal(&io::stderr());
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(color).with_writer(io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(color)
+        .with_writer(io::stderr)
+        // What can not be written would be told by `eprintln!`, which panics: a full disk would end the process.
+        .log_internal_errors(false)
+        .init();
 }

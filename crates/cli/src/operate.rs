@@ -35,6 +35,15 @@ pub(crate) struct Answering {
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Target {
+    /// The node of the local cluster's process of this name.
+    pub(crate) fn node(&self, name: &str) -> Result<Option<u64>> {
+        if !self.http.is_empty() {
+            return Ok(None);
+        }
+        let cluster = self.directory.directory()?.running()?;
+        Ok(cluster.processes.iter().find(|entry| entry.name == name).map(|entry| entry.node))
+    }
+
     /// What every process says of itself that answers.
     pub(crate) fn answering(&self) -> Result<Vec<Answering>> {
         let addresses: Vec<Option<String>> = match self.http.as_slice() {
@@ -57,7 +66,7 @@ impl Target {
 
 /// A process in this role that has joined.
 pub(crate) fn in_role(processes: &[Answering], role: Role) -> Result<&Answering> {
-    let mut fitting = processes.iter().filter(|it| it.report.role == role && it.report.state != "joining");
+    let mut fitting = processes.iter().filter(|it| it.report.role == role && it.report.has_joined());
     fitting.next().with_context(|| format!("no {} answers that has joined", role.as_str()))
 }
 

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 
+use quorate_node::status::MemberStatus;
 use serde_json::{Value, json};
 
 use crate::{config::Role, status::Report};
@@ -152,6 +153,46 @@ impl Quorum {
     }
 }
 
+/// What storage processes take with them that do not answer, though a majority of the routers does.
+pub(crate) struct Gone {
+    /// Those that the cluster has given up on and still waits for, in a life that does not answer.
+    pub(crate) unreachable: Vec<MemberStatus>,
+    /// By name, those who hold some range together, none of whom answers.
+    pub(crate) ranges: Vec<Vec<String>>,
+}
+
+impl Gone {
+    /// What these reports say together.
+    pub(crate) fn of<'a>(reports: impl IntoIterator<Item = &'a Report>) -> Gone {
+        let reports: Vec<&Report> = reports.into_iter().collect();
+        let answers: BTreeSet<&str> = reports.iter().map(|report| report.process.as_str()).collect();
+        let routers = reports.iter().filter(|report| report.role == Role::Router);
+        let Some(newest) = routers.max_by_key(|report| (report.generation, report.position)) else {
+            return Gone { unreachable: Vec::new(), ranges: Vec::new() };
+        };
+        let unreachable = newest.members.iter().filter(|member| {
+            member.state.as_deref() == Some("unreachable") && !answers.contains(member.process.as_str())
+        });
+        Gone { unreachable: unreachable.cloned().collect(), ranges: ranges_gone(newest, &answers) }
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self) -> Value {
+        json!({ "ranges": "lost", "held_by": self.ranges })
+    }
+
+    /// For people.
+    pub(crate) fn explained(&self) -> String {
+        let mut text = String::new();
+        for holders in &self.ranges {
+            text += &format!("nobody answers of {}, who hold a range together\n", holders.join(", "));
+        }
+        text += "its rows can be neither read nor written until one of these very processes answers again; if they are gone \
+                 for good, so are the rows: `quorate storage lost NAME` for each unreachable one has the range go on empty";
+        text
+    }
+}
+
 /// Runs of neighbours on the ring, as many as a range has replicas, of whom nobody answers.
 fn ranges_gone(survivor: &Report, answers: &BTreeSet<&str>) -> Vec<Vec<String>> {
     let mut ring: Vec<_> =
@@ -254,6 +295,26 @@ mod tests {
         let quorum = Quorum::of(&[left, out]);
         assert!(quorum.is_lost());
         assert_eq!(quorum.survivor.map(|survivor| survivor.node), Some(1));
+    }
+
+    #[test]
+    fn a_range_whose_holders_are_all_silent_is_gone() {
+        let mut lead = router(1, "aa", &ALL, "2");
+        lead.replicas = 3;
+        assert_eq!(Gone::of([&lead]).ranges.len(), 3, "all three hold each of three ranges");
+        let member = |mut report: Report| {
+            (report.role, report.process) = (Role::Storage, "5.aa".to_owned());
+            report
+        };
+        let holder = member(lead.clone());
+        assert!(Gone::of([&lead, &holder]).ranges.is_empty(), "one answers");
+        // The next life of a holder is another process.
+        lead.members[1].state = Some("unreachable".to_owned());
+        let reborn = Report { process: "5.bb".to_owned(), ..holder.clone() };
+        let gone = Gone::of([&lead, &reborn]);
+        assert_eq!(gone.unreachable.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["storage-2"]);
+        assert!(gone.explained().contains("nobody answers of storage-1, storage-2, storage-3"));
+        assert!(Gone::of([&lead, &holder]).unreachable.is_empty(), "it is heard again");
     }
 
     #[test]

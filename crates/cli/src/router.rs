@@ -38,7 +38,8 @@ enum Command {
     },
     /// Takes a router out. Its process ends; under `quorate up` it comes back as a fresh one.
     Remove {
-        /// Its name, as `quorate status` shows it.
+        /// Its name, as `quorate status` shows it; over machines, one that does not answer is named as routers name it,
+        /// like 2.1f2e3d4c.
         process: String,
         #[command(flatten)]
         target: Target,
@@ -78,7 +79,7 @@ fn add(address: &str, target: &Target) -> Result<()> {
     let domain =
         u128::from_str_radix(domain, 16).map(DomainId).with_context(|| format!("domain {domain}"))?;
     let found = discover(address, domain, Duration::from_secs(2));
-    let (id, _) = found.with_context(|| format!("no router of this domain answers at {address}"))?;
+    let id = found.with_context(|| format!("no router of this domain answers at {address}"))?.process;
     if router.report.routers.contains(&id.to_string()) {
         bail!("{address} is a router already");
     }
@@ -95,9 +96,16 @@ fn remove(process: &str, target: &Target) -> Result<()> {
     let known = processes.iter().find(|it| it.report.name == process && it.report.role == Role::Router);
     let router = operate::in_role(&processes, Role::Router)?;
     let leads = processes.iter().find(|it| it.report.state == "leading").unwrap_or(router);
-    let shown = known.map_or(process, |it| it.report.process.as_str()).to_owned();
-    if !leads.report.routers.contains(&shown) {
-        bail!("{process} is no router that votes; those are {}", leads.report.routers.join(", "));
+    let voters = &leads.report.routers;
+    // One that is silent, or was started anew and does not vote yet, is known by its node.
+    let node = target.node(process)?.map(|node| format!("{node}."));
+    let silent = || voters.iter().find(|voter| node.as_ref().is_some_and(|node| voter.starts_with(node)));
+    let shown = match known.map(|it| &it.report.process).filter(|shown| voters.contains(shown)) {
+        Some(shown) => shown.clone(),
+        None => silent().map_or(process, String::as_str).to_owned(),
+    };
+    if !voters.contains(&shown) {
+        bail!("{process} is no router that votes; those are {}", voters.join(", "));
     }
     // One that is taken out itself may end before it can answer.
     let asked = processes

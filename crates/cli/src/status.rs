@@ -1,7 +1,9 @@
 //! `quorate status`: what each process of the local cluster says of itself, side by side.
 
 use std::{
+    borrow::Cow,
     io::{self, Write},
+    path::PathBuf,
     thread,
     time::Duration,
 };
@@ -14,13 +16,15 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{
     cluster::{Cluster, DirectoryArgs, Entry},
     config::Role,
-    quorum::Quorum,
+    quorum::{Gone, Quorum},
 };
 
 /// Shows who runs where, how far each process is in the total order, and how far behind it is.
 ///
 /// Exits with 1 when a majority of the routers does not answer: nothing can be written then. It says whether they are gone
-/// for good, and what going on without them would lose.
+/// for good, and what going on without them would lose. Exits with 1 too when nobody answers who holds some range: its rows
+/// can be neither read nor written. A process that the cluster has given up on but still waits for has a row of its own,
+/// `unreachable`, beside that of its next life.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// One JSON object a line for each process.
@@ -41,7 +45,7 @@ pub(crate) struct Report {
     pub(crate) node: u64,
     /// Which life of it, in hexadecimal.
     pub(crate) incarnation: String,
-    /// In one word, what it is doing: `leading`, `following`, `joining`, `serving`, `standby`, `wedged`.
+    /// In one word, what it is doing: `leading`, `following`, `joining`, `spare`, `serving`, `standby`, `wedged`.
     pub(crate) state: String,
     /// The position in the total order that it has reached: of what concerns it, for all but routers.
     pub(crate) position: u64,
@@ -59,6 +63,9 @@ pub(crate) struct Report {
     /// Those that a change under way would make: it is these who vote then.
     #[serde(default)]
     pub(crate) routers_open: Option<Vec<String>>,
+    /// How many of them the domain keeps.
+    #[serde(default)]
+    pub(crate) wanted_routers: usize,
     /// A router's generation, what that began with, and how far it knows the log.
     #[serde(default)]
     pub(crate) generation: u32,
@@ -83,13 +90,18 @@ impl Report {
     pub(crate) fn voters(&self) -> &[String] {
         self.routers_open.as_ref().unwrap_or(&self.routers)
     }
+
+    /// Whether it belongs to the domain.
+    pub(crate) fn has_joined(&self) -> bool {
+        self.state != "joining" && self.state != "spare"
+    }
 }
 
 /// A process as the supervisor and as it itself see it.
 #[derive(Serialize)]
 struct Row<'a> {
     #[serde(flatten)]
-    entry: &'a Entry,
+    entry: Cow<'a, Entry>,
     state: String,
     incarnation: Option<String>,
     position: Option<u64>,
@@ -103,7 +115,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let directory = args.directory.directory()?;
     let cluster = directory.running()?;
     let reports = reports(&cluster);
-    let rows = rows(&cluster, &reports);
+    let mut rows = rows(&cluster, &reports);
+    let gone = Gone::of(reports.iter().flatten());
+    rows.extend(gone.unreachable.iter().map(|member| Row::unreachable(&cluster, member)));
     let mut out = io::stdout().lock();
     if args.json {
         for row in &rows {
@@ -115,7 +129,13 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     let quorum = Quorum::of(reports.iter().flatten());
     if !quorum.is_lost() {
-        return Ok(());
+        if gone.ranges.is_empty() {
+            return Ok(());
+        }
+        if args.json {
+            writeln!(out, "{}", gone.json())?;
+        }
+        bail!("{}", gone.explained());
     }
     if args.json {
         writeln!(out, "{}", quorum.json())?;
@@ -130,7 +150,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
 }
 
 /// What each process of the cluster says, in the cluster's order; none where it does not answer. One that the lead router
-/// does not count among its routers and members yet is joining, whatever it says itself.
+/// does not count among its routers and members yet is joining, whatever it says itself; or, a router, spare: there are as
+/// many as the domain keeps.
 pub(crate) fn reports(cluster: &Cluster) -> Vec<Option<Report>> {
     let address = |entry: &Entry| Some(entry.bound.as_ref()?.http.clone());
     reports_at(&cluster.processes.iter().map(address).collect::<Vec<_>>())
@@ -144,10 +165,13 @@ pub(crate) fn reports_at(addresses: &[Option<String>]) -> Vec<Option<Report>> {
         asked.into_iter().map(|answer| answer.join().ok().flatten()).collect()
     });
     let leader = reports.iter().flatten().find(|report| report.state == "leading");
-    if let Some(Report { routers, members, .. }) = leader.cloned() {
+    if let Some(Report { routers, members, wanted_routers, .. }) = leader.cloned() {
+        let answers = |router: &String| reports.iter().flatten().any(|report| report.process == *router);
+        let enough = routers.len() >= wanted_routers && routers.iter().all(answers);
         let counted: Vec<String> = members.into_iter().map(|member| member.process).chain(routers).collect();
         for report in reports.iter_mut().flatten().filter(|report| !counted.contains(&report.process)) {
-            report.state = "joining".into();
+            let spare = report.role == Role::Router && enough;
+            report.state = if spare { "spare" } else { "joining" }.into();
         }
     }
     reports
@@ -160,10 +184,34 @@ pub(crate) fn fetch<T: DeserializeOwned>(address: &str, name: &str) -> Option<T>
     serde_json::from_str(&body).ok()
 }
 
+impl Row<'_> {
+    /// A storage process that does not answer, in a life that the cluster waits for.
+    fn unreachable(cluster: &Cluster, member: &MemberStatus) -> Row<'static> {
+        let node = member.process.split('.').next().and_then(|node| node.parse().ok());
+        let known = cluster.processes.iter().find(|entry| entry.name == member.name);
+        let entry = Entry {
+            name: member.name.clone(),
+            role: Role::Storage,
+            node: node.unwrap_or_default(),
+            pid: None,
+            bound: None,
+            starts: 0,
+            log: known.map_or_else(PathBuf::new, |entry| entry.log.clone()),
+        };
+        Row {
+            entry: Cow::Owned(entry),
+            state: "unreachable".into(),
+            incarnation: Some(member.process.clone()),
+            position: None,
+            lag: None,
+        }
+    }
+}
+
 fn rows<'a>(cluster: &'a Cluster, reports: &[Option<Report>]) -> Vec<Row<'a>> {
     let furthest = reports.iter().flatten().map(|report| report.position).max();
     let row = |(entry, report): (&'a Entry, &Option<Report>)| Row {
-        entry,
+        entry: Cow::Borrowed(entry),
         state: match (report, entry.pid) {
             (Some(report), _) => report.state.clone(),
             (None, Some(_)) => "silent".into(),

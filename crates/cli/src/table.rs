@@ -58,7 +58,7 @@ struct Row {
     table: String,
     /// Unknown while some holder does not answer or is not complete.
     rows: Option<u64>,
-    bytes: u64,
+    bytes: Option<u64>,
     ranges: usize,
     replicas: u8,
     created: u64,
@@ -68,8 +68,7 @@ struct Row {
 
 fn list(target: &Target) -> Result<()> {
     let processes = target.answering()?;
-    let knowing =
-        processes.iter().filter(|it| it.report.role != Role::Storage && it.report.state != "joining");
+    let knowing = processes.iter().filter(|it| it.report.role != Role::Storage && it.report.has_joined());
     let newest =
         knowing.max_by_key(|it| it.report.position).context("no process answers that knows the tables")?;
     let holders: Vec<&Answering> = processes
@@ -96,7 +95,7 @@ fn list(target: &Target) -> Result<()> {
         Row {
             table: table.name.clone(),
             rows: whole.then(|| rows / copies),
-            bytes,
+            bytes: whole.then_some(bytes),
             ranges: report.ranges,
             replicas: report.replicas,
             created: table.created,
@@ -114,8 +113,10 @@ fn list(target: &Target) -> Result<()> {
     shown.load_style(presets::NOTHING);
     shown.set_header(["TABLE", "ROWS", "BYTES", "RANGES", "REPLICAS", "CREATED", "EXECUTED"]);
     for Row { table, rows, bytes, ranges, replicas, created, executed } in rows {
-        let rows = rows.map_or_else(|| String::from("?"), |rows| rows.to_string());
-        let numbers = [bytes.to_string(), ranges.to_string(), replicas.to_string(), created.to_string()];
+        let shown_or_not =
+            |number: Option<u64>| number.map_or(String::from("?"), |number| number.to_string());
+        let rows = shown_or_not(rows);
+        let numbers = [shown_or_not(bytes), ranges.to_string(), replicas.to_string(), created.to_string()];
         shown.add_row([table, rows].into_iter().chain(numbers).chain([executed.to_string()]));
     }
     for column in 1..=6 {

@@ -1,5 +1,6 @@
 //! The command as a user meets it: real processes, real kills.
 
+mod by_hand;
 mod check;
 mod cluster;
 mod command;
@@ -7,4 +8,5 @@ mod door;
 mod killing;
 mod manners;
 mod operate;
+mod records;
 mod streaming;

@@ -11,6 +11,7 @@ fn mistakes_in_usage_exit_with_2() {
     place.run(&["fly"]).failed(2, "fly");
     place.run(&["up", "--routers", "0"]).failed(2, "routers");
     place.run(&["up", "--storage", "2", "--replicas", "3"]).failed(2, "--replicas 3 needs as many");
+    place.run(&["up", "--storage", "65"]).failed(2, "65 is not in 1..=64");
     place.run(&["up", "--port", "65530"]).failed(2, "do not suffice");
     place.run(&["node", "--config", "nowhere.toml"]).failed(2, "nowhere.toml");
 
@@ -26,6 +27,13 @@ fn without_a_cluster_commands_say_so() {
     for words in [&["down", "--yes"][..], &["status"], &["kill", "router-1"], &["sql", "select 1"]] {
         place.run(words).failed(1, "no cluster runs here");
     }
+}
+
+#[test]
+fn a_directory_that_can_not_be_read_is_not_an_empty_one() {
+    let place = Place::new();
+    fs::write(place.data_dir(), "no directory").unwrap();
+    place.run(&["status"]).failed(1, "Not a directory");
 }
 
 #[test]

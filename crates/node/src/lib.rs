@@ -8,11 +8,13 @@
 //! |---|---|
 //! | [`storage`] | a storage process's tasks, done on an engine |
 //! | [`gateway`] | operations become requests with ranges, parts become answers |
+//! | [`health`] | whether a process can do its work |
 //! | [`operate`] | what an operator may ask beyond what processes do by themselves |
 //! | [`rows`] | rows of an answer, read where they lie |
 //! | [`status`] | where a process stands, for people |
 
 pub mod gateway;
+pub mod health;
 pub mod operate;
 pub mod rows;
 pub mod status;

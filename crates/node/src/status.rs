@@ -17,6 +17,8 @@ pub struct Status {
     pub role: String,
     /// What it is in that: `leading`, `following`, `electing`, `joining`, `removed`, `standby`, `receiving`, `serving`, `unreachable`.
     pub state: String,
+    /// Why it can not do its work, as far as it can tell alone, if it can not.
+    pub hindrance: Option<String>,
     /// The last position that it knows of.
     pub position: u64,
     /// The last position whose effects it has.
@@ -47,8 +49,12 @@ pub struct Status {
     pub routers: Vec<String>,
     /// The routers that a change under way would make, as a router knows of it: a majority of these is needed then.
     pub routers_open: Option<Vec<String>>,
+    /// How many the domain keeps, as a router is told.
+    pub wanted_routers: usize,
     /// The lead router, if known.
     pub leader: Option<String>,
+    /// Where that listens, as an application process knows it.
+    pub leader_address: Option<String>,
     /// Figures of this role.
     pub figures: Vec<(String, u64)>,
 }
@@ -122,6 +128,7 @@ impl Status {
             process: me.to_string(),
             role: role.to_owned(),
             state: String::from("joining"),
+            hindrance: None,
             position: 0,
             executed: 0,
             waiting: 0,
@@ -137,7 +144,9 @@ impl Status {
             replicas: 0,
             routers: Vec::new(),
             routers_open: None,
+            wanted_routers: 0,
             leader: None,
+            leader_address: None,
             figures: Vec::new(),
         }
     }
@@ -175,6 +184,13 @@ impl Status {
 impl Node {
     /// Where the process stands.
     pub fn status(&self, me: ProcessId) -> Status {
+        let mut status = self.standing(me);
+        status.hindrance = self.hindrance().map(|hindrance| hindrance.to_string());
+        status.leader_address = self.leader_address().map(str::to_owned);
+        status
+    }
+
+    fn standing(&self, me: ProcessId) -> Status {
         match self {
             Node::Router(router) => {
                 let mut status = Status::new(me, "router");
@@ -206,6 +222,8 @@ impl Node {
                 status.refused = of_router.refused;
                 status.routers = names(&of_router.routers);
                 status.routers_open = log.members_open.as_deref().map(names);
+                status.routers = of_router.routers.iter().map(|router| router.id.to_string()).collect();
+                status.wanted_routers = router.wanted();
                 status.leader = of_router.leader.map(|leader| leader.to_string());
                 status.figure("slot", log.chosen.0);
                 status.figure("configurations", of_router.configs as u64);

@@ -88,8 +88,9 @@ pub struct Limits {
     pub connect_timeout: Duration,
     /// How long a peer may take to say who it is.
     pub hello_timeout: Duration,
-    /// How long what was written may stay unacknowledged before the link is broken. Without this bound a link outlives
-    /// a cut of the network by the system's retransmission pauses, which grow to minutes.
+    /// How long what was written may stay unacknowledged before the link is broken, and how long a link may go without
+    /// a sign of the other end's system, which is asked for one when there is nothing to write. Without this bound a link
+    /// outlives a cut of the network by the system's retransmission pauses, which grow to minutes, or for ever.
     pub unacknowledged_timeout: Duration,
     /// The wait before the first new attempt to connect; it doubles.
     pub backoff_min: Duration,

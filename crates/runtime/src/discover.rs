@@ -1,6 +1,6 @@
-//! Who listens at an address: how a process that knows only addresses finds the routers.
+//! Who listens at an address, and how it is: how a process that knows only addresses finds the routers.
 //!
-//! The question is a hello that wants nobody. It is refused, and refusals say who refuses.
+//! The question is a hello that wants [`NOBODY`]. It is refused, and refusals say who refuses, and why.
 
 use std::{
     io::{self, Read, Write},
@@ -22,27 +22,56 @@ use crate::{
 #[derive(Debug, Error)]
 pub enum Undiscovered {
     /// Nobody listens there, or not in time.
-    #[error("{0}")]
+    #[error(transparent)]
     Unreachable(#[from] io::Error),
     /// Whoever listens there is not one of us.
     #[error("{0}")]
     Other(String),
 }
 
-/// Asks who listens at `address`, and in which generation of the domain, for at most `patience` per step. Blocks; not for
-/// the protocol thread.
-pub fn discover(
-    address: &str,
-    domain: DomainId,
-    patience: Duration,
-) -> Result<(ProcessId, Generation), Undiscovered> {
-    let nobody = ProcessId { node: 0, incarnation: Incarnation(0) };
+impl Undiscovered {
+    /// Whether it is certain that no process of the domain listens there.
+    pub fn is_certain(&self) -> bool {
+        match self {
+            Undiscovered::Unreachable(error) => error.kind() == io::ErrorKind::ConnectionRefused,
+            Undiscovered::Other(_) => true,
+        }
+    }
+}
+
+/// No process: a hello that wants it asks who listens.
+pub(crate) const NOBODY: ProcessId = ProcessId { node: 0, incarnation: Incarnation(0) };
+
+/// How a process stands in its domain, as it tells whoever asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It belongs to no domain yet.
+    Joining,
+    /// It belongs to the domain, and knows no leader that has a majority of the routers.
+    Leaderless,
+    /// It does its work.
+    Settled,
+}
+
+/// Who listens at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Met {
+    /// The process.
+    pub process: ProcessId,
+    /// The generation of the domain that it belongs to.
+    pub generation: Generation,
+    /// How it stands.
+    pub presence: Presence,
+}
+
+/// Asks who listens at `address`, for at most `patience` per step. Blocks; not for the protocol thread.
+pub fn discover(address: &str, domain: DomainId, patience: Duration) -> Result<Met, Undiscovered> {
     let hello = Hello {
         domain,
         role: Role::Router,
         generation: Generation(0),
-        process: nobody,
-        wanted: nobody,
+        process: NOBODY,
+        wanted: NOBODY,
         number: 0,
         address: String::new(),
     };
@@ -74,15 +103,18 @@ fn read_frame(stream: &mut TcpStream) -> Result<Bytes, Undiscovered> {
     Ok(frame.freeze())
 }
 
-fn answer(frame: Bytes, domain: DomainId) -> Result<(ProcessId, Generation), Undiscovered> {
+fn answer(frame: Bytes, domain: DomainId) -> Result<Met, Undiscovered> {
     match Greeting::decode(frame) {
-        Ok(Greeting::Refusal(Refusal {
-            reason: Reason::Stranger,
-            domain: theirs,
-            generation,
-            process,
-            ..
-        })) if theirs == domain => Ok((process, generation)),
+        Ok(Greeting::Refusal(refusal)) if refusal.domain == domain => {
+            let Refusal { reason, process, generation, .. } = refusal;
+            let presence = match reason {
+                Reason::Joining => Presence::Joining,
+                Reason::Leaderless => Presence::Leaderless,
+                Reason::Settled => Presence::Settled,
+                _ => return Err(Undiscovered::Other(refusal.to_string())),
+            };
+            Ok(Met { process, generation, presence })
+        }
         Ok(Greeting::Refusal(refusal)) => Err(Undiscovered::Other(refusal.to_string())),
         Ok(_) => Err(Undiscovered::Other(String::from("an unexpected greeting"))),
         Err(error) => Err(Undiscovered::Other(error.to_string())),

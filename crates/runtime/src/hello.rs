@@ -58,6 +58,12 @@ pub(crate) enum Reason {
     Redundant = 3,
     /// One of the two is a router of an earlier generation of the domain.
     Generation = 4,
+    /// Nobody was wanted: whoever asked only wished to know who listens. It belongs to no domain yet.
+    Joining = 5,
+    /// The same, and it knows no leader with a majority.
+    Leaderless = 6,
+    /// The same, and it does its work.
+    Settled = 7,
 }
 
 /// The refusal of a hello, and who refuses.
@@ -143,6 +149,9 @@ impl Greeting {
                     2 => Reason::Stranger,
                     3 => Reason::Redundant,
                     4 => Reason::Generation,
+                    5 => Reason::Joining,
+                    6 => Reason::Leaderless,
+                    7 => Reason::Settled,
                     other => return Err(WireError::Tag(other).into()),
                 },
                 domain: DomainId(wire::take_u128(input)?),
@@ -200,6 +209,9 @@ impl fmt::Display for Refusal {
             }
             Reason::Domain => write!(f, "it belongs to another domain, {}", self.domain),
             Reason::Stranger => write!(f, "another process, {}, listens there", self.process),
+            Reason::Joining | Reason::Leaderless | Reason::Settled => {
+                write!(f, "{} listens there, and nobody was asked for", self.process)
+            }
             Reason::Redundant => f.write_str("another connection to it stands"),
             Reason::Generation => write!(
                 f,

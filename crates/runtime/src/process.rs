@@ -17,7 +17,9 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use quorate_node::{Command, Event, Node, operate::Operation, status::Status, storage::execute};
+use quorate_node::{
+    Command, Event, Node, health::Hindrance, operate::Operation, status::Status, storage::execute,
+};
 use quorate_protocol::{
     DomainId, Generation, Peer, ProcessId, Time,
     ecast::RouterEvent,
@@ -30,7 +32,7 @@ use tracing::{debug, error, info, warn};
 use crate::{
     clock,
     config::{Config, StartError},
-    discover::discover,
+    discover::{Met, Presence, Undiscovered, discover},
     metrics::{Counter, EncodeLabelSet, Family, Gauge, Metrics},
     reactor::{Handle, Host, Reactor},
     withdrawals::Withdrawals,
@@ -314,10 +316,9 @@ impl quorate_table::host::Host for EngineHost<'_> {
     }
 }
 
-/// The generation that a domain is in, as far as these routers answer.
-pub fn generation(routers: &[String], domain: DomainId) -> Generation {
-    let found = routers.iter().filter_map(|address| discover(address, domain, DISCOVERY_PATIENCE).ok());
-    found.map(|(_, generation)| generation).max().unwrap_or_default()
+/// Who listens at each of these addresses.
+pub fn survey(addresses: &[String], domain: DomainId) -> Vec<Result<Met, Undiscovered>> {
+    addresses.iter().map(|address| discover(address, domain, DISCOVERY_PATIENCE)).collect()
 }
 
 /// How long one that is asked who it is may take.
@@ -335,7 +336,9 @@ fn seek(shared: &Shared, addresses: &[String], domain: DomainId, me: ProcessId) 
         let mut seeds = Vec::new();
         for address in addresses {
             match discover(address, domain, DISCOVERY_PATIENCE) {
-                Ok((id, _)) if id != me => seeds.push(Peer { id, address: address.clone() }),
+                Ok(met) if met.process != me => {
+                    seeds.push(Peer { id: met.process, address: address.clone() });
+                }
                 Ok(_) => {}
                 // At first everything starts at once; afterwards somebody may have to mend it.
                 Err(error) if began.elapsed() > DISCOVERY_QUIET => {
@@ -406,6 +409,14 @@ impl NodeHost {
 }
 
 impl Host<Node> for NodeHost {
+    fn presence(&self, node: &Node) -> Presence {
+        match node.hindrance() {
+            None => Presence::Settled,
+            Some(Hindrance::Joining) => Presence::Joining,
+            Some(_) => Presence::Leaderless,
+        }
+    }
+
     fn outdated(&mut self, generation: Generation) {
         self.end(End::Outdated(generation));
     }

@@ -39,6 +39,7 @@ use crate::{
     clock,
     config::{Config, Limits, StartError},
     counters::Counters,
+    discover::Presence,
     hello::ADDRESS_BYTES_MAX,
     link::{Happening, Identity, Links, Sent},
 };
@@ -52,6 +53,12 @@ pub trait Host<P: Protocol>: Send {
     /// A turn that told events ends: the moment to pass on what was gathered, all at once.
     fn drained(&mut self, now: Time) {
         let _ = now;
+    }
+
+    /// How the process stands in its domain, for those who ask ([`discover`](crate::discover)).
+    fn presence(&self, protocol: &P) -> Presence {
+        let _ = protocol;
+        Presence::Settled
     }
 
     /// The domain is in this later generation, without this router: it should end, and may come back as a new one. Nothing
@@ -254,6 +261,9 @@ where
     fn turn(&mut self, now: Time) -> usize {
         let mut inputs = 0;
         let readable = self.links.attend(now);
+        if self.links.is_visited() {
+            self.links.present(self.host.presence(&self.protocol));
+        }
         inputs += self.take_happenings(now);
         for _ in 0..readable {
             self.links.read();

@@ -218,6 +218,11 @@ impl Piece {
 /// A cluster, as the SQL door sees it.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
+    /// Whether it knows the tables. Until then the catalog is empty, which says nothing.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
     /// The tables now: what this gateway has delivered of the total order.
     fn catalog(&self) -> Arc<Catalog>;
 

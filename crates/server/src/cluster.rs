@@ -390,6 +390,10 @@ fn strength_of(strength: ReadStrength) -> rubberband::ReadStrength {
 
 #[async_trait]
 impl Backend for ClusterBackend {
+    fn is_ready(&self) -> bool {
+        self.events.config().is_some()
+    }
+
     fn catalog(&self) -> Arc<Catalog> {
         self.events.catalog()
     }

@@ -1,6 +1,6 @@
 //! Health, status and metrics of one process over HTTP.
 //!
-//! `/health` answers 200 when the process takes part in its cluster and 503 when it does not; `/status` is one JSON
+//! `/health` answers 200 when the process can do its work and 503, with the reason, when it can not; `/status` is one JSON
 //! object, `/tables` a list of what its tables take; `/metrics` is in Prometheus' text format. `POST /operate` has it do what only an operator decides; it wants
 //! JSON, which no web page of another origin can send without asking.
 
@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 
 /// What a process shows. Called on the server's threads; may wait a little.
 pub trait Exhibit: Send + Sync + 'static {
-    /// Whether it takes part in its cluster; otherwise, why not.
+    /// Whether it can do its work; otherwise, why not.
     fn health(&self) -> Result<(), String>;
     /// Where it stands: one JSON object.
     fn status(&self) -> String;

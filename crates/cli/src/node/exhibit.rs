@@ -7,7 +7,11 @@ use quorate_node::{
     status::{MemberStatus, Status},
 };
 use quorate_protocol::{DomainId, Incarnation, ProcessId};
-use quorate_runtime::{metrics::Metrics, process::Process};
+use quorate_runtime::{
+    discover::{Met, Presence, discover},
+    metrics::Metrics,
+    process::Process,
+};
 use quorate_table::engine::Usage;
 use serde_json::{Value, json};
 
@@ -85,10 +89,18 @@ fn goal(operation: &Operation, before: &Status) -> (Duration, Done) {
 
 impl quorate_server::http::Exhibit for Exhibit {
     fn health(&self) -> Result<(), String> {
-        match self.process.status(PATIENCE) {
-            None => Err(String::from("the protocol thread does not answer")),
-            Some(status) if status.state == "joining" => Err(String::from("joining")),
-            Some(_) => Ok(()),
+        let status = self.process.status(PATIENCE).ok_or("the protocol thread does not answer")?;
+        if let Some(why) = status.hindrance {
+            return Err(why);
+        }
+        let Some(address) = status.leader_address else { return Ok(()) };
+        // Routers that are frozen, or too few, do not tell other processes so.
+        match discover(&address, self.domain, PATIENCE) {
+            Ok(Met { presence: Presence::Settled, .. }) => Ok(()),
+            Ok(_) => Err(format!(
+                "the lead router at {address} has no majority of the routers: nothing can be written"
+            )),
+            Err(error) => Err(format!("the lead router does not answer at {address}: {error}")),
         }
     }
 

@@ -1,6 +1,7 @@
 //! `quorate node`: one process of a cluster, in the foreground.
 
 mod exhibit;
+mod founding;
 mod gateway;
 
 use std::{
@@ -26,7 +27,7 @@ use quorate_protocol::{
 use quorate_runtime::{
     Config, chance, clock,
     metrics::Metrics,
-    process::{self, End, Parts, Process},
+    process::{End, Parts, Process},
 };
 use quorate_server::cluster::Events;
 use quorate_table::scan::{Costs, ScanEngine};
@@ -34,7 +35,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tracing::{error, info, warn};
 
-use self::exhibit::Exhibit;
+use self::{exhibit::Exhibit, founding::Beginning};
 use crate::{
     Usage,
     config::{NodeConfig, Role},
@@ -183,19 +184,19 @@ fn start(
     let detector = config.detector.settings();
     let mut parts = Parts { engine: None, client: None, routers: config.routers.clone() };
     // Routers of different generations do not talk. Members follow whoever is later.
-    let generation = match config.role {
-        Role::Router => process::generation(&config.routers, config.domain),
-        _ => Generation(0),
-    };
+    let mut generation = Generation(0);
     let node = match config.role {
         Role::Router => {
             let log =
                 paxos::Settings { detector, wanted: config.wanted_routers, ..paxos::Settings::default() };
-            let settings = RouterSettings { paxos: log.clone(), generation, ..RouterSettings::default() };
-            let paxos = match config.found {
-                true => Paxos::found(peer, log, clock::now()),
-                false => Paxos::join(peer, Vec::new(), log, clock::now()),
+            let paxos = match founding::begin(config)? {
+                Beginning::Found => Paxos::found(peer, log.clone(), clock::now()),
+                Beginning::Join(current) => {
+                    generation = current;
+                    Paxos::join(peer, Vec::new(), log.clone(), clock::now())
+                }
             };
+            let settings = RouterSettings { paxos: log, generation, ..RouterSettings::default() };
             let replicas = u8::try_from(config.replicas).context("replicas: at most 255")?;
             Node::Router(Router::new(paxos, rubberband::Config::new(replicas), settings))
         }

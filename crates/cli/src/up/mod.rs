@@ -1,13 +1,15 @@
 //! `quorate up`: a whole cluster on this machine, each process an operating-system process of its own.
 //!
-//! This file decides what runs; [`supervisor`] keeps it running; [`sample`] loads what there is to ask about. With
+//! This file decides what runs; [`supervisor`] keeps it running; [`records`] is what is on disk of it; [`sample`] loads what there is to ask about. With
 //! `--detach` a second `quorate up` in a session of its own supervises, and this one only waits, loads and leaves.
 
+mod records;
 pub(crate) mod sample;
 mod supervisor;
 
 use std::{
     env, fs,
+    io::ErrorKind,
     net::TcpListener,
     os::unix::process::CommandExt,
     path::Path,
@@ -18,7 +20,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use quorate_protocol::DomainId;
+use quorate_protocol::{DomainId, rubberband::RING_MAX};
 use rustix::process::Signal;
 use tokio_postgres::Client;
 
@@ -30,6 +32,7 @@ use crate::{
     sql,
     status::{self, Report},
 };
+use records::Records;
 use supervisor::Supervisor;
 
 /// Runs a whole cluster on this machine and loads a sample, the flights that left New York in 2013.
@@ -41,14 +44,14 @@ pub(crate) struct Args {
     /// Routers: they order and route, and a majority of them must live.
     #[arg(long, env = "QUORATE_UP_ROUTERS", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=15))]
     routers: u16,
-    /// Storage processes that hold rows.
-    #[arg(long, env = "QUORATE_UP_STORAGE", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    /// Storage processes that hold rows; a ring has no more than 64.
+    #[arg(long, env = "QUORATE_UP_STORAGE", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=RING_MAX as i64))]
     storage: u16,
     /// Storage processes that wait to replace a dead one.
     #[arg(long, env = "QUORATE_UP_STANDBY", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=256))]
     standby: u16,
     /// Storage processes that hold each row.
-    #[arg(long, env = "QUORATE_UP_REPLICAS", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, env = "QUORATE_UP_REPLICAS", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=RING_MAX as i64))]
     replicas: u16,
     /// SQL is spoken at this port of 127.0.0.1; the processes use those after it, two each. 0: whatever is free.
     #[arg(long, env = "QUORATE_UP_PORT", default_value_t = 24700)]
@@ -69,6 +72,9 @@ pub(crate) struct Args {
 /// How many supers: one plans, the other is there when it dies (S14).
 const SUPERS: u16 = 2;
 
+/// How long a port may stay taken by a cluster that was just killed.
+const PORT_PATIENCE: Duration = Duration::from_secs(1);
+
 /// How long a fresh cluster may take to answer SQL.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -84,13 +90,13 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if args.detach {
         return detach(&args, &plan, &directory);
     }
-    let _lock = directory.acquire()?;
+    let lock = directory.acquire()?;
     if args.detached {
         rustix::process::setsid().context("cannot leave the terminal")?;
     }
     crate::log_to_stderr();
     check_ports(&plan)?;
-    let supervisor = Supervisor::new(directory.clone(), plan)?;
+    let supervisor = Supervisor::new(Records::new(directory.clone(), lock), plan)?;
     if !args.detached {
         let failures = supervisor.failures();
         thread::Builder::new().name("welcome".into()).spawn(move || {
@@ -147,14 +153,28 @@ fn plan(args: &Args) -> Result<Vec<NodeConfig>> {
     Ok(plan)
 }
 
-/// Says at once which port is taken, rather than letting one of many processes fail.
+/// Says at once which port is taken, rather than letting one of many processes fail. One that a cluster held which was just
+/// killed is free in a moment.
 fn check_ports(plan: &[NodeConfig]) -> Result<()> {
+    let began = Instant::now();
+    let listen = |address: &String| loop {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && began.elapsed() < PORT_PATIENCE => {
+                thread::sleep(Duration::from_millis(20));
+            }
+            bound => return bound,
+        }
+    };
     // The door first: it is the port that people choose.
     let doors = plan.iter().filter_map(|config| Some((config, config.sql_listen.as_ref()?)));
     let others = plan.iter().flat_map(|config| [(config, &config.listen), (config, &config.http_listen)]);
     for (config, address) in doors.chain(others) {
-        TcpListener::bind(address).map_err(|error| {
-            anyhow!("{} cannot listen at {address}: {error}; choose other ports with --port", config.name)
+        listen(address).map_err(|error| {
+            anyhow!(
+                "{} cannot listen at {address}: {error}; another program has it, or processes of a killed cluster that do \
+                 not end: choose other ports with --port",
+                config.name
+            )
         })?;
     }
     Ok(())

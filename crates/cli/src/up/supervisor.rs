@@ -3,14 +3,14 @@
 //! The first router founds the domain, once; whatever starts later joins through the routers that listen then. What
 //! dies is started again, at once if it had run for a while or was killed, and with a growing pause while it keeps dying
 //! soon of its own; it comes back as a new incarnation that remembers nothing. A process that ends before it ever
-//! listened, on its first start, ends the whole: something is wrong that trying again does not mend.
+//! listened, on its first start, ends the whole: something is wrong that trying again does not mend. Nothing else does: a
+//! process that can not be started again now may be later, and [`Records`] never fail.
 //!
 //! Stopping: gateways are asked to drain; then the pipes close and everybody ends ([`crate::lifeline`]). Storage
 //! processes are not asked to leave, as the others would then copy their rows only to end too.
 
 use std::{
-    fs::OpenOptions,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader},
     os::unix::process::CommandExt,
     os::unix::process::ExitStatusExt,
     process::{ChildStdin, Command, ExitStatus, Stdio},
@@ -19,19 +19,20 @@ use std::{
 };
 
 use anyhow::{Context, Error, Result, anyhow};
-use crossbeam_channel::{Receiver, Sender, after, never, select, unbounded};
+use crossbeam_channel::{Receiver, Sender, after, never, select, tick, unbounded};
 use rustix::process::Signal;
 
 use crate::{
-    cluster::{Cluster, Directory, Entry},
+    cluster::{Cluster, Entry},
     config::{NodeConfig, Role},
     kill::signal,
     lifeline::{self, Bound},
+    up::records::Records,
 };
 
 /// Runs the processes of one local cluster.
 pub(super) struct Supervisor {
-    directory: Directory,
+    records: Records,
     /// What `cluster.json` says; its processes and `slots` go in step.
     cluster: Cluster,
     slots: Vec<Slot>,
@@ -76,15 +77,15 @@ const PROOF: Duration = Duration::from_secs(3);
 /// How long gateways may drain, and then how long the rest may take to end.
 const DRAIN: Duration = Duration::from_secs(5);
 const END: Duration = Duration::from_secs(3);
+/// How often it is looked whether the records still stand.
+const TEND: Duration = Duration::from_secs(1);
 
 impl Supervisor {
     /// A supervisor of these processes, the first of which founds the domain. Nothing runs yet.
-    pub(super) fn new(directory: Directory, plan: Vec<NodeConfig>) -> Result<Supervisor> {
+    pub(super) fn new(records: Records, plan: Vec<NodeConfig>) -> Result<Supervisor> {
         let domain = plan.first().context("a cluster has at least one process")?.domain;
         let mut processes = Vec::new();
         for config in &plan {
-            let log = format!("{}.log", config.name);
-            directory.create(&log)?;
             processes.push(Entry {
                 name: config.name.clone(),
                 role: config.role,
@@ -92,12 +93,12 @@ impl Supervisor {
                 pid: None,
                 bound: None,
                 starts: 0,
-                log: directory.join(&log),
+                log: records.fresh_log(&config.name)?,
             });
         }
         let slot = |config| Slot { config, life: Life::Due, pause: PAUSE_MIN, proven: false };
         Ok(Supervisor {
-            directory,
+            records,
             cluster: Cluster { domain, pid: std::process::id(), processes },
             slots: plan.into_iter().map(slot).collect(),
             news: unbounded(),
@@ -114,6 +115,7 @@ impl Supervisor {
     pub(super) fn run(mut self) -> Result<()> {
         let stop = lifeline::stop_requests(false)?;
         let (news, failures) = (self.news.1.clone(), self.failures.1.clone());
+        let tending = tick(TEND);
         let outcome = loop {
             if let Err(error) = self.start_what_is_due() {
                 break Err(error);
@@ -128,6 +130,7 @@ impl Supervisor {
                 recv(failures) -> error => break Err(error?),
                 recv(stop) -> _ => break Ok(()),
                 recv(timer) -> _ => {}
+                recv(tending) -> _ => self.records.tend(&self.cluster),
             }
         };
         self.stop();
@@ -152,7 +155,14 @@ impl Supervisor {
             };
             let routers = self.routers_but(index);
             if due && (self.slots[index].config.found || !routers.is_empty()) {
-                self.start(index, routers)?;
+                match self.start(index, routers) {
+                    // It may go again later: no more processes may be allowed at the moment, say.
+                    Err(error) if self.slots[index].proven => {
+                        tracing::warn!("{error:#}");
+                        self.pause(index);
+                    }
+                    started => started?,
+                }
             }
         }
         Ok(())
@@ -169,31 +179,27 @@ impl Supervisor {
         let slot = &mut self.slots[index];
         let entry = &mut self.cluster.processes[index];
         slot.config.routers = routers;
-        let path = format!("{}.toml", entry.name);
-        self.directory.create(&path)?.write_all(toml::to_string(&slot.config)?.as_bytes())?;
         let mut command = Command::new(super::this_program()?);
-        command.arg0("quorate").arg("node").arg("--config").arg(self.directory.join(&path));
+        command.arg0("quorate").arg("node").args(self.records.configuration(&slot.config)?);
         // What is set for `up` is not meant for each process.
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with(crate::config::ENVIRONMENT) {
                 command.env_remove(variable);
             }
         }
-        let log = OpenOptions::new()
-            .append(true)
-            .open(&entry.log)
-            .with_context(|| entry.log.display().to_string())?;
         // A process group of its own, so that Ctrl-C reaches the supervisor only.
-        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        command
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(self.records.log(&entry.name));
         let mut child = command.spawn().with_context(|| format!("cannot start {}", entry.name))?;
         let (lifeline, output) =
             child.stdin.take().zip(child.stdout.take()).context("a child has no pipes")?;
         // No domain is founded twice (S1): from now on this process joins.
         slot.config.found = false;
-        slot.life = Life::Running { since: Instant::now(), lifeline };
-        entry.pid = Some(child.id());
-        entry.bound = None;
         entry.starts += 1;
+        let pid = child.id();
         let news = self.news.0.clone();
         thread::Builder::new().name(entry.name.clone()).spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -205,7 +211,18 @@ impl Supervisor {
                 let _ = news.send(News::Ended(index, status));
             }
         })?;
-        self.directory.write(&self.cluster)
+        slot.life = Life::Running { since: Instant::now(), lifeline };
+        entry.pid = Some(pid);
+        entry.bound = None;
+        self.records.write(&self.cluster);
+        Ok(())
+    }
+
+    /// Has it start again, later from time to time.
+    fn pause(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        slot.life = Life::Pausing(Instant::now() + slot.pause);
+        slot.pause = (slot.pause * 2).min(PAUSE_MAX);
     }
 
     fn learn(&mut self, news: News) -> Result<()> {
@@ -234,12 +251,12 @@ impl Supervisor {
                     tracing::warn!("{} ended ({status}); it starts again", entry.name);
                 } else {
                     tracing::warn!("{} ended ({status}); it starts again in {:?}", entry.name, slot.pause);
-                    slot.life = Life::Pausing(Instant::now() + slot.pause);
-                    slot.pause = (slot.pause * 2).min(PAUSE_MAX);
+                    self.pause(index);
                 }
             }
         }
-        self.directory.write(&self.cluster)
+        self.records.write(&self.cluster);
+        Ok(())
     }
 
     /// Ends everything. A second request to stop meanwhile ends this process at once, and with it the others.

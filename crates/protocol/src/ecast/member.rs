@@ -168,8 +168,9 @@ pub struct Member {
     resends: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct RouterLink {
+    address: String,
     linked: bool,
 }
 
@@ -251,6 +252,12 @@ impl Member {
     /// The router that leads, as far as known.
     pub fn leader(&self) -> Option<ProcessId> {
         self.leader
+    }
+
+    /// Where the router that leads listens, if it is known and a link to it stands.
+    pub fn leader_address(&self) -> Option<&str> {
+        let link = self.routers.get(&self.leader?)?;
+        link.linked.then_some(link.address.as_str())
     }
 
     /// Whether messages wait for credits.
@@ -354,7 +361,7 @@ impl Member {
         for router in &routers {
             let link = self.routers.entry(router.id).or_insert_with(|| {
                 out.reach(router.id, &router.address);
-                RouterLink::default()
+                RouterLink { address: router.address.clone(), linked: false }
             });
             link.linked |= router.id == from;
         }
@@ -503,7 +510,7 @@ impl Member {
                     for seed in seeds {
                         self.routers.entry(seed.id).or_insert_with(|| {
                             out.reach(seed.id, &seed.address);
-                            RouterLink::default()
+                            RouterLink { address: seed.address, linked: false }
                         });
                     }
                 }

@@ -200,6 +200,11 @@ impl<R: Routing> Router<R> {
         &self.paxos
     }
 
+    /// How many routers the domain keeps.
+    pub fn wanted(&self) -> usize {
+        self.settings.paxos.wanted
+    }
+
     /// The newest configuration.
     pub fn config(&self) -> &R::Config {
         self.order.config()

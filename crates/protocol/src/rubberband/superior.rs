@@ -251,7 +251,8 @@ impl Super {
             if standbys.len() < wanted || wanted == 0 {
                 return None;
             }
-            let step = u64::MAX / wanted as u64 + 1;
+            // One alone is at 0, however far it would be to the next.
+            let step = (u64::MAX / wanted as u64).saturating_add(1);
             let ring = standbys.into_iter().take(wanted).enumerate();
             let ring = ring.map(|(index, process)| (index as u64 * step, process)).collect();
             return Some((Control::Place { expected, ring }, None));

@@ -22,6 +22,7 @@ use tracing::{debug, warn};
 
 use super::{Attempt, Happening, Identity, Links, Stage, Timer};
 use crate::config::Role;
+use crate::discover::{NOBODY, Presence};
 use crate::hello::{Greeting, Hello, NoGreeting, Reason, Refusal};
 
 impl Links {
@@ -67,6 +68,13 @@ impl Links {
                         hello.process, hello.domain, self.identity.domain
                     );
                     self.refuse(token, Reason::Domain);
+                } else if hello.wanted == NOBODY {
+                    let reason = match self.presence {
+                        Presence::Joining => Reason::Joining,
+                        Presence::Leaderless => Reason::Leaderless,
+                        Presence::Settled => Reason::Settled,
+                    };
+                    self.refuse(token, reason);
                 } else if hello.wanted != me || hello.process == me {
                     debug!("refused {}: it wants {}, not {me}", hello.process, hello.wanted);
                     self.refuse(token, Reason::Stranger);
@@ -227,8 +235,15 @@ impl Links {
     pub(super) fn greet(&mut self, token: usize, greeting: &Greeting) -> io::Result<()> {
         let stream = &mut self.connections[token].stream;
         stream.set_nodelay(true)?;
-        let timeout = self.limits.unacknowledged_timeout.as_millis();
-        sockopt::set_tcp_user_timeout(&*stream, u32::try_from(timeout).unwrap_or(u32::MAX))?;
+        let patience = self.limits.unacknowledged_timeout;
+        sockopt::set_tcp_user_timeout(&*stream, u32::try_from(patience.as_millis()).unwrap_or(u32::MAX))?;
+        // The bound is of no use to a link on which nothing is under way: who was cut off while it had nothing to say would
+        // never hear that the other end gave up. So the system asks, for the second half of the same time.
+        let half = u32::try_from(patience.as_secs() / 2).unwrap_or(u32::MAX).max(1);
+        sockopt::set_tcp_keepidle(&*stream, Duration::from_secs(half.into()))?;
+        sockopt::set_tcp_keepintvl(&*stream, Duration::from_secs(1))?;
+        sockopt::set_tcp_keepcnt(&*stream, half)?;
+        sockopt::set_socket_keepalive(&*stream, true)?;
         let bytes = greeting.encode();
         if stream.write(&bytes)? < bytes.len() {
             return Err(io::ErrorKind::WriteZero.into());

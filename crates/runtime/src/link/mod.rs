@@ -39,6 +39,7 @@ use crate::{
     chance::Chance,
     config::{Limits, Role},
     counters::Counters,
+    discover::Presence,
     frame::{Frames, Inlet, Intake, Outflow, Outlet},
     hello::{GREETING_BYTES_MAX, Greeting, Hello, Reason},
     resolver::Resolver,
@@ -84,6 +85,8 @@ pub(crate) struct Links {
     connections: Slab<Connection>,
     /// Connections accepted that do not stand yet.
     unsettled: usize,
+    /// What those hear who ask how this process stands.
+    presence: Presence,
     peers: Slab<Peer>,
     peer_keys: FxHashMap<ProcessId, usize>,
     /// Connections with unread input, each once.
@@ -192,6 +195,7 @@ impl Links {
             listeners,
             connections: Slab::new(),
             unsettled: 0,
+            presence: Presence::Joining,
             peers: Slab::new(),
             peer_keys: FxHashMap::default(),
             readable: VecDeque::new(),
@@ -224,6 +228,16 @@ impl Links {
             }
             waited => waited,
         }
+    }
+
+    /// Whether somebody may be asking how this process stands.
+    pub(crate) fn is_visited(&self) -> bool {
+        self.unsettled > 0
+    }
+
+    /// From now on this is what those hear who ask.
+    pub(crate) fn present(&mut self, presence: Presence) {
+        self.presence = presence;
     }
 
     /// Attends to what [`Links::wait`] brought and to what is due, and returns how many connections have input to

@@ -13,7 +13,7 @@ use quorate_protocol::{Destination, DomainId, Generation, ProcessId};
 use quorate_runtime::{
     Reactor, StartError,
     config::Role,
-    discover::{Undiscovered, discover},
+    discover::{Met, Presence, Undiscovered, discover},
 };
 
 use crate::chat::{Chat, Command, DOMAIN, Event, Note, Process, config, eventually, id, pair};
@@ -106,6 +106,27 @@ fn a_failed_dial_is_told_once_and_repeated_until_it_succeeds() {
     eventually("it dials again", || a.handle.counters().dials.get() >= 4);
     let b = Process::with(later);
     assert_eq!(a.linked(&b), b.linked(&a));
+}
+
+/// A link on which nothing is said is probed by the system, at both ends: otherwise who is cut off does not notice.
+#[test]
+fn an_idle_link_is_probed_from_both_ends() {
+    let (a, b) = pair();
+    a.note(&b, 1);
+    b.noted(&a, 1);
+    // One of the two listens where it was dialled; which, the smaller id and the moment decide.
+    let ports = [a.address().port(), b.address().port()].map(|port| format!(":{port:04X}"));
+    eventually("two ends wait to probe", || {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let probing = table.lines().filter(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let ours = words[1..3].iter().any(|end| ports.iter().any(|port| end.ends_with(port)));
+            // The state "established"; and the timer, which is the keepalive's, and hundredths of a second to go.
+            let due = words[5].strip_prefix("02:").and_then(|due| u32::from_str_radix(due, 16).ok());
+            ours && words[3] == "01" && due.is_some_and(|due| due <= 500)
+        });
+        probing.count() == 2
+    });
 }
 
 #[test]
@@ -206,8 +227,9 @@ fn who_listens_at_an_address_can_be_asked() {
     let a = Process::start();
     let ask = |address: &str, domain| discover(address, domain, Duration::from_secs(5));
     let address = a.address().to_string();
-    assert_eq!(ask(&address, DOMAIN).unwrap().0, a.id);
-    assert_eq!(ask(&format!("localhost:{}", a.address().port()), DOMAIN).unwrap().0, a.id);
+    let met = Met { process: a.id, generation: Generation(0), presence: Presence::Settled };
+    assert_eq!(ask(&address, DOMAIN).unwrap(), met);
+    assert_eq!(ask(&format!("localhost:{}", a.address().port()), DOMAIN).unwrap(), met);
     let refused = ask(&address, DomainId(0xd1)).unwrap_err().to_string();
     assert!(refused.contains(&DOMAIN.to_string()), "names the other domain: {refused}");
     assert!(matches!(ask(&free_port().to_string(), DOMAIN), Err(Undiscovered::Unreachable(_))));
@@ -361,7 +383,7 @@ fn routers_of_an_earlier_generation_are_told_so_whoever_dials() {
     old.unlinked(new.id);
     assert_eq!(old.next(), Event::Outdated(Generation(2)));
     let found = discover(&new.address().to_string(), DOMAIN, Duration::from_secs(5)).unwrap();
-    assert_eq!(found, (new.id, Generation(2)));
+    assert_eq!((found.process, found.generation), (new.id, Generation(2)));
     let old = of(Role::Router, 1);
     new.reach(&old);
     assert_eq!(old.next(), Event::Outdated(Generation(2)));

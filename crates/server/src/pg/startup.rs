@@ -62,6 +62,13 @@ pub(super) async fn serve(
         output.fatal(&SqlError::new("53300", "sorry, too many clients already"));
         return output.flush().await;
     };
+    if !server.backend.is_ready() {
+        let error = SqlError::new("57P03", "the gateway is starting; it has not heard from the cluster yet");
+        output.fatal(
+            &error.hint("Connect again in a moment; `quorate status` shows whether the cluster is well."),
+        );
+        return output.flush().await;
+    }
     let registration = server.sessions.register();
     let session = match begin(&startup, server, registration.pid) {
         Ok(session) => session,

@@ -128,8 +128,8 @@ where
     P::Command: Send,
 {
     for address in &spec.routers {
-        while let Ok((id, _)) = discover(address, domain, Duration::from_secs(1)) {
-            if handle.try_command(command(vec![Peer { id, address: address.clone() }])).is_ok() {
+        while let Ok(met) = discover(address, domain, Duration::from_secs(1)) {
+            if handle.try_command(command(vec![Peer { id: met.process, address: address.clone() }])).is_ok() {
                 break;
             }
             thread::sleep(Duration::from_millis(20));

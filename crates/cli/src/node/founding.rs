@@ -1,0 +1,113 @@
+//! Whether a router that is told to found the domain does so, or joins.
+//!
+//! `found = true` stays in its configuration, and whoever supervises it starts it again with that. Founding anew would make
+//! a second domain of the same id, which every process that restarts might join instead of the first. Two things tell:
+//!
+//! - The other `routers`. If one of them belongs to the domain, there is one. If every one certainly does not (nothing
+//!   listens there, or a process that joins itself), there is none, and it is founded at once. As long as one can not be
+//!   reached nothing is known, and it is asked again for [`PATIENCE`].
+//! - A mark in `data_dir`, made before founding. With it the domain is never founded again from there, though nobody
+//!   answers: the others may be cut off.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::ErrorKind,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use quorate_protocol::Generation;
+use quorate_runtime::{
+    discover::{Met, Presence, Undiscovered},
+    process::survey,
+};
+use tracing::{info, warn};
+
+use crate::{Usage, config::NodeConfig};
+
+/// How a router begins.
+pub(super) enum Beginning {
+    /// With a domain of its own.
+    Found,
+    /// As one that joins a domain in this generation.
+    Join(Generation),
+}
+
+/// How long routers that can not be reached are asked again before the domain is founded without their word.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What the other routers say together.
+enum Word {
+    /// There is a domain, in this generation.
+    Exists(Generation),
+    /// There is none.
+    None,
+    /// Some can not be reached.
+    Unknown,
+}
+
+/// How this router begins; waits for others' word if need be.
+pub(super) fn begin(config: &NodeConfig) -> Result<Beginning> {
+    let word = || word(&survey(&config.routers, config.domain));
+    if !config.found {
+        return Ok(Beginning::Join(match word() {
+            Word::Exists(generation) => generation,
+            Word::None | Word::Unknown => Generation(0),
+        }));
+    }
+    let began = Instant::now();
+    loop {
+        match word() {
+            Word::Exists(generation) => {
+                info!("the domain is there already: this router joins, and founds nothing");
+                return Ok(Beginning::Join(generation));
+            }
+            Word::None => break,
+            Word::Unknown if began.elapsed() > PATIENCE => {
+                warn!(
+                    "not every router that is named can be reached; none of those that can knows the domain"
+                );
+                break;
+            }
+            Word::Unknown => thread::sleep(PAUSE),
+        }
+    }
+    if is_first(config)? {
+        return Ok(Beginning::Found);
+    }
+    if config.routers.is_empty() {
+        return Err(Usage(format!(
+            "this router has founded domain {} before, and does not found it again: name routers to join through",
+            config.domain
+        ))
+        .into());
+    }
+    warn!(
+        "this router has founded the domain before, and does not found it again: it waits for routers to join. If all of \
+         them are gone for good, begin a new domain, under another id"
+    );
+    Ok(Beginning::Join(Generation(0)))
+}
+
+fn word(survey: &[Result<Met, Undiscovered>]) -> Word {
+    let members = survey.iter().flatten().filter(|met| met.presence != Presence::Joining);
+    if let Some(generation) = members.map(|met| met.generation).max() {
+        return Word::Exists(generation);
+    }
+    let unsure = survey.iter().any(|answer| answer.as_ref().is_err_and(|error| !error.is_certain()));
+    if unsure { Word::Unknown } else { Word::None }
+}
+
+/// Whether the domain was never founded from this data directory, and marks that it is now. Without one nobody knows.
+fn is_first(config: &NodeConfig) -> Result<bool> {
+    let Some(directory) = &config.data_dir else { return Ok(true) };
+    fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    let mark = directory.join(format!("founded-{}", config.domain));
+    match OpenOptions::new().write(true).create_new(true).open(&mark) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => bail!("{}: {error}: a domain is not founded without a mark of it", mark.display()),
+    }
+}

@@ -1,0 +1,205 @@
+//! A cluster as one starts it over machines: a `quorate node` each, from files that stay as they are.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio_postgres::NoTls;
+
+use crate::{cluster::turn, command::wait_for};
+
+const DOMAIN: &str = "6f1c0f2f6f0b4b0c9d1f7e3a52b8d401";
+
+/// The files, and what runs of them.
+struct Machines {
+    directory: TempDir,
+    routers: [u16; 3],
+}
+
+/// A process that runs; it ends with this.
+struct Running {
+    child: Child,
+    bound: Value,
+}
+
+impl Machines {
+    fn new() -> Machines {
+        // All at once, so that no two are alike.
+        let free = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let routers = free.each_ref().map(|listener| listener.local_addr().unwrap().port());
+        Machines { directory: TempDir::new().unwrap(), routers }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.file(&format!("{name}.log"))).unwrap()
+    }
+
+    /// Starts a process from its file, with these keys of its own, and waits until it listens.
+    fn start(&self, node: usize, name: &str, own: &str) -> Running {
+        let routers = self.routers.map(|port| format!("\"127.0.0.1:{port}\"")).join(", ");
+        let role = name.split('-').next().unwrap();
+        let text = format!(
+            "domain = \"{DOMAIN}\"\nnode = {node}\nname = \"{name}\"\nrole = \"{role}\"\nrouters = [{routers}]\n\
+             http_listen = \"127.0.0.1:0\"\nwanted_storage = 1\nreplicas = 1\n{own}\n"
+        );
+        fs::write(self.file(name), text).unwrap();
+        let log =
+            fs::File::options().create(true).append(true).open(self.file(&format!("{name}.log"))).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+        command.arg("node").arg("--config").arg(self.file(name)).stdout(Stdio::piped()).stderr(log);
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let bound = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{name}: {}", self.log(name)));
+        Running { child, bound }
+    }
+
+    fn router(&self, number: usize) -> Running {
+        let mut own = format!("listen = \"127.0.0.1:{}\"", self.routers[number - 1]);
+        if number == 1 {
+            own += &format!("\nfound = true\ndata_dir = \"{}\"", self.file("data").display());
+        }
+        self.start(number, &format!("router-{number}"), &own)
+    }
+
+    fn member(&self, node: usize, name: &str) -> Running {
+        let sql = if name.starts_with("gateway") { "sql_listen = \"127.0.0.1:0\"" } else { "" };
+        self.start(node, name, &format!("listen = \"127.0.0.1:0\"\n{sql}"))
+    }
+}
+
+impl Running {
+    fn get(&self, what: &str) -> (u16, String) {
+        let agent = ureq::Agent::config_builder().http_status_as_error(false).build();
+        let url = format!("http://{}/{what}", self.bound["http"].as_str().unwrap());
+        let mut response = ureq::Agent::from(agent).get(url).call().unwrap();
+        (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.get("status").1).unwrap()
+    }
+
+    fn is(&self, state: &str) -> bool {
+        self.status()["state"] == state
+    }
+
+    fn routers(&self) -> usize {
+        self.status()["routers"].as_array().unwrap().len()
+    }
+
+    fn is_well(&self) -> bool {
+        self.get("health").0 == 200
+    }
+
+    /// It says 503, and this is why.
+    fn wait_ill(&self, why: &str) {
+        wait_for(why, || {
+            let (code, said) = self.get("health");
+            code == 503 && said.contains(why)
+        });
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// The code of the error that a statement ends with, if it does.
+    fn sql(&self, statement: &str) -> Result<(), String> {
+        let (host, port) = self.bound["sql"].as_str().unwrap().split_once(':').unwrap();
+        let options = format!("host={host} port={port} user=quorate dbname=quorate");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let said = runtime.block_on(async {
+            let (client, connection) = tokio_postgres::connect(&options, NoTls).await?;
+            tokio::spawn(connection);
+            client.batch_execute(statement).await
+        });
+        said.map_err(|error| error.code().map(|code| code.code().to_owned()).unwrap_or_default())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn who_can_not_do_its_work_says_so() {
+    let _turn = turn();
+    let machines = Machines::new();
+    // A gateway that has heard nothing knows no tables; it must not say that there are none.
+    let gateway = machines.member(4, "gateway-1");
+    assert_eq!(gateway.sql("select * from kept"), Err(String::from("57P03")));
+    gateway.wait_ill("joining");
+
+    let began = Instant::now();
+    let mut routers = vec![machines.router(1)];
+    assert!(began.elapsed() < Duration::from_secs(5), "nobody else runs, so it need not wait");
+    routers.extend([machines.router(2), machines.router(3)]);
+    let others = [machines.member(5, "super-1"), machines.member(6, "storage-1")];
+    wait_for("a table is there", || {
+        gateway.sql("create table if not exists kept (k int primary key)").is_ok()
+    });
+    wait_for("three routers vote", || routers[0].routers() == 3);
+    let all = || routers.iter().chain(&others).chain([&gateway]);
+    wait_for("all are well", || all().all(Running::is_well));
+
+    // Without its followers a leader can do nothing, and nobody else can.
+    routers[1].signal(Signal::STOP);
+    routers[2].signal(Signal::STOP);
+    routers[0].wait_ill("no router is known to lead");
+    for member in others.iter().chain([&gateway]) {
+        member.wait_ill("has no majority");
+    }
+    // Nor without any router, though no connection is broken.
+    routers[0].signal(Signal::STOP);
+    gateway.wait_ill("does not answer");
+    others[1].wait_ill("does not answer");
+    routers.iter().for_each(|router| router.signal(Signal::CONT));
+    wait_for("all are well again", || all().all(Running::is_well));
+    assert_eq!(gateway.sql("select * from kept"), Ok(()));
+}
+
+#[test]
+fn who_founded_a_domain_joins_it_when_started_again_from_the_same_file() {
+    let _turn = turn();
+    let machines = Machines::new();
+    // Those who join do not keep the first from founding, whoever is started first.
+    let mut second = machines.router(2);
+    let mut first = machines.router(1);
+    let third = machines.router(3);
+    let voters = |routers: &[&Running]| routers.iter().all(|router| router.routers() == 3);
+    wait_for("three routers vote", || voters(&[&first, &second, &third]));
+    assert!(first.is("leading"), "it founded");
+
+    first.signal(Signal::KILL);
+    first.child.wait().unwrap();
+    wait_for("another leads", || second.is("leading") || third.is("leading"));
+    first = machines.router(1);
+    wait_for("it votes with the others", || first.is("following") && voters(&[&first, &second, &third]));
+    assert!(machines.log("router-1").contains("the domain is there already"));
+
+    // Alone it can not tell whether the others are gone or cut off: the mark says that they were there.
+    first.signal(Signal::KILL);
+    drop((second, third));
+    first.child.wait().unwrap();
+    first = machines.router(1);
+    assert!(machines.log("router-1").contains("does not found it again"));
+    second = machines.router(2);
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(first.is("joining") && second.is("joining"), "nobody founds");
+}

@@ -1,0 +1,87 @@
+//! What `up` writes down may be hindered in any way; the cluster goes on, and is written down again.
+
+use std::{
+    fs::{self, File},
+    path::PathBuf,
+    process::Stdio,
+};
+
+use rustix::process::{Signal, kill_process};
+use serde_json::Value;
+
+use crate::{
+    cluster::{pid, process, turn},
+    command::{Place, wait_for},
+};
+
+#[test]
+fn a_cluster_outlives_its_records() {
+    let _turn = turn();
+    let place = Place::new();
+    // Whoever writes to this is told that the disk is full.
+    let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
+    let small = ["up", "--empty", "--port", "0", "--routers", "1", "--storage", "1", "--replicas", "1"];
+    let mut up = place.command(&small).stdout(Stdio::null()).stderr(full()).spawn().unwrap();
+    wait_for("it answers", || place.run(&["sql", "create table kept (k int primary key)"]).code == Some(0));
+    assert_eq!(place.run(&["sql", "insert into kept values (1)"]).code, Some(0));
+    let file = |name: &str| place.data_dir().join(name);
+
+    // Somebody moves a log away.
+    let before = killed(&place, "super-1", || fs::remove_file(file("super-1.log")).unwrap());
+    comes_back(&place, &before);
+    assert!(fs::read_to_string(file("super-1.log")).unwrap().contains("started"), "it has a log again");
+
+    // Nothing can be written.
+    let names = ["super-1.log", "super-1.toml", "cluster.json.new"];
+    let before = killed(&place, "super-1", || {
+        for name in names {
+            let _ = fs::remove_file(file(name));
+            fs::create_dir(file(name)).unwrap();
+        }
+    });
+    wait_for("it runs without them", || children(up.id()).any(|words| words.contains("name=\"super-1\"")));
+    let gateway = process(&place, "gateway-1")["bound"]["sql"].as_str().unwrap().to_owned();
+    let count = ["sql", "--csv", "--address", &gateway, "select count(*) from kept"];
+    assert_eq!(place.run(&count).out, "count\n1\n");
+    names.iter().for_each(|name| fs::remove_dir(file(name)).unwrap());
+    comes_back(&place, &before);
+    assert!(!file("super-1.log").exists(), "it was started while there could be none");
+
+    // The whole directory is removed.
+    let before = killed(&place, "super-1", || fs::remove_dir_all(place.data_dir()).unwrap());
+    comes_back(&place, &before);
+    assert_eq!(place.run(&count).out, "count\n1\n");
+    place.run(&small).failed(1, "a cluster runs here already");
+    assert_eq!(up.try_wait().unwrap(), None);
+    assert_eq!(place.run(&["down", "--yes"]).code, Some(0));
+    assert!(up.wait().unwrap().success());
+}
+
+/// How the children of a process were called.
+fn children(parent: u32) -> impl Iterator<Item = String> {
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let parent = format!("\nPPid:\t{parent}\n");
+    let of_parent = move |path: &PathBuf| {
+        fs::read_to_string(path.join("status")).is_ok_and(|status| status.contains(&parent))
+    };
+    processes.filter(of_parent).filter_map(|path| fs::read_to_string(path.join("cmdline")).ok())
+}
+
+/// Kills a process behind something that is done to the records, and returns what it was.
+fn killed(place: &Place, victim: &str, hinder: impl FnOnce()) -> Value {
+    let before = process(place, victim);
+    hinder();
+    kill_process(pid(&before), Signal::KILL).unwrap();
+    before
+}
+
+/// Waits until `status` shows it running as another.
+fn comes_back(place: &Place, before: &Value) {
+    let name = before["name"].as_str().unwrap();
+    wait_for(&format!("{name} comes back"), || {
+        let rows = crate::cluster::status(place);
+        rows.iter().any(|row| {
+            row["name"] == name && row["state"] == "serving" && row["incarnation"] != before["incarnation"]
+        })
+    });
+}
