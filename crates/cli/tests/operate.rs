@@ -1,7 +1,12 @@
 //! What only an operator decides: routers added, taken out and given up, storage processes declared lost and replaced.
 
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     cluster::{is_mended, pid, process, status, turn},
@@ -83,6 +88,63 @@ fn routers_that_are_gone_for_good_are_told_apart_from_silent_ones() {
     assert!(said.out.contains("generation 1 of the domain began with router-3"), "{said:?}");
     wait_for("all is mended", || is_mended(&place));
     assert_eq!(count(&place), 3);
+}
+
+/// One router is taken out just when another freezes: two of three answer, but the change needs both of those that stay.
+#[test]
+fn a_change_of_routers_that_cannot_be_finished_is_given_up_with_the_generation() {
+    let _turn = turn();
+    let place = Place::new();
+    up(&place);
+    done(&place, &["sql", "create table log (n int) with (partition_by = 'hash(n)')"]);
+    done(&place, &["sql", "insert into log values (1), (2), (3)"]);
+    let (leader, frozen) = (0..20).find_map(|_| half_changed(&place)).expect("once it is quick enough");
+
+    let said = place.run(&["status"]);
+    said.failed(1, "only 1 of 2 answer");
+    assert!(said.err.contains("a change of the routers is under way"), "{said:?}");
+    let reformed = done(&place, &["router", "reform", "--yes"]);
+    assert!(
+        reformed.out.contains(&format!("generation 1 of the domain began with {leader}")),
+        "{reformed:?}"
+    );
+    wait_for("it is written again", || place.run(&["sql", "insert into log values (4)"]).code == Some(0));
+    kill_process(frozen, Signal::CONT).unwrap();
+    wait_for("the others come back as new ones", || is_mended(&place));
+    assert!(count(&place) >= 4, "what was acknowledged is there");
+}
+
+/// Freezes one router that follows, and has the leader take the other one out before it knows. Tells who leads and who is
+/// frozen if the change was begun; otherwise all is as before.
+fn half_changed(place: &Place) -> Option<(String, Pid)> {
+    wait_for("the cluster is whole", || is_mended(place));
+    let routers = status(place).into_iter().filter(|row| row["role"] == "router");
+    let (leads, follow): (Vec<Value>, Vec<Value>) = routers.partition(|row| row["state"] == "leading");
+    let http = leads[0]["bound"]["http"].as_str().unwrap().to_owned();
+    let report = || -> Value {
+        let said = ureq::get(format!("http://{http}/status")).call().unwrap().body_mut().read_to_string();
+        serde_json::from_str(&said.unwrap()).unwrap()
+    };
+    let out = report()["routers"].as_array().unwrap().iter().find_map(|router| {
+        let router = router.as_str().unwrap();
+        router.starts_with(&format!("{}.", follow[1]["node"])).then(|| router.to_owned())
+    });
+    let operation = json!({ "remove_router": { "process": out.unwrap() } }).to_string();
+    let frozen = pid(&follow[0]);
+    kill_process(frozen, Signal::STOP).unwrap();
+    // It waits for the change to come about, which it does not if all goes well here.
+    let operate = format!("http://{http}/operate");
+    let asked = thread::spawn(move || ureq::post(operate).content_type("application/json").send(operation));
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(3) {
+        if !report()["routers_open"].is_null() {
+            return Some((leads[0]["name"].as_str().unwrap().to_owned(), frozen));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    kill_process(frozen, Signal::CONT).unwrap();
+    let _refused_or_done = asked.join();
+    None
 }
 
 #[test]
