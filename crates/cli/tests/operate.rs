@@ -137,7 +137,14 @@ fn half_changed(place: &Place) -> Option<(String, Pid)> {
     let asked = thread::spawn(move || ureq::post(operate).content_type("application/json").send(operation));
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(3) {
-        if !report()["routers_open"].is_null() {
+        // The one that freezes may still have voted: only what stays open cannot be finished.
+        let open = || !report()["routers_open"].is_null();
+        if open()
+            && (0..20).all(|_| {
+                thread::sleep(Duration::from_millis(20));
+                open()
+            })
+        {
             return Some((leads[0]["name"].as_str().unwrap().to_owned(), frozen));
         }
         thread::sleep(Duration::from_millis(20));
