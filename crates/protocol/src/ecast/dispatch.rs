@@ -245,8 +245,8 @@ impl Dispatch {
         if let Some(&place) = self.by_sender.get(&process) {
             return place;
         }
-        // What it has below the live stretch is done; what is live is counted as it is routed.
-        let learned = order.sender(process).map_or(0, |sender| sender.stable);
+        // All that the history has of it; what is not done of that is counted as it is routed.
+        let learned = order.sender(process).map_or(0, |sender| sender.learned);
         let notice = Notice::default();
         let submitter = Submitter { process, notice, outstanding: 0, learned, asked: 0, dirty: false };
         let place = settle_in(&mut self.submitters, &mut self.free_submitters, submitter);

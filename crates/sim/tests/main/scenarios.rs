@@ -39,6 +39,13 @@ fn a_seed_is_a_run() {
     }
 }
 
+/// A new leader did not count what the history had forgotten behind an open message, and gave its sender no credit any more.
+#[test]
+fn what_is_forgotten_counts_for_credit() {
+    check("table", 515..516);
+    check("table", 1410..1411);
+}
+
 /// A departed member that had nothing to ask for stayed a ghost when it was cut off as it departed.
 #[test]
 fn a_departed_member_learns_that_it_is_out() {

@@ -130,8 +130,10 @@ fn a_silent_destination_keeps_its_own_messages_and_no_others() {
     }
     assert!(leader.dispatch.routes.kept() <= 5 && leader.order.flights().kept() <= 5);
     assert_eq!(leader.order.base(), Position(2), "position 3 is not stable");
-    // Another leader goes on from there.
+    // Another leader goes on from there, and counts for credit what the history has forgotten.
     let mut leader = Leader::new(leader.order);
+    let submitter = &leader.dispatch.submitters[leader.dispatch.by_sender[&process(1)] as usize];
+    assert_eq!((submitter.learned, submitter.outstanding), (499, 1));
     assert_eq!(leader.flush(), "1<-3(0), 2<-3(0)");
     for member in [1, 2] {
         leader.dispatch.confirm(process(member), Position(3), Position(3));
