@@ -73,7 +73,11 @@ fn the_door_bears_what_comes() {
         let row = client.query_one("select count(*) from t where n = 1", &[]).await.unwrap();
         assert_eq!(row.get::<_, i64>(0), 1);
     });
-    wait_for("nothing is under way", || process(&place, "gateway")["waiting"] == 0);
+    wait_for("nothing is under way", || {
+        let status = got(&process(&place, "gateway"), "status");
+        let status = status.split_once("\r\n\r\n").expect("a head and a body").1;
+        serde_json::from_str::<Value>(status).unwrap()["waiting"] == 0
+    });
     let after = process(&place, "gateway");
     assert_eq!((&after["pid"], &after["incarnation"]), (&gateway["pid"], &gateway["incarnation"]));
 }
@@ -160,11 +164,17 @@ fn memory(process: &Value) -> u64 {
 }
 
 fn counted(process: &Value, name: &str) -> u64 {
-    let address = process["bound"]["http"].as_str().unwrap();
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
+    let text = got(process, "metrics");
     let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name}"));
     line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+/// What a process answers, head and body.
+fn got(process: &Value, what: &str) -> String {
+    let address = process["bound"]["http"].as_str().unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET /{what} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
 }

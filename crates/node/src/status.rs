@@ -222,7 +222,6 @@ impl Node {
                 status.refused = of_router.refused;
                 status.routers = names(&of_router.routers);
                 status.routers_open = log.members_open.as_deref().map(names);
-                status.routers = of_router.routers.iter().map(|router| router.id.to_string()).collect();
                 status.wanted_routers = router.wanted();
                 status.leader = of_router.leader.map(|leader| leader.to_string());
                 status.figure("slot", log.chosen.0);

@@ -75,7 +75,8 @@ enum Waiter {
 /// A read whose answers have not all begun.
 struct Gathering {
     parts: Vec<(ProcessId, Spent, Vec<Bytes>)>,
-    unfinished: usize,
+    /// Whose answer is all here.
+    ended: Vec<ProcessId>,
     /// There was news of it since this was looked at last.
     news: bool,
     sender: oneshot::Sender<Result<Gathered, ClientError>>,
@@ -174,13 +175,10 @@ impl Events {
             Some(Waiter::Gathering(read)) => {
                 match read.parts.iter_mut().find(|(other, _, _)| *other == from) {
                     Some((_, _, pieces)) => pieces.push(content),
-                    None => {
-                        read.parts.push((from, spent, vec![content]));
-                        read.unfinished += 1;
-                    }
+                    None => read.parts.push((from, spent, vec![content])),
                 }
                 read.news = true;
-                read.unfinished -= usize::from(last);
+                read.ended.extend(last.then_some(from));
             }
             Some(Waiter::Streaming(streams)) => {
                 if let Some(stream) = streams.get(&from) {
@@ -198,7 +196,7 @@ impl Events {
     /// The answers have all begun: a read that is not complete already becomes streams.
     fn gathered(&self, token: u64) {
         let mut waiting = self.waiting();
-        let unfinished = |waiter: &Waiter| matches!(waiter, Waiter::Gathering(read) if read.unfinished > 0);
+        let unfinished = |waiter: &Waiter| matches!(waiter, Waiter::Gathering(read) if read.ended.len() < read.parts.len());
         if !waiting.get(&token).is_some_and(unfinished) {
             return;
         }
@@ -210,7 +208,10 @@ impl Events {
             for piece in pieces {
                 let _ = sender.send(Ok(piece));
             }
-            senders.insert(from, sender);
+            // What is all here ends; its reader may be waited for before another's rest is taken.
+            if !read.ended.contains(&from) {
+                senders.insert(from, sender);
+            }
             streams.push((from, receiver));
         }
         if read.sender.send(Ok(Gathered::Streams(streams))).is_ok() {
@@ -223,7 +224,7 @@ impl Events {
         match waiting.get_mut(&token) {
             Some(Waiter::Gathering(read)) => {
                 read.parts.clear();
-                read.unfinished = 0;
+                read.ended.clear();
             }
             // Rows may have reached the user, and the new attempt would tell them again.
             Some(Waiter::Streaming(_)) => {
@@ -326,7 +327,8 @@ impl ClusterBackend {
         }
         let token = self.events.token();
         let (sender, mut receiver) = oneshot::channel();
-        let gathering = Gathering { parts: Vec::with_capacity(PARTS), unfinished: 0, news: false, sender };
+        let gathering =
+            Gathering { parts: Vec::with_capacity(PARTS), ended: Vec::new(), news: false, sender };
         self.events.waiting().insert(token, Waiter::Gathering(gathering));
         let interest = Interest { backend: self, token };
         let strength = strength_of(strength);

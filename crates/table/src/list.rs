@@ -161,15 +161,15 @@ impl Expr {
         if !matches!((subject(left), subject(right)), (Some(left), Some(right)) if left == right) {
             return;
         }
-        let (probe, mut list) = alternatives(std::mem::replace(left, placeholder()));
-        let (_, more) = alternatives(std::mem::replace(right, placeholder()));
+        let (probe, mut list) = alternatives(std::mem::replace(&mut **left, placeholder()));
+        let (_, more) = alternatives(std::mem::replace(&mut **right, placeholder()));
         list.items_mut().extend(more.items);
         *self = Expr::In(probe, list);
     }
 }
 
-fn placeholder() -> Box<Expr> {
-    Box::new(Expr::any(Vec::new()))
+fn placeholder() -> Expr {
+    Expr::any(Vec::new())
 }
 
 /// What a question about alternatives is about.
@@ -185,8 +185,8 @@ fn subject(expr: &Expr) -> Option<&Expr> {
 }
 
 /// The parts of such a question.
-fn alternatives(expr: Box<Expr>) -> (Box<Expr>, List) {
-    match *expr {
+fn alternatives(expr: Expr) -> (Box<Expr>, List) {
+    match expr {
         Expr::In(probe, list) => (probe, list),
         Expr::Binary(_, probe, value) if matches!(*value, Expr::Constant(..)) => (probe, vec![*value].into()),
         Expr::Binary(_, value, probe) => (probe, vec![*value].into()),

@@ -45,6 +45,9 @@ pub fn is_relation(name: &str) -> bool {
     relations::find(None, name).is_some()
 }
 
+/// Assigns a setting: its name, a value or its default, and whether only until the block ends. Tells what it is then.
+pub type Assign<'a> = dyn Fn(&str, Option<&str>, bool) -> Result<String> + Sync + 'a;
+
 /// What a query of the catalog sees.
 pub struct World<'a> {
     /// The tables.
@@ -55,8 +58,8 @@ pub struct World<'a> {
     pub database: &'a str,
     /// The session's settings.
     pub setting: &'a (dyn Fn(&str) -> Option<String> + Sync),
-    /// Assigns a setting, once the query is done, until the block ends or for good, and tells its value.
-    pub assign: &'a (dyn Fn(&str, Option<&str>, bool) -> Result<String> + Sync),
+    /// Assigns settings, once the query is done.
+    pub assign: &'a Assign<'a>,
     /// Parameters and session values.
     pub arguments: &'a Arguments<'a>,
 }

@@ -33,6 +33,13 @@ const JOINS_MAX: usize = 128;
 /// `array<array<…`, `int[][]…`.
 const RUN_MAX: usize = 64;
 
+/// Most calls within one another's arguments: the parser reads each argument twice, so that each such level doubles what the
+/// innermost costs.
+const CALLS_MAX: usize = 16;
+
+/// Most NOTs in a row: the parser takes more for a syntax error.
+const NOTS_MAX: usize = 120;
+
 /// Stack for one level of a tree that is built, flattened and dropped, in bytes.
 const LEVEL_BYTES: usize = 1 << 10;
 
@@ -55,6 +62,8 @@ struct Open {
     sets: usize,
     /// Joins since the last SELECT.
     joins: usize,
+    /// Whether these are a call's arguments.
+    call: bool,
 }
 
 impl Open {
@@ -73,7 +82,9 @@ impl Open {
 pub fn room(tokens: &[TokenWithSpan]) -> Result<Option<usize>> {
     let mut outer = Vec::new();
     let mut open = Open::default();
-    let mut run = 0;
+    let (mut run, mut nots, mut calls) = (0, 0, 0);
+    // Whether a parenthesis here would be a call's.
+    let mut named = false;
     for token in tokens {
         let mut runs = matches!(token.token, Token::LBracket | Token::RBracket | Token::Lt);
         match &token.token {
@@ -81,11 +92,17 @@ pub fn room(tokens: &[TokenWithSpan]) -> Result<Option<usize>> {
             Token::LParen | Token::LBracket | Token::LBrace => {
                 open.operators += 1;
                 outer.push(std::mem::take(&mut open));
+                open.call = named && token.token == Token::LParen;
+                calls += usize::from(open.call);
+                if calls > CALLS_MAX {
+                    return Err(refused(CALLS_MAX));
+                }
             }
             Token::RParen | Token::RBracket | Token::RBrace => {
                 let parent = outer.pop().unwrap_or_default();
-                let levels = std::mem::replace(&mut open, parent).levels();
-                open.within = open.within.max(levels + 1);
+                let closed = std::mem::replace(&mut open, parent);
+                calls -= usize::from(closed.call);
+                open.within = open.within.max(closed.levels() + 1);
             }
             Token::Comma => open.separate(),
             Token::Word(name) => {
@@ -104,7 +121,13 @@ pub fn room(tokens: &[TokenWithSpan]) -> Result<Option<usize>> {
             Token::Number(..) | Token::SingleQuotedString(_) | Token::Placeholder(_) | Token::Period => {}
             _ => open.operators += 1,
         }
+        named = is_name(&token.token);
         run = if runs { run + 1 } else { 0 };
+        let not = matches!(&token.token, Token::Word(name) if name.keyword == Keyword::NOT);
+        nots = if not { nots + 1 } else { 0 };
+        if nots > NOTS_MAX {
+            return Err(refused(NOTS_MAX));
+        }
         if open.joins > JOINS_MAX {
             return Err(refused(JOINS_MAX));
         }
@@ -121,6 +144,38 @@ pub fn room(tokens: &[TokenWithSpan]) -> Result<Option<usize>> {
         levels @ ..=LEVELS_MAX => Ok(Some(PARSER_BYTES + levels * LEVEL_BYTES)),
         _ => Err(refused(LEVELS_MAX)),
     }
+}
+
+/// Whether it may be the name of a function.
+fn is_name(token: &Token) -> bool {
+    let Token::Word(word) = token else { return false };
+    !matches!(
+        word.keyword,
+        Keyword::ALL
+            | Keyword::AND
+            | Keyword::ANY
+            | Keyword::AS
+            | Keyword::BETWEEN
+            | Keyword::BY
+            | Keyword::ELSE
+            | Keyword::EXCEPT
+            | Keyword::EXISTS
+            | Keyword::FROM
+            | Keyword::HAVING
+            | Keyword::IN
+            | Keyword::INTERSECT
+            | Keyword::JOIN
+            | Keyword::LIKE
+            | Keyword::NOT
+            | Keyword::ON
+            | Keyword::OR
+            | Keyword::SELECT
+            | Keyword::THEN
+            | Keyword::UNION
+            | Keyword::VALUES
+            | Keyword::WHEN
+            | Keyword::WHERE
+    )
 }
 
 /// Makes a tree shallow.

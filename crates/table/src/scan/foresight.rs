@@ -17,6 +17,7 @@ use std::sync::Arc;
 use crate::{
     engine::{Answer, Epoch, Failure},
     explain::{Explained, Strategy},
+    operation::Select,
     schema::KeyRange,
     value::Value,
     versions::{Foreseen, Found, Gathering, Place, Spot, output_of},

@@ -398,7 +398,7 @@ impl<R: Rows> Table<R> {
             let first = change.values.len() - change.columns.len();
             let values = &change.values[first..];
             if values.iter().any(is_long) {
-                let (_, whole) = self.rows.at(&found.place, &all).expect("a row that was found");
+                let (_, whole) = self.rows.at(&found, &all).expect("a row that was found");
                 let stays = |(column, _): &(usize, &Value)| change.columns.binary_search(column).is_err();
                 let staying = whole.iter().enumerate().filter(stays).map(|(_, value)| value);
                 check_length(staying.chain(values))?;
