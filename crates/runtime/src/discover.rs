@@ -1,6 +1,6 @@
 //! Who listens at an address, and how it is: how a process that knows only addresses finds the routers.
 //!
-//! The question is a hello that wants [`NOBODY`]. It is refused, and refusals say who refuses, and why.
+//! The question is a hello that wants `NOBODY`. It is refused, and refusals say who refuses, and why.
 
 use std::{
     io::{self, Read, Write},

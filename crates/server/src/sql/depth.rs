@@ -3,10 +3,10 @@
 //! Trees are bound, shown, copied and dropped by recursion, so whatever builds one from text is bounded first. The parser
 //! counts its own recursion, but builds a chain `a + b + c …` in a loop, as deep to the left as it is long. So:
 //!
-//! 1. [`room`] reads the tokens and tells the most levels that a tree of them can have. Beyond [`LEVELS_MAX`] the statement
+//! 1. [`room`] reads the tokens and tells the most levels that a tree of them can have. Beyond `LEVELS_MAX` the statement
 //!    is refused (54001); a statement that may be deep is parsed on a stack with room for it.
 //! 2. [`flatten`] then makes the tree shallow, still on that stack: long chains of AND, of OR, and of one set operation are
-//!    balanced, which does not change what they mean, and what remains deeper than [`DEPTH_MAX`] is refused (54001).
+//!    balanced, which does not change what they mean, and what remains deeper than `DEPTH_MAX` is refused (54001).
 //!
 //! What leaves [`super::parse`] is therefore shallow, and nobody behind it has to think of its stack.
 
