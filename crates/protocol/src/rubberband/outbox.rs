@@ -2,7 +2,8 @@
 //!
 //! A short answer is all here and goes at once. A long one is read page by page from a version that the engine keeps for
 //! it: a page is asked for when the client has taken what went before, so that neither side ever holds more of it than a
-//! window; when many are open, their windows and pages shrink. One page of each answer, and few answers, are read in a batch, so that short reads do not wait for long ones.
+//! window; when many are open, their windows and pages shrink. One page of each answer, and few answers, are read in a
+//! batch, so that short reads do not wait for long ones.
 
 use std::collections::{BTreeMap, VecDeque};
 
