@@ -53,21 +53,26 @@
 //! - The dead stay on the ring until replaced, but not in the membership, as in the paper; who is *unreachable* stays in
 //!   both.
 //! - Expand, contract and rebalance are not here yet; `Place` founds a ring once.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `config`, `control`, `placement` | the configuration, what changes it, and who holds which range by it |
+//! | `message` | what travels in the order and beside it |
+//! | `membership` | what all members do: join, apply control messages, give signs of life |
+//! | `client` | a gateway's end: reads, writes, and how each request ends |
+//! | `storage` | a storage process: steps, batches, verdicts, what is remembered, moving ranges |
+//! | `superior` | a super: suspicion and replacement |
 
 mod client;
 mod config;
 mod control;
 mod membership;
 mod message;
-mod outbox;
 mod placement;
-mod replies;
 #[cfg(test)]
 mod sample;
 mod storage;
 mod superior;
-mod transfer;
-mod verdicts;
 
 pub use self::{
     client::{Client, ClientCommand, ClientError, ClientEvent, ClientSettings, ReadStrength},

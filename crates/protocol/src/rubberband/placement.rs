@@ -227,5 +227,37 @@ fn place_of(assignments: &mut Vec<Assignment>, process: ProcessId) -> &mut Assig
     &mut assignments[index]
 }
 
+/// Whether `parts` together contain every key of `whole`.
+pub(super) fn covers(parts: &[Range], whole: Range) -> bool {
+    let mut next = whole.low;
+    loop {
+        let here = parts.iter().filter(|part| part.low <= next && next <= part.high);
+        match here.map(|part| part.high).max() {
+            None => return false,
+            Some(high) if high >= whole.high => return true,
+            Some(high) => next = high + 1,
+        }
+    }
+}
+
+/// The keys of `whole` that none of `parts` contains.
+pub(super) fn uncovered(parts: &[Range], whole: Range) -> Vec<Range> {
+    let mut parts: Vec<Range> = parts.iter().filter_map(|part| part.intersect(whole)).collect();
+    parts.sort_unstable();
+    let mut gaps = Vec::new();
+    let mut next = whole.low;
+    for part in parts {
+        if part.low > next {
+            gaps.push(Range { low: next, high: part.low - 1 });
+        }
+        if part.high >= whole.high {
+            return gaps;
+        }
+        next = next.max(part.high + 1);
+    }
+    gaps.push(Range { low: next, high: whole.high });
+    gaps
+}
+
 #[cfg(test)]
 mod tests;

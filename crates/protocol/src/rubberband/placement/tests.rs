@@ -250,3 +250,13 @@ fn check_against_walk(config: &Config, ranges: &[Range], offset: u32) {
         assert!(read.iter().all(|one| one.held == one.answers));
     }
 }
+
+#[test]
+fn parts_cover_the_whole_only_without_gaps() {
+    assert!(covers(&[range(5, u64::MAX), range(0, 4)], Range::ALL));
+    assert!(!covers(&[range(6, u64::MAX), range(0, 4)], Range::ALL));
+    assert!(covers(&[range(0, 9), range(3, 12)], range(1, 12)));
+    assert!(!covers(&[range(0, 9)], range(1, 10)));
+    assert!(!covers(&[], range(7, 7)));
+    assert_eq!(uncovered(&[range(3, 4), range(8, 9)], range(1, 9)), [range(1, 2), range(5, 7)]);
+}

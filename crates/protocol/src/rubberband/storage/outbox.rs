@@ -10,10 +10,11 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{Direct, Message, Range, Reply, ReplyContent, Spent, Storage};
+use super::Storage;
 use crate::{
     ecast::Position,
     id::ProcessId,
+    rubberband::{Direct, Message, Range, Reply, ReplyContent, Spent},
     seam::{Destination, Sink},
 };
 

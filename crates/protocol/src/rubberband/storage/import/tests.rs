@@ -1,8 +1,8 @@
 use super::*;
 use crate::rubberband::{
     RequestId,
-    replies::Remembered,
     sample::{process, range, ring, texts},
+    storage::replies::Remembered,
 };
 
 const CHANGE: Position = Position(9);

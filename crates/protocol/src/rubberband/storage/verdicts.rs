@@ -14,8 +14,14 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::Range;
-use crate::{ecast::Position, id::ProcessId};
+use crate::{
+    ecast::Position,
+    id::ProcessId,
+    rubberband::{
+        Range,
+        placement::{covers, uncovered},
+    },
+};
 
 /// How many decisions are remembered for those who come late.
 const SETTLED_MAX: usize = 65_536;
@@ -128,53 +134,10 @@ impl Verdicts {
     }
 }
 
-/// Whether `parts` together contain every key of `whole`.
-pub(super) fn covers(parts: &[Range], whole: Range) -> bool {
-    let mut next = whole.low;
-    loop {
-        let here = parts.iter().filter(|part| part.low <= next && next <= part.high);
-        match here.map(|part| part.high).max() {
-            None => return false,
-            Some(high) if high >= whole.high => return true,
-            Some(high) => next = high + 1,
-        }
-    }
-}
-
-/// The keys of `whole` that none of `parts` contains.
-fn uncovered(parts: &[Range], whole: Range) -> Vec<Range> {
-    let mut parts: Vec<Range> = parts.iter().filter_map(|part| part.intersect(whole)).collect();
-    parts.sort_unstable();
-    let mut gaps = Vec::new();
-    let mut next = whole.low;
-    for part in parts {
-        if part.low > next {
-            gaps.push(Range { low: next, high: part.low - 1 });
-        }
-        if part.high >= whole.high {
-            return gaps;
-        }
-        next = next.max(part.high + 1);
-    }
-    gaps.push(Range { low: next, high: whole.high });
-    gaps
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::id::Incarnation;
-
-    #[test]
-    fn parts_cover_the_whole_only_without_gaps() {
-        let range = |low, high| Range { low, high };
-        assert!(covers(&[range(5, u64::MAX), range(0, 4)], Range::ALL));
-        assert!(!covers(&[range(6, u64::MAX), range(0, 4)], Range::ALL));
-        assert!(covers(&[range(0, 9), range(3, 12)], range(1, 12)));
-        assert!(!covers(&[range(0, 9)], range(1, 10)));
-        assert!(!covers(&[], range(7, 7)));
-        assert_eq!(uncovered(&[range(3, 4), range(8, 9)], range(1, 9)), [range(1, 2), range(5, 7)]);
-    }
 
     #[test]
     fn one_failure_voids_whatever_the_others_say() {

@@ -4,8 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use super::{Config, Range, TaskKind, replies::Replies};
-use crate::{ecast::Position, id::ProcessId, time::Time};
+use super::{TaskKind, replies::Replies};
+use crate::{
+    ecast::Position,
+    id::ProcessId,
+    rubberband::{Config, Range},
+    time::Time,
+};
 
 /// An import in progress.
 pub(super) struct Import {

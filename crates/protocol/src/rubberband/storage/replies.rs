@@ -5,8 +5,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Range, RequestId};
-use crate::ecast::Position;
+use crate::{
+    ecast::Position,
+    rubberband::{Range, RequestId},
+};
 
 /// What a write did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

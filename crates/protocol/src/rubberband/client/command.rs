@@ -1,0 +1,154 @@
+//! What a client is asked, and what it tells.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::{
+    ecast::{Position, Refusal},
+    id::{Peer, ProcessId},
+    rubberband::{Config, Control, Range, RequestId, Spent},
+};
+
+/// How fresh a read must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ReadStrength {
+    /// What each replica has; several ranges may be of different ages.
+    Basic,
+    /// One consistent cut, of unstated age.
+    Snapshot,
+    /// A cut after everything acknowledged before: through the total order.
+    Sequential,
+}
+
+/// What a client may be asked. Requests with a token end in exactly one [`ClientEvent::Done`] or [`ClientEvent::Failed`].
+#[derive(Clone, Debug)]
+pub enum ClientCommand {
+    /// Write.
+    Write {
+        /// The user's name for it.
+        token: u64,
+        /// A name given by the user (an earlier write's, to repeat it, or a new one of this client's session, not far
+        /// behind the newest); a new one when absent.
+        request: Option<RequestId>,
+        /// The table.
+        table: u32,
+        /// The ring keys concerned; disjoint.
+        ranges: SmallVec<[Range; 2]>,
+        /// Whether it can fail at run time.
+        fallible: bool,
+        /// What to do, opaque here.
+        operation: Bytes,
+    },
+    /// Read.
+    Read {
+        /// The user's name for it.
+        token: u64,
+        /// How fresh.
+        strength: ReadStrength,
+        /// The table.
+        table: u32,
+        /// The ring keys concerned; disjoint.
+        ranges: SmallVec<[Range; 2]>,
+        /// What to read, opaque here.
+        operation: Bytes,
+    },
+    /// Change the configuration.
+    Control {
+        /// The user's name for it.
+        token: u64,
+        /// How.
+        control: Control,
+    },
+    /// So many bytes of one process's parts have been consumed in all.
+    Consumed {
+        /// Of which request.
+        token: u64,
+        /// Whose.
+        from: ProcessId,
+        /// How many.
+        bytes: u64,
+    },
+    /// Stop waiting. Ends the request at once: a write with [`ClientError::NotSent`] or [`ClientError::MaybeApplied`].
+    Cancel {
+        /// Which request.
+        token: u64,
+    },
+    /// Processes that may be routers.
+    Seeds(Vec<Peer>),
+    /// Leave the cluster.
+    Leave,
+}
+
+/// What a client tells.
+#[derive(Clone, Debug)]
+pub enum ClientEvent {
+    /// A piece of an answer.
+    Part {
+        /// Of which request.
+        token: u64,
+        /// Whose.
+        from: ProcessId,
+        /// The answer, opaque here.
+        content: Bytes,
+        /// Whether it is that process's last piece.
+        last: bool,
+        /// What it cost there.
+        spent: Spent,
+    },
+    /// The write has its place in the order and will take effect, or fail, there: all that is open is when that is told.
+    Ordered {
+        /// Which request.
+        token: u64,
+    },
+    /// All who are to answer the read have said that they are at it. Told again and again while it takes long.
+    Underway {
+        /// Which request.
+        token: u64,
+    },
+    /// Every process that answers the read has told its first piece: no further ones will.
+    Gathered {
+        /// Which request.
+        token: u64,
+    },
+    /// The read starts anew: what came so far is void.
+    Restart {
+        /// Which request.
+        token: u64,
+    },
+    /// The request is answered in full.
+    Done {
+        /// Which request.
+        token: u64,
+        /// Its position, or stamp; 0 for control messages and basic reads.
+        at: Position,
+    },
+    /// The request failed.
+    Failed {
+        /// Which request.
+        token: u64,
+        /// Why.
+        error: ClientError,
+    },
+    /// A new configuration.
+    Config(Arc<Config>),
+    /// This process is out and must stop; it may come back as a new one.
+    Wedged,
+}
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientError {
+    /// It was never sent: repeat it freely.
+    NotSent,
+    /// It may have been applied, or still be: repeat it with this id.
+    MaybeApplied {
+        /// Its name.
+        request: RequestId,
+    },
+    /// It was refused and applied nowhere.
+    Rejected(Refusal),
+    /// Its session is over; it was not executed.
+    Expired,
+}

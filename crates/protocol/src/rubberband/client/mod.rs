@@ -1,0 +1,330 @@
+//! A client (a gateway): submits for users and collects the parts of their answers.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `command` | what it is asked, and what it tells |
+//! | `request` | what is under way: attempts, deadlines, and how each request ends |
+//! | `read` | a read's attempts and the pieces of its answer |
+//! | `write` | a write's stability and answers, and what the ranges may forget of it |
+
+mod command;
+mod read;
+mod request;
+mod write;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+
+pub use self::command::{ClientCommand, ClientError, ClientEvent, ReadStrength};
+use self::{
+    read::Read,
+    request::{Kind, Request},
+    write::Write,
+};
+use super::{
+    Config, Control, DataHeader, DataKind, Direct, Message, Reply, Role,
+    membership::{Delivered, INTERNAL, Membership},
+    refusal,
+};
+use crate::{
+    ecast::{Class, Member, MemberCommand, MemberSettings, Outcome, Position},
+    id::{Peer, ProcessId},
+    paxos,
+    seam::{Context, Destination, Input, Protocol, Sink},
+    time::{Duration, Time},
+};
+
+/// How a client behaves.
+#[derive(Clone, Debug)]
+pub struct ClientSettings {
+    /// How often signs of life are sent.
+    pub alive_every: Duration,
+    /// How long to wait before a read is tried again, or a missing answer is asked for.
+    pub retry_after: Duration,
+    /// How long a read may go without news before those who were to answer are asked whether they are at it; and how long
+    /// they may take to say so before it is tried elsewhere.
+    pub patience: Duration,
+    /// How long a write that may have been applied can be asked about by its id.
+    pub retention: Duration,
+}
+
+impl Default for ClientSettings {
+    fn default() -> Self {
+        ClientSettings {
+            alive_every: Duration::from_millis(50),
+            retry_after: Duration::from_millis(30),
+            patience: Duration::from_secs(2),
+            retention: Duration::from_secs(600),
+        }
+    }
+}
+
+/// A gateway's end of Rubberband.
+pub struct Client {
+    settings: ClientSettings,
+    membership: Membership,
+    linked: BTreeSet<ProcessId>,
+    /// The last number given to a request, and to an attempt.
+    number: u64,
+    attempt: u64,
+    requests: BTreeMap<u64, Request>,
+    /// Attempt → request.
+    attempts: BTreeMap<u64, u64>,
+    /// When to look after requests again.
+    look: BTreeSet<(Time, u64)>,
+    /// Own writes whose fate was left open, with the instant of it.
+    maybe: VecDeque<(Time, u64)>,
+    /// Own writes under way.
+    writes: BTreeSet<u64>,
+    /// Below this number the ranges have been allowed to forget.
+    forgotten: u64,
+    refused: u64,
+    retries: u64,
+    /// How long the first pieces of reads' answers took of late.
+    latency: Duration,
+}
+
+/// With so many requests under way, what their users wait for is throughput.
+const REQUESTS_MANY: usize = 16;
+/// Input gathers then for this part of what an answer takes anyway, and no longer than so: turns are fewer, and batches
+/// larger all along the way of requests and answers, down to the queries that share a scan.
+const GATHERING_PART: u32 = 16;
+const GATHERING_MAX: Duration = Duration::from_millis(2);
+
+impl Client {
+    /// A client that joins.
+    pub fn new(me: Peer, name: String, settings: ClientSettings) -> Self {
+        let member = MemberSettings::default();
+        Client {
+            membership: Membership::new(me, Role::Client, name, member, settings.alive_every),
+            settings,
+            linked: BTreeSet::new(),
+            number: 0,
+            attempt: 0,
+            requests: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            look: BTreeSet::new(),
+            maybe: VecDeque::new(),
+            writes: BTreeSet::new(),
+            forgotten: 0,
+            refused: 0,
+            retries: 0,
+            latency: Duration::ZERO,
+        }
+    }
+
+    /// The configuration at the last delivered position, once admitted.
+    pub fn config(&self) -> Option<&Config> {
+        self.membership.config()
+    }
+
+    /// The order's end in this process.
+    pub fn member(&self) -> &Member {
+        &self.membership.member
+    }
+
+    /// Requests under way.
+    pub fn outstanding(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// How often reads were tried again.
+    pub fn retries(&self) -> u64 {
+        self.retries
+    }
+
+    /// Messages from peers that were refused.
+    pub fn refused(&self) -> u64 {
+        self.refused + self.membership.refused()
+    }
+
+    fn session(&self) -> u128 {
+        self.membership.me.incarnation.0
+    }
+
+    fn member_input(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut impl Sink<Self>) {
+        self.membership.handle(cx, input, out);
+        while let Some(item) = self.membership.next(out) {
+            self.on_delivered(cx, item, out);
+        }
+    }
+
+    fn on_delivered(&mut self, cx: &mut Context<'_>, item: Delivered, out: &mut impl Sink<Self>) {
+        match item {
+            Delivered::Control { before, .. } => {
+                let config =
+                    self.membership.config().expect("a delivered control message leaves one").clone();
+                for process in before.iter().flat_map(|before| before.storage.keys()) {
+                    if !config.storage.contains_key(process) {
+                        self.lost(cx, *process);
+                        self.lose_ranges(&config);
+                    }
+                }
+                out.emit(ClientEvent::Config(Arc::new(config)));
+            }
+            Delivered::Outcome { token: attempt, outcome } => self.on_outcome(cx, attempt, outcome, out),
+            Delivered::NotSent { token: attempt } => {
+                if let Some(token) = self.attempts.get(&attempt).copied() {
+                    self.fail(cx.now, token, ClientError::NotSent, out);
+                }
+            }
+            Delivered::NotInjected { token: attempt } => self.not_injected(cx, attempt, out),
+            Delivered::Wedged => {
+                for token in self.requests.keys().copied().collect::<Vec<_>>() {
+                    self.give_up(cx.now, token, out);
+                }
+                out.emit(ClientEvent::Wedged);
+            }
+            Delivered::Data { .. } | Delivered::Injected { .. } => self.refused += 1,
+        }
+    }
+
+    fn on_outcome(
+        &mut self,
+        cx: &mut Context<'_>,
+        attempt: u64,
+        outcome: Outcome,
+        out: &mut impl Sink<Self>,
+    ) {
+        let Some(token) = self.attempts.get(&attempt).copied() else { return };
+        let request = self.requests.get_mut(&token).expect("an attempt has its request");
+        match (&mut request.kind, outcome) {
+            (_, Outcome::Rejected(refusal::EXPIRED)) => self.fail(cx.now, token, ClientError::Expired, out),
+            (_, Outcome::Rejected(refusal)) => self.fail(cx.now, token, ClientError::Rejected(refusal), out),
+            (Kind::Control, Outcome::Stable) => self.done(token, Position(0), out),
+            (Kind::Write(write), Outcome::Stable) => {
+                write.stable = true;
+                out.emit(ClientEvent::Ordered { token });
+                self.finish_write(cx, token, out);
+            }
+            (Kind::Write(_) | Kind::Control, Outcome::MaybeApplied | Outcome::Wedged) => {
+                self.give_up(cx.now, token, out);
+            }
+            (Kind::Read(_), Outcome::Stable) => {}
+            (Kind::Read(_), Outcome::MaybeApplied | Outcome::Wedged) => self.retry_soon(cx, attempt),
+        }
+    }
+
+    fn on_reply(&mut self, cx: &mut Context<'_>, from: ProcessId, reply: Reply, out: &mut impl Sink<Self>) {
+        let Some(token) = self.attempts.get(&reply.token).copied() else {
+            // Answers to attempts that were given up are no surprise; but the rest of one is not to wait there for us.
+            if !reply.last {
+                let cancel = Direct::Cancel { token: reply.token };
+                out.send(Destination::One(from), Message::Direct(cancel), None);
+            }
+            return;
+        };
+        match &self.requests[&token].kind {
+            Kind::Read(_) => self.read_answered(cx, token, from, reply, out),
+            Kind::Write(_) => self.write_answered(cx, token, from, reply, out),
+            Kind::Control => self.refused += 1,
+        }
+    }
+
+    fn command(&mut self, cx: &mut Context<'_>, command: ClientCommand, out: &mut impl Sink<Self>) {
+        match command {
+            ClientCommand::Write { token, request, table, ranges, fallible, operation } => {
+                let request = self.name_write(request);
+                let attempt = self.new_attempt(token);
+                let kind = if fallible { DataKind::FallibleWrite } else { DataKind::Write };
+                let offset = (cx.random)() as u32;
+                let header =
+                    DataHeader { kind, token: attempt, request, offset, table, ranges: ranges.clone() };
+                let write = Write::new(request, ranges);
+                self.insert(token, Request { attempt, kind: Kind::Write(write), look_at: None });
+                self.membership.submit(cx, attempt, Class::Data, header.encode(&operation), out);
+                self.refuse_if_wedged(cx, token, out);
+            }
+            ClientCommand::Read { token, strength, table, ranges, operation } => {
+                let read = Read::new(strength, table, ranges, operation, cx.now);
+                self.insert(token, Request { attempt: 0, kind: Kind::Read(read), look_at: None });
+                self.start_read(cx, token, out);
+                self.refuse_if_wedged(cx, token, out);
+            }
+            ClientCommand::Control { token, control } => {
+                let attempt = self.new_attempt(token);
+                self.insert(token, Request { attempt, kind: Kind::Control, look_at: None });
+                self.membership.submit(cx, attempt, Class::Control, control.encode(), out);
+                self.refuse_if_wedged(cx, token, out);
+            }
+            ClientCommand::Consumed { token, from, bytes } => {
+                if let Some(request) = self.requests.get_mut(&token) {
+                    if let Kind::Read(read) = &mut request.kind {
+                        read.consumed(from, bytes);
+                    }
+                    let consumed = Direct::Consumed { token: request.attempt, bytes };
+                    out.send(Destination::One(from), Message::Direct(consumed), None);
+                }
+            }
+            ClientCommand::Cancel { token } => {
+                if let Some(request) = self.requests.get(&token) {
+                    let withdraw = MemberCommand::Withdraw { token: request.attempt };
+                    self.member_input(cx, Input::Command(withdraw), out);
+                    self.give_up(cx.now, token, out);
+                }
+            }
+            ClientCommand::Seeds(seeds) => {
+                self.member_input(cx, Input::Command(MemberCommand::Seeds(seeds)), out);
+            }
+            ClientCommand::Leave => {
+                self.membership.submit(cx, INTERNAL, Class::Control, Control::Leave.encode(), out);
+            }
+        }
+    }
+}
+
+impl Protocol for Client {
+    type Message = Message;
+    type Record = paxos::Record;
+    type Command = ClientCommand;
+    type Event = ClientEvent;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        match input {
+            Input::Receive { from, message: Message::Order(message) } => {
+                self.member_input(cx, Input::Receive { from, message }, out);
+            }
+            Input::Receive { from, message: Message::Direct(Direct::Reply(reply)) } => {
+                self.on_reply(cx, from, reply, out);
+            }
+            Input::Receive { .. } => self.refused += 1,
+            Input::Command(command) => self.command(cx, command, out),
+            Input::Deadline => {
+                self.member_input(cx, Input::Deadline, out);
+                while let Some((_, token)) = self.look.first().copied().filter(|(at, _)| *at <= cx.now) {
+                    self.look.pop_first();
+                    self.look_after(cx, token, out);
+                }
+                self.membership.tick(cx.now, self.membership.member.delivered(), out);
+            }
+            Input::Persisted(ticket) => self.member_input(cx, Input::Persisted(ticket), out),
+            Input::Linked { peer, session } => {
+                self.linked.insert(peer);
+                self.member_input(cx, Input::Linked { peer, session }, out);
+            }
+            Input::Unlinked { peer } => {
+                self.linked.remove(&peer);
+                self.lost(cx, peer);
+                self.member_input(cx, Input::Unlinked { peer }, out);
+            }
+            Input::Drained => {
+                self.forget(cx, out);
+                self.member_input(cx, Input::Drained, out);
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let look = self.look.first().map(|(at, _)| *at);
+        [self.membership.deadline(), look].into_iter().flatten().min()
+    }
+
+    fn gathering(&self) -> Duration {
+        if self.requests.len() < REQUESTS_MANY {
+            return Duration::ZERO;
+        }
+        (self.latency / GATHERING_PART).min(GATHERING_MAX)
+    }
+}

@@ -1,0 +1,355 @@
+//! A read: its attempts, and the pieces of its answer.
+//!
+//! An attempt goes to processes that together hold what is asked for, and one answer is made of what they say of one position.
+//! It may take as long as those who are at it say that they are; whoever is silent is passed over in the next attempt.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::{
+    Client, ClientError, ClientEvent, ClientSettings, ReadStrength,
+    request::{Kind, TRIES_MAX},
+};
+use crate::{
+    ecast::{Class, MemberCommand, Position},
+    id::ProcessId,
+    rubberband::{
+        Config, DataHeader, DataKind, Direct, Message, Range, Reply, ReplyContent, RequestId,
+        placement::covers, refusal,
+    },
+    seam::{Context, Destination, Input, Sink},
+    time::{Duration, Time},
+};
+
+/// A read that has not been answered in full.
+pub(super) struct Read {
+    strength: ReadStrength,
+    table: u32,
+    ranges: SmallVec<[Range; 2]>,
+    operation: Bytes,
+    parts: BTreeMap<ProcessId, Part>,
+    /// What the first pieces of answers are about.
+    begun: Vec<Range>,
+    covered: Vec<Range>,
+    at: Option<Position>,
+    /// Whom the attempt probably went to.
+    expected: Vec<ProcessId>,
+    /// Whether any piece was told to the user.
+    told: bool,
+    /// How many attempts there were.
+    pub(super) tries: u32,
+    /// How many of them nothing was heard of: the next is given more time. Those that were refused say nothing about it.
+    silences: u32,
+    /// Who was asked whether they are at it, and has not said so.
+    asked: Vec<ProcessId>,
+    /// Who never did in earlier attempts: others are asked if there are any.
+    silent: Vec<ProcessId>,
+    /// The attempt has failed: no answer to it counts any more.
+    pub(super) void: bool,
+    /// When there was news of it last.
+    heard: Time,
+    /// When the attempt began.
+    begun_at: Time,
+}
+
+#[derive(Default)]
+struct Part {
+    pieces: u32,
+    received: u64,
+    /// What of it the user has taken.
+    consumed: u64,
+    ended: bool,
+}
+
+/// How much of the latency that is remembered the newest read makes up.
+const LATENCY_PART: u32 = 64;
+
+impl Read {
+    /// One that has not been attempted yet.
+    pub(super) fn new(
+        strength: ReadStrength,
+        table: u32,
+        ranges: SmallVec<[Range; 2]>,
+        operation: Bytes,
+        now: Time,
+    ) -> Self {
+        Read {
+            strength,
+            table,
+            ranges,
+            operation,
+            parts: BTreeMap::new(),
+            begun: Vec::new(),
+            covered: Vec::new(),
+            at: None,
+            expected: Vec::new(),
+            told: false,
+            tries: 0,
+            silences: 0,
+            asked: Vec::new(),
+            silent: Vec::new(),
+            void: false,
+            heard: now,
+            begun_at: now,
+        }
+    }
+
+    /// Whether `process` is to answer it, or does.
+    pub(super) fn concerns(&self, process: ProcessId) -> bool {
+        self.expected.contains(&process) || self.parts.contains_key(&process)
+    }
+
+    /// The user has taken so many bytes of one process's pieces in all.
+    pub(super) fn consumed(&mut self, from: ProcessId, bytes: u64) {
+        if let Some(part) = self.parts.get_mut(&from) {
+            part.consumed = part.consumed.max(bytes);
+        }
+    }
+
+    /// How long it may go without news.
+    fn patience(&self, settings: &ClientSettings) -> Duration {
+        settings.patience * (1 << self.silences.min(TRIES_MAX))
+    }
+
+    /// Who has not told all that is expected of them.
+    fn owing(&self) -> Vec<ProcessId> {
+        let ended = |process: &&ProcessId| self.parts.get(process).is_some_and(|part| part.ended);
+        self.expected.iter().filter(|process| !ended(process)).copied().collect()
+    }
+
+    /// Whether it goes on when the user takes more, and only then.
+    fn waits_for_user(&self) -> bool {
+        let begun = self.ranges.iter().all(|range| covers(&self.begun, *range));
+        let untaken = |part: &Part| part.ended || part.consumed < part.received;
+        !self.void && begun && self.parts.values().all(untaken)
+    }
+}
+
+impl Client {
+    /// Begins another attempt; what came of the one before is void.
+    pub(super) fn start_read(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
+        let attempt = self.new_attempt(token);
+        let request = self.requests.get_mut(&token).expect("a live request");
+        let before = std::mem::replace(&mut request.attempt, attempt);
+        self.attempts.remove(&before);
+        let Kind::Read(read) = &mut request.kind else { panic!("only reads are attempted again") };
+        cancel_parts(before, read, out);
+        let patience = read.patience(&self.settings);
+        read.tries += 1;
+        read.void = false;
+        read.silent.append(&mut read.asked);
+        read.heard = Time(0);
+        read.begun_at = cx.now;
+        read.parts.clear();
+        read.begun.clear();
+        read.covered.clear();
+        read.at = None;
+        if std::mem::take(&mut read.told) {
+            out.emit(ClientEvent::Restart { token });
+        }
+        // Reads of one place take turns among its replicas. Those of many are all divided alike, so that a process scans
+        // the same rows for all of them; another division is tried when that one came to nothing.
+        let random = (cx.random)() as u32;
+        let wide = |config: &Config| {
+            read.ranges.iter().map(|range| config.count_segments(*range)).sum::<usize>() > 1
+        };
+        let first = if read.tries == 1 && self.membership.config().is_some_and(wide) { 0 } else { random };
+        // Who cannot be heard cannot answer.
+        let heard = |process: &ProcessId| self.linked.contains(process) && !read.silent.contains(process);
+        let readers = |config: &Config, offset: u32| -> Vec<ProcessId> {
+            let assigned = config.assign_read(&read.ranges, offset).unwrap_or_default();
+            assigned.iter().map(|assignment| assignment.process).collect()
+        };
+        let (offset, expected) = match self.membership.config() {
+            None => (first, Vec::new()),
+            Some(config) => {
+                let offsets = (0..u32::from(config.replicas)).map(|turn| first.wrapping_add(turn));
+                let mut divisions = offsets.map(|offset| (offset, readers(config, offset)));
+                let audible = divisions.find(|(_, expected)| expected.iter().all(heard));
+                audible.unwrap_or_else(|| (first, readers(config, first)))
+            }
+        };
+        read.expected = expected;
+        let header = DataHeader {
+            kind: DataKind::Read,
+            token: attempt,
+            request: RequestId { session: self.membership.me.incarnation.0, number: 0 },
+            offset,
+            table: read.table,
+            ranges: read.ranges.clone(),
+        };
+        let (strength, operation) = (read.strength, read.operation.clone());
+        self.look_later(token, cx.now + patience);
+        match strength {
+            ReadStrength::Sequential => {
+                // An attempt that still waits to be sent would only be one read more.
+                self.member_input(cx, Input::Command(MemberCommand::Withdraw { token: before }), out);
+                self.membership.submit(cx, attempt, Class::Data, header.encode(&operation), out);
+            }
+            ReadStrength::Snapshot => {
+                let body = header.encode(&operation);
+                self.member_input(cx, Input::Command(MemberCommand::Inject { token: attempt, body }), out);
+            }
+            ReadStrength::Basic => self.send_basic(cx, token, offset, operation, out),
+        }
+    }
+
+    fn send_basic(
+        &mut self,
+        cx: &mut Context<'_>,
+        token: u64,
+        offset: u32,
+        operation: Bytes,
+        out: &mut impl Sink<Self>,
+    ) {
+        let request = &self.requests[&token];
+        let Kind::Read(read) = &request.kind else { panic!("only reads are basic") };
+        let attempt = request.attempt;
+        let Some(config) = self.membership.config() else { return self.retry_soon(cx, attempt) };
+        match config.assign_read(&read.ranges, offset) {
+            Err(range) => {
+                let error = ClientError::Rejected(refusal::range(range.low));
+                self.fail(cx.now, token, error, out);
+            }
+            Ok(assigned) if assigned.is_empty() => {
+                self.fail(cx.now, token, ClientError::Rejected(refusal::NO_RING), out);
+            }
+            Ok(assigned) if assigned.iter().all(|assignment| self.linked.contains(&assignment.process)) => {
+                let placement = config.placement;
+                for assignment in assigned {
+                    let basic = Direct::Basic {
+                        token: attempt,
+                        placement,
+                        ranges: SmallVec::from_vec(assignment.held),
+                        operation: operation.clone(),
+                    };
+                    out.send(Destination::One(assignment.process), Message::Direct(basic), None);
+                }
+            }
+            Ok(_) => self.retry_soon(cx, attempt),
+        }
+    }
+
+    /// The leader is not known, or there is nobody to deliver to: as far as we know for good, or for now.
+    pub(super) fn not_injected(&mut self, cx: &mut Context<'_>, attempt: u64, out: &mut impl Sink<Self>) {
+        let Some(token) = self.attempts.get(&attempt).copied() else { return };
+        let Kind::Read(read) = &self.requests[&token].kind else { return };
+        let refused = self.membership.config().and_then(|config| {
+            if config.ring.is_empty() {
+                return Some(refusal::NO_RING);
+            }
+            if read.table != DataHeader::NO_TABLE && !config.tables.contains_key(&read.table) {
+                return Some(refusal::NO_SUCH_TABLE);
+            }
+            config.assign_read(&read.ranges, 0).err().map(|range| refusal::range(range.low))
+        });
+        match refused {
+            Some(refusal) => self.fail(cx.now, token, ClientError::Rejected(refusal), out),
+            None => self.retry_soon(cx, attempt),
+        }
+    }
+
+    /// Something came of an attempt.
+    pub(super) fn read_answered(
+        &mut self,
+        cx: &mut Context<'_>,
+        token: u64,
+        from: ProcessId,
+        reply: Reply,
+        out: &mut impl Sink<Self>,
+    ) {
+        let request = self.requests.get_mut(&token).expect("an attempt has its request");
+        let attempt = request.attempt;
+        let Kind::Read(read) = &mut request.kind else { panic!("only reads are answered in pieces") };
+        match reply.content {
+            // What came before it came to nothing.
+            _ if read.void => {
+                read.parts.entry(from).or_default();
+            }
+            ReplyContent::Underway => {
+                let waited = !read.asked.is_empty();
+                read.asked.retain(|process| *process != from);
+                if waited && read.asked.is_empty() {
+                    read.heard = cx.now;
+                    out.emit(ClientEvent::Underway { token });
+                }
+            }
+            ReplyContent::Answer(content) => {
+                let one_cut = read.strength != ReadStrength::Basic;
+                if one_cut && *read.at.get_or_insert(reply.at) != reply.at {
+                    return self.retry_soon(cx, attempt);
+                }
+                let part = read.parts.entry(from).or_default();
+                if part.pieces != reply.piece {
+                    return self.retry_soon(cx, attempt);
+                }
+                read.heard = cx.now;
+                read.asked.retain(|process| *process != from);
+                part.pieces += 1;
+                part.received += content.len() as u64;
+                part.ended = reply.last;
+                read.told = true;
+                let first = reply.piece == 0;
+                if first {
+                    read.begun.extend_from_slice(&reply.ranges);
+                }
+                if reply.last {
+                    read.covered.extend_from_slice(&reply.ranges);
+                }
+                let gathered = first && read.ranges.iter().all(|range| covers(&read.begun, *range));
+                let complete = reply.last && read.ranges.iter().all(|range| covers(&read.covered, *range));
+                let at = if one_cut { reply.at } else { Position(0) };
+                let (last, spent, began) = (reply.last, reply.spent, read.begun_at);
+                out.emit(ClientEvent::Part { token, from, content, last, spent });
+                if gathered {
+                    let took = cx.now.since(began);
+                    self.latency = (self.latency * (LATENCY_PART - 1) + took) / LATENCY_PART;
+                    out.emit(ClientEvent::Gathered { token });
+                }
+                if complete {
+                    self.done(token, at, out);
+                }
+            }
+            _ => self.retry_soon(cx, attempt),
+        }
+    }
+
+    /// Looks after a read whose time has come.
+    pub(super) fn look_after_read(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
+        let request = self.requests.get_mut(&token).expect("a live request");
+        let attempt = request.attempt;
+        let Kind::Read(read) = &mut request.kind else { panic!("only reads are looked after so") };
+        if read.waits_for_user() {
+            self.look_later(token, cx.now + self.settings.patience);
+        } else if !read.void && cx.now < read.heard + self.settings.patience {
+            let at = read.heard + self.settings.patience;
+            self.look_later(token, at);
+        } else if !read.void && read.asked.is_empty() && !read.owing().is_empty() {
+            // It may just take long. Who is at it says so, and is waited for; who is not, or is silent, is not.
+            read.asked = read.owing();
+            let ask = Direct::AskRead { token: attempt };
+            out.send(Destination::Many(read.asked.clone()), Message::Direct(ask), None);
+            let after = read.patience(&self.settings);
+            self.look_later(token, cx.now + after);
+        } else {
+            read.silences += u32::from(!read.void);
+            self.retries += 1;
+            self.start_read(cx, token, out);
+        }
+    }
+}
+
+/// Has those who work on an attempt's answer, or still hold parts of it, give it up.
+pub(super) fn cancel_parts<S: Sink<Client>>(attempt: u64, read: &Read, out: &mut S) {
+    let ended = |process: &ProcessId| read.parts.get(process).is_some_and(|part| part.ended);
+    let mut readers: Vec<ProcessId> = read.parts.keys().chain(&read.expected).copied().collect();
+    readers.retain(|process| !ended(process));
+    readers.sort_unstable();
+    readers.dedup();
+    if !readers.is_empty() {
+        let cancel = Direct::Cancel { token: attempt };
+        out.send(Destination::Many(readers), Message::Direct(cancel), None);
+    }
+}

@@ -1,0 +1,160 @@
+//! What is under way: a request, the attempt at it, when it is looked after, and how it ends, once.
+//!
+//! The user names a request by a token; each attempt at it has a number of its own, so that answers to an attempt that was
+//! given up are told apart.
+
+use super::{
+    Client, ClientError, ClientEvent,
+    read::{Read, cancel_parts},
+    write::Write,
+};
+use crate::{
+    ecast::Position,
+    id::ProcessId,
+    rubberband::RequestId,
+    seam::{Context, Sink},
+    time::{Duration, Time},
+};
+
+/// A request that has not ended.
+pub(super) struct Request {
+    pub(super) attempt: u64,
+    pub(super) kind: Kind,
+    pub(super) look_at: Option<Time>,
+}
+
+pub(super) enum Kind {
+    Write(Write),
+    Read(Read),
+    Control,
+}
+
+/// Attempts of a read are spaced by doubling, so often.
+pub(super) const TRIES_MAX: u32 = 5;
+
+impl Client {
+    pub(super) fn insert(&mut self, token: u64, request: Request) {
+        let before = self.requests.insert(token, request);
+        assert!(before.is_none(), "token {token} names two requests");
+    }
+
+    pub(super) fn refuse_if_wedged(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
+        if self.membership.is_wedged() {
+            self.fail(cx.now, token, ClientError::NotSent, out);
+        }
+    }
+
+    pub(super) fn new_attempt(&mut self, token: u64) -> u64 {
+        self.attempt += 1;
+        self.attempts.insert(self.attempt, token);
+        self.attempt
+    }
+
+    pub(super) fn look_later(&mut self, token: u64, at: Time) {
+        let request = self.requests.get_mut(&token).expect("a live request");
+        if let Some(before) = request.look_at.replace(at) {
+            self.look.remove(&(before, token));
+        }
+        self.look.insert((at, token));
+    }
+
+    fn remove(&mut self, token: u64) -> Option<Request> {
+        let request = self.requests.remove(&token)?;
+        self.attempts.remove(&request.attempt);
+        if let Some(at) = request.look_at {
+            self.look.remove(&(at, token));
+        }
+        if let Kind::Write(write) = &request.kind
+            && write.request.session == self.session()
+        {
+            self.writes.remove(&write.request.number);
+        }
+        Some(request)
+    }
+
+    pub(super) fn done(&mut self, token: u64, at: Position, out: &mut impl Sink<Self>) {
+        if let Some(request) = self.remove(token) {
+            if let Kind::Write(write) = &request.kind
+                && write.request.session == self.session()
+            {
+                // Repeated, and now its fate is known.
+                self.maybe.retain(|(_, number)| *number != write.request.number);
+            }
+            out.emit(ClientEvent::Done { token, at });
+        }
+    }
+
+    pub(super) fn fail(&mut self, now: Time, token: u64, error: ClientError, out: &mut impl Sink<Self>) {
+        let Some(request) = self.remove(token) else { return };
+        if let Kind::Read(read) = &request.kind {
+            cancel_parts(request.attempt, read, out);
+        }
+        if let ClientError::MaybeApplied { request } = error
+            && request.session == self.session()
+            && request.number > 0
+        {
+            self.maybe.push_back((now, request.number));
+        }
+        out.emit(ClientEvent::Failed { token, error });
+    }
+
+    /// The request ends without an answer.
+    pub(super) fn give_up(&mut self, now: Time, token: u64, out: &mut impl Sink<Self>) {
+        let Some(request) = self.requests.get(&token) else { return };
+        let error = match &request.kind {
+            Kind::Write(write) => ClientError::MaybeApplied { request: write.request },
+            Kind::Control => {
+                ClientError::MaybeApplied { request: RequestId { session: self.session(), number: 0 } }
+            }
+            Kind::Read(_) => ClientError::NotSent,
+        };
+        self.fail(now, token, error, out);
+    }
+
+    /// The attempt came to nothing: another one, a little later, and later each time.
+    pub(super) fn retry_soon(&mut self, cx: &mut Context<'_>, attempt: u64) {
+        let Some(token) = self.attempts.get(&attempt).copied() else { return };
+        let request = self.requests.get_mut(&token).expect("an attempt has its request");
+        let mut after = self.settings.retry_after;
+        if let Kind::Read(read) = &mut request.kind {
+            read.void = true;
+            after *= 1 << read.tries.saturating_sub(1).min(TRIES_MAX);
+        }
+        let spread = Duration::from_nanos((cx.random)() % (after.as_nanos() as u64).max(1));
+        self.look_later(token, cx.now + after / 2 + spread);
+    }
+
+    /// A storage process is gone, or its link is: a read that it was to answer is tried elsewhere, and what a write did
+    /// is asked of the others.
+    pub(super) fn lost(&mut self, cx: &mut Context<'_>, process: ProcessId) {
+        for request in self.requests.values_mut() {
+            if let Kind::Write(write) = &mut request.kind {
+                write.doubted = true;
+            }
+        }
+        let concerned: Vec<u64> = self
+            .requests
+            .values()
+            .filter(|request| match &request.kind {
+                Kind::Read(read) => read.concerns(process),
+                Kind::Write(write) => write.stable,
+                Kind::Control => false,
+            })
+            .map(|request| request.attempt)
+            .collect();
+        for attempt in concerned {
+            self.retry_soon(cx, attempt);
+        }
+    }
+
+    /// Looks after a request whose time has come.
+    pub(super) fn look_after(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
+        let request = self.requests.get_mut(&token).expect("a live request");
+        request.look_at = None;
+        match &request.kind {
+            Kind::Read(_) => self.look_after_read(cx, token, out),
+            Kind::Write(_) => self.look_after_write(cx, token, out),
+            Kind::Control => {}
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! A write: when it is done, who is asked about it, and what the ranges may forget.
+//!
+//! A write is done when it is stable and an answer of every range has come. The ranges remember what it did (S6), so an
+//! answer that went astray is asked for again; what nobody will ask about any more they are told to forget.
+
+use smallvec::SmallVec;
+
+use super::{
+    Client, ClientError, ClientEvent,
+    request::{Kind, TRIES_MAX},
+};
+use crate::{
+    ecast::{Class, Position},
+    id::ProcessId,
+    rubberband::{
+        Config, Control, Direct, Message, Range, Reply, ReplyContent, RequestId, membership::INTERNAL,
+        placement::covers,
+    },
+    seam::{Context, Destination, Sink},
+    time::{Duration, Time},
+};
+
+/// Own numbers between two messages that let the ranges forget.
+const FORGET_EVERY: u64 = 16_384;
+/// Own numbers that are remembered at least.
+const FORGET_BEHIND: u64 = 65_536;
+/// A write of unknown fate is given up for good when so many have been made after it, sooner than
+/// [`ClientSettings::retention`] if need be: until then the ranges remember them all.
+const REMEMBERED_MAX: u64 = 1 << 20;
+
+/// A write that has not been answered in full.
+pub(super) struct Write {
+    pub(super) request: RequestId,
+    ranges: SmallVec<[Range; 2]>,
+    covered: Vec<Range>,
+    pub(super) stable: bool,
+    at: Position,
+    /// All replicas of one of its ranges were lost for good while it was under way, and how often it was asked about since.
+    lost: bool,
+    asked: u32,
+    /// A replica or a link was lost while it was under way.
+    pub(super) doubted: bool,
+}
+
+impl Write {
+    /// One that has not been sent yet.
+    pub(super) fn new(request: RequestId, ranges: SmallVec<[Range; 2]>) -> Self {
+        Write {
+            request,
+            ranges,
+            covered: Vec::new(),
+            stable: false,
+            at: Position(0),
+            lost: false,
+            asked: 0,
+            doubted: false,
+        }
+    }
+}
+
+impl Client {
+    /// The name of a write: the user's, or a new one.
+    pub(super) fn name_write(&mut self, given: Option<RequestId>) -> RequestId {
+        let request = given.unwrap_or_else(|| {
+            self.number += 1;
+            RequestId { session: self.session(), number: self.number }
+        });
+        if request.session == self.session() {
+            // A number that the user made up is not given to another write.
+            self.number = self.number.max(request.number);
+            self.writes.insert(request.number);
+        }
+        request
+    }
+
+    /// The write is done if it is stable and answered for all its ranges; if not answered, it is looked after.
+    pub(super) fn finish_write(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
+        let request = self.requests.get_mut(&token).expect("asked about a live request");
+        let Kind::Write(write) = &request.kind else { return };
+        if !write.stable {
+            return;
+        }
+        if write.ranges.iter().all(|range| covers(&write.covered, *range)) {
+            let at = write.at;
+            self.done(token, at, out);
+        } else if request.look_at.is_none() {
+            let after = self.ask_after(token);
+            self.look_later(token, cx.now + after);
+        }
+    }
+
+    /// How long to wait for an answer before the other replicas are asked, who remember. Mostly it is just slow; but if a
+    /// replica or a link was lost while the write was under way, its answer probably was, too.
+    fn ask_after(&self, token: u64) -> Duration {
+        match &self.requests[&token].kind {
+            Kind::Write(write) if write.doubted => {
+                let after = self.settings.retry_after * (1 << write.asked.min(TRIES_MAX));
+                after.min(self.settings.patience)
+            }
+            _ => self.settings.patience,
+        }
+    }
+
+    /// Marks writes that concern a range nobody holds any more: whoever holds it later knows nothing of them.
+    pub(super) fn lose_ranges(&mut self, config: &Config) {
+        for request in self.requests.values_mut() {
+            if let Kind::Write(write) = &mut request.kind {
+                let missing = write.ranges.iter().filter(|range| !covers(&write.covered, **range));
+                write.lost |= missing.into_iter().any(|range| config.any_lost(&[*range]));
+            }
+        }
+    }
+
+    /// Something came of it.
+    pub(super) fn write_answered(
+        &mut self,
+        cx: &mut Context<'_>,
+        token: u64,
+        from: ProcessId,
+        reply: Reply,
+        out: &mut impl Sink<Self>,
+    ) {
+        let request = self.requests.get_mut(&token).expect("an attempt has its request");
+        let Kind::Write(write) = &mut request.kind else { panic!("only writes are answered so") };
+        match reply.content {
+            ReplyContent::Answer(content) => {
+                if reply.ranges.iter().all(|range| covers(&write.covered, *range)) {
+                    return;
+                }
+                write.covered.extend_from_slice(&reply.ranges);
+                write.at = write.at.max(reply.at);
+                let spent = reply.spent;
+                out.emit(ClientEvent::Part { token, from, content, last: true, spent });
+                self.finish_write(cx, token, out);
+            }
+            ReplyContent::Expired => self.fail(cx.now, token, ClientError::Expired, out),
+            // Asked about and not known there yet, or elsewhere in the order: it is asked about again.
+            ReplyContent::Unknown | ReplyContent::Retry => {}
+            ReplyContent::Underway => self.refused += 1,
+        }
+    }
+
+    /// Looks after a write whose time has come.
+    pub(super) fn look_after_write(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
+        let request = self.requests.get_mut(&token).expect("a live request");
+        let attempt = request.attempt;
+        let Kind::Write(write) = &mut request.kind else { panic!("only writes are looked after so") };
+        let missing: SmallVec<[Range; 2]> =
+            write.ranges.iter().copied().filter(|range| !covers(&write.covered, *range)).collect();
+        let Some(config) = self.membership.config() else { return };
+        if write.lost && write.asked > 0 {
+            // Nobody is left who could tell.
+            return self.give_up(cx.now, token, out);
+        }
+        write.asked += u32::from(write.stable);
+        let replicas = config.replicas_of(&missing);
+        let ask = Direct::Ask { request: write.request, token: attempt, ranges: missing };
+        out.send(Destination::Many(replicas), Message::Direct(ask), None);
+        let after = self.ask_after(token);
+        self.look_later(token, cx.now + after);
+    }
+
+    /// Lets the ranges forget what nobody will ask about any more.
+    pub(super) fn forget(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        let over = |(since, number): &(Time, u64)| {
+            cx.now.since(*since) > self.settings.retention || self.number - *number > REMEMBERED_MAX
+        };
+        while self.maybe.front().is_some_and(over) {
+            self.maybe.pop_front();
+        }
+        let oldest = self.maybe.iter().map(|(_, number)| *number).chain(self.writes.first().copied()).min();
+        // Users may have drawn numbers that they have not used yet.
+        let below = oldest.unwrap_or(u64::MAX).min(self.number.saturating_sub(FORGET_BEHIND));
+        if below >= self.forgotten + FORGET_EVERY {
+            self.forgotten = below;
+            let forget = Control::Forget { session: self.session(), below };
+            self.membership.submit(cx, INTERNAL, Class::Control, forget.encode(), out);
+        }
+    }
+}

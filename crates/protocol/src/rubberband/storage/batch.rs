@@ -1,0 +1,225 @@
+//! Steps become batches for the engine, and its results answers.
+//!
+//! The engine has one batch at a time. What is urgent beside the order comes first in it: the settling of a held write, rows
+//! to be moved, pages of long answers. Then come as many steps as may run together. What a task is for is noted beside it.
+
+use bytes::Bytes;
+
+use super::{
+    Storage, StorageEvent, Task, TaskKind, TaskResult,
+    outbox::{Asked, Wanted},
+    replies::Replies,
+    steps::Step,
+    write::Write,
+};
+use crate::{
+    ecast::{MemberCommand, Position},
+    id::ProcessId,
+    rubberband::{Direct, Message, Range, Spent},
+    seam::{Context, Destination, Input, Sink},
+    time::Time,
+};
+
+/// What a task in the running batch is for.
+pub(super) enum Purpose {
+    Write(Write),
+    Read {
+        at: Position,
+        client: ProcessId,
+        token: u64,
+        ranges: Vec<Range>,
+        operation: Bytes,
+        since: Time,
+    },
+    /// A read that nobody waits for.
+    Withdrawn {
+        at: Position,
+    },
+    Page {
+        asked: Asked,
+        at: Position,
+    },
+    Export {
+        to: ProcessId,
+        at: Position,
+        asked: Option<Bytes>,
+    },
+    Import,
+    Step(Position),
+    Settle,
+}
+
+impl Storage {
+    /// Gives the engine its next batch if it is idle and there is something that may run.
+    pub(super) fn execute(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        if !self.running.is_empty() {
+            return;
+        }
+        let mut tasks = Vec::new();
+        if let Some((at, publish)) = self.settle.take() {
+            self.push(&mut tasks, at, TaskKind::Settle { publish }, Purpose::Settle);
+        }
+        self.push_transfers(&mut tasks);
+        self.push_pages(&mut tasks);
+        while self.holding.is_none()
+            && tasks.len() < self.settings.batch_max
+            && self.push_step(&mut tasks, out)
+        {}
+        if !tasks.is_empty() {
+            self.begun = cx.now;
+            out.emit(StorageEvent::Execute(tasks));
+        } else if self.queue.is_empty() && self.holding.is_none() {
+            self.advance(cx, self.membership.member.delivered(), out);
+        }
+    }
+
+    pub(super) fn push(&mut self, tasks: &mut Vec<Task>, at: Position, kind: TaskKind, purpose: Purpose) {
+        tasks.push(Task { at, kind });
+        self.running.push(purpose);
+    }
+
+    /// The next pages of long answers, and the versions that they need no more.
+    fn push_pages(&mut self, tasks: &mut Vec<Task>) {
+        for at in self.outboxes.released() {
+            self.push(tasks, at, TaskKind::Finish, Purpose::Step(Position(0)));
+        }
+        for Wanted { asked, at, ranges, operation, cursor, rows } in self.outboxes.wanted() {
+            let kind = TaskKind::Page { ranges, operation, cursor, rows };
+            self.push(tasks, at, kind, Purpose::Page { asked, at });
+        }
+    }
+
+    /// Moves the next step into the batch; `false` when it can not run yet, or must be the last.
+    fn push_step(&mut self, tasks: &mut Vec<Task>, out: &mut impl Sink<Self>) -> bool {
+        match self.queue.front() {
+            None => return false,
+            Some(Step::Await { at }) if self.import.as_ref().is_some_and(|import| import.change() == *at) => {
+                return false;
+            }
+            // The replies that a pin or a repeated request needs are complete only when the batch before is done.
+            Some(Step::Pin { .. } | Step::Forget { .. } | Step::Clear { .. })
+                if self.running.iter().any(|purpose| matches!(purpose, Purpose::Write(_))) =>
+            {
+                return false;
+            }
+            Some(Step::Write(write)) if self.replies.is_pending(write.header.request) => return false,
+            Some(_) => {}
+        }
+        match self.queue.pop_front().expect("just seen") {
+            Step::Write(write) => return self.push_write(tasks, write, out),
+            Step::Read { at, client, token, ranges, operation, since } => {
+                let kind = TaskKind::Read { ranges: ranges.clone(), operation: operation.clone() };
+                self.push(tasks, at, kind, Purpose::Read { at, client, token, ranges, operation, since });
+            }
+            Step::Create { at, table, definition } => {
+                self.push(tasks, at, TaskKind::CreateTable { table, definition }, Purpose::Step(at));
+            }
+            Step::Drop { at, table } => {
+                self.push(tasks, at, TaskKind::DropTable { table }, Purpose::Step(at))
+            }
+            Step::Pin { at } => {
+                self.pins_due.remove(&at);
+                self.pins.insert(at, self.replies.clone());
+                self.push(tasks, at, TaskKind::Pin, Purpose::Step(at));
+            }
+            Step::Release { at } => {
+                self.pins.remove(&at);
+                self.fetches.retain(|fetch| fetch.change != at);
+                self.push(tasks, at, TaskKind::Release, Purpose::Step(Position(0)));
+            }
+            Step::Forget { session, below } => self.replies.forget(session, below),
+            Step::Clear { at, ranges } => {
+                self.replies = Replies::default();
+                self.push(tasks, at, TaskKind::Forget { ranges }, Purpose::Step(at));
+            }
+            Step::Await { .. } => {}
+        }
+        true
+    }
+
+    pub(super) fn on_executed(
+        &mut self,
+        cx: &mut Context<'_>,
+        results: Vec<TaskResult>,
+        out: &mut impl Sink<Self>,
+    ) {
+        let purposes = std::mem::take(&mut self.running);
+        let took = cx.now.since(self.begun);
+        assert_eq!(purposes.len(), results.len(), "the engine answers every task of its batch");
+        let mut done = self.executed;
+        for (purpose, result) in purposes.into_iter().zip(results) {
+            match (purpose, result) {
+                (Purpose::Write(write), TaskResult::Written(results)) => {
+                    assert_eq!(results.len(), write.held.len(), "a write answers every range");
+                    done = self.wrote(cx, write, Ok(results), done, out);
+                }
+                (Purpose::Write(write), TaskResult::Failed(failure)) => {
+                    done = self.wrote(cx, write, Err(failure), done, out);
+                }
+                (Purpose::Read { at, client, token, ranges, since, .. }, TaskResult::Read(pieces)) => {
+                    let spent = Spent { waited: self.begun.since(since), took };
+                    self.outboxes.reply((client, token), at, &ranges, spent, pieces, out);
+                    done = done.max(at);
+                }
+                (Purpose::Read { at, client, token, ranges, operation, since }, TaskResult::Long) => {
+                    let spent = Spent { waited: self.begun.since(since), took };
+                    self.outboxes.begin((client, token), at, &ranges, spent, operation);
+                    done = done.max(at);
+                }
+                (Purpose::Withdrawn { at }, TaskResult::Read(_)) => done = done.max(at),
+                (Purpose::Withdrawn { at }, TaskResult::Long) => {
+                    self.outboxes.unwanted(at);
+                    done = done.max(at);
+                }
+                (Purpose::Page { asked, at }, TaskResult::Page { rows, cursor }) => {
+                    self.outboxes.page(asked, at, rows, cursor, out);
+                }
+                (Purpose::Export { to, at, asked }, TaskResult::Exported { rows, cursor }) => {
+                    let replies = self.pins.get(&at).filter(|_| cursor.is_none()).map(Replies::encode);
+                    let chunk = Direct::Chunk { change: at, asked, rows, cursor, replies };
+                    out.send(Destination::One(to), Message::Direct(chunk), None);
+                }
+                (Purpose::Import, TaskResult::Done) => self.imported(cx, out),
+                (Purpose::Step(at), TaskResult::Done) => done = done.max(at),
+                (Purpose::Settle, TaskResult::Done) => {}
+                (_, result) => panic!("the engine answered a task of another kind: {result:?}"),
+            }
+        }
+        self.advance(cx, done, out);
+    }
+
+    /// Whether a read waits here, is at the engine, or has more of its answer here than was told.
+    pub(super) fn is_underway(&self, asked: Asked) -> bool {
+        let waits =
+            |step: &Step| matches!(step, Step::Read { client, token, .. } if (*client, *token) == asked);
+        let runs =
+            |at: &Purpose| matches!(at, Purpose::Read { client, token, .. } if (*client, *token) == asked);
+        self.outboxes.is_open(asked) || self.running.iter().any(runs) || self.queue.iter().any(waits)
+    }
+
+    /// Nobody waits any more for the answers to these questions.
+    pub(super) fn withdraw(&mut self, unwanted: impl Fn(Asked) -> bool, out: &mut impl Sink<Self>) {
+        self.queue.retain(|step| match step {
+            Step::Read { client, token, .. } => !unwanted((*client, *token)),
+            _ => true,
+        });
+        for (task, purpose) in self.running.iter_mut().enumerate() {
+            if let Purpose::Read { at, client, token, .. } = purpose
+                && unwanted((*client, *token))
+            {
+                *purpose = Purpose::Withdrawn { at: *at };
+                out.emit(StorageEvent::Withdraw { task });
+            }
+        }
+        self.outboxes.cancel(unwanted);
+    }
+
+    fn advance(&mut self, cx: &mut Context<'_>, through: Position, out: &mut impl Sink<Self>) {
+        // A released or injected step may stand for a position that is not delivered here.
+        let through = through.min(self.membership.member.delivered());
+        if through > self.executed {
+            self.executed = through;
+            self.member_input(cx, Input::Command(MemberCommand::Executed { through }), out);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What other members say beside the order: questions of clients, verdicts and rows of other storage processes.
+
+use smallvec::SmallVec;
+
+use super::{Storage, import::Import, migration::Fetch, steps::Step, write::send_remembered};
+use crate::{
+    ecast::Position,
+    id::ProcessId,
+    rubberband::{Direct, Message, Range, Reply, ReplyContent, Spent, StorageState, placement::covers},
+    seam::{Context, Destination, Sink},
+};
+
+impl Storage {
+    pub(super) fn on_direct(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        message: Direct,
+        out: &mut impl Sink<Self>,
+    ) {
+        let Some(config) = self.membership.config() else {
+            self.refused += 1;
+            return;
+        };
+        if !config.members.contains_key(&from) {
+            self.refused += 1;
+            return;
+        }
+        match message {
+            Direct::Basic { token, placement, ranges, operation } => {
+                let held = config.ranges_of(self.membership.me);
+                let active = config.storage.get(&self.membership.me) == Some(&StorageState::Active);
+                let covered = ranges
+                    .iter()
+                    .all(|range| held.iter().any(|mine| mine.low <= range.low && range.high <= mine.high));
+                let at = self.membership.member.delivered();
+                if active && covered && placement == config.placement {
+                    let ranges = ranges.to_vec();
+                    let since = cx.now;
+                    self.queue.push_back(Step::Read { at, client: from, token, ranges, operation, since });
+                } else {
+                    retry(from, token, at, out);
+                }
+            }
+            Direct::Consumed { token, bytes } => self.outboxes.consumed((from, token), bytes, out),
+            Direct::Cancel { token } => self.withdraw(|asked| asked == (from, token), out),
+            Direct::Ask { request, token, ranges } => match self.replies.get(request) {
+                Some(known) => send_remembered(from, token, known, &ranges, out),
+                // Still to be executed here: the client asks again.
+                None => tell(from, token, Position(0), ReplyContent::Unknown, out),
+            },
+            Direct::AskRead { token } => {
+                let known = self.is_underway((from, token));
+                let content = if known { ReplyContent::Underway } else { ReplyContent::Unknown };
+                tell(from, token, Position(0), content, out);
+            }
+            Direct::Verdict { at, ranges, failure } => {
+                // What is settled here needs no more verdicts.
+                if at > self.executed || self.holding.as_ref().is_some_and(|(write, _)| write.at == at) {
+                    self.verdicts.add(at, &ranges, failure);
+                    self.decide(out);
+                }
+            }
+            Direct::AskVerdict { at } => {
+                // One that imported the write's rows knows it by what the ranges remember.
+                let remembered = || {
+                    let remembered = self.replies.at(at)?;
+                    Some((vec![Range::ALL], remembered.results.as_ref().err().cloned()))
+                };
+                let known = self.verdicts.known(at).or_else(remembered);
+                let through = self.membership.member.delivered();
+                let settled = known.as_ref().is_some_and(|(ranges, _)| covers(ranges, Range::ALL));
+                if let Some((ranges, failure)) = known {
+                    let verdict = Direct::Verdict { at, ranges, failure };
+                    out.send(Destination::One(from), Message::Direct(verdict), None);
+                }
+                if !settled && self.import.is_none() {
+                    let nothing = Direct::NoVerdict { at, through };
+                    out.send(Destination::One(from), Message::Direct(nothing), None);
+                }
+            }
+            Direct::NoVerdict { at, through } => {
+                self.verdicts.add_unknowing(at, from, through);
+                self.give_up();
+            }
+            Direct::Fetch { change, ranges, cursor } => {
+                let known = self.pins.contains_key(&change) || self.pins_due.contains(&change);
+                if known || change > self.membership.member.delivered() {
+                    self.fetches.retain(|fetch| fetch.from != from || fetch.change != change);
+                    self.fetches.push_back(Fetch { from, change, ranges, cursor });
+                } else {
+                    out.send(Destination::One(from), Message::Direct(Direct::FetchRefused { change }), None);
+                }
+            }
+            Direct::Chunk { change, asked, rows, cursor, replies } => {
+                if let Some(import) = &mut self.import
+                    && !import.chunk(from, change, asked, rows, cursor, replies)
+                {
+                    self.refused += 1;
+                }
+            }
+            Direct::FetchRefused { change } => {
+                let ours = |import: &Import| import.change() == change && import.source() == Some(from);
+                if self.import.as_ref().is_some_and(ours) {
+                    self.import_failed(cx.now, from, out);
+                }
+            }
+            Direct::Alive { .. } | Direct::Reply(_) => self.refused += 1,
+        }
+    }
+}
+
+/// Has a client ask elsewhere.
+pub(super) fn retry<S: Sink<Storage>>(client: ProcessId, token: u64, at: Position, out: &mut S) {
+    tell(client, token, at, ReplyContent::Retry, out);
+}
+
+/// Tells a client something that is no part of an answer. A client that waits for it no more withdraws what is under way.
+pub(super) fn tell<S: Sink<Storage>>(
+    client: ProcessId,
+    token: u64,
+    at: Position,
+    content: ReplyContent,
+    out: &mut S,
+) {
+    let (spent, last) = (Spent::default(), content != ReplyContent::Underway);
+    let reply = Reply { token, at, ranges: SmallVec::new(), piece: 0, last, spent, content };
+    out.send(Destination::One(client), Message::Direct(Direct::Reply(reply)), None);
+}

@@ -1,0 +1,85 @@
+//! Moving ranges to standbys (002 §6.4, partial live migration).
+//!
+//! Every replica of a moving range pins the version as of the change, so that any of them can send; the receiver asks one for
+//! its rows, chunk by chunk, and takes them in before anything behind the change is executed. If its source dies it drops
+//! what it has of that and asks another.
+
+use bytes::Bytes;
+
+use super::{Storage, StorageEvent, Task, TaskKind, batch::Purpose, import::ImportStep, steps::Step};
+use crate::{
+    ecast::{Class, Position},
+    id::ProcessId,
+    rubberband::{Control, Direct, Message, Range, membership::INTERNAL},
+    seam::{Context, Destination, Sink},
+    time::Time,
+};
+
+/// Rows that somebody asked for.
+pub(super) struct Fetch {
+    pub(super) from: ProcessId,
+    pub(super) change: Position,
+    pub(super) ranges: Vec<Range>,
+    pub(super) cursor: Option<Bytes>,
+}
+
+impl Storage {
+    /// Exports that standbys wait for, and the rows that we wait for.
+    pub(super) fn push_transfers(&mut self, tasks: &mut Vec<Task>) {
+        for _ in 0..self.fetches.len() {
+            let fetch = self.fetches.pop_front().expect("counted");
+            if self.pins.contains_key(&fetch.change) {
+                let (to, at, asked) = (fetch.from, fetch.change, fetch.cursor.clone());
+                let kind = TaskKind::Export { ranges: fetch.ranges, cursor: fetch.cursor };
+                self.push(tasks, at, kind, Purpose::Export { to, at, asked });
+            } else {
+                self.fetches.push_back(fetch);
+            }
+        }
+        // What the order delivered before the change comes first: the tables that the rows are of.
+        if let Some(import) = &mut self.import
+            && matches!(self.queue.front(), Some(Step::Await { at }) if *at == import.change())
+        {
+            let change = import.change();
+            if let Some(kind) = import.task() {
+                self.push(tasks, change, kind, Purpose::Import);
+            }
+        }
+    }
+
+    pub(super) fn fetch(&mut self, now: Time, out: &mut impl Sink<Self>) {
+        let Some(import) = &mut self.import else { return };
+        if let Some((source, ranges, cursor)) = import.fetch(now + self.settings.ask_after * 5) {
+            let fetch = Direct::Fetch { change: import.change(), ranges, cursor };
+            out.send(Destination::One(source), Message::Direct(fetch), None);
+        }
+    }
+
+    pub(super) fn import_failed(&mut self, now: Time, source: ProcessId, out: &mut impl Sink<Self>) {
+        let config = self.membership.config().expect("an import follows a delivered message");
+        let Some(import) = &mut self.import else { return };
+        if import.switch(config, source) {
+            self.fetch(now, out);
+        } else {
+            // No replica can send: the import can not be finished, and this process is of no use as it is.
+            out.emit(StorageEvent::Wedged);
+        }
+    }
+
+    pub(super) fn imported(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        let Some(import) = &mut self.import else { return };
+        match import.done() {
+            ImportStep::More => self.fetch(cx.now, out),
+            ImportStep::Finished { change, replies } => {
+                self.import = None;
+                self.replies.merge(replies);
+                self.complete(cx, change, out);
+            }
+        }
+    }
+
+    pub(super) fn complete(&mut self, cx: &mut Context<'_>, change: Position, out: &mut impl Sink<Self>) {
+        let complete = Control::Complete { change };
+        self.membership.submit(cx, INTERNAL, Class::Control, complete.encode(), out);
+    }
+}

@@ -1,0 +1,294 @@
+//! A storage process: holds ranges, executes what the order delivers, answers, and moves ranges to standbys.
+//!
+//! Everything that concerns the engine is one queue of steps in the total order (`steps`). Whenever the engine is idle,
+//! the steps that have gathered become one batch of [`Task`]s (`batch`, [`StorageEvent::Execute`]); the batch ends behind
+//! a write whose verdict others must confirm (S15), before an import is done, and at a size limit.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `task` | what the engine is asked, and what it answers |
+//! | `steps` | what the order delivers becomes steps |
+//! | `batch` | steps become batches, and results become answers |
+//! | `write`, `verdicts`, `replies` | a write's way from evaluation to its answer; the verdicts on it; what is remembered of it |
+//! | `outbox` | answers to reads, no faster than they are consumed |
+//! | `migration`, `import` | moving ranges: rows for others, and others' rows |
+//! | `direct` | what other members say beside the order |
+
+mod batch;
+mod direct;
+mod import;
+mod migration;
+mod outbox;
+mod replies;
+mod steps;
+mod task;
+mod verdicts;
+mod write;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+
+pub use self::task::{Task, TaskKind, TaskResult};
+use self::{
+    batch::Purpose, direct::retry, import::Import, migration::Fetch, outbox::Outboxes, replies::Replies,
+    steps::Step, verdicts::Verdicts, write::Write,
+};
+use super::{
+    Config, Control, Direct, Message, Role, StorageState,
+    membership::{Delivered, INTERNAL, Membership},
+};
+use crate::{
+    ecast::{Class, Member, MemberCommand, MemberSettings, Position},
+    id::Peer,
+    paxos,
+    seam::{Context, Destination, Input, Protocol, Sink},
+    time::{Duration, Time},
+};
+
+/// How a storage process behaves.
+#[derive(Clone, Debug)]
+pub struct StorageSettings {
+    /// How often signs of life are sent.
+    pub alive_every: Duration,
+    /// Tasks in one batch.
+    pub batch_max: usize,
+    /// How long to wait for a verdict, or for a chunk of rows, before asking (again).
+    pub ask_after: Duration,
+    /// Bytes of one answer that may be under way to a client that has not consumed them.
+    pub reply_window: u64,
+}
+
+impl Default for StorageSettings {
+    fn default() -> Self {
+        StorageSettings {
+            alive_every: Duration::from_millis(50),
+            batch_max: 16_384,
+            ask_after: Duration::from_millis(200),
+            reply_window: 512 << 10,
+        }
+    }
+}
+
+/// What a storage process may be asked.
+#[derive(Clone, Debug)]
+pub enum StorageCommand {
+    /// The batch is done: a result per task.
+    Executed(Vec<TaskResult>),
+    /// Processes that may be routers.
+    Seeds(Vec<Peer>),
+    /// Leave the cluster.
+    Leave,
+}
+
+/// What a storage process tells.
+#[derive(Clone, Debug)]
+pub enum StorageEvent {
+    /// Have the engine do this. No further batch comes before [`StorageCommand::Executed`].
+    Execute(Vec<Task>),
+    /// Nobody waits any more for what comes of this task of the batch, which is a read. Some result is wanted all the
+    /// same.
+    Withdraw {
+        /// Its place in the batch.
+        task: usize,
+    },
+    /// This process is out and must stop; it may come back as a new one.
+    Wedged,
+}
+
+/// Where a storage process stands.
+#[derive(Clone, Debug)]
+pub struct StorageStatus {
+    /// The last position delivered.
+    pub delivered: Position,
+    /// The last position executed.
+    pub executed: Position,
+    /// Steps that wait.
+    pub queued: usize,
+    /// Its state in the configuration.
+    pub state: Option<StorageState>,
+    /// Rows are being taken in.
+    pub importing: bool,
+    /// Pinned positions.
+    pub pins: usize,
+    /// Long answers under way.
+    pub answering: usize,
+    /// Writes that were answered from memory.
+    pub repeated: u64,
+    /// Messages from peers that were refused.
+    pub refused: u64,
+}
+
+/// A storage process.
+pub struct Storage {
+    settings: StorageSettings,
+    membership: Membership,
+    queue: VecDeque<Step>,
+    /// What the tasks at the engine are for; empty when it is idle.
+    running: Vec<Purpose>,
+    /// When they were handed over.
+    begun: Time,
+    /// The evaluated write that waits for verdicts, and how it fared here.
+    holding: Option<(Write, Result<Vec<Bytes>, Bytes>)>,
+    /// Decided, and to be settled first thing in the next batch.
+    settle: Option<(Position, bool)>,
+    verdicts: Verdicts,
+    /// Where a member departed last.
+    departed: Position,
+    ask_at: Option<Time>,
+    replies: Replies,
+    /// What the ranges remembered at each pinned position.
+    pins: BTreeMap<Position, Replies>,
+    /// Pins that the queue still has to reach.
+    pins_due: BTreeSet<Position>,
+    fetches: VecDeque<Fetch>,
+    import: Option<Import>,
+    executed: Position,
+    outboxes: Outboxes,
+    repeated: u64,
+    refused: u64,
+}
+
+impl Storage {
+    /// A storage process that joins as standby.
+    pub fn new(me: Peer, name: String, settings: StorageSettings) -> Self {
+        let member = MemberSettings { executes: true, ..MemberSettings::default() };
+        Storage {
+            membership: Membership::new(me, Role::Storage, name, member, settings.alive_every),
+            outboxes: Outboxes::new(settings.reply_window),
+            settings,
+            queue: VecDeque::new(),
+            running: Vec::new(),
+            begun: Time(0),
+            holding: None,
+            settle: None,
+            verdicts: Verdicts::default(),
+            departed: Position(0),
+            ask_at: None,
+            replies: Replies::default(),
+            pins: BTreeMap::new(),
+            pins_due: BTreeSet::new(),
+            fetches: VecDeque::new(),
+            import: None,
+            executed: Position(0),
+            repeated: 0,
+            refused: 0,
+        }
+    }
+
+    /// The configuration at the last delivered position, once admitted.
+    pub fn config(&self) -> Option<&Config> {
+        self.membership.config()
+    }
+
+    /// The order's end in this process.
+    pub fn member(&self) -> &Member {
+        &self.membership.member
+    }
+
+    /// Where it stands.
+    pub fn status(&self) -> StorageStatus {
+        let me = self.membership.me;
+        StorageStatus {
+            delivered: self.membership.member.delivered(),
+            executed: self.executed,
+            queued: self.queue.len(),
+            state: self.config().and_then(|config| config.storage.get(&me).copied()),
+            importing: self.import.is_some(),
+            pins: self.pins.len(),
+            answering: self.outboxes.open(),
+            repeated: self.repeated,
+            refused: self.refused + self.membership.refused(),
+        }
+    }
+
+    fn member_input(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut impl Sink<Self>) {
+        self.membership.handle(cx, input, out);
+        while let Some(item) = self.membership.next(out) {
+            self.on_delivered(cx, item, out);
+        }
+    }
+
+    fn on_delivered(&mut self, cx: &mut Context<'_>, item: Delivered, out: &mut impl Sink<Self>) {
+        match item {
+            Delivered::Control { at, control, before } => self.on_control(cx, at, control, before, out),
+            Delivered::Data { at, id, header, operation } => {
+                self.on_data(cx.now, at, id.sender, header, operation);
+            }
+            Delivered::Injected { at, sender, header, fits: false, .. } => {
+                retry(sender, header.token, at, out);
+            }
+            Delivered::Injected { at, sender, header, operation, fits: true } => {
+                self.on_injected(cx.now, at, sender, header, operation, out);
+            }
+            Delivered::Wedged => out.emit(StorageEvent::Wedged),
+            Delivered::NotSent { token }
+            | Delivered::NotInjected { token }
+            | Delivered::Outcome { token, .. } => {
+                debug_assert!(token & INTERNAL != 0, "a storage process submits only for itself");
+            }
+        }
+    }
+
+    fn on_deadline(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        if self.ask_at.is_some_and(|at| at <= cx.now)
+            && let Some((write, _)) = &self.holding
+        {
+            self.ask_at = Some(cx.now + self.settings.ask_after);
+            let ask = Direct::AskVerdict { at: write.at };
+            out.send(Destination::Many(self.may_know(write)), Message::Direct(ask), None);
+            self.give_up();
+        }
+        if self.import.as_ref().and_then(Import::deadline).is_some_and(|at| at <= cx.now) {
+            // No news from the source: ask it again; it is replaced when it is suspected.
+            self.import.as_mut().expect("just seen").again();
+            self.fetch(cx.now, out);
+        }
+    }
+}
+
+impl Protocol for Storage {
+    type Message = Message;
+    type Record = paxos::Record;
+    type Command = StorageCommand;
+    type Event = StorageEvent;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        match input {
+            Input::Receive { from, message: Message::Order(message) } => {
+                self.member_input(cx, Input::Receive { from, message }, out);
+            }
+            Input::Receive { from, message: Message::Direct(message) } => {
+                self.on_direct(cx, from, message, out)
+            }
+            Input::Command(StorageCommand::Executed(results)) => self.on_executed(cx, results, out),
+            Input::Command(StorageCommand::Seeds(seeds)) => {
+                self.member_input(cx, Input::Command(MemberCommand::Seeds(seeds)), out);
+            }
+            Input::Command(StorageCommand::Leave) => {
+                self.membership.submit(cx, INTERNAL, Class::Control, Control::Leave.encode(), out);
+            }
+            Input::Deadline => {
+                self.member_input(cx, Input::Deadline, out);
+                self.on_deadline(cx, out);
+                self.membership.tick(cx.now, self.executed, out);
+            }
+            Input::Persisted(ticket) => self.member_input(cx, Input::Persisted(ticket), out),
+            Input::Linked { peer, session } => self.member_input(cx, Input::Linked { peer, session }, out),
+            Input::Unlinked { peer } => {
+                // What is left of its answers would arrive with a gap, and it asks anew.
+                self.withdraw(|(client, _)| client == peer, out);
+                self.member_input(cx, Input::Unlinked { peer }, out);
+            }
+            Input::Drained => {
+                self.execute(cx, out);
+                self.member_input(cx, Input::Drained, out);
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let import = self.import.as_ref().and_then(Import::deadline);
+        [self.membership.deadline(), self.ask_at, import].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,197 @@
+//! What the order delivers becomes steps for the engine.
+//!
+//! A step is something that concerns the engine, at its position. Data is looked up in the configuration as of its position:
+//! the same assignment of ranges that the routers used. Of a control message, what the engine must do of it becomes steps,
+//! and what it says of others (who is gone, whose import is complete) takes effect at once.
+
+use bytes::Bytes;
+
+use super::{Storage, direct::retry, import::Import, write::Write};
+use crate::{
+    ecast::Position,
+    id::ProcessId,
+    rubberband::{Assignment, Config, Control, DataHeader, DataKind, Range, StorageState},
+    seam::{Context, Sink},
+    time::Time,
+};
+
+/// Something that concerns the engine, at its position.
+pub(super) enum Step {
+    Write(Write),
+    Read {
+        at: Position,
+        client: ProcessId,
+        token: u64,
+        ranges: Vec<Range>,
+        operation: Bytes,
+        /// When it came.
+        since: Time,
+    },
+    Create {
+        at: Position,
+        table: u32,
+        definition: Bytes,
+    },
+    Drop {
+        at: Position,
+        table: u32,
+    },
+    Pin {
+        at: Position,
+    },
+    Release {
+        at: Position,
+    },
+    Forget {
+        session: u128,
+        below: u64,
+    },
+    /// The ranges held so far are another's now.
+    Clear {
+        at: Position,
+        ranges: Vec<Range>,
+    },
+    /// The import of the change at this position must be done before anything behind it.
+    Await {
+        at: Position,
+    },
+}
+
+impl Storage {
+    pub(super) fn on_data(
+        &mut self,
+        now: Time,
+        at: Position,
+        client: ProcessId,
+        header: DataHeader,
+        operation: Bytes,
+    ) {
+        // Routers send data behind the join only.
+        let Some(config) = self.membership.config() else {
+            self.refused += 1;
+            return;
+        };
+        let me = self.membership.me;
+        let assigned = match header.kind {
+            DataKind::Read => config.assign_read(&header.ranges, header.offset),
+            DataKind::Write | DataKind::FallibleWrite => config.assign_write(&header.ranges, header.offset),
+        };
+        let assigned =
+            assigned.unwrap_or_else(|range| panic!("delivered {at} although {range:?} has no replica"));
+        let mine = assigned.iter().position(|assignment| assignment.process == me);
+        let mine = mine.unwrap_or_else(|| panic!("delivered {at} although it does not concern {me}"));
+        if header.kind == DataKind::Read {
+            let ranges = assigned[mine].held.clone();
+            let token = header.token;
+            self.queue.push_back(Step::Read { at, client, token, ranges, operation, since: now });
+            return;
+        }
+        // One range is evaluated alike by all its replicas; only several can disagree.
+        let spans = header.ranges.iter().map(|range| config.count_segments(*range)).sum::<usize>() > 1;
+        let exchanged = header.kind == DataKind::FallibleWrite && spans;
+        let others = assigned.iter().filter(|assignment| exchanged && assignment.process != me);
+        let others = others.map(|assignment| (assignment.process, assignment.held.clone())).collect();
+        let Assignment { held, answers, .. } = assigned[mine].clone();
+        self.queue.push_back(Step::Write(Write { at, client, header, held, answers, others, operation }));
+    }
+
+    pub(super) fn on_injected(
+        &mut self,
+        now: Time,
+        at: Position,
+        client: ProcessId,
+        header: DataHeader,
+        operation: Bytes,
+        out: &mut impl Sink<Self>,
+    ) {
+        let me = self.membership.me;
+        let assigned =
+            self.config().and_then(|config| config.assign_read(&header.ranges, header.offset).ok());
+        let mine = assigned.and_then(|all| all.into_iter().find(|assignment| assignment.process == me));
+        match mine {
+            Some(mine) if header.kind == DataKind::Read => {
+                let token = header.token;
+                self.queue.push_back(Step::Read {
+                    at,
+                    client,
+                    token,
+                    ranges: mine.held,
+                    operation,
+                    since: now,
+                });
+            }
+            _ => retry(client, header.token, at, out),
+        }
+    }
+
+    pub(super) fn on_control(
+        &mut self,
+        cx: &mut Context<'_>,
+        at: Position,
+        control: Control,
+        before: Option<Config>,
+        out: &mut impl Sink<Self>,
+    ) {
+        let me = self.membership.me;
+        let config =
+            self.membership.config().expect("a delivered control message leaves a configuration").clone();
+        let Some(before) = before else {
+            // Just admitted: the tables that exist.
+            for (&table, entry) in &config.tables {
+                self.queue.push_back(Step::Create { at, table, definition: entry.definition.clone() });
+            }
+            return;
+        };
+        match control {
+            Control::CreateTable { name, definition } => {
+                let (table, _) = config.table(&name).expect("what was delivered was not refused");
+                self.queue.push_back(Step::Create { at, table, definition });
+            }
+            Control::DropTable { table } => self.queue.push_back(Step::Drop { at, table }),
+            Control::Forget { session, below } => self.queue.push_back(Step::Forget { session, below }),
+            Control::Replace { new, copy, .. } if new == me => {
+                let import = Import::new(at, copy, config.ranges_of(me));
+                if import.is_empty() {
+                    self.complete(cx, at, out);
+                } else {
+                    self.import = Some(import);
+                    self.queue.push_back(Step::Await { at });
+                    self.fetch(cx.now, out);
+                }
+            }
+            Control::Replace { new, .. } => {
+                let moving = config.ranges_of(new);
+                let holds = |range: &Range| config.ranges_of(me).contains(range);
+                if config.storage.get(&me) == Some(&StorageState::Active) && moving.iter().any(holds) {
+                    self.pins_due.insert(at);
+                    self.queue.push_back(Step::Pin { at });
+                }
+                let held = before.ranges_of(me);
+                if !held.is_empty() && config.ranges_of(me).is_empty() {
+                    self.queue.push_back(Step::Clear { at, ranges: held });
+                }
+            }
+            _ => {}
+        }
+        // Receivers that are complete, or gone, need their pin no more.
+        for (_, change) in before.receiving() {
+            if !config.receiving().any(|(_, still)| still == change)
+                && (self.pins.contains_key(&change) || self.pins_due.contains(&change))
+            {
+                self.queue.push_back(Step::Release { at: change });
+            }
+        }
+        let gone: Vec<ProcessId> =
+            before.members.keys().copied().filter(|process| !config.members.contains_key(process)).collect();
+        if !gone.is_empty() {
+            self.departed = at;
+        }
+        for process in gone {
+            self.withdraw(|(client, _)| client == process, out);
+            self.fetches.retain(|fetch| fetch.from != process);
+            if self.import.as_ref().is_some_and(|import| import.reads_from(process)) {
+                self.import_failed(cx.now, process, out);
+            }
+        }
+    }
+}
