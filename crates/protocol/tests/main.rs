@@ -3,3 +3,4 @@
 mod cluster;
 mod paxos;
 mod wire;
+mod world;

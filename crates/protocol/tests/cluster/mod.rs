@@ -2,6 +2,7 @@
 //! random schedules.
 
 mod engine;
+mod names;
 mod random;
 mod script;
 mod world;

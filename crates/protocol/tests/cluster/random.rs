@@ -16,7 +16,8 @@ use quorate_protocol::{
 
 use super::{
     engine::{Row, decode},
-    world::{Role, World, process, reborn},
+    names::{process, reborn},
+    world::{Role, World},
 };
 
 /// What a schedule asked for.
@@ -213,7 +214,7 @@ impl Schedule {
     }
 
     fn break_link(&mut self) {
-        let links = self.world.links();
+        let links = self.world.links.standing();
         let Some((a, b)) = self.pick(&links) else { return };
         // Where storage processes really die, others are not to be taken for dead as well.
         let watched = a.node / 100 == 2 || b.node / 100 == 2;

@@ -1,7 +1,4 @@
-//! Scripts: a scenario and, below each of its steps, what happens. Run with `UPDATE_SCRIPTS=1` they are written anew;
-//! commit the changes only if you understand what caused them.
-
-use std::{fmt::Write as _, path::PathBuf};
+//! Scripts of whole clusters.
 
 use bytes::Bytes;
 use quorate_protocol::{
@@ -9,33 +6,20 @@ use quorate_protocol::{
     rubberband::{ClientCommand, Control, DataHeader, ReadStrength, RequestId, SuperCommand},
 };
 
-use super::world::{Happening, Role, World, name, process, range};
+use super::{
+    names::{name, process, range, range_name},
+    world::{Happening, Role, World},
+};
+use crate::world::script::{self, scripts};
 
-#[expect(clippy::disallowed_methods, reason = "the environment says whether to write the scripts anew")]
-fn check(script: &str) {
-    let path =
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/scripts").join(format!("{script}.txt"));
-    let text = std::fs::read_to_string(&path).expect("the script is there");
+fn check(name: &str) {
     let mut world = World::new(1);
-    let mut rendered = String::new();
-    for line in text.lines() {
-        if line.starts_with('#') || line.is_empty() && rendered.ends_with('\n') {
-            writeln!(rendered, "{line}").expect("strings take everything");
-        }
-        if let Some(step) = line.strip_prefix("> ") {
-            world.trace.clear();
-            perform(&mut world, step);
-            writeln!(rendered, "> {step}\n{}", world.trace.trim_end()).expect("strings take everything");
-        }
-    }
+    script::check("cluster", name, |step| {
+        world.trace.clear();
+        perform(&mut world, step);
+        world.trace.clone()
+    });
     world.check_senders();
-    let rendered = rendered.replace("\n\n\n", "\n\n");
-    if std::env::var_os("UPDATE_SCRIPTS").is_some() {
-        std::fs::write(&path, &rendered).expect("the script can be written");
-    } else if rendered != text {
-        let differing = rendered.lines().zip(text.lines()).position(|(a, b)| a != b);
-        panic!("{script}: from line {:?} on it went otherwise:\n{rendered}", differing.map(|line| line + 1));
-    }
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> T {
@@ -73,8 +57,8 @@ fn perform(world: &mut World, step: &str) {
         }
         ["heal"] => world.heal(),
         ["reform", id] => world.reform(process(id)),
-        ["hold", from, to] => world.hold(process(from), process(to)),
-        ["release"] => world.release(),
+        ["hold", from, to] => world.links.hold(process(from), process(to)),
+        ["release"] => world.links.release(),
         ["engines", "stop"] => world.work = None,
         ["engines", "go"] => world.work = Some(Duration::ZERO),
         ["write", id, token, ranges, ref op @ ..] => {
@@ -141,7 +125,7 @@ fn perform(world: &mut World, step: &str) {
         }
         ["rows"] => {
             for row in world.check_replicas() {
-                let range = super::world::range_name(row.range);
+                let range = range_name(row.range);
                 world.say(&format!("{range} @{} {}", row.at, row.operation));
             }
         }
@@ -160,16 +144,7 @@ fn perform(world: &mut World, step: &str) {
     }
 }
 
-macro_rules! scripts {
-    ($($name:ident)*) => {
-        $(#[test]
-        fn $name() {
-            check(stringify!($name));
-        })*
-    };
-}
-
-scripts! {
+scripts! { check:
     one_write
     link_breaks_and_resend
     leader_change_with_unstable_messages

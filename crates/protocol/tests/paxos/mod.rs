@@ -3,4 +3,5 @@
 mod bytes;
 mod random;
 mod script;
+mod trace;
 mod world;

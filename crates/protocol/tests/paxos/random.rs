@@ -50,7 +50,7 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
     for _ in 0..3000 {
         match world.random() % 100 {
             0..70 => {
-                let links = world.links();
+                let links = world.links.standing();
                 if !links.is_empty() {
                     let (a, b) = links[(world.random() % links.len() as u64) as usize];
                     let (from, to) = if world.random().is_multiple_of(2) { (a, b) } else { (b, a) };
@@ -74,7 +74,7 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
                 world.propose(id, Bytes::from(format!("{proposed} by {id}")));
             }
             95 => {
-                let links = world.links();
+                let links = world.links.standing();
                 if !links.is_empty() {
                     let (a, b) = links[(world.random() % links.len() as u64) as usize];
                     if world.random().is_multiple_of(3) { world.cut(a, b) } else { world.unlink(a, b) }

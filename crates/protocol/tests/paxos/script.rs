@@ -1,40 +1,24 @@
-//! Scripts: a scenario and, below each of its steps, what happens. Run with `UPDATE_SCRIPTS=1` they are written anew;
-//! commit the changes only if you understand what caused them.
-
-use std::{fmt::Write as _, path::PathBuf};
+//! Scripts of the log, over routers alone.
 
 use bytes::Bytes;
 use quorate_protocol::{
-    Duration,
+    Duration, Input,
     paxos::{Command, Settings},
 };
 
-use super::world::{World, name, names, process};
+use super::{
+    trace::names,
+    world::{World, name, peer, process},
+};
+use crate::world::script::{self, scripts};
 
-#[expect(clippy::disallowed_methods, reason = "the environment says whether to write the scripts anew")]
-fn check(script: &str) {
-    let path =
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/paxos/scripts").join(format!("{script}.txt"));
-    let text = std::fs::read_to_string(&path).expect("the script is there");
-    let mut world = World::new(settings(&text), 1);
-    let mut rendered = String::new();
-    for line in text.lines() {
-        if line.starts_with('#') || line.is_empty() && rendered.ends_with('\n') {
-            writeln!(rendered, "{line}").expect("strings take everything");
-        }
-        if let Some(step) = line.strip_prefix("> ") {
-            world.trace.clear();
-            perform(&mut world, step);
-            writeln!(rendered, "> {step}\n{}", world.trace.trim_end()).expect("strings take everything");
-        }
-    }
-    let rendered = rendered.replace("\n\n\n", "\n\n");
-    if std::env::var_os("UPDATE_SCRIPTS").is_some() {
-        std::fs::write(&path, &rendered).expect("the script can be written");
-    } else if rendered != text {
-        let differing = rendered.lines().zip(text.lines()).position(|(a, b)| a != b);
-        panic!("{script}: from line {:?} on it went otherwise:\n{rendered}", differing.map(|line| line + 1));
-    }
+fn check(name: &str) {
+    let mut world = World::new(settings(&script::text("paxos", name)), 1);
+    script::check("paxos", name, |step| {
+        world.trace.clear();
+        perform(&mut world, step);
+        world.trace.clone()
+    });
 }
 
 /// Small numbers, so that scripts stay short. A line `# settings: log_bytes_kept=…` changes them.
@@ -81,8 +65,8 @@ fn perform(world: &mut World, step: &str) {
             }
         }
         ["heal"] => world.heal(),
-        ["hold", from, to] => world.hold(process(from), process(to)),
-        ["release"] => world.release(),
+        ["hold", from, to] => world.links.hold(process(from), process(to)),
+        ["release"] => world.links.release(),
         ["deliver", from, to, ref count @ ..] => {
             let count = count.first().map_or(1, |count| count.parse().expect("a number"));
             for _ in 0..count {
@@ -99,7 +83,7 @@ fn perform(world: &mut World, step: &str) {
                         world.cut(id, other);
                     }
                     world.begin_anew(id);
-                    world.input(id, quorate_protocol::Input::Command(Command::Reform));
+                    world.input(id, Input::Command(Command::Reform));
                 }
                 Err(refusal) => world.say(&format!("{} may not go on alone: {refusal:?}", name(id))),
             }
@@ -118,7 +102,7 @@ fn perform(world: &mut World, step: &str) {
             for payload in payloads {
                 world.propose(process(id), Bytes::copy_from_slice(payload.as_bytes()));
             }
-            world.input(process(id), quorate_protocol::Input::Drained);
+            world.input(process(id), Input::Drained);
         }
         ["fill", id, count, bytes] => {
             let bytes: usize = bytes.parse().expect("a number");
@@ -132,11 +116,11 @@ fn perform(world: &mut World, step: &str) {
             world.say(&format!("({learned} times a slot is learned)"));
         }
         ["add", id, new] => {
-            let peer = super::world::peer(process(new));
-            world.input(process(id), quorate_protocol::Input::Command(Command::AddRouter(peer)));
+            let peer = peer(process(new));
+            world.input(process(id), Input::Command(Command::AddRouter(peer)));
         }
         ["remove", id, old] => {
-            world.input(process(id), quorate_protocol::Input::Command(Command::RemoveRouter(process(old))));
+            world.input(process(id), Input::Command(Command::RemoveRouter(process(old))));
         }
         ["run", span] => {
             world.run(millis(span));
@@ -164,16 +148,7 @@ fn perform(world: &mut World, step: &str) {
     }
 }
 
-macro_rules! scripts {
-    ($($name:ident)*) => {
-        $(#[test]
-        fn $name() {
-            check(stringify!($name));
-        })*
-    };
-}
-
-scripts! {
+scripts! { check:
     founding_and_growth
     leader_crash
     isolated_node_raises_no_ballot

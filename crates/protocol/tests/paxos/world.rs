@@ -9,11 +9,13 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
-    Context, Destination, Duration, Generation, Incarnation, Input, Peer, ProcessId, Protocol, Session, Sink,
-    Ticket, Time,
-    paxos::{Command, Event, Message, Paxos, Record, Settings, Slot, Value},
+    Context, Destination, Duration, Incarnation, Input, Peer, ProcessId, Protocol, Ticket, Time,
+    paxos::{Command, Event, Message, Paxos, Settings, Slot},
     wire::Wire,
 };
+
+use super::trace::{brief, names, texts};
+use crate::world::{Chance, Links, Outputs};
 
 /// A process by the name that scripts give it: `3` is the first life of node 3, `3b` the second.
 pub(crate) fn process(name: &str) -> ProcessId {
@@ -45,7 +47,7 @@ pub(crate) struct Node {
     /// What its user proposed and has not learned.
     pub(crate) unlearned: VecDeque<Bytes>,
     wanted: BTreeSet<ProcessId>,
-    ticket: u64,
+    ticket: Ticket,
     /// Records that are not yet said to be on disk.
     unsaid: Option<Ticket>,
 }
@@ -58,58 +60,10 @@ pub(crate) struct World {
     pub(crate) settings: Settings,
     /// Whether users propose again what they have not learned (rule S3).
     pub(crate) persistent: bool,
-    links: BTreeSet<(ProcessId, ProcessId)>,
-    cuts: BTreeSet<(ProcessId, ProcessId)>,
-    held: BTreeSet<(ProcessId, ProcessId)>,
-    queues: BTreeMap<(ProcessId, ProcessId), VecDeque<Bytes>>,
-    sessions: u64,
-    random: u64,
+    pub(crate) links: Links<Bytes>,
+    chance: Chance,
     pub(crate) trace: String,
     pub(crate) counts: BTreeMap<&'static str, u64>,
-}
-
-/// What a router puts out during one call.
-#[derive(Default)]
-struct Outputs {
-    sent: Vec<(Destination, Message)>,
-    events: Vec<Event>,
-    reached: Vec<ProcessId>,
-    forgotten: Vec<ProcessId>,
-    ticket: u64,
-    persisted: bool,
-}
-
-impl Sink<Paxos> for Outputs {
-    fn send(&mut self, to: Destination, message: Message, after: Option<Ticket>) {
-        assert!(after.is_none_or(|after| after.0 <= self.ticket), "waits for a record that is not written");
-        self.sent.push((to, message));
-    }
-
-    fn persist(&mut self, _record: Record) -> Ticket {
-        self.ticket += 1;
-        self.persisted = true;
-        Ticket(self.ticket)
-    }
-
-    fn emit(&mut self, event: Event) {
-        self.events.push(event);
-    }
-
-    fn reach(&mut self, peer: ProcessId, _address: &str) {
-        self.reached.push(peer);
-    }
-
-    fn forget(&mut self, peer: ProcessId) {
-        self.forgotten.push(peer);
-    }
-
-    fn enter(&mut self, generation: Generation) {
-        panic!("the log alone knows no generations: {generation}");
-    }
-}
-
-fn pair(a: ProcessId, b: ProcessId) -> (ProcessId, ProcessId) {
-    (a.min(b), a.max(b))
 }
 
 impl World {
@@ -121,20 +75,15 @@ impl World {
             ghost_members: BTreeMap::new(),
             settings,
             persistent: false,
-            links: BTreeSet::new(),
-            cuts: BTreeSet::new(),
-            held: BTreeSet::new(),
-            queues: BTreeMap::new(),
-            sessions: 0,
-            random: seed.wrapping_mul(2).wrapping_add(1),
+            links: Links::default(),
+            chance: Chance(seed.wrapping_mul(2).wrapping_add(1)),
             trace: String::new(),
             counts: BTreeMap::new(),
         }
     }
 
-    /// A random number; splitmix64.
     pub(crate) fn random(&mut self) -> u64 {
-        random(&mut self.random)
+        self.chance.next()
     }
 
     pub(crate) fn say(&mut self, line: &str) {
@@ -162,7 +111,7 @@ impl World {
             removed: false,
             unlearned: VecDeque::new(),
             wanted: BTreeSet::new(),
-            ticket: 0,
+            ticket: Ticket(0),
             unsaid: None,
         };
         self.nodes.insert(id, node);
@@ -171,31 +120,19 @@ impl World {
 
     pub(crate) fn crash(&mut self, id: ProcessId) {
         self.nodes.remove(&id);
-        for (a, b) in self.links.clone() {
-            if a == id || b == id {
-                self.unlink(a, b);
-            }
+        for other in self.links.of(id) {
+            self.unlink(id, other);
         }
     }
 
     pub(crate) fn cut(&mut self, a: ProcessId, b: ProcessId) {
-        self.cuts.insert(pair(a, b));
+        self.links.cut(a, b);
         self.unlink(a, b);
     }
 
     pub(crate) fn heal(&mut self) {
-        self.cuts.clear();
-        self.held.clear();
+        self.links.mend();
         self.relink();
-    }
-
-    /// Keeps what `from` sends to `to` on the way.
-    pub(crate) fn hold(&mut self, from: ProcessId, to: ProcessId) {
-        self.held.insert((from, to));
-    }
-
-    pub(crate) fn release(&mut self) {
-        self.held.clear();
     }
 
     /// From now on what `id` knows is the history, and what others learned beyond is forgotten.
@@ -207,20 +144,18 @@ impl World {
 
     /// Delivers the oldest message that is held on a link, if there is one, and nothing that comes of it.
     pub(crate) fn let_through(&mut self, from: ProcessId, to: ProcessId) {
-        let held = self.held.remove(&(from, to));
+        let held = self.links.let_go(from, to);
         if self.deliver(from, to) {
             self.input(to, Input::Drained);
         }
         if held {
-            self.held.insert((from, to));
+            self.links.hold(from, to);
         }
     }
 
     /// Breaks a link; what was on the way is lost.
     pub(crate) fn unlink(&mut self, a: ProcessId, b: ProcessId) {
-        if self.links.remove(&pair(a, b)) {
-            self.queues.remove(&(a, b));
-            self.queues.remove(&(b, a));
+        if self.links.unmake(a, b) {
             self.input(a, Input::Unlinked { peer: b });
             self.input(b, Input::Unlinked { peer: a });
         }
@@ -230,21 +165,15 @@ impl World {
     pub(crate) fn relink(&mut self) {
         let mut wanted = Vec::new();
         for (id, node) in &self.nodes {
-            wanted.extend(node.wanted.iter().map(|peer| pair(*id, *peer)));
+            wanted.extend(node.wanted.iter().map(|peer| (*id.min(peer), *id.max(peer))));
         }
         for (a, b) in wanted {
             let possible = self.nodes.contains_key(&a) && self.nodes.contains_key(&b);
-            if possible && !self.cuts.contains(&(a, b)) && self.links.insert((a, b)) {
-                self.sessions += 1;
-                let session = Session(self.sessions);
+            if possible && let Some(session) = self.links.make(a, b) {
                 self.input(a, Input::Linked { peer: b, session });
                 self.input(b, Input::Linked { peer: a, session });
             }
         }
-    }
-
-    pub(crate) fn links(&self) -> Vec<(ProcessId, ProcessId)> {
-        self.links.iter().copied().collect()
     }
 
     /// Proposes as the user of `id` does.
@@ -260,19 +189,18 @@ impl World {
     /// Hands an input to a process and takes care of everything that comes of it.
     pub(crate) fn input(&mut self, id: ProcessId, input: Input<Paxos>) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
-        let mut out = Outputs { ticket: node.ticket, ..Outputs::default() };
-        let mut state = self.random;
-        let mut chance = || random(&mut state);
+        let mut out = Outputs::<Paxos>::behind(node.ticket);
+        let mut chance = || self.chance.next();
         let mut cx = Context { now: self.now, me: id, random: &mut chance };
         if let Some(ticket) = node.unsaid.take() {
             node.paxos.handle(&mut cx, Input::Persisted(ticket), &mut out);
         }
         node.paxos.handle(&mut cx, input, &mut out);
-        self.random = state;
         node.ticket = out.ticket;
         if out.persisted {
-            node.unsaid = Some(Ticket(out.ticket));
+            node.unsaid = Some(out.ticket);
         }
+        assert!(out.entered.is_none(), "the log alone knows no generations: {:?}", out.entered);
         for peer in out.forgotten {
             node.wanted.remove(&peer);
         }
@@ -288,8 +216,8 @@ impl World {
             };
             for to in many {
                 assert!(to != id, "a router talks to itself");
-                if self.links.contains(&pair(id, to)) {
-                    self.queues.entry((id, to)).or_default().push_back(bytes.clone());
+                if let Some(queue) = self.links.queue(id, to) {
+                    queue.push_back(bytes.clone());
                 }
             }
         }
@@ -372,12 +300,7 @@ impl World {
 
     /// Delivers the oldest message of one link. Says whether there was one.
     pub(crate) fn deliver(&mut self, from: ProcessId, to: ProcessId) -> bool {
-        if self.held.contains(&(from, to)) {
-            return false;
-        }
-        let Some(mut bytes) = self.queues.get_mut(&(from, to)).and_then(VecDeque::pop_front) else {
-            return false;
-        };
+        let Some(mut bytes) = self.links.next_if(from, to, |_| true) else { return false };
         let message = Message::decode(&mut bytes).expect("our own bytes decode");
         assert!(bytes.is_empty(), "bytes left over");
         if let Some(line) = brief(&message) {
@@ -396,13 +319,9 @@ impl World {
             }
             let mut moved = false;
             for to in self.nodes.keys().copied().collect::<Vec<_>>() {
-                let waiting: Vec<_> = self
-                    .queues
-                    .iter()
-                    .filter(|((_, b), _)| *b == to)
-                    .map(|(link, queue)| (*link, queue.len()))
-                    .collect();
-                for ((from, to), count) in waiting {
+                let waiting = self.links.moving().filter(|((_, b), _)| *b == to);
+                let waiting: Vec<_> = waiting.map(|((from, _), queue)| (from, queue.len())).collect();
+                for (from, count) in waiting {
                     for _ in 0..count {
                         moved |= self.deliver(from, to);
                     }
@@ -446,14 +365,6 @@ impl World {
     }
 }
 
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 fn encode_state(state: &[Bytes]) -> Vec<u8> {
     let mut out = Vec::new();
     for payload in state {
@@ -471,75 +382,4 @@ fn decode_state(mut bytes: &[u8]) -> Vec<Bytes> {
         bytes = rest;
     }
     state
-}
-
-pub(crate) fn names(peers: &[Peer]) -> String {
-    peers.iter().map(|peer| name(peer.id)).collect::<Vec<_>>().join(" ")
-}
-
-fn texts(payloads: &[Bytes]) -> String {
-    let text = |payload: &Bytes| match payload.len() {
-        0..=20 => String::from_utf8_lossy(payload).into_owned(),
-        length => format!("({length} bytes)"),
-    };
-    payloads.iter().map(text).collect::<Vec<_>>().join(" ")
-}
-
-fn value(value: &Value) -> String {
-    match value {
-        Value::Payloads(payloads) => format!("[{}]", texts(payloads)),
-        Value::Members(members) => format!("[members {}]", names(members)),
-    }
-}
-
-fn values(values: &[Value]) -> String {
-    values.iter().map(value).collect::<Vec<_>>().join(" ")
-}
-
-/// A message as traces show it; `None` for those that come all the time.
-fn brief(message: &Message) -> Option<String> {
-    let b = |ballot: &quorate_protocol::paxos::Ballot| format!("b{}/{}", ballot.round, name(ballot.router));
-    Some(match message {
-        Message::Heartbeat { .. } | Message::Following { lacks: false, .. } => return None,
-        Message::Following { ballot, through, .. } => {
-            format!("Following {} lacks, holds {through:?}", b(ballot))
-        }
-        Message::Forward { payloads, .. } => format!("Forward {}", texts(payloads)),
-        Message::Accept { ballot, slot, chosen, value: v } => {
-            format!("Accept {} {slot} {} chosen {chosen}", b(ballot), value(v))
-        }
-        Message::Accepted { ballot, through } => format!("Accepted {} {through}", b(ballot)),
-        Message::Chosen { through, .. } => format!("Chosen {through}"),
-        Message::Sync { ballot, start, chosen, values: v } => {
-            format!("Sync {} behind {start}: {} chosen {chosen}", b(ballot), values(v))
-        }
-        Message::CatchUp { start, values, .. } => format!("CatchUp behind {start}: {} values", values.len()),
-        Message::Chunk { slot, total, offset, bytes, .. } => {
-            format!("Chunk {slot} {offset}+{} of {total}", bytes.len())
-        }
-        Message::ChunkTaken { slot, offset, .. } => format!("ChunkTaken {slot} {offset}"),
-        Message::Promise { ballot, accepted, last, chosen, start, values: v } => format!(
-            "Promise {} accepted {} {last} chosen {chosen}, behind {start}: {}",
-            b(ballot),
-            b(accepted),
-            values(v)
-        ),
-        Message::PreVote(p) => format!("PreVote {} {} chosen {}", b(&p.ballot), p.last, p.chosen),
-        Message::PreVoted { ballot } => format!("PreVoted {}", b(ballot)),
-        Message::Prepare(p) => {
-            format!("Prepare {} accepted {} {} chosen {}", b(&p.ballot), b(&p.accepted), p.last, p.chosen)
-        }
-        Message::Refused { ballot, promised, refusal } => {
-            format!("Refused {}: {refusal:?}, promised {}", b(ballot), b(promised))
-        }
-        Message::Resign { ballot } => format!("Resign {}", b(ballot)),
-        Message::Join { peer } => format!("Join {}", name(peer.id)),
-        Message::Refer { leader, members } => {
-            format!("Refer {:?} of {}", leader.map(name), names(members))
-        }
-        Message::Change(change) => format!("{change:?}"),
-        Message::ChangeRefused { reason, .. } => format!("ChangeRefused {reason:?}"),
-        Message::Dropped { .. } => "Dropped".to_owned(),
-        Message::NotMember { chosen, members } => format!("NotMember as of {chosen}: {}", names(members)),
-    })
 }

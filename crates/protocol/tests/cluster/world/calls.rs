@@ -1,0 +1,298 @@
+//! What is handed to processes, and what comes of it.
+
+use bytes::{Bytes, BytesMut};
+use quorate_protocol::{
+    Context, Destination, Duration, Generation, Input, ProcessId, Protocol,
+    ecast::{Position, Router, RouterCommand, RouterEvent},
+    rubberband::{
+        Client, ClientCommand, ClientError, ClientEvent, DataHeader, Message, Range, RequestId, Rubberband,
+        Storage, StorageCommand, StorageEvent, Super, SuperCommand, SuperEvent,
+    },
+    wire::Wire,
+};
+
+use super::{Happening, Role, Told, World};
+use crate::{cluster::names::name, world::Outputs};
+
+impl World {
+    /// Hands something to a process and takes care of everything that comes of it.
+    pub(crate) fn happen(&mut self, id: ProcessId, happening: Happening) {
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        if !matches!(happening, Happening::Drained) {
+            process.undrained = true;
+        }
+        match &process.role {
+            Role::Router(_) => {
+                let input = happening.input::<Router<Rubberband>>(|message| match message {
+                    Message::Order(message) => message,
+                    Message::Direct(message) => panic!("a router is sent {message:?}"),
+                });
+                self.input_router(id, input);
+            }
+            Role::Super(_) => self.input_super(id, happening.input::<Super>(|message| message)),
+            Role::Storage(..) => self.input_storage(id, happening.input::<Storage>(|message| message)),
+            Role::Client(_) => self.input_client(id, happening.input::<Client>(|message| message)),
+        }
+    }
+
+    fn input_router(&mut self, id: ProcessId, input: Input<Router<Rubberband>>) {
+        let events = self.call(id, input, Message::Order, |role| match role {
+            Role::Router(router) => router,
+            _ => panic!("{} is no router", name(id)),
+        });
+        self.compare(id);
+        for event in events {
+            match event {
+                RouterEvent::Leader(Some(leader)) if leader == id => {
+                    self.count("leader");
+                    self.say(&format!("{} leads", name(id)));
+                }
+                RouterEvent::Reformed(reformed) => {
+                    let fenced: Vec<_> = reformed.fenced.iter().map(|process| name(*process)).collect();
+                    self.say(&format!(
+                        "{} begins generation {} behind @{}, through @{}: recovered {}, missing {}, without [{}]",
+                        name(id),
+                        reformed.generation,
+                        reformed.behind,
+                        reformed.through,
+                        reformed.recovered,
+                        reformed.missing,
+                        fenced.join(" ")
+                    ));
+                }
+                RouterEvent::ReformRefused(refusal) => {
+                    self.say(&format!("{} does not go on alone: {refusal:?}", name(id)));
+                }
+                RouterEvent::Removed => self.processes.get_mut(&id).expect("it lives").wedged = true,
+                RouterEvent::Corrupt(why) => panic!("{}: {why}", name(id)),
+                _ => {}
+            }
+        }
+    }
+
+    /// An operator has a router begin the next generation.
+    pub(crate) fn reform(&mut self, id: ProcessId) {
+        let process = self.processes.get_mut(&id).expect("it lives");
+        process.undrained = true;
+        let generation = Generation(process.generation.0 + 1);
+        let patience = Duration::from_secs(1);
+        self.input_router(id, Input::Command(RouterCommand::Reform { generation, patience }));
+    }
+
+    fn input_super(&mut self, id: ProcessId, input: Input<Super>) {
+        let events = self.call(
+            id,
+            input,
+            |message| message,
+            |role| match role {
+                Role::Super(it) => it,
+                _ => panic!("{} is no super", name(id)),
+            },
+        );
+        for event in events {
+            match event {
+                SuperEvent::Suspected(whom) => self.say(&format!("{} suspects {}", name(id), name(whom))),
+                SuperEvent::Replacing { old, new } => {
+                    self.count("replace");
+                    self.say(&format!("{} has {} take the place of {}", name(id), name(new), name(old)));
+                }
+                SuperEvent::Wedged => self.wedge(id),
+                SuperEvent::Config(_) => {}
+            }
+        }
+    }
+
+    pub(crate) fn command_super(&mut self, id: ProcessId, command: SuperCommand) {
+        self.processes.get_mut(&id).expect("it lives").undrained = true;
+        self.input_super(id, Input::Command(command));
+    }
+
+    pub(super) fn command_storage(&mut self, id: ProcessId, command: StorageCommand) {
+        self.processes.get_mut(&id).expect("it lives").undrained = true;
+        self.input_storage(id, Input::Command(command));
+    }
+
+    fn input_storage(&mut self, id: ProcessId, input: Input<Storage>) {
+        let events = self.call(
+            id,
+            input,
+            |message| message,
+            |role| match role {
+                Role::Storage(it, _) => it,
+                _ => panic!("{} is no storage process", name(id)),
+            },
+        );
+        for event in events {
+            match event {
+                StorageEvent::Execute(tasks) => {
+                    let span = self.work.unwrap_or_default().as_micros() as u64;
+                    let span = if span == 0 { 0 } else { self.random() % span };
+                    let due = self.now + Duration::from_micros(span);
+                    let before = self.processes.get_mut(&id).expect("it lives").tasks.replace((due, tasks));
+                    assert!(before.is_none(), "{} is given a batch while at another", name(id));
+                }
+                StorageEvent::Withdraw { task } => {
+                    let (_, tasks) = self.processes[&id].tasks.as_ref().expect("a batch is at the engine");
+                    let at = tasks[task].at;
+                    self.say(&format!("{} @{at} is waited for no more", name(id)));
+                }
+                StorageEvent::Wedged => self.wedge(id),
+            }
+        }
+    }
+
+    fn wedge(&mut self, id: ProcessId) {
+        self.count("wedged");
+        self.say(&format!("{} is wedged", name(id)));
+        self.processes.get_mut(&id).expect("it lives").wedged = true;
+    }
+
+    pub(crate) fn command_client(&mut self, id: ProcessId, command: ClientCommand) {
+        if let Some(process) = self.processes.get_mut(&id) {
+            process.undrained = true;
+            self.input_client(id, Input::Command(command));
+        }
+    }
+
+    pub(crate) fn write(
+        &mut self,
+        id: ProcessId,
+        token: u64,
+        again: Option<RequestId>,
+        ranges: &[Range],
+        op: &str,
+    ) {
+        self.told.insert((id, token), Told::default());
+        let write = ClientCommand::Write {
+            token,
+            request: again,
+            table: DataHeader::NO_TABLE,
+            ranges: ranges.into(),
+            fallible: op.starts_with('!'),
+            operation: Bytes::copy_from_slice(op.as_bytes()),
+        };
+        self.command_client(id, write);
+    }
+
+    fn input_client(&mut self, id: ProcessId, input: Input<Client>) {
+        let events = self.call(
+            id,
+            input,
+            |message| message,
+            |role| match role {
+                Role::Client(it) => it,
+                _ => panic!("{} is no client", name(id)),
+            },
+        );
+        for event in events {
+            match event {
+                ClientEvent::Part { token, from, content, .. } => {
+                    let told = self.told.get_mut(&(id, token)).expect("it was asked");
+                    assert!(told.end.is_none(), "a part behind the end of {token}");
+                    told.parts.push(content.clone());
+                    if content.len() < 8 && content.is_ascii() && !content.is_empty() && content[0] >= b' ' {
+                        let content = String::from_utf8_lossy(&content);
+                        self.say(&format!("{} {token} from {}: {content}", name(id), name(from)));
+                    }
+                }
+                ClientEvent::Restart { token } => {
+                    self.count("restart");
+                    self.told.get_mut(&(id, token)).expect("it was asked").parts.clear();
+                }
+                ClientEvent::Underway { token } => {
+                    self.say(&format!("{} {token} is under way", name(id)));
+                }
+                ClientEvent::Gathered { .. } | ClientEvent::Ordered { .. } => {}
+                ClientEvent::Done { token, at } => {
+                    self.count("done");
+                    self.end(id, token, Ok(at));
+                    self.say(&format!("{} {token} is done @{at}", name(id)));
+                }
+                ClientEvent::Failed { token, error } => {
+                    self.count(match error {
+                        ClientError::NotSent => "not sent",
+                        ClientError::MaybeApplied { .. } => "maybe applied",
+                        ClientError::Rejected(_) => "rejected",
+                        ClientError::Expired => "expired",
+                    });
+                    self.end(id, token, Err(error));
+                    let error = match error {
+                        ClientError::MaybeApplied { request } => format!("MaybeApplied {}", request.number),
+                        other => format!("{other:?}"),
+                    };
+                    self.say(&format!("{} {token} failed: {error}", name(id)));
+                }
+                ClientEvent::Config(_) => {}
+                ClientEvent::Wedged => self.wedge(id),
+            }
+        }
+    }
+
+    fn end(&mut self, id: ProcessId, token: u64, end: Result<Position, ClientError>) {
+        let told = self.told.get_mut(&(id, token)).expect("it was asked");
+        assert!(told.end.is_none(), "{} {token} ends twice: {:?} and {end:?}", name(id), told.end);
+        told.end = Some(end);
+    }
+
+    fn call<P: Protocol>(
+        &mut self,
+        id: ProcessId,
+        input: Input<P>,
+        wrap: impl Fn(P::Message) -> Message,
+        pick: impl Fn(&mut Role) -> &mut P,
+    ) -> Vec<P::Event> {
+        let process = self.processes.get_mut(&id).expect("it lives");
+        let protocol = pick(&mut process.role);
+        let mut out = Outputs::<P>::behind(process.ticket);
+        let mut chance = || self.chance.next();
+        let mut cx = Context { now: self.now, me: id, random: &mut chance };
+        protocol.handle(&mut cx, input, &mut out);
+        // In memory mode a record is on disk before the next input.
+        while std::mem::take(&mut out.persisted) {
+            let ticket = out.ticket;
+            protocol.handle(&mut cx, Input::Persisted(ticket), &mut out);
+        }
+        process.ticket = out.ticket;
+        for peer in out.forgotten {
+            process.wanted.remove(&peer);
+        }
+        if let Some(generation) = out.entered {
+            assert!(generation > process.generation, "{} goes back to an earlier generation", name(id));
+            process.generation = generation;
+            for other in self.links.of(id) {
+                if self.is_outdated(other, id) {
+                    self.unlink(id, other);
+                }
+            }
+        }
+        let process = self.processes.get_mut(&id).expect("it lives");
+        self.relink_due |= !out.reached.is_empty();
+        process.wanted.extend(out.reached);
+        for (to, message) in out.sent {
+            self.post(id, to, &wrap(message));
+        }
+        out.events
+    }
+
+    fn post(&mut self, from: ProcessId, to: Destination, message: &Message) {
+        let mut bytes = BytesMut::new();
+        message.encode(&mut bytes);
+        let bytes = bytes.freeze();
+        let many = match to {
+            Destination::One(one) => vec![one],
+            Destination::Many(many) => many,
+        };
+        for to in many {
+            let Some(queue) = self.links.queue(from, to) else { continue };
+            let (least, spread) = self.latency;
+            let mut due = self.now + least;
+            if !spread.is_zero() {
+                // Mostly quick, sometimes slow.
+                let cubed = (self.chance.next() % 1000).pow(3) / 1_000_000;
+                due = due + spread * cubed as u32 / 1000;
+            }
+            let due = queue.back().map_or(due, |(last, _)| due.max(*last));
+            queue.push_back((due, bytes.clone()));
+        }
+    }
+}

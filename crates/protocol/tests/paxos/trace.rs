@@ -1,0 +1,80 @@
+//! What traces show of messages and members.
+
+use bytes::Bytes;
+use quorate_protocol::{
+    Peer,
+    paxos::{Ballot, Message, Value},
+};
+
+use super::world::name;
+
+pub(crate) fn names(peers: &[Peer]) -> String {
+    peers.iter().map(|peer| name(peer.id)).collect::<Vec<_>>().join(" ")
+}
+
+pub(crate) fn texts(payloads: &[Bytes]) -> String {
+    let text = |payload: &Bytes| match payload.len() {
+        0..=20 => String::from_utf8_lossy(payload).into_owned(),
+        length => format!("({length} bytes)"),
+    };
+    payloads.iter().map(text).collect::<Vec<_>>().join(" ")
+}
+
+fn value(value: &Value) -> String {
+    match value {
+        Value::Payloads(payloads) => format!("[{}]", texts(payloads)),
+        Value::Members(members) => format!("[members {}]", names(members)),
+    }
+}
+
+fn values(values: &[Value]) -> String {
+    values.iter().map(value).collect::<Vec<_>>().join(" ")
+}
+
+/// A message as traces show it; `None` for those that come all the time.
+pub(crate) fn brief(message: &Message) -> Option<String> {
+    let b = |ballot: &Ballot| format!("b{}/{}", ballot.round, name(ballot.router));
+    Some(match message {
+        Message::Heartbeat { .. } | Message::Following { lacks: false, .. } => return None,
+        Message::Following { ballot, through, .. } => {
+            format!("Following {} lacks, holds {through:?}", b(ballot))
+        }
+        Message::Forward { payloads, .. } => format!("Forward {}", texts(payloads)),
+        Message::Accept { ballot, slot, chosen, value: v } => {
+            format!("Accept {} {slot} {} chosen {chosen}", b(ballot), value(v))
+        }
+        Message::Accepted { ballot, through } => format!("Accepted {} {through}", b(ballot)),
+        Message::Chosen { through, .. } => format!("Chosen {through}"),
+        Message::Sync { ballot, start, chosen, values: v } => {
+            format!("Sync {} behind {start}: {} chosen {chosen}", b(ballot), values(v))
+        }
+        Message::CatchUp { start, values, .. } => format!("CatchUp behind {start}: {} values", values.len()),
+        Message::Chunk { slot, total, offset, bytes, .. } => {
+            format!("Chunk {slot} {offset}+{} of {total}", bytes.len())
+        }
+        Message::ChunkTaken { slot, offset, .. } => format!("ChunkTaken {slot} {offset}"),
+        Message::Promise { ballot, accepted, last, chosen, start, values: v } => format!(
+            "Promise {} accepted {} {last} chosen {chosen}, behind {start}: {}",
+            b(ballot),
+            b(accepted),
+            values(v)
+        ),
+        Message::PreVote(p) => format!("PreVote {} {} chosen {}", b(&p.ballot), p.last, p.chosen),
+        Message::PreVoted { ballot } => format!("PreVoted {}", b(ballot)),
+        Message::Prepare(p) => {
+            format!("Prepare {} accepted {} {} chosen {}", b(&p.ballot), b(&p.accepted), p.last, p.chosen)
+        }
+        Message::Refused { ballot, promised, refusal } => {
+            format!("Refused {}: {refusal:?}, promised {}", b(ballot), b(promised))
+        }
+        Message::Resign { ballot } => format!("Resign {}", b(ballot)),
+        Message::Join { peer } => format!("Join {}", name(peer.id)),
+        Message::Refer { leader, members } => {
+            format!("Refer {:?} of {}", leader.map(name), names(members))
+        }
+        Message::Change(change) => format!("{change:?}"),
+        Message::ChangeRefused { reason, .. } => format!("ChangeRefused {reason:?}"),
+        Message::Dropped { .. } => "Dropped".to_owned(),
+        Message::NotMember { chosen, members } => format!("NotMember as of {chosen}: {}", names(members)),
+    })
+}

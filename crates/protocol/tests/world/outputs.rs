@@ -1,0 +1,59 @@
+//! What a process puts out during one call, kept until its world takes care of it.
+
+use quorate_protocol::{Destination, Generation, ProcessId, Protocol, Sink, Ticket};
+
+pub(crate) struct Outputs<P: Protocol> {
+    pub(crate) sent: Vec<(Destination, P::Message)>,
+    pub(crate) events: Vec<P::Event>,
+    pub(crate) reached: Vec<ProcessId>,
+    pub(crate) forgotten: Vec<ProcessId>,
+    pub(crate) entered: Option<Generation>,
+    /// The last record's.
+    pub(crate) ticket: Ticket,
+    /// Whether any record is new.
+    pub(crate) persisted: bool,
+}
+
+impl<P: Protocol> Outputs<P> {
+    /// None yet, behind this record.
+    pub(crate) fn behind(ticket: Ticket) -> Self {
+        Outputs {
+            sent: Vec::new(),
+            events: Vec::new(),
+            reached: Vec::new(),
+            forgotten: Vec::new(),
+            entered: None,
+            ticket,
+            persisted: false,
+        }
+    }
+}
+
+impl<P: Protocol> Sink<P> for Outputs<P> {
+    fn send(&mut self, to: Destination, message: P::Message, after: Option<Ticket>) {
+        assert!(after.is_none_or(|after| after.0 <= self.ticket.0), "waits for a record that is not written");
+        self.sent.push((to, message));
+    }
+
+    fn persist(&mut self, _record: P::Record) -> Ticket {
+        self.ticket.0 += 1;
+        self.persisted = true;
+        self.ticket
+    }
+
+    fn emit(&mut self, event: P::Event) {
+        self.events.push(event);
+    }
+
+    fn reach(&mut self, peer: ProcessId, _address: &str) {
+        self.reached.push(peer);
+    }
+
+    fn forget(&mut self, peer: ProcessId) {
+        self.forgotten.push(peer);
+    }
+
+    fn enter(&mut self, generation: Generation) {
+        self.entered = Some(generation);
+    }
+}
