@@ -9,6 +9,7 @@ use std::{net::ToSocketAddrs, path::PathBuf};
 use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 use quorate_protocol::{DomainId, Duration, detector, rubberband::RING_MAX};
+use quorate_runtime::crew::Muster;
 use quorate_table::engine::Bounds;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -126,7 +127,7 @@ impl DetectorConfig {
     }
 }
 
-/// What a storage process's engine takes at most.
+/// What a storage process's engine takes at most, of memory and of processors.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct EngineConfig {
@@ -134,12 +135,21 @@ pub(crate) struct EngineConfig {
     pub(crate) pinned_bytes_max: u64,
     /// Bytes that are gathered for one query before it is answered.
     pub(crate) result_bytes_max: u64,
+    /// Threads that look at the rows in one pass.
+    pub(crate) scan_threads: usize,
+    /// Cores that they are bound to, one each; none if they may be anywhere.
+    pub(crate) scan_cores: Vec<usize>,
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        let bounds = Bounds::default();
-        EngineConfig { pinned_bytes_max: bounds.pinned_bytes_max, result_bytes_max: bounds.result_bytes_max }
+        let (bounds, muster) = (Bounds::default(), Muster::default());
+        EngineConfig {
+            pinned_bytes_max: bounds.pinned_bytes_max,
+            result_bytes_max: bounds.result_bytes_max,
+            scan_threads: muster.threads,
+            scan_cores: muster.cores,
+        }
     }
 }
 
@@ -147,6 +157,11 @@ impl EngineConfig {
     /// The same for the engine.
     pub(crate) fn bounds(&self) -> Bounds {
         Bounds { pinned_bytes_max: self.pinned_bytes_max, result_bytes_max: self.result_bytes_max }
+    }
+
+    /// The threads for it.
+    pub(crate) fn muster(&self) -> Muster {
+        Muster { threads: self.scan_threads, cores: self.scan_cores.clone() }
     }
 }
 
@@ -224,6 +239,14 @@ impl NodeConfig {
             (self.wanted_routers > 0, "wanted_routers: must be at least 1"),
             (self.replicas > 0, "replicas: must be at least 1"),
             (self.wanted_storage >= self.replicas, "wanted_storage: must be at least replicas"),
+            (
+                (1..=SCAN_THREADS_MAX).contains(&self.engine.scan_threads),
+                "engine.scan_threads: at least 1 thread looks at rows, at most 256",
+            ),
+            (
+                self.engine.scan_cores.is_empty() || self.engine.scan_cores.len() == self.engine.scan_threads,
+                "engine.scan_cores: as many as engine.scan_threads, or none",
+            ),
             (self.wanted_storage <= RING_MAX, "wanted_storage: at most 64 storage processes hold rows"),
             (
                 self.detector.silence_min_ms <= self.detector.silence_max_ms && self.detector.interval_ms > 0,
@@ -242,6 +265,9 @@ impl NodeConfig {
         Ok(())
     }
 }
+
+/// More threads would hardly find a core each.
+pub(crate) const SCAN_THREADS_MAX: usize = 256;
 
 /// Refuses an address that is none, and one that others can reach unless that was asked for.
 pub(crate) fn check_address(address: &str, insecure: bool) -> Result<()> {

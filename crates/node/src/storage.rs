@@ -259,6 +259,18 @@ impl Host for JobsHost<'_> {
         let job = |task| self.places.binary_search_by_key(&task, |(place, _)| *place).unwrap_or(usize::MAX);
         self.host.withdrawn(seen).into_iter().map(job).collect()
     }
+
+    fn threads(&self) -> usize {
+        self.host.threads()
+    }
+
+    fn looks_min(&self) -> usize {
+        self.host.looks_min()
+    }
+
+    fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
+        self.host.each(count, work);
+    }
 }
 
 /// An [`Answer`] of which only a part is encoded: the same bytes.

@@ -92,6 +92,7 @@ pub mod chance;
 pub mod clock;
 pub mod config;
 pub mod counters;
+pub mod crew;
 pub mod discover;
 mod frame;
 mod hello;

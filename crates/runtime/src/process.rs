@@ -32,6 +32,7 @@ use tracing::{debug, error, info, warn};
 use crate::{
     clock,
     config::{Config, StartError},
+    crew::{Crew, Muster},
     discover::{Met, Presence, Undiscovered, discover},
     metrics::{Counter, EncodeLabelSet, Family, Gauge, Metrics},
     reactor::{Handle, Host, Reactor},
@@ -52,8 +53,8 @@ pub enum End {
 
 /// What a process needs beside its node.
 pub struct Parts {
-    /// A storage process's engine.
-    pub engine: Option<Box<dyn Engine>>,
+    /// A storage process's engine, and the threads that look at its rows.
+    pub engine: Option<(Box<dyn Engine>, Muster)>,
     /// Where a client's events go; called on the protocol thread, must not block.
     pub client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
     /// Where routers may be found.
@@ -111,9 +112,9 @@ impl Process {
         });
         let (end, ended) = bounded(1);
         let engine = match parts.engine {
-            Some(engine) => {
-                let passes = Passes::new(&config.metrics);
-                Some(Arc::new(engine_thread(engine, passes, shared.clone(), end.clone())?))
+            Some((engine, muster)) => {
+                let (crew, passes) = (Crew::start(muster)?, Passes::new(&config.metrics));
+                Some(Arc::new(engine_thread(engine, crew, passes, shared.clone(), end.clone())?))
             }
             None => None,
         };
@@ -272,11 +273,16 @@ const ENGINE_JOBS_MAX: usize = 64;
 
 fn engine_thread(
     mut engine: Box<dyn Engine>,
+    crew: Crew,
     passes: Passes,
     shared: Arc<Shared>,
     end: Sender<End>,
 ) -> Result<Worker<Job>, StartError> {
+    let mut joined = false;
     let worker = Worker::start("engine", ENGINE_JOBS_MAX, move |jobs: Vec<Job>| {
+        if !std::mem::replace(&mut joined, true) {
+            crew.join();
+        }
         for job in jobs {
             let (tasks, withdrawals) = match job {
                 Job::Execute(tasks, withdrawals) => (tasks, withdrawals),
@@ -287,7 +293,7 @@ fn engine_thread(
                 }
             };
             let (began, count) = (clock::now(), tasks.len() as u64);
-            let host = EngineHost { withdrawals: &withdrawals };
+            let host = EngineHost { crew: &crew, withdrawals: &withdrawals };
             let run = || execute(&mut *engine, tasks, &host);
             let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
             let Ok(results) = ran else {
@@ -307,12 +313,21 @@ fn engine_thread(
 
 /// What an engine is lent while it does a batch.
 struct EngineHost<'a> {
+    crew: &'a Crew,
     withdrawals: &'a Withdrawals,
 }
 
 impl quorate_table::host::Host for EngineHost<'_> {
     fn withdrawn(&self, seen: usize) -> Vec<usize> {
         self.withdrawals.beyond(seen)
+    }
+
+    fn threads(&self) -> usize {
+        self.crew.threads()
+    }
+
+    fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
+        self.crew.each(count, work);
     }
 }
 

@@ -429,6 +429,13 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
+    /// Whether its result depends on the order of the values, because floats are rounded as they are added.
+    pub(crate) fn adds_floats(&self) -> bool {
+        use AggregateFunction::{Count, Max, Min};
+        !matches!(self.function, Count | Min | Max)
+            && self.argument.as_ref().is_some_and(|argument| argument.ty() == Type::Float8)
+    }
+
     /// The same with constants for parameters (see [`Expr::bind`]).
     pub fn bind(&self, parameters: &[Value]) -> Result<Aggregate, Failure> {
         let argument = self.argument.as_ref().map(|argument| argument.bind(parameters)).transpose()?;

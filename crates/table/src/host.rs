@@ -1,4 +1,5 @@
-//! What whoever runs an engine lends it while a batch is done. The engine itself waits for nobody and knows no threads.
+//! What whoever runs an engine lends it while a batch is done: word of who waits no more, and threads. The engine itself
+//! waits for nobody and starts none. What it answers does not depend on what it is lent.
 
 /// The host of an engine.
 pub trait Host: Sync {
@@ -7,9 +8,25 @@ pub trait Host: Sync {
     fn withdrawn(&self, _seen: usize) -> Vec<usize> {
         Vec::new()
     }
+
+    /// How many threads [`Host::each`] has.
+    fn threads(&self) -> usize {
+        1
+    }
+
+    /// How much a thread must have to do to be worth waking, in looks: those of one query at a block of 4,096 rows by
+    /// itself, which take about a microsecond each.
+    fn looks_min(&self) -> usize {
+        64
+    }
+
+    /// Has `work` done for each number below `count`, once, by any thread and in any order, and waits for that.
+    fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
+        (0..count).for_each(work);
+    }
 }
 
-/// A host in whose batches everybody waits for the answer.
+/// A host in whose batches everybody waits for the answer, on one thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Alone;
 

@@ -3,12 +3,15 @@
 use quorate_table::{
     engine::{Answer, Bounds, Engine, Epoch, Job},
     expr::{Aggregate, AggregateFunction, Expr},
+    host::Alone,
     operation::{Operation, Order, Output, Select},
     plain::PlainEngine,
     scan::ScanEngine,
     schema::{Column, KeyRange, Partition, Schema, TableId},
     value::{Row, Type, Value},
 };
+
+use crate::scan::Threads;
 
 const TABLE: TableId = TableId(1);
 const ROWS: i32 = 20_000;
@@ -113,4 +116,39 @@ fn what_is_gathered_is_bounded() {
     a_read_gathers_no_more_than_it_may(ScanEngine::new);
     a_statement_returns_no_more_than_fits(PlainEngine::new);
     a_statement_returns_no_more_than_fits(ScanEngine::new);
+}
+
+#[test]
+fn what_is_too_much_is_so_for_any_number_of_threads() {
+    let long = |n: i32| n * 7919 % 300;
+    let all = |n: i32| vec![Value::Int4(n), Value::text_of(format!("{n:0$}", long(n) as usize))];
+    let mut kinds = [(0, 0); 4];
+    for step in 0..36 {
+        let bounds = Bounds {
+            result_bytes_max: 20_000 * 5u64.pow(step / 6) * (6 + u64::from(step % 6)) / 6,
+            ..Bounds::default()
+        };
+        let mut engine = loaded(ScanEngine::new(bounds), (0..ROWS).map(all).collect());
+        let least = Aggregate { function: AggregateFunction::Min, argument: Some(number()), distinct: false };
+        let outputs = [
+            rows(Some(2000), true, false),
+            rows(Some(2000), true, true),
+            rows(None, false, true),
+            Output::Groups { keys: vec![text()], aggregates: vec![least] },
+        ];
+        let jobs: Vec<Job> = outputs.into_iter().map(read).collect();
+        let mut ask =
+            |threads| engine.apply_keeping(&jobs, &mut |_, _| false, &Threads { host: &Alone, threads });
+        let expected = ask(1);
+        for threads in [2, 3, 7] {
+            assert!(ask(threads) == expected, "{bounds:?}, {threads} threads");
+        }
+        for (answer, (well, failed)) in expected.iter().zip(&mut kinds) {
+            match answer {
+                Answer::Failed(_) => *failed += 1,
+                _ => *well += 1,
+            }
+        }
+    }
+    assert!(kinds.iter().all(|(well, failed)| *well > 1 && *failed > 1), "{kinds:?}");
 }

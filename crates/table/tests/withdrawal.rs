@@ -12,6 +12,8 @@ use quorate_table::{
     value::{Type, Value},
 };
 
+use crate::scan::Threads;
+
 const TABLE: TableId = TableId(1);
 /// Ten blocks of 4,096.
 const ROWS: i32 = 40_960;
@@ -115,14 +117,18 @@ fn the_others_of_a_batch_are_answered() {
     ] {
         let expected = loaded().apply_keeping(&jobs, &mut |_, _| false, &Alone);
         let gone = jobs.len() / 2;
-        let clock = Clock::new(2, &[gone]);
-        let answers = asked(&mut engine, &jobs, &clock);
-        for (number, (answer, expected)) in answers.iter().zip(&expected).enumerate() {
-            match number == gone {
-                true => assert!(is_given_up(answer)),
-                false => assert_eq!(answer, expected),
+        // Of three threads one or two learn of it.
+        for (threads, after) in [(1, 2), (3, 2), (3, 6)] {
+            let clock = Clock::new(after, &[gone]);
+            let host = Threads { host: &clock, threads };
+            let answers = engine.apply_keeping(&jobs, &mut |_, _| false, &host);
+            for (number, (answer, expected)) in answers.iter().zip(&expected).enumerate() {
+                match number == gone {
+                    true => assert!(is_given_up(answer)),
+                    false => assert_eq!(answer, expected),
+                }
             }
+            engine = loaded();
         }
-        engine = loaded();
     }
 }

@@ -205,7 +205,7 @@ fn start(
             let costs = Costs::measured(|| begin.elapsed());
             info!(group = costs.group, row = costs.row, "what scanning costs here");
             let engine = ScanEngine::new(config.engine.bounds()).with_costs(costs);
-            parts.engine = Some(Box::new(engine));
+            parts.engine = Some((Box::new(engine), config.engine.muster()));
             let settings = StorageSettings { alive_every: detector.interval, ..StorageSettings::default() };
             Node::Storage(Storage::new(peer, name, settings))
         }

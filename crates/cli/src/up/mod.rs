@@ -127,6 +127,9 @@ fn plan(args: &Args) -> Result<Vec<NodeConfig>> {
             Err(_) => Err(Usage(format!("--port {port}: the ports after it do not suffice"))),
         },
     };
+    // Those that hold rows share the processors.
+    let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let scan_threads = (processors / usize::from(args.storage)).clamp(1, config::SCAN_THREADS_MAX);
     let mut plan = Vec::new();
     for (node, (role, number)) in (1..).zip(names) {
         plan.push(NodeConfig {
@@ -147,7 +150,7 @@ fn plan(args: &Args) -> Result<Vec<NodeConfig>> {
             supervised: true,
             data_dir: None,
             detector: DetectorConfig::default(),
-            engine: EngineConfig::default(),
+            engine: EngineConfig { scan_threads, ..EngineConfig::default() },
         });
     }
     Ok(plan)

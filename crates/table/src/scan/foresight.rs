@@ -28,7 +28,7 @@ use super::{
     block::{Block, Places},
     compile::Term,
     group::Group,
-    query::{ColumnSet, Query, Sink, Way},
+    query::{ColumnSet, Harvest, Query, Sink, Way},
 };
 
 /// What the operations of a batch have found, and which rows have changed since.
@@ -75,8 +75,8 @@ impl Guard {
 }
 
 struct Awaited<'a> {
-    /// None once it was given.
-    query: Option<Query<'a>>,
+    /// None once its harvest was given.
+    query: Option<(Query<'a>, Harvest<'a>)>,
     /// Rows that were touched and concern it, or did.
     touched: Vec<Found>,
 }
@@ -84,7 +84,7 @@ struct Awaited<'a> {
 impl<'a> Foresight<'a> {
     pub(super) fn new(
         columns: &Columns,
-        queries: Vec<Query<'a>>,
+        queries: Vec<(Query<'a>, Harvest<'a>)>,
         groups: Vec<Group>,
         outside: Vec<u32>,
         followed: bool,
@@ -99,49 +99,49 @@ impl<'a> Foresight<'a> {
         }
         let (mut points, mut alone) = (Vec::new(), Vec::new());
         for query in outside.into_iter().map(|query| query as usize) {
-            let ranges = &queries[query].ranges;
+            let ranges = &queries[query].0.ranges;
             if ranges.iter().all(KeyRange::is_point) {
                 points.extend(ranges.iter().map(|range| (range.low, query)));
             } else {
-                alone.push(Guard::new(query, &queries[query]));
+                alone.push(Guard::new(query, &queries[query].0));
             }
         }
         points.sort_unstable();
         alone.sort_by_key(|guard| guard.column);
         let known = columns.dictionaries.iter();
         let known = known.map(|dictionary| dictionary.as_ref().map(|one| one.len() as u64)).collect();
-        let waiting = queries.iter().filter(|query| !query.ranges.is_empty()).count();
+        let waiting = queries.iter().filter(|(query, _)| !query.ranges.is_empty()).count();
         let together = |all: ColumnSet, query: &Query<'_>| all.and(query.depends);
         let of_group = |group: &Group| {
-            group.members().map(|query| &queries[query as usize]).fold(ColumnSet::default(), together)
+            group.members().map(|query| &queries[query as usize].0).fold(ColumnSet::default(), together)
         };
         let depends = groups.iter().map(of_group).collect();
-        let depends_all = queries.iter().fold(ColumnSet::default(), together);
-        let remembers = queries.iter().any(|query| query.given.is_some());
+        let depends_all = queries.iter().map(|(query, _)| query).fold(ColumnSet::default(), together);
+        let remembers = queries.iter().any(|(_, harvest)| harvest.given.is_some());
         let blocks = columns.blocks.iter().filter(|_| remembers);
         let places = blocks.map(|block| block.places.clone()).collect();
         let queries = queries.into_iter().map(foreseen).collect();
         Foresight { queries, groups, depends, depends_all, points, alone, known, places, waiting }
     }
 
-    fn take(&mut self, task: usize) -> Option<(Query<'a>, Vec<Found>)> {
+    fn take(&mut self, task: usize) -> Option<(Query<'a>, Harvest<'a>, Vec<Found>)> {
         let Awaited { query, touched } = &mut self.queries[task];
-        let query = query.take()?;
+        let (query, harvest) = query.take()?;
         self.waiting = self.waiting.saturating_sub(usize::from(!query.ranges.is_empty()));
         let mut touched = std::mem::take(touched);
         touched.sort_unstable_by_key(|found| found.place);
         touched.dedup_by_key(|found| found.place);
-        Some((query, touched))
+        Some((query, harvest, touched))
     }
 
     /// What a read answers; nothing if it must be asked anew.
     pub(super) fn answer(&mut self, columns: &Columns, task: usize) -> Option<Result<Answer, Failure>> {
-        let (query, touched) = self.take(task)?;
-        let Sink::Rows(gathering) = query.sink else { unreachable!("a write is no read") };
+        let (_, harvest, touched) = self.take(task)?;
+        let Sink::Rows(gathering) = harvest.sink else { unreachable!("a write is no read") };
         if touched.is_empty() {
             return Some(gathering.finish());
         }
-        let given = query.given.filter(|_| !gathering.is_complete())?;
+        let given = harvest.given.filter(|_| !gathering.is_complete())?;
         let place = |spot: &Spot| self.places[spot.block as usize].place(spot.row as usize);
         if gathering.is_plain() {
             return columns.patch(*gathering, &given, place, &touched).map(Ok);
@@ -155,7 +155,7 @@ impl<'a> Foresight<'a> {
 
     /// How a read was done that is not answered yet.
     pub(super) fn explain(&self, columns: &Columns, task: usize) -> Explained {
-        let query = self.queries[task].query.as_ref().expect("a read that is not answered yet");
+        let (query, harvest) = self.queries[task].query.as_ref().expect("a read that is not answered yet");
         let everywhere = columns.blocks.len() as u64;
         let strategy = match query.way {
             Way::Nowhere => Strategy::Nothing,
@@ -169,7 +169,7 @@ impl<'a> Foresight<'a> {
             conditions: query.plan.terms.len() as u64,
             evaluated: query.plan.residual,
             blocks: everywhere,
-            visited: if matches!(query.way, Way::Group(_)) { everywhere } else { query.visited },
+            visited: if matches!(query.way, Way::Group(_)) { everywhere } else { harvest.visited },
             strategy,
             rows: 0,
         }
@@ -177,8 +177,8 @@ impl<'a> Foresight<'a> {
 
     /// The rows that a write must look at.
     pub(super) fn rows(&mut self, task: usize) -> Option<Foreseen> {
-        let (query, touched) = self.take(task)?;
-        let Sink::Places(mut rows) = query.sink else { unreachable!("a read is no write") };
+        let (query, harvest, touched) = self.take(task)?;
+        let Sink::Places(mut rows) = harvest.sink else { unreachable!("a read is no write") };
         let certain = touched.is_empty() && !query.plan.residual;
         if !touched.is_empty() {
             rows.extend(touched);
@@ -195,7 +195,7 @@ impl<'a> Foresight<'a> {
         let (place, index) = (&found.place, found.spot.row as usize);
         let note = |foreseen: &mut Awaited<'_>, concerns: &dyn Fn(&Query<'_>) -> bool| {
             if foreseen.touched.last().is_none_or(|last| last.place != *place)
-                && let Some(query) = &foreseen.query
+                && let Some((query, _)) = &foreseen.query
                 && query.depends.meets(changing)
                 && concerns(query)
             {

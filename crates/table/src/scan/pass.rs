@@ -8,8 +8,10 @@
 //! Blocks come in the order of places and so do the rows of each, so that every read is given its rows in that order
 //! whatever the plan was, and one that has reached its limit takes no more. Nor does one that is withdrawn meanwhile: the
 //! host is asked before each block, and the pass ends when nobody waits for it.
+//!
+//! A pass looks at some neighbouring blocks; how many passes a search takes is decided in `segment.rs`.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use crate::{
     host::Host,
@@ -27,7 +29,7 @@ use super::{
     foresight::Foresight,
     group::{Group, arrange},
     kernel,
-    query::{Query, Way, scratch},
+    query::{Harvest, Query, Way, scratch},
     results::Shapes,
 };
 
@@ -51,7 +53,8 @@ impl Columns {
         let mut shapes = Shapes::new(followed);
         let query = |task: &Task<'a>| Query::new(self, schema, task, followed, &mut shapes);
         let mut queries: Vec<Query<'_>> = tasks.iter().map(query).collect();
-        let (stretches, parts) = self.stretches(&queries);
+        let mut harvests: Vec<Harvest<'_>> = queries.iter().map(|query| query.harvest(1)).collect();
+        let (mut stretches, parts) = self.stretches(&queries, &harvests);
         let (groups, alone) = arrange(self, &queries, &parts, costs);
         for &query in &alone {
             let query = &mut queries[query as usize];
@@ -61,8 +64,11 @@ impl Columns {
         for (number, group) in groups.iter().enumerate() {
             group.members().for_each(|query| queries[query as usize].way = Way::Group(number));
         }
-        Pass::new(self, &mut queries, shapes, scratch(schema), costs).run(&groups, stretches, host);
-        Foresight::new(self, queries, groups, alone, followed)
+        stretches.retain(|stretch| matches!(queries[stretch.query as usize].way, Way::Alone));
+        // Arcs of one query stay in order.
+        stretches.sort_by_key(|stretch| (stretch.first, stretch.range.low));
+        Search::new(self, &queries, &shapes, &groups, &stretches, costs).run(&mut harvests, host);
+        Foresight::new(self, queries.into_iter().zip(harvests).collect(), groups, alone, followed)
     }
 
     /// Orders terms by how little passes them, judged by a block in the middle.
@@ -77,7 +83,7 @@ impl Columns {
 
     /// The blocks that queries look at, arc by arc; and all queries that something may satisfy, each with the part of the
     /// table that it looks at, which may be none.
-    fn stretches(&self, queries: &[Query<'_>]) -> (Vec<Stretch>, Vec<(u32, f64)>) {
+    fn stretches(&self, queries: &[Query<'_>], harvests: &[Harvest<'_>]) -> (Vec<Stretch>, Vec<(u32, f64)>) {
         let arcs: usize = queries.iter().map(|query| query.ranges.len()).sum();
         // Where many look for their place, the ends of blocks lie side by side.
         let lasts: Vec<u64> = match arcs > self.blocks.len() / 8 {
@@ -89,8 +95,8 @@ impl Columns {
             false => lasts.partition_point(|last| holds(*last)),
         };
         let (mut stretches, mut parts) = (Vec::with_capacity(arcs), Vec::with_capacity(queries.len()));
-        for (query, number) in queries.iter().zip(0..) {
-            if query.ranges.is_empty() || query.plan.is_empty() || query.is_complete() {
+        for ((query, harvest), number) in queries.iter().zip(harvests).zip(0..) {
+            if query.ranges.is_empty() || query.plan.is_empty() || harvest.is_complete() {
                 continue;
             }
             let mut blocks = 0;
@@ -112,19 +118,24 @@ impl Columns {
 }
 
 /// Neighbouring blocks in which a query looks at the rows of an arc.
-#[derive(Clone, Copy)]
-struct Stretch {
-    first: usize,
-    end: usize,
-    range: KeyRange,
-    query: u32,
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Stretch {
+    pub(super) first: usize,
+    pub(super) end: usize,
+    pub(super) range: KeyRange,
+    pub(super) query: u32,
 }
 
 /// What must be known of a query to say whether it wants a row: little, and that of all of them side by side.
+#[derive(Clone, Copy)]
 struct Asked {
     /// Its checks, and how many.
     first: u32,
     count: u32,
+    /// Which columns to give out, if it wants columns as they are.
+    shape: Option<u32>,
+    /// Whether rows that pass the terms must be asked about the whole filter.
+    residual: bool,
     /// Whether it looks at all rows.
     everywhere: bool,
     /// Whether it takes no more.
@@ -141,13 +152,56 @@ struct Check {
     term: Option<u32>,
 }
 
-/// A pass under way.
-struct Pass<'p, 'a> {
-    columns: &'p Columns,
-    costs: &'p Costs,
-    queries: &'p mut [Query<'a>],
+/// What is looked for, and how: the same for all passes that it takes.
+pub(super) struct Search<'p, 'a> {
+    pub(super) columns: &'p Columns,
+    pub(super) queries: &'p [Query<'a>],
+    shapes: &'p Shapes,
+    pub(super) groups: &'p [Group],
+    /// Of the queries that go alone, sorted by where they begin.
+    pub(super) stretches: &'p [Stretch],
+    pub(super) costs: &'p Costs,
     asked: Vec<Asked>,
     checks: Vec<Check>,
+}
+
+impl<'p, 'a> Search<'p, 'a> {
+    fn new(
+        columns: &'p Columns,
+        queries: &'p [Query<'a>],
+        shapes: &'p Shapes,
+        groups: &'p [Group],
+        stretches: &'p [Stretch],
+        costs: &'p Costs,
+    ) -> Search<'p, 'a> {
+        let mut checks = Vec::new();
+        let mut asked = Vec::with_capacity(queries.len());
+        for query in queries {
+            let terms = &query.plan.terms;
+            asked.push(Asked {
+                first: checks.len() as u32,
+                count: terms.len() as u32,
+                shape: query.shape.map(|shape| shape as u32),
+                residual: query.plan.residual,
+                everywhere: query.ranges == [KeyRange::ALL],
+                over: false,
+            });
+            checks.extend(terms.iter().enumerate().map(|(position, term)| Check {
+                low: term.low,
+                high: term.high,
+                column: term.column as u32,
+                term: (!term.is_range()).then_some(position as u32),
+            }));
+        }
+        Search { columns, queries, shapes, groups, stretches, costs, asked, checks }
+    }
+}
+
+/// A pass under way.
+pub(super) struct Pass<'p, 'a> {
+    search: &'p Search<'p, 'a>,
+    harvests: &'p mut [Harvest<'a>],
+    asked: Vec<Asked>,
     shapes: Shapes,
     scratch: Row,
     /// Queries and the rows of the block at hand that they want.
@@ -159,67 +213,53 @@ struct Pass<'p, 'a> {
 }
 
 impl<'p, 'a> Pass<'p, 'a> {
-    fn new(
-        columns: &'p Columns,
-        queries: &'p mut [Query<'a>],
-        shapes: Shapes,
-        scratch: Row,
-        costs: &'p Costs,
+    /// Of those queries that are to take part.
+    pub(super) fn new(
+        search: &'p Search<'p, 'a>,
+        harvests: &'p mut [Harvest<'a>],
+        takes_part: impl Fn(usize) -> bool,
     ) -> Pass<'p, 'a> {
-        let mut checks = Vec::new();
-        let mut asked = Vec::with_capacity(queries.len());
-        for query in &*queries {
-            let terms = &query.plan.terms;
-            asked.push(Asked {
-                first: checks.len() as u32,
-                count: terms.len() as u32,
-                everywhere: query.ranges == [KeyRange::ALL],
-                over: false,
-            });
-            checks.extend(terms.iter().enumerate().map(|(position, term)| Check {
-                low: term.low,
-                high: term.high,
-                column: term.column as u32,
-                term: (!term.is_range()).then_some(position as u32),
-            }));
+        let mut asked = search.asked.clone();
+        let mut grouped = 0;
+        for (number, (asked, query)) in asked.iter_mut().zip(search.queries).enumerate() {
+            asked.over = !takes_part(number);
+            grouped += usize::from(!asked.over && matches!(query.way, Way::Group(_)));
         }
-        let grouped = queries.iter().filter(|query| matches!(query.way, Way::Group(_))).count();
-        let wanted = Vec::new();
-        Pass { columns, costs, queries, asked, checks, shapes, scratch, wanted, withdrawn: 0, grouped }
+        let (scratch, shapes) = (scratch(&search.columns.schema), search.shapes.alike());
+        Pass { search, harvests, asked, shapes, scratch, wanted: Vec::new(), withdrawn: 0, grouped }
     }
 
-    fn run(mut self, groups: &[Group], mut stretches: Vec<Stretch>, host: &dyn Host) {
-        stretches.retain(|stretch| matches!(self.queries[stretch.query as usize].way, Way::Alone));
-        // Arcs of one query stay in order.
-        stretches.sort_by_key(|stretch| (stretch.first, stretch.range.low));
-        let mut coming = stretches.into_iter().peekable();
+    /// Looks at these blocks.
+    pub(super) fn run(mut self, blocks: Range<usize>, host: &dyn Host) {
+        let Search { columns, queries, groups, stretches, costs, .. } = *self.search;
+        let touches = |stretch: &&Stretch| stretch.first < blocks.end && stretch.end > blocks.start;
+        let mut coming = stretches.iter().filter(touches).copied().peekable();
         let mut active: Vec<Stretch> = Vec::new();
         let (mut hashes, mut rows) = match groups.is_empty() {
             true => (Vec::new(), Vec::new()),
             false => (vec![0; BLOCK_ROWS], vec![0; BLOCK_ROWS + 16]),
         };
         let mut matches = Vec::new();
-        let mut number = 0;
-        while number < self.columns.blocks.len() {
+        let mut number = blocks.start;
+        while number < blocks.end {
             while let Some(stretch) = coming.next_if(|stretch| stretch.first <= number) {
                 active.push(stretch);
             }
             self.withdraw(host);
-            let block = &*self.columns.blocks[number];
+            let block = &*columns.blocks[number];
             let groups = if self.grouped > 0 { groups } else { &[] };
             for group in groups {
                 self.join(block, group, &mut hashes[..block.len()], &mut rows);
             }
             for stretch in &active {
-                let query = &mut self.queries[stretch.query as usize];
                 if !self.asked[stretch.query as usize].over {
                     matches.clear();
-                    let terms = &query.plan.terms;
+                    let terms = &queries[stretch.query as usize].plan.terms;
                     if active.len() <= ANNOUNCED_MAX {
-                        announce(&self.columns.blocks[number..stretch.end], terms);
+                        announce(&columns.blocks[number..stretch.end], terms);
                     }
-                    let looks = find(block, terms, block.slice(&stretch.range), self.costs, &mut matches);
-                    query.visited += u64::from(looks);
+                    let looks = find(block, terms, block.slice(&stretch.range), costs, &mut matches);
+                    self.harvests[stretch.query as usize].visited += u64::from(looks);
                     self.wanted.extend(matches.iter().map(|&row| (stretch.query, row)));
                 }
             }
@@ -233,15 +273,15 @@ impl<'p, 'a> Pass<'p, 'a> {
                 }
             }
         }
-        self.shapes.give_out(self.columns, self.queries);
+        self.shapes.give_out(columns, self.harvests);
     }
 
     /// Gives up what nobody waits for any more.
     fn withdraw(&mut self, host: &dyn Host) {
         for job in host.withdrawn(self.withdrawn) {
             self.withdrawn += 1;
-            if let Some(query) = self.queries.iter().position(|query| query.job == Some(job)) {
-                self.queries[query].withdraw();
+            if let Some(query) = self.search.queries.iter().position(|query| query.job == Some(job)) {
+                self.harvests[query].withdraw();
                 self.end(query);
             }
         }
@@ -250,26 +290,27 @@ impl<'p, 'a> Pass<'p, 'a> {
     /// A query takes no more.
     fn end(&mut self, query: usize) {
         let over = std::mem::replace(&mut self.asked[query].over, true);
-        self.grouped -= usize::from(!over && matches!(self.queries[query].way, Way::Group(_)));
+        self.grouped -= usize::from(!over && matches!(self.search.queries[query].way, Way::Group(_)));
     }
 
     /// One block for all queries of a group.
     fn join(&mut self, block: &Block, group: &Group, hashes: &mut [u32], rows: &mut [u32]) {
+        let Search { queries, ref asked, ref checks, .. } = *self.search;
         for &row in group.probe(block, hashes, rows) {
             let index = row as usize;
             group.candidates(hashes[index], block, index, |query| {
-                let asked = &self.asked[query as usize];
-                let checks = &self.checks[asked.first as usize..(asked.first + asked.count) as usize];
+                let asked = &asked[query as usize];
+                let checks = &checks[asked.first as usize..(asked.first + asked.count) as usize];
                 let passes = checks.iter().all(|check| {
                     let value = block.columns[check.column as usize].value(index);
                     match check.term {
                         None => value.is_some_and(|number| check.low <= number && number <= check.high),
-                        Some(term) => self.queries[query as usize].plan.terms[term as usize].admits(value),
+                        Some(term) => queries[query as usize].plan.terms[term as usize].admits(value),
                     }
                 });
                 if passes
                     && (asked.everywhere
-                        || KeyRange::cover(&self.queries[query as usize].ranges, block.key(index)))
+                        || KeyRange::cover(&queries[query as usize].ranges, block.key(index)))
                 {
                     self.wanted.push((query, row));
                 }
@@ -279,24 +320,29 @@ impl<'p, 'a> Pass<'p, 'a> {
 
     /// Gives the rows of a block to those that want them.
     fn take(&mut self, here: usize) {
-        let block = &*self.columns.blocks[here];
+        let Search { columns, queries, .. } = *self.search;
+        let block = &*columns.blocks[here];
         let mut wanted = std::mem::take(&mut self.wanted);
         for (number, row) in wanted.drain(..) {
-            if self.asked[number as usize].over {
+            let asked = self.asked[number as usize];
+            if asked.over {
                 continue;
             }
-            let query = &mut self.queries[number as usize];
-            let shape = query.shape;
-            let over = match shape {
-                Some(shape) if query.wants(self.columns, block, row as usize, &mut self.scratch) => {
-                    self.shapes.note(shape, number, row);
-                    query.left -= 1;
-                    query.left == 0
+            let harvest = &mut self.harvests[number as usize];
+            let query = || &queries[number as usize];
+            let over = match asked.shape {
+                Some(shape)
+                    if !asked.residual
+                        || harvest.wants(query(), columns, (block, row as usize), &mut self.scratch) =>
+                {
+                    self.shapes.note(shape as usize, number, row);
+                    harvest.left -= 1;
+                    harvest.left == 0
                 }
-                Some(_) => query.is_complete(),
+                Some(_) => harvest.is_complete(),
                 None => {
-                    query.give(self.columns, Spot { block: here as u32, row }, &mut self.scratch);
-                    query.is_complete()
+                    harvest.give(query(), columns, Spot { block: here as u32, row }, &mut self.scratch);
+                    harvest.is_complete()
                 }
             };
             if over {
@@ -304,7 +350,7 @@ impl<'p, 'a> Pass<'p, 'a> {
             }
         }
         self.wanted = wanted;
-        self.shapes.gather(self.columns, here, self.queries);
+        self.shapes.gather(columns, here, self.harvests);
     }
 }
 
@@ -313,7 +359,7 @@ impl<'p, 'a> Pass<'p, 'a> {
 pub(super) fn find(
     block: &Block,
     terms: &[Term],
-    slice: std::ops::Range<usize>,
+    slice: Range<usize>,
     costs: &Costs,
     matches: &mut Vec<u32>,
 ) -> bool {

@@ -1,8 +1,10 @@
-//! A query under way: what one operation of a batch asks of the rows, and what it is given.
+//! A query: what one operation of a batch asks of the rows. And its harvest: what it has been given of them so far.
+//!
+//! All threads that look at rows read the same queries; each has harvests of its own.
 
 use crate::{
-    expr::Expr,
-    operation::Output,
+    expr::{Aggregate, Expr},
+    operation::{Output, Select},
     schema::{KeyRange, Schema},
     value::{Row, Value},
     versions::{Found, Gathering, Spot, Task, reach},
@@ -20,7 +22,7 @@ const POINTS_EVALUATED: usize = 4;
 /// The most rows that are remembered of a read, so that it can be brought up to date.
 const GIVEN_MAX: usize = 4096;
 
-/// What a query is asked for.
+/// Where the rows go that a query is given.
 pub(super) enum Sink<'a> {
     /// The answer of a read.
     Rows(Box<Gathering<'a>>),
@@ -39,11 +41,12 @@ pub(super) enum Way {
     Group(usize),
 }
 
-/// A query under way.
+/// What one operation asks.
 pub(super) struct Query<'a> {
-    pub(super) sink: Sink<'a>,
-    /// Where the rows lie that a read was given, one after another, unless nobody asks or they are too many.
-    pub(super) given: Option<Vec<Spot>>,
+    /// What becomes of the rows, and the bytes that may be gathered; None of a write.
+    read: Option<(&'a Select, u64)>,
+    /// Whether a read remembers what it is given.
+    followed: bool,
     /// The columns that what it finds depends on.
     pub(super) depends: ColumnSet,
     pub(super) plan: Plan,
@@ -53,12 +56,23 @@ pub(super) struct Query<'a> {
     /// The columns that expressions look at, of the filter as far as it is evaluated and of the output.
     used: Vec<usize>,
     pub(super) way: Way,
+    /// How many rows it takes, of a read that wants columns as they are.
+    limit: usize,
+    /// Which job of the batch it is, if it may be withdrawn.
+    pub(super) job: Option<usize>,
+    /// Whether its rows must be given to one harvest, because floats are rounded as they are added.
+    pub(super) in_order: bool,
+}
+
+/// What a query has been given.
+pub(super) struct Harvest<'a> {
+    pub(super) sink: Sink<'a>,
+    /// Where the rows lie that a read was given, one after another, unless nobody asks or they are too many.
+    pub(super) given: Option<Vec<Spot>>,
     /// The blocks that were looked at for it alone.
     pub(super) visited: u64,
     /// How many more rows it takes, of a read that wants columns as they are.
     pub(super) left: usize,
-    /// Which job of the batch it is, if it may be withdrawn.
-    pub(super) job: Option<usize>,
 }
 
 impl<'a> Query<'a> {
@@ -81,17 +95,17 @@ impl<'a> Query<'a> {
             compile(schema, &columns.dictionaries, filter)
         };
         let mut query = Query {
-            sink: Sink::Places(Vec::new()),
-            given: None,
+            read: None,
+            followed,
             depends: ColumnSet::THERE,
             plan,
             ranges,
             shape: None,
             used: Vec::new(),
             way: Way::Nowhere,
-            visited: 0,
-            left: 0,
+            limit: 0,
             job: None,
+            in_order: false,
         };
         if followed {
             query.depends = match (query.plan.residual, filter) {
@@ -109,7 +123,7 @@ impl<'a> Query<'a> {
                 _ => None,
             };
             query.shape = shapes.find(columns.iter().map(column));
-            query.left = limit.map_or(usize::MAX, |limit| limit.try_into().unwrap_or(usize::MAX));
+            query.limit = limit.map_or(usize::MAX, |limit| limit.try_into().unwrap_or(usize::MAX));
         }
         query.used = match (query.shape, query.plan.residual) {
             (None, true) => read.select.mentioned(),
@@ -118,9 +132,11 @@ impl<'a> Query<'a> {
             (Some(_), false) => Vec::new(),
         };
         query.used.retain(|column| *column < width);
-        query.sink = Sink::Rows(Box::new(Gathering::new(read.select, read.bytes_max)));
-        query.given = followed.then(Vec::new);
+        query.read = Some((read.select, read.bytes_max));
         query.job = Some(read.job);
+        if let Output::Groups { aggregates, .. } = &read.select.output {
+            query.in_order = aggregates.iter().any(Aggregate::adds_floats);
+        }
         if followed {
             let output = match query.shape {
                 Some(shape) => shapes.columns(shape),
@@ -131,7 +147,27 @@ impl<'a> Query<'a> {
         query
     }
 
-    /// Gives up what was found for it: nobody waits for it any more.
+    /// Nothing yet. One of so many parts of a harvest takes its share of the bytes, all of them together less than would
+    /// have a single one drop rows in vain.
+    pub(super) fn harvest(&self, parts: usize) -> Harvest<'a> {
+        let share = |bytes: u64| if parts == 1 { bytes } else { (bytes - bytes / 8) / parts as u64 };
+        let sink = match self.read {
+            Some((select, bytes_max)) => Sink::Rows(Box::new(Gathering::new(select, share(bytes_max)))),
+            None => Sink::Places(Vec::new()),
+        };
+        let given = (self.followed && self.read.is_some()).then(Vec::new);
+        Harvest { sink, given, visited: 0, left: self.limit }
+    }
+
+    /// Whether a row passes the terms and lies in the ranges.
+    pub(super) fn admits(&self, block: &Block, index: usize) -> bool {
+        self.plan.terms.iter().all(|term| term.admits(block.columns[term.column].value(index)))
+            && KeyRange::cover(&self.ranges, block.key(index))
+    }
+}
+
+impl<'a> Harvest<'a> {
+    /// Gives up what was found: nobody waits for it any more.
     pub(super) fn withdraw(&mut self) {
         if let Sink::Rows(gathering) = &mut self.sink {
             gathering.withdraw();
@@ -147,13 +183,7 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// Whether a row passes the terms and lies in the ranges.
-    pub(super) fn admits(&self, block: &Block, index: usize) -> bool {
-        self.plan.terms.iter().all(|term| term.admits(block.columns[term.column].value(index)))
-            && KeyRange::cover(&self.ranges, block.key(index))
-    }
-
-    /// Remembers where the rows lie that it is given.
+    /// Remembers where the rows lie that are given.
     pub(super) fn remember(&mut self, spots: impl ExactSizeIterator<Item = Spot>) {
         match &mut self.given {
             Some(given) if given.len() + spots.len() <= GIVEN_MAX => given.extend(spots),
@@ -162,34 +192,30 @@ impl<'a> Query<'a> {
     }
 
     /// Takes a row that passes the terms.
-    pub(super) fn give(&mut self, columns: &Columns, spot: Spot, scratch: &mut Row) {
+    pub(super) fn give(&mut self, query: &Query<'_>, columns: &Columns, spot: Spot, scratch: &mut Row) {
         let (block, index) = (&*columns.blocks[spot.block as usize], spot.row as usize);
         let gathering = match &mut self.sink {
             Sink::Rows(gathering) => gathering,
             Sink::Places(found) => return found.push(Found { place: block.place(index), spot }),
         };
-        for &column in &self.used {
+        for &column in &query.used {
             scratch[column] = columns.value(block, column, index);
         }
-        if !self.plan.residual || gathering.wants(scratch) {
+        if !query.plan.residual || gathering.wants(scratch) {
             gathering.take(scratch);
             self.remember(std::iter::once(spot));
         }
     }
 
     /// Whether a row that passes the terms satisfies the filter.
-    #[inline]
     pub(super) fn wants(
         &mut self,
+        query: &Query<'_>,
         columns: &Columns,
-        block: &Block,
-        index: usize,
+        (block, index): (&Block, usize),
         scratch: &mut Row,
     ) -> bool {
-        if !self.plan.residual {
-            return true;
-        }
-        for &column in &self.used {
+        for &column in &query.used {
             scratch[column] = columns.value(block, column, index);
         }
         match &mut self.sink {
@@ -203,6 +229,27 @@ impl<'a> Query<'a> {
         match &mut self.sink {
             Sink::Rows(gathering) => gathering.extend(rows),
             Sink::Places(_) => unreachable!("a write wants no columns"),
+        }
+    }
+
+    /// Takes over what was found in the rows behind, as if it had been found here; false if that cannot be said.
+    #[must_use]
+    pub(super) fn absorb(&mut self, behind: Harvest<'a>) -> bool {
+        self.visited += behind.visited;
+        self.given = match (self.given.take(), behind.given) {
+            (Some(mut given), Some(more)) if given.len() + more.len() <= GIVEN_MAX => {
+                given.extend(more);
+                Some(given)
+            }
+            _ => None,
+        };
+        match (&mut self.sink, behind.sink) {
+            (Sink::Rows(gathering), Sink::Rows(more)) => gathering.absorb(*more),
+            (Sink::Places(places), Sink::Places(more)) => {
+                places.extend(more);
+                true
+            }
+            _ => unreachable!("two harvests of one query"),
         }
     }
 }

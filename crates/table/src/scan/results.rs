@@ -8,7 +8,7 @@ use crate::{value::Row, versions::Spot};
 
 use super::{
     Columns, kernel,
-    query::{ColumnSet, Query},
+    query::{ColumnSet, Harvest},
 };
 
 /// The most columns of a shape: each has a bit that says that its value is NULL.
@@ -46,6 +46,12 @@ impl Shapes {
         Shapes { all: Vec::new(), followed }
     }
 
+    /// The same shapes, without rows.
+    pub(super) fn alike(&self) -> Shapes {
+        let alike = |shape: &Shape| Shape { columns: shape.columns.clone(), ..Shape::default() };
+        Shapes { all: self.all.iter().map(alike).collect(), followed: self.followed }
+    }
+
     /// The shape of these columns, unless one is none.
     pub(super) fn find(
         &mut self,
@@ -75,7 +81,7 @@ impl Shapes {
     }
 
     /// Copies what was noted, behind a block.
-    pub(super) fn gather(&mut self, columns: &Columns, block: usize, queries: &mut [Query<'_>]) {
+    pub(super) fn gather(&mut self, columns: &Columns, block: usize, harvests: &mut [Harvest<'_>]) {
         for shape in &mut self.all {
             if self.followed {
                 let spot = |&row: &u32| Spot { block: block as u32, row };
@@ -83,14 +89,14 @@ impl Shapes {
             }
             shape.gather(columns, block);
             if shape.numbers.len() >= NUMBERS_MAX {
-                shape.give_out(columns, queries);
+                shape.give_out(columns, harvests);
             }
         }
     }
 
     /// Gives everything to the queries, at the end.
-    pub(super) fn give_out(&mut self, columns: &Columns, queries: &mut [Query<'_>]) {
-        self.all.iter_mut().for_each(|shape| shape.give_out(columns, queries));
+    pub(super) fn give_out(&mut self, columns: &Columns, harvests: &mut [Harvest<'_>]) {
+        self.all.iter_mut().for_each(|shape| shape.give_out(columns, harvests));
     }
 }
 
@@ -114,10 +120,10 @@ impl Shape {
         self.rows.clear();
     }
 
-    fn give_out(&mut self, columns: &Columns, queries: &mut [Query<'_>]) {
+    fn give_out(&mut self, columns: &Columns, harvests: &mut [Harvest<'_>]) {
         let width = self.columns.len();
         // By counting, and rows of one query stay in their order.
-        let mut ends = vec![0u32; queries.len() + 1];
+        let mut ends = vec![0u32; harvests.len() + 1];
         self.queries.iter().for_each(|&query| ends[query as usize + 1] += 1);
         (1..ends.len()).for_each(|query| ends[query] += ends[query - 1]);
         let mut order = vec![0u32; self.queries.len()];
@@ -131,9 +137,9 @@ impl Shape {
             let query = self.queries[first as usize] as usize;
             let end = ends[query] as usize;
             if !self.spots.is_empty() {
-                queries[query].remember(order[start..end].iter().map(|&row| self.spots[row as usize]));
+                harvests[query].remember(order[start..end].iter().map(|&row| self.spots[row as usize]));
             }
-            queries[query].take((start..end).map(|next| {
+            harvests[query].take((start..end).map(|next| {
                 let ahead = |distance: usize| {
                     let row = *order.get(next + distance)? as usize;
                     self.numbers.get(row * width..(row + 1) * width)

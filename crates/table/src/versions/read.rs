@@ -111,28 +111,32 @@ impl<'a> Gathering<'a> {
 
     fn add(&mut self, row: &[Value]) -> Result<(), Failure> {
         match &self.select.output {
-            Output::Rows { columns, order, limit: _, distinct } => {
-                let result = project(columns, row)?;
-                self.bytes += bytes_of(&result);
-                if *distinct {
-                    let key = key_of(&result);
-                    let bytes = key.len() as u64 + KEY_BYTES;
-                    if !self.seen.insert(key) {
-                        self.bytes -= bytes_of(&result);
-                        return Ok(());
-                    }
-                    self.bytes += bytes;
-                }
-                self.output.push(result);
-                if !order.is_empty() && self.output.len() >= self.limit.saturating_add(Order::SURPLUS) {
-                    self.drop_surplus();
-                }
+            Output::Rows { columns, order, distinct, .. } => {
+                self.push(project(columns, row)?, order, *distinct)
             }
             Output::Groups { keys, .. } => {
                 let groups = self.groups.as_mut().expect("made at the beginning");
                 groups.add(project(keys, row)?, row)?;
                 self.bytes = groups.bytes();
+                self.check()
             }
+        }
+    }
+
+    /// Takes the next output row.
+    fn push(&mut self, row: Row, order: &[Order], distinct: bool) -> Result<(), Failure> {
+        if distinct {
+            let key = key_of(&row);
+            let bytes = key.len() as u64 + KEY_BYTES;
+            if !self.seen.insert(key) {
+                return Ok(());
+            }
+            self.bytes += bytes;
+        }
+        self.bytes += bytes_of(&row);
+        self.output.push(row);
+        if !order.is_empty() && self.output.len() >= self.limit.saturating_add(Order::SURPLUS) {
+            self.drop_surplus();
         }
         self.check()
     }
@@ -174,6 +178,46 @@ impl<'a> Gathering<'a> {
         self.output.extend(rows);
         self.bytes += self.output[first..].iter().map(bytes_of).sum::<u64>();
         self.failure = self.check().err();
+    }
+
+    /// Takes over what the rows behind have come to in a gathering of their own, as if they had been taken here one after
+    /// another; false if they might have failed here, or not where they did. No floats must be added up.
+    #[must_use]
+    pub(crate) fn absorb(&mut self, mut behind: Gathering<'a>) -> bool {
+        if self.is_complete() {
+            return true;
+        }
+        if behind.failure.is_some() {
+            return false;
+        }
+        if self.bytes == 0 {
+            *self = Gathering { bytes_max: self.bytes_max, ..behind };
+            return true;
+        }
+        match (&self.select.output, &mut self.groups, behind.groups) {
+            (Output::Groups { .. }, Some(groups), Some(more)) => {
+                if !more.into_groups().into_iter().all(|group| groups.absorb(group).is_ok()) {
+                    return false;
+                }
+                self.bytes = groups.bytes();
+            }
+            (Output::Rows { order, distinct, .. }, ..) if *distinct || !order.is_empty() => {
+                for row in behind.output {
+                    if self.is_complete() {
+                        break;
+                    }
+                    if self.push(row, order, *distinct).is_err() {
+                        return false;
+                    }
+                }
+            }
+            _ => {
+                behind.output.truncate(self.limit - self.output.len());
+                self.bytes += behind.bytes;
+                self.output.append(&mut behind.output);
+            }
+        }
+        self.check().is_ok()
     }
 
     /// After the last row.

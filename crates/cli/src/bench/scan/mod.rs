@@ -1,4 +1,4 @@
-//! `quorate bench scan`: the scan engine alone, one thread on one core, on the ticket table of 002 §2.
+//! `quorate bench scan`: the scan engine alone, on one core unless told otherwise, on the ticket table of 002 §2.
 //!
 //! A pass is one call of the engine with all queries: filters are compiled, the rows of every query gathered, and
 //! nothing is kept from one pass to the next. Constants come from rows that are there. Before anything is measured, all
@@ -8,6 +8,7 @@
 use std::{io::Write, time::Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use quorate_runtime::crew::{Crew, Muster};
 use quorate_table::{
     engine::{Answer, Engine, Epoch, Holder, Job},
     expr::{Aggregate, AggregateFunction, Expr},
@@ -61,9 +62,12 @@ pub(crate) struct Args {
     /// Where the generator starts.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The core to run on.
+    /// The core to run on, of several threads that of the first; the others take those behind it.
     #[arg(long, default_value_t = 1)]
     core: usize,
+    /// How many threads look at the rows in one pass, each bound to a core.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
 }
 
 /// How many queries tell what one costs.
@@ -76,7 +80,8 @@ struct Line {
     queries: usize,
     queries_per_second: f64,
     pass_ms: f64,
-    /// The processor's time of the same, which is less where others use the core.
+    threads: usize,
+    /// The processor's time of the same, of the first thread; it is less where others use the core.
     pass_cpu_ms: f64,
     slowest_pass_ms: f64,
     bytes_per_row: f64,
@@ -93,9 +98,10 @@ struct Line {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let share = args.updates.unwrap_or(0.0);
     ensure!((0.0..=0.9).contains(&share), "--updates is a part of what comes, from 0 to 0.9, not {share}");
-    let mut cores = rustix::thread::CpuSet::new();
-    cores.set(args.core);
-    rustix::thread::sched_setaffinity(None, &cores).context("the core to run on")?;
+    ensure!(args.threads > 0, "--threads: at least one thread looks at the rows");
+    let cores = (args.core..).take(args.threads).collect();
+    let crew = Crew::start(Muster { threads: args.threads, cores }).context("the cores to run on")?;
+    crew.join();
     let most = args.queries.iter().copied().max().unwrap_or(0);
     compare(args, most.min(4096))?;
     let begin = Instant::now();
@@ -110,7 +116,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         // A single query says little: many of them, each with passes of its own.
         let asked = if count == 1 { ALONE } else { count };
         let filters = filters(&mut engine, &mut tickets, epoch, asked, args.keys)?;
-        let line = measure(args, &mut engine, &mut tickets, &mut epoch, &filters, count)?;
+        let line = measure(args, &mut engine, &crew, &mut tickets, &mut epoch, &filters, count)?;
         let mut out = std::io::stdout().lock();
         if args.json {
             writeln!(out, "{}", serde_json::to_string(&line)?)?;
@@ -288,6 +294,7 @@ fn verify(
 fn measure(
     args: &Args,
     engine: &mut ScanEngine,
+    crew: &Crew,
     tickets: &mut Tickets,
     epoch: &mut u64,
     filters: &[(usize, Expr)],
@@ -306,7 +313,7 @@ fn measure(
         results += rows;
     }
     drop(answers);
-    let (seconds, processor) = passes(engine, &jobs, together, args.passes.max(1), sum)?;
+    let (seconds, processor) = passes(engine, crew, &jobs, together, args.passes.max(1), sum)?;
     let updates = match args.updates {
         Some(share) => Some(update(engine, tickets, epoch, filters, (share, args.passes.max(1)))?),
         None => None,
@@ -318,6 +325,7 @@ fn measure(
         queries: together,
         queries_per_second: together as f64 / median,
         pass_ms: median * 1e3,
+        threads: args.threads,
         pass_cpu_ms: processor[processor.len() / 2] * 1e3,
         slowest_pass_ms: seconds[seconds.len() - 1] * 1e3,
         bytes_per_row: bytes as f64 / args.rows as f64,
@@ -332,6 +340,7 @@ fn measure(
 /// The seconds, and those of the processor, that passes took with so many of the jobs together; sorted.
 fn passes(
     engine: &mut ScanEngine,
+    crew: &Crew,
     jobs: &[Job],
     together: usize,
     count: usize,
@@ -342,7 +351,7 @@ fn passes(
         let mut answers = Vec::new();
         for jobs in jobs.chunks(together) {
             let (begin, busy) = (Instant::now(), processor_seconds());
-            answers.extend(engine.apply(jobs));
+            answers.extend(engine.apply_keeping(jobs, &mut |_, _| false, crew));
             seconds.push(begin.elapsed().as_secs_f64());
             processor.push(processor_seconds() - busy);
         }
