@@ -10,7 +10,6 @@ use crate::versions::{Change, Found, Place};
 use super::{
     Columns,
     block::{BLOCK_ROWS, Block},
-    chunk::Chunk,
 };
 
 /// With more changes than these in one block it is written anew.
@@ -235,12 +234,8 @@ impl Columns {
             }
             let (merged, codes) = dictionary.merged(&used, self.rows);
             for block in &mut self.blocks {
-                let values: Vec<Option<u64>> = block.columns[column]
-                    .values()
-                    .into_iter()
-                    .map(|value| value.map(|code| u64::from(codes[code as usize])))
-                    .collect();
-                Arc::make_mut(block).columns[column] = Arc::new(Chunk::new(&values));
+                let chunk = block.columns[column].renumbered(&codes);
+                Arc::make_mut(block).columns[column] = Arc::new(chunk);
             }
             self.dictionaries[column] = Some(Arc::new(merged));
         }

@@ -30,10 +30,6 @@ fn filter_bit(number: u64) -> (usize, u64) {
 
 impl Chunk {
     pub(super) fn new(values: &[Option<u64>]) -> Chunk {
-        let low = values.iter().copied().flatten().min().unwrap_or(0);
-        let high = values.iter().copied().flatten().max().unwrap_or(0);
-        let numbers: Vec<u64> = values.iter().map(|value| value.unwrap_or(low)).collect();
-        let numbers = Packed::pack(&numbers);
         let nulls = values.iter().any(Option::is_none).then(|| {
             let mut bits = vec![0; values.len().div_ceil(64)];
             for (index, _) in values.iter().enumerate().filter(|(_, value)| value.is_none()) {
@@ -41,15 +37,46 @@ impl Chunk {
             }
             bits
         });
-        let filter = (!matches!(numbers.codes, Codes::Same(_) | Codes::U8(_))).then(|| {
+        Chunk::of(values.iter().map(|value| value.unwrap_or(0)).collect(), nulls)
+    }
+
+    /// Of these numbers, whatever stands where a value is NULL.
+    fn of(mut numbers: Vec<u64>, nulls: Option<Vec<u64>>) -> Chunk {
+        let there =
+            |index: usize| nulls.as_ref().is_none_or(|nulls| nulls[index / 64] >> (index % 64) & 1 == 0);
+        let (mut low, mut high) = (u64::MAX, 0);
+        for (index, &number) in numbers.iter().enumerate() {
+            if there(index) {
+                (low, high) = (low.min(number), high.max(number));
+            }
+        }
+        low = low.min(high);
+        if nulls.is_some() {
+            numbers
+                .iter_mut()
+                .enumerate()
+                .filter(|(index, _)| !there(*index))
+                .for_each(|(_, number)| *number = low);
+        }
+        let packed = Packed::pack(&numbers);
+        let filter = (!matches!(packed.codes, Codes::Same(_) | Codes::U8(_))).then(|| {
             let mut filter = Box::new([0; FILTER_BITS / 64]);
-            for number in values.iter().copied().flatten() {
+            for (index, &number) in numbers.iter().enumerate() {
                 let (word, bit) = filter_bit(number);
-                filter[word] |= bit;
+                filter[word] |= if there(index) { bit } else { 0 };
             }
             filter
         });
-        Chunk { numbers, nulls, low, high, filter }
+        Chunk { numbers: packed, nulls, low, high, filter }
+    }
+
+    /// The same rows with other numbers: `numbers` has the new one of each old one.
+    pub(super) fn renumbered(&self, numbers: &[u32]) -> Chunk {
+        let renumber = |(index, old): (usize, u64)| match self.is_null(index) {
+            true => 0,
+            false => numbers[old as usize].into(),
+        };
+        Chunk::of(self.numbers.numbers().into_iter().enumerate().map(renumber).collect(), self.nulls.clone())
     }
 
     pub(super) fn is_null(&self, index: usize) -> bool {

@@ -57,21 +57,20 @@ fn identity_order(a: &Value, b: &Value) -> Ordering {
 }
 
 impl Sorted {
-    fn new(values: Vec<Value>, rows: usize) -> Sorted {
-        let rare = values.len() > TINY && rows < SHARERS * values.len();
-        if (rare || values.len() > SMALL) && values.iter().all(|value| matches!(value, Value::Text(_))) {
-            let mut heap = String::new();
-            let ends = values
-                .iter()
-                .map(|value| {
-                    if let Value::Text(text) = value {
-                        heap.push_str(text);
-                    }
-                    heap.len() as u64
-                })
-                .collect();
+    /// These values of a dictionary, which are in order; `texts` if all are.
+    fn of(dictionary: &Dictionary, codes: &[u32], texts: bool, rows: usize) -> Sorted {
+        let rare = codes.len() > TINY && rows < SHARERS * codes.len();
+        if texts && (rare || codes.len() > SMALL) {
+            let text = |&code: &u32| dictionary.text(code as usize).expect("a text among texts");
+            let mut heap = String::with_capacity(codes.iter().map(|code| text(code).len()).sum());
+            let ends = codes.iter().map(|code| {
+                heap.push_str(text(code));
+                heap.len() as u64
+            });
+            let ends = ends.collect();
             return Sorted::Texts { heap: heap.into_boxed_str(), ends };
         }
+        let values: Vec<Value> = codes.iter().map(|&code| dictionary.value(code.into())).collect();
         let index = values.iter().cloned().zip(0..).collect();
         Sorted::Values { values, index }
     }
@@ -239,17 +238,47 @@ impl Dictionary {
         self.tail.len() >= TAIL_MIN.max(self.sorted.len() / 4)
     }
 
-    /// A dictionary of the values whose codes are used by so many rows, all of them sorted; and the new code of every
-    /// used old one.
-    pub(super) fn merged(&self, used: &[bool], rows: usize) -> (Dictionary, Vec<u32>) {
-        let mut entries: Vec<(Value, usize)> =
-            (0..self.len()).filter(|&code| used[code]).map(|code| (self.value(code as u64), code)).collect();
-        entries.sort_by(|(a, _), (b, _)| identity_order(a, b));
-        let mut codes = vec![0; self.len()];
-        for (new, (_, old)) in entries.iter().enumerate() {
-            codes[*old] = new as u32;
+    /// A text, without a copy.
+    fn text(&self, code: usize) -> Option<&str> {
+        let value = match (code.checked_sub(self.sorted.len()), &*self.sorted) {
+            (None, Sorted::Texts { heap, ends }) => return Some(Sorted::text(heap, ends, code)),
+            (None, Sorted::Values { values, .. }) => &values[code],
+            (Some(behind), _) => &self.tail[behind],
+        };
+        match value {
+            Value::Text(text) => Some(text),
+            _ => None,
         }
-        let sorted = Sorted::new(entries.into_iter().map(|(value, _)| value).collect(), rows);
+    }
+
+    /// How two values that have codes stand to each other.
+    fn compare(&self, a: u32, b: u32) -> Ordering {
+        match (self.text(a as usize), self.text(b as usize)) {
+            (Some(a), Some(b)) => a.as_bytes().cmp(b.as_bytes()),
+            _ => identity_order(&self.value(a.into()), &self.value(b.into())),
+        }
+    }
+
+    /// A dictionary of the values whose codes are used by so many rows, all of them sorted; and the new code of every
+    /// used old one. Only the tail is put in order: the sorted part is walked along it.
+    pub(super) fn merged(&self, used: &[bool], rows: usize) -> (Dictionary, Vec<u32>) {
+        let is_used = |code: &u32| used[*code as usize];
+        let (behind, end) = (self.sorted.len() as u32, self.len() as u32);
+        let mut tail: Vec<u32> = (behind..end).filter(is_used).collect();
+        tail.sort_unstable_by(|&a, &b| self.compare(a, b));
+        let mut order: Vec<u32> = Vec::with_capacity(self.len());
+        let mut tail = tail.into_iter().peekable();
+        for code in (0..behind).filter(is_used) {
+            while let Some(before) = tail.next_if(|&new| self.compare(new, code).is_lt()) {
+                order.push(before);
+            }
+            order.push(code);
+        }
+        order.extend(tail);
+        let mut codes = vec![0; self.len()];
+        order.iter().zip(0..).for_each(|(&old, new)| codes[old as usize] = new);
+        let texts = order.first().is_some_and(|&code| self.text(code as usize).is_some());
+        let sorted = Sorted::of(self, &order, texts, rows);
         (Dictionary { sorted: Arc::new(sorted), ..Dictionary::default() }, codes)
     }
 
@@ -267,5 +296,61 @@ impl Dictionary {
 
     fn tail_bytes(&self) -> usize {
         self.tail.iter().map(|value| value.bytes() + 2 * (size_of::<Value>() + size_of::<u32>())).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::numeric::Numeric;
+
+    use super::*;
+
+    /// Dictionaries that are merged again and again keep what is used, in order, and say what has become of each code.
+    fn check(values: &[Value], unused: usize, rows: usize) {
+        let mut dictionary = Dictionary::default();
+        for part in values.chunks(values.len().div_ceil(3).max(1)) {
+            for value in part {
+                if dictionary.find(value).is_none() {
+                    dictionary.add(value);
+                }
+            }
+            let used: Vec<bool> = (0..dictionary.len()).map(|code| code % 7 != unused).collect();
+            let (merged, codes) = dictionary.merged(&used, rows);
+            assert_eq!(merged.len(), used.iter().filter(|used| **used).count());
+            for code in (0..dictionary.len()).filter(|code| used[*code]) {
+                let value = dictionary.value(code as u64);
+                assert_eq!(identity_order(&merged.value(codes[code].into()), &value), Ordering::Equal);
+                assert_eq!(merged.find(&value), Some(codes[code].into()));
+            }
+            for code in 1..merged.len() as u64 {
+                assert_eq!(identity_order(&merged.value(code - 1), &merged.value(code)), Ordering::Less);
+            }
+            dictionary = merged;
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn merged_dictionaries_are_in_order(
+            texts in prop::collection::vec("[a-cé]{0,4}", 0..300),
+            numbers in prop::collection::vec((-50i64..50, 0u8..3), 0..300),
+            unused in 0usize..9,
+        ) {
+            let texts: Vec<Value> = texts.iter().map(Value::text_of).collect();
+            check(&texts, unused, usize::MAX);
+            let numeric = |&(digits, zeros): &(i64, u8)| {
+                let text = format!("{digits}.{}", "0".repeat(zeros.into()));
+                Value::Numeric(Numeric::parse(text.trim_end_matches('.')).expect("a number"))
+            };
+            check(&numbers.iter().map(numeric).collect::<Vec<_>>(), unused, usize::MAX);
+        }
+    }
+
+    #[test]
+    fn many_texts_that_hardly_repeat_lie_in_one_heap() {
+        let texts: Vec<Value> = (0..3 * TINY).map(|n| Value::text_of(format!("{:x}", n * 7919))).collect();
+        check(&texts, 3, 2 * TINY);
     }
 }
