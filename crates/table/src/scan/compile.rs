@@ -46,6 +46,19 @@ impl Term {
         value.map_or(self.nulls, |number| self.passes(number))
     }
 
+    /// Drops from a list, behind its first so many rows, those whose values do not pass.
+    pub(super) fn retain(&self, chunk: &Chunk, rows: &mut Vec<u32>, first: usize) {
+        if self.is_range() && chunk.nulls().is_none() {
+            return chunk.numbers.retain_within(self.low, self.high, rows, first);
+        }
+        let mut kept = first;
+        for next in first..rows.len() {
+            rows[kept] = rows[next];
+            kept += usize::from(self.admits(chunk.value(rows[next] as usize)));
+        }
+        rows.truncate(kept);
+    }
+
     /// Whether some value of a chunk may pass.
     pub(super) fn may_pass(&self, chunk: &Chunk) -> bool {
         self.negated

@@ -22,10 +22,13 @@ impl Level {
     fn here() -> Level {
         #[cfg(target_arch = "x86_64")]
         {
-            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+            if is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("popcnt")
+            {
                 return Level::Avx512;
             }
-            if is_x86_feature_detected!("avx2") {
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt") {
                 return Level::Avx2;
             }
         }
@@ -70,6 +73,26 @@ pub(super) fn clear_behind(len: usize, bits: &mut [u64]) {
         bits[len / 64] &= (1 << (len % 64)) - 1;
     }
     bits[len.div_ceil(64)..].fill(0);
+}
+
+/// What is set of at most 4,096 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Left {
+    /// How many bits.
+    pub(super) rows: usize,
+    /// A bit for each word that has some.
+    pub(super) words: u64,
+}
+
+/// What is set of these bits.
+pub(super) fn left(bits: &[u64]) -> Left {
+    left_at(Level::here(), bits)
+}
+
+fn left_at(level: Level, bits: &[u64]) -> Left {
+    assert!(bits.len() <= 64, "the bits of a block");
+    let (rows, words) = dispatch::left(level, bits);
+    Left { rows, words }
 }
 
 /// Adds a column's numbers, none above `high`, each without its lowest `shift` bits (fewer than 32) and times `factor`, to
@@ -179,6 +202,16 @@ mod plain {
     }
 
     #[inline(always)]
+    pub(super) fn left(bits: &[u64]) -> (usize, u64) {
+        let (mut rows, mut words) = (0, 0);
+        for (number, word) in bits.iter().enumerate() {
+            rows += word.count_ones() as usize;
+            words |= u64::from(*word != 0) << (number & 63);
+        }
+        (rows, words)
+    }
+
+    #[inline(always)]
     pub(super) fn mix<C: Code>(
         codes: &[C],
         low: u32,
@@ -217,7 +250,7 @@ mod dispatch {
             pub(super) fn $name(level: Level, $($argument: $ty),*) $(-> $result)? {
                 /// The plain code, as the compiler vectorises it for AVX2.
                 #[cfg(target_arch = "x86_64")]
-                #[target_feature(enable = "avx2")]
+                #[target_feature(enable = "avx2,popcnt")]
                 fn avx2($($argument: $ty),*) $(-> $result)? {
                     $plain
                 }
@@ -243,6 +276,7 @@ mod dispatch {
         within_u16(codes: &[u16], first: u16, span: u16, bits: &mut [u64]) = super::plain::within(codes, first, span, bits);
         within_u32(codes: &[u32], first: u32, span: u32, bits: &mut [u64]) = super::plain::within(codes, first, span, bits);
         within_u64(codes: &[u64], first: u64, span: u64, bits: &mut [u64]) = super::plain::within(codes, first, span, bits);
+        left(bits: &[u64]) -> (usize, u64) = super::plain::left(bits);
         mix_u8(codes: &[u8], low: u32, shift: u32, factor: u32, constant: u32, hashes: &mut [u32]) = super::plain::mix(codes, low, shift, factor, constant, hashes);
         mix_u16(codes: &[u16], low: u32, shift: u32, factor: u32, constant: u32, hashes: &mut [u32]) = super::plain::mix(codes, low, shift, factor, constant, hashes);
         mix_u32(codes: &[u32], low: u32, shift: u32, factor: u32, constant: u32, hashes: &mut [u32]) = super::plain::mix(codes, low, shift, factor, constant, hashes);
@@ -302,6 +336,24 @@ mod avx512 {
 
     mix! { mix_u8: u8; mix_u16: u16; mix_u32: u32; }
 
+    #[target_feature(enable = "avx512f,popcnt")]
+    pub(super) fn left(bits: &[u64]) -> (usize, u64) {
+        let (mut rows, mut words) = (0, 0);
+        let (whole, rest) = bits.as_chunks::<8>();
+        for (part, eight) in whole.iter().enumerate() {
+            // SAFETY: the array is 64 bytes long, and the load asks for no alignment.
+            let all = unsafe { _mm512_loadu_si512(eight.as_ptr().cast()) };
+            let some = _mm512_test_epi64_mask(all, all);
+            words |= u64::from(some) << (8 * part);
+            if some != 0 {
+                rows += eight.iter().map(|word| word.count_ones() as usize).sum::<usize>();
+            }
+        }
+        let (more, last) = plain::left(rest);
+        // No rest lies behind the 64th word.
+        (rows + more, if rest.is_empty() { words } else { words | last << (8 * whole.len()) })
+    }
+
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) fn probe(sums: &mut [u32], filter: &[u32], rows: &mut [u32]) -> usize {
         let bits = filter.len().trailing_zeros() + 5;
@@ -349,7 +401,7 @@ mod tests {
     fn levels() -> Vec<Level> {
         let mut levels = vec![Level::Plain];
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") {
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt") {
             levels.push(Level::Avx2);
         }
         if !levels.contains(&Level::here()) {
@@ -374,6 +426,15 @@ mod tests {
                         prop_assert_eq!(bit, low <= *number && *number <= high, "{:?}", level);
                     }
                 }
+            }
+        }
+
+        #[test]
+        fn bits_are_counted(bits in prop::collection::vec(prop_oneof![Just(0), Just(u64::MAX), any::<u64>()], 0..=64)) {
+            let rows = bits.iter().map(|word| word.count_ones() as usize).sum();
+            let words = bits.iter().enumerate().map(|(number, word)| u64::from(*word != 0) << number).sum();
+            for level in levels() {
+                prop_assert_eq!(left_at(level, &bits), Left { rows, words }, "{:?}", level);
             }
         }
 

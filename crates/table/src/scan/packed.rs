@@ -68,6 +68,26 @@ impl Packed {
             codes => codes.iter().map(|&code| base + code as u64).collect())
     }
 
+    /// Drops from a list, behind its first so many rows, those whose numbers lie outside a range.
+    pub(super) fn retain_within(&self, low: u64, high: u64, rows: &mut Vec<u32>, first: usize) {
+        let Some(span) = high.checked_sub(low) else { return rows.truncate(first) };
+        // A number less the least is its code less this.
+        let low = low.wrapping_sub(self.base);
+        let mut kept = first;
+        each_width!(&self.codes, Codes::Same(_) => {
+            if 0u64.wrapping_sub(low) <= span {
+                kept = rows.len();
+            }
+        }, codes => {
+            for next in first..rows.len() {
+                let row = rows[next];
+                rows[kept] = row;
+                kept += usize::from((codes[row as usize] as u64).wrapping_sub(low) <= span);
+            }
+        });
+        rows.truncate(kept);
+    }
+
     /// Asks for the memory of a number ahead of its use.
     #[inline]
     pub(super) fn prefetch(&self, index: usize) {

@@ -28,7 +28,7 @@ use super::{
     costs::Costs,
     foresight::Foresight,
     group::{Group, arrange},
-    kernel,
+    kernel::{self, Left},
     query::{Harvest, Query, Way, scratch},
     results::Shapes,
 };
@@ -39,6 +39,8 @@ const TERMS_ANNOUNCED: usize = 3;
 
 /// The longest list of single numbers that all rows of a block are compared with.
 const LISTED_MAX: usize = 8;
+/// Of fewer rows each is asked by itself.
+const SHORT: usize = 64;
 
 impl Columns {
     /// What the tasks find; `followed` if it is to be brought up to date later.
@@ -366,50 +368,64 @@ pub(super) fn find(
     if slice.is_empty() || terms.first().is_some_and(|term| !term.may_pass(&block.columns[term.column])) {
         return false;
     }
-    let passes = |index: usize, terms: &[Term]| {
-        terms.iter().all(|term| term.admits(block.columns[term.column].value(index)))
-    };
-    if slice.len() < 64 {
-        matches.extend(slice.filter(|&index| passes(index, terms)).map(|index| index as u32));
+    let first = matches.len();
+    if slice.len() < SHORT {
+        matches.extend(slice.start as u32..slice.end as u32);
+        terms.iter().for_each(|term| term.retain(&block.columns[term.column], matches, first));
         return true;
     }
-    let words = block.len().div_ceil(64);
-    let (mut bits, mut passing) = ([u64::MAX; BLOCK_ROWS / 64], [0; BLOCK_ROWS / 64]);
-    let bits = &mut bits[..words];
-    kernel::clear_behind(slice.end, bits);
-    bits[..slice.start / 64].fill(0);
-    bits[slice.start / 64] &= u64::MAX << (slice.start % 64);
+    let mut bits = [0; BLOCK_ROWS / 64];
+    let bits = &mut bits[..block.len().div_ceil(64)];
     // All rows are compared as long as many are left; then each that is left is asked.
-    let (mut scanned, few) = (0, slice.len() as f64 / costs.row);
+    let (mut scanned, mut left) = (0, Left { rows: slice.len(), words: 0 });
+    let few = slice.len() as f64 / costs.row;
     for term in terms.iter().take_while(|term| term.others.len() <= LISTED_MAX) {
-        let left: u32 = bits.iter().map(|word| word.count_ones()).sum();
-        if scanned > 0 && f64::from(left) < few {
+        let chunk = &block.columns[term.column];
+        if scanned == 0 {
+            scan(chunk, term, bits);
+            clear_outside(&slice, bits);
+        } else if left.rows as f64 >= few {
+            let mut passing = [0; BLOCK_ROWS / 64];
+            scan(chunk, term, &mut passing[..bits.len()]);
+            bits.iter_mut().zip(&passing).for_each(|(word, passing)| *word &= passing);
+        } else {
             break;
         }
-        scan(&block.columns[term.column], term, &mut passing[..words]);
-        bits.iter_mut().zip(&passing).for_each(|(word, passing)| *word &= passing);
+        left = kernel::left(bits);
         scanned += 1;
+        if left.rows == 0 {
+            return true;
+        }
     }
-    let rest = &terms[scanned..];
-    let first = matches.len();
-    for (number, word) in bits.iter().enumerate() {
-        let mut word = *word;
+    if scanned == 0 {
+        bits.fill(u64::MAX);
+        clear_outside(&slice, bits);
+        left = kernel::left(bits);
+    }
+    matches.reserve(left.rows);
+    let mut words = left.words;
+    while words != 0 {
+        let number = words.trailing_zeros() as usize;
+        words &= words - 1;
+        let mut word = bits[number];
         while word != 0 {
-            let index = number * 64 + word.trailing_zeros() as usize;
+            matches.push((number * 64) as u32 + word.trailing_zeros());
             word &= word - 1;
-            rest.iter().for_each(|term| block.columns[term.column].numbers.prefetch(index));
-            matches.push(index as u32);
         }
     }
-    if !rest.is_empty() {
-        let mut kept = first;
-        for next in first..matches.len() {
-            matches[kept] = matches[next];
-            kept += usize::from(passes(matches[next] as usize, rest));
-        }
-        matches.truncate(kept);
+    for term in &terms[scanned..] {
+        term.retain(&block.columns[term.column], matches, first);
     }
     true
+}
+
+/// Clears the bits of rows that lie outside a slice.
+fn clear_outside(slice: &std::ops::Range<usize>, bits: &mut [u64]) {
+    kernel::clear_behind(slice.end, bits);
+    bits[..slice.start / 64].fill(0);
+    if let Some(word) = bits.get_mut(slice.start / 64) {
+        *word &= u64::MAX << (slice.start % 64);
+    }
 }
 
 /// Asks for what the blocks behind the first will be looked at in, each step of the way there a block earlier: where few
