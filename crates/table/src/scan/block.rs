@@ -15,12 +15,17 @@ use super::{chunk::Chunk, packed::Packed};
 /// microsecond.
 pub(super) const BLOCK_ROWS: usize = 4096;
 
+/// A key that more rows of a block have makes the block crowded.
+const CROWD: usize = 16;
+
 /// How often a place is guessed before it is found by halving.
 const GUESSES: usize = 3;
 
 #[derive(Clone)]
 pub(super) struct Block {
     pub(super) last: Place,
+    /// Whether more than a few rows have one key, or had it before rows were removed.
+    pub(super) crowded: bool,
     pub(super) places: Arc<Places>,
     pub(super) columns: Vec<Arc<Chunk>>,
 }
@@ -63,7 +68,8 @@ impl Block {
             epochs: pack(|place| place.id.epoch.0),
             lines: pack(|place| place.id.line.into()),
         };
-        Block { last: *places.last().expect("a row"), places: Arc::new(packed), columns }
+        let crowded = places.windows(CROWD + 1).any(|crowd| crowd[0].key == crowd[CROWD].key);
+        Block { last: *places.last().expect("a row"), crowded, places: Arc::new(packed), columns }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -167,6 +173,11 @@ impl Block {
             Arc::make_mut(chunk).insert(index, value);
         }
         self.last = self.last.max(place);
+        let keys = &self.places.keys;
+        let first = index.saturating_sub(CROWD);
+        let near =
+            (first..self.len().min(index + CROWD + 1)).filter(|&other| keys.number(other) == place.key);
+        self.crowded |= near.count() > CROWD;
     }
 
     /// Takes a row away, which must not be the only one.

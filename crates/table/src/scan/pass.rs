@@ -56,7 +56,7 @@ impl Columns {
         let query = |task: &Task<'a>| Query::new(self, schema, task, followed, &mut shapes);
         let mut queries: Vec<Query<'_>> = tasks.iter().map(query).collect();
         let mut harvests: Vec<Harvest<'_>> = queries.iter().map(|query| query.harvest(1)).collect();
-        let (mut stretches, parts) = self.stretches(&queries, &harvests);
+        let (mut stretches, parts) = self.stretches(&mut queries, &harvests);
         let (groups, alone) = arrange(self, &queries, &parts, costs);
         for &query in &alone {
             let query = &mut queries[query as usize];
@@ -85,7 +85,11 @@ impl Columns {
 
     /// The blocks that queries look at, arc by arc; and all queries that something may satisfy, each with the part of the
     /// table that it looks at, which may be none.
-    fn stretches(&self, queries: &[Query<'_>], harvests: &[Harvest<'_>]) -> (Vec<Stretch>, Vec<(u32, f64)>) {
+    fn stretches(
+        &self,
+        queries: &mut [Query<'_>],
+        harvests: &[Harvest<'_>],
+    ) -> (Vec<Stretch>, Vec<(u32, f64)>) {
         let arcs: usize = queries.iter().map(|query| query.ranges.len()).sum();
         // Where many look for their place, the ends of blocks lie side by side.
         let lasts: Vec<u64> = match arcs > self.blocks.len() / 8 {
@@ -97,11 +101,11 @@ impl Columns {
             false => lasts.partition_point(|last| holds(*last)),
         };
         let (mut stretches, mut parts) = (Vec::with_capacity(arcs), Vec::with_capacity(queries.len()));
-        for ((query, harvest), number) in queries.iter().zip(harvests).zip(0..) {
+        for ((query, harvest), number) in queries.iter_mut().zip(harvests).zip(0..) {
             if query.ranges.is_empty() || query.plan.is_empty() || harvest.is_complete() {
                 continue;
             }
-            let mut blocks = 0;
+            let (mut blocks, before_it) = (0, stretches.len());
             for &range in &query.ranges {
                 let first = if range.low == 0 { 0 } else { before(&|last| last < range.low) };
                 let end = match range.high {
@@ -112,6 +116,9 @@ impl Columns {
                     stretches.push(Stretch { first, end, range, query: number });
                     blocks += end - first;
                 }
+            }
+            for stretch in &stretches[before_it..] {
+                query.expect(self, &self.blocks[stretch.first..stretch.end]);
             }
             parts.push((number, blocks as f64 / self.blocks.len().max(1) as f64));
         }

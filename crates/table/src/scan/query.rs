@@ -2,6 +2,8 @@
 //!
 //! All threads that look at rows read the same queries; each has harvests of its own.
 
+use std::sync::Arc;
+
 use crate::{
     expr::{Aggregate, Expr},
     operation::{Output, Select},
@@ -17,7 +19,8 @@ use super::{
     results::Shapes,
 };
 
-/// Of so many points of the ring the rows are asked about the whole filter.
+/// Of so many points of the ring the rows are asked about the whole filter, which costs less than finding the codes of
+/// constants as long as a point holds few rows.
 const POINTS_EVALUATED: usize = 4;
 /// The most rows that are remembered of a read, so that it can be brought up to date.
 const GIVEN_MAX: usize = 4096;
@@ -50,6 +53,8 @@ pub(super) struct Query<'a> {
     /// The columns that what it finds depends on.
     pub(super) depends: ColumnSet,
     pub(super) plan: Plan,
+    /// The filter, if rows are asked about it whole so far.
+    uncompiled: Option<&'a Expr>,
     pub(super) ranges: Vec<KeyRange>,
     /// Which columns to give out, if it wants columns as they are.
     pub(super) shape: Option<usize>,
@@ -88,17 +93,17 @@ impl<'a> Query<'a> {
             Task::Find { ranges, filter } => (*filter, reach(schema, ranges, *filter)),
             Task::Nothing => (None, Vec::new()),
         };
-        let plan = if ranges.len() <= POINTS_EVALUATED && ranges.iter().all(KeyRange::is_point) {
-            // A point of the ring holds so few rows that asking them costs less than finding the codes of constants.
-            Plan { terms: Vec::new(), residual: filter.is_some() }
-        } else {
-            compile(schema, &columns.dictionaries, filter)
+        let points = ranges.len() <= POINTS_EVALUATED && ranges.iter().all(KeyRange::is_point);
+        let plan = match points {
+            true => Plan { terms: Vec::new(), residual: filter.is_some() },
+            false => compile(schema, &columns.dictionaries, filter),
         };
         let mut query = Query {
             read: None,
             followed,
             depends: ColumnSet::THERE,
             plan,
+            uncompiled: filter.filter(|_| points),
             ranges,
             shape: None,
             used: Vec::new(),
@@ -145,6 +150,13 @@ impl<'a> Query<'a> {
             query.depends = query.depends.and(output);
         }
         query
+    }
+
+    /// Compiles the filter if rows in these blocks are to be asked about it whole and a point may hold many.
+    pub(super) fn expect(&mut self, columns: &Columns, blocks: &[Arc<Block>]) {
+        if self.uncompiled.is_some() && blocks.iter().any(|block| block.crowded) {
+            self.plan = compile(&columns.schema, &columns.dictionaries, self.uncompiled.take());
+        }
     }
 
     /// Nothing yet. One of so many parts of a harvest takes its share of the bytes, all of them together less than would
