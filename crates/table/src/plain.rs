@@ -270,7 +270,7 @@ impl Rows for Blocks {
         None
     }
 
-    fn note(&self, _: &mut Self::Foresight<'_>, _: &[Found], _: Option<&[usize]>) {
+    fn note(&self, _: &mut Self::Foresight<'_>, _: &[Found], _: Option<&[usize]>, _: bool) {
         unreachable!("nothing is foreseen past a write: each read sees for itself what the writes have done")
     }
 }

@@ -6,7 +6,8 @@
 //! no write of the batch has touched concerns an operation afterwards as it did before; so a write notes each row it
 //! touches, as it was and as it is, at the operations whose terms it passes, and when it is their turn these look at the
 //! rows they were given and at those noted, and at no others. What remembers too many rows, or had reached its limit, is
-//! asked anew. A change of columns on which nothing depends that an operation finds is not noted at it.
+//! asked anew. A change of columns on which nothing depends that an operation finds is not noted at it, and one that only
+//! changes what it is given of a row is noted once.
 //!
 //! A term says nothing about a text that came into the dictionary after it was compiled. The engine gives the values
 //! that a batch brings their codes before it compiles ([`Columns::expect`]), so that only computed ones are met later; a
@@ -28,7 +29,7 @@ use super::{
     block::{Block, Places},
     compile::Term,
     group::Group,
-    query::{ColumnSet, Harvest, Query, Sink, Way},
+    query::{ColumnSet, Depends, Harvest, Query, Sink, Way},
 };
 
 /// What the operations of a batch have found, and which rows have changed since.
@@ -37,8 +38,8 @@ pub struct Foresight<'a> {
     queries: Vec<Awaited<'a>>,
     groups: Vec<Group>,
     /// What the members of each group depend on, and what all queries do.
-    depends: Vec<ColumnSet>,
-    depends_all: ColumnSet,
+    depends: Vec<Depends>,
+    depends_all: Depends,
     /// Queries for single keys of the ring, by key.
     points: Vec<(u64, usize)>,
     /// The other queries outside the groups, by the column of their guards.
@@ -57,7 +58,7 @@ struct Guard {
     low: u64,
     high: u64,
     nulls: bool,
-    depends: ColumnSet,
+    depends: Depends,
     query: usize,
 }
 
@@ -111,12 +112,12 @@ impl<'a> Foresight<'a> {
         let known = columns.dictionaries.iter();
         let known = known.map(|dictionary| dictionary.as_ref().map(|one| one.len() as u64)).collect();
         let waiting = queries.iter().filter(|(query, _)| !query.ranges.is_empty()).count();
-        let together = |all: ColumnSet, query: &Query<'_>| all.and(query.depends);
+        let together = |all: Depends, query: &Query<'_>| all.and(query.depends);
         let of_group = |group: &Group| {
-            group.members().map(|query| &queries[query as usize].0).fold(ColumnSet::default(), together)
+            group.members().map(|query| &queries[query as usize].0).fold(Depends::default(), together)
         };
         let depends = groups.iter().map(of_group).collect();
-        let depends_all = queries.iter().map(|(query, _)| query).fold(ColumnSet::default(), together);
+        let depends_all = queries.iter().map(|(query, _)| query).fold(Depends::default(), together);
         let remembers = queries.iter().any(|(_, harvest)| harvest.given.is_some());
         let blocks = columns.blocks.iter().filter(|_| remembers);
         let places = blocks.map(|block| block.places.clone()).collect();
@@ -190,13 +191,19 @@ impl<'a> Foresight<'a> {
 
     /// Notes a row at the queries that it concerns as it is now and that depend on what changes of it. Dictionaries that
     /// have grown come with the first code that no term knows.
-    fn note(&mut self, found: Found, block: &Block, changing: ColumnSet, grown: &[(usize, u64)]) {
+    fn note(
+        &mut self,
+        found: Found,
+        block: &Block,
+        (changing, again): (ColumnSet, bool),
+        grown: &[(usize, u64)],
+    ) {
         let Foresight { queries, groups, depends, points, alone, .. } = self;
         let (place, index) = (&found.place, found.spot.row as usize);
         let note = |foreseen: &mut Awaited<'_>, concerns: &dyn Fn(&Query<'_>) -> bool| {
             if foreseen.touched.last().is_none_or(|last| last.place != *place)
                 && let Some((query, _)) = &foreseen.query
-                && query.depends.meets(changing)
+                && query.depends.meets(changing, again)
                 && concerns(query)
             {
                 foreseen.touched.push(found);
@@ -207,7 +214,7 @@ impl<'a> Foresight<'a> {
         let here = points[first..].iter().take_while(|(key, _)| *key == place.key);
         here.for_each(|(_, query)| note(&mut queries[*query], &admits));
         let (mut column, mut value) = (usize::MAX, None);
-        for guard in alone.iter().filter(|guard| guard.depends.meets(changing)) {
+        for guard in alone.iter().filter(|guard| guard.depends.meets(changing, again)) {
             if guard.column != column {
                 column = guard.column;
                 value = block.columns[column].value(index);
@@ -216,7 +223,7 @@ impl<'a> Foresight<'a> {
                 note(&mut queries[guard.query], &admits);
             }
         }
-        for (group, _) in groups.iter().zip(depends).filter(|(_, depends)| depends.meets(changing)) {
+        for (group, _) in groups.iter().zip(depends).filter(|(_, depends)| depends.meets(changing, again)) {
             group.candidates(group.hash(block, index), block, index, |query| {
                 note(&mut queries[query as usize], &admits);
             });
@@ -235,10 +242,16 @@ impl<'a> Foresight<'a> {
 
 impl Columns {
     /// Notes these rows at what they concern: they are about to change in these columns (or to go), or have just done so
-    /// (or come).
-    pub(super) fn note(&self, foresight: &mut Foresight<'_>, rows: &[Found], changing: Option<&[usize]>) {
+    /// (or come). `again` if they have been noted before the same change.
+    pub(super) fn note(
+        &self,
+        foresight: &mut Foresight<'_>,
+        rows: &[Found],
+        changing: Option<&[usize]>,
+        again: bool,
+    ) {
         let changing = changing.map_or(ColumnSet::ALL, ColumnSet::of);
-        if foresight.waiting == 0 || !foresight.depends_all.meets(changing) {
+        if foresight.waiting == 0 || !foresight.depends_all.meets(changing, again) {
             return;
         }
         let dictionaries = self.dictionaries.iter().zip(&foresight.known).enumerate();
@@ -250,7 +263,7 @@ impl Columns {
         for found in rows {
             let spot = self.spot_of(found).expect("a row that is there");
             let found = Found { spot, ..*found };
-            foresight.note(found, &self.blocks[spot.block as usize], changing, &grown);
+            foresight.note(found, &self.blocks[spot.block as usize], (changing, again), &grown);
         }
     }
 

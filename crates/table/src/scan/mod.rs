@@ -372,7 +372,7 @@ impl Rows for Columns {
         foresight.rows(task)
     }
 
-    fn note(&self, foresight: &mut Foresight<'_>, rows: &[Found], changing: Option<&[usize]>) {
-        Columns::note(self, foresight, rows, changing);
+    fn note(&self, foresight: &mut Foresight<'_>, rows: &[Found], changing: Option<&[usize]>, again: bool) {
+        Columns::note(self, foresight, rows, changing, again);
     }
 }

@@ -50,8 +50,7 @@ pub(super) struct Query<'a> {
     read: Option<(&'a Select, u64)>,
     /// Whether a read remembers what it is given.
     followed: bool,
-    /// The columns that what it finds depends on.
-    pub(super) depends: ColumnSet,
+    pub(super) depends: Depends,
     pub(super) plan: Plan,
     /// The filter, if rows are asked about it whole so far.
     uncompiled: Option<&'a Expr>,
@@ -101,7 +100,7 @@ impl<'a> Query<'a> {
         let mut query = Query {
             read: None,
             followed,
-            depends: ColumnSet::THERE,
+            depends: Depends::default(),
             plan,
             uncompiled: filter.filter(|_| points),
             ranges,
@@ -113,10 +112,11 @@ impl<'a> Query<'a> {
             in_order: false,
         };
         if followed {
-            query.depends = match (query.plan.residual, filter) {
-                (true, Some(filter)) => query.depends.and(ColumnSet::of(&filter.columns())),
-                _ => query.plan.terms.iter().fold(query.depends, |all, term| all.with(term.column)),
+            let found = match (query.plan.residual, filter) {
+                (true, Some(filter)) => ColumnSet::THERE.and(ColumnSet::of(&filter.columns())),
+                _ => query.plan.terms.iter().fold(ColumnSet::THERE, |all, term| all.with(term.column)),
             };
+            query.depends = Depends { found, given: found };
         }
         let Task::Read(read) = task else { return query };
         let width = schema.columns.len();
@@ -147,7 +147,7 @@ impl<'a> Query<'a> {
                 Some(shape) => shapes.columns(shape),
                 None => ColumnSet::of(&read.select.output.mentioned()),
             };
-            query.depends = query.depends.and(output);
+            query.depends.given = query.depends.given.and(output);
         }
         query
     }
@@ -263,6 +263,28 @@ impl<'a> Harvest<'a> {
             }
             _ => unreachable!("two harvests of one query"),
         }
+    }
+}
+
+/// What the answer to a query depends on.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Depends {
+    /// Which rows it finds.
+    found: ColumnSet,
+    /// That, and what is given of them.
+    given: ColumnSet,
+}
+
+impl Depends {
+    pub(super) fn and(self, other: Depends) -> Depends {
+        Depends { found: self.found.and(other.found), given: self.given.and(other.given) }
+    }
+
+    /// Whether a row that changes in these columns is to be noted; `again` if it was noted before the change, after
+    /// which it must only be if it may be found by others now.
+    pub(super) fn meets(self, changing: ColumnSet, again: bool) -> bool {
+        let on = if again { self.found } else { self.given };
+        on.meets(changing)
     }
 }
 

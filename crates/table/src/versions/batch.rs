@@ -186,10 +186,11 @@ impl<R: Rows> Versions<R> {
             match self.present.evaluate(job, found) {
                 Ok((written, effect)) => {
                     let (going, coming, changing) = effect.touches();
-                    self.present.tables[&id].rows.note(foresight, &going, changing.as_deref());
+                    self.present.tables[&id].rows.note(foresight, &going, changing.as_deref(), false);
                     self.take_place(job.epoch, Some(effect));
-                    let coming = if changing.is_some() { going } else { coming };
-                    self.present.tables[&id].rows.note(foresight, &coming, changing.as_deref());
+                    let again = changing.is_some();
+                    let coming = if again { going } else { coming };
+                    self.present.tables[&id].rows.note(foresight, &coming, changing.as_deref(), again);
                     answers.push(Answer::Written(written));
                 }
                 Err(failure) => answers.push(Answer::Failed(failure)),

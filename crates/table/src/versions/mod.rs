@@ -219,8 +219,14 @@ pub trait Rows: Clone + Send {
     fn foreseen(foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Foreseen>;
 
     /// Takes note that these rows are about to change in these columns, or have just changed; that they are about to go
-    /// or have just come, if no columns are named.
-    fn note(&self, foresight: &mut Self::Foresight<'_>, rows: &[Found], changing: Option<&[usize]>);
+    /// or have just come, if no columns are named. `again` if note was taken of them before the same change.
+    fn note(
+        &self,
+        foresight: &mut Self::Foresight<'_>,
+        rows: &[Found],
+        changing: Option<&[usize]>,
+        again: bool,
+    );
 }
 
 /// All tables at one moment.
