@@ -17,7 +17,7 @@
 //! Statements between two Syncs (or in one Query) that are in no block are applied each for itself: an error among
 //! them says whether something before it stands.
 
-use std::{collections::BTreeMap, io, sync::Arc};
+use std::{collections::BTreeMap, io, pin::Pin, sync::Arc};
 
 use pgwire::messages::{
     PgWireBackendMessage as Backend, PgWireFrontendMessage as Frontend,
@@ -25,7 +25,7 @@ use pgwire::messages::{
     startup::ParameterStatus,
 };
 use quorate_table::value::Value;
-use tokio::{net::tcp, sync::watch};
+use tokio::net::tcp;
 
 use super::{
     extended::Portal,
@@ -48,7 +48,8 @@ pub(super) struct Connection<'a> {
     pub(super) cancel: Arc<Cancel>,
     /// Of the statement that is executed.
     pub(super) limit: Limit,
-    pub(super) stopped: watch::Receiver<bool>,
+    /// Until the server stops. Waited for at every message, and told who waits only at the first.
+    pub(super) stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
     pub(super) statements: BTreeMap<String, Arc<Prepared>>,
     pub(super) portals: BTreeMap<String, Portal>,
     /// After an error in the extended protocol, until Sync.
@@ -128,14 +129,11 @@ impl Connection<'_> {
             return self.frames.next().await;
         }
         self.output.flush().await?;
-        let mut stopped = self.stopped.clone();
-        let stopping = async move {
-            // An error says that the server is gone, which is a stop as well.
-            drop(stopped.wait_for(|stopped| *stopped).await);
-        };
         tokio::select! {
             frame = self.frames.next() => frame,
-            () = stopping => {
+            () = &mut self.stopping => {
+                // Whoever asks again is told again.
+                self.stopping = Box::pin(std::future::ready(()));
                 let error = SqlError::new(
                     code::ADMIN_SHUTDOWN,
                     "terminating connection: the gateway is shutting down",

@@ -31,6 +31,12 @@ use crate::{
 /// How long a client may take to say who it is.
 const STARTUP: Duration = Duration::from_secs(60);
 
+/// Until the server stops.
+async fn stop(mut stopped: watch::Receiver<bool>) {
+    // An error says that the server is gone, which is a stop as well.
+    drop(stopped.wait_for(|stopped| *stopped).await);
+}
+
 /// Talks to a client until one of both leaves.
 pub(super) async fn serve(
     server: &Server,
@@ -43,16 +49,11 @@ pub(super) async fn serve(
     let mut output = Output { stream: write, buffer: BytesMut::new(), metrics: &server.metrics };
     let startup = {
         let opening = server.openings.begin();
-        let mut stopped = stopped.clone();
-        let stopping = async move {
-            // An error says that the server is gone, which is a stop as well.
-            drop(stopped.wait_for(|stopped| *stopped).await);
-        };
         let opened = tokio::select! {
             biased;
             opened = timeout(STARTUP, open(&mut frames, &mut output, server)) => opened,
             () = opening.displaced.notified() => return Ok(()),
-            () = stopping => return Ok(()),
+            () = stop(stopped.clone()) => return Ok(()),
         };
         let Ok(opened) = opened else { return Ok(()) };
         let Some(startup) = opened? else { return Ok(()) };
@@ -83,7 +84,7 @@ pub(super) async fn serve(
         session,
         limit: Limit::new(&registration.cancel, None),
         cancel: registration.cancel.clone(),
-        stopped,
+        stopping: Box::pin(stop(stopped)),
         statements: BTreeMap::new(),
         portals: BTreeMap::new(),
         skipping: false,
