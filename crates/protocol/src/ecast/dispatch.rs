@@ -1,5 +1,8 @@
 //! The leader's part: route, deliver, count confirmations, tell stability, hand out credits. All of it is soft: a new
 //! leader builds it anew from [`Order`] and what members confirm.
+//!
+//! A message's *route* counts what is missing until all its destinations have confirmed it, when the submitter is told,
+//! and until all have executed it, when the submitter has credit for another.
 
 use std::collections::VecDeque;
 
@@ -9,18 +12,17 @@ use smallvec::SmallVec;
 
 use super::{
     Class, MessageId, Outcome, Position, Routing,
-    message::{DeliverBlock, DeliverBlockBuilder, Delivery, DeliveryKind, LogEntry, Message, Notice},
+    message::{Message, Notice},
     order::Order,
     stretch::Stretch,
 };
 use crate::id::ProcessId;
 
-/// Bytes that may be on their way to one destination, sent and not confirmed.
-const UNCONFIRMED_BYTES_MAX: usize = 8 << 20;
-/// Bytes of one delivery block.
-const BLOCK_BYTES_MAX: usize = 256 << 10;
-/// Injected reads that wait at one destination; further ones are refused.
-const INJECTED_MAX: usize = 16_384;
+mod destination;
+mod stability;
+
+use destination::{Awaited, Destination};
+use stability::Stability;
 
 /// Soft state of a leader.
 pub(super) struct Dispatch {
@@ -35,11 +37,7 @@ pub(super) struct Dispatch {
     /// Places that nothing names, to be taken by others.
     free_destinations: Vec<u32>,
     free_submitters: Vec<u32>,
-    /// Stable since the last log entry about it.
-    stable_runs: Vec<(u64, u32)>,
-    stable_others: Vec<(u64, Outcome)>,
-    /// Entries about stability that were proposed and not learned yet, in order.
-    stable_proposed: VecDeque<Bytes>,
+    stability: Stability,
     /// How many of a sender's data messages may be under way.
     credit: u64,
     /// Whether any submitter asked again for what the log did not know.
@@ -71,29 +69,6 @@ struct Route {
     told: bool,
 }
 
-struct Destination {
-    process: ProcessId,
-    linked: bool,
-    gone: bool,
-    confirmed: Position,
-    executed: Position,
-    /// The last position routed here.
-    last: Position,
-    /// What is destined here and not confirmed, in order; the first `sent` have been sent on the present link.
-    queue: VecDeque<Item>,
-    sent: usize,
-    sent_bytes: usize,
-    injected: usize,
-    /// Destined here and not executed.
-    unexecuted: VecDeque<Position>,
-    dirty: bool,
-}
-
-enum Item {
-    Ordered { at: Position, previous: Position, bytes: u32 },
-    Injected { at: Position, previous: Position, sender: ProcessId, token: u64, body: Bytes },
-}
-
 struct Submitter {
     process: ProcessId,
     notice: Notice,
@@ -117,9 +92,7 @@ impl Dispatch {
             departed: VecDeque::new(),
             free_destinations: Vec::new(),
             free_submitters: Vec::new(),
-            stable_runs: Vec::new(),
-            stable_others: Vec::new(),
-            stable_proposed: VecDeque::new(),
+            stability: Stability::default(),
             credit,
             asked: false,
             dirty: Vec::new(),
@@ -189,13 +162,9 @@ impl Dispatch {
                     let place = self.destination(process, linked);
                     route.destinations.push(place);
                     let destination = &mut self.destinations[place as usize];
-                    let previous = std::mem::replace(&mut destination.last, at);
-                    if at > destination.executed {
-                        destination.unexecuted.push_back(at);
-                        route.unexecuted += 1;
-                    }
-                    if at > destination.confirmed {
-                        destination.queue.push_back(Item::Ordered { at, previous, bytes });
+                    let Awaited { confirmation, execution } = destination.route(at, bytes);
+                    route.unexecuted += u32::from(execution);
+                    if confirmation {
                         route.unconfirmed += 1;
                         if !std::mem::replace(&mut destination.dirty, true) {
                             self.dirty.push(place);
@@ -222,20 +191,7 @@ impl Dispatch {
         if let Some(&place) = self.by_process.get(&process) {
             return place;
         }
-        let destination = Destination {
-            process,
-            linked: linked(process),
-            gone: false,
-            confirmed: Position(0),
-            executed: Position(0),
-            last: Position(0),
-            queue: VecDeque::new(),
-            sent: 0,
-            sent_bytes: 0,
-            injected: 0,
-            unexecuted: VecDeque::new(),
-            dirty: false,
-        };
+        let destination = Destination::new(process, linked(process));
         let place = settle_in(&mut self.destinations, &mut self.free_destinations, destination);
         self.by_process.insert(process, place);
         place
@@ -277,13 +233,7 @@ impl Dispatch {
         let (submitter, number) = (route.submitter, route.number);
         self.submitters[submitter as usize].notice.push(number, outcome);
         self.mark(submitter);
-        match outcome {
-            Outcome::Stable => match self.stable_runs.last_mut() {
-                Some((first, count)) if *first + u64::from(*count) == at.0 => *count += 1,
-                _ => self.stable_runs.push((at.0, 1)),
-            },
-            other => self.stable_others.push((at.0, other)),
-        }
+        self.stability.note(at, outcome);
     }
 
     /// The log says what became of a message. Usually it repeats what was told here; but the entry may be an earlier
@@ -315,56 +265,30 @@ impl Dispatch {
 
     /// The log has chosen `entry`: if it was proposed here, it need not be proposed again.
     pub(super) fn logged(&mut self, entry: &Bytes) {
-        if let Some(index) = self.stable_proposed.iter().position(|proposed| proposed == entry) {
-            self.stable_proposed.remove(index);
-        }
+        self.stability.logged(entry);
     }
 
     pub(super) fn has_unlogged(&self) -> bool {
-        !self.stable_proposed.is_empty()
+        !self.stability.unlogged().is_empty()
     }
 
     /// Entries about stability that may have been lost on their way into the log.
     pub(super) fn unlogged(&self) -> Vec<Bytes> {
-        self.stable_proposed.iter().cloned().collect()
+        self.stability.unlogged().iter().cloned().collect()
     }
 
     /// A member tells what it has.
     pub(super) fn confirm(&mut self, process: ProcessId, through: Position, executed: Position) {
         let Some(&place) = self.by_process.get(&process) else { return };
         let destination = &mut self.destinations[place as usize];
-        destination.confirmed = destination.confirmed.max(through);
-        let mut settled: SmallVec<[Position; 64]> = SmallVec::new();
-        while let Some(&Item::Ordered { at, bytes, .. }) = destination.queue.front() {
-            // What was not sent on this link can not be confirmed by it, but an earlier leader may have sent it.
-            if at > destination.confirmed {
-                break;
-            }
-            destination.queue.pop_front();
-            if destination.sent > 0 {
-                destination.sent -= 1;
-                destination.sent_bytes -= bytes as usize;
-            }
-            settled.push(at);
-            // Injected items that were sent are done with once they reach the front.
-            while destination.sent > 0 && matches!(destination.queue.front(), Some(Item::Injected { .. })) {
-                destination.queue.pop_front();
-                destination.sent -= 1;
-                destination.injected -= 1;
-            }
-        }
-        if destination.sent < destination.queue.len() && !std::mem::replace(&mut destination.dirty, true) {
+        let settled = destination.confirm(through);
+        if destination.has_unsent() && !std::mem::replace(&mut destination.dirty, true) {
             self.dirty.push(place);
         }
         for at in settled {
             self.confirmed(at, place);
         }
-        let destination = &mut self.destinations[place as usize];
-        destination.executed = destination.executed.max(executed);
-        let mut done: SmallVec<[Position; 64]> = SmallVec::new();
-        while destination.unexecuted.front().is_some_and(|&at| at <= destination.executed) {
-            done.extend(destination.unexecuted.pop_front());
-        }
+        let done = self.destinations[place as usize].execute(executed);
         for at in done {
             self.executed(at);
         }
@@ -410,19 +334,13 @@ impl Dispatch {
         let last = self.routes.last();
         self.departed.push_back(Departed { last, destination, submitter });
         let Some(place) = destination else { return };
-        let destination = &mut self.destinations[place as usize];
-        destination.gone = true;
-        let queue = std::mem::take(&mut destination.queue);
-        let unexecuted = std::mem::take(&mut destination.unexecuted);
-        (destination.sent, destination.sent_bytes, destination.injected) = (0, 0, 0);
-        for item in queue {
-            if let Item::Ordered { at, .. } = item {
-                let route = self.route_at(at).expect("what is not confirmed is still routed");
-                route.unconfirmed -= 1;
-                if route.unconfirmed == 0 {
-                    self.tell(at, None);
-                    self.routes.let_go(at, Route::is_done);
-                }
+        let (unconfirmed, unexecuted) = self.destinations[place as usize].leave();
+        for at in unconfirmed {
+            let route = self.route_at(at).expect("what is not confirmed is still routed");
+            route.unconfirmed -= 1;
+            if route.unconfirmed == 0 {
+                self.tell(at, None);
+                self.routes.let_go(at, Route::is_done);
             }
         }
         for at in unexecuted {
@@ -447,24 +365,13 @@ impl Dispatch {
         let places: Option<SmallVec<[u32; 4]>> =
             found.processes.iter().map(|process| self.by_process.get(process).copied()).collect();
         let Some(places) = places.filter(|places| !places.is_empty()) else { return false };
-        let ready = |place: &u32| {
-            let destination = &self.destinations[*place as usize];
-            destination.linked && destination.injected < INJECTED_MAX
-        };
+        let ready = |place: &u32| self.destinations[*place as usize].takes_injected();
         if !places.iter().all(ready) {
             return false;
         }
         for place in places {
             let destination = &mut self.destinations[place as usize];
-            let item = Item::Injected {
-                at: order.last(),
-                previous: destination.last,
-                sender: from,
-                token,
-                body: body.clone(),
-            };
-            destination.queue.push_back(item);
-            destination.injected += 1;
+            destination.inject(order.last(), from, token, body.clone());
             if !std::mem::replace(&mut destination.dirty, true) {
                 self.dirty.push(place);
             }
@@ -487,9 +394,7 @@ impl Dispatch {
     pub(super) fn resend(&mut self, process: ProcessId) {
         let Some(&place) = self.by_process.get(&process) else { return };
         let destination = &mut self.destinations[place as usize];
-        self.resends += u64::from(destination.sent > 0);
-        destination.queue.retain(|item| matches!(item, Item::Ordered { .. }));
-        (destination.sent, destination.sent_bytes, destination.injected) = (0, 0, 0);
+        self.resends += u64::from(destination.rewind());
         if !std::mem::replace(&mut destination.dirty, true) {
             self.dirty.push(place);
         }
@@ -498,11 +403,7 @@ impl Dispatch {
     /// Writes what is to be sent.
     pub(super) fn flush<R: Routing>(&mut self, order: &Order<R>, send: &mut impl FnMut(ProcessId, Message)) {
         for place in std::mem::take(&mut self.dirty) {
-            let destination = &mut self.destinations[place as usize];
-            destination.dirty = false;
-            if destination.linked && !destination.gone {
-                destination.flush(order, send);
-            }
+            self.destinations[place as usize].flush(order, send);
         }
         for place in std::mem::take(&mut self.notify) {
             let submitter = &mut self.submitters[place as usize];
@@ -526,19 +427,12 @@ impl Dispatch {
 
     /// What has become stable since the last call, as a log entry.
     pub(super) fn stable_entry(&mut self) -> Option<Bytes> {
-        if self.stable_runs.is_empty() && self.stable_others.is_empty() {
-            return None;
-        }
-        let entry = LogEntry::encode_stable(&self.stable_runs, &self.stable_others);
-        self.stable_runs.clear();
-        self.stable_others.clear();
-        self.stable_proposed.push_back(entry.clone());
-        Some(entry)
+        self.stability.entry()
     }
 
     /// Whether a log entry about stability waits.
     pub(super) fn has_stable(&self) -> bool {
-        !self.stable_runs.is_empty() || !self.stable_others.is_empty()
+        self.stability.has_news()
     }
 
     /// A sender asks again for messages that are done with: answers from the log's memory or from soft state.
@@ -561,7 +455,7 @@ impl Dispatch {
 
     /// Members whose messages are not confirmed, with how far behind they are.
     pub(super) fn lags(&self) -> impl Iterator<Item = (ProcessId, usize)> + '_ {
-        self.destinations.iter().filter(|d| !d.gone).map(|d| (d.process, d.queue.len()))
+        self.destinations.iter().filter_map(|destination| Some((destination.process, destination.lag()?)))
     }
 }
 
@@ -582,62 +476,6 @@ impl Route {
             submitter,
             number,
             told: true,
-        }
-    }
-}
-
-impl Destination {
-    fn flush<R: Routing>(&mut self, order: &Order<R>, send: &mut impl FnMut(ProcessId, Message)) {
-        let mut block = DeliverBlockBuilder::default();
-        while self.sent < self.queue.len() && (self.sent_bytes < UNCONFIRMED_BYTES_MAX || self.sent == 0) {
-            match &self.queue[self.sent] {
-                Item::Ordered { at, previous, bytes } => {
-                    let flight = order.flight(*at).expect("what is not confirmed is kept");
-                    let kind = match flight.class {
-                        Class::Data => DeliveryKind::Data,
-                        Class::Control => DeliveryKind::Control,
-                    };
-                    let attachment = match flight.class {
-                        Class::Data => None,
-                        Class::Control => {
-                            R::attachment(order.config_at(*at), flight.id, &flight.body, self.process)
-                        }
-                    };
-                    block.push(&Delivery {
-                        kind,
-                        at: *at,
-                        previous: *previous,
-                        sender: flight.id.sender,
-                        number: flight.id.number,
-                        body: flight.body.clone(),
-                        attachment,
-                    });
-                    self.sent_bytes += *bytes as usize;
-                }
-                Item::Injected { at, previous, sender, token, body } => block.push(&Delivery {
-                    kind: DeliveryKind::Injected,
-                    at: *at,
-                    previous: *previous,
-                    sender: *sender,
-                    number: *token,
-                    body: body.clone(),
-                    attachment: None,
-                }),
-            }
-            self.sent += 1;
-            if block.len() >= BLOCK_BYTES_MAX || block.senders() >= 60_000 {
-                send(self.process, Message::Deliver(block.finish()));
-            }
-        }
-        // Injected items at the front have no confirmation to wait for.
-        while self.sent > 0 && matches!(self.queue.front(), Some(Item::Injected { .. })) {
-            self.queue.pop_front();
-            self.sent -= 1;
-            self.injected -= 1;
-        }
-        if !block.is_empty() {
-            let block: DeliverBlock = block.finish();
-            send(self.process, Message::Deliver(block));
         }
     }
 }

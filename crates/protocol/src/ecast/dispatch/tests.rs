@@ -1,7 +1,10 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::ecast::toy::{Toy, block, process, stable};
+use crate::ecast::{
+    message::DeliveryKind,
+    toy::{Toy, block, process, stable},
+};
 
 /// An order with members 1 and 2, all of it stable.
 fn order() -> Order<Toy> {

@@ -1,0 +1,216 @@
+//! One destination: what is on its way to a member, in order, and how much of it was sent, confirmed and executed.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::{
+    ecast::{
+        Class, Position, Routing,
+        message::{DeliverBlock, DeliverBlockBuilder, Delivery, DeliveryKind, Message},
+        order::Order,
+    },
+    id::ProcessId,
+};
+
+/// Bytes that may be on their way to one destination, sent and not confirmed.
+const UNCONFIRMED_BYTES_MAX: usize = 8 << 20;
+/// Bytes of one delivery block.
+const BLOCK_BYTES_MAX: usize = 256 << 10;
+/// Injected reads that wait at one destination; further ones are refused.
+const INJECTED_MAX: usize = 16_384;
+
+pub(super) struct Destination {
+    pub(super) process: ProcessId,
+    pub(super) linked: bool,
+    gone: bool,
+    confirmed: Position,
+    executed: Position,
+    /// The last position routed here.
+    last: Position,
+    /// What is destined here and not confirmed, in order; the first `sent` have been sent on the present link.
+    queue: VecDeque<Item>,
+    sent: usize,
+    sent_bytes: usize,
+    injected: usize,
+    /// Destined here and not executed.
+    unexecuted: VecDeque<Position>,
+    pub(super) dirty: bool,
+}
+
+enum Item {
+    Ordered { at: Position, previous: Position, bytes: u32 },
+    Injected { at: Position, previous: Position, sender: ProcessId, token: u64, body: Bytes },
+}
+
+/// What a message that was routed to a destination still waits for there.
+pub(super) struct Awaited {
+    pub(super) confirmation: bool,
+    pub(super) execution: bool,
+}
+
+impl Destination {
+    pub(super) fn new(process: ProcessId, linked: bool) -> Self {
+        Destination {
+            process,
+            linked,
+            gone: false,
+            confirmed: Position(0),
+            executed: Position(0),
+            last: Position(0),
+            queue: VecDeque::new(),
+            sent: 0,
+            sent_bytes: 0,
+            injected: 0,
+            unexecuted: VecDeque::new(),
+            dirty: false,
+        }
+    }
+
+    /// A message of so many bytes goes here.
+    pub(super) fn route(&mut self, at: Position, bytes: u32) -> Awaited {
+        let previous = std::mem::replace(&mut self.last, at);
+        let awaited = Awaited { confirmation: at > self.confirmed, execution: at > self.executed };
+        if awaited.execution {
+            self.unexecuted.push_back(at);
+        }
+        if awaited.confirmation {
+            self.queue.push_back(Item::Ordered { at, previous, bytes });
+        }
+        awaited
+    }
+
+    /// Whether something without a position of its own may be put behind what goes here.
+    pub(super) fn takes_injected(&self) -> bool {
+        self.linked && self.injected < INJECTED_MAX
+    }
+
+    /// Puts something without a position of its own behind what goes here; `at` is the last position of all.
+    pub(super) fn inject(&mut self, at: Position, sender: ProcessId, token: u64, body: Bytes) {
+        self.queue.push_back(Item::Injected { at, previous: self.last, sender, token, body });
+        self.injected += 1;
+    }
+
+    /// The member has what goes here through this position. Tells what it had not confirmed before.
+    pub(super) fn confirm(&mut self, through: Position) -> SmallVec<[Position; 64]> {
+        self.confirmed = self.confirmed.max(through);
+        let mut settled = SmallVec::new();
+        while let Some(&Item::Ordered { at, bytes, .. }) = self.queue.front() {
+            // What was not sent on this link can not be confirmed by it, but an earlier leader may have sent it.
+            if at > self.confirmed {
+                break;
+            }
+            self.queue.pop_front();
+            if self.sent > 0 {
+                self.sent -= 1;
+                self.sent_bytes -= bytes as usize;
+            }
+            settled.push(at);
+            self.drop_injected();
+        }
+        settled
+    }
+
+    /// The member has executed what goes here through this position. Tells what it had not executed before.
+    pub(super) fn execute(&mut self, through: Position) -> SmallVec<[Position; 64]> {
+        self.executed = self.executed.max(through);
+        let mut done = SmallVec::new();
+        while self.unexecuted.front().is_some_and(|&at| at <= self.executed) {
+            done.extend(self.unexecuted.pop_front());
+        }
+        done
+    }
+
+    /// Injected items that were sent have no confirmation to wait for: they are done with once they reach the front.
+    fn drop_injected(&mut self) {
+        while self.sent > 0 && matches!(self.queue.front(), Some(Item::Injected { .. })) {
+            self.queue.pop_front();
+            self.sent -= 1;
+            self.injected -= 1;
+        }
+    }
+
+    /// Whether something is here that was not sent on the present link.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.sent < self.queue.len()
+    }
+
+    /// How much is destined here and not confirmed.
+    pub(super) fn lag(&self) -> Option<usize> {
+        (!self.gone).then_some(self.queue.len())
+    }
+
+    /// Everything unconfirmed is to be sent again, and nothing injected. Says whether anything was sent.
+    pub(super) fn rewind(&mut self) -> bool {
+        let sent = self.sent > 0;
+        self.queue.retain(|item| matches!(item, Item::Ordered { .. }));
+        (self.sent, self.sent_bytes, self.injected) = (0, 0, 0);
+        sent
+    }
+
+    /// The member has left. Tells what it had not confirmed, and what it had not executed.
+    pub(super) fn leave(&mut self) -> (Vec<Position>, VecDeque<Position>) {
+        self.gone = true;
+        (self.sent, self.sent_bytes, self.injected) = (0, 0, 0);
+        let unconfirmed = std::mem::take(&mut self.queue).into_iter().filter_map(|item| match item {
+            Item::Ordered { at, .. } => Some(at),
+            Item::Injected { .. } => None,
+        });
+        (unconfirmed.collect(), std::mem::take(&mut self.unexecuted))
+    }
+
+    /// Sends as much as may be on its way.
+    pub(super) fn flush<R: Routing>(&mut self, order: &Order<R>, send: &mut impl FnMut(ProcessId, Message)) {
+        self.dirty = false;
+        if !self.linked || self.gone {
+            return;
+        }
+        let mut block = DeliverBlockBuilder::default();
+        while self.sent < self.queue.len() && (self.sent_bytes < UNCONFIRMED_BYTES_MAX || self.sent == 0) {
+            match &self.queue[self.sent] {
+                Item::Ordered { at, previous, bytes } => {
+                    let flight = order.flight(*at).expect("what is not confirmed is kept");
+                    let kind = match flight.class {
+                        Class::Data => DeliveryKind::Data,
+                        Class::Control => DeliveryKind::Control,
+                    };
+                    let attachment = match flight.class {
+                        Class::Data => None,
+                        Class::Control => {
+                            R::attachment(order.config_at(*at), flight.id, &flight.body, self.process)
+                        }
+                    };
+                    block.push(&Delivery {
+                        kind,
+                        at: *at,
+                        previous: *previous,
+                        sender: flight.id.sender,
+                        number: flight.id.number,
+                        body: flight.body.clone(),
+                        attachment,
+                    });
+                    self.sent_bytes += *bytes as usize;
+                }
+                Item::Injected { at, previous, sender, token, body } => block.push(&Delivery {
+                    kind: DeliveryKind::Injected,
+                    at: *at,
+                    previous: *previous,
+                    sender: *sender,
+                    number: *token,
+                    body: body.clone(),
+                    attachment: None,
+                }),
+            }
+            self.sent += 1;
+            if block.len() >= BLOCK_BYTES_MAX || block.senders() >= 60_000 {
+                send(self.process, Message::Deliver(block.finish()));
+            }
+        }
+        self.drop_injected();
+        if !block.is_empty() {
+            let block: DeliverBlock = block.finish();
+            send(self.process, Message::Deliver(block));
+        }
+    }
+}
