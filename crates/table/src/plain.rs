@@ -120,8 +120,14 @@ impl Blocks {
 }
 
 impl Rows for Blocks {
-    fn new(_: &Schema) -> Blocks {
+    fn new(_: &Arc<Schema>) -> Blocks {
         Blocks::default()
+    }
+
+    fn gathered<'a>(_: &Arc<Schema>, rows: impl Iterator<Item = (Place, &'a [Value])>) -> Blocks {
+        let mut blocks = Blocks::default();
+        blocks.insert(rows.map(|(place, row)| (place, row.into())).collect(), None);
+        blocks
     }
 
     fn len(&self) -> usize {
@@ -137,6 +143,10 @@ impl Rows for Blocks {
         let shared: FxHashSet<*const Block> = newer.blocks.iter().map(Arc::as_ptr).collect();
         let apart = self.blocks.iter().filter(|block| !shared.contains(&Arc::as_ptr(block)));
         apart.map(|block| block.bytes).sum()
+    }
+
+    fn places(&self) -> impl Iterator<Item = Place> {
+        self.from(Place::first(0)).map(|(place, _)| *place)
     }
 
     fn has(&self, place: &Place) -> bool {
@@ -186,6 +196,15 @@ impl Rows for Blocks {
             let other = self.put(place, row);
             assert!(other.is_none(), "two rows have one number: {place:?}");
             log.iter_mut().for_each(|log| log.push((place, None)));
+        }
+    }
+
+    fn join(&mut self, others: Vec<Arc<Blocks>>) {
+        for other in others {
+            self.insert(
+                other.from(Place::first(0)).map(|(place, row)| (*place, row.clone())).collect(),
+                None,
+            );
         }
     }
 

@@ -67,6 +67,10 @@ fn parse_bool(text: &str) -> Result<bool, Failure> {
 }
 
 fn parse_integer<I: TryFrom<i64>>(ty: Type, text: &str) -> Result<I, Failure> {
+    // Mostly there is nothing but a number.
+    if let Some(integer) = text.parse::<i64>().ok().and_then(|integer| I::try_from(integer).ok()) {
+        return Ok(integer);
+    }
     let trimmed = trim(text);
     let sign = usize::from(trimmed.starts_with(['-', '+']));
     let digits = trimmed[sign..].bytes().take_while(u8::is_ascii_digit).count();

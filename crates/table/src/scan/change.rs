@@ -5,7 +5,10 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use crate::versions::{Change, Found, Place};
+use crate::{
+    value::Value,
+    versions::{Change, Found, Place},
+};
 
 use super::{
     Columns,
@@ -14,9 +17,6 @@ use super::{
 
 /// With more changes than these in one block it is written anew.
 const FEW: usize = 16;
-
-/// A row as the numbers of its columns.
-pub(super) type Numbers = Box<[Option<u64>]>;
 
 /// What a change overwrote.
 pub enum Undo {
@@ -44,6 +44,9 @@ impl Undo {
             }
     }
 }
+
+/// What the codes of another dictionary are here; nothing for a column whose values have no codes.
+type Recoding = Option<Vec<Option<u64>>>;
 
 impl Columns {
     /// Changes rows where they are.
@@ -80,6 +83,7 @@ impl Columns {
                 chunk.set(index, number);
             }
         }
+        change.columns.iter().for_each(|&column| self.order_tail(column));
     }
 
     /// Takes changes back, the last first.
@@ -92,38 +96,88 @@ impl Columns {
                     Arc::make_mut(&mut block.columns[*column as usize]).set(spot.row as usize, *number);
                 }
                 Undo::Came(place) => self.take(&[*place]),
-                Undo::Left(place, numbers) => self.put(vec![(*place, numbers.clone())]),
+                Undo::Left(place, numbers) => {
+                    self.put(vec![(*place, numbers)], |numbers, column| numbers[column])
+                }
             }
         }
     }
 
-    /// Puts rows at their places, where there are none.
-    pub(super) fn put(&mut self, mut coming: Vec<(Place, Numbers)>) {
+    /// Puts rows that come as values at their places.
+    pub(super) fn bring<'a>(&mut self, rows: impl Iterator<Item = (Place, &'a [Value])>) {
+        let mut numbers: Vec<Option<u64>> = Vec::with_capacity(rows.size_hint().0 * self.width());
+        let coming = rows.map(|(place, row)| {
+            let first = numbers.len();
+            numbers.extend(row.iter().enumerate().map(|(column, value)| self.number(column, value)));
+            (place, first)
+        });
+        let coming = coming.collect();
+        self.put(coming, |first, column| numbers[first + column]);
+    }
+
+    /// Takes in all rows of others of the same table.
+    pub(super) fn join(&mut self, others: &[Arc<Columns>]) {
+        // Each has codes of its own.
+        let codes: Vec<Vec<Recoding>> = others
+            .iter()
+            .map(|other| {
+                let dictionaries = other.dictionaries.iter().enumerate();
+                let recoded = dictionaries.map(|(column, dictionary)| {
+                    let dictionary = dictionary.as_ref()?;
+                    let codes = 0..dictionary.len() as u64;
+                    Some(codes.map(|code| self.number(column, &dictionary.value(code))).collect())
+                });
+                recoded.collect()
+            })
+            .collect();
+        let sources: Vec<(&Block, &[Recoding])> = others
+            .iter()
+            .zip(&codes)
+            .flat_map(|(other, codes)| other.blocks.iter().map(move |block| (&**block, &codes[..])))
+            .collect();
+        let rows = sources.iter().zip(0u32..).flat_map(|((block, _), source)| {
+            (0..block.len()).map(move |row| (block.place(row), (source, row as u32)))
+        });
+        let coming = rows.collect();
+        self.put(coming, |(source, row), column| {
+            let (block, codes) = sources[source as usize];
+            let number = block.columns[column].value(row as usize)?;
+            codes[column].as_ref().map_or(Some(number), |codes| codes[number as usize])
+        });
+    }
+
+    /// Puts rows at their places, where there are none. What is told of a row finds the numbers of its columns.
+    pub(super) fn put<T: Copy>(
+        &mut self,
+        mut coming: Vec<(Place, T)>,
+        number: impl Fn(T, usize) -> Option<u64>,
+    ) {
         coming.sort_unstable_by_key(|(place, _)| *place);
         self.rows += coming.len();
         let mut rest = &coming[..];
         while let Some((place, _)) = rest.first() {
             // Behind the last block there is only its end to go to.
-            let number = self.block_of(place).min(self.blocks.len().saturating_sub(1));
-            let many = match self.blocks.get(number) {
-                Some(block) if number + 1 < self.blocks.len() => {
+            let home = self.block_of(place).min(self.blocks.len().saturating_sub(1));
+            let many = match self.blocks.get(home) {
+                Some(block) if home + 1 < self.blocks.len() => {
                     rest.partition_point(|(place, _)| *place <= block.last)
                 }
                 _ => rest.len(),
             };
             let (now, later) = rest.split_at(many);
             rest = later;
-            let room = self.blocks.get(number).map_or(0, |block| BLOCK_ROWS - block.len());
+            let room = self.blocks.get(home).map_or(0, |block| BLOCK_ROWS - block.len());
             if now.len() <= FEW.min(room) {
-                let block = Arc::make_mut(&mut self.blocks[number]);
-                for (place, numbers) in now {
-                    let index = block.before(place);
-                    let there = index < block.len() && block.place(index) == *place;
+                let width = self.width();
+                let block = Arc::make_mut(&mut self.blocks[home]);
+                for &(place, row) in now {
+                    let index = block.before(&place);
+                    let there = index < block.len() && block.place(index) == place;
                     assert!(!there, "two rows have one number: {place:?}");
-                    block.insert(*place, numbers.iter().copied());
+                    block.insert(place, (0..width).map(|column| number(row, column)));
                 }
             } else {
-                self.rewrite(number, now);
+                self.rewrite(home, now, &number);
             }
         }
     }
@@ -153,14 +207,20 @@ impl Columns {
     }
 
     /// Puts sorted rows into a block, which is written anew, in several pieces if there are too many.
-    fn rewrite(&mut self, number: usize, coming: &[(Place, Numbers)]) {
-        let old = self.blocks.get(number).cloned();
+    fn rewrite<T: Copy>(
+        &mut self,
+        home: usize,
+        coming: &[(Place, T)],
+        number: &impl Fn(T, usize) -> Option<u64>,
+    ) {
+        let old = self.blocks.get(home).cloned();
         let places = old.as_ref().map_or(Vec::new(), |block| block.places());
         let appended = places.last().is_none_or(|last| coming.first().is_none_or(|(first, _)| last < first));
         // Where each row of the new order comes from: the old rows, then the coming ones.
         let mut order: Vec<(Place, usize)> = places.iter().copied().zip(0..).collect();
         order.extend(coming.iter().map(|(place, _)| *place).zip(places.len()..));
-        order.sort_unstable_by_key(|(place, _)| *place);
+        // Two runs, each in order.
+        order.sort_by_key(|(place, _)| *place);
         let twice = order.windows(2).find(|pair| pair[0].0 == pair[1].0);
         assert!(twice.is_none(), "two rows have one number: {twice:?}");
         // Rows that arrive in order leave full blocks behind; others leave room.
@@ -178,7 +238,7 @@ impl Columns {
                 let columns = before.iter().enumerate().map(|(column, before)| {
                     let value = |&(_, source): &(Place, usize)| match source.checked_sub(before.len()) {
                         None => before[source],
-                        Some(new) => coming[new].1[column],
+                        Some(new) => number(coming[new].1, column),
                     };
                     piece.iter().map(value).collect()
                 });
@@ -186,7 +246,7 @@ impl Columns {
             })
             .collect();
         let replaced = usize::from(old.is_some());
-        self.blocks.splice(number..number + replaced, blocks);
+        self.blocks.splice(home..home + replaced, blocks);
     }
 
     /// Takes rows of a block away.

@@ -191,13 +191,20 @@ impl Dictionary {
     pub(super) fn add(&mut self, value: &Value) -> u64 {
         let code = u32::try_from(self.len()).expect("fewer values than rows");
         self.tail.push(value.clone());
-        if self.tail.len() - self.ordered.len() > LOOSE_MIN + self.ordered.len() / 4 {
-            self.ordered = (0..self.tail.len() as u32).collect();
-            let tail = &self.tail;
-            self.ordered.sort_by(|&a, &b| tail[a as usize].order(&tail[b as usize]));
-        }
         self.index.insert(value.clone(), code);
         code.into()
+    }
+
+    /// Whether many values of the tail are not in order.
+    pub(super) fn is_loose(&self) -> bool {
+        self.tail.len() - self.ordered.len() > LOOSE_MIN + self.ordered.len() / 4
+    }
+
+    /// Puts the tail in order.
+    pub(super) fn order_tail(&mut self) {
+        self.ordered = (0..self.tail.len() as u32).collect();
+        let tail = &self.tail;
+        self.ordered.sort_by(|&a, &b| tail[a as usize].order(&tail[b as usize]));
     }
 
     /// The codes of the values between two bounds (whether the bound itself belongs to it is said beside it): a range

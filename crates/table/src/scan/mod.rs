@@ -61,7 +61,7 @@ mod segment;
 pub use costs::Costs;
 
 use block::Block;
-use change::{Numbers, Undo};
+use change::Undo;
 use dictionary::Dictionary;
 use foresight::Foresight;
 
@@ -161,6 +161,15 @@ impl Columns {
         }
     }
 
+    /// Puts a dictionary's new values in order if they are many; whoever has given numbers to values does so.
+    fn order_tail(&mut self, column: usize) {
+        if let Some(dictionary) =
+            self.dictionaries[column].as_mut().filter(|dictionary| dictionary.is_loose())
+        {
+            Arc::make_mut(dictionary).order_tail();
+        }
+    }
+
     /// The slices of blocks that sorted, disjoint arcs are made of, in order.
     fn slices<'a>(
         &'a self,
@@ -184,15 +193,21 @@ impl Columns {
 }
 
 impl Rows for Columns {
-    fn new(schema: &Schema) -> Columns {
+    fn new(schema: &Arc<Schema>) -> Columns {
         let mut columns = Columns {
-            schema: Arc::new(schema.clone()),
+            schema: schema.clone(),
             dictionaries: Vec::new(),
             blocks: Vec::new(),
             rows: 0,
             untidy: false,
         };
         columns.dictionaries = columns.types().map(|ty| ordinal::is_coded(ty).then(Arc::default)).collect();
+        columns
+    }
+
+    fn gathered<'a>(schema: &Arc<Schema>, rows: impl Iterator<Item = (Place, &'a [Value])>) -> Columns {
+        let mut columns = Columns::new(schema);
+        columns.bring(rows);
         columns
     }
 
@@ -227,6 +242,10 @@ impl Rows for Columns {
         let dictionaries = dictionaries.filter(|(own, newer)| !Arc::ptr_eq(own, newer));
         let dictionaries = dictionaries.map(|(own, newer)| own.bytes_apart(newer));
         blocks.sum::<usize>() + dictionaries.sum::<usize>()
+    }
+
+    fn places(&self) -> impl Iterator<Item = Place> {
+        self.blocks.iter().flat_map(|block| (0..block.len()).map(|index| block.place(index)))
     }
 
     fn has(&self, place: &Place) -> bool {
@@ -292,17 +311,16 @@ impl Rows for Columns {
     }
 
     fn insert(&mut self, rows: Vec<(Place, Stored)>, log: Option<&mut Vec<Undo>>) {
-        let coming: Vec<(Place, Numbers)> = rows
-            .into_iter()
-            .map(|(place, row)| {
-                let numbers = row.iter().enumerate().map(|(column, value)| self.number(column, value));
-                (place, numbers.collect())
-            })
-            .collect();
         if let Some(log) = log {
-            log.extend(coming.iter().map(|(place, _)| Undo::Came(*place)));
+            log.extend(rows.iter().map(|(place, _)| Undo::Came(*place)));
         }
-        self.put(coming);
+        self.bring(rows.iter().map(|(place, row)| (*place, &row[..])));
+        (0..self.width()).for_each(|column| self.order_tail(column));
+    }
+
+    fn join(&mut self, others: Vec<Arc<Columns>>) {
+        Columns::join(self, &others);
+        (0..self.width()).for_each(|column| self.order_tail(column));
     }
 
     fn remove(&mut self, places: &[Place], log: Option<&mut Vec<Undo>>) {
@@ -332,6 +350,7 @@ impl Rows for Columns {
     fn expect(&mut self, column: usize, value: &Value) {
         if value.fits(self.schema.columns[column].ty) {
             self.number(column, value);
+            self.order_tail(column);
         }
     }
 

@@ -26,7 +26,7 @@ pub struct Versions<R: Rows> {
     present: Version<R>,
     /// The last write that took place.
     written: Epoch,
-    held: Option<Held>,
+    held: Option<Held<R>>,
     pins: Pins<R>,
     bounds: Bounds,
     costs: R::Costs,
@@ -42,9 +42,9 @@ impl<R: Rows> Default for Versions<R> {
 type Shared<R> = BTreeMap<(Option<Epoch>, TableId), (Arc<Table<R>>, Vec<usize>)>;
 
 /// A job that waits for its verdict.
-struct Held {
+struct Held<R> {
     epoch: Epoch,
-    effect: Option<Effect>,
+    effect: Option<Effect<R>>,
 }
 
 impl<R: Rows> Versions<R> {
@@ -243,7 +243,7 @@ impl<R: Rows> Versions<R> {
         self.account();
     }
 
-    fn take_place(&mut self, epoch: Epoch, effect: Option<Effect>) {
+    fn take_place(&mut self, epoch: Epoch, effect: Option<Effect<R>>) {
         if let Some(effect) = effect {
             let log = self.pins.log(&self.present, &effect);
             self.present.take_place(effect, log);

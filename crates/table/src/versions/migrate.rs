@@ -14,7 +14,7 @@ use crate::{
 };
 
 use super::{
-    Place, Rows, Stored, Table, Version,
+    Place, Rows, Seen, Stored, Table, Version,
     read::{numbers_of, place_of},
 };
 
@@ -42,11 +42,12 @@ impl<R: Rows> Version<R> {
         let rows = rows.max(1);
         for (&id, table) in self.tables.range(from.0..) {
             if (id, None) >= from {
-                fill(&mut chunk, (id, None), &table.rows, &ranges, start((id, None)), rows);
+                fill(&mut chunk, (id, None), table.rows.within(&ranges, start((id, None))), rows);
             }
-            for (&load, blocks) in &table.staged {
+            for (&load, staged) in &table.staged {
                 if chunk.next.is_none() && (id, Some(load)) >= from {
-                    fill(&mut chunk, (id, Some(load)), blocks, &ranges, start((id, Some(load))), rows);
+                    let section = (id, Some(load));
+                    fill(&mut chunk, section, staged.within(&ranges, start(section)), rows);
                 }
             }
             if chunk.next.is_some() {
@@ -89,9 +90,9 @@ impl<R: Rows> Version<R> {
                 table.rows.insert(rows, None);
             }
             Some(load) => {
-                let blocks = table.staged.entry(load).or_default();
-                rows.retain(|(place, _)| !blocks.has(place));
-                blocks.insert(rows, None);
+                let staged = table.staged.entry(load).or_default();
+                rows.retain(|(place, _)| !staged.has(place));
+                staged.add(R::gathered(&table.schema, rows.iter().map(|(place, row)| (*place, &row[..]))));
             }
         }
     }
@@ -100,9 +101,11 @@ impl<R: Rows> Version<R> {
         let ranges = KeyRange::union(ranges.to_vec());
         for table in self.tables.values_mut() {
             let table = Arc::make_mut(table);
-            clear(&mut table.rows, &ranges);
-            table.staged.values_mut().for_each(|blocks| clear(blocks, &ranges));
-            table.staged.retain(|_, blocks| blocks.len() > 0);
+            let places: Vec<Place> =
+                table.rows.within(&ranges, Place::first(0)).map(|(place, _)| place).collect();
+            table.rows.remove(&places, None);
+            table.staged.values_mut().for_each(|staged| drop(staged.take(&table.schema, &ranges)));
+            table.staged.retain(|_, staged| !staged.is_empty());
         }
     }
 
@@ -115,9 +118,9 @@ impl<R: Rows> Version<R> {
             // Definitions are few, and their printed form tells all of them.
             format!("{:?}", table.schema).hash(&mut hasher);
             sum = sum.wrapping_add(hasher.finish());
-            sum = sum.wrapping_add(digest_of((id, None), &table.rows, &ranges));
-            for (&load, blocks) in &table.staged {
-                sum = sum.wrapping_add(digest_of((id, Some(load)), blocks, &ranges));
+            sum = sum.wrapping_add(digest_of((id, None), table.rows.within(&ranges, Place::first(0))));
+            for (&load, staged) in &table.staged {
+                sum = sum.wrapping_add(digest_of((id, Some(load)), staged.unordered(&ranges)));
             }
         }
         sum
@@ -125,15 +128,13 @@ impl<R: Rows> Version<R> {
 }
 
 /// Adds a section's rows to a chunk, until it has so many.
-fn fill(
+fn fill<'a>(
     chunk: &mut Chunk,
     (table, load): Section,
-    section: &impl Rows,
-    ranges: &[KeyRange],
-    start: Place,
+    section: impl Iterator<Item = (Place, Seen<'a>)>,
     rows: usize,
 ) {
-    for (place, row) in section.within(ranges, start) {
+    for (place, row) in section {
         if chunk.rows.len() >= rows {
             chunk.next = Some(write_cursor(table, load, &place));
             return;
@@ -142,18 +143,14 @@ fn fill(
     }
 }
 
-fn clear(rows: &mut impl Rows, ranges: &[KeyRange]) {
-    let places: Vec<Place> = rows.within(ranges, Place::first(0)).map(|(place, _)| place).collect();
-    rows.remove(&places, None);
-}
-
-fn digest_of((table, load): Section, section: &impl Rows, ranges: &[KeyRange]) -> u64 {
-    let hash = |(place, row): (Place, super::Seen<'_>)| {
+/// The same in whatever order the rows come.
+fn digest_of<'a>((table, load): Section, section: impl Iterator<Item = (Place, Seen<'a>)>) -> u64 {
+    let hash = |(place, row): (Place, Seen<'_>)| {
         let mut hasher = Xxh3::new();
         (table, load, place.id, &row[..]).hash(&mut hasher);
         hasher.finish()
     };
-    section.within(ranges, Place::first(0)).map(hash).fold(0, u64::wrapping_add)
+    section.map(hash).fold(0, u64::wrapping_add)
 }
 
 /// Table, whether staged, the load in three parts, and the place of the row to go on with.

@@ -27,7 +27,6 @@ use crate::{
     expr::Expr,
     host::Host,
     operation::{LoadId, Select},
-    plain::Blocks,
     schema::{KeyRange, Schema, TableId},
     value::Value,
 };
@@ -36,12 +35,15 @@ mod batch;
 mod migrate;
 mod pins;
 mod read;
+mod staged;
 mod upsert;
 mod write;
 
 pub(crate) use batch::Versions;
 pub(crate) use read::{Gathering, output_of};
 pub(crate) use write::Change;
+
+use staged::Staged;
 
 /// Where a row lies among all rows of its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,7 +125,10 @@ pub enum Task<'a> {
 /// changed by what happens to the first. Whoever changes rows may ask for a log of what was overwritten.
 pub trait Rows: Clone + Send {
     /// None, of a table with this definition.
-    fn new(schema: &Schema) -> Self;
+    fn new(schema: &Arc<Schema>) -> Self;
+
+    /// Rows of a table with this definition that came together; they are never searched, but may join others.
+    fn gathered<'a>(schema: &Arc<Schema>, rows: impl Iterator<Item = (Place, &'a [Value])>) -> Self;
 
     /// How many there are.
     fn len(&self) -> usize;
@@ -133,6 +138,9 @@ pub trait Rows: Clone + Send {
 
     /// About how many bytes of it are no part of a newer version of the same rows.
     fn bytes_apart(&self, newer: &Self) -> usize;
+
+    /// Where they lie, in order.
+    fn places(&self) -> impl Iterator<Item = Place>;
 
     /// Whether there is a row at this place.
     fn has(&self, place: &Place) -> bool;
@@ -163,6 +171,9 @@ pub trait Rows: Clone + Send {
 
     /// Puts rows at their places, where there are none.
     fn insert(&mut self, rows: Vec<(Place, Stored)>, log: Option<&mut Vec<Self::Undo>>);
+
+    /// Takes in all rows of others, of the same table and at places where there are none.
+    fn join(&mut self, others: Vec<Arc<Self>>);
 
     /// Takes away rows that are there.
     fn remove(&mut self, places: &[Place], log: Option<&mut Vec<Self::Undo>>);
@@ -245,8 +256,8 @@ impl<R> Default for Version<R> {
 struct Table<R> {
     schema: Arc<Schema>,
     rows: R,
-    /// Rows of loads that are not published; they are never searched, so they lie as they came.
-    staged: BTreeMap<LoadId, Blocks>,
+    /// Rows of loads that are not published.
+    staged: BTreeMap<LoadId, Staged<R>>,
 }
 
 impl<R> Version<R> {
@@ -261,7 +272,8 @@ fn no_table(table: TableId) -> Failure {
 
 impl<R: Rows> Table<R> {
     fn new(schema: Schema) -> Table<R> {
-        Table { rows: R::new(&schema), schema: Arc::new(schema), staged: BTreeMap::new() }
+        let schema = Arc::new(schema);
+        Table { rows: R::new(&schema), schema, staged: BTreeMap::new() }
     }
 
     /// Where a row of this number belongs.
@@ -275,16 +287,16 @@ impl<R: Rows> Table<R> {
 
     /// The bytes it takes, except those of parts already counted.
     fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> usize {
-        let staged = self.staged.values().map(|blocks| blocks.bytes_beside(counted)).sum::<usize>();
+        let staged = self.staged.values().map(|staged| staged.bytes_beside(counted)).sum::<usize>();
         staged + self.rows.bytes_beside(counted)
     }
 
     /// About how many bytes of it are no part of a newer version of it.
     fn bytes_apart(&self, newer: Option<&Table<R>>) -> usize {
         let Some(newer) = newer else { return self.bytes_beside(&mut BTreeSet::new()) };
-        let staged = self.staged.iter().map(|(load, blocks)| match newer.staged.get(load) {
-            Some(newer) => blocks.bytes_apart(newer),
-            None => blocks.bytes_beside(&mut BTreeSet::new()),
+        let staged = self.staged.iter().map(|(load, staged)| match newer.staged.get(load) {
+            Some(newer) => staged.bytes_apart(newer),
+            None => staged.bytes_beside(&mut BTreeSet::new()),
         });
         staged.sum::<usize>() + self.rows.bytes_apart(&newer.rows)
     }

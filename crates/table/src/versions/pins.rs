@@ -208,7 +208,7 @@ impl<R: Rows> Pins<R> {
     }
 
     /// Before an effect takes place: where to log what it overwrites, unless nobody needs it.
-    pub(super) fn log(&mut self, present: &Version<R>, effect: &Effect) -> Option<&mut Vec<R::Undo>> {
+    pub(super) fn log(&mut self, present: &Version<R>, effect: &Effect<R>) -> Option<&mut Vec<R::Undo>> {
         let table = present.tables.get(&effect.table());
         let kept = self.newest(effect.table())?;
         let short = effect.changes().zip(table).is_some_and(|(changes, table)| {

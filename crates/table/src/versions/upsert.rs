@@ -28,7 +28,7 @@ impl<R: Rows> Table<R> {
         rows: &[Row],
         conflict: &Conflict,
         mut results: Results<'_>,
-    ) -> Result<(Vec<Written>, Effect), Failure> {
+    ) -> Result<(Vec<Written>, Effect<R>), Failure> {
         let (mut removed, mut added) = (Vec::new(), Vec::<(Place, Stored)>::new());
         // What this operation has added or changed, by where its like would lie.
         let mut touched: BTreeMap<(u64, u64), Vec<&Row>> = BTreeMap::new();

@@ -35,7 +35,7 @@ pub(super) fn check_length<'a>(row: impl Iterator<Item = &'a Value>) -> Result<(
 }
 
 /// What a write does if it takes place. It has been checked: nothing in it can fail any more.
-pub(super) enum Effect {
+pub(super) enum Effect<R> {
     CreateTable {
         table: TableId,
         schema: Box<Schema>,
@@ -57,13 +57,13 @@ pub(super) enum Effect {
     Stage {
         table: TableId,
         load: LoadId,
-        rows: Vec<(Place, Stored)>,
+        run: Box<R>,
     },
-    /// Staged rows become visible.
+    /// Staged rows of these arcs become visible.
     Publish {
         table: TableId,
         load: LoadId,
-        rows: Vec<(Place, Stored)>,
+        ranges: Vec<KeyRange>,
     },
     Discard {
         table: TableId,
@@ -96,7 +96,7 @@ impl Change {
     }
 }
 
-impl Effect {
+impl<R> Effect<R> {
     /// The table that it is about.
     pub(super) fn table(&self) -> TableId {
         match self {
@@ -178,7 +178,7 @@ impl<R: Rows> Version<R> {
         &self,
         job: &Job,
         foreseen: Option<Foreseen>,
-    ) -> Result<(Vec<Written>, Effect), Failure> {
+    ) -> Result<(Vec<Written>, Effect<R>), Failure> {
         let ranges = &job.ranges[..];
         match &job.operation {
             Operation::CreateTable { table, schema } => {
@@ -226,21 +226,26 @@ impl<R: Rows> Version<R> {
             Operation::Stage { table: id, load, rows } => {
                 let table = self.table(*id)?;
                 let mut results = Results::new(ranges, &[]);
-                let rows = table.arrive(job, rows, &mut results)?;
-                Ok((results.written, Effect::Stage { table: *id, load: *load, rows }))
+                let mut coming = Vec::with_capacity(rows.len());
+                for arrival in table.arrivals(job, rows) {
+                    let (place, row) = arrival?;
+                    results.count(place.key, row)?;
+                    coming.push((place, &row[..]));
+                }
+                let run = Box::new(R::gathered(&table.schema, coming.into_iter()));
+                Ok((results.written, Effect::Stage { table: *id, load: *load, run }))
             }
             Operation::Publish { table: id, load, rows: _ } => {
                 let table = self.table(*id)?;
                 let mut results = Results::new(ranges, &[]);
-                let mut staged = Vec::new();
-                if let Some(blocks) = table.staged.get(load) {
-                    for (place, row) in blocks.within(&KeyRange::union(ranges.to_vec()), Place::first(0)) {
-                        results.count(place.key, &row)?;
-                        staged.push((place, row[..].into()));
+                let union = KeyRange::union(ranges.to_vec());
+                if let Some(staged) = table.staged.get(load) {
+                    for place in staged.places(&union) {
+                        results.count(place.key, &[])?;
                     }
+                    table.check_unique_staged(staged, &union)?;
                 }
-                table.check_unique(&[], &staged)?;
-                Ok((results.written, Effect::Publish { table: *id, load: *load, rows: staged }))
+                Ok((results.written, Effect::Publish { table: *id, load: *load, ranges: union }))
             }
             Operation::Discard { table: id, load } => {
                 self.table(*id)?;
@@ -252,7 +257,7 @@ impl<R: Rows> Version<R> {
         }
     }
 
-    pub(super) fn take_place(&mut self, effect: Effect, mut log: Option<&mut Vec<R::Undo>>) {
+    pub(super) fn take_place(&mut self, effect: Effect<R>, mut log: Option<&mut Vec<R::Undo>>) {
         match effect {
             Effect::CreateTable { table, schema } => {
                 self.tables.insert(table, Arc::new(Table::new(*schema)));
@@ -273,18 +278,17 @@ impl<R: Rows> Version<R> {
                     self.table_mut(table).rows.change(&change, log);
                 }
             }
-            Effect::Stage { table, load, rows } => {
-                self.table_mut(table).staged.entry(load).or_default().insert(rows, None);
+            Effect::Stage { table, load, run } => {
+                self.table_mut(table).staged.entry(load).or_default().add(*run);
             }
-            Effect::Publish { table, load, rows } => {
+            Effect::Publish { table, load, ranges } => {
                 let table = self.table_mut(table);
                 let Some(staged) = table.staged.get_mut(&load) else { return };
-                let places: Vec<Place> = rows.iter().map(|(place, _)| *place).collect();
-                staged.remove(&places, None);
-                if staged.len() == 0 {
+                let coming = staged.take(&table.schema, &ranges);
+                if staged.is_empty() {
                     table.staged.remove(&load);
                 }
-                table.rows.insert(rows, None);
+                table.rows.join(coming);
             }
             Effect::Discard { table, load } => {
                 self.table_mut(table).staged.remove(&load);
@@ -334,14 +338,14 @@ impl<R: Rows> Table<R> {
         job: &Job,
         rows: &'a [Row],
     ) -> impl Iterator<Item = Result<(Place, &'a Row), Failure>> {
-        let here = move |row: &Row| {
+        rows.iter().enumerate().filter_map(move |(line, row)| {
             let key = self.schema.partition.key(row);
-            job.ranges.iter().any(|range| range.contains(key))
-        };
-        rows.iter().enumerate().filter(move |(_, row)| here(row)).map(|(line, row)| {
-            self.schema.check_row(row)?;
-            let line = u32::try_from(line).map_err(|_| Failure::malformed("too many rows"))?;
-            Ok((self.place(row, RowId { epoch: job.epoch, line }), row))
+            job.ranges.iter().any(|range| range.contains(key)).then(|| {
+                self.schema.check_row(row)?;
+                let line = u32::try_from(line).map_err(|_| Failure::malformed("too many rows"))?;
+                let (tie, id) = (self.schema.primary_key_hash(row), RowId { epoch: job.epoch, line });
+                Ok((Place { key, tie, id }, row))
+            })
         })
     }
 
@@ -368,7 +372,7 @@ impl<R: Rows> Table<R> {
         filter: Option<&Expr>,
         foreseen: Option<Foreseen>,
         mut results: Results<'_>,
-    ) -> Result<(Vec<Written>, Effect), Failure> {
+    ) -> Result<(Vec<Written>, Effect<R>), Failure> {
         if assignments.iter().any(|(column, _)| *column == self.schema.partition.column()) {
             return Err(Failure::new("0A000", "the partition column cannot be assigned"));
         }

@@ -1,0 +1,230 @@
+//! Rows put aside: those of a load that all become visible at once, or go.
+//!
+//! A load comes in pieces. Each is kept as a *run*: in order within itself, in the form that the rows of the table have,
+//! and never written again. So a piece costs the same however many came before it, and a row is put among the others
+//! once, when all runs join the rows of the table. Nobody searches what is put aside; a move of ranges, which needs it in
+//! order, merges the runs as it goes.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap},
+    sync::Arc,
+};
+
+use crate::{
+    engine::Failure,
+    schema::{KeyRange, Schema},
+};
+
+use super::{Place, Rows, Seen, Table};
+
+/// The rows of a load.
+#[derive(Clone)]
+pub(super) struct Staged<R> {
+    /// None is empty.
+    runs: Vec<Arc<R>>,
+}
+
+impl<R> Default for Staged<R> {
+    fn default() -> Staged<R> {
+        Staged { runs: Vec::new() }
+    }
+}
+
+impl<R: Rows> Staged<R> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Puts another piece aside.
+    pub(super) fn add(&mut self, run: R) {
+        if run.len() > 0 {
+            self.runs.push(Arc::new(run));
+        }
+    }
+
+    pub(super) fn has(&self, place: &Place) -> bool {
+        self.runs.iter().any(|run| run.has(place))
+    }
+
+    /// The places of all rows in these sorted, disjoint arcs, run by run.
+    pub(super) fn places<'a>(&'a self, ranges: &'a [KeyRange]) -> impl Iterator<Item = Place> + 'a {
+        self.runs.iter().flat_map(|run| run.places()).filter(|place| KeyRange::cover(ranges, place.key))
+    }
+
+    /// The rows of sorted, disjoint arcs, run by run.
+    pub(super) fn unordered<'a>(
+        &'a self,
+        ranges: &'a [KeyRange],
+    ) -> impl Iterator<Item = (Place, Seen<'a>)> + 'a {
+        self.runs.iter().flat_map(move |run| run.within(ranges, Place::first(0)))
+    }
+
+    /// The rows of sorted, disjoint arcs, from a place on.
+    pub(super) fn within<'a>(
+        &'a self,
+        ranges: &'a [KeyRange],
+        start: Place,
+    ) -> impl Iterator<Item = (Place, Seen<'a>)> + 'a {
+        let mut runs: Vec<_> = self.runs.iter().map(|run| run.within(ranges, start).peekable()).collect();
+        let first = runs.iter_mut().enumerate();
+        let first = first.filter_map(|(number, run)| run.peek().map(|(place, _)| Reverse((*place, number))));
+        let mut next: BinaryHeap<Reverse<(Place, usize)>> = first.collect();
+        std::iter::from_fn(move || {
+            let Reverse((_, number)) = next.pop()?;
+            let row = runs[number].next();
+            next.extend(runs[number].peek().map(|(place, _)| Reverse((*place, number))));
+            row
+        })
+    }
+
+    /// Takes out the rows in these sorted, disjoint arcs, which are mostly all.
+    pub(super) fn take(&mut self, schema: &Arc<Schema>, ranges: &[KeyRange]) -> Vec<Arc<R>> {
+        let mut taken = Vec::new();
+        for run in std::mem::take(&mut self.runs) {
+            match run.places().filter(|place| KeyRange::cover(ranges, place.key)).count() {
+                0 => self.runs.push(run),
+                all if all == run.len() => taken.push(run),
+                _ => {
+                    let rows: Vec<(Place, Seen<'_>)> = run.within(ranges, Place::first(0)).collect();
+                    let places: Vec<Place> = rows.iter().map(|(place, _)| *place).collect();
+                    taken.push(Arc::new(R::gathered(
+                        schema,
+                        rows.iter().map(|(place, row)| (*place, &row[..])),
+                    )));
+                    let mut staying = R::clone(&run);
+                    staying.remove(&places, None);
+                    self.runs.push(Arc::new(staying));
+                }
+            }
+        }
+        taken
+    }
+
+    /// The bytes they take, except those of parts already in `counted`, which gains the rest.
+    pub(super) fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> usize {
+        self.runs.iter().map(|run| run.bytes_beside(counted)).sum()
+    }
+
+    /// About how many bytes of it are no part of what a newer version has put aside.
+    pub(super) fn bytes_apart(&self, newer: &Staged<R>) -> usize {
+        let shared: BTreeSet<*const R> = newer.runs.iter().map(Arc::as_ptr).collect();
+        let apart = self.runs.iter().filter(|run| !shared.contains(&Arc::as_ptr(run)));
+        apart.map(|run| run.bytes_beside(&mut BTreeSet::new())).sum()
+    }
+}
+
+impl<R: Rows> Table<R> {
+    /// Refuses to publish rows of these arcs if one of them has the primary key of another, or of a row of the table.
+    pub(super) fn check_unique_staged(&self, staged: &Staged<R>, ranges: &[KeyRange]) -> Result<(), Failure> {
+        if self.schema.primary_key.is_empty() {
+            return Ok(());
+        }
+        let runs = staged.runs.iter().enumerate();
+        let mut ties: Vec<(u64, u64, usize)> = runs
+            .flat_map(|(number, run)| run.places().map(move |place| (place.key, place.tie, number)))
+            .filter(|(key, ..)| KeyRange::cover(ranges, *key))
+            .collect();
+        ties.sort_unstable();
+        for tied in ties.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+            let (key, tie, _) = tied[0];
+            let there = self.rows.tied(key, tie);
+            // Mostly nothing is like it.
+            if tied.len() == 1 && there.is_empty() {
+                continue;
+            }
+            let runs: BTreeSet<usize> = tied.iter().map(|(.., number)| *number).collect();
+            let coming = runs.into_iter().flat_map(|number| staged.runs[number].tied(key, tie));
+            let mut coming: Vec<(Place, Seen<'_>)> = coming.collect();
+            coming.sort_unstable_by_key(|(place, _)| *place);
+            for (number, (_, row)) in coming.iter().enumerate() {
+                let mut others = coming[..number].iter().chain(&there);
+                if others.any(|(_, other)| self.same_key(row, other)) {
+                    return Err(self.schema.duplicate(row));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        engine::{Epoch, RowId},
+        plain::Blocks,
+        scan::Columns,
+        schema::{Column, Partition},
+        value::{Row, Type, Value},
+    };
+
+    fn schema() -> Arc<Schema> {
+        let column = |name: &str, ty| Column {
+            name: name.to_owned(),
+            ty,
+            modifier: None,
+            not_null: false,
+            default: None,
+        };
+        Arc::new(Schema {
+            name: String::from("t"),
+            columns: vec![column("n", Type::Int8), column("s", Type::Text)],
+            primary_key: Vec::new(),
+            partition: Partition::Hash { column: 0 },
+        })
+    }
+
+    fn rows<'a>(rows: impl Iterator<Item = (Place, Seen<'a>)>) -> Vec<(Place, Row)> {
+        rows.map(|(place, row)| (place, row.into_owned())).collect()
+    }
+
+    /// Pieces of rows with these keys are put aside; those in an arc are looked at from a key on, and taken.
+    fn check<R: Rows>(pieces: &[Vec<u64>], arc: KeyRange, from: u64) -> Result<(), TestCaseError> {
+        let (schema, arcs) = (schema(), [arc]);
+        let (mut staged, mut model) = (Staged::<R>::default(), BTreeMap::new());
+        for (piece, epoch) in pieces.iter().zip(0..) {
+            let place = |line: u32, key| Place { key, tie: 0, id: RowId { epoch: Epoch(epoch), line } };
+            let texts = |key: &u64| vec![Value::Int8(*key as i64), Value::text_of(format!("{}", key % 7))];
+            let coming: Vec<(Place, Row)> =
+                piece.iter().zip(0..).map(|(key, line)| (place(line, *key), texts(key))).collect();
+            staged.add(R::gathered(&schema, coming.iter().map(|(place, row)| (*place, &row[..]))));
+            model.extend(coming);
+        }
+        let start = Place::first(from);
+        let inside = |place: &Place| arc.contains(place.key);
+        let (within, outside): (Vec<(Place, Row)>, Vec<_>) =
+            model.clone().into_iter().partition(|(place, _)| inside(place));
+        let behind: Vec<_> = within.iter().filter(|(place, _)| *place >= start).cloned().collect();
+        prop_assert_eq!(rows(staged.within(&arcs, start)), behind);
+        let places: BTreeSet<Place> = staged.places(&arcs).collect();
+        prop_assert_eq!(places.len(), within.len());
+        prop_assert!(model.keys().all(|place| staged.has(place)));
+
+        let before = staged.clone();
+        let mut joined = R::new(&schema);
+        joined.join(staged.take(&schema, &arcs));
+        let all = [KeyRange::ALL];
+        prop_assert_eq!(rows(joined.within(&all, Place::first(0))), within);
+        prop_assert_eq!(rows(staged.within(&all, Place::first(0))), outside.clone());
+        prop_assert_eq!(staged.is_empty(), outside.is_empty());
+        prop_assert_eq!(rows(before.within(&all, Place::first(0))), model.into_iter().collect::<Vec<_>>());
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_put_aside_is_an_ordered_map(
+            pieces in prop::collection::vec(prop::collection::vec(0u64..40, 0..30), 0..6),
+            low in 0u64..40, span in 0u64..40, from in 0u64..40
+        ) {
+            let arc = KeyRange { low, high: low + span };
+            check::<Blocks>(&pieces, arc, from)?;
+            check::<Columns>(&pieces, arc, from)?;
+        }
+    }
+}
