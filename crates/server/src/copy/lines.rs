@@ -1,5 +1,7 @@
 //! The lines of COPY, in text and CSV: reading data that comes in pieces, and writing it.
 
+use std::borrow::Cow;
+
 use crate::{
     error::{Result, SqlError, code},
     sql::copy::Format,
@@ -24,27 +26,23 @@ pub struct Lines {
 
 /// A line, cut into its fields.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct Record<'a> {
     /// As it came.
-    pub raw: String,
-    /// Its fields.
-    pub fields: Vec<Field>,
+    pub raw: &'a str,
+    /// The texts of its fields, escapes undone; `None` for NULL.
+    pub fields: Vec<Text<'a>>,
 }
 
-/// A field.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Field {
-    /// Its text, escapes undone; `None` for NULL.
-    pub text: Option<String>,
-}
+/// A field's text: mostly as it lies in the line.
+type Text<'a> = Option<Cow<'a, str>>;
 
-impl Record {
+impl Record<'_> {
     /// As much of it as a message shows.
     pub fn shown(&self) -> String {
         const SHOWN: usize = 100;
         match self.raw.char_indices().nth(SHOWN) {
             Some((at, _)) => format!("{}...", &self.raw[..at]),
-            None => self.raw.clone(),
+            None => self.raw.to_owned(),
         }
     }
 }
@@ -80,14 +78,13 @@ impl Lines {
     }
 
     /// The next whole record; with `last`, also one without a line end.
-    pub fn next(&mut self, last: bool) -> Result<Option<Record>> {
+    pub fn next(&mut self, last: bool) -> Result<Option<Record<'_>>> {
         let Some((line_end, next)) = self.find_end(last)? else { return Ok(None) };
-        let bytes = self.buffer[self.begin..line_end].to_vec();
-        self.begin = next;
+        let begin = std::mem::replace(&mut self.begin, next);
         self.seen = next;
         self.quoted = false;
         self.escaped = false;
-        if bytes == b"\\." {
+        if &self.buffer[begin..line_end] == b"\\." {
             self.ended = true;
             self.buffer.clear();
             self.begin = 0;
@@ -95,14 +92,15 @@ impl Lines {
             return Ok(None);
         }
         self.number += 1;
-        let raw = String::from_utf8(bytes).map_err(|error| {
-            let at = error.utf8_error().valid_up_to();
+        let bytes = &self.buffer[begin..line_end];
+        let raw = std::str::from_utf8(bytes).map_err(|error| {
+            let at = error.valid_up_to();
             SqlError::new(
                 code::CHARACTER_NOT_IN_REPERTOIRE,
-                format!("invalid byte sequence for encoding \"UTF8\": 0x{:02x}", error.as_bytes()[at]),
+                format!("invalid byte sequence for encoding \"UTF8\": 0x{:02x}", bytes[at]),
             )
         })?;
-        let fields = if self.format.csv { self.csv(&raw)? } else { self.text(&raw)? };
+        let fields = if self.format.csv { csv(&self.format, raw) } else { text(&self.format, raw)? };
         Ok(Some(Record { raw, fields }))
     }
 
@@ -152,78 +150,86 @@ impl Lines {
         }
         Ok(Some((self.buffer.len(), self.buffer.len())))
     }
+}
 
-    fn text(&self, line: &str) -> Result<Vec<Field>> {
-        let delimiter = self.format.delimiter;
-        let bytes = line.as_bytes();
-        let mut fields = Vec::new();
-        let mut begin = 0;
-        let mut at = 0;
-        loop {
-            match bytes.get(at) {
-                Some(b'\\') => at += 2,
-                Some(byte) if *byte != delimiter => at += 1,
-                end => {
-                    let raw = &line[begin..at.min(line.len())];
-                    let text = if raw == self.format.null { None } else { Some(unescaped(raw)?) };
-                    fields.push(Field { text });
-                    if end.is_none() {
-                        return Ok(fields);
-                    }
-                    at += 1;
-                    begin = at;
-                }
-            }
-        }
-    }
-
-    fn csv(&self, line: &str) -> Result<Vec<Field>> {
-        let Format { delimiter, quote, escape, ref null, .. } = self.format;
-        let bytes = line.as_bytes();
-        let mut fields = Vec::new();
-        let mut at = 0;
-        loop {
-            let mut text = Vec::new();
-            let mut was_quoted = false;
-            let mut quoted = false;
-            loop {
-                match bytes.get(at) {
-                    None => break,
-                    Some(&byte) if quoted => {
-                        let next = bytes.get(at + 1).copied();
-                        if byte == escape && (next == Some(quote) || next == Some(escape)) {
-                            text.push(next.expect("there is one"));
-                            at += 1;
-                        } else if byte == quote {
-                            quoted = false;
-                        } else {
-                            text.push(byte);
-                        }
-                    }
-                    Some(&byte) if byte == delimiter => break,
-                    Some(&byte) if byte == quote => {
-                        quoted = true;
-                        was_quoted = true;
-                    }
-                    Some(&byte) => text.push(byte),
+/// The fields of a line in text.
+fn text<'a>(format: &Format, line: &'a str) -> Result<Vec<Text<'a>>> {
+    let bytes = line.as_bytes();
+    let mut fields = Vec::new();
+    let mut begin = 0;
+    let mut at = 0;
+    loop {
+        match bytes.get(at) {
+            Some(b'\\') => at += 2,
+            Some(byte) if *byte != format.delimiter => at += 1,
+            end => {
+                let raw = &line[begin..at.min(line.len())];
+                fields.push(if raw == format.null { None } else { Some(unescaped(raw)?) });
+                if end.is_none() {
+                    return Ok(fields);
                 }
                 at += 1;
+                begin = at;
             }
-            let text = String::from_utf8(text).expect("cut at ASCII bytes only");
-            let text = (was_quoted || text != *null).then_some(text);
-            fields.push(Field { text });
-            if at >= bytes.len() {
-                return Ok(fields);
-            }
-            at += 1;
         }
     }
 }
 
+/// The fields of a line in CSV.
+fn csv<'a>(format: &Format, line: &'a str) -> Vec<Text<'a>> {
+    let Format { delimiter, quote, .. } = *format;
+    let bytes = line.as_bytes();
+    let mut fields = Vec::new();
+    let mut at = 0;
+    loop {
+        let rest = &bytes[at..];
+        let plain = rest.iter().position(|byte| *byte == delimiter || *byte == quote).unwrap_or(rest.len());
+        fields.push(if rest.get(plain) == Some(&quote) {
+            Some(Cow::Owned(quoted(format, bytes, &mut at)))
+        } else {
+            let text = &line[at..at + plain];
+            at += plain;
+            (text != format.null).then_some(Cow::Borrowed(text))
+        });
+        if at >= bytes.len() {
+            return fields;
+        }
+        at += 1;
+    }
+}
+
+/// A field of CSV of which at least a part is in quotes, which begins at `at` and ends where that is set to.
+fn quoted(format: &Format, bytes: &[u8], at: &mut usize) -> String {
+    let Format { delimiter, quote, escape, .. } = *format;
+    let mut text = Vec::new();
+    let mut quoted = false;
+    while let Some(&byte) = bytes.get(*at) {
+        if quoted {
+            let next = bytes.get(*at + 1).copied();
+            if byte == escape && (next == Some(quote) || next == Some(escape)) {
+                text.push(next.expect("there is one"));
+                *at += 1;
+            } else if byte == quote {
+                quoted = false;
+            } else {
+                text.push(byte);
+            }
+        } else if byte == delimiter {
+            break;
+        } else if byte == quote {
+            quoted = true;
+        } else {
+            text.push(byte);
+        }
+        *at += 1;
+    }
+    String::from_utf8(text).expect("cut at ASCII bytes only")
+}
+
 /// Undoes the escapes of the text format.
-fn unescaped(raw: &str) -> Result<String> {
+fn unescaped(raw: &str) -> Result<Cow<'_, str>> {
     if !raw.contains('\\') {
-        return Ok(raw.to_owned());
+        return Ok(Cow::Borrowed(raw));
     }
     let bytes = raw.as_bytes();
     let mut text = Vec::with_capacity(bytes.len());
@@ -260,7 +266,7 @@ fn unescaped(raw: &str) -> Result<String> {
             other => other,
         });
     }
-    String::from_utf8(text).map_err(|_| {
+    String::from_utf8(text).map(Cow::Owned).map_err(|_| {
         SqlError::new(code::CHARACTER_NOT_IN_REPERTOIRE, "an escape makes a byte sequence that is not UTF8")
     })
 }
@@ -347,6 +353,10 @@ mod tests {
         Format { csv: true, delimiter: b',', null: String::new(), ..text() }
     }
 
+    fn owned(record: Record<'_>) -> Vec<Option<String>> {
+        record.fields.into_iter().map(|text| text.map(Cow::into_owned)).collect()
+    }
+
     /// Reads the data whole and cut at every place, which must come to the same.
     fn check(format: &Format, data: &str, expected: &[&[Option<&str>]]) {
         for cut in 0..=data.len() {
@@ -355,7 +365,7 @@ mod tests {
             for (piece, last) in [(&data.as_bytes()[..cut], false), (&data.as_bytes()[cut..], true)] {
                 lines.push(piece);
                 while let Some(record) = lines.next(last).unwrap() {
-                    found.push(record.fields.into_iter().map(|f| f.text).collect::<Vec<_>>());
+                    found.push(owned(record));
                 }
             }
             let expected: Vec<Vec<Option<String>>> =
@@ -402,7 +412,7 @@ mod tests {
             lines.push(&data);
             let mut found = Vec::new();
             while let Some(record) = lines.next(true).unwrap() {
-                found.push(record.fields.into_iter().map(|f| f.text).collect::<Vec<_>>());
+                found.push(owned(record));
             }
             assert_eq!(found, rows, "{format:?}");
         }

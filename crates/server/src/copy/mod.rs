@@ -5,16 +5,15 @@
 //! was staged.
 
 pub mod lines;
+mod target;
 pub mod tuples;
 
 use std::sync::Arc;
 
 use quorate_table::{
     engine::Answer,
-    failure::Failure,
     operation::{LoadId, Operation},
-    schema::{Column, Schema},
-    text::parse_text,
+    schema::Schema,
     value::{Row, Value},
 };
 use tokio::{runtime::Handle, task::JoinSet};
@@ -23,23 +22,20 @@ use crate::{
     backend::{Backend, Fault, RequestId, Table},
     error::{Result, SqlError, code},
     fault,
-    pg::encode,
     sql::{
-        Field,
         copy::{Form, Format},
-        parameters::{Arguments, SessionValue},
-        write,
+        parameters::SessionValue,
     },
-    types::PgType,
 };
-use lines::{Lines, Record};
-use tuples::{Tuple, Tuples};
+use lines::Lines;
+use target::Target;
+use tuples::Tuples;
 
 /// Rows of a chunk.
-const CHUNK_ROWS: usize = 2_000;
+const CHUNK_ROWS: usize = 8_000;
 
-/// Bytes of text of a chunk.
-const CHUNK_BYTES: usize = 1 << 20;
+/// Bytes of text of a chunk: wide rows come in smaller ones, so that the memory that one takes serves the next.
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// Chunks under way.
 const CHUNKS_MAX: usize = 8;
@@ -47,12 +43,9 @@ const CHUNKS_MAX: usize = 8;
 /// A COPY FROM that is going on.
 pub struct CopyIn {
     backend: Arc<dyn Backend>,
-    table: Arc<Table>,
-    columns: Vec<usize>,
-    types: Vec<PgType>,
+    target: Target,
     load: LoadId,
     source: Source,
-    defaults: Row,
     chunk: Vec<Row>,
     chunk_bytes: usize,
     under_way: JoinSet<std::result::Result<Vec<Answer>, Fault>>,
@@ -77,24 +70,16 @@ impl CopyIn {
         load: LoadId,
         session: &(dyn Fn(SessionValue) -> Value + Sync),
     ) -> Result<Self> {
-        let none = Arguments { values: &[], session };
-        let defaults = write::defaults(&table.schema)?
-            .iter()
-            .map(|expr| crate::sql::fold::value(expr, &none))
-            .collect::<Result<Row>>()?;
+        let target = Target::new(table, columns, session)?;
         let source = match form {
             Form::Lines(format) => Source::Lines(Lines::new(format.clone()), format),
             Form::Binary => Source::Tuples(Tuples::default()),
         };
-        let types = columns.iter().map(|&column| Field::of(&table.schema.columns[column]).ty).collect();
         Ok(CopyIn {
             backend,
-            table,
-            columns,
-            types,
+            target,
             load,
             source,
-            defaults,
             chunk: Vec::new(),
             chunk_bytes: 0,
             under_way: JoinSet::new(),
@@ -105,7 +90,7 @@ impl CopyIn {
 
     /// How many columns a row has.
     pub fn columns(&self) -> usize {
-        self.columns.len()
+        self.target.columns()
     }
 
     /// Whether rows come in binary.
@@ -147,88 +132,25 @@ impl CopyIn {
 
     /// The next row that is here, and how many bytes it came in.
     fn next_row(&mut self, last: bool) -> Result<Option<(Row, usize)>> {
+        let target = &self.target;
         match &mut self.source {
             Source::Lines(lines, format) => {
                 if format.header && lines.number() == 0 {
                     let header = lines.next(last);
-                    if header.map_err(|error| self.context(error, 1, None))?.is_none() {
+                    if header.map_err(|error| target.context(error, 1, None))?.is_none() {
                         return Ok(None);
                     }
-                    return self.next_row(last);
                 }
                 let line = lines.number() + 1;
-                let record = lines.next(last).map_err(|error| self.context(error, line, None))?;
-                record.map(|record| Ok((self.row(&record, line)?, record.raw.len()))).transpose()
+                let record = lines.next(last).map_err(|error| target.context(error, line, None))?;
+                record.map(|record| Ok((target.row(&record, format, line)?, record.raw.len()))).transpose()
             }
             Source::Tuples(tuples) => {
                 let line = tuples.number() + 1;
-                let tuple = tuples.next(last).map_err(|error| self.context(error, line, None))?;
-                tuple.map(|tuple| Ok((self.row_of_tuple(&tuple, line)?, tuple.bytes))).transpose()
+                let tuple = tuples.next(last).map_err(|error| target.context(error, line, None))?;
+                tuple.map(|tuple| Ok((target.row_of_tuple(&tuple, line)?, tuple.bytes))).transpose()
             }
         }
-    }
-
-    fn context(&self, error: SqlError, line: u64, rest: Option<String>) -> SqlError {
-        let table = &self.table.schema.name;
-        error
-            .within(&self.table.schema)
-            .context(format!("COPY {table}, line {line}{}", rest.unwrap_or_default()))
-    }
-
-    fn row(&self, record: &Record, line: u64) -> Result<Row> {
-        let Source::Lines(_, format) = &self.source else { unreachable!("only lines are cut into records") };
-        let schema = &self.table.schema;
-        let whole = || Some(format!(": \"{}\"", record.shown()));
-        if record.fields.len() < self.columns.len() {
-            let missing = &schema.columns[self.columns[record.fields.len()]].name;
-            let error =
-                SqlError::new(code::BAD_COPY_FILE_FORMAT, format!("missing data for column \"{missing}\""));
-            return Err(self.context(error, line, whole()));
-        }
-        if record.fields.len() > self.columns.len() {
-            let error = SqlError::new(code::BAD_COPY_FILE_FORMAT, "extra data after last expected column");
-            return Err(self.context(error, line, whole()));
-        }
-        let mut row = self.defaults.clone();
-        for (index, (field, &position)) in record.fields.iter().zip(&self.columns).enumerate() {
-            let column = &schema.columns[position];
-            let text = match &field.text {
-                None if format.force_not_null.contains(&index) => Some(format.null.as_str()),
-                text => text.as_deref(),
-            };
-            row[position] = match text {
-                None => Value::Null,
-                Some(text) => read(column, text).map_err(|failure| {
-                    let rest = format!(", column {}: \"{text}\"", column.name);
-                    self.context(failure.into(), line, Some(rest))
-                })?,
-            };
-        }
-        write::check_not_null(schema, &row).map_err(|error| self.context(error, line, whole()))?;
-        Ok(row)
-    }
-
-    fn row_of_tuple(&self, tuple: &Tuple, line: u64) -> Result<Row> {
-        let schema = &self.table.schema;
-        let (found, expected) = (tuple.fields.len(), self.columns.len());
-        if found != expected {
-            let what = format!("row field count is {found}, expected {expected}");
-            return Err(self.context(SqlError::new(code::BAD_COPY_FILE_FORMAT, what), line, None));
-        }
-        let mut row = self.defaults.clone();
-        for ((field, &position), ty) in tuple.fields.iter().zip(&self.columns).zip(&self.types) {
-            let column = &schema.columns[position];
-            row[position] = match field {
-                None => Value::Null,
-                Some(bytes) => {
-                    encode::from_binary(bytes, *ty).and_then(|value| Ok(fitted(column, value)?)).map_err(
-                        |error| self.context(error, line, Some(format!(", column {}", column.name))),
-                    )?
-                }
-            };
-        }
-        write::check_not_null(schema, &row).map_err(|error| self.context(error, line, None))?;
-        Ok(row)
     }
 
     async fn stage(&mut self, id: &mut (dyn FnMut() -> RequestId + Send)) -> Result<()> {
@@ -244,7 +166,7 @@ impl CopyIn {
             self.discard = Some(id());
         }
         let id = id();
-        let operation = Operation::Stage { table: self.table.id, load: self.load, rows };
+        let operation = Operation::Stage { table: self.target.table().id, load: self.load, rows };
         let backend = self.backend.clone();
         self.under_way.spawn(async move { backend.write(id, operation).await });
         Ok(())
@@ -252,30 +174,17 @@ impl CopyIn {
 
     /// The table's schema.
     pub fn schema(&self) -> &Schema {
-        &self.table.schema
+        &self.target.table().schema
     }
 
     /// The write that makes the rows visible.
     pub fn publication(&self) -> Operation {
-        Operation::Publish { table: self.table.id, load: self.load, rows: self.rows }
+        Operation::Publish { table: self.target.table().id, load: self.load, rows: self.rows }
     }
 
     /// They are visible: nothing is to be discarded.
     pub fn published(&mut self) {
         self.discard = None;
-    }
-}
-
-/// A field's text as its column stores it.
-fn read(column: &Column, text: &str) -> std::result::Result<Value, Failure> {
-    fitted(column, parse_text(column.ty, text)?)
-}
-
-/// A value with its column's precision or length.
-fn fitted(column: &Column, value: Value) -> std::result::Result<Value, Failure> {
-    match column.modifier {
-        None => Ok(value),
-        Some(modifier) => modifier.fit(value),
     }
 }
 
@@ -306,7 +215,7 @@ impl Drop for CopyIn {
     fn drop(&mut self) {
         let (Some(id), Ok(runtime)) = (self.discard.take(), Handle::try_current()) else { return };
         let backend = self.backend.clone();
-        let operation = Operation::Discard { table: self.table.id, load: self.load };
+        let operation = Operation::Discard { table: self.target.table().id, load: self.load };
         let mut under_way = std::mem::take(&mut self.under_way);
         runtime.spawn(async move {
             // A chunk that is taken after the discard would stay for ever.
