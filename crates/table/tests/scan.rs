@@ -582,3 +582,81 @@ fn a_pinned_version_outlives_the_codes_of_its_values() {
     assert!(rows.len() == 10 && rows.iter().all(|row| Some(row[1].clone()) == old(row)), "{rows:?}");
     twin.release(Epoch(2), Holder::Migration);
 }
+
+/// Keys that few rows have and keys that many have, in a table placed by them: filters of both kinds, alone, among
+/// writes that make one kind the other, and where nothing can satisfy them.
+#[test]
+fn a_key_may_be_in_many_rows() {
+    let column =
+        |name: &str, ty| Column { name: name.to_owned(), ty, modifier: None, not_null: false, default: None };
+    let range = Partition::Range { column: 0, low: Some(Value::Int4(0)), high: Some(Value::Int4(9)) };
+    for partition in [Partition::Hash { column: 0 }, range] {
+        let schema = Schema {
+            name: "crowded".to_owned(),
+            columns: vec![column("k", Type::Int4), column("s", Type::Text), column("n", Type::Int4)],
+            primary_key: vec![],
+            partition,
+        };
+        let mut twin = Twin::default();
+        let mut epoch = 0;
+        let mut apply = |operations: Vec<Operation>| {
+            let job = |operation| {
+                epoch += 1;
+                Job { epoch: Epoch(epoch), ranges: vec![KeyRange::ALL], operation, held: false }
+            };
+            let jobs: Vec<Job> = operations.into_iter().map(job).collect();
+            let answers = twin.apply(&jobs);
+            assert!(!answers.iter().any(|answer| matches!(answer, Answer::Failed(_))), "{answers:?}");
+        };
+        let (k, s) = (|| Expr::Column(0, Type::Int4), || Expr::Column(1, Type::Text));
+        let number = |n: i32| Expr::constant(Value::Int4(n), Type::Int4);
+        let text = |text: &str| Expr::constant(Value::text_of(text), Type::Text);
+        let equal = |a, b| Expr::binary(Binary::Equal, a, b);
+        let any = |keys: &[i32]| {
+            let is = keys.iter().map(|&key| equal(k(), number(key)));
+            is.reduce(|a, b| Expr::binary(Binary::Or, a, b)).expect("a key")
+        };
+        let read = |filter: Expr| {
+            let columns = vec![k(), s(), Expr::Column(2, Type::Int4)];
+            let output = Output::Rows { columns, order: Vec::new(), limit: None, distinct: false };
+            Operation::Select(Select { table: TABLE, filter: Some(filter), output })
+        };
+        let insert = |key: i32, numbers: std::ops::Range<i32>| Operation::Insert {
+            table: TABLE,
+            rows: numbers
+                .map(|n| vec![Value::Int4(key), Value::text_of(format!("s{}", n % 3)), Value::Int4(n)])
+                .collect(),
+            returning: vec![],
+        };
+        let update = |filter: Expr, name: &str| Operation::Update {
+            table: TABLE,
+            assignments: vec![(1, text(name))],
+            filter: Some(filter),
+            returning: vec![],
+        };
+        let reads = || {
+            let keys = [&[1][..], &[2], &[3], &[1, 2], &[2, 3, 4], &[5]];
+            keys.into_iter().flat_map(|keys| {
+                let named =
+                    ["s1", "absent", "new"].map(|name| Expr::all(vec![any(keys), equal(s(), text(name))]));
+                let odd =
+                    equal(Expr::binary(Binary::Modulo, Expr::Column(2, Type::Int4), number(2)), number(1));
+                named.into_iter().chain([Expr::all(vec![any(keys), odd])]).map(read).collect::<Vec<_>>()
+            })
+        };
+        apply(vec![Operation::CreateTable { table: TABLE, schema }]);
+        apply(vec![insert(1, 0..16), insert(2, 0..5000), insert(3, 0..2)]);
+        apply(reads().collect());
+        // The seventeenth row comes within a batch; what is written in it is read in it.
+        let mut batch: Vec<Operation> = reads().collect();
+        batch.push(insert(1, 16..17));
+        batch.extend(reads());
+        batch.push(update(Expr::all(vec![any(&[1, 2]), equal(s(), text("s1"))]), "new"));
+        batch.push(update(Expr::all(vec![any(&[2]), equal(s(), text("absent"))]), "never"));
+        batch.extend(reads());
+        batch.push(Operation::Delete { table: TABLE, filter: Some(any(&[2])), returning: vec![] });
+        batch.extend(reads());
+        apply(batch);
+        apply(reads().collect());
+    }
+}

@@ -117,7 +117,7 @@ impl Block {
         if self.last.key <= range.high {
             return low..self.len();
         }
-        if range.low == range.high {
+        if range.low == range.high && !self.crowded {
             let mut high = low;
             while high < self.len() && keys.number(high) == range.high {
                 high += 1;

@@ -76,7 +76,8 @@ impl Chunk {
             true => 0,
             false => numbers[old as usize].into(),
         };
-        Chunk::of(self.numbers.numbers().into_iter().enumerate().map(renumber).collect(), self.nulls.clone())
+        let nulls = self.nulls.clone().filter(|bits| bits.iter().any(|word| *word != 0));
+        Chunk::of(self.numbers.numbers().into_iter().enumerate().map(renumber).collect(), nulls)
     }
 
     pub(super) fn is_null(&self, index: usize) -> bool {
