@@ -6,6 +6,7 @@ mod cluster;
 mod command;
 mod door;
 mod killing;
+mod large;
 mod manners;
 mod operate;
 mod records;

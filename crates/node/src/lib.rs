@@ -152,6 +152,7 @@ fn role_input<P: Protocol<Message = Message>>(
         Input::Persisted(ticket) => Input::Persisted(ticket),
         Input::Linked { peer, session } => Input::Linked { peer, session },
         Input::Unlinked { peer } => Input::Unlinked { peer },
+        Input::Progress { peer } => Input::Progress { peer },
         Input::Drained => Input::Drained,
     }
 }
@@ -193,6 +194,7 @@ impl Protocol for Node {
                     Input::Persisted(ticket) => Input::Persisted(ticket),
                     Input::Linked { peer, session } => Input::Linked { peer, session },
                     Input::Unlinked { peer } => Input::Unlinked { peer },
+                    Input::Progress { peer } => Input::Progress { peer },
                     Input::Drained => Input::Drained,
                 };
                 router.handle(

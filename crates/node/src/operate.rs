@@ -4,7 +4,7 @@
 //! afterwards. What cannot come about is refused at once, in words for the operator.
 
 use quorate_protocol::{
-    Generation, Peer, ProcessId,
+    Peer, ProcessId,
     ecast::RouterCommand,
     rubberband::{Config, StorageState, SuperCommand},
     time::Duration,
@@ -62,10 +62,9 @@ impl Node {
                     None => Err(format!("{process} is no router of this domain")),
                 }
             }
-            (Node::Router(router), Operation::Reform { patience_ms }) => {
-                let generation = Generation(router.status().generation.0 + 1);
+            (Node::Router(_), Operation::Reform { patience_ms }) => {
                 let patience = Duration::from_millis(patience_ms);
-                Ok(Command::Router(RouterCommand::Reform { generation, patience }))
+                Ok(Command::Router(RouterCommand::Reform { patience }))
             }
             (Node::Super(superior), Operation::DeclareLost { process }) => {
                 let config = superior.config().ok_or("this super has not joined yet")?;

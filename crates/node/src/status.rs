@@ -203,7 +203,7 @@ impl Node {
                     "candidate" => "electing",
                     other => other,
                 });
-                status.generation = of_router.generation.0;
+                status.generation = of_router.generation.number;
                 status.reformed = of_router.reformed.map(|reformed| ReformStatus {
                     behind: reformed.behind.0,
                     through: reformed.through.0,

@@ -6,7 +6,8 @@
 //!
 //! The silence allowed adapts: `mean + 8·deviation` of the gaps between signs of life, kept within
 //! [`Settings::silence_min`] and [`Settings::silence_max`]. The factor is large because a wrong suspicion costs a
-//! migration and a late one only patience. A detector whose own tick comes late was itself asleep (starved of the
+//! migration and a late one only patience. A part of a large message is a sign of life as well
+//! ([`Input::Progress`](crate::Input)): what its sender says meanwhile waits behind it. A detector whose own tick comes late was itself asleep (starved of the
 //! processor, or paused): it discards that interval and gives every peer a fresh start.
 
 use std::collections::BTreeMap;

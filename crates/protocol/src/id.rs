@@ -9,13 +9,22 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DomainId(pub u128);
 
-/// Which life of a domain: 0 as founded, one more whenever an operator has it go on without a majority of its routers
-/// (rule S1, [`ecast`](crate::ecast::Reformed)).
+/// Which life of a domain: the first as founded, another whenever an operator has it go on without a majority of its
+/// routers (rule S1, [`ecast`](crate::ecast::Reformed)).
+///
+/// Two survivors that cannot see each other may both be told to go on, and count alike. So a generation is also named
+/// after its survivor, and no two are the same. In order by number; between two of one number the order only serves to
+/// choose the same one everywhere.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
-pub struct Generation(pub u32);
+pub struct Generation {
+    /// How many its survivor had known before it.
+    pub number: u32,
+    /// Which life of the router that it began with; of the first one, 0.
+    pub survivor: Incarnation,
+}
 
 /// 128 random bits drawn when a process starts. Compared for equality only.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Incarnation(pub u128);
 
 /// A process. One that restarts without its memory is a *new* process: same node, other incarnation. Promises made by
@@ -37,6 +46,28 @@ pub struct Peer {
     pub address: String,
 }
 
+impl Generation {
+    /// As the domain was founded.
+    pub const FIRST: Generation = Generation { number: 0, survivor: Incarnation(0) };
+
+    /// The one that `survivor` begins.
+    pub fn next(self, survivor: ProcessId) -> Generation {
+        let number = self.number.checked_add(1).expect("operators do not begin 2^32 generations");
+        Generation { number, survivor: survivor.incarnation }
+    }
+
+    /// Whether it may go on from `other`: it is another, and not one that began beside it.
+    pub fn is_later(self, other: Generation) -> bool {
+        self.number > other.number
+    }
+
+    /// Whether two survivors began them without knowing of each other: two domains by now, of which neither goes on
+    /// from the other.
+    pub fn is_beside(self, other: Generation) -> bool {
+        self.number == other.number && self != other
+    }
+}
+
 impl fmt::Debug for DomainId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -51,13 +82,13 @@ impl fmt::Display for DomainId {
 
 impl fmt::Debug for Generation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "g{}", self.0)
+        write!(f, "g{}.{:?}", self.number, self.survivor)
     }
 }
 
 impl fmt::Display for Generation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
+        fmt::Display::fmt(&self.number, f)
     }
 }
 

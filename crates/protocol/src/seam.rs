@@ -75,6 +75,12 @@ pub enum Input<P: Protocol + ?Sized> {
         /// Whom it reached.
         peer: ProcessId,
     },
+    /// Bytes of a message that is still under way arrived from `peer`: a sign of life, and nothing else. A large message
+    /// takes its time, and whatever its sender says meanwhile waits behind it.
+    Progress {
+        /// Whose message.
+        peer: ProcessId,
+    },
     /// The end of a batch of inputs: now flush.
     Drained,
 }
@@ -110,10 +116,11 @@ impl Standing {
     /// The fence between generations: routers are linked only to routers of their own, and a process that belongs to a
     /// later generation has no link to a router of an earlier one. So nothing that routers of an earlier generation say
     /// arrives once a process has entered the next. Members of an earlier one may link to later routers: to follow.
+    /// Between two generations of one number there is no link at all: neither goes on from the other.
     pub fn may_link(self, other: Standing) -> bool {
         let outdated =
-            |router: Standing, other: Standing| router.router && router.generation < other.generation;
-        !outdated(self, other) && !outdated(other, self)
+            |router: Standing, other: Standing| router.router && other.generation.is_later(router.generation);
+        !self.generation.is_beside(other.generation) && !outdated(self, other) && !outdated(other, self)
     }
 }
 

@@ -7,13 +7,18 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-use crate::id::{Incarnation, ProcessId};
+use crate::id::{Generation, Incarnation, ProcessId};
 
-/// The version of everything that travels between processes; told in the hello.
-pub const PROTOCOL_VERSION: u16 = 1;
+/// The version of everything that travels between processes; told in the hello. One more with every change of a byte
+/// form, released or not: two builds that do not understand each other then say so, instead of finding garbage.
+pub const PROTOCOL_VERSION: u16 = 2;
 
 /// No frame is longer than this many bytes.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// A payload of at least this size is sent from where it lies: beyond, a copy costs more than a piece of its own in a
+/// gathering write, and of many MiB it keeps whoever makes it from everything else.
+pub const PAYLOAD_BYTES_SHARED: usize = 16 << 10;
 
 /// What was wrong with bytes from a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -49,6 +54,12 @@ pub enum WireError {
 pub trait Wire: Sized {
     /// Appends the byte form.
     fn encode(&self, out: &mut BytesMut);
+    /// Appends the byte form but for the bytes that it ends with, if those are a payload of [`PAYLOAD_BYTES_SHARED`] or
+    /// more: they need not be copied.
+    fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
+        self.encode(out);
+        None
+    }
     /// Takes one value off the front of `input`; payloads share its memory.
     fn decode(input: &mut Bytes) -> Result<Self, WireError>;
 }
@@ -101,6 +112,23 @@ pub fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
     out.put_slice(bytes);
 }
 
+/// Appends a length, and the bytes if they are few; else they are returned, to be appended by whoever can share them.
+pub fn put_payload(out: &mut BytesMut, bytes: &Bytes) -> Option<Bytes> {
+    if bytes.len() < PAYLOAD_BYTES_SHARED {
+        put_bytes(out, bytes);
+        return None;
+    }
+    out.put_u32_le(u32::try_from(bytes.len()).expect("payloads are bounded far below 4 GiB"));
+    Some(bytes.clone())
+}
+
+/// [`Wire::encode`] of a message that has an [`Wire::encode_head`].
+pub fn encode_whole(message: &impl Wire, out: &mut BytesMut) {
+    if let Some(payload) = message.encode_head(out) {
+        out.put_slice(&payload);
+    }
+}
+
 /// Takes a length and shares that many bytes.
 pub fn take_bytes(input: &mut Bytes) -> Result<Bytes, WireError> {
     let length = take_u32(input)? as usize;
@@ -118,6 +146,18 @@ pub fn put_process(out: &mut BytesMut, process: ProcessId) {
 pub fn take_process(input: &mut Bytes) -> Result<ProcessId, WireError> {
     need(input, 24)?;
     Ok(ProcessId { node: input.get_u64_le(), incarnation: Incarnation(input.get_u128_le()) })
+}
+
+/// Appends a generation: 20 bytes.
+pub fn put_generation(out: &mut BytesMut, generation: Generation) {
+    out.put_u32_le(generation.number);
+    out.put_u128_le(generation.survivor.0);
+}
+
+/// Takes a generation.
+pub fn take_generation(input: &mut Bytes) -> Result<Generation, WireError> {
+    need(input, 20)?;
+    Ok(Generation { number: input.get_u32_le(), survivor: Incarnation(input.get_u128_le()) })
 }
 
 /// Appends a length and the `postcard` form of a rare body.

@@ -161,7 +161,11 @@ impl Protocol for Probe {
                 out.emit(Report::Counted(self.counted));
                 self.go_on(cx.now, out);
             }
-            Input::Drained | Input::Deadline | Input::Persisted(_) | Input::Unlinked { .. } => {}
+            Input::Drained
+            | Input::Deadline
+            | Input::Persisted(_)
+            | Input::Progress { .. }
+            | Input::Unlinked { .. } => {}
         }
     }
 

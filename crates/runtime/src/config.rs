@@ -58,7 +58,7 @@ impl Config {
         Config {
             domain,
             role,
-            generation: Generation(0),
+            generation: Generation::FIRST,
             me,
             listen,
             advertise: None,

@@ -69,7 +69,7 @@ pub fn discover(address: &str, domain: DomainId, patience: Duration) -> Result<M
     let hello = Hello {
         domain,
         role: Role::Router,
-        generation: Generation(0),
+        generation: Generation::FIRST,
         process: NOBODY,
         wanted: NOBODY,
         number: 0,

@@ -4,6 +4,13 @@
 //! hands out complete frames that *share* its memory, so that a payload is never copied on its way in; the [`Outlet`]
 //! gathers messages into frames and writes all of them with one system call. A frame holds as many messages as one turn
 //! of the loop produced: the cost of a frame, of a read and of a write is shared by all of them.
+//!
+//! **Large messages.** A message of many MiB is neither copied on its way out nor cut in pieces: its payload is a frame's
+//! end by reference, one read or write moves a bounded part of it, and between two of them the process attends to whatever
+//! else there is. What its sender says meanwhile waits behind it, signs of life too; so a part of a frame that arrives is
+//! one ([`Input::Progress`](quorate_protocol::Input)). Only the protocol thread writes: of a process that has stopped no
+//! more arrives than the two systems had under way, which is a few MiB, and then it is silent. (Cut in pieces, small
+//! messages could overtake large ones, but each kind that may would need its own proof that order does not matter.)
 
 use std::{
     collections::VecDeque,
@@ -11,23 +18,27 @@ use std::{
 };
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use quorate_protocol::wire::FRAME_BYTES_MAX;
+use quorate_protocol::wire::{FRAME_BYTES_MAX, PAYLOAD_BYTES_SHARED, Wire};
 
 /// Bytes of the length in front of a frame.
 pub(crate) const HEADER_BYTES: usize = 4;
 
-/// Size of a read buffer, and the most that one read takes.
+/// Size of a read buffer, unless a frame needs more.
 const BUFFER_BYTES: usize = 256 << 10;
+/// The most that one read takes.
+const READ_BYTES_MAX: usize = 1 << 20;
 /// A read has at least this much space.
 const SPACE_BYTES_MIN: usize = 64 << 10;
 /// A frame that has grown to this size takes no further message.
 const FRAME_BYTES_FULL: usize = 256 << 10;
-/// A shared message of at least this size is queued by reference instead of being copied.
-const SHARED_BYTES_MIN: usize = 16 << 10;
 /// An emptied output buffer larger than this is given back.
 const TAIL_BYTES_KEPT: usize = 4 << 20;
 /// Pieces in one gathering write.
 const PIECES: usize = 64;
+/// One [`Outlet::write`] ends when it has written so much.
+const WRITE_BYTES_MAX: usize = 1 << 20;
+/// A buffer grows by this factor at most while a large frame comes in.
+const GROWTH: usize = 4;
 
 /// A frame longer than allowed was announced.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,7 +71,8 @@ impl Inlet {
     /// Reads once.
     pub(crate) fn read(&mut self, source: &mut impl Read) -> io::Result<Intake> {
         self.make_space();
-        let space = &mut self.buffer[self.filled..];
+        let end = self.buffer.len().min(self.filled + READ_BYTES_MAX);
+        let space = &mut self.buffer[self.filled..end];
         let count = source.read(space)?;
         let full = count == space.len();
         self.filled += count;
@@ -119,13 +131,18 @@ impl Inlet {
         self.buffer.split_to(count).freeze()
     }
 
-    /// Makes space for a read. What is already here of an incomplete frame moves to the front of a buffer at most twice
-    /// its size, so a forged length alone allocates nothing.
+    /// Makes space for a read. What is already here of an incomplete frame moves to the front of a buffer just large
+    /// enough for it, but at most four times as large as what is here, so a forged length alone allocates nothing.
     fn make_space(&mut self) {
-        if self.buffer.len() - self.filled >= SPACE_BYTES_MIN {
+        // A greeting is small; whatever its length, the frames behind it fit.
+        let frame = self.buffer[..self.filled]
+            .first_chunk::<HEADER_BYTES>()
+            .map_or(0, |header| HEADER_BYTES + u32::from_le_bytes(*header) as usize);
+        let space = self.buffer.len() - self.filled;
+        if space >= SPACE_BYTES_MIN || space > 0 && self.buffer.len() == frame {
             return;
         }
-        let wanted = BUFFER_BYTES.max(2 * self.filled);
+        let wanted = BUFFER_BYTES.max(frame.min(GROWTH * self.filled));
         self.buffer.truncate(self.filled);
         // When nobody holds on to what was read, the old buffer serves again.
         if self.allocated == wanted && self.buffer.try_reclaim(wanted - self.filled) {
@@ -157,6 +174,13 @@ impl Iterator for Frames {
     }
 }
 
+/// A message for several peers.
+#[derive(Debug)]
+pub(crate) struct Encoded {
+    pub(crate) head: Bytes,
+    pub(crate) payload: Option<Bytes>,
+}
+
 /// What a write left behind.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outflow {
@@ -164,6 +188,8 @@ pub(crate) enum Outflow {
     Empty,
     /// Something: the peer does not take more now.
     Blocked,
+    /// Something: it is somebody else's turn.
+    Interrupted,
 }
 
 /// The sending side of a stream: what was sent but not written yet.
@@ -188,11 +214,19 @@ impl Outlet {
         std::mem::take(&mut self.frames)
     }
 
-    /// Appends one message, written by `encode` straight into the buffer.
-    pub(crate) fn push(&mut self, encode: impl FnOnce(&mut BytesMut)) {
+    /// Appends one message, written straight into the buffer; a large payload by reference.
+    pub(crate) fn push(&mut self, message: &impl Wire) {
         let opened = self.open_frame();
         let start = self.tail.len();
-        encode(&mut self.tail);
+        let payload = message.encode_head(&mut self.tail);
+        if let Some(payload) = payload {
+            let head = self.tail.split_off(start).freeze();
+            return self.push_alone([head, payload]);
+        }
+        self.pushed(opened, start);
+    }
+
+    fn pushed(&mut self, opened: usize, start: usize) {
         let length = self.tail.len() - start;
         assert!(length > 0, "a message without bytes cannot be told from no message");
         assert!(length <= FRAME_BYTES_MAX, "a message of {length} bytes is over the limit of a frame");
@@ -200,47 +234,55 @@ impl Outlet {
         if frame >= FRAME_BYTES_FULL && start > opened + HEADER_BYTES {
             // It made a frame that already held others too large: it gets one of its own.
             let message = self.tail.split_off(start).freeze();
-            self.close_frame();
-            self.push_alone(message);
+            self.push_alone([message]);
         } else if frame >= FRAME_BYTES_FULL {
             self.close_frame();
         }
     }
 
     /// Appends a message whose bytes others share.
-    pub(crate) fn push_shared(&mut self, message: &Bytes) {
-        if message.len() < SHARED_BYTES_MIN {
-            self.push(|out| out.put_slice(message));
-        } else {
-            assert!(
-                message.len() <= FRAME_BYTES_MAX,
-                "a message of {} bytes is over the limit of a frame",
-                message.len()
-            );
-            self.close_frame();
-            self.push_alone(message.clone());
+    pub(crate) fn push_shared(&mut self, message: &Encoded) {
+        let Encoded { head, payload } = message;
+        match payload {
+            Some(payload) => self.push_alone([head.clone(), payload.clone()]),
+            None if head.len() >= PAYLOAD_BYTES_SHARED => self.push_alone([head.clone()]),
+            None => {
+                let opened = self.open_frame();
+                let start = self.tail.len();
+                self.tail.put_slice(head);
+                self.pushed(opened, start);
+            }
         }
     }
 
-    /// Writes as much as `target` takes.
+    /// Writes as much as `target` takes, or its share of a turn.
     pub(crate) fn write(&mut self, target: &mut impl Write) -> io::Result<Outflow> {
         self.close_frame();
+        let mut share = WRITE_BYTES_MAX;
         while self.bytes() > 0 {
+            if share == 0 {
+                return Ok(Outflow::Interrupted);
+            }
             let written = if self.sealed.is_empty() {
-                target.write(&self.tail)
+                target.write(&self.tail[..share.min(self.tail.len())])
             } else {
                 let mut pieces = [IoSlice::new(&[]); PIECES];
                 let sealed = self.sealed.iter().map(|piece| &piece[..]);
-                let mut count = 0;
+                let (mut count, mut left) = (0, share);
                 for (piece, bytes) in pieces.iter_mut().zip(sealed.chain([&self.tail[..]])) {
-                    *piece = IoSlice::new(bytes);
+                    let part = &bytes[..left.min(bytes.len())];
+                    *piece = IoSlice::new(part);
+                    left -= part.len();
                     count += 1;
                 }
                 target.write_vectored(&pieces[..count])
             };
             match written {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => self.advance(count),
+                Ok(count) => {
+                    self.advance(count);
+                    share -= count;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Outflow::Blocked),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -262,6 +304,9 @@ impl Outlet {
     fn close_frame(&mut self) {
         if let Some(opened) = self.open.take() {
             let length = self.tail.len() - opened - HEADER_BYTES;
+            if length == 0 {
+                return self.tail.truncate(opened);
+            }
             // Bounded by `FRAME_BYTES_FULL` plus one message below it, or one message alone.
             self.tail[opened..][..HEADER_BYTES].copy_from_slice(&(length as u32).to_le_bytes());
             self.frames += 1;
@@ -269,11 +314,15 @@ impl Outlet {
     }
 
     /// Queues a frame with this message alone, by reference.
-    fn push_alone(&mut self, message: Bytes) {
-        self.tail.put_u32_le(message.len() as u32);
+    fn push_alone<const PIECES: usize>(&mut self, message: [Bytes; PIECES]) {
+        self.close_frame();
+        let length: usize = message.iter().map(Bytes::len).sum();
+        assert!(length <= FRAME_BYTES_MAX, "a message of {length} bytes is over the limit of a frame");
+        self.tail.put_u32_le(length as u32);
         let before = self.tail.split().freeze();
-        self.sealed_bytes += before.len() + message.len();
-        self.sealed.extend([before, message]);
+        self.sealed_bytes += before.len() + length;
+        self.sealed.push_back(before);
+        self.sealed.extend(message);
         self.frames += 1;
     }
 
@@ -298,6 +347,7 @@ impl Outlet {
 
 #[cfg(test)]
 mod tests {
+    use quorate_protocol::wire::WireError;
     use rand::{RngExt as _, SeedableRng as _};
     use rand_pcg::Pcg64Mcg;
 
@@ -344,6 +394,25 @@ mod tests {
         }
     }
 
+    /// A message that is nothing but bytes; of a large one all but the first eight can be shared.
+    struct Raw(Bytes);
+
+    impl Wire for Raw {
+        fn encode(&self, out: &mut BytesMut) {
+            out.put_slice(&self.0);
+        }
+
+        fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
+            let split = if self.0.len() < PAYLOAD_BYTES_SHARED { self.0.len() } else { 8 };
+            out.put_slice(&self.0[..split]);
+            (split < self.0.len()).then(|| self.0.slice(split..))
+        }
+
+        fn decode(input: &mut Bytes) -> Result<Raw, WireError> {
+            Ok(Raw(std::mem::take(input)))
+        }
+    }
+
     /// Sends messages of these sizes through a pipe and expects them on the other side, unchanged and in order. Every
     /// third is shared; messages are numbered by their first bytes.
     fn check(seed: u64, sizes: &[usize], piece_max: usize, keep: bool) {
@@ -361,10 +430,13 @@ mod tests {
         let (mut unsent, mut received, mut kept) = (messages.iter().enumerate(), Vec::new(), Vec::new());
         loop {
             for (number, message) in unsent.by_ref().take(5) {
+                let message = Raw(Bytes::copy_from_slice(message));
                 if number % 3 == 0 {
-                    outlet.push_shared(&Bytes::copy_from_slice(message));
+                    let mut head = BytesMut::new();
+                    let payload = message.encode_head(&mut head);
+                    outlet.push_shared(&Encoded { head: head.freeze(), payload });
                 } else {
-                    outlet.push(|out| out.put_slice(message));
+                    outlet.push(&message);
                 }
             }
             let flow = outlet.write(&mut pipe).unwrap();
@@ -400,7 +472,7 @@ mod tests {
             let mut random = Pcg64Mcg::seed_from_u64(seed ^ 0x5eed);
             let sizes: Vec<usize> = (0..random.random_range(1..200))
                 .map(|_| match random.random_range(0..20) {
-                    0 => random.random_range(0..600_000),
+                    0 => random.random_range(0..600_000) * if random.random_range(0..8) == 0 { 8 } else { 1 },
                     1..4 => random.random_range(0..40_000),
                     _ => random.random_range(0..300),
                 })
@@ -419,15 +491,38 @@ mod tests {
         let lengths = |sizes: &[usize]| {
             let mut outlet = Outlet::default();
             for size in sizes {
-                outlet.push(|out| out.put_bytes(7, *size));
+                outlet.push(&Raw(vec![7; *size].into()));
             }
             let mut bytes = Vec::new();
-            outlet.write(&mut bytes).unwrap();
+            while outlet.write(&mut bytes).unwrap() == Outflow::Interrupted {}
             Frames(bytes.into()).map(|frame| frame.len()).collect::<Vec<_>>()
         };
         assert_eq!(lengths(&[10, 20, 30]), [60]);
         assert_eq!(lengths(&[10, FRAME_BYTES_FULL, 30]), [10, FRAME_BYTES_FULL, 30]);
         assert_eq!(lengths(&[FRAME_BYTES_MAX, FRAME_BYTES_MAX]), [FRAME_BYTES_MAX, FRAME_BYTES_MAX]);
+    }
+
+    #[test]
+    fn one_write_and_one_read_move_a_part_of_what_is_large_and_no_payload_is_copied() {
+        let payload = Bytes::from(vec![7; 15 << 20]);
+        let mut outlet = Outlet::default();
+        outlet.push(&Raw(payload.clone()));
+        assert!(outlet.tail.capacity() < PAYLOAD_BYTES_SHARED, "the payload lies where it lay");
+        let (mut inlet, mut buffers, mut frame) = (Inlet::default(), std::collections::BTreeSet::new(), None);
+        while frame.is_none() {
+            let mut bytes = Vec::new();
+            outlet.write(&mut bytes).unwrap();
+            assert!(!bytes.is_empty() && bytes.len() <= WRITE_BYTES_MAX);
+            let mut bytes = &bytes[..];
+            while !bytes.is_empty() {
+                inlet.read(&mut bytes).unwrap();
+                buffers.insert(inlet.allocated);
+            }
+            frame = inlet.frame(FRAME_BYTES_MAX).unwrap();
+        }
+        assert_eq!(frame.unwrap(), payload);
+        assert_eq!(buffers.last(), Some(&(payload.len() + HEADER_BYTES)), "just large enough");
+        assert!(buffers.len() <= 4, "what is here moves seldom: {buffers:?}");
     }
 
     #[test]

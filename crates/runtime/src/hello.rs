@@ -56,7 +56,7 @@ pub(crate) enum Reason {
     Stranger = 2,
     /// A later connection of the same two processes stands.
     Redundant = 3,
-    /// One of the two is a router of an earlier generation of the domain.
+    /// One of the two is a router of an earlier generation of the domain, or their generations began beside each other.
     Generation = 4,
     /// Nobody was wanted: whoever asked only wished to know who listens. It belongs to no domain yet.
     Joining = 5,
@@ -112,7 +112,7 @@ impl Greeting {
             Greeting::Hello(hello) | Greeting::Welcome(hello) => {
                 out.put_u128_le(hello.domain.0);
                 out.put_u8(hello.role as u8);
-                out.put_u32_le(hello.generation.0);
+                wire::put_generation(&mut out, hello.generation);
                 wire::put_process(&mut out, hello.process);
                 wire::put_process(&mut out, hello.wanted);
                 out.put_u32_le(hello.number);
@@ -121,7 +121,7 @@ impl Greeting {
             Greeting::Refusal(refusal) => {
                 out.put_u8(refusal.reason as u8);
                 out.put_u128_le(refusal.domain.0);
-                out.put_u32_le(refusal.generation.0);
+                wire::put_generation(&mut out, refusal.generation);
                 wire::put_process(&mut out, refusal.process);
             }
         }
@@ -155,7 +155,7 @@ impl Greeting {
                     other => return Err(WireError::Tag(other).into()),
                 },
                 domain: DomainId(wire::take_u128(input)?),
-                generation: Generation(wire::take_u32(input)?),
+                generation: wire::take_generation(input)?,
                 process: wire::take_process(input)?,
             }),
             _ if version != PROTOCOL_VERSION => return Err(NoGreeting::Version(version)),
@@ -176,7 +176,7 @@ impl Hello {
             domain: DomainId(wire::take_u128(input)?),
             role: wire::take_u8(input)
                 .and_then(|number| Role::of_number(number).ok_or(WireError::Tag(number)))?,
-            generation: Generation(wire::take_u32(input)?),
+            generation: wire::take_generation(input)?,
             process: wire::take_process(input)?,
             wanted: wire::take_process(input)?,
             number: wire::take_u32(input)?,
@@ -215,8 +215,9 @@ impl fmt::Display for Refusal {
             Reason::Redundant => f.write_str("another connection to it stands"),
             Reason::Generation => write!(
                 f,
-                "the domain is in generation {} there, and routers of an earlier one are out of it",
-                self.generation
+                "the domain is in generation {} there, which began with {:?}: routers of an earlier one are out of it, \
+                 and so is everybody of another one of the same number",
+                self.generation, self.generation.survivor
             ),
         }
     }
@@ -236,7 +237,7 @@ mod tests {
         Hello {
             domain: DomainId(0x1111),
             role: Role::Gateway,
-            generation: Generation(6),
+            generation: Generation { number: 6, survivor: Incarnation(0x66) },
             process: ProcessId { node: 3, incarnation: Incarnation(0x33) },
             wanted: ProcessId { node: 4, incarnation: Incarnation(0x44) },
             number: 5,
@@ -245,8 +246,8 @@ mod tests {
     }
 
     fn refusal() -> Refusal {
-        let Hello { domain, process, .. } = hello();
-        Refusal { reason: Reason::Domain, version: 1, domain, generation: Generation(6), process }
+        let Hello { domain, process, generation, .. } = hello();
+        Refusal { reason: Reason::Domain, version: 2, domain, generation, process }
     }
 
     #[test]
@@ -255,9 +256,11 @@ mod tests {
         let domain = "11110000000000000000000000000000";
         let three = "030000000000000033000000000000000000000000000000";
         let four = "040000000000000044000000000000000000000000000000";
-        let pinned = format!("5b000000{magic}010000{domain}0206000000{three}{four}0500000003000000683a31");
+        let generation = "0600000066000000000000000000000000000000";
+        let pinned =
+            format!("6b000000{magic}020000{domain}02{generation}{three}{four}0500000003000000683a31");
         assert_eq!(hex(&Greeting::Hello(hello()).encode()), pinned);
-        let pinned = format!("38000000{magic}01000201{domain}06000000{three}");
+        let pinned = format!("48000000{magic}02000201{domain}{generation}{three}");
         assert_eq!(hex(&Greeting::Refusal(refusal()).encode()), pinned);
     }
 

@@ -412,7 +412,6 @@ impl NodeHost {
                 let why = match reason {
                     ReformRefusal::LeaderLives => "this router has a leader that seems well: nothing is lost",
                     ReformRefusal::NotMember => "this router does not vote: it may lack anything",
-                    ReformRefusal::NotLater => "the domain is in a later generation already",
                 };
                 warn!(%why, "no new generation of the domain begins here");
                 *lock(&self.shared.refusal) = Some(String::from(why));

@@ -8,7 +8,7 @@
 //!
 //! Batching is by draining: nothing waits for a batch to fill, but whatever arrived while the last turn ran is one
 //! batch. Under load a turn's fixed costs (one wait, a read and a write per link) are shared by hundreds of messages; an
-//! idle process answers at once. What keeps a turn short: one read of at most 256 KiB per link and
+//! idle process answers at once. What keeps a turn short: one read and one write of at most 1 MiB per link, and
 //! [`Limits::commands_per_turn`](crate::config::Limits) commands.
 //!
 //! A protocol with much under way may have input gather a little longer ([`Protocol::gathering`]): turns are then that
@@ -227,7 +227,7 @@ where
             }
             now = done;
         }
-        self.links.flush();
+        self.links.flush_all();
     }
 
     /// How long the network may be waited for.
@@ -299,6 +299,7 @@ where
             match happening {
                 Happening::Linked { peer, session } => self.handle(now, Input::Linked { peer, session }),
                 Happening::Outdated { generation } => self.host.outdated(generation),
+                Happening::Progress { from } => self.handle(now, Input::Progress { peer: from }),
                 Happening::Unlinked { peer } => self.handle(now, Input::Unlinked { peer }),
                 Happening::Frames { from, frames } => {
                     let mut messages = 0;

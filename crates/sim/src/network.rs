@@ -31,7 +31,7 @@ pub struct NetworkSettings {
     pub unevenness_max: f64,
     /// How likely the sending of a frame is to break its link.
     pub break_probability: f64,
-    /// How likely a frame is to arrive in two parts.
+    /// How likely a frame is to arrive in two parts, cut in the middle of a message.
     pub split_probability: f64,
 }
 
@@ -97,6 +97,8 @@ pub(crate) struct End {
 #[derive(Clone)]
 pub(crate) struct Frame {
     pub(crate) messages: Vec<Bytes>,
+    /// Of the message behind these, which comes later, some bytes arrive with them.
+    pub(crate) cut: bool,
 }
 
 impl Network {

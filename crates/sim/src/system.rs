@@ -36,6 +36,7 @@ where
         Input::Persisted(ticket) => Input::Persisted(ticket),
         Input::Linked { peer, session } => Input::Linked { peer, session },
         Input::Unlinked { peer } => Input::Unlinked { peer },
+        Input::Progress { peer } => Input::Progress { peer },
         Input::Drained => Input::Drained,
     }
 }

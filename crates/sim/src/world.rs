@@ -603,6 +603,9 @@ where
                             Ok(_) | Err(_) => malformed += 1,
                         }
                     }
+                    if frame.cut {
+                        give(Input::Progress { peer: from }, &mut outbox);
+                    }
                 }
                 Arrival::Linked { peer, session } => {
                     inputs += 1;

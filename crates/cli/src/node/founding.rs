@@ -54,7 +54,7 @@ pub(super) fn begin(config: &NodeConfig) -> Result<Beginning> {
     if !config.found {
         return Ok(Beginning::Join(match word() {
             Word::Exists(generation) => generation,
-            Word::None | Word::Unknown => Generation(0),
+            Word::None | Word::Unknown => Generation::FIRST,
         }));
     }
     let began = Instant::now();
@@ -88,7 +88,7 @@ pub(super) fn begin(config: &NodeConfig) -> Result<Beginning> {
         "this router has founded the domain before, and does not found it again: it waits for routers to join. If all of \
          them are gone for good, begin a new domain, under another id"
     );
-    Ok(Beginning::Join(Generation(0)))
+    Ok(Beginning::Join(Generation::FIRST))
 }
 
 fn word(survey: &[Result<Met, Undiscovered>]) -> Word {

@@ -184,7 +184,7 @@ fn start(
     let detector = config.detector.settings();
     let mut parts = Parts { engine: None, client: None, routers: config.routers.clone() };
     // Routers of different generations do not talk. Members follow whoever is later.
-    let mut generation = Generation(0);
+    let mut generation = Generation::FIRST;
     let node = match config.role {
         Role::Router => {
             let log =

@@ -21,7 +21,8 @@ use crate::{
 pub struct MemberSettings {
     /// Whether the user tells what has been executed; if not, delivered is executed.
     pub executes: bool,
-    /// How long to wait for news of submitted messages before they are sent again, to another router if need be.
+    /// How long to wait for news of submitted messages before they are sent again, to another router if need be; longer
+    /// if they are large.
     pub resend_after: Duration,
     /// How many bytes may be under way; one message may exceed it alone.
     pub window_bytes: usize,
@@ -159,6 +160,10 @@ pub struct Member {
     repairing: bool,
     /// The generation of the routers that are listened to.
     generation: Generation,
+    /// The one before, in which what is kept was delivered.
+    generation_before: Generation,
+    /// What was said when the generation began may not have been heard: nothing has come of it yet.
+    tail_unheard: bool,
     /// How much of the log was behind the present set of routers when we heard of it.
     routers_as_of: u64,
     /// What was delivered last: a later generation of routers may not know it.
@@ -180,6 +185,9 @@ struct Pending {
     body: Bytes,
     answered: bool,
 }
+
+/// Added to the patience with what is under way, for each of its bytes: 2 MiB take a second.
+const BYTE_PATIENCE: Duration = Duration::from_nanos(500);
 
 /// Bytes of one route block.
 const BLOCK_BYTES_MAX: usize = 128 << 10;
@@ -207,7 +215,9 @@ impl Member {
             repair_from: None,
             resend_at: None,
             repairing: false,
-            generation: Generation(0),
+            generation: Generation::FIRST,
+            generation_before: Generation::FIRST,
+            tail_unheard: false,
             routers_as_of: 0,
             kept: Kept::default(),
             wedged: false,
@@ -290,8 +300,9 @@ impl Member {
 
     /// From now on only routers of this generation are listened to; which they are, they will tell.
     fn enter(&mut self, generation: Generation, router: ProcessId, out: &mut impl Sink<Self>) {
-        assert!(generation > self.generation, "a member never goes back to an earlier generation");
-        self.generation = generation;
+        assert!(generation.is_later(self.generation), "a member only goes on to a later generation");
+        self.generation_before = std::mem::replace(&mut self.generation, generation);
+        self.tail_unheard = false;
         out.enter(generation);
         for other in self.routers.keys().copied().filter(|other| *other != router).collect::<Vec<_>>() {
             self.routers.remove(&other);
@@ -308,20 +319,25 @@ impl Member {
     /// A generation begins with this router: it is told what was delivered here, which nobody of an earlier one adds to
     /// any more.
     fn on_gather(&mut self, from: ProcessId, generation: Generation, out: &mut impl Sink<Self>) {
-        if generation < self.generation {
+        if generation.is_later(self.generation) {
+            self.enter(generation, from, out);
+        } else if generation != self.generation {
             self.refused += 1;
             return;
         }
-        if generation > self.generation {
-            self.enter(generation, from, out);
-        }
+        self.tail_unheard = true;
+        self.tell_tail(from, self.kept.blocks(), out);
+    }
+
+    fn tell_tail(&self, router: ProcessId, blocks: Vec<DeliverBlock>, out: &mut impl Sink<Self>) {
         let tail = Tail {
-            generation,
+            generation: self.generation,
+            before: self.generation_before,
             delivered: self.delivered,
             acknowledged: self.acknowledged,
-            blocks: self.kept.blocks(),
+            blocks,
         };
-        out.send(Destination::One(from), Message::Tail(tail), None);
+        out.send(Destination::One(router), Message::Tail(tail), None);
     }
 
     fn on_lead(
@@ -332,12 +348,19 @@ impl Member {
         out: &mut impl Sink<Self>,
     ) {
         let (generation, leader, routers, learned) = lead;
-        if generation < self.generation {
+        if generation.is_later(self.generation) {
+            self.enter(generation, from, out);
+            if self.delivered > Position(0) {
+                // The cut has been made, without what was delivered here.
+                return self.wedge(out);
+            }
+        } else if generation != self.generation {
             self.refused += 1;
             return;
         }
-        if generation > self.generation {
-            self.enter(generation, from, out);
+        if self.tail_unheard {
+            // The cut has been made. Whoever it does not know, because what it had to say was lost, is told that it is out.
+            self.tell_tail(from, Vec::new(), out);
         }
         let same = routers.len() == self.routers.len()
             && routers.iter().all(|router| self.routers.contains_key(&router.id));
@@ -381,6 +404,7 @@ impl Member {
     }
 
     fn on_notice(&mut self, now: Time, notice: Notice, out: &mut impl Sink<Self>) {
+        self.tail_unheard = false;
         self.credit = self.credit.max(notice.credit);
         for (first, count) in notice.stable {
             // A run can not be longer than the window, whatever a peer claims.
@@ -398,7 +422,7 @@ impl Member {
             self.acknowledged += 1;
             self.sent = self.sent.saturating_sub(1);
         }
-        self.resend_at = (!self.window.is_empty()).then(|| now + self.settings.resend_after);
+        self.resend_at = (!self.window.is_empty()).then(|| now + self.patience());
         if notice.wedged {
             self.wedge(out);
         }
@@ -429,6 +453,7 @@ impl Member {
 
     fn on_deliver(&mut self, from: ProcessId, block: DeliverBlock, out: &mut impl Sink<Self>) {
         self.confirm_to = Some(from);
+        self.tail_unheard = false;
         self.kept.push(&block);
         for item in block.into_items() {
             let Ok(item) = item else {
@@ -489,8 +514,14 @@ impl Member {
                 }
             }
             out.send(Destination::One(target), Message::Route(block.finish()), None);
-            self.resend_at.get_or_insert(now + self.settings.resend_after);
+            self.resend_at.get_or_insert(now + self.patience());
         }
+    }
+
+    /// How long there may be no news. What is large takes long to be copied, ordered and delivered, longest where processors
+    /// are busy; sent again for impatience, it would take longer still.
+    fn patience(&self) -> Duration {
+        self.settings.resend_after + BYTE_PATIENCE * u32::try_from(self.window_bytes).unwrap_or(u32::MAX)
     }
 
     fn number_one(&mut self, token: u64, class: Class, body: Bytes) {
@@ -565,7 +596,7 @@ impl Protocol for Member {
             Input::Command(command) => self.command(command, out),
             Input::Deadline => {
                 if self.resend_at.is_some_and(|at| at <= cx.now) {
-                    self.resend_at = Some(cx.now + self.settings.resend_after);
+                    self.resend_at = Some(cx.now + self.patience());
                     let random = (cx.random)();
                     self.choose(self.target, random);
                     self.resend();
@@ -574,6 +605,7 @@ impl Protocol for Member {
                 }
             }
             Input::Persisted(_) => {}
+            Input::Progress { .. } => {}
             Input::Linked { peer, .. } => {
                 if let Some(link) = self.routers.get_mut(&peer) {
                     link.linked = true;
@@ -612,3 +644,6 @@ impl Protocol for Member {
         self.resend_at
     }
 }
+
+#[cfg(test)]
+mod tests;

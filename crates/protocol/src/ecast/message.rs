@@ -10,8 +10,9 @@ use crate::{
     id::{Generation, Peer, ProcessId},
     paxos,
     wire::{
-        self, Wire, WireError, decode_body, encode_body, need, put_bytes, put_process, take_bytes,
-        take_count, take_process, take_u8, take_u32, take_u64,
+        self, PAYLOAD_BYTES_SHARED, Wire, WireError, decode_body, encode_body, encode_whole, need, put_bytes,
+        put_generation, put_payload, put_process, take_bytes, take_count, take_generation, take_process,
+        take_u8, take_u32, take_u64,
     },
 };
 
@@ -294,12 +295,19 @@ fn take_outcomes(input: &mut Bytes) -> Result<Vec<(u64, Outcome)>, WireError> {
     Ok(outcomes)
 }
 
+/// A block that has grown to so many bytes, or senders, takes no more.
+const BLOCK_BYTES_FULL: usize = 256 << 10;
+const SENDERS_FULL: usize = 60_000;
+
 /// Deliveries to one destination. Senders are listed once; each item names its sender by index.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct DeliverBlock {
     senders: Vec<ProcessId>,
     count: u32,
     items: Bytes,
+    /// The body of the last item, if it is large and this block was made here: all destinations share it. Over the wire
+    /// it is the end of the items.
+    last: Option<Bytes>,
 }
 
 /// One delivery.
@@ -329,10 +337,13 @@ pub(super) struct DeliverBlockBuilder {
     senders: Vec<ProcessId>,
     count: u32,
     items: BytesMut,
+    last: Option<Bytes>,
 }
 
 impl DeliverBlockBuilder {
+    /// Appends a delivery to a block that is not full.
     pub(super) fn push(&mut self, item: &Delivery) {
+        assert!(self.last.is_none(), "nothing comes behind the body that ends a block");
         // The sender is nearly always the same as that of the item before.
         let index = match self.senders.iter().rposition(|&sender| sender == item.sender) {
             Some(index) => index,
@@ -347,29 +358,31 @@ impl DeliverBlockBuilder {
             DeliveryKind::Injected => 2,
         };
         let attached: u8 = if item.attachment.is_some() { 0x10 } else { 0 };
-        self.items.reserve(1 + 2 + 8 * 3 + 4 + item.body.len());
+        let shared = item.body.len() >= PAYLOAD_BYTES_SHARED && item.attachment.is_none();
+        self.items.reserve(1 + 2 + 8 * 3 + 4 + if shared { 0 } else { item.body.len() });
         self.items.put_u8(kind | attached);
         self.items.put_u16_le(u16::try_from(index).expect("a block is flushed long before 65,536 senders"));
         self.items.put_u64_le(item.at.0);
         self.items.put_u64_le(item.previous.0);
         self.items.put_u64_le(item.number);
-        put_bytes(&mut self.items, &item.body);
+        if shared {
+            self.last = put_payload(&mut self.items, &item.body);
+        } else {
+            put_bytes(&mut self.items, &item.body);
+        }
         if let Some(attachment) = &item.attachment {
             put_bytes(&mut self.items, attachment);
         }
         self.count += 1;
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.items.len()
+    /// Whether it is to be finished before anything else is appended.
+    pub(super) fn is_full(&self) -> bool {
+        self.items.len() >= BLOCK_BYTES_FULL || self.senders.len() >= SENDERS_FULL || self.last.is_some()
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
-    }
-
-    pub(super) fn senders(&self) -> usize {
-        self.senders.len()
     }
 
     pub(super) fn finish(&mut self) -> DeliverBlock {
@@ -377,6 +390,7 @@ impl DeliverBlockBuilder {
             senders: std::mem::take(&mut self.senders),
             count: self.count,
             items: self.items.split().freeze(),
+            last: self.last.take(),
         };
         self.count = 0;
         block
@@ -386,19 +400,22 @@ impl DeliverBlockBuilder {
 impl DeliverBlock {
     /// What it takes to keep it, about.
     pub(super) fn bytes(&self) -> usize {
-        64 + self.senders.len() * 24 + self.items.len()
+        64 + self.senders.len() * 24 + self.items.len() + self.last.as_ref().map_or(0, Bytes::len)
     }
 
     /// The same, in memory of its own where it would keep much more than itself from being freed.
     pub(super) fn detached(&self) -> DeliverBlock {
         let small = self.items.len() < 4096;
         let items = if small { Bytes::copy_from_slice(&self.items) } else { self.items.clone() };
-        DeliverBlock { senders: self.senders.clone(), count: self.count, items }
+        DeliverBlock { senders: self.senders.clone(), count: self.count, items, last: self.last.clone() }
     }
 
     /// The deliveries in order; an error ends them.
     pub(super) fn into_items(self) -> impl Iterator<Item = Result<Delivery, WireError>> {
-        let DeliverBlock { senders, count, items: mut rest } = self;
+        let DeliverBlock { senders, count, items: mut rest, last } = self;
+        if let Some(last) = last {
+            rest = [rest, last].concat().into();
+        }
         let mut left = count;
         std::iter::from_fn(move || {
             if left == 0 {
@@ -438,20 +455,24 @@ fn decode_delivery(rest: &mut Bytes, senders: &[ProcessId]) -> Result<Delivery, 
     Ok(Delivery { kind, at, previous, sender, number, body, attachment })
 }
 
-fn put_block(out: &mut BytesMut, block: &DeliverBlock) {
+fn put_block(out: &mut BytesMut, block: &DeliverBlock) -> Option<Bytes> {
     out.put_u32_le(block.senders.len() as u32);
     for &sender in &block.senders {
         put_process(out, sender);
     }
     out.put_u32_le(block.count);
-    put_bytes(out, &block.items);
+    let Some(last) = &block.last else { return put_payload(out, &block.items) };
+    let length = block.items.len() + last.len();
+    out.put_u32_le(u32::try_from(length).expect("a block is bounded far below 4 GiB"));
+    out.put_slice(&block.items);
+    Some(last.clone())
 }
 
 fn take_block(input: &mut Bytes) -> Result<DeliverBlock, WireError> {
     let count = take_count(input, 24)?;
     let senders = (0..count).map(|_| take_process(input)).collect::<Result<_, _>>()?;
     let count = take_u32(input)?;
-    Ok(DeliverBlock { senders, count, items: take_bytes(input)? })
+    Ok(DeliverBlock { senders, count, items: take_bytes(input)?, last: None })
 }
 
 const PAXOS: u8 = 1;
@@ -468,14 +489,18 @@ const TAIL: u8 = 11;
 
 impl Wire for Message {
     fn encode(&self, out: &mut BytesMut) {
+        encode_whole(self, out);
+    }
+
+    fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
         match self {
             Message::Paxos(message) => {
                 out.put_u8(PAXOS);
-                message.encode(out);
+                return message.encode_head(out);
             }
             Message::Route(block) => {
                 out.put_u8(ROUTE);
-                put_bytes(out, block);
+                return put_payload(out, block);
             }
             Message::Notice(notice) => {
                 out.put_u8(NOTICE);
@@ -486,7 +511,7 @@ impl Wire for Message {
             }
             Message::Deliver(block) => {
                 out.put_u8(DELIVER);
-                put_block(out, block);
+                return put_block(out, block);
             }
             Message::Confirm { through, executed } => {
                 out.put_u8(CONFIRM);
@@ -501,7 +526,7 @@ impl Wire for Message {
             Message::Inject { token, body } => {
                 out.put_u8(INJECT);
                 out.put_u64_le(*token);
-                put_bytes(out, body);
+                return put_payload(out, body);
             }
             Message::InjectRefused { token } => {
                 out.put_u8(INJECT_REFUSED);
@@ -509,19 +534,23 @@ impl Wire for Message {
             }
             Message::Gather { generation } => {
                 out.put_u8(GATHER);
-                out.put_u32_le(generation.0);
+                put_generation(out, *generation);
             }
             Message::Tail(tail) => {
                 out.put_u8(TAIL);
-                out.put_u32_le(tail.generation.0);
+                put_generation(out, tail.generation);
+                put_generation(out, tail.before);
                 out.put_u64_le(tail.delivered.0);
                 out.put_u64_le(tail.acknowledged);
                 out.put_u32_le(tail.blocks.len() as u32);
                 for block in &tail.blocks {
-                    put_block(out, block);
+                    if let Some(payload) = put_block(out, block) {
+                        out.put_slice(&payload);
+                    }
                 }
             }
         }
+        None
     }
 
     fn decode(input: &mut Bytes) -> Result<Self, WireError> {
@@ -545,9 +574,10 @@ impl Wire for Message {
             }
             INJECT => Message::Inject { token: take_u64(input)?, body: take_bytes(input)? },
             INJECT_REFUSED => Message::InjectRefused { token: take_u64(input)? },
-            GATHER => Message::Gather { generation: Generation(take_u32(input)?) },
+            GATHER => Message::Gather { generation: take_generation(input)? },
             TAIL => Message::Tail(Tail {
-                generation: Generation(take_u32(input)?),
+                generation: take_generation(input)?,
+                before: take_generation(input)?,
                 delivered: Position(take_u64(input)?),
                 acknowledged: take_u64(input)?,
                 blocks: {

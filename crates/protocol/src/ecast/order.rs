@@ -296,7 +296,9 @@ impl<R: Routing> Order<R> {
         for (process, acknowledged) in reported.iter().filter(|(process, _)| members.contains(process)) {
             self.senders.entry(*process).or_default().acknowledge(*acknowledged);
         }
-        self.fenced = members.into_iter().filter(|process| !reported.contains_key(process)).collect();
+        // Who is out stays out: what it has may be of no generation that went on.
+        let is_out = |process: &ProcessId| !reported.contains_key(process) || self.fenced.contains(process);
+        self.fenced = members.into_iter().filter(is_out).collect();
         self.reformed = Some(Reformed {
             generation,
             behind,

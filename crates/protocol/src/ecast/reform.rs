@@ -16,7 +16,7 @@
 //!
 //! ```text
 //!  operator        survivor                         members                     old routers
-//!     ├─ Reform(g) ──▶│ enters g: no link to them ◀╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌▶│
+//!     ├─ Reform ─────▶│ enters g: no link to them ◀╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌▶│
 //!     │               │ alone in the log (paxos)        │
 //!     │               ├── Gather(g) ───────────────────▶│ enters g: no link to them
 //!     │               │◀─────────────── Tail(delivered, ─┤
@@ -38,14 +38,19 @@
 //!   lead without having gathered anything.
 //! - *Who does not answer is out.* A member that did not say what it has, or cannot say all of it, may be ahead of the
 //!   cut; it is told that it is no member, whenever it appears, and never delivered to. (Rubberband's supers then find it
-//!   silent and suspect it as ever, S14 included.)
+//!   silent and suspect it as ever, S14 included.) The log may not know it: it had joined in what is lost. It finds out by
+//!   itself if it hears who leads the generation without having been asked what it has, for then the cut was made without
+//!   it; and if it was asked, it says so again until it is delivered to.
 //!
 //! **Attacks considered.**
 //! - *An old router thaws and leads on.* Nobody of the new generation hears it. With a majority of its own it may go on
 //!   choosing, for members that did not answer either; they are fenced off when they come back.
 //! - *Two operators, two survivors.* Each becomes a generation of its own. The tool refuses a router that is not the
-//!   furthest of those that answer, and one that follows a leader; whoever forces two cut-off survivors to go on has
-//!   two domains, of which members follow the one they hear from first in the highest generation.
+//!   furthest of those that answer, and one that follows a leader; whoever has two cut-off survivors go on has two domains.
+//!   Their generations bear the survivors' names, so no process of one is ever linked to one of the other, and a member is
+//!   in the one that it heard of first. Of a generation that goes on from one of them, processes of the other one hear,
+//!   but what they delivered is of another history: a tail says in which generation it was delivered, and counts only in
+//!   the survivor's own.
 //! - *The survivor led, and was cut off.* Behind what it knows to be chosen it accepted what nobody else did, and others
 //!   ordered something else there, which members delivered. So of its log only what is chosen keeps its positions before
 //!   the members are heard; the rest comes behind what they say, if its senders' numbers still fit.
@@ -83,6 +88,8 @@ const POSITIONS_MAX: u64 = 1 << 22;
 pub struct Tail {
     /// The generation it has entered.
     pub generation: Generation,
+    /// The one before that, in which it delivered what it has.
+    pub before: Generation,
     /// The last position it has delivered.
     pub delivered: Position,
     /// It knows the outcomes of all its own messages up to this number.
@@ -157,6 +164,8 @@ pub struct Reformed {
 #[derive(Debug)]
 pub(super) struct Gathering {
     generation: Generation,
+    /// The survivor's generation until now. What was delivered in another one may stand at the same positions.
+    before: Generation,
     behind: Position,
     /// When those who have not answered are given up; `None` once the entry is proposed.
     until: Option<Time>,
@@ -169,9 +178,17 @@ pub(super) struct Gathering {
 }
 
 impl Gathering {
-    pub(super) fn new(generation: Generation, behind: Position, until: Time, unchosen: Vec<Bytes>) -> Self {
+    /// `survivor` goes on from `before` and the history up to `behind`.
+    pub(super) fn new(
+        before: Generation,
+        survivor: ProcessId,
+        behind: Position,
+        until: Time,
+        unchosen: Vec<Bytes>,
+    ) -> Self {
         Gathering {
-            generation,
+            generation: before.next(survivor),
+            before,
             behind,
             until: Some(until),
             through: behind,
@@ -185,9 +202,17 @@ impl Gathering {
         self.until
     }
 
+    pub(super) fn generation(&self) -> Generation {
+        self.generation
+    }
+
     /// A member answers. One that answers twice was asked twice, and says the same.
     pub(super) fn take(&mut self, from: ProcessId, tail: Tail) {
         if tail.generation != self.generation || self.until.is_none() {
+            return;
+        }
+        if tail.before != self.before {
+            self.answers.insert(from, None);
             return;
         }
         // Whether the deliveries kept continue each other from the survivor's last position on.

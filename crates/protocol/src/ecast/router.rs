@@ -39,7 +39,7 @@ impl Default for RouterSettings {
             paxos: paxos::Settings::default(),
             credit: 16_384,
             stable_delay: Duration::from_millis(5),
-            generation: Generation(0),
+            generation: Generation::FIRST,
             kept_max: 1 << 16,
         }
     }
@@ -54,11 +54,9 @@ pub enum RouterCommand {
     Add(Peer),
     /// Take this router out of the set.
     Remove(ProcessId),
-    /// Begin a later generation alone: an operator says that a majority of the routers is gone for good ([`Reformed`]).
+    /// Begin the next generation alone: an operator says that a majority of the routers is gone for good ([`Reformed`]).
     /// Ends in [`RouterEvent::Reformed`] or [`RouterEvent::ReformRefused`].
     Reform {
-        /// Which.
-        generation: Generation,
         /// How long members may take to say what they have.
         patience: Duration,
     },
@@ -355,7 +353,11 @@ impl<R: Routing> Router<R> {
         out.emit(RouterEvent::Leader(leader));
     }
 
+    /// Tells who leads. Until the cut nobody hears of it: whoever does, and was not asked what it has, is out.
     fn tell_lead(&self, mut to: Vec<ProcessId>, out: &mut impl Sink<Self>) {
+        if self.gathering.is_some() {
+            return;
+        }
         let routers = self.paxos.members();
         to.retain(|process| !routers.iter().any(|router| router.id == *process));
         if !to.is_empty() && !routers.is_empty() {
@@ -371,22 +373,17 @@ impl<R: Routing> Router<R> {
     }
 
     /// An operator says that a majority of the routers is gone for good.
-    fn reform(
-        &mut self,
-        cx: &mut Context<'_>,
-        generation: Generation,
-        patience: Duration,
-        out: &mut impl Sink<Self>,
-    ) {
-        let later = if generation > self.settings.generation { Ok(()) } else { Err(ReformRefusal::NotLater) };
-        if let Err(refusal) = later.and(self.paxos.can_reform()) {
+    fn reform(&mut self, cx: &mut Context<'_>, patience: Duration, out: &mut impl Sink<Self>) {
+        if let Err(refusal) = self.paxos.can_reform() {
             return out.emit(RouterEvent::ReformRefused(refusal));
         }
-        self.settings.generation = generation;
-        out.enter(generation);
-        // Nothing is dispatched from here on.
         let (until, unchosen) = (cx.now + patience, self.paxos.unchosen());
-        self.gathering = Some(Gathering::new(generation, self.order.last(), until, unchosen));
+        let before = self.settings.generation;
+        let gathering = Gathering::new(before, cx.me, self.order.last(), until, unchosen);
+        self.settings.generation = gathering.generation();
+        out.enter(gathering.generation());
+        // Nothing is dispatched from here on.
+        self.gathering = Some(gathering);
         self.drive(cx, Input::Command(paxos::Command::Reform), out);
         self.gather(self.linked.iter().copied().collect(), out);
     }
@@ -437,14 +434,13 @@ impl<R: Routing> Router<R> {
             Message::Paxos(paxos::Message::Join { .. }) if self.gathering.is_some() => {}
             Message::Paxos(message) => self.drive(cx, Input::Receive { from, message }, out),
             Message::Tail(tail) => match &mut self.gathering {
+                _ if self.order.is_fenced(from) => self.tell_departed(from, out),
                 Some(gathering) => {
                     gathering.take(from, tail);
                     self.finish_gathering(cx, out);
                 }
                 // Too late: what it has beyond the cut, if anything, is not known to be there.
-                None if self.order.is_fenced(from) || !R::is_member(self.order.config(), from) => {
-                    self.tell_departed(from, out);
-                }
+                None if !R::is_member(self.order.config(), from) => self.tell_departed(from, out),
                 None => {}
             },
             // Whoever did not follow is not heard; and until it is known what members have, nobody is.
@@ -562,9 +558,7 @@ impl<R: Routing> Protocol for Router<R> {
             Input::Command(RouterCommand::Add(peer)) => {
                 self.drive(cx, Input::Command(paxos::Command::AddRouter(peer)), out);
             }
-            Input::Command(RouterCommand::Reform { generation, patience }) => {
-                self.reform(cx, generation, patience, out);
-            }
+            Input::Command(RouterCommand::Reform { patience }) => self.reform(cx, patience, out),
             Input::Command(RouterCommand::Remove(router)) => {
                 self.drive(cx, Input::Command(paxos::Command::RemoveRouter(router)), out);
             }
@@ -598,6 +592,7 @@ impl<R: Routing> Protocol for Router<R> {
                     dispatch.link(peer, false);
                 }
             }
+            Input::Progress { peer } => self.drive(cx, Input::Progress { peer }, out),
             Input::Drained => {
                 self.log_stability(cx, out);
                 self.drive(cx, Input::Drained, out);

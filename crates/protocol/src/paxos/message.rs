@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::{Ballot, Slot, Value};
 use crate::{
     id::{Peer, ProcessId},
-    wire::{Wire, WireError, decode_body, encode_body, put_bytes, take_bytes, take_count, take_u8, take_u64},
+    wire::{
+        Wire, WireError, decode_body, encode_body, encode_whole, put_bytes, put_payload, take_bytes,
+        take_count, take_u8, take_u64,
+    },
 };
 
 /// What routers say to each other. The first six are hot and have a form of their own; so have those that carry values
@@ -264,17 +267,21 @@ enum Rare {
 
 impl Wire for Message {
     fn encode(&self, out: &mut BytesMut) {
+        encode_whole(self, out);
+    }
+
+    fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
         match self {
             Message::Forward { ballot, payloads } => {
                 out.put_u8(FORWARD);
                 ballot.encode(out);
-                put_payloads(out, payloads);
+                return put_payloads(out, payloads);
             }
             Message::Accept { ballot, slot, chosen, value } => {
                 out.put_u8(ACCEPT);
                 ballot.encode(out);
                 put_slots(out, [slot, chosen]);
-                put_value(out, value);
+                return put_value(out, value);
             }
             Message::Accepted { ballot, through } => {
                 out.put_u8(ACCEPTED);
@@ -305,13 +312,13 @@ impl Wire for Message {
                 out.put_u8(SYNC);
                 ballot.encode(out);
                 put_slots(out, [start, chosen]);
-                put_values(out, values);
+                return put_values(out, values);
             }
             Message::CatchUp { ballot, start, values } => {
                 out.put_u8(CATCH_UP);
                 ballot.encode(out);
                 put_slots(out, [start]);
-                put_values(out, values);
+                return put_values(out, values);
             }
             Message::Chunk { ballot, slot, members, total, offset, bytes } => {
                 out.put_u8(CHUNK);
@@ -320,7 +327,7 @@ impl Wire for Message {
                 encode_body(out, members);
                 out.put_u64_le(*total);
                 out.put_u64_le(*offset);
-                put_bytes(out, bytes);
+                return put_payload(out, bytes);
             }
             Message::ChunkTaken { ballot, slot, offset } => {
                 out.put_u8(CHUNK_TAKEN);
@@ -333,7 +340,7 @@ impl Wire for Message {
                 ballot.encode(out);
                 accepted.encode(out);
                 put_slots(out, [last, chosen, start]);
-                put_values(out, values);
+                return put_values(out, values);
             }
             Message::PreVote(prepare) => put_rare(out, &Rare::PreVote(*prepare)),
             Message::PreVoted { ballot } => put_rare(out, &Rare::PreVoted(*ballot)),
@@ -353,6 +360,7 @@ impl Wire for Message {
                 put_rare(out, &Rare::NotMember(*chosen, members.clone()))
             }
         }
+        None
     }
 
     fn decode(input: &mut Bytes) -> Result<Message, WireError> {
@@ -457,12 +465,15 @@ fn take_bool(input: &mut Bytes) -> Result<bool, WireError> {
     }
 }
 
-fn put_payloads(out: &mut BytesMut, payloads: &[Bytes]) {
-    out.reserve(4 + payloads.iter().map(|payload| 4 + payload.len()).sum::<usize>());
+/// Appends payloads but for the last one, if that is large.
+fn put_payloads(out: &mut BytesMut, payloads: &[Bytes]) -> Option<Bytes> {
     out.put_u32_le(u32::try_from(payloads.len()).expect("a slot holds far fewer than 2^32 payloads"));
-    for payload in payloads {
+    let (last, before) = payloads.split_last()?;
+    out.reserve(before.iter().map(|payload| 4 + payload.len()).sum::<usize>());
+    for payload in before {
         put_bytes(out, payload);
     }
+    put_payload(out, last)
 }
 
 fn take_payloads<C: FromIterator<Bytes>>(input: &mut Bytes) -> Result<C, WireError> {
@@ -470,15 +481,16 @@ fn take_payloads<C: FromIterator<Bytes>>(input: &mut Bytes) -> Result<C, WireErr
     (0..count).map(|_| take_bytes(input)).collect()
 }
 
-fn put_value(out: &mut BytesMut, value: &Value) {
+fn put_value(out: &mut BytesMut, value: &Value) -> Option<Bytes> {
     match value {
         Value::Payloads(payloads) => {
             out.put_u8(PAYLOADS);
-            put_payloads(out, payloads);
+            put_payloads(out, payloads)
         }
         Value::Members(members) => {
             out.put_u8(MEMBERS);
             encode_body(out, members);
+            None
         }
     }
 }
@@ -491,11 +503,15 @@ fn take_value(input: &mut Bytes) -> Result<Value, WireError> {
     }
 }
 
-fn put_values(out: &mut BytesMut, values: &[Value]) {
+fn put_values(out: &mut BytesMut, values: &[Value]) -> Option<Bytes> {
     out.put_u32_le(u32::try_from(values.len()).expect("a message holds far fewer than 2^32 slots"));
-    for value in values {
-        put_value(out, value);
+    let (last, before) = values.split_last()?;
+    for value in before {
+        if let Some(payload) = put_value(out, value) {
+            out.put_slice(&payload);
+        }
     }
+    put_value(out, last)
 }
 
 fn take_values(input: &mut Bytes) -> Result<Vec<Value>, WireError> {

@@ -435,6 +435,7 @@ impl Protocol for Paxos {
             }
             Input::Linked { peer, .. } => self.linked(cx, peer, out),
             Input::Unlinked { peer } => self.unlinked(cx, peer, out),
+            Input::Progress { peer } => self.core.detector.heard(peer, cx.now),
             Input::Drained => self.flush(cx, out),
         }
         while self.core.members_changed {

@@ -27,8 +27,6 @@ pub enum ReformRefusal {
     LeaderLives,
     /// It is no member, nor about to be one, or about to be none: it may lack anything.
     NotMember,
-    /// The generation is not a later one.
-    NotLater,
 }
 
 impl Paxos {

@@ -9,8 +9,8 @@ use crate::{
     ecast::{self, Position},
     time::Duration,
     wire::{
-        Wire, WireError, decode_body, encode_body, need, put_bytes, take_bytes, take_count, take_u8,
-        take_u32, take_u64, take_u128,
+        Wire, WireError, decode_body, encode_body, encode_whole, need, put_bytes, put_payload, take_bytes,
+        take_count, take_u8, take_u32, take_u64, take_u128,
     },
 };
 
@@ -307,6 +307,10 @@ fn take_option(input: &mut Bytes) -> Result<Option<Bytes>, WireError> {
 
 impl Wire for Direct {
     fn encode(&self, out: &mut BytesMut) {
+        encode_whole(self, out);
+    }
+
+    fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
         match self {
             Direct::Alive { executed } => {
                 out.put_u8(1);
@@ -317,7 +321,7 @@ impl Wire for Direct {
                 out.put_u64_le(*token);
                 out.put_u64_le(*placement);
                 put_ranges(out, ranges);
-                put_bytes(out, operation);
+                return put_payload(out, operation);
             }
             Direct::Reply(reply) => {
                 out.put_u8(3);
@@ -331,7 +335,7 @@ impl Wire for Direct {
                 match &reply.content {
                     ReplyContent::Answer(bytes) => {
                         out.put_u8(0);
-                        put_bytes(out, bytes);
+                        return put_payload(out, bytes);
                     }
                     ReplyContent::Retry => out.put_u8(1),
                     ReplyContent::Expired => out.put_u8(2),
@@ -392,6 +396,7 @@ impl Wire for Direct {
                 out.put_u64_le(*token);
             }
         }
+        None
     }
 
     fn decode(input: &mut Bytes) -> Result<Self, WireError> {
@@ -453,14 +458,18 @@ impl Wire for Direct {
 
 impl Wire for Message {
     fn encode(&self, out: &mut BytesMut) {
+        encode_whole(self, out);
+    }
+
+    fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
         match self {
             Message::Order(message) => {
                 out.put_u8(1);
-                message.encode(out);
+                message.encode_head(out)
             }
             Message::Direct(message) => {
                 out.put_u8(2);
-                message.encode(out);
+                message.encode_head(out)
             }
         }
     }

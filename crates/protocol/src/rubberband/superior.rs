@@ -334,6 +334,7 @@ impl Protocol for Super {
                 self.detector.linked(peer, cx.now);
                 self.member_input(cx, Input::Linked { peer, session }, out);
             }
+            Input::Progress { peer } => self.detector.heard(peer, cx.now),
             Input::Unlinked { peer } => {
                 self.detector.unlinked(peer, cx.now);
                 self.member_input(cx, Input::Unlinked { peer }, out);

@@ -80,9 +80,17 @@ impl Links {
                     self.refuse(token, Reason::Stranger);
                 } else if !hello.standing().may_link(self.identity.standing()) {
                     let (process, theirs, ours) = (hello.process, hello.generation, self.identity.generation);
-                    warn!(
-                        "refused {process} of generation {theirs}: this process belongs to generation {ours}"
-                    );
+                    if theirs.is_beside(ours) {
+                        warn!(
+                            "refused {process}: generation {theirs} of the domain began twice, with {:?} and here with {:?}. \
+                             These are two domains by now: end the processes of one of them",
+                            theirs.survivor, ours.survivor
+                        );
+                    } else {
+                        warn!(
+                            "refused {process} of generation {theirs}: this process belongs to generation {ours}"
+                        );
+                    }
                     self.refuse(token, Reason::Generation);
                     self.met(theirs);
                 } else {
@@ -189,7 +197,7 @@ impl Links {
 
     /// A process of this generation was met: a router of an earlier one is out of the domain.
     fn met(&mut self, generation: Generation) {
-        if self.identity.role == Role::Router && generation > self.identity.generation {
+        if self.identity.role == Role::Router && generation.is_later(self.identity.generation) {
             self.happenings.push_back(Happening::Outdated { generation });
         }
     }

@@ -40,7 +40,7 @@ use crate::{
     config::{Limits, Role},
     counters::Counters,
     discover::Presence,
-    frame::{Frames, Inlet, Intake, Outflow, Outlet},
+    frame::{Encoded, Frames, Inlet, Intake, Outflow, Outlet},
     hello::{GREETING_BYTES_MAX, Greeting, Hello, Reason},
     resolver::Resolver,
 };
@@ -51,6 +51,8 @@ pub(crate) enum Happening {
     Linked { peer: ProcessId, session: Session },
     /// It broke, or could not be made.
     Unlinked { peer: ProcessId },
+    /// A part of a frame arrived on it.
+    Progress { from: ProcessId },
     /// Frames arrived on it.
     Frames { from: ProcessId, frames: Frames },
     /// The domain is in this later generation without this router.
@@ -129,6 +131,12 @@ struct Connection {
     takes: bool,
     /// The peer closed its side, so short reads do not mean that there is no more.
     ending: bool,
+}
+
+impl Connection {
+    fn has_more_for_now(&self) -> bool {
+        self.takes && self.outlet.bytes() > 0
+    }
 }
 
 enum Stage {
@@ -326,30 +334,37 @@ impl Links {
     /// Sends to one peer; without a link the message is dropped.
     pub(crate) fn send(&mut self, to: ProcessId, message: &impl Wire) -> Sent {
         let Some(token) = self.standing(to) else { return Sent::Dropped };
-        self.connections[token].outlet.push(|out| message.encode(out));
+        self.connections[token].outlet.push(message);
         self.pushed(token);
         Sent::Queued
     }
 
     /// Encodes a message for several peers; to be sent by [`Links::send_shared`].
-    pub(crate) fn encode_shared(&mut self, message: &impl Wire) -> bytes::Bytes {
+    pub(crate) fn encode_shared(&mut self, message: &impl Wire) -> Encoded {
         // Takes the memory again if what was shared before has been written.
         if self.shared.capacity() < SHARED_BYTES_LEAST {
             self.shared.reserve(SHARED_BYTES);
         }
-        message.encode(&mut self.shared);
-        self.shared.split().freeze()
+        let payload = message.encode_head(&mut self.shared);
+        Encoded { head: self.shared.split().freeze(), payload }
     }
 
     /// Sends encoded bytes to one of several peers.
-    pub(crate) fn send_shared(&mut self, to: ProcessId, message: &bytes::Bytes) -> Sent {
+    pub(crate) fn send_shared(&mut self, to: ProcessId, message: &Encoded) -> Sent {
         let Some(token) = self.standing(to) else { return Sent::Dropped };
         self.connections[token].outlet.push_shared(message);
         self.pushed(token);
         Sent::Queued
     }
 
-    /// Writes what was sent, one call a link.
+    /// Writes what was sent as far as sockets take it, however long that takes: the last thing that is done.
+    pub(crate) fn flush_all(&mut self) {
+        while !self.unwritten.is_empty() {
+            self.flush();
+        }
+    }
+
+    /// Writes what was sent, one call a link; of much a part.
     pub(crate) fn flush(&mut self) {
         let mut unwritten = std::mem::take(&mut self.unwritten);
         for token in unwritten.drain(..) {
@@ -361,7 +376,7 @@ impl Links {
                 }
             }
         }
-        // Breaking a link may have listed others.
+        // Breaking a link may have listed others, and one that has much to write is listed again.
         unwritten.append(&mut self.unwritten);
         self.unwritten = unwritten;
     }
@@ -402,6 +417,9 @@ impl Links {
         let peer = &mut self.peers[key];
         if let Some(token) = peer.standing {
             self.write(token);
+            while self.standing(id) == Some(token) && self.connections[token].has_more_for_now() {
+                self.write(token);
+            }
         }
         // The write may have broken the link, and with it forgotten the peer.
         if let Some(&key) = self.peer_keys.get(&id) {
@@ -414,7 +432,10 @@ impl Links {
 
     /// Belongs to this generation from now on: links that may not be break, and what they brought is not handed over.
     pub(crate) fn enter(&mut self, generation: Generation) {
-        assert!(generation >= self.identity.generation, "a process never goes back to an earlier generation");
+        assert!(
+            generation.is_later(self.identity.generation),
+            "a process only goes on to a later generation"
+        );
         self.identity.generation = generation;
         let standing = self.identity.standing();
         let outdated: Vec<(usize, ProcessId)> = self
@@ -425,7 +446,7 @@ impl Links {
             .collect();
         for (token, id) in outdated {
             self.happenings.retain(|it| !matches!(it, Happening::Frames { from, .. } if *from == id));
-            self.broke(token, "it is a router of an earlier generation");
+            self.broke(token, "it is of a generation that this process left behind");
         }
     }
 
@@ -448,10 +469,16 @@ impl Links {
             connection.listed_unwritten = true;
             self.unwritten.push(token);
         }
-        let bytes = connection.outlet.bytes();
-        if bytes >= WRITE_BYTES_EARLY && connection.takes {
+        if connection.takes && connection.outlet.bytes() >= WRITE_BYTES_EARLY {
             self.write(token);
-        } else if bytes > self.limits.queue_bytes_max {
+        }
+        // A write may have broken the link.
+        let most = self.limits.queue_bytes_max;
+        let is_over = |it: &&Connection| it.outlet.bytes() > most;
+        while self.connections.get(token).filter(is_over).is_some_and(|it| it.takes) {
+            self.write(token);
+        }
+        if self.connections.get(token).filter(is_over).is_some() {
             self.counters.overrun.inc();
             self.broke(token, "it does not read what is sent to it");
         }
@@ -464,7 +491,13 @@ impl Links {
         self.counters.bytes_sent.inc_by((before - connection.outlet.bytes()) as u64);
         self.counters.frames_sent.inc_by(connection.outlet.take_frames());
         match written {
-            Ok(outflow) => connection.takes = outflow == Outflow::Empty,
+            Ok(outflow) => {
+                connection.takes = outflow != Outflow::Blocked;
+                if outflow == Outflow::Interrupted && !connection.listed_unwritten {
+                    connection.listed_unwritten = true;
+                    self.unwritten.push(token);
+                }
+            }
             Err(error) => self.broke(token, &error.to_string()),
         }
     }
@@ -473,7 +506,9 @@ impl Links {
         let connection = &mut self.connections[token];
         if let Stage::Standing { peer } = connection.stage {
             match connection.inlet.frames(self.limits.frame_bytes_max) {
-                Ok(bytes) if bytes.is_empty() => {}
+                Ok(bytes) if bytes.is_empty() => {
+                    self.happenings.push_back(Happening::Progress { from: self.peers[peer].id });
+                }
                 Ok(bytes) => {
                     let from = self.peers[peer].id;
                     self.happenings.push_back(Happening::Frames { from, frames: Frames(bytes) });
@@ -527,7 +562,7 @@ impl Links {
                 standing: None,
                 number: 0,
                 since: self.now,
-                made_as: Standing { router: false, generation: Generation(0) },
+                made_as: Standing { router: false, generation: Generation::FIRST },
                 deferred: None,
                 told_unlinked: false,
                 refusal: None,

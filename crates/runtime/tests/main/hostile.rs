@@ -21,7 +21,7 @@ fn garbage_is_counted_and_the_connection_closed() {
         &[0xff; 4096],
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         &frame(b"QUORATE\n"),
-        &frame(b"QUORATE\n\x01\x00\x07 what kind is that?"),
+        &frame(&[&b"QUORATE\n"[..], &PROTOCOL_VERSION.to_le_bytes(), b"\x07 what kind is that?"].concat()),
     ];
     for (count, bytes) in floods.iter().enumerate() {
         let mut stream = connect(a.address());
@@ -241,7 +241,8 @@ fn hello(version: u16, domain: u128, from: ProcessId, wanted: ProcessId, number:
     bytes.push(0);
     bytes.extend(domain.to_le_bytes());
     bytes.push(1);
-    bytes.extend(0_u32.to_le_bytes());
+    // The first generation.
+    bytes.extend([0; 20]);
     for process in [from, wanted] {
         bytes.extend(process.node.to_le_bytes());
         bytes.extend(process.incarnation.0.to_le_bytes());

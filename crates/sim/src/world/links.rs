@@ -52,7 +52,7 @@ where
                 continue;
             }
             if to == self.lives[life as usize].id {
-                let frame = Frame { messages };
+                let frame = Frame { messages, cut: false };
                 self.push(leave, Happening::Frame { from: life, to: life, session: 0, frame });
                 continue;
             }
@@ -81,9 +81,11 @@ where
             let at = 1 + self.chance_network.index(messages.len() - 1);
             messages.split_off(at)
         });
-        for part in [Some(messages), second].into_iter().flatten() {
+        for (part, cut) in
+            [Some((messages, split)), second.map(|second| (second, false))].into_iter().flatten()
+        {
             let at = self.arrival(life, peer, from, to, leave);
-            let frame = Frame { messages: part };
+            let frame = Frame { messages: part, cut };
             self.push(at, Happening::Frame { from: life, to: peer, session, frame });
         }
         if self.chance_network.happens(self.network_settings.break_probability) {

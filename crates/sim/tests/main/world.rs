@@ -92,7 +92,7 @@ impl Protocol for Gossip {
                 out.reach(peer.id, &peer.address);
                 self.peers.push(peer);
             }
-            Input::Persisted(_) | Input::Drained => {}
+            Input::Persisted(_) | Input::Progress { .. } | Input::Drained => {}
         }
     }
 

@@ -203,6 +203,7 @@ fn member_input<P: Protocol<Message = Message>>(input: Input<P>) -> Result<Input
         Input::Persisted(ticket) => Input::Persisted(ticket),
         Input::Linked { peer, session } => Input::Linked { peer, session },
         Input::Unlinked { peer } => Input::Unlinked { peer },
+        Input::Progress { peer } => Input::Progress { peer },
         Input::Drained => Input::Drained,
     })
 }

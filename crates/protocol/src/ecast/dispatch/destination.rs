@@ -16,8 +16,6 @@ use crate::{
 
 /// Bytes that may be on their way to one destination, sent and not confirmed.
 const UNCONFIRMED_BYTES_MAX: usize = 8 << 20;
-/// Bytes of one delivery block.
-const BLOCK_BYTES_MAX: usize = 256 << 10;
 /// Injected reads that wait at one destination; further ones are refused.
 const INJECTED_MAX: usize = 16_384;
 
@@ -203,7 +201,7 @@ impl Destination {
                 }),
             }
             self.sent += 1;
-            if block.len() >= BLOCK_BYTES_MAX || block.senders() >= 60_000 {
+            if block.is_full() {
                 send(self.process, Message::Deliver(block.finish()));
             }
         }

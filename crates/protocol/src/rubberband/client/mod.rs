@@ -304,6 +304,7 @@ impl Protocol for Client {
                 self.linked.insert(peer);
                 self.member_input(cx, Input::Linked { peer, session }, out);
             }
+            Input::Progress { .. } => {}
             Input::Unlinked { peer } => {
                 self.linked.remove(&peer);
                 self.lost(cx, peer);

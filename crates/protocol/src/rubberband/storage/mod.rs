@@ -275,6 +275,7 @@ impl Protocol for Storage {
             }
             Input::Persisted(ticket) => self.member_input(cx, Input::Persisted(ticket), out),
             Input::Linked { peer, session } => self.member_input(cx, Input::Linked { peer, session }, out),
+            Input::Progress { .. } => {}
             Input::Unlinked { peer } => {
                 // What is left of its answers would arrive with a gap, and it asks anew.
                 self.withdraw(|(client, _)| client == peer, out);

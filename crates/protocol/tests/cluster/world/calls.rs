@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
-    Context, Destination, Duration, Generation, Input, ProcessId, Protocol,
+    Context, Destination, Duration, Input, ProcessId, Protocol,
     ecast::{Position, Router, RouterCommand, RouterEvent},
     rubberband::{
         Client, ClientCommand, ClientError, ClientEvent, DataHeader, Message, Range, RequestId, Rubberband,
@@ -74,9 +74,8 @@ impl World {
     pub(crate) fn reform(&mut self, id: ProcessId) {
         let process = self.processes.get_mut(&id).expect("it lives");
         process.undrained = true;
-        let generation = Generation(process.generation.0 + 1);
         let patience = Duration::from_secs(1);
-        self.input_router(id, Input::Command(RouterCommand::Reform { generation, patience }));
+        self.input_router(id, Input::Command(RouterCommand::Reform { patience }));
     }
 
     fn input_super(&mut self, id: ProcessId, input: Input<Super>) {

@@ -36,7 +36,7 @@ impl World {
     /// Every sender's messages were ordered as they were submitted, each once, without gaps.
     pub(crate) fn check_senders(&self) {
         let mut next: BTreeMap<ProcessId, u64> = BTreeMap::new();
-        if self.generation > Generation(0) {
+        if self.generation > Generation::FIRST {
             // Positions and numbers may have holes; what is there is in order.
             for (id, _) in self.ghost.values() {
                 let before = next.insert(id.sender, id.number);

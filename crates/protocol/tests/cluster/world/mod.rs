@@ -67,7 +67,7 @@ impl World {
             now: Time::ZERO,
             processes: BTreeMap::new(),
             ghost: BTreeMap::new(),
-            generation: Generation(0),
+            generation: Generation::FIRST,
             told: BTreeMap::new(),
             links: Links::default(),
             latency: (Duration::from_micros(100), Duration::ZERO),
@@ -129,7 +129,7 @@ impl World {
         };
         let generation = match &role {
             Role::Router(router) => router.status().generation,
-            _ => Generation(0),
+            _ => Generation::FIRST,
         };
         let process = Process {
             role,
