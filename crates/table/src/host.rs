@@ -15,9 +15,10 @@ pub trait Host: Sync {
     }
 
     /// How much a thread must have to do to be worth waking, in looks: those of one query at a block of 4,096 rows by
-    /// itself, which take about a microsecond each.
+    /// itself, which take most of a microsecond each. Where others use the machine a thread that is woken may come late by
+    /// milliseconds, and the pass waits for it: what takes no longer than a fraction of one is left to those who are awake.
     fn looks_min(&self) -> usize {
-        64
+        512
     }
 
     /// Has `work` done for each number below `count`, once, by any thread and in any order, and waits for that.

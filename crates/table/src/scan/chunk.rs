@@ -96,24 +96,7 @@ impl Chunk {
 
     /// Puts the numbers of these rows into the slots, one after another; of NULL any number.
     pub(super) fn gather<'s>(&self, rows: &[u32], slots: impl Iterator<Item = &'s mut u64>) {
-        fn spread<'s, C: Copy + Into<u64>>(
-            base: u64,
-            codes: &[C],
-            rows: &[u32],
-            slots: impl Iterator<Item = &'s mut u64>,
-        ) {
-            for (&row, slot) in rows.iter().zip(slots) {
-                *slot = base + codes[row as usize].into();
-            }
-        }
-        let base = self.numbers.base;
-        match &self.numbers.codes {
-            Codes::Same(_) => slots.take(rows.len()).for_each(|slot| *slot = base),
-            Codes::U8(codes) => spread(base, codes, rows, slots),
-            Codes::U16(codes) => spread(base, codes, rows, slots),
-            Codes::U32(codes) => spread(base, codes, rows, slots),
-            Codes::U64(codes) => spread(base, codes, rows, slots),
-        }
+        self.numbers.gather(rows, slots);
     }
 
     /// Asks for what is known of it, ahead of its use.

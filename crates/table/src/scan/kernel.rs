@@ -3,8 +3,12 @@
 //! Each exists in plain code, which is the truth. It is compiled once for any processor (on 64-bit ARM that includes
 //! NEON) and once for those with AVX2, and where the compiler's own vectors fall short there is a variant by hand for
 //! AVX-512. Which one runs is chosen at run time; the tests hold every variant that the processor has to the plain one.
+//!
+//! They are public for the benches.
 
-use super::packed::{Codes, Packed};
+use super::packed::Codes;
+
+pub use super::packed::Packed;
 
 /// Which variant runs. A level is only ever made on a processor that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +41,7 @@ impl Level {
 }
 
 /// Sets a bit for each number from `low` to `high` and clears the others; there is a word for each 64 numbers.
-pub(super) fn within(numbers: &Packed, low: u64, high: u64, bits: &mut [u64]) {
+pub fn within(numbers: &Packed, low: u64, high: u64, bits: &mut [u64]) {
     within_at(Level::here(), numbers, low, high, bits);
 }
 
@@ -97,7 +101,7 @@ fn left_at(level: Level, bits: &[u64]) -> Left {
 
 /// Adds a column's numbers, none above `high`, each without its lowest `shift` bits (fewer than 32) and times `factor`, to
 /// the hashes of their rows.
-pub(super) fn mix(numbers: &Packed, high: u64, shift: u32, factor: u32, hashes: &mut [u32]) {
+pub fn mix(numbers: &Packed, high: u64, shift: u32, factor: u32, hashes: &mut [u32]) {
     mix_at(Level::here(), numbers, high, shift, factor, hashes);
 }
 
@@ -141,7 +145,7 @@ pub(super) fn finish(sum: u32) -> u32 {
 
 /// Makes hashes of sums, and lists the rows whose hash's upper bits are set in the filter. `rows` has room for all
 /// and sixteen more. Returns how many are listed.
-pub(super) fn probe(sums: &mut [u32], filter: &[u32], rows: &mut [u32]) -> usize {
+pub fn probe(sums: &mut [u32], filter: &[u32], rows: &mut [u32]) -> usize {
     probe_at(Level::here(), sums, filter, rows)
 }
 

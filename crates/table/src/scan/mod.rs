@@ -50,7 +50,7 @@ mod costs;
 mod dictionary;
 mod foresight;
 mod group;
-mod kernel;
+pub mod kernel;
 mod ordinal;
 mod packed;
 mod pass;

@@ -33,13 +33,14 @@ pub(super) enum Codes {
 
 /// A list of numbers.
 #[derive(Clone, Debug)]
-pub(super) struct Packed {
+pub struct Packed {
     pub(super) base: u64,
     pub(super) codes: Codes,
 }
 
 impl Packed {
-    pub(super) fn pack(numbers: &[u64]) -> Packed {
+    /// In codes as narrow as these allow.
+    pub fn pack(numbers: &[u64]) -> Packed {
         let base = numbers.iter().copied().min().unwrap_or(0);
         let span = numbers.iter().copied().max().unwrap_or(0) - base;
         let distances = numbers.iter().map(|number| number - base);
@@ -69,7 +70,7 @@ impl Packed {
     }
 
     /// Drops from a list, behind its first so many rows, those whose numbers lie outside a range.
-    pub(super) fn retain_within(&self, low: u64, high: u64, rows: &mut Vec<u32>, first: usize) {
+    pub fn retain_within(&self, low: u64, high: u64, rows: &mut Vec<u32>, first: usize) {
         let Some(span) = high.checked_sub(low) else { return rows.truncate(first) };
         // A number less the least is its code less this.
         let low = low.wrapping_sub(self.base);
@@ -86,6 +87,13 @@ impl Packed {
             }
         });
         rows.truncate(kept);
+    }
+
+    /// Puts the numbers at these places into the slots, one after another.
+    pub fn gather<'s>(&self, rows: &[u32], slots: impl Iterator<Item = &'s mut u64>) {
+        let base = self.base;
+        each_width!(&self.codes, Codes::Same(_) => slots.take(rows.len()).for_each(|slot| *slot = base),
+            codes => rows.iter().zip(slots).for_each(|(&row, slot)| *slot = base + codes[row as usize] as u64));
     }
 
     /// Asks for the memory of a number ahead of its use.
