@@ -6,6 +6,7 @@ mod engine;
 mod explain;
 mod keeping;
 mod lists;
+mod memory;
 mod postgres;
 mod ring;
 mod scan;

@@ -198,7 +198,7 @@ impl Chunk {
         size_of::<Chunk>()
             + 2 * size_of::<usize>()
             + self.numbers.bytes()
-            + self.nulls.as_ref().map_or(0, |nulls| std::mem::size_of_val(&nulls[..]))
+            + self.nulls.as_ref().map_or(0, |nulls| nulls.capacity() * size_of::<u64>())
             + self.filter.as_ref().map_or(0, |_| FILTER_BITS / 8)
     }
 }

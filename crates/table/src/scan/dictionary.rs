@@ -135,12 +135,23 @@ impl Sorted {
 
     fn bytes(&self) -> usize {
         match self {
-            // An entry of the index holds the value once more, beside its code, with room to grow.
-            Sorted::Values { values, .. } => {
-                values.iter().map(|value| value.bytes() + 2 * (size_of::<Value>() + size_of::<u32>())).sum()
-            }
+            Sorted::Values { values, index } => values_bytes(values) + index_bytes(index),
             Sorted::Texts { heap, ends } => heap.len() + std::mem::size_of_val(&ends[..]),
         }
+    }
+}
+
+fn values_bytes(values: &Vec<Value>) -> usize {
+    let outside: usize = values.iter().map(|value| value.bytes() - size_of::<Value>()).sum();
+    values.capacity() * size_of::<Value>() + outside
+}
+
+/// Of the table of an index, whose values are shared: a power of two of entries, each with a byte of its hash, of which
+/// one in eight at least stays free.
+fn index_bytes(index: &HashMap<Value, u32, FxBuildHasher>) -> usize {
+    match index.capacity() {
+        0 => 0,
+        capacity => (capacity * 8 / 7).next_power_of_two() * (size_of::<(Value, u32)>() + 1),
     }
 }
 
@@ -302,7 +313,8 @@ impl Dictionary {
     }
 
     fn tail_bytes(&self) -> usize {
-        self.tail.iter().map(|value| value.bytes() + 2 * (size_of::<Value>() + size_of::<u32>())).sum()
+        let ordered = self.ordered.capacity() * size_of::<u32>();
+        size_of::<Dictionary>() + values_bytes(&self.tail) + ordered + index_bytes(&self.index)
     }
 }
 

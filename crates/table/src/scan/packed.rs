@@ -20,6 +20,9 @@ macro_rules! each_width {
 /// So many cache lines of a page are asked for; the processor itself sees where reading goes on.
 const LINES_ASKED: usize = 8;
 
+/// Where there is no room for one more number, there is made some for such a part of those there.
+const GROWTH_PART: usize = 8;
+
 /// Distances from the base.
 #[derive(Clone, Debug)]
 pub(super) enum Codes {
@@ -142,8 +145,13 @@ impl Packed {
     pub(super) fn insert(&mut self, index: usize, number: u64) {
         match self.code(number) {
             Some(code) => {
-                each_width!(&mut self.codes, Codes::Same(len) => *len += 1,
-                    codes => codes.insert(index, code as _));
+                each_width!(&mut self.codes, Codes::Same(len) => *len += 1, codes => {
+                    // A block does not double, and a copy of it has no room at all.
+                    if codes.len() == codes.capacity() {
+                        codes.reserve_exact(codes.len() / GROWTH_PART + 1);
+                    }
+                    codes.insert(index, code as _);
+                });
             }
             None => {
                 let mut numbers = self.numbers();
@@ -158,7 +166,10 @@ impl Packed {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        each_width!(&self.codes, Codes::Same(_) => 0, codes => std::mem::size_of_val(&codes[..]))
+        fn taken<C>(codes: &Vec<C>) -> usize {
+            codes.capacity() * size_of::<C>()
+        }
+        each_width!(&self.codes, Codes::Same(_) => 0, codes => taken(codes))
     }
 
     /// How many numbers at the front satisfy a condition that no later one does.
