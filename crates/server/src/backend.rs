@@ -145,7 +145,7 @@ pub struct AnswerStream {
 #[derive(Debug)]
 pub enum Part {
     /// They are all here, as they came from a replica.
-    Whole(std::vec::IntoIter<Bytes>),
+    Whole(smallvec::IntoIter<[Bytes; 1]>),
     /// They come.
     Stream(Box<dyn Pieces>),
 }

@@ -29,6 +29,7 @@ use quorate_table::{
     schema::{Schema, TableId},
 };
 use rustc_hash::FxHashMap;
+use smallvec::{SmallVec, smallvec};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::{
@@ -37,9 +38,6 @@ use crate::backend::{
 
 /// Processes that usually answer a read; more find room as well.
 const PARTS: usize = 4;
-
-/// However short a time is configured, a read is given so long to be heard of: who is at it is asked after two seconds.
-const READ_WAIT_MIN: Duration = Duration::from_secs(5);
 
 /// A gateway's tables.
 pub struct ClusterBackend {
@@ -74,18 +72,23 @@ enum Waiter {
 
 /// A read whose answers have not all begun.
 struct Gathering {
-    parts: Vec<(ProcessId, Spent, Vec<Bytes>)>,
+    parts: Vec<Answered>,
     /// Whose answer is all here.
     ended: Vec<ProcessId>,
-    /// There was news of it since this was looked at last.
-    news: bool,
     sender: oneshot::Sender<Result<Gathered, ClientError>>,
+}
+
+/// What a process has answered. Nearly always it is one piece.
+struct Answered {
+    from: ProcessId,
+    spent: Spent,
+    pieces: SmallVec<[Bytes; 1]>,
 }
 
 /// What a read begins with.
 enum Gathered {
     /// All of it.
-    Whole(Vec<(ProcessId, Spent, Vec<Bytes>)>),
+    Whole(Vec<Answered>),
     /// A stream per process.
     Streams(Vec<(ProcessId, mpsc::UnboundedReceiver<Result<Bytes, Fault>>)>),
 }
@@ -108,14 +111,6 @@ impl Events {
         matches!(self.waiting().get(&token), Some(Waiter::Write { ordered: true, .. }))
     }
 
-    /// Whether there was news of a read since this was asked last.
-    fn has_news(&self, token: u64) -> bool {
-        match self.waiting().get_mut(&token) {
-            Some(Waiter::Gathering(read)) => std::mem::take(&mut read.news),
-            _ => false,
-        }
-    }
-
     fn catalog(&self) -> Arc<Catalog> {
         self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -135,11 +130,6 @@ impl Events {
                     *ordered = true;
                 }
             }
-            ClientEvent::Underway { token } => {
-                if let Some(Waiter::Gathering(read)) = self.waiting().get_mut(&token) {
-                    read.news = true;
-                }
-            }
             ClientEvent::Gathered { token } => self.gathered(token),
             ClientEvent::Restart { token } => self.restart(token),
             ClientEvent::Done { token, .. } => {
@@ -149,7 +139,7 @@ impl Events {
                     Some(Waiter::Write { parts, sender, .. }) => drop(sender.send(Ok(parts))),
                     Some(Waiter::Gathering(Gathering { mut parts, sender, .. })) => {
                         // Whoever explains them tells them in one order.
-                        parts.sort_unstable_by_key(|(from, _, _)| *from);
+                        parts.sort_unstable_by_key(|part| part.from);
                         drop(sender.send(Ok(Gathered::Whole(parts))));
                     }
                     Some(Waiter::Streaming(_)) | None => {}
@@ -173,11 +163,10 @@ impl Events {
         match waiting.get_mut(&token) {
             Some(Waiter::Write { parts, .. }) => parts.push(content),
             Some(Waiter::Gathering(read)) => {
-                match read.parts.iter_mut().find(|(other, _, _)| *other == from) {
-                    Some((_, _, pieces)) => pieces.push(content),
-                    None => read.parts.push((from, spent, vec![content])),
+                match read.parts.iter_mut().find(|part| part.from == from) {
+                    Some(part) => part.pieces.push(content),
+                    None => read.parts.push(Answered { from, spent, pieces: smallvec![content] }),
                 }
-                read.news = true;
                 read.ended.extend(last.then_some(from));
             }
             Some(Waiter::Streaming(streams)) => {
@@ -203,7 +192,7 @@ impl Events {
         let Some(Waiter::Gathering(read)) = waiting.remove(&token) else { return };
         let mut senders = BTreeMap::new();
         let mut streams = Vec::with_capacity(read.parts.len());
-        for (from, _, pieces) in read.parts {
+        for Answered { from, pieces, .. } in read.parts {
             let (sender, receiver) = mpsc::unbounded_channel();
             for piece in pieces {
                 let _ = sender.send(Ok(piece));
@@ -273,10 +262,10 @@ impl ClusterBackend {
         ClusterBackend { handle, events, session: me.incarnation.0, number: AtomicU64::new(0), wait }
     }
 
-    fn command(&self, command: ClientCommand) {
-        // The queue holds far more than connections and their cancellations; a process that is ending takes nothing, and
-        // its connections end with it.
-        let _ = self.handle.try_command(Command::Client(command));
+    /// Hands a command to the protocol thread. The queue holds far more than connections and their cancellations; a process
+    /// that is ending takes nothing, and its connections end with it.
+    fn command(&self, command: ClientCommand) -> bool {
+        self.handle.try_command(Command::Client(command)).is_ok()
     }
 
     fn schema(&self, table: TableId) -> Result<Arc<Table>, Fault> {
@@ -292,7 +281,9 @@ impl ClusterBackend {
         let (sender, mut receiver) = oneshot::channel();
         self.events.waiting().insert(token, Waiter::Write { ordered: false, parts: Vec::new(), sender });
         let interest = Interest { backend: self, token };
-        self.command(command(token));
+        if !self.command(command(token)) {
+            return Err(Fault::NotSent { reason: String::from("the gateway has too much to do") });
+        }
         let ended = loop {
             match tokio::time::timeout(self.wait, &mut receiver).await {
                 Ok(ended) => break ended,
@@ -313,8 +304,7 @@ impl ClusterBackend {
         }
     }
 
-    /// Sends a read and waits until its answers are all here, or all coming. As long as those who were asked say that they
-    /// are at it, that takes as long as it takes; a read that nobody is known to be at is given up after the configured time.
+    /// Sends a read and waits until its answers are all here, or all coming. The client's end gives up one that nobody is at.
     async fn gather(
         &self,
         strength: ReadStrength,
@@ -326,25 +316,15 @@ impl ClusterBackend {
             ranges.push(rubberband::Range { low: 0, high: 0 });
         }
         let token = self.events.token();
-        let (sender, mut receiver) = oneshot::channel();
-        let gathering =
-            Gathering { parts: Vec::with_capacity(PARTS), ended: Vec::new(), news: false, sender };
+        let (sender, receiver) = oneshot::channel();
+        let gathering = Gathering { parts: Vec::with_capacity(PARTS), ended: Vec::new(), sender };
         self.events.waiting().insert(token, Waiter::Gathering(gathering));
         let interest = Interest { backend: self, token };
         let strength = strength_of(strength);
-        self.command(ClientCommand::Read { token, strength, table, ranges, operation });
-        let wait = self.wait.max(READ_WAIT_MIN);
-        let ended = loop {
-            match tokio::time::timeout(wait, &mut receiver).await {
-                Ok(ended) => break ended,
-                Err(_) if self.events.has_news(token) => {}
-                Err(_) => {
-                    let reason = format!("no replica was at it within {} ms", wait.as_millis());
-                    return Err(Fault::Retry { reason });
-                }
-            }
-        };
-        let gathered = match ended {
+        if !self.command(ClientCommand::Read { token, strength, table, ranges, operation }) {
+            return Err(Fault::Retry { reason: String::from("the gateway has too much to do") });
+        }
+        let gathered = match receiver.await {
             Ok(Ok(gathered)) => gathered,
             Ok(Err(ClientError::NotSent)) | Err(_) => {
                 return Err(Fault::Retry { reason: String::from("the gateway is shutting down") });
@@ -365,6 +345,9 @@ impl ClusterBackend {
                 Fault::MaybeApplied { id: RequestId { session: request.session, number: request.number } }
             }
             ClientError::Expired => Fault::Expired,
+            ClientError::Unanswered => {
+                Fault::Retry { reason: String::from("no replica was heard to be at it in time") }
+            }
             ClientError::Rejected(why) => match why {
                 refusal::NO_SUCH_TABLE => {
                     Fault::Failed(Failure::new("42P01", "the table does not exist any more"))
@@ -446,7 +429,7 @@ impl Backend for ClusterBackend {
         let (token, gathered) = self.gather(strength, request).await?;
         match gathered {
             Gathered::Whole(parts) => {
-                let whole = |(_, _, pieces): (ProcessId, Spent, Vec<Bytes>)| Part::Whole(pieces.into_iter());
+                let whole = |answered: Answered| Part::Whole(answered.pieces.into_iter());
                 Ok(AnswerStream { parts: parts.into_iter().map(whole).collect() })
             }
             Gathered::Streams(streams) => {
@@ -470,7 +453,7 @@ impl Backend for ClusterBackend {
             return Err(Fault::Failed(Failure::malformed("a report that is too long")));
         };
         let config = self.events.config();
-        let analyzed = |(from, spent, pieces): (ProcessId, Spent, Vec<Bytes>)| {
+        let analyzed = |Answered { from, spent, pieces }| {
             let known = config.as_ref().and_then(|config| config.members.get(&from));
             let replica = known.map_or_else(|| from.to_string(), |member| member.name.clone());
             let answer = pieces.into_iter().next().map(|piece| Piece::Encoded(piece).answer());

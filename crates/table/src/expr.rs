@@ -6,6 +6,7 @@
 //! [`Expr::any`], which balance them, and [`Expr::depth`] tells a binder what to refuse ([`DEPTH_MAX`]).
 
 use serde::{Deserialize, Serialize};
+use smallvec::{SmallVec, smallvec};
 
 use crate::{
     failure::Failure,
@@ -158,12 +159,12 @@ impl Expr {
     }
 
     /// The operands, from left to right.
-    pub fn children(&self) -> Vec<&Expr> {
+    pub fn children(&self) -> SmallVec<[&Expr; 4]> {
         match self {
-            Expr::Column(..) | Expr::Constant(..) | Expr::Parameter(..) => Vec::new(),
-            Expr::Unary(_, inner) | Expr::IsNull(inner) | Expr::Cast(inner, _) => vec![inner],
-            Expr::Binary(_, left, right) => vec![left, right],
-            Expr::Like { text, pattern, .. } => vec![text, pattern],
+            Expr::Column(..) | Expr::Constant(..) | Expr::Parameter(..) => SmallVec::new(),
+            Expr::Unary(_, inner) | Expr::IsNull(inner) | Expr::Cast(inner, _) => smallvec![&**inner],
+            Expr::Binary(_, left, right) => smallvec![&**left, &**right],
+            Expr::Like { text, pattern, .. } => smallvec![&**text, &**pattern],
             Expr::In(probe, list) => std::iter::once(&**probe).chain(&**list).collect(),
             Expr::Case { branches, otherwise, .. } => {
                 let branches = branches.iter().flat_map(|(condition, result)| [condition, result]);
@@ -174,12 +175,12 @@ impl Expr {
     }
 
     /// The operands, to be changed in place.
-    pub fn children_mut(&mut self) -> Vec<&mut Expr> {
+    pub fn children_mut(&mut self) -> SmallVec<[&mut Expr; 4]> {
         match self {
-            Expr::Column(..) | Expr::Constant(..) | Expr::Parameter(..) => Vec::new(),
-            Expr::Unary(_, inner) | Expr::IsNull(inner) | Expr::Cast(inner, _) => vec![inner],
-            Expr::Binary(_, left, right) => vec![left, right],
-            Expr::Like { text, pattern, .. } => vec![text, pattern],
+            Expr::Column(..) | Expr::Constant(..) | Expr::Parameter(..) => SmallVec::new(),
+            Expr::Unary(_, inner) | Expr::IsNull(inner) | Expr::Cast(inner, _) => smallvec![&mut **inner],
+            Expr::Binary(_, left, right) => smallvec![&mut **left, &mut **right],
+            Expr::Like { text, pattern, .. } => smallvec![&mut **text, &mut **pattern],
             Expr::In(probe, list) => std::iter::once(&mut **probe).chain(list.items_mut()).collect(),
             Expr::Case { branches, otherwise, .. } => {
                 let branches = branches.iter_mut().flat_map(|(condition, result)| [condition, result]);

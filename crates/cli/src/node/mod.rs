@@ -59,6 +59,9 @@ pub(crate) struct Args {
 /// How long a process that leaves waits for the others to take note.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(3);
 
+/// However short a time is configured, a read is given so long to be heard of: who is at it is asked after two seconds.
+const READ_WAIT_MIN: Duration = Duration::from_secs(5);
+
 pub(crate) fn run_configured(args: Args) -> Result<()> {
     let path = args.config.display();
     let file = fs::read_to_string(&args.config).map_err(|error| Usage(format!("{path}: {error}")))?;
@@ -216,7 +219,11 @@ fn start(
         }
         Role::Gateway => {
             parts.client = Some(Box::new(move |event| events.take(event)));
-            let settings = ClientSettings { alive_every: detector.interval, ..ClientSettings::default() };
+            let settings = ClientSettings {
+                alive_every: detector.interval,
+                read_wait: Duration::from_millis(config.write_wait_ms).max(READ_WAIT_MIN),
+                ..ClientSettings::default()
+            };
             Node::Client(Client::new(peer, name, settings))
         }
     };

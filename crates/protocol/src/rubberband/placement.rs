@@ -203,9 +203,7 @@ impl Config {
         for range in ranges {
             for segment in self.touched(*range) {
                 let part = range.intersect(segment.range).expect("a touched segment shares keys");
-                let count = self.complete(segment).count();
-                let turn = offset as usize % count.max(1);
-                let process = self.complete(segment).nth(turn).ok_or(segment.range)?;
+                let process = self.reader(segment, offset).ok_or(segment.range)?;
                 let place = place_of(&mut assignments, process);
                 place.held.push(part);
                 place.answers.push(part);
@@ -213,6 +211,27 @@ impl Config {
         }
         assignments.sort_unstable_by_key(|assignment| assignment.process);
         Ok(assignments)
+    }
+
+    /// Who answers a read of these ranges, in the order of their ids: the processes of [`Config::assign_read`].
+    pub fn readers(&self, ranges: &[Range], offset: u32) -> Result<SmallVec<[ProcessId; 4]>, Range> {
+        let mut readers = SmallVec::new();
+        for range in ranges {
+            for segment in self.touched(*range) {
+                let process = self.reader(segment, offset).ok_or(segment.range)?;
+                if !readers.contains(&process) {
+                    readers.push(process);
+                }
+            }
+        }
+        readers.sort_unstable();
+        Ok(readers)
+    }
+
+    /// The replica of a segment that reads with this offset go to.
+    fn reader(&self, segment: &Segment, offset: u32) -> Option<ProcessId> {
+        let count = self.complete(segment).count();
+        self.complete(segment).nth(offset as usize % count.max(1))
     }
 }
 

@@ -345,7 +345,12 @@ impl Schedule {
                             assert_eq!(all, parts.iter().all(|part| part.as_ref() == b"ok"), "{operation}")
                         }
                         // What was repeated may have taken effect by another attempt.
-                        Err(ClientError::NotSent | ClientError::Rejected(_) | ClientError::Expired) => {
+                        Err(
+                            ClientError::NotSent
+                            | ClientError::Rejected(_)
+                            | ClientError::Expired
+                            | ClientError::Unanswered,
+                        ) => {
                             let attempts = self.asked.iter().filter(|(_, other)| {
                                 matches!(other, Asked::Write { operation: same, .. } if same == operation)
                             });

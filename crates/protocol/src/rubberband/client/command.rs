@@ -102,12 +102,8 @@ pub enum ClientEvent {
         /// Which request.
         token: u64,
     },
-    /// All who are to answer the read have said that they are at it. Told again and again while it takes long.
-    Underway {
-        /// Which request.
-        token: u64,
-    },
-    /// Every process that answers the read has told its first piece: no further ones will.
+    /// Every process that answers the read has told its first piece, no further ones will, and more pieces come. Not told of
+    /// a read that ends with its first pieces.
     Gathered {
         /// Which request.
         token: u64,
@@ -151,4 +147,6 @@ pub enum ClientError {
     Rejected(Refusal),
     /// Its session is over; it was not executed.
     Expired,
+    /// A read of which there was no news for too long: repeat it freely.
+    Unanswered,
 }

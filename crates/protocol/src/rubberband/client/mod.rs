@@ -46,6 +46,8 @@ pub struct ClientSettings {
     /// How long a read may go without news before those who were to answer are asked whether they are at it; and how long
     /// they may take to say so before it is tried elsewhere.
     pub patience: Duration,
+    /// How long a read may go without any news, of all its attempts, before it is given up.
+    pub read_wait: Duration,
     /// How long a write that may have been applied can be asked about by its id.
     pub retention: Duration,
 }
@@ -56,6 +58,7 @@ impl Default for ClientSettings {
             alive_every: Duration::from_millis(50),
             retry_after: Duration::from_millis(30),
             patience: Duration::from_secs(2),
+            read_wait: Duration::from_secs(10),
             retention: Duration::from_secs(600),
         }
     }
@@ -239,7 +242,7 @@ impl Client {
             }
             ClientCommand::Read { token, strength, table, ranges, operation } => {
                 let read = Read::new(strength, table, ranges, operation, cx.now);
-                self.insert(token, Request { attempt: 0, kind: Kind::Read(read), look_at: None });
+                self.insert(token, Request { attempt: 0, kind: Kind::Read(Box::new(read)), look_at: None });
                 self.start_read(cx, token, out);
                 self.refuse_if_wedged(cx, token, out);
             }

@@ -1,9 +1,8 @@
 //! A read: its attempts, and the pieces of its answer.
 //!
 //! An attempt goes to processes that together hold what is asked for, and one answer is made of what they say of one position.
-//! It may take as long as those who are at it say that they are; whoever is silent is passed over in the next attempt.
-
-use std::collections::BTreeMap;
+//! It may take as long as those who are at it say that they are; whoever is silent is passed over in the next attempt, and a
+//! read that nobody is heard to be at is given up.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -29,13 +28,13 @@ pub(super) struct Read {
     table: u32,
     ranges: SmallVec<[Range; 2]>,
     operation: Bytes,
-    parts: BTreeMap<ProcessId, Part>,
+    parts: SmallVec<[Part; 4]>,
     /// What the first pieces of answers are about.
-    begun: Vec<Range>,
-    covered: Vec<Range>,
+    begun: SmallVec<[Range; 5]>,
+    covered: SmallVec<[Range; 5]>,
     at: Option<Position>,
     /// Whom the attempt probably went to.
-    expected: Vec<ProcessId>,
+    expected: SmallVec<[ProcessId; 4]>,
     /// Whether any piece was told to the user.
     told: bool,
     /// How many attempts there were.
@@ -48,14 +47,17 @@ pub(super) struct Read {
     silent: Vec<ProcessId>,
     /// The attempt has failed: no answer to it counts any more.
     pub(super) void: bool,
-    /// When there was news of it last.
+    /// When there was news of the attempt last.
     heard: Time,
+    /// When there was news of any, or the user was waited for.
+    news: Time,
     /// When the attempt began.
     begun_at: Time,
 }
 
-#[derive(Default)]
+/// What one process has answered.
 struct Part {
+    from: ProcessId,
     pieces: u32,
     received: u64,
     /// What of it the user has taken.
@@ -80,11 +82,11 @@ impl Read {
             table,
             ranges,
             operation,
-            parts: BTreeMap::new(),
-            begun: Vec::new(),
-            covered: Vec::new(),
+            parts: SmallVec::new(),
+            begun: SmallVec::new(),
+            covered: SmallVec::new(),
             at: None,
-            expected: Vec::new(),
+            expected: SmallVec::new(),
             told: false,
             tries: 0,
             silences: 0,
@@ -92,18 +94,32 @@ impl Read {
             silent: Vec::new(),
             void: false,
             heard: now,
+            news: now,
             begun_at: now,
         }
     }
 
     /// Whether `process` is to answer it, or does.
     pub(super) fn concerns(&self, process: ProcessId) -> bool {
-        self.expected.contains(&process) || self.parts.contains_key(&process)
+        self.expected.contains(&process) || self.parts.iter().any(|part| part.from == process)
+    }
+
+    /// What `process` has answered; it begins with nothing.
+    fn part(&mut self, process: ProcessId) -> &mut Part {
+        let place = self.parts.iter().position(|part| part.from == process).unwrap_or_else(|| {
+            self.parts.push(Part { from: process, pieces: 0, received: 0, consumed: 0, ended: false });
+            self.parts.len() - 1
+        });
+        &mut self.parts[place]
+    }
+
+    fn has_ended(&self, process: ProcessId) -> bool {
+        self.parts.iter().any(|part| part.from == process && part.ended)
     }
 
     /// The user has taken so many bytes of one process's pieces in all.
     pub(super) fn consumed(&mut self, from: ProcessId, bytes: u64) {
-        if let Some(part) = self.parts.get_mut(&from) {
+        if let Some(part) = self.parts.iter_mut().find(|part| part.from == from) {
             part.consumed = part.consumed.max(bytes);
         }
     }
@@ -115,15 +131,14 @@ impl Read {
 
     /// Who has not told all that is expected of them.
     fn owing(&self) -> Vec<ProcessId> {
-        let ended = |process: &&ProcessId| self.parts.get(process).is_some_and(|part| part.ended);
-        self.expected.iter().filter(|process| !ended(process)).copied().collect()
+        self.expected.iter().copied().filter(|process| !self.has_ended(*process)).collect()
     }
 
     /// Whether it goes on when the user takes more, and only then.
     fn waits_for_user(&self) -> bool {
         let begun = self.ranges.iter().all(|range| covers(&self.begun, *range));
         let untaken = |part: &Part| part.ended || part.consumed < part.received;
-        !self.void && begun && self.parts.values().all(untaken)
+        !self.void && begun && self.parts.iter().all(untaken)
     }
 }
 
@@ -158,12 +173,9 @@ impl Client {
         let first = if read.tries == 1 && self.membership.config().is_some_and(wide) { 0 } else { random };
         // Who cannot be heard cannot answer.
         let heard = |process: &ProcessId| self.linked.contains(process) && !read.silent.contains(process);
-        let readers = |config: &Config, offset: u32| -> Vec<ProcessId> {
-            let assigned = config.assign_read(&read.ranges, offset).unwrap_or_default();
-            assigned.iter().map(|assignment| assignment.process).collect()
-        };
+        let readers = |config: &Config, offset: u32| config.readers(&read.ranges, offset).unwrap_or_default();
         let (offset, expected) = match self.membership.config() {
-            None => (first, Vec::new()),
+            None => (first, SmallVec::new()),
             Some(config) => {
                 let offsets = (0..u32::from(config.replicas)).map(|turn| first.wrapping_add(turn));
                 let mut divisions = offsets.map(|offset| (offset, readers(config, offset)));
@@ -181,7 +193,7 @@ impl Client {
             ranges: read.ranges.clone(),
         };
         let (strength, operation) = (read.strength, read.operation.clone());
-        self.look_later(token, cx.now + patience);
+        self.look_after_read_at(token, cx.now + patience);
         match strength {
             ReadStrength::Sequential => {
                 // An attempt that still waits to be sent would only be one read more.
@@ -266,14 +278,14 @@ impl Client {
         match reply.content {
             // What came before it came to nothing.
             _ if read.void => {
-                read.parts.entry(from).or_default();
+                read.part(from);
             }
             ReplyContent::Underway => {
                 let waited = !read.asked.is_empty();
                 read.asked.retain(|process| *process != from);
                 if waited && read.asked.is_empty() {
                     read.heard = cx.now;
-                    out.emit(ClientEvent::Underway { token });
+                    read.news = cx.now;
                 }
             }
             ReplyContent::Answer(content) => {
@@ -281,15 +293,16 @@ impl Client {
                 if one_cut && *read.at.get_or_insert(reply.at) != reply.at {
                     return self.retry_soon(cx, attempt);
                 }
-                let part = read.parts.entry(from).or_default();
+                let part = read.part(from);
                 if part.pieces != reply.piece {
                     return self.retry_soon(cx, attempt);
                 }
-                read.heard = cx.now;
-                read.asked.retain(|process| *process != from);
                 part.pieces += 1;
                 part.received += content.len() as u64;
                 part.ended = reply.last;
+                read.heard = cx.now;
+                read.news = cx.now;
+                read.asked.retain(|process| *process != from);
                 read.told = true;
                 let first = reply.piece == 0;
                 if first {
@@ -306,7 +319,9 @@ impl Client {
                 if gathered {
                     let took = cx.now.since(began);
                     self.latency = (self.latency * (LATENCY_PART - 1) + took) / LATENCY_PART;
-                    out.emit(ClientEvent::Gathered { token });
+                    if !complete {
+                        out.emit(ClientEvent::Gathered { token });
+                    }
                 }
                 if complete {
                     self.done(token, at, out);
@@ -316,23 +331,34 @@ impl Client {
         }
     }
 
+    /// Looks after a read at that time, or when it would have to be given up.
+    fn look_after_read_at(&mut self, token: u64, at: Time) {
+        let request = self.requests.get(&token).expect("a live request");
+        let Kind::Read(read) = &request.kind else { panic!("only reads are looked after so") };
+        let end = read.news + self.settings.read_wait;
+        self.look_later(token, at.min(end));
+    }
+
     /// Looks after a read whose time has come.
     pub(super) fn look_after_read(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
         let request = self.requests.get_mut(&token).expect("a live request");
         let attempt = request.attempt;
         let Kind::Read(read) = &mut request.kind else { panic!("only reads are looked after so") };
         if read.waits_for_user() {
-            self.look_later(token, cx.now + self.settings.patience);
+            read.news = cx.now;
+            self.look_after_read_at(token, cx.now + self.settings.patience);
+        } else if cx.now >= read.news + self.settings.read_wait {
+            self.fail(cx.now, token, ClientError::Unanswered, out);
         } else if !read.void && cx.now < read.heard + self.settings.patience {
             let at = read.heard + self.settings.patience;
-            self.look_later(token, at);
+            self.look_after_read_at(token, at);
         } else if !read.void && read.asked.is_empty() && !read.owing().is_empty() {
             // It may just take long. Who is at it says so, and is waited for; who is not, or is silent, is not.
             read.asked = read.owing();
             let ask = Direct::AskRead { token: attempt };
             out.send(Destination::Many(read.asked.clone()), Message::Direct(ask), None);
             let after = read.patience(&self.settings);
-            self.look_later(token, cx.now + after);
+            self.look_after_read_at(token, cx.now + after);
         } else {
             read.silences += u32::from(!read.void);
             self.retries += 1;
@@ -343,9 +369,9 @@ impl Client {
 
 /// Has those who work on an attempt's answer, or still hold parts of it, give it up.
 pub(super) fn cancel_parts<S: Sink<Client>>(attempt: u64, read: &Read, out: &mut S) {
-    let ended = |process: &ProcessId| read.parts.get(process).is_some_and(|part| part.ended);
-    let mut readers: Vec<ProcessId> = read.parts.keys().chain(&read.expected).copied().collect();
-    readers.retain(|process| !ended(process));
+    let answering = read.parts.iter().map(|part| part.from);
+    let mut readers: Vec<ProcessId> = answering.chain(read.expected.iter().copied()).collect();
+    readers.retain(|process| !read.has_ended(*process));
     readers.sort_unstable();
     readers.dedup();
     if !readers.is_empty() {

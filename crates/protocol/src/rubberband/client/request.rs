@@ -25,7 +25,7 @@ pub(super) struct Request {
 
 pub(super) enum Kind {
     Write(Write),
-    Read(Read),
+    Read(Box<Read>),
     Control,
 }
 

@@ -198,9 +198,6 @@ impl World {
                     self.count("restart");
                     self.told.get_mut(&(id, token)).expect("it was asked").parts.clear();
                 }
-                ClientEvent::Underway { token } => {
-                    self.say(&format!("{} {token} is under way", name(id)));
-                }
                 ClientEvent::Gathered { .. } | ClientEvent::Ordered { .. } => {}
                 ClientEvent::Done { token, at } => {
                     self.count("done");
@@ -213,6 +210,7 @@ impl World {
                         ClientError::MaybeApplied { .. } => "maybe applied",
                         ClientError::Rejected(_) => "rejected",
                         ClientError::Expired => "expired",
+                        ClientError::Unanswered => "unanswered",
                     });
                     self.end(id, token, Err(error));
                     let error = match error {

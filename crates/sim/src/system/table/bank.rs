@@ -353,7 +353,6 @@ impl Bank {
                 Ok(())
             }
             ClientEvent::Gathered { .. }
-            | ClientEvent::Underway { .. }
             | ClientEvent::Ordered { .. }
             | ClientEvent::Config(_)
             | ClientEvent::Wedged => Ok(()),
@@ -459,6 +458,7 @@ impl Bank {
             ClientError::MaybeApplied { .. } => "maybe applied",
             ClientError::Rejected(_) => "rejected",
             ClientError::Expired => "expired",
+            ClientError::Unanswered => "unanswered",
         };
         world.count(count);
         let doubtful = pending.doubtful || matches!(error, ClientError::MaybeApplied { .. });
