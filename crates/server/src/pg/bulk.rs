@@ -125,7 +125,7 @@ impl Connection<'_> {
         }
         self.output.metrics.rows.inc_by(sent);
         self.output.put(Backend::CopyDone(CopyDone::new()));
-        self.output.complete(&format!("COPY {sent}"));
+        self.output.complete(format_args!("COPY {sent}"));
         Ok(Ok(()))
     }
 }

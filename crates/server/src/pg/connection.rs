@@ -28,7 +28,7 @@ use quorate_table::value::Value;
 use tokio::net::tcp;
 
 use super::{
-    extended::Portal,
+    extended::Portals,
     frame::{Frame, Frames},
     limit::{Cancel, Limit},
     output::{BUFFER_BYTES, Output},
@@ -51,7 +51,7 @@ pub(super) struct Connection<'a> {
     /// Until the server stops. Waited for at every message, and told who waits only at the first.
     pub(super) stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
     pub(super) statements: BTreeMap<String, Arc<Prepared>>,
-    pub(super) portals: BTreeMap<String, Portal>,
+    pub(super) portals: Portals,
     /// After an error in the extended protocol, until Sync.
     pub(super) skipping: bool,
     /// Writes applied outside a block since the last Sync.

@@ -1,6 +1,6 @@
 //! The extended protocol: statements prepared, bound to portals, described, executed for some of their rows.
 
-use std::{io, sync::Arc};
+use std::{collections::BTreeMap, io, sync::Arc};
 
 use pgwire::messages::{
     PgWireBackendMessage as Backend, PgWireFrontendMessage as Frontend,
@@ -17,7 +17,6 @@ use super::{
     connection::Connection,
     encode::{self, Format},
     limit::Limit,
-    output::select_tag,
 };
 use crate::{
     cache::Prepared,
@@ -46,6 +45,37 @@ pub(super) enum State {
     Gathered(std::vec::IntoIter<Row>, String),
     /// At its end.
     Done,
+}
+
+/// A connection's portals.
+#[derive(Default)]
+pub(super) struct Portals {
+    /// It comes and goes with every statement, and so has a place of its own.
+    unnamed: Option<Portal>,
+    named: BTreeMap<String, Portal>,
+}
+
+impl Portals {
+    fn get(&self, name: &str) -> Option<&Portal> {
+        if name.is_empty() { self.unnamed.as_ref() } else { self.named.get(name) }
+    }
+
+    fn insert(&mut self, name: String, portal: Portal) {
+        if name.is_empty() {
+            self.unnamed = Some(portal);
+        } else {
+            self.named.insert(name, portal);
+        }
+    }
+
+    pub(super) fn remove(&mut self, name: &str) -> Option<Portal> {
+        if name.is_empty() { self.unnamed.take() } else { self.named.remove(name) }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.unnamed = None;
+        self.named.clear();
+    }
 }
 
 impl Connection<'_> {
@@ -109,7 +139,7 @@ impl Connection<'_> {
     fn bind(&mut self, bind: Bind) -> Result<()> {
         let statement = bind.statement_name.unwrap_or_default();
         let name = bind.portal_name.unwrap_or_default();
-        if !name.is_empty() && self.portals.contains_key(&name) {
+        if !name.is_empty() && self.portals.get(&name).is_some() {
             return Err(SqlError::new("42P03", format!("cursor \"{name}\" already exists")));
         }
         let prepared = self.statement(&statement)?.clone();
@@ -231,8 +261,7 @@ impl Connection<'_> {
                 if sent == most {
                     self.output.put(Backend::PortalSuspended(PortalSuspended::new()));
                 } else {
-                    let tag = select_tag(word, sent);
-                    self.output.complete(&tag);
+                    self.output.complete_rows(word, sent);
                 }
             }
         }

@@ -1,12 +1,12 @@
 //! Answers, gathered and written.
 
-use std::io;
+use std::{fmt, fmt::Write, io};
 
 use bytes::{Buf, BufMut, BytesMut};
 use pgwire::messages::{
     PgWireBackendMessage as Backend,
     data::{FieldDescription, RowDescription},
-    response::{CommandComplete, ErrorResponse, NoticeResponse},
+    response::{ErrorResponse, NoticeResponse},
 };
 use quorate_table::value::Value;
 use tokio::{io::AsyncWriteExt, net::tcp};
@@ -61,8 +61,22 @@ impl Output<'_> {
         if self.is_full() { self.flush().await } else { Ok(()) }
     }
 
-    pub(super) fn complete(&mut self, tag: &str) {
-        self.put(Backend::CommandComplete(CommandComplete::new(tag.to_owned())));
+    /// The end of a statement, with its tag: written where it lies, for every statement has one.
+    pub(super) fn complete(&mut self, tag: impl fmt::Display) {
+        let begin = self.buffer.len();
+        self.buffer.put_slice(&[b'C', 0, 0, 0, 0]);
+        write!(self.buffer, "{tag}\0").expect("a buffer takes everything");
+        let length = (self.buffer.len() - begin - 1) as i32;
+        self.buffer[begin + 1..begin + 5].copy_from_slice(&length.to_be_bytes());
+    }
+
+    /// The same for one that gave rows.
+    pub(super) fn complete_rows(&mut self, word: &str, rows: usize) {
+        if matches!(word, "SELECT" | "FETCH") {
+            self.complete(format_args!("{word} {rows}"));
+        } else {
+            self.complete(word);
+        }
     }
 
     pub(super) fn describe(&mut self, fields: &[Field], formats: &[Format]) {
@@ -200,10 +214,6 @@ impl Output<'_> {
         let severity = if matches!(&notice.code[..2], "00" | "42") { "NOTICE" } else { "WARNING" };
         self.put(Backend::NoticeResponse(NoticeResponse::new(fields_of(severity, notice, ""))));
     }
-}
-
-pub(super) fn select_tag(word: &str, rows: usize) -> String {
-    if matches!(word, "SELECT" | "FETCH") { format!("{word} {rows}") } else { word.to_owned() }
 }
 
 fn fields_of(severity: &str, error: &SqlError, text: &str) -> Vec<(u8, String)> {

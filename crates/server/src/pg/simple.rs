@@ -4,7 +4,7 @@ use std::{io, sync::Arc};
 
 use pgwire::messages::{PgWireBackendMessage as Backend, response::EmptyQueryResponse};
 
-use super::{connection::Connection, encode::Format, output::select_tag};
+use super::{connection::Connection, encode::Format};
 use crate::{
     cache::Prepared,
     error::{Result, SqlError, code},
@@ -63,7 +63,7 @@ impl Connection<'_> {
                 let (mut ready, shape) = (Batch::default(), (&fields[..], &formats[..]));
                 let sent = self.output.rows(&mut rows, &mut ready, usize::MAX, shape, &self.limit).await?;
                 match sent {
-                    Ok(sent) => self.output.complete(&select_tag(word, sent)),
+                    Ok(sent) => self.output.complete_rows(word, sent),
                     Err(error) => return Ok(Err(error)),
                 }
             }

@@ -19,6 +19,7 @@ use tokio::{
 use super::{
     Server,
     connection::Connection,
+    extended::Portals,
     frame::{Frames, Opening},
     limit::Limit,
     output::Output,
@@ -86,7 +87,7 @@ pub(super) async fn serve(
         cancel: registration.cancel.clone(),
         stopping: Box::pin(stop(stopped)),
         statements: BTreeMap::new(),
-        portals: BTreeMap::new(),
+        portals: Portals::default(),
         skipping: false,
         applied: 0,
         running: None,

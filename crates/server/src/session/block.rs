@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Outcome, Session};
+use super::{Outcome, Session, setting::Settings};
 use crate::{
     cache::Prepared,
     error::{Result, SqlError, code},
@@ -29,7 +29,7 @@ pub(super) struct Open {
     /// What was applied, in words.
     pub(super) written: Option<String>,
     /// Settings as they were before.
-    pub(super) saved: BTreeMap<String, String>,
+    pub(super) saved: Settings,
     /// Settings that SET LOCAL changed, as they were before.
     pub(super) local: BTreeMap<String, Option<String>>,
     pub(super) began: i64,
@@ -40,7 +40,7 @@ pub(super) struct Open {
 struct Savepoint {
     name: String,
     cursors: BTreeSet<String>,
-    settings: BTreeMap<String, String>,
+    settings: Settings,
     local: BTreeMap<String, Option<String>>,
     written: Option<String>,
 }
@@ -201,12 +201,12 @@ impl Session {
     }
 
     /// Puts settings back, and tells the client of those that it is told of.
-    fn restore(&mut self, saved: BTreeMap<String, String>) {
+    fn restore(&mut self, saved: Settings) {
         let changed: Vec<String> = self
             .settings
-            .keys()
-            .chain(saved.keys())
-            .filter(|name| self.settings.get(*name) != saved.get(*name))
+            .names()
+            .chain(saved.names())
+            .filter(|name| self.settings.get(name) != saved.get(name))
             .cloned()
             .collect();
         self.settings = saved;
@@ -232,7 +232,7 @@ impl Session {
         for (name, value) in local {
             match value {
                 Some(value) => self.settings.insert(name.clone(), value),
-                None => self.settings.remove(&name),
+                None => drop(self.settings.remove(&name)),
             };
             self.report(&name);
         }

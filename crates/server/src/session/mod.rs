@@ -43,6 +43,7 @@ use crate::{
 use block::Block;
 use cursor::Cursor;
 use request::{Executing, InFlight};
+use setting::Settings;
 
 /// Seconds from 1970 to 2000, where PostgreSQL's time begins.
 const EPOCH_2000: u64 = 946_684_800;
@@ -54,7 +55,7 @@ pub struct Session {
     user: String,
     database: String,
     pid: i32,
-    settings: BTreeMap<String, String>,
+    settings: Settings,
     block: Block,
     prepared: BTreeMap<String, Arc<Prepared>>,
     cursors: BTreeMap<String, Cursor>,
@@ -109,7 +110,7 @@ impl Session {
             user,
             database,
             pid,
-            settings: BTreeMap::new(),
+            settings: Settings::default(),
             block: Block::None,
             prepared: BTreeMap::new(),
             cursors: BTreeMap::new(),
@@ -205,9 +206,7 @@ impl Session {
             Statement::Copy(copy) => self.copy(copy, values).await,
             Statement::Set { name, value, local } => self.set(name, value.clone(), *local),
             Statement::ResetAll => {
-                for name in std::mem::take(&mut self.settings).into_keys() {
-                    self.report(&name);
-                }
+                self.reset();
                 Ok(Outcome::Done("RESET".to_owned()))
             }
             Statement::Show(name) => Ok(Outcome::Rows(Rows::plain(self.show(name.as_deref())?), "SHOW")),
@@ -260,9 +259,7 @@ impl Session {
                 }
                 self.prepared.clear();
                 self.cursors.clear();
-                for name in std::mem::take(&mut self.settings).into_keys() {
-                    self.report(&name);
-                }
+                self.reset();
                 Ok(Outcome::Done("DISCARD ALL".to_owned()))
             }
             Statement::Declare(declare) => self.declare(declare, values).await,

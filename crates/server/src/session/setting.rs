@@ -1,6 +1,6 @@
 //! What SET changes, SHOW tells, and a client is told of unasked.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use quorate_table::value::{Row, Value};
 
@@ -10,6 +10,43 @@ use crate::{
     error::{Result, SqlError},
     sql::{Modes, settings},
 };
+
+/// What a session has set; all else is as it is by default.
+#[derive(Clone, Default)]
+pub(super) struct Settings {
+    values: BTreeMap<String, String>,
+    /// What every statement asks for, read when it is set.
+    timeout: Option<Duration>,
+    strength: ReadStrength,
+}
+
+impl Settings {
+    pub(super) fn get(&self, name: &str) -> Option<&String> {
+        self.values.get(name)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.values.keys()
+    }
+
+    pub(super) fn insert(&mut self, name: String, value: String) {
+        self.values.insert(name, value);
+        self.read();
+    }
+
+    pub(super) fn remove(&mut self, name: &str) -> Option<String> {
+        let removed = self.values.remove(name);
+        self.read();
+        removed
+    }
+
+    fn read(&mut self) {
+        let milliseconds = self.get("statement_timeout").and_then(|value| settings::milliseconds(value));
+        self.timeout = milliseconds.filter(|milliseconds| *milliseconds > 0).map(Duration::from_millis);
+        self.strength =
+            self.get("quorate.read").and_then(|name| ReadStrength::named(name)).unwrap_or_default();
+    }
+}
 
 impl Session {
     /// A setting's value.
@@ -62,14 +99,18 @@ impl Session {
 
     /// How long a statement may take.
     pub fn timeout(&self) -> Option<Duration> {
-        // By default there is none.
-        settings::milliseconds(self.settings.get("statement_timeout")?)
-            .filter(|milliseconds| *milliseconds > 0)
-            .map(Duration::from_millis)
+        self.settings.timeout
     }
 
     pub(super) fn strength(&self) -> ReadStrength {
-        self.settings.get("quorate.read").and_then(|name| ReadStrength::named(name)).unwrap_or_default()
+        self.settings.strength
+    }
+
+    /// Puts all settings back to their defaults.
+    pub(super) fn reset(&mut self) {
+        for name in std::mem::take(&mut self.settings).values.into_keys() {
+            self.report(&name);
+        }
     }
 
     pub(super) fn set(&mut self, name: &str, value: Option<String>, local: bool) -> Result<Outcome> {
@@ -92,7 +133,7 @@ impl Session {
         }
         match value {
             Some(value) => self.settings.insert(name.to_owned(), value),
-            None => self.settings.remove(name),
+            None => drop(self.settings.remove(name)),
         };
         self.report(name);
         Ok(Outcome::Done(tag.to_owned()))
