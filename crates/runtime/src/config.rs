@@ -1,6 +1,10 @@
 //! How a reactor is set up.
 
-use std::{io, net::SocketAddr};
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+};
 
 use quorate_protocol::{DomainId, Duration, Generation, ProcessId, wire::FRAME_BYTES_MAX};
 use thiserror::Error;
@@ -42,6 +46,8 @@ pub struct Config {
     pub me: ProcessId,
     /// Where to listen; port 0 lets the system choose.
     pub listen: Vec<SocketAddr>,
+    /// Sockets that listen already, for who has to know the port before the reactor starts.
+    pub listening: Vec<Arc<TcpListener>>,
     /// What hellos tell as our address; `None`: the first listening address.
     pub advertise: Option<String>,
     /// Whether addresses other than loopback may be listened on. Links are neither encrypted nor authenticated.
@@ -61,6 +67,7 @@ impl Config {
             generation: Generation::FIRST,
             me,
             listen,
+            listening: Vec::new(),
             advertise: None,
             insecure: false,
             limits: Limits::default(),

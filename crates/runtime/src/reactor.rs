@@ -147,17 +147,23 @@ where
 {
     /// Listens, and starts the protocol thread.
     pub fn start(protocol: P, host: H, config: Config) -> Result<Handle<P>, StartError> {
-        let mut listeners = Vec::with_capacity(config.listen.len());
-        let mut addresses = Vec::with_capacity(config.listen.len());
+        let mut listeners = Vec::new();
+        let permitted =
+            |address: SocketAddr| match config.insecure || address.ip().to_canonical().is_loopback() {
+                true => Ok(address),
+                false => Err(StartError::Insecure(address)),
+            };
         for &address in &config.listen {
-            if !config.insecure && !address.ip().to_canonical().is_loopback() {
-                return Err(StartError::Insecure(address));
-            }
-            let listener =
-                TcpListener::bind(address).map_err(|error| StartError::Listen { address, error })?;
-            addresses.push(listener.local_addr()?);
-            listeners.push(listener);
+            let bound = TcpListener::bind(permitted(address)?);
+            listeners.push(bound.map_err(|error| StartError::Listen { address, error })?);
         }
+        for listener in &config.listening {
+            permitted(listener.local_addr()?)?;
+            let listener = listener.try_clone()?;
+            listener.set_nonblocking(true)?;
+            listeners.push(TcpListener::from_std(listener));
+        }
+        let addresses = listeners.iter().map(TcpListener::local_addr).collect::<Result<Vec<_>, _>>()?;
         let address =
             config.advertise.or_else(|| addresses.first().map(SocketAddr::to_string)).unwrap_or_default();
         if address.len() > ADDRESS_BYTES_MAX {

@@ -79,10 +79,10 @@ pub(crate) fn run(config: NodeConfig) -> Result<()> {
     let stop = lifeline::stop_requests(config.supervised)?;
     raise_descriptors();
     let me = ProcessId { node: config.node, incarnation: chance::incarnation() };
-    let listen = settled(&config.listen)?;
+    let (listener, listen) = listen(&config.listen)?;
     let metrics = Metrics::new([("process", config.name.clone()), ("role", config.role.as_str().to_owned())]);
     let events = Arc::new(Events::default());
-    let process = Arc::new(start(&config, me, listen, metrics.clone(), events.clone())?);
+    let process = Arc::new(start(&config, me, (listener, listen), metrics.clone(), events.clone())?);
     info!(process = %me, role = config.role.as_str(), %listen, "started");
 
     let threads =
@@ -92,13 +92,13 @@ pub(crate) fn run(config: NodeConfig) -> Result<()> {
         // An error means that the sender is gone, which is a stop as well.
         let _ = stopped.wait_for(|stop| *stop).await;
     };
-    let http = threads.block_on(listener(&config.http_listen))?;
+    let http = threads.block_on(bind(&config.http_listen))?;
     let mut bound = Bound { listen: listen.to_string(), http: http.local_addr()?.to_string(), sql: None };
     let exhibit = Exhibit::new(&config, me, process.clone(), metrics.clone());
     threads.spawn(quorate_server::http::serve(http, Arc::new(exhibit), until(stopped.clone())));
     let mut sql = None;
     if let Some(address) = &config.sql_listen {
-        let listener = threads.block_on(listener(address))?;
+        let listener = threads.block_on(bind(address))?;
         bound.sql = Some(listener.local_addr()?.to_string());
         let backend = gateway::backend(&config, me, &process, events);
         sql = Some(threads.spawn(gateway::serve(listener, backend, metrics, until(stopped.clone()))));
@@ -178,7 +178,7 @@ fn leave(config: &NodeConfig, process: &Process) {
 fn start(
     config: &NodeConfig,
     me: ProcessId,
-    listen: SocketAddr,
+    (listener, listen): (Arc<std::net::TcpListener>, SocketAddr),
     metrics: Metrics,
     events: Arc<Events>,
 ) -> Result<Process> {
@@ -227,23 +227,23 @@ fn start(
             Node::Client(Client::new(peer, name, settings))
         }
     };
-    let mut reactor = Config::new(config.domain, config.role.of_process(), me, vec![listen]);
+    let mut reactor = Config::new(config.domain, config.role.of_process(), me, Vec::new());
+    reactor.listening = vec![listener];
     reactor.generation = generation;
     reactor.insecure = config.insecure;
     reactor.metrics = metrics;
     Ok(Process::start(node, reactor, parts)?)
 }
 
-/// An address with its port: others are told where we listen before we do, so a port that the system is to choose is
-/// chosen here.
-fn settled(address: &str) -> Result<SocketAddr> {
+/// Listens for other processes. The node is told where before it starts, so it is done here, and not by the reactor.
+fn listen(address: &str) -> Result<(Arc<std::net::TcpListener>, SocketAddr)> {
     let place = address.to_socket_addrs()?.next().ok_or_else(|| Usage(format!("{address}: no address")))?;
-    if place.port() != 0 {
-        return Ok(place);
-    }
-    Ok(std::net::TcpListener::bind(place)?.local_addr()?)
+    let listener =
+        std::net::TcpListener::bind(place).with_context(|| format!("cannot listen on {address}"))?;
+    let bound = listener.local_addr()?;
+    Ok((Arc::new(listener), bound))
 }
 
-async fn listener(address: &str) -> Result<TcpListener> {
+async fn bind(address: &str) -> Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
 }

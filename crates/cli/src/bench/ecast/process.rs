@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     io::{BufRead, Write},
+    sync::Arc,
     thread,
     time::Duration,
 };
@@ -54,14 +55,15 @@ const SUBMISSIONS: u64 = 1 << 63;
 
 pub(super) fn run(domain: DomainId, spec: Spec) -> Result<()> {
     let me = ProcessId { node: spec.node, incarnation: chance::incarnation() };
-    let listen = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let listen = listener.local_addr()?;
     let peer = Peer { id: me, address: listen.to_string() };
     let role = match spec.part {
         Part::Founder | Part::Router => Role::Router,
         Part::Receiver => Role::Storage,
         Part::Load => Role::Gateway,
     };
-    let reactor = Config::new(domain, role, me, vec![listen]);
+    let reactor = Config { listening: vec![Arc::new(listener)], ..Config::new(domain, role, me, Vec::new()) };
     match spec.part {
         Part::Founder | Part::Router => {
             let log = paxos::Settings { wanted: spec.wanted, ..paxos::Settings::default() };
