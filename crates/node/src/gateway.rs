@@ -78,6 +78,9 @@ impl Request {
 const SELECT: u32 = 8;
 const EXPLAIN: u32 = 9;
 
+/// Hardly a read is longer.
+const READ_BYTES: usize = 256;
+
 /// The request of a read.
 pub fn read(select: &Select, schema: &Schema) -> Request {
     reading(SELECT, select, schema)
@@ -91,7 +94,8 @@ pub fn explain(select: &Select, schema: &Schema) -> Request {
 /// The bytes of an operation are its variant's number and what it holds, which is not copied for that.
 fn reading(variant: u32, select: &Select, schema: &Schema) -> Request {
     let ranges = ranges(select.filter.as_ref(), schema);
-    let bytes = postcard::to_stdvec(&(variant, select)).expect("our own types always serialise");
+    let room = Vec::with_capacity(READ_BYTES);
+    let bytes = postcard::to_extend(&(variant, select), room).expect("our own types always serialise");
     Request { table: select.table.0, ranges, fallible: false, operation: bytes.into() }
 }
 

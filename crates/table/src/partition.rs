@@ -72,15 +72,21 @@ impl Partition {
     /// The arcs that rows satisfying `filter` can lie in: sorted, disjoint; none if no row can satisfy it. Parameters
     /// must be bound for pruning to see them.
     pub fn ranges(&self, filter: &Expr) -> Vec<KeyRange> {
+        self.arcs(filter).unwrap_or_else(|| vec![KeyRange::ALL])
+    }
+
+    /// The same; `None` is the whole ring, as of most terms of most filters.
+    fn arcs(&self, filter: &Expr) -> Option<Vec<KeyRange>> {
         match filter {
-            Expr::Constant(Value::Bool(false) | Value::Null, _) => Vec::new(),
-            Expr::Binary(Binary::And, left, right) => {
-                KeyRange::intersection(&self.ranges(left), &self.ranges(right))
-            }
+            Expr::Constant(Value::Bool(false) | Value::Null, _) => Some(Vec::new()),
+            Expr::Binary(Binary::And, left, right) => match (self.arcs(left), self.arcs(right)) {
+                (Some(left), Some(right)) => Some(KeyRange::intersection(&left, &right)),
+                (one, other) => one.or(other),
+            },
             Expr::Binary(Binary::Or, left, right) => {
-                let mut ranges = self.ranges(left);
-                ranges.extend(self.ranges(right));
-                KeyRange::union(ranges)
+                let mut ranges = self.arcs(left)?;
+                ranges.extend(self.arcs(right)?);
+                Some(KeyRange::union(ranges))
             }
             Expr::Binary(operator, left, right) => {
                 if let (Some(ty), Some(value)) = (self.of_column(left), constant(right)) {
@@ -88,25 +94,25 @@ impl Partition {
                 } else if let (Some(ty), Some(value)) = (self.of_column(right), constant(left)) {
                     self.compared(operator.mirrored(), ty, value)
                 } else {
-                    vec![KeyRange::ALL]
+                    None
                 }
             }
-            Expr::In(probe, list) => match (self.of_column(probe), list.iter().map(constant).collect()) {
-                (Some(ty), Some(values)) => {
-                    let values: Vec<&Value> = values;
-                    let points = values.into_iter().flat_map(|value| self.compared(Binary::Equal, ty, value));
-                    KeyRange::union(points.collect())
+            Expr::In(probe, list) => {
+                let ty = self.of_column(probe)?;
+                let mut points = Vec::with_capacity(list.len());
+                for item in &**list {
+                    points.extend(self.compared(Binary::Equal, ty, constant(item)?)?);
                 }
-                _ => vec![KeyRange::ALL],
-            },
-            Expr::IsNull(probe) if self.of_column(probe).is_some() => self.point(&Value::Null),
-            Expr::Column(..) if self.of_column(filter).is_some() => self.point(&Value::Bool(true)),
+                Some(KeyRange::union(points))
+            }
+            Expr::IsNull(probe) if self.of_column(probe).is_some() => Some(self.point(&Value::Null)),
+            Expr::Column(..) if self.of_column(filter).is_some() => Some(self.point(&Value::Bool(true))),
             Expr::Unary(Unary::Not, inner)
                 if matches!(**inner, Expr::Column(..)) && self.of_column(inner).is_some() =>
             {
-                self.point(&Value::Bool(false))
+                Some(self.point(&Value::Bool(false)))
             }
-            _ => vec![KeyRange::ALL],
+            _ => None,
         }
     }
 
@@ -134,8 +140,8 @@ impl Partition {
         vec![KeyRange { low: key, high: key }]
     }
 
-    /// The arcs of `column operator value` for a column of type `ty`.
-    fn compared(&self, operator: Binary, ty: Type, value: &Value) -> Vec<KeyRange> {
+    /// The arcs of `column operator value` for a column of type `ty`; `None` if they are not known.
+    fn compared(&self, operator: Binary, ty: Type, value: &Value) -> Option<Vec<KeyRange>> {
         let comparison = matches!(
             operator,
             Binary::Equal
@@ -146,25 +152,28 @@ impl Partition {
                 | Binary::GreaterEqual
         );
         if !comparison {
-            return vec![KeyRange::ALL];
+            return None;
         }
         if value.is_null() {
-            return Vec::new();
+            return Some(Vec::new());
         }
-        let Some((below, above)) = nearest(ty, value) else { return vec![KeyRange::ALL] };
+        let (below, above) = nearest(ty, value)?;
         let range = matches!(self, Partition::Range { .. });
         match operator {
-            Binary::Equal => match (below, above) {
+            Binary::Equal => Some(match (below, above) {
                 (Some(below), Some(above)) if below.order(&above).is_eq() => self.point(&below),
                 _ => Vec::new(),
-            },
+            }),
             Binary::Less | Binary::LessEqual if range => {
-                below.map(|below| KeyRange { low: 0, high: self.key_of(&below) }).into_iter().collect()
+                Some(below.map(|below| KeyRange { low: 0, high: self.key_of(&below) }).into_iter().collect())
             }
-            Binary::Greater | Binary::GreaterEqual if range => {
-                above.map(|above| KeyRange { low: self.key_of(&above), high: u64::MAX }).into_iter().collect()
-            }
-            _ => vec![KeyRange::ALL],
+            Binary::Greater | Binary::GreaterEqual if range => Some(
+                above
+                    .map(|above| KeyRange { low: self.key_of(&above), high: u64::MAX })
+                    .into_iter()
+                    .collect(),
+            ),
+            _ => None,
         }
     }
 }
