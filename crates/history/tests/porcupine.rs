@@ -24,7 +24,7 @@ struct Porcupine {
 fn porcupine() -> Option<&'static Porcupine> {
     static BUILT: OnceLock<Option<Porcupine>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/porcupine");
+        let here = Path::new("tests/porcupine");
         let there = Path::new(env!("CARGO_TARGET_TMPDIR")).join("porcupine");
         fs::create_dir_all(&there).expect("the target directory can be written");
         for file in ["go.mod", "go.sum", "main.go"] {

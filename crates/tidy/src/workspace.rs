@@ -41,7 +41,7 @@ pub struct Dependency {
 }
 
 impl Workspace {
-    /// Asks the Cargo that runs this test.
+    /// Asks the Cargo that runs this test, which runs it in the package's folder.
     pub fn read() -> Result<Workspace> {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let version = Command::new(&cargo).args(["-vV"]).output().context("cargo does not run")?;
@@ -50,7 +50,6 @@ impl Workspace {
             version.lines().find_map(|line| line.strip_prefix("host: ")).context("cargo names no host")?;
         let output = Command::new(&cargo)
             .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", host])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
             .output()?;
         ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
         Ok(serde_json::from_slice(&output.stdout)?)

@@ -33,7 +33,7 @@ pub(crate) fn text(world: &str, script: &str) -> String {
 }
 
 fn path(world: &str, script: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join(world).join(format!("scripts/{script}.txt"))
+    PathBuf::from("tests").join(world).join(format!("scripts/{script}.txt"))
 }
 
 /// A test for each script of a world.

@@ -61,7 +61,7 @@ impl AsyncDB for Door {
 }
 
 fn files() -> Vec<PathBuf> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/slt");
+    let folder = PathBuf::from("tests/slt");
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
         .expect("the folder is there")
         .map(|entry| entry.expect("a file").path())
