@@ -59,8 +59,9 @@ pub(crate) struct Args {
 /// How long a process that leaves waits for the others to take note.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// However short a time is configured, a read is given so long to be heard of: who is at it is asked after two seconds.
-const READ_WAIT_MIN: Duration = Duration::from_secs(5);
+/// However short a time is configured, a read is given so long to be heard of: who is at it is asked after two seconds and
+/// passed over after two more, and who is at it then is asked after another two.
+const READ_WAIT_MIN: Duration = Duration::from_secs(8);
 
 pub(crate) fn run_configured(args: Args) -> Result<()> {
     let path = args.config.display();
@@ -79,10 +80,10 @@ pub(crate) fn run(config: NodeConfig) -> Result<()> {
     let stop = lifeline::stop_requests(config.supervised)?;
     raise_descriptors();
     let me = ProcessId { node: config.node, incarnation: chance::incarnation() };
-    let (listener, listen) = listen(&config.listen)?;
     let metrics = Metrics::new([("process", config.name.clone()), ("role", config.role.as_str().to_owned())]);
     let events = Arc::new(Events::default());
-    let process = Arc::new(start(&config, me, (listener, listen), metrics.clone(), events.clone())?);
+    let (process, listen) = start(&config, me, metrics.clone(), events.clone())?;
+    let process = Arc::new(process);
     info!(process = %me, role = config.role.as_str(), %listen, "started");
 
     let threads =
@@ -178,10 +179,12 @@ fn leave(config: &NodeConfig, process: &Process) {
 fn start(
     config: &NodeConfig,
     me: ProcessId,
-    (listener, listen): (Arc<std::net::TcpListener>, SocketAddr),
     metrics: Metrics,
     events: Arc<Events>,
-) -> Result<Process> {
+) -> Result<(Process, SocketAddr)> {
+    // Others' word is asked before we listen: to them a router that has not begun is not there.
+    let beginning = (config.role == Role::Router).then(|| founding::begin(config)).transpose()?;
+    let (listener, listen) = listen(&config.listen)?;
     let peer = Peer { id: me, address: listen.to_string() };
     let name = config.name.clone();
     let detector = config.detector.settings();
@@ -192,7 +195,7 @@ fn start(
         Role::Router => {
             let log =
                 paxos::Settings { detector, wanted: config.wanted_routers, ..paxos::Settings::default() };
-            let paxos = match founding::begin(config)? {
+            let paxos = match beginning.expect("a router has asked") {
                 Beginning::Found => Paxos::found(peer, log.clone(), clock::now()),
                 Beginning::Join(current) => {
                     generation = current;
@@ -232,7 +235,7 @@ fn start(
     reactor.generation = generation;
     reactor.insecure = config.insecure;
     reactor.metrics = metrics;
-    Ok(Process::start(node, reactor, parts)?)
+    Ok((Process::start(node, reactor, parts)?, listen))
 }
 
 /// Listens for other processes. The node is told where before it starts, so it is done here, and not by the reactor.

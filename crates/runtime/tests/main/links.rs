@@ -304,6 +304,22 @@ fn listening_where_others_reach_us_and_on_a_taken_port_is_refused() {
     let Err(error) = start(taken, true) else { panic!("two listen on {taken}") };
     assert!(error.to_string().contains(&taken.to_string()), "{error}");
     handle.stop().unwrap();
+
+    // Neither does who comes with a socket that listens already.
+    let start = |address: SocketAddr, insecure| {
+        let mut config = config(id(80));
+        config.listen.clear();
+        config.listening = vec![Arc::new(TcpListener::bind(address).unwrap())];
+        config.insecure = insecure;
+        let bound = config.listening[0].local_addr().unwrap();
+        (bound, Reactor::start(Chat::default(), Deaf, config))
+    };
+    assert!(matches!(start(open, false), (bound, Err(StartError::Insecure(address))) if address == bound));
+    let (bound, handle) = start(open, true);
+    let handle = handle.unwrap();
+    assert_eq!(handle.addresses(), [bound]);
+    handle.stop().unwrap();
+    TcpListener::bind(bound).expect("nobody listens there any more");
 }
 
 fn free_port() -> SocketAddr {
