@@ -105,4 +105,4 @@ mod withdrawals;
 pub mod worker;
 
 pub use config::{Config, Limits, StartError};
-pub use reactor::{Handle, Host, Reactor};
+pub use reactor::{Handle, Host, Reactor, Untaken};

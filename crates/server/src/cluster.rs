@@ -22,7 +22,7 @@ use quorate_protocol::{
     ProcessId,
     rubberband::{self, ClientCommand, ClientError, ClientEvent, Config, Control, Spent, refusal},
 };
-use quorate_runtime::Handle;
+use quorate_runtime::{Handle, Untaken};
 use quorate_table::{
     engine::{Answer, Failure},
     operation::{Operation, Select},
@@ -38,6 +38,8 @@ use crate::backend::{
 
 /// Processes that usually answer a read; more find room as well.
 const PARTS: usize = 4;
+
+const STOPPING: &str = "the gateway is shutting down";
 
 /// A gateway's tables.
 pub struct ClusterBackend {
@@ -251,7 +253,8 @@ struct Interest<'a> {
 impl Drop for Interest<'_> {
     fn drop(&mut self) {
         if self.backend.events.waiting().remove(&self.token).is_some() {
-            self.backend.command(ClientCommand::Cancel { token: self.token });
+            // Refused, it is done for nobody.
+            let _ = self.backend.command(ClientCommand::Cancel { token: self.token });
         }
     }
 }
@@ -262,10 +265,13 @@ impl ClusterBackend {
         ClusterBackend { handle, events, session: me.incarnation.0, number: AtomicU64::new(0), wait }
     }
 
-    /// Hands a command to the protocol thread. The queue holds far more than connections and their cancellations; a process
-    /// that is ending takes nothing, and its connections end with it.
-    fn command(&self, command: ClientCommand) -> bool {
-        self.handle.try_command(Command::Client(command)).is_ok()
+    /// Hands a command to the protocol thread; says why it was not taken. The queue holds far more than connections and their
+    /// cancellations, and a process that is ending takes nothing.
+    fn command(&self, command: ClientCommand) -> Result<(), &'static str> {
+        self.handle.try_command(Command::Client(command)).map_err(|untaken| match untaken {
+            Untaken::Full(_) => "the gateway has too much to do",
+            Untaken::Stopped(_) => STOPPING,
+        })
     }
 
     fn schema(&self, table: TableId) -> Result<Arc<Table>, Fault> {
@@ -276,23 +282,25 @@ impl ClusterBackend {
 
     /// Sends a write or a definition and waits for its end. What has no place in the order after the configured time is
     /// given up; what has one takes as long as it takes.
-    async fn submit(&self, command: impl FnOnce(u64) -> ClientCommand) -> Result<Vec<Bytes>, Fault> {
+    async fn submit(
+        &self,
+        request: rubberband::RequestId,
+        command: impl FnOnce(u64) -> ClientCommand,
+    ) -> Result<Vec<Bytes>, Fault> {
         let token = self.events.token();
         let (sender, mut receiver) = oneshot::channel();
         self.events.waiting().insert(token, Waiter::Write { ordered: false, parts: Vec::new(), sender });
         let interest = Interest { backend: self, token };
-        if !self.command(command(token)) {
-            return Err(Fault::NotSent { reason: String::from("the gateway has too much to do") });
-        }
+        self.command(command(token)).map_err(|reason| Fault::NotSent { reason: reason.to_owned() })?;
         let ended = loop {
             match tokio::time::timeout(self.wait, &mut receiver).await {
                 Ok(ended) => break ended,
                 Err(_) if self.events.is_ordered(token) => {}
                 Err(_) => {
-                    // The cancellation ends the request at once; only how is open.
-                    self.command(ClientCommand::Cancel { token });
+                    // The cancellation ends the request at once; only how is open. Where it does not come through, all is.
+                    let _ = self.command(ClientCommand::Cancel { token });
                     let ended = tokio::time::timeout(self.wait, receiver).await;
-                    break ended.unwrap_or(Ok(Err(ClientError::NotSent)));
+                    break ended.unwrap_or(Ok(Err(ClientError::MaybeApplied { request })));
                 }
             }
         };
@@ -300,8 +308,13 @@ impl ClusterBackend {
         match ended {
             Ok(Ok(parts)) => Ok(parts),
             Ok(Err(error)) => Err(self.fault(error)),
-            Err(_) => Err(Fault::NotSent { reason: String::from("the gateway is shutting down") }),
+            Err(_) => Err(self.fault(ClientError::MaybeApplied { request })),
         }
+    }
+
+    /// The name of what has none: a change of the configuration.
+    fn nameless(&self) -> rubberband::RequestId {
+        rubberband::RequestId { session: self.session, number: 0 }
     }
 
     /// Sends a read and waits until its answers are all here, or all coming. The client's end gives up one that nobody is at.
@@ -321,13 +334,12 @@ impl ClusterBackend {
         self.events.waiting().insert(token, Waiter::Gathering(gathering));
         let interest = Interest { backend: self, token };
         let strength = strength_of(strength);
-        if !self.command(ClientCommand::Read { token, strength, table, ranges, operation }) {
-            return Err(Fault::Retry { reason: String::from("the gateway has too much to do") });
-        }
+        self.command(ClientCommand::Read { token, strength, table, ranges, operation })
+            .map_err(|reason| Fault::Retry { reason: reason.to_owned() })?;
         let gathered = match receiver.await {
             Ok(Ok(gathered)) => gathered,
             Ok(Err(ClientError::NotSent)) | Err(_) => {
-                return Err(Fault::Retry { reason: String::from("the gateway is shutting down") });
+                return Err(Fault::Retry { reason: STOPPING.to_owned() });
             }
             Ok(Err(error)) => return Err(self.fault(error)),
         };
@@ -399,12 +411,12 @@ impl Backend for ClusterBackend {
         }
         let definition = gateway::definition(&schema);
         let control = Control::CreateTable { name: schema.name, definition };
-        self.submit(|token| ClientCommand::Control { token, control }).await.map(drop)
+        self.submit(self.nameless(), |token| ClientCommand::Control { token, control }).await.map(drop)
     }
 
     async fn drop_table(&self, _id: RequestId, table: TableId) -> Result<(), Fault> {
         let control = Control::DropTable { table: table.0 };
-        self.submit(|token| ClientCommand::Control { token, control }).await.map(drop)
+        self.submit(self.nameless(), |token| ClientCommand::Control { token, control }).await.map(drop)
     }
 
     async fn write(&self, id: RequestId, operation: Operation) -> Result<Vec<Answer>, Fault> {
@@ -416,9 +428,10 @@ impl Backend for ClusterBackend {
             // No row can match, so nothing is to be done anywhere.
             return Ok(vec![Answer::Written(Vec::new())]);
         }
-        let request = Some(rubberband::RequestId { session: id.session, number: id.number });
+        let name = rubberband::RequestId { session: id.session, number: id.number };
+        let request = Some(name);
         let write = |token| ClientCommand::Write { token, request, table, ranges, fallible, operation };
-        let parts = self.submit(write).await?;
+        let parts = self.submit(name, write).await?;
         parts.into_iter().map(|part| Piece::Encoded(part).answer()).collect()
     }
 
@@ -492,17 +505,22 @@ struct Coming {
 }
 
 impl Coming {
-    fn tell(&self, command: ClientCommand) {
-        // Refused only by a process that is ending.
-        let _ = self.handle.try_command(Command::Client(command));
+    /// Whether there is room for a command; a process that is ending needs none any more.
+    fn tell(&self, command: ClientCommand) -> bool {
+        !matches!(self.handle.try_command(Command::Client(command)), Err(Untaken::Full(_)))
     }
 }
 
 impl Pieces for Coming {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, Fault>>> {
         if self.taken > self.told {
-            self.told = self.taken;
-            self.tell(ClientCommand::Consumed { token: self.token, from: self.from, bytes: self.told });
+            let (token, from, bytes) = (self.token, self.from, self.taken);
+            if self.tell(ClientCommand::Consumed { token, from, bytes }) {
+                self.told = bytes;
+            } else {
+                // Untold, nothing more would come.
+                cx.waker().wake_by_ref();
+            }
         }
         let piece = ready!(self.pieces.poll_recv(cx));
         match &piece {

@@ -124,9 +124,11 @@ impl Read {
         }
     }
 
-    /// How long it may go without news.
+    /// How long it may go without news. However often nothing was heard, the next who are asked have time to say that they
+    /// are at it before the read is given up.
     fn patience(&self, settings: &ClientSettings) -> Duration {
-        settings.patience * (1 << self.silences.min(TRIES_MAX))
+        let longer = settings.patience * (1 << self.silences.min(TRIES_MAX));
+        longer.min(settings.read_wait / 4).max(settings.patience)
     }
 
     /// Who has not told all that is expected of them.
@@ -349,6 +351,8 @@ impl Client {
             self.look_after_read_at(token, cx.now + self.settings.patience);
         } else if cx.now >= read.news + self.settings.read_wait {
             self.fail(cx.now, token, ClientError::Unanswered, out);
+            // If it still waits to be sent, nobody need do it any more. What the member says of that concerns nobody.
+            self.member_input(cx, Input::Command(MemberCommand::Withdraw { token: attempt }), out);
         } else if !read.void && cx.now < read.heard + self.settings.patience {
             let at = read.heard + self.settings.patience;
             self.look_after_read_at(token, at);
