@@ -6,16 +6,16 @@
 //! row holds any more is dropped. Versions share the sorted part and copy the tail.
 //!
 //! A sorted part whose values are few, and held by several rows each, has them as they are, so that results share them,
-//! and finds them by hash; another holds its texts in one heap and finds them by halving, which takes a fifth of the
-//! memory.
+//! and finds them by hash; another holds its texts in one heap (`texts.rs`) and finds them by halving, which takes a fifth of
+//! the memory. The tail is kept as the sorted part is, but always finds by hash (`positions.rs`).
 
-use std::{cmp::Ordering, collections::HashMap, sync::Arc};
+use std::{cmp::Ordering, hash::BuildHasher, sync::Arc};
 
 use rustc_hash::FxBuildHasher;
 
 use crate::value::Value;
 
-use super::kernel;
+use super::{kernel, positions::Positions, texts::Texts};
 
 /// The most values that a sorted part holds as they are.
 const SMALL: usize = 1 << 16;
@@ -30,21 +30,114 @@ const LOOSE_MIN: usize = 64;
 #[derive(Clone, Default)]
 pub(super) struct Dictionary {
     sorted: Arc<Sorted>,
-    tail: Vec<Value>,
+    tail: Values,
     /// The first positions of the tail, in the order of the values; those behind are looked at one by one.
     ordered: Vec<u32>,
-    index: HashMap<Value, u32, FxBuildHasher>,
+    /// Where values are in the tail.
+    positions: Positions,
 }
 
-enum Sorted {
-    Values { values: Vec<Value>, index: HashMap<Value, u32, FxBuildHasher> },
-    Texts { heap: Box<str>, ends: Box<[u64]> },
+#[derive(Default)]
+struct Sorted {
+    values: Values,
+    /// Where values are; nothing of texts in a heap.
+    positions: Positions,
 }
 
-impl Default for Sorted {
-    fn default() -> Sorted {
-        Sorted::Values { values: Vec::new(), index: HashMap::default() }
+/// Values by position.
+#[derive(Clone)]
+enum Values {
+    /// As they are.
+    Each(Vec<Value>),
+    /// All of them texts.
+    Texts(Texts),
+}
+
+impl Default for Values {
+    fn default() -> Values {
+        Values::Each(Vec::new())
     }
+}
+
+impl Values {
+    fn len(&self) -> usize {
+        match self {
+            Values::Each(values) => values.len(),
+            Values::Texts(texts) => texts.len(),
+        }
+    }
+
+    fn value(&self, position: usize) -> Value {
+        match self {
+            Values::Each(values) => values[position].clone(),
+            Values::Texts(texts) => Value::text_of(texts.text(position)),
+        }
+    }
+
+    /// A text, without a copy.
+    fn text(&self, position: usize) -> Option<&str> {
+        match self {
+            Values::Texts(texts) => Some(texts.text(position)),
+            Values::Each(values) => match &values[position] {
+                Value::Text(text) => Some(text),
+                _ => None,
+            },
+        }
+    }
+
+    /// Whether it is this very value.
+    fn is(&self, position: usize, value: &Value) -> bool {
+        match (self, value) {
+            (Values::Each(values), value) => values[position] == *value,
+            (Values::Texts(texts), Value::Text(text)) => texts.text(position) == &**text,
+            _ => false,
+        }
+    }
+
+    /// How it stands to a value of the column's type.
+    fn order(&self, position: usize, value: &Value) -> Ordering {
+        match (self, value) {
+            (Values::Texts(texts), Value::Text(text)) => texts.text(position).as_bytes().cmp(text.as_bytes()),
+            (Values::Each(values), value) => values[position].order(value),
+            (values, value) => values.value(position).order(value),
+        }
+    }
+
+    fn push(&mut self, value: &Value) {
+        match (self, value) {
+            (Values::Each(values), value) => values.push(value.clone()),
+            (Values::Texts(texts), Value::Text(text)) => texts.push(text),
+            (Values::Texts(_), other) => panic!("{other:?} is no text"),
+        }
+    }
+
+    #[inline]
+    fn prefetch(&self, position: usize, deep: bool) {
+        match self {
+            Values::Texts(texts) => texts.prefetch(position, deep),
+            Values::Each(values) => match values.get(position) {
+                Some(Value::Text(text)) if deep => {
+                    text.as_bytes().first().into_iter().for_each(kernel::prefetch)
+                }
+                Some(value) if !deep => kernel::prefetch(value),
+                _ => {}
+            },
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Values::Each(values) => {
+                let outside: usize = values.iter().map(|value| value.bytes() - size_of::<Value>()).sum();
+                values.capacity() * size_of::<Value>() + outside
+            }
+            Values::Texts(texts) => texts.bytes(),
+        }
+    }
+}
+
+fn hash(value: &Value) -> u32 {
+    FxBuildHasher.hash_one(value) as u32
 }
 
 /// By value, and what is equal by value (1.0 and 1.00) by its form.
@@ -62,96 +155,48 @@ impl Sorted {
         let rare = codes.len() > TINY && rows < SHARERS * codes.len();
         if texts && (rare || codes.len() > SMALL) {
             let text = |&code: &u32| dictionary.text(code as usize).expect("a text among texts");
-            let mut heap = String::with_capacity(codes.iter().map(|code| text(code).len()).sum());
-            let ends = codes.iter().map(|code| {
-                heap.push_str(text(code));
-                heap.len() as u64
-            });
-            let ends = ends.collect();
-            return Sorted::Texts { heap: heap.into_boxed_str(), ends };
+            let values = Values::Texts(Texts::of(codes.iter().map(text)));
+            return Sorted { values, positions: Positions::default() };
         }
         let values: Vec<Value> = codes.iter().map(|&code| dictionary.value(code.into())).collect();
-        let index = values.iter().cloned().zip(0..).collect();
-        Sorted::Values { values, index }
+        let mut positions = Positions::with_capacity(values.len());
+        values.iter().zip(0..).for_each(|(value, position)| positions.add(hash(value), position));
+        Sorted { values: Values::Each(values), positions }
     }
 
-    fn len(&self) -> usize {
-        match self {
-            Sorted::Values { values, .. } => values.len(),
-            Sorted::Texts { ends, .. } => ends.len(),
-        }
-    }
-
-    fn text<'a>(heap: &'a str, ends: &[u64], code: usize) -> &'a str {
-        let start = code.checked_sub(1).map_or(0, |before| ends[before] as usize);
-        &heap[start..ends[code] as usize]
-    }
-
-    fn value(&self, code: usize) -> Value {
-        match self {
-            Sorted::Values { values, .. } => values[code].clone(),
-            Sorted::Texts { heap, ends } => Value::text_of(Sorted::text(heap, ends, code)),
-        }
-    }
-
-    fn find(&self, value: &Value) -> Option<u32> {
-        match (self, value) {
-            (Sorted::Values { index, .. }, value) => index.get(value).copied(),
-            (Sorted::Texts { heap, ends }, Value::Text(text)) => {
-                let code =
-                    self.first_that(|code| Sorted::text(heap, ends, code).as_bytes() >= text.as_bytes());
-                (code < ends.len() && Sorted::text(heap, ends, code) == &**text).then_some(code as u32)
+    fn find(&self, value: &Value, hash: u32) -> Option<u32> {
+        match &self.values {
+            values @ Values::Each(_) => {
+                self.positions.find(hash, |position| values.is(position as usize, value))
             }
-            _ => None,
-        }
-    }
-
-    /// The first code for which a condition holds that holds for all later ones.
-    fn first_that(&self, holds: impl Fn(usize) -> bool) -> usize {
-        let (mut low, mut high) = (0, self.len());
-        while low < high {
-            let middle = (low + high) / 2;
-            if holds(middle) {
-                high = middle;
-            } else {
-                low = middle + 1;
+            values @ Values::Texts(_) => {
+                let code = self.bound(value, false) as usize;
+                (code < values.len() && values.is(code, value)).then_some(code as u32)
             }
         }
-        low
     }
 
     /// The first code whose value is at least (or, if `above`, greater than) this one.
     fn bound(&self, value: &Value, above: bool) -> u64 {
         let least = at_least(!above);
-        (match (self, value) {
-            (Sorted::Values { values, .. }, value) => {
-                self.first_that(|code| values[code].order(value) >= least)
+        let (mut low, mut high) = (0, self.values.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            if self.values.order(middle, value) >= least {
+                high = middle;
+            } else {
+                low = middle + 1;
             }
-            (Sorted::Texts { heap, ends }, Value::Text(text)) => self
-                .first_that(|code| Sorted::text(heap, ends, code).as_bytes().cmp(text.as_bytes()) >= least),
-            _ => 0,
-        }) as u64
+        }
+        low as u64
+    }
+
+    fn len(&self) -> usize {
+        self.values.len()
     }
 
     fn bytes(&self) -> usize {
-        match self {
-            Sorted::Values { values, index } => values_bytes(values) + index_bytes(index),
-            Sorted::Texts { heap, ends } => heap.len() + std::mem::size_of_val(&ends[..]),
-        }
-    }
-}
-
-fn values_bytes(values: &Vec<Value>) -> usize {
-    let outside: usize = values.iter().map(|value| value.bytes() - size_of::<Value>()).sum();
-    values.capacity() * size_of::<Value>() + outside
-}
-
-/// Of the table of an index, whose values are shared: a power of two of entries, each with a byte of its hash, of which
-/// one in eight at least stays free.
-fn index_bytes(index: &HashMap<Value, u32, FxBuildHasher>) -> usize {
-    match index.capacity() {
-        0 => 0,
-        capacity => (capacity * 8 / 7).next_power_of_two() * (size_of::<(Value, u32)>() + 1),
+        self.values.bytes() + self.positions.bytes()
     }
 }
 
@@ -162,47 +207,39 @@ fn at_least(with: bool) -> Ordering {
 
 impl Dictionary {
     pub(super) fn value(&self, code: u64) -> Value {
-        let code = code as usize;
+        let (values, position) = self.at(code as usize);
+        values.value(position)
+    }
+
+    /// Where the value of a code is.
+    fn at(&self, code: usize) -> (&Values, usize) {
         match code.checked_sub(self.sorted.len()) {
-            None => self.sorted.value(code),
-            Some(behind) => self.tail[behind].clone(),
+            None => (&self.sorted.values, code),
+            Some(behind) => (&self.tail, behind),
         }
     }
 
     /// Asks for the memory of a value ahead of its use: for what says where the value lies, or (`deep`) for the value.
     #[inline]
     pub(super) fn prefetch(&self, code: u64, deep: bool) {
-        let code = code as usize;
-        match &*self.sorted {
-            Sorted::Values { values, .. } => match values.get(code) {
-                Some(Value::Text(text)) if deep => {
-                    text.as_bytes().first().into_iter().for_each(kernel::prefetch)
-                }
-                Some(value) if !deep => kernel::prefetch(value),
-                _ => {}
-            },
-            Sorted::Texts { heap, ends } => match ends.get(code) {
-                Some(end) if deep => heap
-                    .as_bytes()
-                    .get((*end as usize).saturating_sub(1))
-                    .into_iter()
-                    .for_each(kernel::prefetch),
-                Some(end) => kernel::prefetch(end),
-                None => {}
-            },
-        }
+        self.sorted.values.prefetch(code as usize, deep);
     }
 
     /// The code of this very value.
     pub(super) fn find(&self, value: &Value) -> Option<u64> {
-        self.sorted.find(value).or_else(|| self.index.get(value).copied()).map(u64::from)
+        let hash = hash(value);
+        let sorted = self.sorted.find(value, hash).map(u64::from);
+        sorted.or_else(|| {
+            let behind = self.positions.find(hash, |position| self.tail.is(position as usize, value))?;
+            Some(self.sorted.len() as u64 + u64::from(behind))
+        })
     }
 
     /// Gives a code to a value that has none.
     pub(super) fn add(&mut self, value: &Value) -> u64 {
         let code = u32::try_from(self.len()).expect("fewer values than rows");
-        self.tail.push(value.clone());
-        self.index.insert(value.clone(), code);
+        self.positions.add(hash(value), self.tail.len() as u32);
+        self.tail.push(value);
         code.into()
     }
 
@@ -215,7 +252,10 @@ impl Dictionary {
     pub(super) fn order_tail(&mut self) {
         self.ordered = (0..self.tail.len() as u32).collect();
         let tail = &self.tail;
-        self.ordered.sort_by(|&a, &b| tail[a as usize].order(&tail[b as usize]));
+        self.ordered.sort_by(|&a, &b| match (tail.text(a as usize), tail.text(b as usize)) {
+            (Some(a), Some(b)) => a.as_bytes().cmp(b.as_bytes()),
+            _ => tail.value(a as usize).order(&tail.value(b as usize)),
+        });
     }
 
     /// The codes of the values between two bounds (whether the bound itself belongs to it is said beside it): a range
@@ -228,7 +268,7 @@ impl Dictionary {
         let start = low.map_or(0, |(value, with)| self.sorted.bound(value, !with));
         let end = high.map_or(self.sorted.len() as u64, |(value, with)| self.sorted.bound(value, with));
         let below = |bound: &Value, with: bool| {
-            self.ordered.partition_point(|&position| match self.tail[position as usize].order(bound) {
+            self.ordered.partition_point(|&position| match self.tail.order(position as usize, bound) {
                 Ordering::Equal => with,
                 order => order.is_lt(),
             })
@@ -238,12 +278,13 @@ impl Dictionary {
         let tail = &self.ordered[first..last.max(first)];
         let behind = self.sorted.len() as u64;
         let mut others: Vec<u64> = tail.iter().map(|&position| behind + u64::from(position)).collect();
-        let inside = |value: &Value| {
-            let above = low.is_none_or(|(low, with)| value.order(low) >= at_least(with));
-            above && high.is_none_or(|(high, with)| value.order(high) <= at_least(with).reverse())
+        let inside = |one: usize| {
+            let order = |bound: &Value| self.tail.order(one, bound);
+            low.is_none_or(|(low, with)| order(low) >= at_least(with))
+                && high.is_none_or(|(high, with)| order(high) <= at_least(with).reverse())
         };
         let loose = self.ordered.len()..self.tail.len();
-        others.extend(loose.filter(|&one| inside(&self.tail[one])).map(|one| behind + one as u64));
+        others.extend(loose.filter(|&one| inside(one)).map(|one| behind + one as u64));
         others.sort_unstable();
         (start, end.max(start), others)
     }
@@ -258,15 +299,8 @@ impl Dictionary {
 
     /// A text, without a copy.
     fn text(&self, code: usize) -> Option<&str> {
-        let value = match (code.checked_sub(self.sorted.len()), &*self.sorted) {
-            (None, Sorted::Texts { heap, ends }) => return Some(Sorted::text(heap, ends, code)),
-            (None, Sorted::Values { values, .. }) => &values[code],
-            (Some(behind), _) => &self.tail[behind],
-        };
-        match value {
-            Value::Text(text) => Some(text),
-            _ => None,
-        }
+        let (values, position) = self.at(code);
+        values.text(position)
     }
 
     /// How two values that have codes stand to each other.
@@ -297,7 +331,11 @@ impl Dictionary {
         order.iter().zip(0..).for_each(|(&old, new)| codes[old as usize] = new);
         let texts = order.first().is_some_and(|&code| self.text(code as usize).is_some());
         let sorted = Sorted::of(self, &order, texts, rows);
-        (Dictionary { sorted: Arc::new(sorted), ..Dictionary::default() }, codes)
+        let tail = match sorted.values {
+            Values::Each(_) => Values::default(),
+            Values::Texts(_) => Values::Texts(Texts::default()),
+        };
+        (Dictionary { sorted: Arc::new(sorted), tail, ..Dictionary::default() }, codes)
     }
 
     /// The tail is counted for every version; the sorted part where it is met first.
@@ -314,7 +352,7 @@ impl Dictionary {
 
     fn tail_bytes(&self) -> usize {
         let ordered = self.ordered.capacity() * size_of::<u32>();
-        size_of::<Dictionary>() + values_bytes(&self.tail) + ordered + index_bytes(&self.index)
+        size_of::<Dictionary>() + self.tail.bytes() + ordered + self.positions.bytes()
     }
 }
 

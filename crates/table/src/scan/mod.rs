@@ -8,6 +8,7 @@
 //! | file | what |
 //! |---|---|
 //! | `ordinal`, `dictionary` | values as numbers of the same order |
+//! | `texts`, `positions` | the texts of a dictionary, and where they are |
 //! | `packed`, `chunk`, `block` | numbers as narrow codes; a column of a block; a block |
 //! | `change` | how rows come, go and change, and are put back |
 //! | `compile` | filters as terms over numbers |
@@ -54,9 +55,11 @@ pub mod kernel;
 mod ordinal;
 mod packed;
 mod pass;
+mod positions;
 mod query;
 mod results;
 mod segment;
+mod texts;
 
 pub use costs::Costs;
 
