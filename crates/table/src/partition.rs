@@ -157,6 +157,9 @@ impl Partition {
         if value.is_null() {
             return Some(Vec::new());
         }
+        if operator == Binary::Equal && value.ty() == Some(ty) {
+            return Some(self.point(value));
+        }
         let (below, above) = nearest(ty, value)?;
         let range = matches!(self, Partition::Range { .. });
         match operator {

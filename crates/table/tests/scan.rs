@@ -660,3 +660,59 @@ fn a_key_may_be_in_many_rows() {
         apply(reads().collect());
     }
 }
+
+/// Many keys of few rows each, looked up in one batch: rows of a key that differ in what is asked about them and in what is
+/// given of them, or do not; texts that hardly repeat, and NULL beside the least of them; keys that nobody has.
+#[test]
+fn many_keys_are_looked_up_together() {
+    const KEYS: i32 = 1500;
+    let column =
+        |name: &str, ty| Column { name: name.to_owned(), ty, modifier: None, not_null: false, default: None };
+    let schema = Schema {
+        name: "bookings".to_owned(),
+        columns: vec![column("k", Type::Text), column("s", Type::Text), column("n", Type::Int4)],
+        primary_key: vec![],
+        partition: Partition::Hash { column: 0 },
+    };
+    let mut twin = Twin::default();
+    let key = |key: i32| Value::text_of(format!("key {key:05}"));
+    let row = |number: i32| {
+        let own = number / 3;
+        let text = if number % 3 == 1 { Value::Null } else { Value::text_of(format!("of {own:05}")) };
+        vec![key(own), text, Value::Int4(number % 3)]
+    };
+    let job =
+        |epoch, operation| Job { epoch: Epoch(epoch), ranges: vec![KeyRange::ALL], operation, held: false };
+    let rows: Vec<Row> = (0..3 * KEYS).map(row).collect();
+    let loaded = twin.apply(&[
+        job(1, Operation::CreateTable { table: TABLE, schema }),
+        job(2, Operation::Insert { table: TABLE, rows, returning: vec![] }),
+    ]);
+    assert!(!loaded.iter().any(|answer| matches!(answer, Answer::Failed(_))), "{loaded:?}");
+    let (k, n) = (|| Expr::Column(0, Type::Text), || Expr::Column(2, Type::Int4));
+    let text = |value| Expr::constant(value, Type::Text);
+    let read = |number: i32| {
+        let asked = [number * 17 % (KEYS + 50), number % KEYS, number * 5 % KEYS];
+        let of = match number % 3 {
+            0 => Expr::In(Box::new(k()), asked.map(|asked| text(key(asked))).to_vec().into()),
+            _ => Expr::binary(Binary::Equal, k(), text(key(asked[0]))),
+        };
+        let filter = match number % 2 {
+            0 => Expr::all(vec![
+                of,
+                Expr::binary(Binary::Less, n(), Expr::constant(Value::Int4(number % 4), Type::Int4)),
+            ]),
+            _ => of,
+        };
+        let columns = vec![k(), Expr::Column(1, Type::Text), n()];
+        let limit = (number % 7 == 0).then_some(2);
+        let output = Output::Rows { columns, order: Vec::new(), limit, distinct: false };
+        job(2, Operation::Select(Select { table: TABLE, filter: Some(filter), output }))
+    };
+    let answers = twin.apply(&(0..2 * KEYS).map(read).collect::<Vec<_>>());
+    let rows = answers.iter().map(|answer| match answer {
+        Answer::Rows(rows) => rows.len(),
+        other => panic!("{other:?}"),
+    });
+    assert!(rows.sum::<usize>() > KEYS as usize, "most keys are there");
+}

@@ -8,7 +8,7 @@ use crate::{
     versions::Place,
 };
 
-use super::{chunk::Chunk, packed::Packed};
+use super::{chunk::Chunk, kernel, packed::Packed};
 
 /// The most rows of a block. A chunk of 16-bit codes is then 8 KiB, so that the columns of a signature stay in the
 /// first cache while a pass looks at them again and again; and copying one for an update takes a fraction of a
@@ -17,9 +17,6 @@ pub(super) const BLOCK_ROWS: usize = 4096;
 
 /// A key that more rows of a block have makes the block crowded.
 const CROWD: usize = 16;
-
-/// How often a place is guessed before it is found by halving.
-const GUESSES: usize = 3;
 
 #[derive(Clone)]
 pub(super) struct Block {
@@ -127,39 +124,59 @@ impl Block {
         low..self.before_key(range.high + 1).max(low)
     }
 
-    /// How many rows have a lower key. Where rows are placed by hash their keys are spread evenly, so that two or three
-    /// guesses find the place; elsewhere halving does.
+    /// How many rows have a lower key.
     fn before_key(&self, key: u64) -> usize {
         let keys = &self.places.keys;
-        let (mut low, mut high) = (0, self.len());
-        for _ in 0..GUESSES {
-            if high - low < 8 {
-                break;
-            }
-            let (first, last) = (keys.number(low), keys.number(high - 1));
-            if key <= first || last < key {
-                return if key <= first { low } else { high };
-            }
-            let part = (key - first) as f64 / ((last - first) as f64 + 1.0);
-            let guess = (low + (part * (high - low) as f64) as usize).min(high - 1);
-            // A little beside the guess, so that both ends close in.
-            let step = ((high - low) / 64).max(2);
-            if keys.number(guess) < key {
-                low = guess + 1;
-                let above = guess + step;
-                if above < high && keys.number(above) >= key {
-                    high = above + 1;
-                }
-            } else {
-                high = guess + 1;
-                if let Some(below) = guess.checked_sub(step).filter(|below| *below > low)
-                    && keys.number(below) < key
-                {
-                    low = below;
-                }
-            }
+        match () {
+            _ if key <= keys.base => 0,
+            _ if key > self.last.key => self.len(),
+            _ => keys.partition_point_near(self.refined(self.guess(key), key), |other| other < key),
         }
-        keys.partition_point(low, high, |other| other < key)
+    }
+
+    /// About which row has a key, without a look at any: where rows are placed by hash their keys are spread evenly.
+    pub(super) fn guess(&self, key: u64) -> usize {
+        let distance = key.saturating_sub(self.places.keys.base) as f64;
+        ((distance * self.density()) as usize).min(self.len() - 1)
+    }
+
+    /// The same, from the key of the row that was guessed.
+    pub(super) fn refined(&self, guess: usize, key: u64) -> usize {
+        let there = self.places.keys.number(guess);
+        let rows = |distance: u64| (distance as f64 * self.density()) as usize;
+        let refined = match key.checked_sub(there) {
+            Some(above) => guess + rows(above),
+            None => guess.saturating_sub(rows(there - key)),
+        };
+        refined.min(self.len() - 1)
+    }
+
+    /// Rows for each key of the ring.
+    fn density(&self) -> f64 {
+        self.len() as f64 / ((self.last.key - self.places.keys.base) as f64 + 1.0)
+    }
+
+    /// Asks for the block, ahead of its use.
+    pub(super) fn prefetch(&self) {
+        kernel::prefetch(self);
+        kernel::prefetch(&self.columns);
+    }
+
+    /// Asks for what is known of where its rows lie, and where these columns are.
+    pub(super) fn prefetch_outlines(&self, columns: impl Iterator<Item = usize>) {
+        kernel::prefetch(&self.places.keys);
+        columns.for_each(|column| kernel::prefetch(&self.columns[column]));
+    }
+
+    /// Asks for the key of a row.
+    pub(super) fn prefetch_key(&self, index: usize) {
+        self.places.keys.prefetch(index);
+    }
+
+    /// Whether two rows hold the same in these columns.
+    pub(super) fn are_alike(&self, columns: &[usize], a: u32, b: u32) -> bool {
+        let value = |column: usize, row: u32| self.columns[column].value(row as usize);
+        columns.iter().all(|&column| value(column, a) == value(column, b))
     }
 
     pub(super) fn insert(&mut self, place: Place, values: impl Iterator<Item = Option<u64>>) {

@@ -219,6 +219,12 @@ impl Dictionary {
         }
     }
 
+    /// Whether the value of a code is made each time it is asked for.
+    #[inline]
+    pub(super) fn copies(&self, code: u64) -> bool {
+        matches!(self.at(code as usize).0, Values::Texts(_))
+    }
+
     /// Asks for the memory of a value ahead of its use: for what says where the value lies, or (`deep`) for the value.
     #[inline]
     pub(super) fn prefetch(&self, code: u64, deep: bool) {

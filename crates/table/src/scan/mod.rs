@@ -15,6 +15,7 @@
 //! | `costs` | what the ways of finding rows take on a machine |
 //! | `query`, `group` | one query under way; queries that are found by one hash |
 //! | `pass`, `kernel` | one walk over the blocks for all reads, and its inner loops |
+//! | `points` | what single keys will be looked for in, asked for ahead |
 //! | `segment` | the parts of a table that several threads look at at once |
 //! | `foresight` | what the pass has found, brought up to date by the writes that stood between |
 //! | `results` | the rows that queries are given, gathered by column |
@@ -55,6 +56,7 @@ pub mod kernel;
 mod ordinal;
 mod packed;
 mod pass;
+mod points;
 mod positions;
 mod query;
 mod results;

@@ -93,6 +93,7 @@ impl Packed {
     }
 
     /// Puts the numbers at these places into the slots, one after another.
+    #[inline]
     pub fn gather<'s>(&self, rows: &[u32], slots: impl Iterator<Item = &'s mut u64>) {
         let base = self.base;
         each_width!(&self.codes, Codes::Same(_) => slots.take(rows.len()).for_each(|slot| *slot = base),
@@ -172,6 +173,28 @@ impl Packed {
         each_width!(&self.codes, Codes::Same(_) => 0, codes => taken(codes))
     }
 
+    /// How many numbers at the front satisfy a condition that no later one does, where that is probably near a place: it is
+    /// looked for in steps that double.
+    pub(super) fn partition_point_near(&self, near: usize, holds: impl Fn(u64) -> bool) -> usize {
+        let len = self.len();
+        let (mut low, mut high, mut step) = (near, near, 1);
+        if near < len && holds(self.number(near)) {
+            while high < len && holds(self.number(high)) {
+                low = high + 1;
+                high += step;
+                step *= 2;
+            }
+            high = high.min(len);
+        } else {
+            while low > 0 && !holds(self.number(low - 1)) {
+                high = low - 1;
+                low = high.saturating_sub(step);
+                step *= 2;
+            }
+        }
+        self.partition_point(low, high, holds)
+    }
+
     /// How many numbers at the front satisfy a condition that no later one does.
     pub(super) fn partition_point(&self, low: usize, high: usize, holds: impl Fn(u64) -> bool) -> usize {
         let (mut low, mut high) = (low, high);
@@ -184,5 +207,28 @@ impl Packed {
             }
         }
         low
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_place_is_found_from_anywhere(
+            mut numbers in prop::collection::vec(0u64..400, 1..300),
+            from in 0usize..300,
+            bound in 0u64..410,
+        ) {
+            numbers.sort_unstable();
+            let packed = Packed::pack(&numbers);
+            let point = numbers.partition_point(|&number| number < bound);
+            let near = from.min(numbers.len());
+            prop_assert_eq!(packed.partition_point_near(near, |number| number < bound), point);
+            prop_assert_eq!(packed.partition_point(0, numbers.len(), |number| number < bound), point);
+        }
     }
 }

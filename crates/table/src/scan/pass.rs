@@ -29,6 +29,7 @@ use super::{
     foresight::Foresight,
     group::{Group, arrange},
     kernel::{self, Left},
+    points,
     query::{Harvest, Query, Way, scratch},
     results::Shapes,
 };
@@ -165,7 +166,7 @@ struct Check {
 pub(super) struct Search<'p, 'a> {
     pub(super) columns: &'p Columns,
     pub(super) queries: &'p [Query<'a>],
-    shapes: &'p Shapes,
+    pub(super) shapes: &'p Shapes,
     pub(super) groups: &'p [Group],
     /// Of the queries that go alone, sorted by where they begin.
     pub(super) stretches: &'p [Stretch],
@@ -215,6 +216,8 @@ pub(super) struct Pass<'p, 'a> {
     scratch: Row,
     /// Queries and the rows of the block at hand that they want.
     wanted: Vec<(u32, u32)>,
+    /// The row of the block at hand that was last asked about a whole filter, for which query, and whether it satisfies it.
+    judged: Option<(u32, u32, bool)>,
     /// How many of the withdrawn have been noticed.
     withdrawn: usize,
     /// How many queries in groups take more.
@@ -235,14 +238,16 @@ impl<'p, 'a> Pass<'p, 'a> {
             grouped += usize::from(!asked.over && matches!(query.way, Way::Group(_)));
         }
         let (scratch, shapes) = (scratch(&search.columns.schema), search.shapes.alike());
-        Pass { search, harvests, asked, shapes, scratch, wanted: Vec::new(), withdrawn: 0, grouped }
+        let wanted = Vec::new();
+        Pass { search, harvests, asked, shapes, scratch, wanted, judged: None, withdrawn: 0, grouped }
     }
 
     /// Looks at these blocks.
     pub(super) fn run(mut self, blocks: Range<usize>, host: &dyn Host) {
         let Search { columns, queries, groups, stretches, costs, .. } = *self.search;
         let touches = |stretch: &&Stretch| stretch.first < blocks.end && stretch.end > blocks.start;
-        let mut coming = stretches.iter().filter(touches).copied().peekable();
+        let mut coming = stretches.iter().enumerate().filter(|(_, stretch)| touches(stretch)).peekable();
+        let mut announced = 0;
         let mut active: Vec<Stretch> = Vec::new();
         let (mut hashes, mut rows) = match groups.is_empty() {
             true => (Vec::new(), Vec::new()),
@@ -251,8 +256,12 @@ impl<'p, 'a> Pass<'p, 'a> {
         let mut matches = Vec::new();
         let mut number = blocks.start;
         while number < blocks.end {
-            while let Some(stretch) = coming.next_if(|stretch| stretch.first <= number) {
-                active.push(stretch);
+            while let Some((position, stretch)) = coming.next_if(|(_, stretch)| stretch.first <= number) {
+                if position >= announced {
+                    announced = stretches.len().min(position + points::TOGETHER);
+                    self.search.announce_points(&stretches[position..announced], self.harvests);
+                }
+                active.push(*stretch);
             }
             self.withdraw(host);
             let block = &*columns.blocks[number];
@@ -277,7 +286,7 @@ impl<'p, 'a> Pass<'p, 'a> {
             number += 1;
             if self.grouped == 0 && active.is_empty() {
                 match coming.peek() {
-                    Some(next) => number = number.max(next.first),
+                    Some((_, next)) => number = number.max(next.first),
                     None => break,
                 }
             }
@@ -337,19 +346,17 @@ impl<'p, 'a> Pass<'p, 'a> {
             if asked.over {
                 continue;
             }
-            let harvest = &mut self.harvests[number as usize];
             let query = || &queries[number as usize];
             let over = match asked.shape {
-                Some(shape)
-                    if !asked.residual
-                        || harvest.wants(query(), columns, (block, row as usize), &mut self.scratch) =>
-                {
+                Some(shape) if !asked.residual || self.satisfies(number, block, row) => {
+                    let harvest = &mut self.harvests[number as usize];
                     self.shapes.note(shape as usize, number, row);
                     harvest.left -= 1;
                     harvest.left == 0
                 }
-                Some(_) => harvest.is_complete(),
+                Some(_) => self.harvests[number as usize].is_complete(),
                 None => {
+                    let harvest = &mut self.harvests[number as usize];
                     harvest.give(query(), columns, Spot { block: here as u32, row }, &mut self.scratch);
                     harvest.is_complete()
                 }
@@ -359,7 +366,26 @@ impl<'p, 'a> Pass<'p, 'a> {
             }
         }
         self.wanted = wanted;
+        self.judged = None;
         self.shapes.gather(columns, here, self.harvests);
+    }
+
+    /// Whether a row that passes the terms satisfies the whole filter. Rows of one key mostly lie side by side and differ in
+    /// nothing that the filter looks at.
+    #[inline(never)] // So that the loop that calls it stays small.
+    fn satisfies(&mut self, query: u32, block: &Block, row: u32) -> bool {
+        let Search { columns, queries, .. } = *self.search;
+        let asking = &queries[query as usize];
+        if let Some((before, like, satisfies)) = self.judged
+            && before == query
+            && block.are_alike(&asking.used, like, row)
+        {
+            return satisfies;
+        }
+        let harvest = &mut self.harvests[query as usize];
+        let satisfies = harvest.wants(asking, columns, (block, row as usize), &mut self.scratch);
+        self.judged = Some((query, row, satisfies));
+        satisfies
     }
 }
 

@@ -58,7 +58,7 @@ pub(super) struct Query<'a> {
     /// Which columns to give out, if it wants columns as they are.
     pub(super) shape: Option<usize>,
     /// The columns that expressions look at, of the filter as far as it is evaluated and of the output.
-    used: Vec<usize>,
+    pub(super) used: Vec<usize>,
     pub(super) way: Way,
     /// How many rows it takes, of a read that wants columns as they are.
     limit: usize,
@@ -144,7 +144,7 @@ impl<'a> Query<'a> {
         }
         if followed {
             let output = match query.shape {
-                Some(shape) => shapes.columns(shape),
+                Some(shape) => ColumnSet::of(shapes.columns(shape)),
                 None => ColumnSet::of(&read.select.output.mentioned()),
             };
             query.depends.given = query.depends.given.and(output);

@@ -6,10 +6,7 @@
 
 use crate::{value::Row, versions::Spot};
 
-use super::{
-    Columns, kernel,
-    query::{ColumnSet, Harvest},
-};
+use super::{Columns, kernel, query::Harvest};
 
 /// The most columns of a shape: each has a bit that says that its value is NULL.
 const WIDTH_MAX: usize = 64;
@@ -68,8 +65,8 @@ impl Shapes {
         }))
     }
 
-    pub(super) fn columns(&self, shape: usize) -> ColumnSet {
-        ColumnSet::of(&self.all[shape].columns)
+    pub(super) fn columns(&self, shape: usize) -> &[usize] {
+        &self.all[shape].columns
     }
 
     /// Takes note of a row of the block at hand.
@@ -132,14 +129,14 @@ impl Shape {
             order[*next as usize] = row as u32;
             *next += 1;
         }
-        let mut start = 0;
+        let (mut start, mut made) = (0, Vec::new());
         while let Some(&first) = order.get(start) {
             let query = self.queries[first as usize] as usize;
             let end = ends[query] as usize;
             if !self.spots.is_empty() {
                 harvests[query].remember(order[start..end].iter().map(|&row| self.spots[row as usize]));
             }
-            harvests[query].take((start..end).map(|next| {
+            for next in start..end {
                 let ahead = |distance: usize| {
                     let row = *order.get(next + distance)? as usize;
                     self.numbers.get(row * width..(row + 1) * width)
@@ -155,21 +152,39 @@ impl Shape {
                         }
                     });
                 }
-                let row = order[next] as usize;
-                let numbers = &self.numbers[row * width..(row + 1) * width];
-                let values = self.columns.iter().zip(numbers).enumerate();
-                values
-                    .map(|(position, (&column, &number))| {
-                        let number = (self.nulls[row] >> position & 1 == 0).then_some(number);
-                        columns.value_of(column, number)
-                    })
-                    .collect::<Row>()
-            }));
+                let row = self.row(columns, &order[start..=next], made.last());
+                made.push(row);
+            }
+            harvests[query].take(made.drain(..));
             start = end;
         }
         self.queries.clear();
         self.spots.clear();
         self.numbers.clear();
         self.nulls.clear();
+    }
+
+    /// The values of the last of these rows. One that the row before has as well, and that would be copied, is shared.
+    fn row(&self, columns: &Columns, rows: &[u32], before: Option<&Row>) -> Row {
+        let width = self.columns.len();
+        let numbers = |row: u32| &self.numbers[row as usize * width..][..width];
+        let &row = rows.last().expect("a row");
+        let last = before.and_then(|before| Some((before, numbers(*rows.iter().nth_back(1)?))));
+        let values = self.columns.iter().zip(numbers(row)).enumerate();
+        values
+            .map(|(position, (&column, &number))| {
+                let number = (self.nulls[row as usize] >> position & 1 == 0).then_some(number);
+                match (number, &columns.dictionaries[column], last) {
+                    (Some(number), Some(dictionary), Some((values, numbers)))
+                        if dictionary.copies(number)
+                            && numbers[position] == number
+                            && !values[position].is_null() =>
+                    {
+                        values[position].clone()
+                    }
+                    _ => columns.value_of(column, number),
+                }
+            })
+            .collect()
     }
 }

@@ -311,10 +311,10 @@ impl Read<'_> {
 
 /// The arcs among `ranges` that can hold a row satisfying the filter.
 pub(crate) fn reach(schema: &Schema, ranges: &[KeyRange], filter: Option<&Expr>) -> Vec<KeyRange> {
-    let ranges = KeyRange::union(ranges.to_vec());
-    match filter {
-        Some(filter) => KeyRange::intersection(&ranges, &schema.partition.ranges(filter)),
-        None => ranges,
+    match filter.map(|filter| schema.partition.ranges(filter)) {
+        Some(reach) if ranges == [KeyRange::ALL] => reach,
+        Some(reach) => KeyRange::intersection(&KeyRange::union(ranges.to_vec()), &reach),
+        None => KeyRange::union(ranges.to_vec()),
     }
 }
 
