@@ -1,8 +1,9 @@
 //! Aggregates: partial states at the replicas, merged and finished at the gateway.
 //!
 //! The same accumulators serve both sides: an engine adds rows and hands out [`State`]s, a gateway absorbs states and
-//! finishes. Sums of integers and numerics are exact at any size until they are finished, so that neither the number
-//! of ranges nor their order shows; sums of floats are added in the order of rows and ranges and round accordingly.
+//! finishes. Sums of integers and numerics are exact at any size until they are finished, and judged then as PostgreSQL
+//! does, so that neither the number of ranges and threads nor their order shows; sums of floats are added in the order
+//! of rows and ranges and round accordingly.
 //!
 //! Results have PostgreSQL's types ([`Aggregate::ty`]) and `avg` of exact numbers the scale of its division.
 
@@ -274,8 +275,8 @@ impl Accumulator {
             AggregateFunction::Count => Ok(Value::Int8(self.count as i64)),
             AggregateFunction::Min | AggregateFunction::Max => Ok(self.extreme),
             _ if self.count == 0 => Ok(Value::Null),
-            AggregateFunction::Sum => crate::cast::cast(&self.total.into_value(), self.ty),
-            _ => match self.total.into_value() {
+            AggregateFunction::Sum => crate::cast::cast(&self.total.finish()?, self.ty),
+            _ => match self.total.finish()? {
                 Value::Numeric(sum) => sum.divide(&Numeric::from_i128(self.count.into())).map(Value::Numeric),
                 Value::Float8(sum) => Ok(Value::Float8(sum / self.count as f64)),
                 _ => unreachable!("a total is a numeric or a float"),
@@ -299,9 +300,9 @@ impl Total {
                     return Err(Failure::out_of_range(Type::Float8));
                 }
             }
-            (Total::Numeric(sum), Value::Numeric(value)) => *sum = sum.add(value)?,
+            (Total::Numeric(sum), Value::Numeric(value)) => *sum = sum.accumulate(value),
             (Total::Integer(sum), Value::Numeric(value)) => {
-                *self = Total::Numeric(Numeric::from_i128(*sum).add(value)?);
+                *self = Total::Numeric(Numeric::from_i128(*sum).accumulate(value));
             }
             (Total::Integer(sum), _) => {
                 let integer =
@@ -313,6 +314,15 @@ impl Total {
         Ok(())
     }
 
+    /// What it has come to, refused (22003) if the type cannot hold it.
+    fn finish(self) -> Result<Value, Failure> {
+        match self.into_value() {
+            Value::Numeric(sum) => sum.bounded().map(Value::Numeric),
+            sum => Ok(sum),
+        }
+    }
+
+    /// What it has come to so far.
     pub(crate) fn into_value(self) -> Value {
         match self {
             Total::Integer(sum) => Value::Numeric(Numeric::from_i128(sum)),

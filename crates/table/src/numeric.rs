@@ -20,6 +20,8 @@ use crate::{failure::Failure, value::Type};
 pub const SCALE_MAX: u16 = 16_383;
 /// The most digits before the decimal point.
 const WHOLE_DIGITS_MAX: i64 = 131_072;
+/// So many more a sum may have on its way: that of 2^64 numbers within the bounds.
+const SUM_DIGITS_MORE: i64 = 20;
 /// What a quotient is computed to, in significant decimal digits.
 const QUOTIENT_DIGITS: i64 = 16;
 /// The most decimals a quotient or root is computed to.
@@ -57,10 +59,20 @@ impl Numeric {
 
     /// `digits` · 10^-`scale`, refused (22003) outside PostgreSQL's bounds.
     pub fn from_parts(digits: BigInt, scale: u16) -> Result<Numeric, Failure> {
-        if scale > SCALE_MAX || whole_digits_exceed(&digits, scale) {
+        if scale > SCALE_MAX || whole_digits_exceed(&digits, scale, WHOLE_DIGITS_MAX) {
             return Err(Failure::out_of_range(Type::Numeric));
         }
         Ok(Numeric::exact(digits, scale))
+    }
+
+    /// A sum at its end: refused (22003) outside PostgreSQL's bounds.
+    pub(crate) fn bounded(self) -> Result<Numeric, Failure> {
+        match &self.0 {
+            Repr::Large { scale, digits } if whole_digits_exceed(digits, *scale, WHOLE_DIGITS_MAX) => {
+                Err(Failure::out_of_range(Type::Numeric))
+            }
+            _ => Ok(self),
+        }
     }
 
     /// The integer as a numeric without decimals.
@@ -186,10 +198,15 @@ impl Numeric {
 
     /// The sum, at the larger scale.
     pub fn add(&self, other: &Numeric) -> Result<Numeric, Failure> {
+        self.accumulate(other).bounded()
+    }
+
+    /// The sum, at the larger scale and of any size: of many numbers in whatever order only their sum is judged.
+    pub(crate) fn accumulate(&self, other: &Numeric) -> Numeric {
         let scale = self.scale().max(other.scale());
         match (self.small_at(scale), other.small_at(scale)) {
-            (Some(a), Some(b)) => Ok(Numeric::exact_i128(a + b, scale)),
-            _ => Numeric::from_parts(self.digits_at(scale) + other.digits_at(scale), scale),
+            (Some(a), Some(b)) => Numeric::exact_i128(a + b, scale),
+            _ => Numeric::exact(self.digits_at(scale) + other.digits_at(scale), scale),
         }
     }
 
@@ -426,7 +443,7 @@ impl fmt::Debug for Numeric {
     }
 }
 
-/// On the wire: the scale and the digits' bytes.
+/// On the wire: the scale and the digits' bytes. What comes may be a sum on its way.
 impl Serialize for Numeric {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         (self.scale(), self.digit_bytes()).serialize(serializer)
@@ -436,7 +453,11 @@ impl Serialize for Numeric {
 impl<'de> Deserialize<'de> for Numeric {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Numeric, D::Error> {
         let (scale, bytes) = <(u16, Vec<u8>)>::deserialize(deserializer)?;
-        Numeric::from_parts(BigInt::from_signed_bytes_le(&bytes), scale).map_err(D::Error::custom)
+        let digits = BigInt::from_signed_bytes_le(&bytes);
+        if scale > SCALE_MAX || whole_digits_exceed(&digits, scale, WHOLE_DIGITS_MAX + SUM_DIGITS_MORE) {
+            return Err(D::Error::custom(Failure::out_of_range(Type::Numeric)));
+        }
+        Ok(Numeric::exact(digits, scale))
     }
 }
 
@@ -465,12 +486,12 @@ fn power_of_ten(exponent: u64) -> BigInt {
     }
 }
 
-/// Whether there are too many digits before the point. Bits tell, except close to the bound.
-fn whole_digits_exceed(digits: &BigInt, scale: u16) -> bool {
+/// Whether there are more than `bound` digits before the point. Bits tell, except close to it.
+fn whole_digits_exceed(digits: &BigInt, scale: u16, bound: i64) -> bool {
     let most = (digits.bits() as f64 * std::f64::consts::LOG10_2) as i64 + 1 - i64::from(scale);
-    match most - WHOLE_DIGITS_MAX {
+    match most - bound {
         ..=0 => false,
-        1 => digits.magnitude().to_string().len() as i64 - i64::from(scale) > WHOLE_DIGITS_MAX,
+        1 => digits.magnitude().to_string().len() as i64 - i64::from(scale) > bound,
         _ => true,
     }
 }

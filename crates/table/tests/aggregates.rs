@@ -1,18 +1,23 @@
 //! Aggregates, split over engines and merged, against PostgreSQL.
 
 use quorate_table::{
+    aggregate::State,
     cast::cast,
     engine::{Answer, Engine, Epoch, Job},
     expr::{Aggregate, AggregateFunction, Expr},
+    host::Alone,
     merge::{Finish, Input, Merge},
+    numeric::Numeric,
     operation::{Operation, Output, Select},
     plain::PlainEngine,
+    scan::ScanEngine,
     schema::{Column, KeyRange, Partition, Schema, TableId},
     value::{Row, Type, Value},
 };
 
 use crate::{
     postgres::Postgres,
+    scan::Threads,
     twin::{Maker, TYPES, literal},
 };
 
@@ -166,4 +171,90 @@ fn merged_aggregates_are_those_of_postgresql() {
 /// The value of a text as a number, for those that are written differently.
 fn number(text: &str) -> Option<f64> {
     text.parse::<f64>().ok().map(|number| number + 0.0)
+}
+
+/// A sum that is too large on its way may come back: PostgreSQL judges it when all is added up.
+#[test]
+fn a_sum_of_numerics_is_judged_at_its_end() {
+    let postgres = Postgres::start();
+    let (large, less) = ("9e131071", "-9e131071");
+    let sets: [(&[&str], bool); 5] = [
+        (&[large], true),
+        (&[large, large, less], true),
+        (&[less, large, large, less], true),
+        (&[large, large], false),
+        (&[less, "1", less], false),
+    ];
+    let column = TYPES.iter().position(|ty| *ty == Type::Numeric).expect("a type");
+    for function in [AggregateFunction::Sum, AggregateFunction::Avg] {
+        let argument = Some(Expr::Column(column, Type::Numeric));
+        let aggregate = Aggregate { function, argument, distinct: false };
+        for (set, fits) in sets {
+            // The integers have each row elsewhere.
+            let row = |(number, text): (i64, &&str)| -> Row {
+                let numeric = Value::Numeric(Numeric::parse(text).expect("a numeric"));
+                let value = |ty: &Type| match ty {
+                    Type::Int8 => Value::Int8(number),
+                    Type::Numeric => numeric.clone(),
+                    _ => Value::Null,
+                };
+                TYPES.iter().map(value).collect()
+            };
+            let rows: Vec<Row> = (0..).zip(set).map(row).collect();
+            let ours = merged(rows, std::slice::from_ref(&aggregate)).map(|mut texts| texts.remove(0));
+            assert_eq!(ours.is_ok(), fits, "{function:?} of {set:?}");
+            if let Some(postgres) = &postgres {
+                let values: Vec<String> = set.iter().map(|text| format!("({text}::numeric)")).collect();
+                let query = sql(&aggregate).replace(&format!("c{column}"), "n");
+                let script = format!(
+                    "create or replace function tried() returns text language plpgsql as $$ begin return (select {query} \
+                     from (values {}) v(n)); exception when others then return '!' || sqlstate || ' ' || sqlerrm; end $$;\n\
+                     select tried();",
+                    values.join(", ")
+                );
+                assert_eq!(postgres.query(&script), [ours.unwrap_or_else(|failure| failure)], "{set:?}");
+            }
+        }
+    }
+}
+
+/// Rows of several blocks, the large ones at their ends: parts of the sum are too large, the whole is not.
+#[test]
+fn a_sum_does_not_depend_on_the_number_of_threads() {
+    const ROWS: i32 = 9_000;
+    let column =
+        |name: &str, ty| Column { name: name.to_owned(), ty, modifier: None, not_null: true, default: None };
+    let partition = Partition::Range { column: 0, low: Some(Value::Int4(0)), high: Some(Value::Int4(ROWS)) };
+    let columns = vec![column("k", Type::Int4), column("n", Type::Numeric)];
+    let schema = Schema { name: "t".to_owned(), columns, primary_key: vec![], partition };
+    let row = |k: i32| -> Row {
+        let text = match k {
+            0 | 1 => "9e131071",
+            k if k >= ROWS - 2 => "-9e131071",
+            _ => "1",
+        };
+        vec![Value::Int4(k), Value::Numeric(Numeric::parse(text).expect("a numeric"))]
+    };
+    let sum = Aggregate {
+        function: AggregateFunction::Sum,
+        argument: Some(Expr::Column(1, Type::Numeric)),
+        distinct: false,
+    };
+    let output = Output::Groups { keys: vec![], aggregates: vec![sum] };
+    let job =
+        |epoch, operation| Job { epoch: Epoch(epoch), ranges: vec![KeyRange::ALL], operation, held: false };
+    let jobs = [
+        job(1, Operation::CreateTable { table: TABLE, schema }),
+        job(2, Operation::Insert { table: TABLE, rows: (0..ROWS).map(row).collect(), returning: vec![] }),
+        job(2, Operation::Select(Select { table: TABLE, filter: None, output })),
+    ];
+    let expected = PlainEngine::default().apply(&jobs).remove(2);
+    let sum = Value::Numeric(Numeric::from_i128((ROWS - 4).into()));
+    let Answer::Groups(groups) = &expected else { panic!("{expected:?}") };
+    assert_eq!(groups[0].states, [State::Sum { count: ROWS as u64, sum }]);
+    for threads in [1, 2, 3] {
+        let host = Threads { host: &Alone, threads };
+        let answers = ScanEngine::default().apply_keeping(&jobs, &mut |_, _| false, &host);
+        assert_eq!(answers[2], expected, "{threads} threads");
+    }
 }
