@@ -285,7 +285,7 @@ impl Rows for Blocks {
         }
     }
 
-    fn foreseen(_: &mut Self::Foresight<'_>, _: usize) -> Option<Foreseen> {
+    fn foreseen(&self, _: &mut Self::Foresight<'_>, _: usize) -> Option<Foreseen> {
         None
     }
 

@@ -2,7 +2,7 @@
 
 use quorate_table::{
     engine::{Answer, Bounds, Engine, Epoch, Job},
-    expr::{Aggregate, AggregateFunction, Expr},
+    expr::{Aggregate, AggregateFunction, Binary, Expr},
     host::Alone,
     operation::{Operation, Order, Output, Select},
     plain::PlainEngine,
@@ -116,6 +116,40 @@ fn what_is_gathered_is_bounded() {
     a_read_gathers_no_more_than_it_may(ScanEngine::new);
     a_statement_returns_no_more_than_fits(PlainEngine::new);
     a_statement_returns_no_more_than_fits(ScanEngine::new);
+}
+
+/// A read that outgrows its parts' shares of the bound, though not the bound, and that a write before it touches.
+#[test]
+fn what_fits_as_a_whole_is_brought_up_to_date() {
+    let all = || (0..ROWS).map(|n| vec![Value::Int4(n), Value::text_of(format!("{n:050}"))]).collect();
+    let expr = |value: Value, ty| Expr::Constant(value, ty);
+    let filter = Expr::binary(Binary::Less, number(), expr(Value::Int4(20), Type::Int4));
+    let update = Operation::Update {
+        table: TABLE,
+        assignments: vec![(1, expr(Value::text_of("short"), Type::Text))],
+        filter: Some(filter),
+        returning: vec![],
+    };
+    let mut read = read(rows(None, false, false));
+    read.epoch = Epoch(3);
+    let jobs = [job(3, update), read];
+    let ask = |result_bytes_max, threads| {
+        let bounds = Bounds { result_bytes_max, ..Bounds::default() };
+        let mut engine = loaded(ScanEngine::new(bounds), all());
+        engine.apply_keeping(&jobs, &mut |_, _| false, &Threads { host: &Alone, threads }).remove(1)
+    };
+    let mut most = 500_000;
+    let expected = loop {
+        match ask(most, 1) {
+            Answer::Failed(failure) => assert!(failure.is_too_much()),
+            answer => break answer,
+        }
+        most += most / 16;
+    };
+    assert_eq!(loaded(PlainEngine::default(), all()).apply(&jobs)[1], expected);
+    for threads in [2, 3, 7] {
+        assert!(ask(most, threads) == expected, "{threads} threads, {most} bytes");
+    }
 }
 
 #[test]

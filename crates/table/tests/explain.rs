@@ -4,12 +4,15 @@ use quorate_table::{
     engine::{Answer, Engine, Epoch, Job},
     explain::{Explained, Strategy},
     expr::{Binary, Expr},
+    host::Alone,
     operation::{Operation, Output, Select},
     plain::PlainEngine,
     scan::ScanEngine,
     schema::{Column, KeyRange, Partition, Schema, TableId},
     value::{Row, Type, Value},
 };
+
+use crate::scan::Threads;
 
 const TABLE: TableId = TableId(1);
 const ROWS: i32 = 20_000;
@@ -102,4 +105,26 @@ fn a_read_tells_how_it_was_done() {
 
     let plain = explained(&mut loaded::<PlainEngine>(), equal(5), vec![]);
     assert_eq!((plain.strategy, plain.rows), (Strategy::RowByRow, 50));
+}
+
+/// Two threads take turns here, the one with the first rows before the other.
+#[test]
+fn a_limit_that_is_reached_ends_the_look_at_later_rows() {
+    let mut engine = loaded::<ScanEngine>();
+    let mut visited = |limit: u64, threads: usize| {
+        let mut select = select(vec![compared(2, Binary::Equal, Value::text_of("even"))]);
+        let Output::Rows { limit: most, .. } = &mut select.output else { unreachable!("a read of rows") };
+        *most = Some(limit);
+        let jobs = [job(2, Operation::Explain(select.clone())), job(2, Operation::Select(select))];
+        let host = Threads { host: &Alone, threads };
+        let answers = engine.apply_keeping(&jobs, &mut |_, _| false, &host);
+        let (Answer::Explained(explained), Answer::Rows(rows)) = (&answers[0], &answers[1]) else {
+            panic!("{answers:?}")
+        };
+        assert_eq!(answers[1..], loaded::<PlainEngine>().apply(&jobs[1..]));
+        assert_eq!(rows.len() as u64, limit);
+        explained.visited
+    };
+    assert_eq!((visited(10, 1), visited(10, 2)), (1, 1), "the first block has ten");
+    assert_eq!((visited(9_000, 1), visited(9_000, 2)), (5, 5), "no half has as many");
 }

@@ -42,9 +42,12 @@ impl Host for Threads<'_> {
         1
     }
 
-    /// The last first: nobody may count on an order.
+    /// Of three and more the last first: nobody may count on an order.
     fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
-        (0..count).rev().for_each(work);
+        match self.threads {
+            ..3 => (0..count).for_each(work),
+            _ => (0..count).rev().for_each(work),
+        }
     }
 }
 

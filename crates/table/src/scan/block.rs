@@ -18,6 +18,9 @@ pub(super) const BLOCK_ROWS: usize = 4096;
 /// A key that more rows of a block have makes the block crowded.
 const CROWD: usize = 16;
 
+/// In so many steps the memory of a row is asked for, each of which needs what the one before has asked for.
+pub(super) const STEPS: usize = 4;
+
 #[derive(Clone)]
 pub(super) struct Block {
     pub(super) last: Place,
@@ -43,9 +46,12 @@ impl Places {
         Place { key: self.keys.number(index), tie: self.ties.number(index), id }
     }
 
+    fn numbers(&self) -> [&Packed; 4] {
+        [&self.keys, &self.ties, &self.epochs, &self.lines]
+    }
+
     fn bytes(&self) -> usize {
-        let columns = [&self.keys, &self.ties, &self.epochs, &self.lines];
-        size_of::<Places>() + columns.map(Packed::bytes).iter().sum::<usize>()
+        size_of::<Places>() + self.numbers().map(Packed::bytes).iter().sum::<usize>()
     }
 }
 
@@ -79,6 +85,23 @@ impl Block {
 
     pub(super) fn key(&self, index: usize) -> u64 {
         self.places.keys.number(index)
+    }
+
+    /// Asks for the place of a row and for its values in these columns: the next step of the way there.
+    pub(super) fn announce(&self, step: usize, index: usize, columns: impl Iterator<Item = usize>) {
+        let chunks = columns.filter_map(|column| self.columns.get(column));
+        match step {
+            0 => kernel::prefetch(self),
+            1 => {
+                kernel::prefetch(&*self.places);
+                chunks.for_each(kernel::prefetch);
+            }
+            2 => {
+                self.places.numbers().iter().for_each(|numbers| numbers.prefetch(index));
+                chunks.for_each(|chunk| chunk.prefetch());
+            }
+            _ => chunks.for_each(|chunk| chunk.prefetch_row(index)),
+        }
     }
 
     pub(super) fn places(&self) -> Vec<Place> {

@@ -13,7 +13,7 @@
 //! that a batch brings their codes before it compiles ([`Columns::expect`]), so that only computed ones are met later; a
 //! row with such a code is noted at every operation that asks about its column.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     engine::{Answer, Epoch, Failure},
@@ -26,16 +26,23 @@ use crate::{
 
 use super::{
     Columns,
-    block::{Block, Places},
+    block::{Block, Places, STEPS},
     compile::Term,
     group::Group,
     query::{ColumnSet, Depends, Harvest, Query, Sink, Way},
+    results::Given,
 };
 
 /// What the operations of a batch have found, and which rows have changed since.
 #[derive(Default)]
 pub struct Foresight<'a> {
-    queries: Vec<Awaited<'a>>,
+    queries: Vec<Query<'a>>,
+    /// None once it was given.
+    harvests: Vec<Option<Harvest<'a>>>,
+    /// Rows that were touched and concern a query, or did.
+    touched: Vec<Vec<Found>>,
+    /// Which rows reads of columns as they are were given.
+    given: Vec<Given>,
     groups: Vec<Group>,
     /// What the members of each group depend on, and what all queries do.
     depends: Vec<Depends>,
@@ -50,6 +57,48 @@ pub struct Foresight<'a> {
     places: Vec<Arc<Places>>,
     /// How many have not been given yet, of those that look anywhere.
     waiting: usize,
+    coming: Coming,
+}
+
+/// The writes that come, so that the memory of their rows is asked for ahead: each looks at few rows, which lie anywhere,
+/// and at many columns of them.
+#[derive(Default)]
+struct Coming {
+    /// Their numbers, in order, and whether what they change will be noted.
+    writes: Vec<(usize, bool)>,
+    /// The next of them.
+    next: usize,
+    /// The columns that a row is looked at in to note it.
+    noted: Vec<usize>,
+}
+
+impl Coming {
+    fn new(queries: &[Query<'_>], depends: Depends, groups: &[Group], alone: &[Guard]) -> Coming {
+        let finds = |(_, query): &(usize, &Query<'_>)| query.is_write() && !query.ranges.is_empty();
+        let writes = queries.iter().enumerate().filter(finds);
+        let writes = writes.map(|(number, query)| (number, depends.meets(query.changes, false))).collect();
+        let noted = groups.iter().flat_map(Group::columns).chain(alone.iter().map(|guard| guard.column));
+        let noted: BTreeSet<usize> = noted.collect();
+        Coming { writes, next: 0, noted: noted.into_iter().collect() }
+    }
+
+    /// Asks for what the next write will look at, and of those behind it for what leads there, each step a write earlier.
+    fn announce(&mut self, columns: &Columns, queries: &[Query<'_>], harvests: &[Option<Harvest<'_>>]) {
+        while self.writes.get(self.next).is_some_and(|&(write, _)| harvests[write].is_none()) {
+            self.next += 1;
+        }
+        for (ahead, &(write, noted)) in self.writes[self.next..].iter().take(STEPS).enumerate() {
+            let noted = if noted { &self.noted[..] } else { &[] };
+            let spots = harvests[write].as_ref().map_or(&[][..], Harvest::spots);
+            // Rows that have come or gone since may have moved others, which are then waited for.
+            for &Spot { block, row } in spots.iter().take(ROWS_ANNOUNCED) {
+                if let Some(block) = columns.blocks.get(block as usize) {
+                    let columns = queries[write].used.iter().chain(noted).copied();
+                    block.announce(STEPS - 1 - ahead, row as usize, columns);
+                }
+            }
+        }
+    }
 }
 
 /// What a row must pass for a query to be looked at: most rows concern few queries, which then need not be fetched.
@@ -75,74 +124,82 @@ impl Guard {
     }
 }
 
-struct Awaited<'a> {
-    /// None once its harvest was given.
-    query: Option<(Query<'a>, Harvest<'a>)>,
-    /// Rows that were touched and concern it, or did.
-    touched: Vec<Found>,
-}
+/// So many rows of a write are asked for.
+const ROWS_ANNOUNCED: usize = 64;
 
 impl<'a> Foresight<'a> {
     pub(super) fn new(
         columns: &Columns,
-        queries: Vec<(Query<'a>, Harvest<'a>)>,
+        (queries, harvests): (Vec<Query<'a>>, Vec<Harvest<'a>>),
+        given: Vec<Given>,
         groups: Vec<Group>,
         outside: Vec<u32>,
         followed: bool,
     ) -> Foresight<'a> {
-        let foreseen = |query| Awaited { query: Some(query), touched: Vec::new() };
+        let harvests: Vec<Option<Harvest<'a>>> = harvests.into_iter().map(Some).collect();
         if !followed {
-            return Foresight {
-                queries: queries.into_iter().map(foreseen).collect(),
-                groups,
-                ..Foresight::default()
-            };
+            return Foresight { queries, harvests, groups, ..Foresight::default() };
         }
         let (mut points, mut alone) = (Vec::new(), Vec::new());
         for query in outside.into_iter().map(|query| query as usize) {
-            let ranges = &queries[query].0.ranges;
+            let ranges = &queries[query].ranges;
             if ranges.iter().all(KeyRange::is_point) {
                 points.extend(ranges.iter().map(|range| (range.low, query)));
             } else {
-                alone.push(Guard::new(query, &queries[query].0));
+                alone.push(Guard::new(query, &queries[query]));
             }
         }
         points.sort_unstable();
         alone.sort_by_key(|guard| guard.column);
         let known = columns.dictionaries.iter();
         let known = known.map(|dictionary| dictionary.as_ref().map(|one| one.len() as u64)).collect();
-        let waiting = queries.iter().filter(|(query, _)| !query.ranges.is_empty()).count();
         let together = |all: Depends, query: &Query<'_>| all.and(query.depends);
         let of_group = |group: &Group| {
-            group.members().map(|query| &queries[query as usize].0).fold(Depends::default(), together)
+            group.members().map(|query| &queries[query as usize]).fold(Depends::default(), together)
         };
-        let depends = groups.iter().map(of_group).collect();
-        let depends_all = queries.iter().map(|(query, _)| query).fold(Depends::default(), together);
-        let remembers = queries.iter().any(|(_, harvest)| harvest.given.is_some());
-        let blocks = columns.blocks.iter().filter(|_| remembers);
-        let places = blocks.map(|block| block.places.clone()).collect();
-        let queries = queries.into_iter().map(foreseen).collect();
-        Foresight { queries, groups, depends, depends_all, points, alone, known, places, waiting }
+        let depends_all = queries.iter().fold(Depends::default(), together);
+        let mut foresight = Foresight {
+            depends: groups.iter().map(of_group).collect(),
+            depends_all,
+            waiting: queries.iter().filter(|query| !query.ranges.is_empty()).count(),
+            touched: queries.iter().map(|_| Vec::new()).collect(),
+            places: columns.blocks.iter().map(|block| block.places.clone()).collect(),
+            coming: Coming::new(&queries, depends_all, &groups, &alone),
+            queries,
+            harvests,
+            given,
+            groups,
+            points,
+            alone,
+            known,
+        };
+        foresight.coming.announce(columns, &foresight.queries, &foresight.harvests);
+        foresight
     }
 
-    fn take(&mut self, task: usize) -> Option<(Query<'a>, Harvest<'a>, Vec<Found>)> {
-        let Awaited { query, touched } = &mut self.queries[task];
-        let (query, harvest) = query.take()?;
-        self.waiting = self.waiting.saturating_sub(usize::from(!query.ranges.is_empty()));
+    fn take(&mut self, task: usize) -> Option<(Harvest<'a>, Vec<Found>)> {
+        let harvest = self.harvests[task].take()?;
+        let Some(touched) = self.touched.get_mut(task) else { return Some((harvest, Vec::new())) };
+        self.waiting -= usize::from(!self.queries[task].ranges.is_empty());
         let mut touched = std::mem::take(touched);
         touched.sort_unstable_by_key(|found| found.place);
         touched.dedup_by_key(|found| found.place);
-        Some((query, harvest, touched))
+        Some((harvest, touched))
     }
 
     /// What a read answers; nothing if it must be asked anew.
     pub(super) fn answer(&mut self, columns: &Columns, task: usize) -> Option<Result<Answer, Failure>> {
-        let (_, harvest, touched) = self.take(task)?;
-        let Sink::Rows(gathering) = harvest.sink else { unreachable!("a write is no read") };
+        let (mut harvest, touched) = self.take(task)?;
+        let (own, from) = (harvest.given.take(), harvest.given_from);
+        let Sink::Rows(gathering) = harvest.into_sink() else { unreachable!("a write is no read") };
         if touched.is_empty() {
             return Some(gathering.finish());
         }
-        let given = harvest.given.filter(|_| !gathering.is_complete())?;
+        let own = own.filter(|_| !gathering.is_complete())?;
+        let given = match self.queries[task].shape {
+            Some(_) => self.given[from..].iter().flat_map(|given| given.to(task)).collect(),
+            None => own,
+        };
         let place = |spot: &Spot| self.places[spot.block as usize].place(spot.row as usize);
         if gathering.is_plain() {
             return columns.patch(*gathering, &given, place, &touched).map(Ok);
@@ -156,7 +213,8 @@ impl<'a> Foresight<'a> {
 
     /// How a read was done that is not answered yet.
     pub(super) fn explain(&self, columns: &Columns, task: usize) -> Explained {
-        let (query, harvest) = self.queries[task].query.as_ref().expect("a read that is not answered yet");
+        let harvest = self.harvests[task].as_ref().expect("a read that is not answered yet");
+        let query = &self.queries[task];
         let everywhere = columns.blocks.len() as u64;
         let strategy = match query.way {
             Way::Nowhere => Strategy::Nothing,
@@ -177,10 +235,14 @@ impl<'a> Foresight<'a> {
     }
 
     /// The rows that a write must look at.
-    pub(super) fn rows(&mut self, task: usize) -> Option<Foreseen> {
-        let (query, harvest, touched) = self.take(task)?;
-        let Sink::Places(mut rows) = harvest.sink else { unreachable!("a read is no write") };
-        let certain = touched.is_empty() && !query.plan.residual;
+    pub(super) fn rows(&mut self, columns: &Columns, task: usize) -> Option<Foreseen> {
+        let (harvest, touched) = self.take(task)?;
+        let Sink::Spots(spots) = harvest.into_sink() else { unreachable!("a read is no write") };
+        self.coming.announce(columns, &self.queries, &self.harvests);
+        let certain = touched.is_empty() && !self.queries[task].plan.residual;
+        let place = |spot: &Spot| self.places[spot.block as usize].place(spot.row as usize);
+        let mut rows: Vec<Found> =
+            spots.iter().map(|spot| Found { place: place(spot), spot: *spot }).collect();
         if !touched.is_empty() {
             rows.extend(touched);
             rows.sort_unstable_by_key(|found| found.place);
@@ -198,21 +260,22 @@ impl<'a> Foresight<'a> {
         (changing, again): (ColumnSet, bool),
         grown: &[(usize, u64)],
     ) {
-        let Foresight { queries, groups, depends, points, alone, .. } = self;
+        let Foresight { queries, harvests, touched, groups, depends, points, alone, .. } = self;
         let (place, index) = (&found.place, found.spot.row as usize);
-        let note = |foreseen: &mut Awaited<'_>, concerns: &dyn Fn(&Query<'_>) -> bool| {
-            if foreseen.touched.last().is_none_or(|last| last.place != *place)
-                && let Some((query, _)) = &foreseen.query
+        let mut note = |number: usize, concerns: &dyn Fn(&Query<'_>) -> bool| {
+            let (query, touched) = (&queries[number], &mut touched[number]);
+            if touched.last().is_none_or(|last| last.place != *place)
+                && harvests[number].is_some()
                 && query.depends.meets(changing, again)
                 && concerns(query)
             {
-                foreseen.touched.push(found);
+                touched.push(found);
             }
         };
         let admits = |query: &Query<'_>| query.admits(block, index);
         let first = points.partition_point(|(key, _)| *key < place.key);
         let here = points[first..].iter().take_while(|(key, _)| *key == place.key);
-        here.for_each(|(_, query)| note(&mut queries[*query], &admits));
+        here.for_each(|(_, query)| note(*query, &admits));
         let (mut column, mut value) = (usize::MAX, None);
         for guard in alone.iter().filter(|guard| guard.depends.meets(changing, again)) {
             if guard.column != column {
@@ -220,13 +283,11 @@ impl<'a> Foresight<'a> {
                 value = block.columns[column].value(index);
             }
             if value.map_or(guard.nulls, |number| guard.low <= number && number <= guard.high) {
-                note(&mut queries[guard.query], &admits);
+                note(guard.query, &admits);
             }
         }
         for (group, _) in groups.iter().zip(depends).filter(|(_, depends)| depends.meets(changing, again)) {
-            group.candidates(group.hash(block, index), block, index, |query| {
-                note(&mut queries[query as usize], &admits);
-            });
+            group.candidates(group.hash(block, index), block, index, |query| note(query as usize, &admits));
         }
         for &(column, known) in grown {
             if block.columns[column].value(index).is_some_and(|code| code >= known) {
@@ -234,7 +295,7 @@ impl<'a> Foresight<'a> {
                     query.plan.terms.iter().any(|term| term.column == column)
                         && KeyRange::cover(&query.ranges, block.key(index))
                 };
-                queries.iter_mut().for_each(|foreseen| note(foreseen, &asks));
+                (0..queries.len()).for_each(|query| note(query, &asks));
             }
         }
     }

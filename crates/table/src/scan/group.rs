@@ -157,6 +157,11 @@ impl Group {
         self.entries.iter().map(|entry| entry.query)
     }
 
+    /// The columns that it hashes.
+    pub(super) fn columns(&self) -> impl Iterator<Item = usize> {
+        self.parts.iter().map(|part| part.column)
+    }
+
     pub(super) fn explain(&self) -> Strategy {
         let mut queries: Vec<u32> = self.members().collect();
         queries.sort_unstable();

@@ -392,8 +392,8 @@ impl Rows for Columns {
         foresight.explain(self, task)
     }
 
-    fn foreseen(foresight: &mut Foresight<'_>, task: usize) -> Option<Foreseen> {
-        foresight.rows(task)
+    fn foreseen(&self, foresight: &mut Foresight<'_>, task: usize) -> Option<Foreseen> {
+        foresight.rows(self, task)
     }
 
     fn note(&self, foresight: &mut Foresight<'_>, rows: &[Found], changing: Option<&[usize]>, again: bool) {

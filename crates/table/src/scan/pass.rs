@@ -31,7 +31,8 @@ use super::{
     kernel::{self, Left},
     points,
     query::{Harvest, Query, Way, scratch},
-    results::Shapes,
+    results::{Given, Shapes},
+    segment::Reached,
 };
 
 /// So many queries that go alone, and so many terms of each, have their memory asked for ahead.
@@ -56,7 +57,7 @@ impl Columns {
         let mut shapes = Shapes::new(followed);
         let query = |task: &Task<'a>| Query::new(self, schema, task, followed, &mut shapes);
         let mut queries: Vec<Query<'_>> = tasks.iter().map(query).collect();
-        let mut harvests: Vec<Harvest<'_>> = queries.iter().map(|query| query.harvest(1)).collect();
+        let mut harvests: Vec<Harvest<'_>> = queries.iter().map(Query::harvest).collect();
         let (mut stretches, parts) = self.stretches(&mut queries, &harvests);
         let (groups, alone) = arrange(self, &queries, &parts, costs);
         for &query in &alone {
@@ -70,8 +71,9 @@ impl Columns {
         stretches.retain(|stretch| matches!(queries[stretch.query as usize].way, Way::Alone));
         // Arcs of one query stay in order.
         stretches.sort_by_key(|stretch| (stretch.first, stretch.range.low));
-        Search::new(self, &queries, &shapes, &groups, &stretches, costs).run(&mut harvests, host);
-        Foresight::new(self, queries.into_iter().zip(harvests).collect(), groups, alone, followed)
+        let search = Search::new(self, &queries, &shapes, &groups, &stretches, costs);
+        let given = search.run(&mut harvests, host);
+        Foresight::new(self, (queries, harvests), given, groups, alone, followed)
     }
 
     /// Orders terms by how little passes them, judged by a block in the middle.
@@ -220,7 +222,10 @@ pub(super) struct Pass<'p, 'a> {
     judged: Option<(u32, u32, bool)>,
     /// How many of the withdrawn have been noticed.
     withdrawn: usize,
-    /// How many queries in groups take more.
+    /// Which segment it looks at, what the passes over the others say, and how many of their notes have been read.
+    segment: Option<(usize, &'p Reached, usize)>,
+    /// How many queries of each group take more, and of all groups.
+    live: Vec<usize>,
     grouped: usize,
 }
 
@@ -232,18 +237,26 @@ impl<'p, 'a> Pass<'p, 'a> {
         takes_part: impl Fn(usize) -> bool,
     ) -> Pass<'p, 'a> {
         let mut asked = search.asked.clone();
-        let mut grouped = 0;
+        let mut live = vec![0; search.groups.len()];
         for (number, (asked, query)) in asked.iter_mut().zip(search.queries).enumerate() {
             asked.over = !takes_part(number);
-            grouped += usize::from(!asked.over && matches!(query.way, Way::Group(_)));
+            if let (Way::Group(group), false) = (query.way, asked.over) {
+                live[group] += 1;
+            }
         }
         let (scratch, shapes) = (scratch(&search.columns.schema), search.shapes.alike());
-        let wanted = Vec::new();
-        Pass { search, harvests, asked, shapes, scratch, wanted, judged: None, withdrawn: 0, grouped }
+        let (grouped, wanted) = (live.iter().sum(), Vec::new());
+        let (judged, withdrawn, segment) = (None, 0, None);
+        Pass { search, harvests, asked, shapes, scratch, wanted, judged, withdrawn, segment, live, grouped }
     }
 
-    /// Looks at these blocks.
-    pub(super) fn run(mut self, blocks: Range<usize>, host: &dyn Host) {
+    /// One of several at once.
+    pub(super) fn in_segment(self, number: usize, reached: &'p Reached) -> Pass<'p, 'a> {
+        Pass { segment: Some((number, reached, 0)), ..self }
+    }
+
+    /// Looks at these blocks; what it has given to whom, if that is remembered.
+    pub(super) fn run(mut self, blocks: Range<usize>, host: &dyn Host) -> Vec<Given> {
         let Search { columns, queries, groups, stretches, costs, .. } = *self.search;
         let touches = |stretch: &&Stretch| stretch.first < blocks.end && stretch.end > blocks.start;
         let mut coming = stretches.iter().enumerate().filter(|(_, stretch)| touches(stretch)).peekable();
@@ -264,10 +277,12 @@ impl<'p, 'a> Pass<'p, 'a> {
                 active.push(*stretch);
             }
             self.withdraw(host);
+            self.end_reached();
             let block = &*columns.blocks[number];
-            let groups = if self.grouped > 0 { groups } else { &[] };
-            for group in groups {
-                self.join(block, group, &mut hashes[..block.len()], &mut rows);
+            for (number, group) in groups.iter().enumerate() {
+                if self.live[number] > 0 {
+                    self.join(block, group, &mut hashes[..block.len()], &mut rows);
+                }
             }
             for stretch in &active {
                 if !self.asked[stretch.query as usize].over {
@@ -291,7 +306,7 @@ impl<'p, 'a> Pass<'p, 'a> {
                 }
             }
         }
-        self.shapes.give_out(columns, self.harvests);
+        self.shapes.give_out(columns, queries, self.harvests)
     }
 
     /// Gives up what nobody waits for any more.
@@ -299,16 +314,29 @@ impl<'p, 'a> Pass<'p, 'a> {
         for job in host.withdrawn(self.withdrawn) {
             self.withdrawn += 1;
             if let Some(query) = self.search.queries.iter().position(|query| query.job == Some(job)) {
-                self.harvests[query].withdraw();
+                self.harvests[query].withdraw(&self.search.queries[query]);
                 self.end(query);
             }
+        }
+    }
+
+    /// Ends what has come to its end in the rows before.
+    fn end_reached(&mut self) {
+        if let Some((number, reached, notes)) = self.segment
+            && let Some((now, over)) = reached.before(number, notes)
+        {
+            self.segment = Some((number, reached, now));
+            over.for_each(|query| self.end(query));
         }
     }
 
     /// A query takes no more.
     fn end(&mut self, query: usize) {
         let over = std::mem::replace(&mut self.asked[query].over, true);
-        self.grouped -= usize::from(!over && matches!(self.search.queries[query].way, Way::Group(_)));
+        if let (Way::Group(group), false) = (self.search.queries[query].way, over) {
+            self.live[group] -= 1;
+            self.grouped -= 1;
+        }
     }
 
     /// One block for all queries of a group.
@@ -318,6 +346,9 @@ impl<'p, 'a> Pass<'p, 'a> {
             let index = row as usize;
             group.candidates(hashes[index], block, index, |query| {
                 let asked = &asked[query as usize];
+                if asked.over {
+                    return;
+                }
                 let checks = &checks[asked.first as usize..(asked.first + asked.count) as usize];
                 let passes = checks.iter().all(|check| {
                     let value = block.columns[check.column as usize].value(index);
@@ -363,11 +394,14 @@ impl<'p, 'a> Pass<'p, 'a> {
             };
             if over {
                 self.end(number as usize);
+                if let Some((segment, reached, _)) = self.segment {
+                    reached.note(number as usize, segment);
+                }
             }
         }
         self.wanted = wanted;
         self.judged = None;
-        self.shapes.gather(columns, here, self.harvests);
+        self.shapes.gather(columns, here, queries, self.harvests);
     }
 
     /// Whether a row that passes the terms satisfies the whole filter. Rows of one key mostly lie side by side and differ in

@@ -9,7 +9,7 @@ use crate::{
     operation::{Output, Select},
     schema::{KeyRange, Schema},
     value::{Row, Value},
-    versions::{Found, Gathering, Spot, Task, reach},
+    versions::{Gathering, Spot, Task, reach},
 };
 
 use super::{
@@ -22,15 +22,15 @@ use super::{
 /// Of so many points of the ring the rows are asked about the whole filter, which costs less than finding the codes of
 /// constants as long as a point holds few rows.
 const POINTS_EVALUATED: usize = 4;
-/// The most rows that are remembered of a read, so that it can be brought up to date.
+/// The most rows that are remembered of a read that makes something of columns, so that it can be brought up to date.
 const GIVEN_MAX: usize = 4096;
 
 /// Where the rows go that a query is given.
 pub(super) enum Sink<'a> {
     /// The answer of a read.
     Rows(Box<Gathering<'a>>),
-    /// The rows that a write may change.
-    Places(Vec<Found>),
+    /// Where the rows lie that a write may change.
+    Spots(Vec<Spot>),
 }
 
 /// How a query finds its rows.
@@ -57,8 +57,11 @@ pub(super) struct Query<'a> {
     pub(super) ranges: Vec<KeyRange>,
     /// Which columns to give out, if it wants columns as they are.
     pub(super) shape: Option<usize>,
-    /// The columns that expressions look at, of the filter as far as it is evaluated and of the output.
+    /// The columns that expressions look at, of the filter as far as it is evaluated and of the output; of a write those
+    /// that it will look at or change.
     pub(super) used: Vec<usize>,
+    /// What a write changes of the rows that it finds.
+    pub(super) changes: ColumnSet,
     pub(super) way: Way,
     /// How many rows it takes, of a read that wants columns as they are.
     limit: usize,
@@ -70,9 +73,15 @@ pub(super) struct Query<'a> {
 
 /// What a query has been given.
 pub(super) struct Harvest<'a> {
-    pub(super) sink: Sink<'a>,
-    /// Where the rows lie that a read was given, one after another, unless nobody asks or they are too many.
+    /// None as long as one of several parts was given nothing.
+    sink: Option<Sink<'a>>,
+    /// The most bytes that a read may gather in it.
+    bytes_max: u64,
+    /// Where the rows lie that a read was given, one after another, unless nobody asks or they are too many. Of one that
+    /// wants columns as they are the shapes tell it.
     pub(super) given: Option<Vec<Spot>>,
+    /// The first of the shapes' lists in which it stands.
+    pub(super) given_from: usize,
     /// The blocks that were looked at for it alone.
     pub(super) visited: u64,
     /// How many more rows it takes, of a read that wants columns as they are.
@@ -89,7 +98,7 @@ impl<'a> Query<'a> {
     ) -> Query<'a> {
         let (filter, ranges) = match task {
             Task::Read(read) => (read.select.filter.as_ref(), read.reach(schema)),
-            Task::Find { ranges, filter } => (*filter, reach(schema, ranges, *filter)),
+            Task::Find { ranges, filter, .. } => (*filter, reach(schema, ranges, *filter)),
             Task::Nothing => (None, Vec::new()),
         };
         let points = ranges.len() <= POINTS_EVALUATED && ranges.iter().all(KeyRange::is_point);
@@ -106,20 +115,32 @@ impl<'a> Query<'a> {
             ranges,
             shape: None,
             used: Vec::new(),
+            changes: ColumnSet::default(),
             way: Way::Nowhere,
             limit: 0,
             job: None,
             in_order: false,
         };
+        let width = schema.columns.len();
         if followed {
-            let found = match (query.plan.residual, filter) {
-                (true, Some(filter)) => ColumnSet::THERE.and(ColumnSet::of(&filter.columns())),
-                _ => query.plan.terms.iter().fold(ColumnSet::THERE, |all, term| all.with(term.column)),
+            let asked = filter.filter(|_| query.plan.residual).map(Expr::columns);
+            let found = match &asked {
+                Some(columns) => ColumnSet::THERE.and(ColumnSet::of(columns)),
+                None => query.plan.terms.iter().fold(ColumnSet::THERE, |all, term| all.with(term.column)),
             };
             query.depends = Depends { found, given: found };
+            if let Task::Find { assigned, .. } = task {
+                let columns = assigned.iter().map(|(column, _)| *column);
+                query.changes = match assigned {
+                    [] => ColumnSet::ALL,
+                    _ => columns.clone().fold(ColumnSet::default(), ColumnSet::with),
+                };
+                query.used = asked.unwrap_or_default();
+                query.used.extend(columns);
+                query.used.retain(|column| *column < width);
+            }
         }
         let Task::Read(read) = task else { return query };
-        let width = schema.columns.len();
         if let Output::Rows { columns, order, distinct: false, limit } = &read.select.output
             && order.is_empty()
         {
@@ -159,16 +180,25 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// Nothing yet. One of so many parts of a harvest takes its share of the bytes, all of them together less than would
-    /// have a single one drop rows in vain.
-    pub(super) fn harvest(&self, parts: usize) -> Harvest<'a> {
-        let share = |bytes: u64| if parts == 1 { bytes } else { (bytes - bytes / 8) / parts as u64 };
-        let sink = match self.read {
-            Some((select, bytes_max)) => Sink::Rows(Box::new(Gathering::new(select, share(bytes_max)))),
-            None => Sink::Places(Vec::new()),
-        };
+    /// Nothing yet.
+    pub(super) fn harvest(&self) -> Harvest<'a> {
+        let bytes_max = self.read.map_or(0, |(_, bytes_max)| bytes_max);
+        let mut harvest = Harvest { bytes_max, ..self.part(1) };
+        harvest.sink(self);
+        harvest
+    }
+
+    /// One of so many parts of a harvest. It takes its share of the bytes, all of them together less than would have a
+    /// single one drop rows in vain.
+    pub(super) fn part(&self, parts: usize) -> Harvest<'a> {
+        let bytes_max = self.read.map_or(0, |(_, bytes)| (bytes - bytes / 8) / parts as u64);
         let given = (self.followed && self.read.is_some()).then(Vec::new);
-        Harvest { sink, given, visited: 0, left: self.limit }
+        Harvest { sink: None, bytes_max, given, given_from: 0, visited: 0, left: self.limit }
+    }
+
+    /// Whether it finds rows for a write.
+    pub(super) fn is_write(&self) -> bool {
+        self.read.is_none()
     }
 
     /// Whether a row passes the terms and lies in the ranges.
@@ -179,50 +209,69 @@ impl<'a> Query<'a> {
 }
 
 impl<'a> Harvest<'a> {
-    /// Gives up what was found: nobody waits for it any more.
-    pub(super) fn withdraw(&mut self) {
-        if let Sink::Rows(gathering) = &mut self.sink {
-            gathering.withdraw();
-            self.given = None;
+    /// Where what the query is given goes.
+    fn sink(&mut self, query: &Query<'a>) -> &mut Sink<'a> {
+        self.sink.get_or_insert_with(|| match query.read {
+            Some((select, _)) => Sink::Rows(Box::new(Gathering::new(select, self.bytes_max))),
+            None => Sink::Spots(Vec::new()),
+        })
+    }
+
+    /// The answer of a read so far.
+    fn gathering(&mut self, query: &Query<'a>) -> &mut Gathering<'a> {
+        match self.sink(query) {
+            Sink::Rows(gathering) => gathering,
+            Sink::Spots(_) => unreachable!("a write gathers no rows"),
         }
+    }
+
+    /// What became of a harvest that is no part of one.
+    pub(super) fn into_sink(self) -> Sink<'a> {
+        self.sink.expect("there from the beginning")
+    }
+
+    /// Where the rows lie that were found for a write.
+    pub(super) fn spots(&self) -> &[Spot] {
+        match &self.sink {
+            Some(Sink::Spots(spots)) => spots,
+            _ => &[],
+        }
+    }
+
+    /// Gives up what was found: nobody waits for it any more.
+    pub(super) fn withdraw(&mut self, query: &Query<'a>) {
+        self.gathering(query).withdraw();
+        self.given = None;
     }
 
     /// Whether further rows would change nothing.
     pub(super) fn is_complete(&self) -> bool {
-        match &self.sink {
-            Sink::Rows(gathering) => gathering.is_complete(),
-            Sink::Places(_) => false,
-        }
-    }
-
-    /// Remembers where the rows lie that are given.
-    pub(super) fn remember(&mut self, spots: impl ExactSizeIterator<Item = Spot>) {
-        match &mut self.given {
-            Some(given) if given.len() + spots.len() <= GIVEN_MAX => given.extend(spots),
-            given => *given = None,
-        }
+        matches!(&self.sink, Some(Sink::Rows(gathering)) if gathering.is_complete())
     }
 
     /// Takes a row that passes the terms.
-    pub(super) fn give(&mut self, query: &Query<'_>, columns: &Columns, spot: Spot, scratch: &mut Row) {
-        let (block, index) = (&*columns.blocks[spot.block as usize], spot.row as usize);
-        let gathering = match &mut self.sink {
+    pub(super) fn give(&mut self, query: &Query<'a>, columns: &Columns, spot: Spot, scratch: &mut Row) {
+        let gathering = match self.sink(query) {
             Sink::Rows(gathering) => gathering,
-            Sink::Places(found) => return found.push(Found { place: block.place(index), spot }),
+            Sink::Spots(spots) => return spots.push(spot),
         };
+        let (block, index) = (&*columns.blocks[spot.block as usize], spot.row as usize);
         for &column in &query.used {
             scratch[column] = columns.value(block, column, index);
         }
         if !query.plan.residual || gathering.wants(scratch) {
             gathering.take(scratch);
-            self.remember(std::iter::once(spot));
+            match &mut self.given {
+                Some(given) if given.len() < GIVEN_MAX => given.push(spot),
+                given => *given = None,
+            }
         }
     }
 
     /// Whether a row that passes the terms satisfies the filter.
     pub(super) fn wants(
         &mut self,
-        query: &Query<'_>,
+        query: &Query<'a>,
         columns: &Columns,
         (block, index): (&Block, usize),
         scratch: &mut Row,
@@ -230,18 +279,12 @@ impl<'a> Harvest<'a> {
         for &column in &query.used {
             scratch[column] = columns.value(block, column, index);
         }
-        match &mut self.sink {
-            Sink::Rows(gathering) => gathering.wants(scratch),
-            Sink::Places(_) => unreachable!("a write wants no columns"),
-        }
+        self.gathering(query).wants(scratch)
     }
 
     /// Takes rows of columns as they are.
-    pub(super) fn take(&mut self, rows: impl ExactSizeIterator<Item = Row>) {
-        match &mut self.sink {
-            Sink::Rows(gathering) => gathering.extend(rows),
-            Sink::Places(_) => unreachable!("a write wants no columns"),
-        }
+    pub(super) fn take(&mut self, query: &Query<'a>, rows: impl ExactSizeIterator<Item = Row>) {
+        self.gathering(query).extend(rows);
     }
 
     /// Takes over what was found in the rows behind, as if it had been found here; false if that cannot be said.
@@ -256,9 +299,10 @@ impl<'a> Harvest<'a> {
             _ => None,
         };
         match (&mut self.sink, behind.sink) {
-            (Sink::Rows(gathering), Sink::Rows(more)) => gathering.absorb(*more),
-            (Sink::Places(places), Sink::Places(more)) => {
-                places.extend(more);
+            (_, None) => true,
+            (Some(Sink::Rows(gathering)), Some(Sink::Rows(more))) => gathering.absorb(*more),
+            (Some(Sink::Spots(spots)), Some(Sink::Spots(more))) => {
+                spots.extend(more);
                 true
             }
             _ => unreachable!("two harvests of one query"),

@@ -6,7 +6,10 @@
 
 use crate::{value::Row, versions::Spot};
 
-use super::{Columns, kernel, query::Harvest};
+use super::{
+    Columns, kernel,
+    query::{Harvest, Query},
+};
 
 /// The most columns of a shape: each has a bit that says that its value is NULL.
 const WIDTH_MAX: usize = 64;
@@ -18,18 +21,21 @@ const NUMBERS_MAX: usize = 1 << 20;
 /// The shapes of a pass.
 pub(super) struct Shapes {
     all: Vec<Shape>,
-    /// Whether queries remember what they are given.
+    /// Whether it is remembered what queries are given.
     followed: bool,
+    given: Vec<Given>,
 }
 
 /// Rows of certain columns, for all queries that want these.
 #[derive(Default)]
 struct Shape {
     columns: Vec<usize>,
-    /// Rows of the block at hand.
+    /// Rows of the block at hand, behind those gathered if these are remembered.
     rows: Vec<u32>,
-    /// Where every row gathered lies, if queries remember it.
-    spots: Vec<Spot>,
+    /// How many of them have been gathered.
+    gathered: usize,
+    /// The blocks that they are of, each with its first of them.
+    blocks: Vec<(u32, u32)>,
     /// The query of every row gathered, those of the block at hand included.
     queries: Vec<u32>,
     /// So many for each row as there are columns.
@@ -38,15 +44,44 @@ struct Shape {
     nulls: Vec<u64>,
 }
 
+/// Which rows queries were given together, as they were gathered: nothing is copied to remember them.
+pub(super) struct Given {
+    /// Rows in their blocks, as they were gathered.
+    rows: Vec<u32>,
+    /// The blocks, each with its first of these rows.
+    blocks: Vec<(u32, u32)>,
+    /// The rows' positions, query by query.
+    order: Vec<u32>,
+    /// The queries, each with the end of its positions.
+    runs: Vec<(u32, u32)>,
+}
+
+impl Given {
+    /// Where the rows of a query lie, one after another.
+    pub(super) fn to(&self, query: usize) -> impl Iterator<Item = Spot> + '_ {
+        let positions = match self.runs.binary_search_by_key(&query, |(query, _)| *query as usize) {
+            Ok(run) => {
+                let start = run.checked_sub(1).map_or(0, |before| self.runs[before].1);
+                start as usize..self.runs[run].1 as usize
+            }
+            Err(_) => 0..0,
+        };
+        self.order[positions].iter().map(|&position| {
+            let block = self.blocks.partition_point(|(first, _)| *first <= position) - 1;
+            Spot { block: self.blocks[block].1, row: self.rows[position as usize] }
+        })
+    }
+}
+
 impl Shapes {
     pub(super) fn new(followed: bool) -> Shapes {
-        Shapes { all: Vec::new(), followed }
+        Shapes { all: Vec::new(), followed, given: Vec::new() }
     }
 
     /// The same shapes, without rows.
     pub(super) fn alike(&self) -> Shapes {
         let alike = |shape: &Shape| Shape { columns: shape.columns.clone(), ..Shape::default() };
-        Shapes { all: self.all.iter().map(alike).collect(), followed: self.followed }
+        Shapes { all: self.all.iter().map(alike).collect(), followed: self.followed, given: Vec::new() }
     }
 
     /// The shape of these columns, unless one is none.
@@ -78,46 +113,70 @@ impl Shapes {
     }
 
     /// Copies what was noted, behind a block.
-    pub(super) fn gather(&mut self, columns: &Columns, block: usize, harvests: &mut [Harvest<'_>]) {
+    pub(super) fn gather<'a>(
+        &mut self,
+        columns: &Columns,
+        block: usize,
+        queries: &[Query<'a>],
+        harvests: &mut [Harvest<'a>],
+    ) {
         for shape in &mut self.all {
-            if self.followed {
-                let spot = |&row: &u32| Spot { block: block as u32, row };
-                shape.spots.extend(shape.rows.iter().map(spot));
-            }
-            shape.gather(columns, block);
+            shape.gather(columns, block, self.followed);
             if shape.numbers.len() >= NUMBERS_MAX {
-                shape.give_out(columns, harvests);
+                self.given.extend(shape.give_out(columns, queries, harvests));
             }
         }
     }
 
-    /// Gives everything to the queries, at the end.
-    pub(super) fn give_out(&mut self, columns: &Columns, harvests: &mut [Harvest<'_>]) {
-        self.all.iter_mut().for_each(|shape| shape.give_out(columns, harvests));
+    /// Gives everything to the queries, at the end; what they were given, in the order in which they were, if that is
+    /// remembered.
+    pub(super) fn give_out<'a>(
+        mut self,
+        columns: &Columns,
+        queries: &[Query<'a>],
+        harvests: &mut [Harvest<'a>],
+    ) -> Vec<Given> {
+        for shape in &mut self.all {
+            self.given.extend(shape.give_out(columns, queries, harvests));
+        }
+        self.given
     }
 }
 
 impl Shape {
-    fn gather(&mut self, columns: &Columns, block: usize) {
-        let block = &columns.blocks[block];
+    fn gather(&mut self, columns: &Columns, number: usize, followed: bool) {
+        let block = &columns.blocks[number];
         let width = self.columns.len();
         let start = self.numbers.len();
-        self.numbers.resize(start + self.rows.len() * width, 0);
+        let rows = &self.rows[self.gathered..];
+        self.numbers.resize(start + rows.len() * width, 0);
         self.nulls.resize(self.queries.len(), 0);
-        let first = self.queries.len() - self.rows.len();
+        let first = self.queries.len() - rows.len();
         for (position, &column) in self.columns.iter().enumerate() {
             let chunk = &block.columns[column];
-            chunk.gather(&self.rows, self.numbers[start..].iter_mut().skip(position).step_by(width));
+            chunk.gather(rows, self.numbers[start..].iter_mut().skip(position).step_by(width));
             if chunk.nulls().is_some() {
-                for (nulls, &row) in self.nulls[first..].iter_mut().zip(&self.rows) {
+                for (nulls, &row) in self.nulls[first..].iter_mut().zip(rows) {
                     *nulls |= u64::from(chunk.is_null(row as usize)) << position;
                 }
             }
         }
-        self.rows.clear();
+        match followed {
+            false => self.rows.clear(),
+            true if rows.is_empty() => {}
+            true => {
+                self.blocks.push((self.gathered as u32, number as u32));
+                self.gathered = self.rows.len();
+            }
+        }
     }
 
-    fn give_out(&mut self, columns: &Columns, harvests: &mut [Harvest<'_>]) {
+    fn give_out<'a>(
+        &mut self,
+        columns: &Columns,
+        asking: &[Query<'a>],
+        harvests: &mut [Harvest<'a>],
+    ) -> Option<Given> {
         let width = self.columns.len();
         // By counting, and rows of one query stay in their order.
         let mut ends = vec![0u32; harvests.len() + 1];
@@ -129,12 +188,12 @@ impl Shape {
             order[*next as usize] = row as u32;
             *next += 1;
         }
-        let (mut start, mut made) = (0, Vec::new());
+        let (mut start, mut runs, mut made) = (0, Vec::new(), Vec::new());
         while let Some(&first) = order.get(start) {
             let query = self.queries[first as usize] as usize;
             let end = ends[query] as usize;
-            if !self.spots.is_empty() {
-                harvests[query].remember(order[start..end].iter().map(|&row| self.spots[row as usize]));
+            if self.gathered > 0 {
+                runs.push((query as u32, end as u32));
             }
             for next in start..end {
                 let ahead = |distance: usize| {
@@ -155,13 +214,17 @@ impl Shape {
                 let row = self.row(columns, &order[start..=next], made.last());
                 made.push(row);
             }
-            harvests[query].take(made.drain(..));
+            harvests[query].take(&asking[query], made.drain(..));
             start = end;
         }
         self.queries.clear();
-        self.spots.clear();
         self.numbers.clear();
         self.nulls.clear();
+        let (rows, blocks) = match std::mem::take(&mut self.gathered) {
+            0 => return None,
+            _ => (std::mem::take(&mut self.rows), std::mem::take(&mut self.blocks)),
+        };
+        Some(Given { rows, blocks, order, runs })
     }
 
     /// The values of the last of these rows. One that the row before has as well, and that would be copied, is shared.

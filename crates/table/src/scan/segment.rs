@@ -13,7 +13,10 @@
 
 use std::{
     ops::Range,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use crate::host::Host;
@@ -23,48 +26,95 @@ use super::{
     group::Group,
     pass::{Pass, Search, Stretch},
     query::{Harvest, Way},
+    results::Given,
 };
 
 impl<'a> Search<'_, 'a> {
-    /// Gives the queries what they ask for.
-    pub(super) fn run(&self, harvests: &mut [Harvest<'a>], host: &dyn Host) {
+    /// Gives the queries what they ask for; which rows they were given, if that is remembered.
+    pub(super) fn run(&self, harvests: &mut [Harvest<'a>], host: &dyn Host) -> Vec<Given> {
         let blocks = self.columns.blocks.len();
         let work = Work { blocks, groups: self.groups, stretches: self.stretches, costs: self.costs };
         let cuttable = self.queries.iter().any(|query| !query.in_order && !matches!(query.way, Way::Nowhere));
         match if cuttable { work.segments(host) } else { 1 } {
             1 => Pass::new(self, harvests, |_| true).run(0..blocks, host),
             segments => {
-                let in_one = self.run_in(&work.cut(segments), harvests, host);
+                let (mut given, in_one) = self.run_in(&work.cut(segments), harvests, host);
                 if in_one.contains(&true) {
-                    Pass::new(self, harvests, |query| in_one[query]).run(0..blocks, host);
+                    given.extend(Pass::new(self, harvests, |query| in_one[query]).run(0..blocks, host));
                 }
+                given
             }
         }
     }
 
     /// Gives them what segments have for them; which of them must be asked in one pass instead.
-    fn run_in(&self, segments: &[Range<usize>], harvests: &mut [Harvest<'a>], host: &dyn Host) -> Vec<bool> {
-        let gathered: Vec<Mutex<Vec<Harvest<'a>>>> = segments.iter().map(|_| Mutex::default()).collect();
+    fn run_in(
+        &self,
+        segments: &[Range<usize>],
+        harvests: &mut [Harvest<'a>],
+        host: &dyn Host,
+    ) -> (Vec<Given>, Vec<bool>) {
+        let reached = Reached::new(self.queries.len());
+        let gathered: Vec<Mutex<(Vec<Harvest<'a>>, Vec<Given>)>> =
+            segments.iter().map(|_| Mutex::default()).collect();
         host.each(segments.len(), &|number| {
-            let anew = self.queries.iter().map(|query| query.harvest(segments.len()));
-            let mut here: Vec<Harvest<'a>> = anew.collect();
-            Pass::new(self, &mut here, |query| !self.queries[query].in_order)
+            let parts = self.queries.iter().map(|query| query.part(segments.len()));
+            let mut here: Vec<Harvest<'a>> = parts.collect();
+            let given = Pass::new(self, &mut here, |query| !self.queries[query].in_order)
+                .in_segment(number, &reached)
                 .run(segments[number].clone(), host);
-            *gathered[number].lock().unwrap_or_else(PoisonError::into_inner) = here;
+            *gathered[number].lock().unwrap_or_else(PoisonError::into_inner) = (here, given);
         });
-        let mut in_one: Vec<bool> = self.queries.iter().map(|query| query.in_order).collect();
+        let (mut given, mut in_one) = (Vec::new(), Vec::new());
+        in_one.extend(self.queries.iter().map(|query| query.in_order));
         for here in gathered {
-            let here = here.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let (here, more) = here.into_inner().unwrap_or_else(PoisonError::into_inner);
             for ((harvest, here), in_one) in harvests.iter_mut().zip(here).zip(&mut in_one) {
                 *in_one = *in_one || !harvest.absorb(here);
             }
+            given.extend(more);
         }
         for ((harvest, query), _) in
             harvests.iter_mut().zip(self.queries).zip(&in_one).filter(|(_, one)| **one)
         {
-            *harvest = query.harvest(1);
+            *harvest = query.harvest();
+            harvest.given_from = given.len();
         }
-        in_one
+        (given, in_one)
+    }
+}
+
+/// In which segments queries have come to their end: what lies in later ones is nothing to them, since their answer is
+/// there already or they are asked anew.
+pub(super) struct Reached {
+    /// The first of the segments, of each query.
+    first: Vec<AtomicUsize>,
+    /// How many times one was noted.
+    notes: AtomicUsize,
+}
+
+impl Reached {
+    fn new(queries: usize) -> Reached {
+        let first = (0..queries).map(|_| AtomicUsize::new(usize::MAX)).collect();
+        Reached { first, notes: AtomicUsize::new(0) }
+    }
+
+    /// Notes that a query takes no more in a segment.
+    pub(super) fn note(&self, query: usize, segment: usize) {
+        self.first[query].fetch_min(segment, Relaxed);
+        self.notes.fetch_add(1, Relaxed);
+    }
+
+    /// The queries that have come to their end in an earlier segment, and how many notes there are; nothing if there are
+    /// only so many. What is noted meanwhile may be seen later.
+    pub(super) fn before(
+        &self,
+        segment: usize,
+        notes: usize,
+    ) -> Option<(usize, impl Iterator<Item = usize> + '_)> {
+        let now = self.notes.load(Relaxed);
+        let earlier = self.first.iter().enumerate().filter(move |(_, first)| first.load(Relaxed) < segment);
+        (now != notes).then(|| (now, earlier.map(|(query, _)| query)))
     }
 }
 
@@ -77,6 +127,17 @@ struct Work<'w> {
 }
 
 impl Work<'_> {
+    /// At each block for all groups.
+    fn group_looks(&self) -> usize {
+        (self.groups.len() as f64 * self.costs.group) as usize
+    }
+
+    /// At all blocks.
+    fn all_looks(&self) -> usize {
+        let alone: usize = self.stretches.iter().map(|stretch| stretch.end - stretch.first).sum();
+        alone + self.blocks * self.group_looks()
+    }
+
     /// At each block.
     fn looks(&self) -> impl Iterator<Item = usize> {
         let mut steps = vec![0isize; self.blocks + 1];
@@ -84,7 +145,7 @@ impl Work<'_> {
             steps[stretch.first] += 1;
             steps[stretch.end] -= 1;
         }
-        let mut looks = (self.groups.len() as f64 * self.costs.group) as isize;
+        let mut looks = self.group_looks() as isize;
         steps.into_iter().take(self.blocks).map(move |step| {
             looks += step;
             looks as usize
@@ -95,13 +156,13 @@ impl Work<'_> {
     fn segments(&self, host: &dyn Host) -> usize {
         match host.threads().min(self.blocks) {
             most if most < 2 => 1,
-            most => (self.looks().sum::<usize>() / host.looks_min().max(1)).clamp(1, most),
+            most => (self.all_looks() / host.looks_min().max(1)).clamp(1, most),
         }
     }
 
     /// Cuts the blocks into so many segments of about the same work, or fewer; none is empty.
     fn cut(&self, segments: usize) -> Vec<Range<usize>> {
-        let work: usize = self.looks().sum();
+        let work = self.all_looks();
         let (mut cuts, mut start, mut done) = (Vec::with_capacity(segments), 0, 0);
         for (block, looks) in self.looks().enumerate() {
             done += looks;
@@ -130,6 +191,7 @@ mod tests {
                 |&(first, end): &(usize, usize)| Stretch { first, end, range: KeyRange::ALL, query: 0 };
             let stretches: Vec<Stretch> = stretches.iter().map(stretch).collect();
             let work = Work { blocks, groups: &[], stretches: &stretches, costs: &Costs::default() };
+            assert_eq!(work.all_looks(), work.looks().sum());
             let cuts = work.cut(segments);
             assert!(cuts.len() <= segments && cuts.iter().all(|cut| !cut.is_empty()));
             assert!(cuts.windows(2).all(|pair| pair[0].end == pair[1].start));

@@ -131,8 +131,11 @@ impl<R: Rows> Versions<R> {
                 let bytes_max = self.bounds.result_bytes_max;
                 Task::Read(Read { ranges: &job.ranges, select, job: number, bytes_max })
             }
-            Operation::Update { filter, .. } | Operation::Delete { filter, .. } => {
-                Task::Find { ranges: &job.ranges, filter: filter.as_ref() }
+            Operation::Update { filter, assignments, .. } => {
+                Task::Find { ranges: &job.ranges, filter: filter.as_ref(), assigned: assignments }
+            }
+            Operation::Delete { filter, .. } => {
+                Task::Find { ranges: &job.ranges, filter: filter.as_ref(), assigned: &[] }
             }
             _ => Task::Nothing,
         }
@@ -147,16 +150,18 @@ impl<R: Rows> Versions<R> {
         host: &dyn Host,
     ) -> Vec<Answer> {
         self.expect(jobs);
-        let mut tasks: BTreeMap<TableId, Vec<Task<'_>>> = BTreeMap::new();
+        let mut indexes: BTreeMap<TableId, Vec<usize>> = BTreeMap::new();
         let mut numbers = Vec::with_capacity(jobs.len());
-        for (job, number) in jobs.iter().zip(first..) {
-            let tasks = tasks.entry(job.operation.table()).or_default();
-            numbers.push(tasks.len());
-            tasks.push(self.task(job, number));
+        for (index, job) in jobs.iter().enumerate() {
+            let indexes = indexes.entry(job.operation.table()).or_default();
+            numbers.push(indexes.len());
+            indexes.push(index);
         }
         let mut foresights: BTreeMap<TableId, R::Foresight<'_>> = BTreeMap::new();
-        for (id, tasks) in tasks {
+        for (id, indexes) in indexes {
             let table = &self.present.tables[&id];
+            let tasks: Vec<Task<'_>> =
+                indexes.into_iter().map(|index| self.task(&jobs[index], first + index)).collect();
             foresights.insert(id, table.rows.foresee(&table.schema, &tasks, true, &self.costs, host));
         }
         let mut answers = Vec::with_capacity(jobs.len());
@@ -181,7 +186,7 @@ impl<R: Rows> Versions<R> {
             }
             let found = match job.operation {
                 Operation::Insert { .. } | Operation::Upsert { .. } => None,
-                _ => R::foreseen(foresight, number),
+                _ => self.present.tables[&id].rows.foreseen(foresight, number),
             };
             match self.present.evaluate(job, found) {
                 Ok((written, effect)) => {

@@ -116,6 +116,8 @@ pub enum Task<'a> {
         ranges: &'a [KeyRange],
         /// Which rows of them.
         filter: Option<&'a Expr>,
+        /// The columns that it changes, and their values.
+        assigned: &'a [(usize, Expr)],
     },
     /// Nothing: the operation brings rows.
     Nothing,
@@ -227,7 +229,7 @@ pub trait Rows: Clone + Send {
     fn explain(&self, foresight: &Self::Foresight<'_>, task: usize) -> Explained;
 
     /// The rows that a write must look at; given once.
-    fn foreseen(foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Foreseen>;
+    fn foreseen(&self, foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Foreseen>;
 
     /// Takes note that these rows are about to change in these columns, or have just changed; that they are about to go
     /// or have just come, if no columns are named. `again` if note was taken of them before the same change.

@@ -376,13 +376,13 @@ impl<R: Rows> Table<R> {
         if assignments.iter().any(|(column, _)| *column == self.schema.partition.column()) {
             return Err(Failure::new("0A000", "the partition column cannot be assigned"));
         }
-        let all: Vec<usize> = (0..self.schema.columns.len()).collect();
+        let all = || (0..self.schema.columns.len()).collect::<Vec<usize>>();
         // A row whose primary key changes has another place afterwards.
         let moves = assignments.iter().any(|(column, _)| self.schema.primary_key.contains(column));
         // Of rows that satisfy it for certain it is not asked again.
         let filter = filter.filter(|_| !is_certain(&foreseen));
         let exprs = filter.into_iter().chain(assignments.iter().map(|(_, expr)| expr));
-        let looked_at = if moves { all.clone() } else { mentioned(exprs.chain(results.returning)) };
+        let looked_at = if moves { all() } else { mentioned(exprs.chain(results.returning)) };
         let mut columns: Vec<usize> = assignments.iter().map(|(column, _)| *column).collect();
         columns.sort_unstable();
         columns.dedup();
@@ -402,6 +402,7 @@ impl<R: Rows> Table<R> {
             let first = change.values.len() - change.columns.len();
             let values = &change.values[first..];
             if values.iter().any(is_long) {
+                let all = all();
                 let (_, whole) = self.rows.at(&found, &all).expect("a row that was found");
                 let stays = |(column, _): &(usize, &Value)| change.columns.binary_search(column).is_err();
                 let staying = whole.iter().enumerate().filter(stays).map(|(_, value)| value);
