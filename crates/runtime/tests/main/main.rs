@@ -3,4 +3,5 @@
 mod chat;
 mod hostile;
 mod links;
+mod scan;
 mod turns;

@@ -1,0 +1,151 @@
+//! The scan engine on a worker's thread, with a crew beside it.
+
+use std::sync::{
+    atomic::{AtomicUsize, Ordering},
+    mpsc,
+};
+
+use quorate_runtime::{
+    crew::{Crew, Muster},
+    worker::Worker,
+};
+use quorate_table::{
+    engine::{Answer, Engine, Epoch, Job},
+    expr::{Aggregate, AggregateFunction, Binary, Expr},
+    host::Host,
+    operation::{Operation, Order, Output, Select},
+    scan::ScanEngine,
+    schema::{Column, KeyRange, Partition, Schema, TableId},
+    value::{Row, Type, Value},
+};
+
+const TABLE: TableId = TableId(1);
+/// Eight blocks.
+const ROWS: i32 = 30_000;
+const READS: i32 = 300;
+
+fn job(epoch: u64, operation: Operation) -> Job {
+    Job { epoch: Epoch(epoch), ranges: vec![KeyRange::ALL], operation, held: false }
+}
+
+/// Below a bound, without a pattern.
+fn spread(number: i32, below: i32) -> i32 {
+    ((number as u32).wrapping_mul(0x9E37_79B1) >> 8) as i32 % below
+}
+
+fn table() -> Vec<Job> {
+    let column =
+        |name: &str, ty| Column { name: name.to_owned(), ty, modifier: None, not_null: true, default: None };
+    let columns = vec![column("k", Type::Int4), column("n", Type::Int4), column("f", Type::Float8)];
+    let schema = Schema {
+        name: "t".to_owned(),
+        columns,
+        primary_key: vec![0],
+        partition: Partition::Hash { column: 0 },
+    };
+    let row = |k: i32| -> Row {
+        vec![Value::Int4(k), Value::Int4(spread(k, 1_000)), Value::Float8(f64::from(k) / 7.0)]
+    };
+    let rows = (0..ROWS).map(row).collect();
+    vec![
+        job(1, Operation::CreateTable { table: TABLE, schema }),
+        job(2, Operation::Insert { table: TABLE, rows, returning: vec![] }),
+    ]
+}
+
+fn compared(operator: Binary, column: usize, value: i32) -> Expr {
+    Expr::binary(operator, Expr::Column(column, Type::Int4), Expr::constant(Value::Int4(value), Type::Int4))
+}
+
+/// Reads of every kind, each of a good part of the table, with updates among them.
+fn batch() -> Vec<Job> {
+    let mut epoch = 2;
+    let columns = || vec![Expr::Column(0, Type::Int4), Expr::Column(1, Type::Int4)];
+    let rows = |order, limit, distinct| Output::Rows { columns: columns(), order, limit, distinct };
+    let sum = |column, ty| Aggregate {
+        function: AggregateFunction::Sum,
+        argument: Some(Expr::Column(column, ty)),
+        distinct: false,
+    };
+    let read = |number: i32| {
+        let (key, limit) = (Expr::Column(1, Type::Int4), Some(1 + number as u64));
+        let order = Order { column: 1, descending: true, nulls_first: false };
+        let output = match number % 5 {
+            0 => rows(vec![], None, false),
+            1 => rows(vec![], limit, false),
+            2 => rows(vec![order], limit, true),
+            3 => Output::Groups { keys: vec![key], aggregates: vec![sum(0, Type::Int4)] },
+            _ => Output::Groups { keys: vec![], aggregates: vec![sum(2, Type::Float8)] },
+        };
+        let low = spread(number, 600);
+        let filter = Expr::all(vec![
+            compared(Binary::GreaterEqual, 1, low),
+            compared(Binary::Less, 1, low + 300 + number % 7),
+        ]);
+        Operation::Select(Select { table: TABLE, filter: Some(filter), output })
+    };
+    let mut jobs = Vec::new();
+    for number in 0..READS {
+        if number % 20 == 10 {
+            epoch += 1;
+            let assignments = vec![(1, Expr::constant(Value::Int4(spread(number, 1_000)), Type::Int4))];
+            let filter = Some(compared(Binary::Equal, 0, spread(number + ROWS, ROWS)));
+            jobs.push(job(epoch, Operation::Update { table: TABLE, assignments, filter, returning: vec![] }));
+        }
+        jobs.push(job(epoch, read(number)));
+    }
+    jobs
+}
+
+/// A crew that tells how many parts it has been given at once.
+struct Counted {
+    crew: Crew,
+    parts_max: AtomicUsize,
+}
+
+impl Host for Counted {
+    fn threads(&self) -> usize {
+        self.crew.threads()
+    }
+
+    fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
+        self.parts_max.fetch_max(count, Ordering::Relaxed);
+        self.crew.each(count, work);
+    }
+}
+
+/// What is answered with so many threads, and in how many parts at most rows were looked at.
+fn answered(threads: usize) -> (Vec<Answer>, usize) {
+    let crew = Crew::start(Muster { threads, ..Muster::default() }).unwrap();
+    let (answers, results) = mpsc::channel();
+    let mut engine = ScanEngine::default();
+    let host = Counted { crew, parts_max: AtomicUsize::new(1) };
+    let worker = Worker::start("engine", 16, move |batches: Vec<Vec<Job>>| {
+        host.crew.join();
+        for jobs in batches {
+            let given = engine.apply_keeping(&jobs, &mut |_, _| false, &host);
+            answers.send((given, host.parts_max.load(Ordering::Relaxed))).unwrap();
+        }
+    });
+    let worker = worker.unwrap();
+    let mut last = None;
+    for jobs in [table(), batch()] {
+        worker.submit(jobs).unwrap();
+        last = Some(results.recv().unwrap());
+    }
+    last.unwrap()
+}
+
+#[test]
+fn what_is_answered_does_not_depend_on_the_number_of_threads() {
+    let (expected, parts) = answered(1);
+    assert_eq!(parts, 1);
+    assert!(expected.iter().all(|answer| !matches!(answer, Answer::Failed(_))));
+    for threads in [2, 3] {
+        let (answers, parts) = answered(threads);
+        assert_eq!(parts, threads, "it is worth waking them");
+        for (number, (answer, expected)) in answers.iter().zip(&expected).enumerate() {
+            assert!(answer == expected, "job {number}, {threads} threads");
+        }
+    }
+}
