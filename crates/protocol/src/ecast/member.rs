@@ -160,7 +160,7 @@ pub struct Member {
     repairing: bool,
     /// The generation of the routers that are listened to.
     generation: Generation,
-    /// The one before, in which what is kept was delivered.
+    /// The last one before it of which more was heard than its beginning: what is kept was delivered there, or earlier.
     generation_before: Generation,
     /// What was said when the generation began may not have been heard: nothing has come of it yet.
     tail_unheard: bool,
@@ -301,8 +301,10 @@ impl Member {
     /// From now on only routers of this generation are listened to; which they are, they will tell.
     fn enter(&mut self, generation: Generation, router: ProcessId, out: &mut impl Sink<Self>) {
         assert!(generation.is_later(self.generation), "a member only goes on to a later generation");
-        self.generation_before = std::mem::replace(&mut self.generation, generation);
-        self.tail_unheard = false;
+        let before = std::mem::replace(&mut self.generation, generation);
+        if !std::mem::take(&mut self.tail_unheard) {
+            self.generation_before = before;
+        }
         out.enter(generation);
         for other in self.routers.keys().copied().filter(|other| *other != router).collect::<Vec<_>>() {
             self.routers.remove(&other);
@@ -325,7 +327,8 @@ impl Member {
             self.refused += 1;
             return;
         }
-        self.tail_unheard = true;
+        // Who has delivered nothing lacks nothing, whether it is heard or not: it joins, perhaps once more.
+        self.tail_unheard = self.delivered > Position(0);
         self.tell_tail(from, self.kept.blocks(), out);
     }
 
@@ -493,7 +496,8 @@ impl Member {
     /// Numbers what may go, and sends what is numbered and not sent.
     fn send(&mut self, now: Time, out: &mut impl Sink<Self>) {
         // What has no number was never sent, and can be withdrawn: without a router in reach nothing gets one.
-        let Some(target) = self.target.filter(|_| !self.wedged) else { return };
+        // Nor while it may be that this process is out: what it submitted once more, its joining too, would be ordered.
+        let Some(target) = self.target.filter(|_| !self.wedged && !self.tail_unheard) else { return };
         while let Some((token, body)) = self.control.pop_front() {
             self.number_one(token, Class::Control, body);
         }

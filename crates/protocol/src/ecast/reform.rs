@@ -40,17 +40,22 @@
 //!   cut; it is told that it is no member, whenever it appears, and never delivered to. (Rubberband's supers then find it
 //!   silent and suspect it as ever, S14 included.) The log may not know it: it had joined in what is lost. It finds out by
 //!   itself if it hears who leads the generation without having been asked what it has, for then the cut was made without
-//!   it; and if it was asked, it says so again until it is delivered to.
+//!   it; and if it was asked, it says so again until it hears of it, and submits nothing before: its joining would be
+//!   ordered once more, for a process that stops. Who had delivered nothing has nothing that the cut could lack, and joins.
 //!
 //! **Attacks considered.**
 //! - *An old router thaws and leads on.* Nobody of the new generation hears it. With a majority of its own it may go on
-//!   choosing, for members that did not answer either; they are fenced off when they come back.
+//!   choosing, for members that did not answer either; they are fenced off when they come back. Having voted the survivor
+//!   out meanwhile, it looks for no link to it, nor does anybody to it: so every router looks for a link to whatever router is
+//!   found where it was told to seek ([`RouterCommand::Seeds`](super::RouterCommand::Seeds)), and the fence tells it.
 //! - *Two operators, two survivors.* Each becomes a generation of its own. The tool refuses a router that is not the
 //!   furthest of those that answer, and one that follows a leader; whoever has two cut-off survivors go on has two domains.
 //!   Their generations bear the survivors' names, so no process of one is ever linked to one of the other, and a member is
 //!   in the one that it heard of first. Of a generation that goes on from one of them, processes of the other one hear,
-//!   but what they delivered is of another history: a tail says in which generation it was delivered, and counts only in
-//!   the survivor's own.
+//!   but what they delivered is of another history: they are cut off, as whoever did not answer. Of processes that the log
+//!   does not know a tail counts only if it was delivered in the survivor's own generation; it says in which it was.
+//! - *A process that joined in what is lost.* It was given a configuration, and delivered from there on. If anything is
+//!   missing before, that may have been part of the configuration: then it is out, and what only it delivered is lost.
 //! - *The survivor led, and was cut off.* Behind what it knows to be chosen it accepted what nobody else did, and others
 //!   ordered something else there, which members delivered. So of its log only what is chosen keeps its positions before
 //!   the members are heard; the rest comes behind what they say, if its senders' numbers still fit.
@@ -88,7 +93,7 @@ const POSITIONS_MAX: u64 = 1 << 22;
 pub struct Tail {
     /// The generation it has entered.
     pub generation: Generation,
-    /// The one before that, in which it delivered what it has.
+    /// The last one before that whose routers it heard after their cut: it delivered what it has there, or earlier.
     pub before: Generation,
     /// The last position it has delivered.
     pub delivered: Position,
@@ -160,17 +165,23 @@ pub struct Reformed {
     pub fenced: Vec<ProcessId>,
 }
 
+/// What was delivered, by its position.
+type Messages = BTreeMap<Position, (MessageId, Class, Bytes)>;
+
 /// The survivor waits for what members have.
 #[derive(Debug)]
 pub(super) struct Gathering {
     generation: Generation,
-    /// The survivor's generation until now. What was delivered in another one may stand at the same positions.
+    /// The survivor's generation until now. What was delivered in another one may stand at the same positions, unless by a
+    /// member.
     before: Generation,
     behind: Position,
     /// When those who have not answered are given up; `None` once the entry is proposed.
     until: Option<Time>,
     through: Position,
-    messages: BTreeMap<Position, (MessageId, Class, Bytes)>,
+    messages: Messages,
+    /// The same of processes that the survivor's log does not know.
+    newcomers: BTreeMap<ProcessId, Messages>,
     /// Who answered, and if with all that it has, which of its numbers it knows the outcomes of.
     answers: BTreeMap<ProcessId, Option<u64>>,
     /// What the survivor's log had behind what was known to be chosen.
@@ -192,7 +203,8 @@ impl Gathering {
             behind,
             until: Some(until),
             through: behind,
-            messages: BTreeMap::new(),
+            messages: Messages::new(),
+            newcomers: BTreeMap::new(),
             answers: BTreeMap::new(),
             unchosen,
         }
@@ -206,17 +218,19 @@ impl Gathering {
         self.generation
     }
 
-    /// A member answers. One that answers twice was asked twice, and says the same.
-    pub(super) fn take(&mut self, from: ProcessId, tail: Tail) {
+    /// A process answers; `known`: the survivor's log has it for a member that is not cut off, so what it delivered in earlier
+    /// generations stands there too. One that answers twice was asked twice, and says the same.
+    pub(super) fn take(&mut self, from: ProcessId, tail: Tail, known: bool) {
         if tail.generation != self.generation || self.until.is_none() {
             return;
         }
-        if tail.before != self.before {
+        if !known && tail.before != self.before {
             self.answers.insert(from, None);
             return;
         }
         // Whether the deliveries kept continue each other from the survivor's last position on.
         let mut whole_to = self.behind;
+        let mut messages = Messages::new();
         let items = tail.blocks.into_iter().flat_map(DeliverBlock::into_items).map_while(Result::ok);
         for Delivery { kind, at, previous, sender, number, body, .. } in items {
             let class = match kind {
@@ -231,12 +245,42 @@ impl Gathering {
                 break;
             }
             if at > self.behind {
-                self.through = self.through.max(at);
-                self.messages.entry(at).or_insert((MessageId { sender, number }, class, body));
+                messages.entry(at).or_insert((MessageId { sender, number }, class, body));
             }
         }
         let whole = whole_to >= tail.delivered;
         self.answers.insert(from, whole.then_some(tail.acknowledged));
+        if known {
+            self.merge(messages);
+        } else if whole {
+            self.newcomers.insert(from, messages);
+        }
+    }
+
+    /// Takes what somebody has delivered for what there was.
+    fn merge(&mut self, messages: Messages) {
+        for (at, message) in messages {
+            self.through = self.through.max(at);
+            self.messages.entry(at).or_insert(message);
+        }
+    }
+
+    /// Those who joined behind the survivor's end stay, in the order in which they did, if nothing is missing before: what
+    /// is might have changed the configuration that they were given.
+    fn admit(&mut self) {
+        let newcomers = std::mem::take(&mut self.newcomers).into_iter();
+        let joined =
+            newcomers.filter_map(|(who, messages)| Some((*messages.first_key_value()?.0, who, messages)));
+        let mut joined: Vec<(Position, ProcessId, Messages)> = joined.collect();
+        joined.sort_by_key(|(at, who, _)| (*at, *who));
+        for (at, who, messages) in joined {
+            let known = self.messages.range(..at).count() as u64;
+            if self.behind.0 + known + 1 == at.0 {
+                self.merge(messages);
+            } else {
+                self.answers.insert(who, None);
+            }
+        }
     }
 
     /// Whether all of these have answered.
@@ -255,6 +299,7 @@ impl Gathering {
 
     fn recovery(&mut self) -> Recovery {
         assert!(self.until.take().is_some(), "a generation begins once");
+        self.admit();
         let messages = std::mem::take(&mut self.messages).into_iter();
         let answers = std::mem::take(&mut self.answers).into_iter();
         Recovery {

@@ -48,7 +48,7 @@ impl Default for RouterSettings {
 /// What a router may be asked.
 #[derive(Clone, Debug)]
 pub enum RouterCommand {
-    /// Processes to ask for admission, while joining.
+    /// Processes to ask for admission, while joining; to look at for a moment afterwards.
     Seeds(Vec<Peer>),
     /// Make this process, which runs and joins, a router, beyond the wanted number too.
     Add(Peer),
@@ -411,13 +411,18 @@ impl<R: Routing> Router<R> {
 
     /// The log has what this generation begins with.
     fn begun(&mut self, out: &mut impl Sink<Self>) {
-        for process in self.order.fenced().clone() {
-            self.tell_departed(process, out);
-            self.linked.remove(&process);
-        }
-        if self.gathering.take().is_some() {
+        let began_here = self.gathering.take().is_some();
+        if began_here {
             let reformed = self.order.reformed().expect("it was just learned").clone();
             out.emit(RouterEvent::Reformed(reformed));
+        }
+        // Those who are cut off hear who leads too: whom they do not know for a router they would not believe that.
+        self.tell_lead(
+            self.order.fenced().iter().copied().filter(|it| self.linked.contains(it)).collect(),
+            out,
+        );
+        self.linked = &self.linked - self.order.fenced();
+        if began_here {
             self.lead(self.paxos.leader(), out);
         }
     }
@@ -436,12 +441,15 @@ impl<R: Routing> Router<R> {
             Message::Tail(tail) => match &mut self.gathering {
                 _ if self.order.is_fenced(from) => self.tell_departed(from, out),
                 Some(gathering) => {
-                    gathering.take(from, tail);
+                    let known = R::is_member(self.order.config(), from);
+                    gathering.take(from, tail, known);
                     self.finish_gathering(cx, out);
                 }
-                // Too late: what it has beyond the cut, if anything, is not known to be there.
-                None if !R::is_member(self.order.config(), from) => self.tell_departed(from, out),
-                None => {}
+                // Too late: what it has beyond the cut, if anything, is not known to be there. Who has nothing may join.
+                None if tail.delivered > Position(0) && !R::is_member(self.order.config(), from) => {
+                    self.tell_departed(from, out);
+                }
+                None => out.send(Destination::One(from), Message::Notice(Notice::default()), None),
             },
             // Whoever did not follow is not heard; and until it is known what members have, nobody is.
             _ if self.order.is_fenced(from) => self.tell_departed(from, out),
@@ -574,8 +582,8 @@ impl<R: Routing> Protocol for Router<R> {
             Input::Linked { peer, session } => {
                 self.linked.insert(peer);
                 self.drive(cx, Input::Linked { peer, session }, out);
-                if self.order.is_fenced(peer) {
-                    self.tell_departed(peer, out);
+                if self.order.is_fenced(peer) && self.gathering.is_none() {
+                    self.tell_lead(vec![peer], out);
                     self.linked.remove(&peer);
                     return;
                 }

@@ -48,6 +48,22 @@ impl Paxos {
         }
     }
 
+    /// Looks for links to strangers, and no longer for those of the last time that came to nothing.
+    pub(super) fn meet(&mut self, peers: &[Peer], out: &mut impl Sink<Self>) {
+        if matches!(self.role, Role::Follower) {
+            let linked = |id: &ProcessId| self.core.links.contains(id) || self.core.concerns(*id);
+            let gone: Vec<_> = self.core.reached.keys().filter(|id| !linked(id)).copied().collect();
+            for process in gone {
+                self.core.forget(process, out);
+            }
+        }
+        for peer in peers {
+            if !self.core.reached.contains_key(&peer.id) && !self.core.links.contains(&peer.id) {
+                self.core.reach(peer, out);
+            }
+        }
+    }
+
     /// Asks for admission, or again.
     pub(super) fn ask(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
         let Role::Joining { ask_at, .. } = &mut self.role else { return };

@@ -184,7 +184,8 @@ pub enum Command {
         /// The state behind it.
         state: Bytes,
     },
-    /// More processes to ask for admission, while joining.
+    /// More processes to ask for admission, while joining. Any other router looks for a link to each for a moment: if a later
+    /// generation has begun without it, and has gone on to other members, nobody else would tell it.
     Seeds(Vec<Peer>),
 }
 
@@ -348,6 +349,11 @@ impl Paxos {
             acceptance_due: false,
             tell_again: false,
         }
+    }
+
+    /// Who this is.
+    pub fn me(&self) -> ProcessId {
+        self.core.me.id
     }
 
     /// Who leads, as far as this process knows.
@@ -618,7 +624,7 @@ impl Paxos {
             }
             (Command::Snapshot { .. }, _) => {}
             (Command::Seeds(peers), Role::Joining { .. }) => self.referred(cx, None, peers, out),
-            (Command::Seeds(_), _) => {}
+            (Command::Seeds(peers), _) => self.meet(&peers, out),
         }
     }
 

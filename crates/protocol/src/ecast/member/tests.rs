@@ -58,12 +58,12 @@ fn lead(router: u64, generation: Generation) -> Message {
     Message::Lead { generation, leader: Some(process(router)), routers, learned: 1 }
 }
 
-fn block(at: u64) -> DeliverBlock {
+fn block(at: u64, previous: u64) -> DeliverBlock {
     let mut block = DeliverBlockBuilder::default();
     block.push(&Delivery {
         kind: DeliveryKind::Data,
         at: Position(at),
-        previous: Position(at - 1),
+        previous: Position(previous),
         sender: process(7),
         number: at,
         body: Bytes::from_static(b"m"),
@@ -76,7 +76,7 @@ fn block(at: u64) -> DeliverBlock {
 fn member() -> Member {
     let mut member = Member::new(process(MEMBER), MemberSettings::default());
     tell(&mut member, ROUTER, lead(ROUTER, Generation::FIRST));
-    tell(&mut member, ROUTER, Message::Deliver(block(1)));
+    tell(&mut member, ROUTER, Message::Deliver(block(1, 0)));
     assert_eq!(member.delivered(), Position(1));
     member
 }
@@ -108,9 +108,58 @@ fn who_was_asked_says_so_again_until_it_is_delivered_to() {
     assert_eq!((tails(&out)[0].generation, tails(&out)[0].before), (later, Generation::FIRST));
     let out = tell(&mut member, SURVIVOR, lead(SURVIVOR, later));
     assert_eq!(tails(&out).iter().map(|tail| tail.blocks.len()).collect::<Vec<_>>(), [0]);
-    tell(&mut member, SURVIVOR, Message::Deliver(block(2)));
+    tell(&mut member, SURVIVOR, Message::Deliver(block(2, 1)));
     let out = tell(&mut member, SURVIVOR, lead(SURVIVOR, later));
     assert!(tails(&out).is_empty());
+}
+
+fn linked(member: &mut Member) -> Out {
+    let mut out = Out::default();
+    let mut random = || 0;
+    let mut cx = Context { now: Time::ZERO, me: process(MEMBER), random: &mut random };
+    member.handle(&mut cx, Input::Drained, &mut out);
+    out
+}
+
+fn submits(out: &Out) -> bool {
+    out.sent.iter().any(|message| matches!(message, Message::Route(_)))
+}
+
+/// Its joining would be ordered once more, for a process that is told that it is out.
+#[test]
+fn who_may_be_out_submits_nothing() {
+    let later = Generation::FIRST.next(process(SURVIVOR));
+    let mut member = member();
+    member.submit(1, Class::Control, Bytes::from_static(b"join"));
+    tell(&mut member, SURVIVOR, Message::Gather { generation: later });
+    tell(&mut member, SURVIVOR, lead(SURVIVOR, later));
+    assert!(!submits(&linked(&mut member)), "nothing has come of what it said");
+    tell(&mut member, SURVIVOR, Message::Notice(Notice::default()));
+    assert!(submits(&linked(&mut member)), "it was heard");
+
+    // Who has delivered nothing joins, heard or not.
+    let mut fresh = Member::new(process(MEMBER), MemberSettings::default());
+    fresh.submit(1, Class::Control, Bytes::from_static(b"join"));
+    tell(&mut fresh, SURVIVOR, Message::Gather { generation: later });
+    let out = tell(&mut fresh, SURVIVOR, lead(SURVIVOR, later));
+    assert!(tails(&out).is_empty() && submits(&linked(&mut fresh)));
+}
+
+#[test]
+fn what_a_generation_did_not_hear_was_delivered_before_it() {
+    let first = Generation::FIRST.next(process(SURVIVOR));
+    let second = first.next(process(ROUTER));
+    let before = |heard: bool| {
+        let mut member = member();
+        tell(&mut member, SURVIVOR, Message::Gather { generation: first });
+        tell(&mut member, SURVIVOR, lead(SURVIVOR, first));
+        if heard {
+            tell(&mut member, SURVIVOR, Message::Notice(Notice::default()));
+        }
+        let out = tell(&mut member, ROUTER, Message::Gather { generation: second });
+        tails(&out)[0].before
+    };
+    assert_eq!((before(true), before(false)), (first, Generation::FIRST));
 }
 
 #[test]
@@ -127,20 +176,53 @@ fn a_generation_beside_its_own_is_not_listened_to() {
     }
 }
 
+/// What a survivor behind position 1 makes of two who joined in what it lost: one at position 2, one at the position given.
+#[test]
+fn who_joined_behind_what_nobody_knows_is_out() {
+    let stays = |joined: u64| {
+        let mut gathering =
+            Gathering::new(Generation::FIRST, process(SURVIVOR), Position(1), Time::ZERO, Vec::new());
+        let generation = gathering.generation();
+        for (who, at) in [(MEMBER + 1, joined), (MEMBER, 2)] {
+            let (before, delivered, blocks) = (Generation::FIRST, Position(at), vec![block(at, 0)]);
+            let tail = Tail { generation, before, delivered, acknowledged: 0, blocks };
+            gathering.take(process(who), tail, false);
+        }
+        let Ok(LogEntry::Recovered(recovery)) = LogEntry::decode(gathering.finish().remove(0)) else {
+            panic!("a recovery comes first")
+        };
+        let known: Vec<u64> = recovery.messages.iter().map(|(at, ..)| at.0).collect();
+        (recovery.through.0, known, recovery.reported.len())
+    };
+    assert_eq!(stays(3), (3, vec![2, 3], 2));
+    assert_eq!(
+        stays(4),
+        (2, vec![2], 1),
+        "what was at 3 may have changed the configuration that it was given at 4"
+    );
+}
+
 #[test]
 fn what_was_delivered_in_another_generation_does_not_count() {
-    let recovered = |before: Generation| {
+    let recovered = |before: Generation, known: bool| {
         let mut gathering =
             Gathering::new(Generation::FIRST, process(SURVIVOR), Position(0), Time::ZERO, Vec::new());
         let generation = gathering.generation();
-        let (delivered, blocks) = (Position(1), vec![block(1)]);
-        gathering.take(process(MEMBER), Tail { generation, before, delivered, acknowledged: 0, blocks });
+        let (delivered, blocks) = (Position(1), vec![block(1, 0)]);
+        gathering.take(
+            process(MEMBER),
+            Tail { generation, before, delivered, acknowledged: 0, blocks },
+            known,
+        );
         let entry = gathering.finish().remove(0);
         let Ok(LogEntry::Recovered(recovery)) = LogEntry::decode(entry) else {
             panic!("a recovery comes first")
         };
         (recovery.messages.len(), recovery.reported.contains_key(&process(MEMBER)))
     };
-    assert_eq!(recovered(Generation::FIRST), (1, true));
-    assert_eq!(recovered(Generation::FIRST.next(process(ROUTER))), (0, false));
+    let other = Generation::FIRST.next(process(ROUTER));
+    assert_eq!(recovered(Generation::FIRST, false), (1, true));
+    assert_eq!(recovered(other, false), (0, false));
+    // What a member of the survivor's log delivered in earlier generations stands there too.
+    assert_eq!(recovered(other, true), (1, true));
 }
