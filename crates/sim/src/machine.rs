@@ -96,6 +96,8 @@ pub(crate) struct Outbox<P: Protocol> {
     pub(crate) sends: Vec<Outgoing>,
     pub(crate) wishes: Vec<(ProcessId, Wish)>,
     pub(crate) events: Vec<P::Event>,
+    /// The generations that the process has entered, and how many events came before each.
+    pub(crate) entered: Vec<(usize, Generation)>,
     pub(crate) scratch: BytesMut,
     pub(crate) bytes: usize,
     pub(crate) tickets: u64,
@@ -118,6 +120,7 @@ impl<P: Protocol> Outbox<P> {
             sends: Vec::new(),
             wishes: Vec::new(),
             events: Vec::new(),
+            entered: Vec::new(),
             scratch: BytesMut::new(),
             bytes: 0,
             tickets,
@@ -154,7 +157,7 @@ where
     }
 
     fn enter(&mut self, generation: Generation) {
-        panic!("no scenario has an operator begin generation {generation}");
+        self.entered.push((self.events.len(), generation));
     }
 }
 

@@ -8,6 +8,7 @@
 //! | rule | asserted | tested | mutated |
 //! |---|---|---|---|
 //! | S1 founding, incarnations | an id lives once (`World::start`); `Paxos::found` is called once | `paxos` scripts `founding_and_growth`, `old_incarnation`; the hello between processes | `FoundsAgain`, `NoIncarnations` |
+//! | S1 going on | the survivor alone begins, once (`ecast::reform`); scenario `reform` | `a_generation_goes_on`, `reform_goes_on_from_what_is_chosen`; unit tests of members | `FenceOpen`, `TailKeptBack`, `AcknowledgementForgotten`, `TailUnheard` |
 //! | S2 changing routers | nothing behind an open change, one at a time, accepted or promised below the promise (`paxos::core`) | `stop_command_cut_off`, `newcomer_alone_holds_the_change`, `leader_leaves`; random schedules | `VoteWithoutHolding`, `AcceptBelowPromise`, `PromiseEmptied`, `BelowTheFloor` |
 //! | S3 learning | appended iff next (`ecast::order`) | `forwarded_in_order`; unit tests of the order | `SequenceUnchecked`, `NotProposedAgain`, `StableTooEarly`, `ForeignConfirmation` |
 //! | S4 delivering | stability after the last confirmation (`ecast::dispatch`) | `link_breaks_and_resend`, `leader_change_with_unstable_messages` | `ConfirmBeyond`, `RepairLost`, `PreviousUnchecked`, `DeliverTwice` |
@@ -36,6 +37,14 @@ pub enum Mutation {
     AcceptBelowPromise,
     /// A promise keeps back what was accepted (S2).
     PromiseEmptied,
+    /// Processes of different generations are linked as any others (S1).
+    FenceOpen,
+    /// A member keeps back what it has delivered from a generation that begins (S1).
+    TailKeptBack,
+    /// A member does not say which outcomes it knows to a generation that begins (S1).
+    AcknowledgementForgotten,
+    /// A generation begins without having listened to members (S1).
+    TailUnheard,
     /// Routers are removed until too few are left (S2).
     BelowTheFloor,
     /// Nobody looks whether a submission is its sender's next (S3).
@@ -81,9 +90,13 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 24] = [
+    pub const ALL: [Mutation; 28] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
+        Mutation::FenceOpen,
+        Mutation::TailKeptBack,
+        Mutation::AcknowledgementForgotten,
+        Mutation::TailUnheard,
         Mutation::VoteWithoutHolding,
         Mutation::AcceptBelowPromise,
         Mutation::PromiseEmptied,
@@ -127,6 +140,10 @@ impl Mutation {
             | Mutation::DeliverTwice
             | Mutation::OutcomeForged
             | Mutation::CreditsOnConfirmation => "ecast",
+            Mutation::FenceOpen
+            | Mutation::TailKeptBack
+            | Mutation::AcknowledgementForgotten
+            | Mutation::TailUnheard => "reform",
             Mutation::RepeatedUnderNewName
             | Mutation::RepliesLost
             | Mutation::RetryAnswered

@@ -43,6 +43,11 @@ impl Chance {
         self.below(length as u64) as usize
     }
 
+    /// Takes one out of several, if there are any.
+    pub fn pick<T: Copy>(&mut self, several: &[T]) -> Option<T> {
+        (!several.is_empty()).then(|| several[self.index(several.len())])
+    }
+
     /// A uniform number in `[0, 1)`.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64

@@ -70,10 +70,11 @@ impl Scenario {
     }
 }
 
-const BUILT_IN: [(&str, &str); 3] = [
+const BUILT_IN: [(&str, &str); 4] = [
     ("ecast", include_str!("../../../scenarios/ecast.toml")),
     ("table", include_str!("../../../scenarios/table.toml")),
     ("paxos", include_str!("../../../scenarios/paxos.toml")),
+    ("reform", include_str!("../../../scenarios/reform.toml")),
 ];
 
 #[cfg(test)]

@@ -26,7 +26,9 @@ use std::{
     time::Duration,
 };
 
-use quorate_protocol::{Context, Incarnation, Input, ProcessId, Protocol, Session, Ticket, Time, wire::Wire};
+use quorate_protocol::{
+    Context, Generation, Incarnation, Input, ProcessId, Protocol, Session, Standing, Ticket, Time, wire::Wire,
+};
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -44,6 +46,17 @@ pub trait Environment<P: Protocol> {
     fn event(&mut self, world: &mut World<P>, machine: usize, event: P::Event) -> Result<(), Violation>;
     /// A timer of [`World::timer`] fired.
     fn timer(&mut self, world: &mut World<P>, token: u64) -> Result<(), Violation>;
+    /// What decides at first whom a process that was just made may be linked with.
+    fn standing(&self, _process: &P) -> Standing {
+        Standing { router: false, generation: Generation::FIRST }
+    }
+    /// The process on `machine` has entered a later generation of its domain: what it told before, it told in the earlier
+    /// one.
+    fn entered(&mut self, _world: &mut World<P>, _machine: usize) -> Result<(), Violation> {
+        Ok(())
+    }
+    /// A router on `machine` met somebody of a later generation, and may not be linked with it.
+    fn outdated(&mut self, _world: &mut World<P>, _machine: usize) {}
     /// A process finished a batch: the moment for checkers that look inside.
     fn stepped(&mut self, _world: &mut World<P>, _machine: usize) -> Result<(), Violation> {
         Ok(())
@@ -102,11 +115,14 @@ pub struct World<P: Protocol> {
     trouble: Vec<Time>,
     /// Every life of a machine takes the id of its first: a mutation.
     first_ids: Option<BTreeMap<usize, ProcessId>>,
+    /// Links between generations are as any others: a mutation.
+    unfenced: bool,
 }
 
 struct Living {
     machine: usize,
     id: ProcessId,
+    standing: Standing,
     alive: bool,
     /// Died without a word.
     vanished: bool,
@@ -125,6 +141,7 @@ enum Happening<P: Protocol> {
     Pause { life: Life, until: Time },
     Start { machine: usize },
     Stop { life: Life },
+    Outdated { life: Life },
     Timer { token: u64 },
 }
 
@@ -181,12 +198,18 @@ where
             counts: BTreeMap::new(),
             trouble: Vec::new(),
             first_ids: None,
+            unfenced: false,
         }
     }
 
     /// From now on every life of a machine takes the id of its first, as if there were no incarnations: a mutation.
     pub(crate) fn reuse_ids(&mut self) {
         self.first_ids = Some(BTreeMap::new());
+    }
+
+    /// From now on any two generations talk: a mutation.
+    pub(crate) fn unfence(&mut self) {
+        self.unfenced = true;
     }
 
     /// Adds a machine, on which nothing runs yet, and tells its number.
@@ -225,9 +248,9 @@ where
     }
 
     /// Starts `process` on `machine`, where nothing may run.
-    pub fn start(&mut self, machine: usize, id: ProcessId, process: P) {
+    pub fn start(&mut self, machine: usize, id: ProcessId, standing: Standing, process: P) {
         let life = Life::try_from(self.lives.len()).expect("fewer than 2³² lives");
-        self.lives.push(Living { machine, id, alive: true, vanished: false });
+        self.lives.push(Living { machine, id, standing, alive: true, vanished: false });
         let before = self.life_of.insert(id, life);
         assert!(before.is_none() || self.first_ids.is_some(), "{id} lives twice");
         let slot = &mut self.machines[machine];
@@ -398,6 +421,13 @@ where
         self.machines[machine].life.into()
     }
 
+    /// The generation of its domain that the life on `machine` belongs to.
+    pub fn generation(&self, machine: usize) -> Generation {
+        self.lives
+            .get(self.machines[machine].life as usize)
+            .map_or(Generation::FIRST, |it| it.standing.generation)
+    }
+
     /// Whether this process lives.
     pub fn alive(&self, id: ProcessId) -> bool {
         self.life_of.get(&id).is_some_and(|&life| self.lives[life as usize].alive)
@@ -517,8 +547,9 @@ where
             Happening::Linked { life, peer, session } => {
                 let Some(machine) = self.living(life) else { return Ok(()) };
                 let Some(link) = self.network.existing(life, peer) else { return Ok(()) };
-                if link.session == session && link.state != LinkState::Idle {
-                    link.ends[end(life, peer)].open = true;
+                let end = end(life, peer);
+                if link.session == session && link.state != LinkState::Idle && !link.ends[end].shut {
+                    link.ends[end].open = true;
                     self.arrive(machine, Arrival::Linked { peer, session });
                 }
             }
@@ -540,7 +571,8 @@ where
                 if self.machines[machine].process.is_none() {
                     let id = self.birth(machine);
                     let process = environment.start(self, machine, id);
-                    self.start(machine, id, process);
+                    let standing = environment.standing(&process);
+                    self.start(machine, id, standing, process);
                     environment.stepped(self, machine)?;
                 }
             }
@@ -548,6 +580,11 @@ where
                 if let Some(machine) = self.living(life) {
                     self.crash(machine, Crash::Killed);
                     self.restart_after(machine, Duration::from_millis(20));
+                }
+            }
+            Happening::Outdated { life } => {
+                if let Some(machine) = self.living(life) {
+                    environment.outdated(self, machine);
                 }
             }
             Happening::Timer { token } => {
@@ -587,8 +624,17 @@ where
         };
         let batch = std::mem::take(inbox);
         let mut malformed = 0u64;
+        let (lives, unfenced) = (&self.lives, self.unfenced);
         for arrival in batch {
+            // What a link brought that the fence has broken since is not handed over.
+            let fenced = |peer: Life, outbox: &Outbox<P>| {
+                let (mine, theirs) = (lives[life as usize].standing, lives[peer as usize].standing);
+                let entered = outbox.entered.last().map(|&(_, generation)| Standing { generation, ..mine });
+                !unfenced && entered.is_some_and(|mine| !mine.may_link(theirs))
+            };
             match arrival {
+                Arrival::Frame { from, .. } if fenced(from, &outbox) => {}
+                Arrival::Linked { peer, .. } if fenced(peer, &outbox) => {}
                 Arrival::Frame { from, frame } => {
                     let from = self.lives[from as usize].id;
                     for message in frame.messages {
@@ -639,7 +685,7 @@ where
         slot.busy_until = self.now + Duration::from_nanos((cost * 1e3) as u64 + 200);
         let leave = slot.busy_until;
         self.note(b'W', u64::from(life), inputs);
-        let Outbox { sends, wishes, events, .. } = outbox;
+        let Outbox { sends, wishes, events, entered, .. } = outbox;
         for (peer, wish) in wishes {
             match wish {
                 Wish::Reach(address) => self.reach(machine, peer, &address),
@@ -647,8 +693,17 @@ where
             }
         }
         self.dispatch(machine, leave, sends);
-        for event in events {
+        let mut entered = entered.into_iter().peekable();
+        for (told, event) in events.into_iter().enumerate() {
+            while let Some((_, generation)) = entered.next_if(|(before, _)| *before == told) {
+                self.enter(life, generation);
+                environment.entered(self, machine)?;
+            }
             environment.event(self, machine, event)?;
+        }
+        for (_, generation) in entered {
+            self.enter(life, generation);
+            environment.entered(self, machine)?;
         }
         if self.living(life).is_some() {
             self.wake_later(machine);

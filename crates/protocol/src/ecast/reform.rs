@@ -289,11 +289,16 @@ impl Gathering {
     }
 
     /// Ends the waiting: the entries to propose. Messages that the survivor had accepted come last; what it accepted about
-    /// the stability of positions may be of others now, and is found out anew.
+    /// the stability of positions may be of others now, and is found out anew. Nor does the joining of a process count that
+    /// did not say what it has: it may have joined already, in what is lost.
     pub(super) fn finish(&mut self) -> Vec<Bytes> {
-        let mut entries = vec![LogEntry::encode_recovered(&self.recovery())];
-        let is_route = |entry: &Bytes| matches!(LogEntry::decode(entry.clone()), Ok(LogEntry::Route(_)));
-        entries.extend(std::mem::take(&mut self.unchosen).into_iter().filter(is_route));
+        let recovery = self.recovery();
+        let mut entries = vec![LogEntry::encode_recovered(&recovery)];
+        let counts = |entry: &Bytes| match LogEntry::decode(entry.clone()) {
+            Ok(LogEntry::Route(block)) => recovery.reported.contains_key(&block.sender),
+            _ => false,
+        };
+        entries.extend(std::mem::take(&mut self.unchosen).into_iter().filter(counts));
         entries
     }
 

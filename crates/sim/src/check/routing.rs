@@ -14,11 +14,16 @@
 //! | complete | after healing | every correct destination delivered |
 //! | terminated | after healing | what a correct process submitted is in `Q` |
 //!
+//! An operator may have the sequence go on, as another generation, from a position at which not everything was known that
+//! had been ordered behind it ([`RoutingCheck::forked`]). Of what came there, some is where it was, and the rest is nowhere
+//! or elsewhere: a submitter's numbers may then leave some out, if it was told of these before, or is never told that they
+//! are stable.
+//!
 //! Beside them, *stable*: when a submitter is told that its message is stable, every destination that has not departed has
 //! delivered it (002 §5.4).
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     ops::Bound,
 };
 
@@ -30,14 +35,16 @@ use crate::world::Violation;
 pub type Submission = (ProcessId, u64);
 
 /// The sequence and everything that happened to it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct RoutingCheck {
     sequence: BTreeMap<u64, Ordered>,
     position_of: BTreeMap<Submission, u64>,
     processes: BTreeMap<ProcessId, Seen>,
+    /// What is at or below it may leave out what its submitter had submitted before.
+    recovered: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Ordered {
     submission: Submission,
     content: u64,
@@ -45,21 +52,82 @@ struct Ordered {
     delivered: BTreeSet<ProcessId>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Seen {
-    /// Per lane, what was submitted and is not ordered: its content, and the last position delivered here before.
-    lanes: BTreeMap<u8, VecDeque<(u64, u64)>>,
+    /// What was submitted, by its number: its content, and the last position delivered here before.
+    submitted: Vec<(u64, u64)>,
+    /// The number behind the last one ordered.
     ordered: u64,
+    /// Numbers below that have no position.
+    skipped: BTreeSet<u64>,
+    /// Numbers of which it was told what became of them.
+    told: BTreeSet<u64>,
     delivered: u64,
     departed: bool,
 }
 
 impl RoutingCheck {
-    /// `who` submitted a message with this content. Messages of one lane (a class, say) keep their order; one lane may
-    /// overtake another before its messages are numbered.
-    pub fn submitted(&mut self, who: ProcessId, lane: u8, content: u64) {
+    /// `who` submitted, under its next number, a message with this content.
+    pub fn submitted(&mut self, who: ProcessId, content: u64) {
         let seen = self.processes.entry(who).or_default();
-        seen.lanes.entry(lane).or_default().push_back((content, seen.delivered));
+        seen.submitted.push((content, seen.delivered));
+    }
+
+    /// A submitter was told what became of its message.
+    pub fn told(&mut self, (who, number): Submission) {
+        self.processes.entry(who).or_default().told.insert(number);
+    }
+
+    /// The sequence goes on behind `position`: all that is known of what came behind it is what this says afterwards. Who
+    /// has departed is to be said again. Up to `recovered` numbers may leave some out.
+    pub fn forked(&self, position: u64, recovered: u64) -> RoutingCheck {
+        let mut fork = self.clone();
+        fork.recovered = recovered;
+        fork.sequence.split_off(&(position + 1));
+        fork.position_of.retain(|_, at| *at <= position);
+        for seen in fork.processes.values_mut() {
+            (seen.ordered, seen.departed) = (0, false);
+        }
+        for ordered in fork.sequence.values() {
+            let (who, number) = ordered.submission;
+            fork.processes.entry(who).or_default().ordered = number + 1;
+        }
+        for seen in fork.processes.values_mut() {
+            seen.skipped.split_off(&seen.ordered);
+        }
+        fork
+    }
+
+    /// `who` is no member of what this forked from `before` goes on with, and comes anew if it can: if it had delivered
+    /// anything it cannot, and is as good as departed.
+    pub fn estranged(&mut self, who: ProcessId, before: &RoutingCheck) {
+        let delivered = before.has_delivered(who);
+        let seen = self.processes.entry(who).or_default();
+        (seen.delivered, seen.departed) = (0, delivered);
+    }
+
+    /// What was delivered of `position` in the sequence from which this forked counts here.
+    pub fn inherit(&mut self, position: u64, before: &RoutingCheck) {
+        if let (Some(ordered), Some(old)) = (self.sequence.get_mut(&position), before.sequence.get(&position))
+        {
+            ordered.delivered.clone_from(&old.delivered);
+        }
+    }
+
+    /// What `who` has delivered behind `position`.
+    pub fn delivered_behind(&self, who: ProcessId, position: u64) -> impl Iterator<Item = u64> {
+        let behind = self.sequence.range(position + 1..);
+        behind.filter(move |(_, ordered)| ordered.delivered.contains(&who)).map(|(&at, _)| at)
+    }
+
+    /// Whether `who` has delivered anything.
+    pub fn has_delivered(&self, who: ProcessId) -> bool {
+        self.delivered_behind(who, 0).next().is_some()
+    }
+
+    /// Everybody who ever submitted or delivered.
+    pub fn processes(&self) -> impl Iterator<Item = ProcessId> {
+        self.processes.keys().copied()
     }
 
     /// A router learned `position` first of all; the naive twin says where it goes.
@@ -78,22 +146,25 @@ impl RoutingCheck {
             return Err(Violation::new("order", what));
         }
         let seen = self.processes.entry(who).or_default();
-        if number != seen.ordered {
+        let may_skip = |number: &u64| position <= self.recovered || seen.told.contains(number);
+        if number < seen.ordered || !(seen.ordered..number).all(|skipped| may_skip(&skipped)) {
             let what = format!("{position} is {number} of {who}, of which {} are ordered", seen.ordered);
             return Err(Violation::new("gap-free", what));
         }
-        let lane = seen.lanes.values_mut().find(|lane| lane.front().is_some_and(|first| first.0 == content));
-        let Some((_, delivered)) = lane.and_then(VecDeque::pop_front) else {
-            let later = seen.lanes.values().any(|lane| lane.iter().any(|other| other.0 == content));
-            return Err(match later {
+        let submitted = seen.submitted.get(number as usize);
+        let Some(&(_, delivered)) = submitted.filter(|(known, _)| *known == content) else {
+            let other = seen.submitted.iter().any(|(known, _)| *known == content);
+            return Err(match other {
                 true => {
                     Violation::new("gap-free", format!("{who} submitted others before what is at {position}"))
                 }
                 false => Violation::new("valid", format!("{who} never submitted what is at {position}")),
             });
         };
-        seen.ordered += 1;
-        if delivered >= position {
+        seen.skipped.extend(seen.ordered..number);
+        seen.ordered = number + 1;
+        // What one that is out had delivered last may be lost, and its own word be known.
+        if delivered >= position && !seen.departed {
             let what =
                 format!("{who} had delivered {delivered} when it submitted {number}, now at {position}");
             return Err(Violation::new("submit-ordered", what));
@@ -212,10 +283,12 @@ impl RoutingCheck {
     }
 
     /// Whether all destinations of a submission departed before they were known to have delivered it, or its submitter
-    /// did and cannot know.
+    /// did and cannot know, or it was left out when the sequence forked.
     pub fn may_be_lost(&self, submission: Submission) -> bool {
+        let skipped = |seen: &Seen| seen.skipped.contains(&submission.1);
         let ordered = self.position_of.get(&submission).map(|position| &self.sequence[position]);
         self.has_departed(submission.0)
+            || self.processes.get(&submission.0).is_some_and(skipped)
             || ordered.is_some_and(|ordered| ordered.destinations.iter().all(|&to| self.has_departed(to)))
     }
 
@@ -274,10 +347,9 @@ impl RoutingCheck {
             }
         }
         for (&who, seen) in &self.processes {
-            let left: usize = seen.lanes.values().map(VecDeque::len).sum();
-            if left > 0 && correct(who) {
-                let what =
-                    format!("of what {who} submitted, {} are ordered and {left} are not", seen.ordered);
+            let left = (seen.ordered..seen.submitted.len() as u64).find(|number| !seen.told.contains(number));
+            if let Some(left) = left.filter(|_| correct(who)) {
+                let what = format!("{who} submitted {}, and {left} is not ordered", seen.submitted.len());
                 return Err(Violation::new("terminated", what));
             }
         }
@@ -309,7 +381,7 @@ mod tests {
             let (kind, rest) = step.split_at(1);
             let outcome = match kind {
                 "s" => {
-                    check.submitted(process(1), 0, number(rest));
+                    check.submitted(process(1), number(rest));
                     Ok(())
                 }
                 "o" => {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_protocol::{
     Destination, Duration, ProcessId, Time,
-    ecast::{Message, Outcome, Position},
+    ecast::{Message, Outcome, Position, Tail},
     paxos::{self, Ballot, Paxos, Slot},
     rubberband::{self, Control, Direct, Range, ReplyContent},
     wire::Wire,
@@ -96,6 +96,7 @@ impl Tamper {
         let confirmation = matches!(&message, Message::Confirm { .. });
         match self.mutation {
             Mutation::ForeignConfirmation if confirmation => self.doubled(from, message),
+            Mutation::TailUnheard if matches!(message, Message::Tail(_)) => Vec::new(),
             Mutation::RepairLost | Mutation::PreviousUnchecked
                 if matches!(message, Message::Deliver(_)) && random().is_multiple_of(50) =>
             {
@@ -140,6 +141,11 @@ impl Tamper {
                 Some(Message::Confirm { through, executed: through })
             }
             (Mutation::RepairLost, Message::Repair) => None,
+            (Mutation::TailKeptBack, Message::Tail(tail)) => Some(without_blocks(tail)),
+            (Mutation::AcknowledgementForgotten, Message::Tail(mut tail)) => {
+                tail.acknowledged = 0;
+                Some(Message::Tail(tail))
+            }
             (Mutation::SequenceUnchecked, Message::Route(block)) => self.renumbered(&block),
             (_, message) => Some(message),
         }
@@ -215,6 +221,16 @@ fn with_losses(block: &Bytes) -> Bytes {
     forged.freeze()
 }
 
+/// As if nothing had been delivered.
+fn without_blocks(mut tail: Tail) -> Message {
+    tail.delivered = Position(0);
+    let mut bytes = BytesMut::new();
+    Message::Tail(tail).encode(&mut bytes);
+    bytes.truncate(TAIL_BLOCKS_AT);
+    bytes.put_u32_le(0);
+    Message::decode(&mut bytes.freeze()).expect("blocks are left out, and that none are there is said")
+}
+
 /// The same deliveries, each claiming to be the first for its destination.
 fn without_previous(message: &Message) -> Message {
     let mut bytes = BytesMut::new();
@@ -236,5 +252,7 @@ fn without_previous(message: &Message) -> Message {
     Message::decode(&mut bytes.freeze()).expect("only numbers were changed")
 }
 
+/// Where the answer to a survivor has the number of its blocks: behind tag, two generations, and two numbers.
+const TAIL_BLOCKS_AT: usize = 1 + 2 * 20 + 16;
 /// How often a detector looks at its watch.
 const TICK: Duration = Duration::from_millis(50);

@@ -134,7 +134,7 @@ impl Routing for Rooms {
 const MALFORMED: Refusal = Refusal(u64::MAX);
 
 /// The naive twin: keeps no state but the history of control messages, and asks it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RoomsTwin {
     history: Vec<(ProcessId, Say)>,
     /// Who is where, for as long as the history stays as it is.

@@ -1,9 +1,9 @@
 //! What all systems know about their routers from outside.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_protocol::{
-    Peer, ProcessId, Protocol,
+    Peer, ProcessId, Protocol, Time,
     paxos::{self, Paxos},
     quorum::majority,
     wire::Wire,
@@ -37,6 +37,8 @@ pub(crate) struct RouterSet {
     /// How far who told of them had learned.
     told_at: u64,
     leader: Option<ProcessId>,
+    /// Until when machines are out of an operator's sight, though they may live.
+    silent: BTreeMap<usize, Time>,
 }
 
 impl RouterSet {
@@ -112,7 +114,35 @@ impl RouterSet {
     where
         P::Message: Wire,
     {
-        self.founded && self.have_majorities(world, open, world.id(machine))
+        self.founded && self.have_majorities(open, |id| world.alive(id) && Some(id) != world.id(machine))
+    }
+
+    /// An operator does not see `machine` until then.
+    pub(crate) fn silent_until(&mut self, machine: usize, until: Time) {
+        self.silent.insert(machine, until);
+    }
+
+    /// Whether the process `id` lives and an operator sees it.
+    pub(crate) fn answers<P: Protocol>(&self, world: &World<P>, id: ProcessId) -> bool
+    where
+        P::Message: Wire,
+    {
+        let silent = self.silent.get(&(id.node as usize)).is_some_and(|&until| world.now() < until);
+        world.alive(id) && !silent
+    }
+
+    /// Whether so few routers answer an operator that it can take a majority of them, or of those that an open change makes,
+    /// for lost.
+    pub(crate) fn seem_lost<P: Protocol>(&self, world: &World<P>, open: &[Vec<Peer>]) -> bool
+    where
+        P::Message: Wire,
+    {
+        self.founded && !self.members.is_empty() && !self.have_majorities(open, |id| self.answers(world, id))
+    }
+
+    /// A generation begins: `survivor` is the only member, and has learned up to `position`.
+    pub(crate) fn begin(&mut self, survivor: ProcessId, position: u64) {
+        (self.members, self.told_at) = (vec![survivor], position);
     }
 
     /// What is lost if no majority of the members lives, or of those that an open change makes: the domain has stopped for
@@ -121,28 +151,19 @@ impl RouterSet {
     where
         P::Message: Wire,
     {
-        if !self.have_majorities(world, &[], None) {
+        if !self.have_majorities(&[], |id| world.alive(id)) {
             Some("lost: a majority of the routers")
-        } else if !self.have_majorities(world, open, None) {
+        } else if !self.have_majorities(open, |id| world.alive(id)) {
             Some("lost: a majority of the routers that a change makes")
         } else {
             None
         }
     }
 
-    fn have_majorities<P: Protocol>(
-        &self,
-        world: &World<P>,
-        open: &[Vec<Peer>],
-        without: Option<ProcessId>,
-    ) -> bool
-    where
-        P::Message: Wire,
-    {
-        let lives = |id: &ProcessId| world.alive(*id) && Some(*id) != without;
+    fn have_majorities(&self, open: &[Vec<Peer>], counts: impl Fn(ProcessId) -> bool) -> bool {
         let open = open.iter().map(|peers| peers.iter().map(|peer| peer.id).collect::<Vec<_>>());
         open.chain([self.members.clone()])
-            .all(|members| members.iter().filter(|id| lives(id)).count() >= majority(members.len()))
+            .all(|members| members.iter().filter(|id| counts(**id)).count() >= majority(members.len()))
     }
 
     /// A router that had learned `position` told of the members behind it; `one_by_one`: and tells of each such change.

@@ -401,7 +401,7 @@ impl Environment<Citizen> for Town {
             Told::Node(event) => event,
             Told::Submitted(content) => {
                 if let Some(me) = world.id(machine) {
-                    self.order.check.submitted(me, 0, content);
+                    self.order.check.submitted(me, content);
                 }
                 return Ok(());
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use quorate_protocol::{Destination, ProcessId, Protocol, Time, wire::Wire};
+use quorate_protocol::{Destination, Generation, ProcessId, Protocol, Time, wire::Wire};
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -192,6 +192,11 @@ where
             self.push(self.now + DIAL_PATIENCE, Happening::DialFailed { from, to });
         } else if !gone.alive {
             self.dial_failed(from, to);
+        } else if !self.may_link(from, to) {
+            self.count("refused by the fence");
+            self.meet(from, to);
+            self.meet(to, from);
+            self.dial_failed(from, to);
         } else {
             let session = self.network.session();
             let later = self.now + self.chance_network.span(self.network_settings.delay);
@@ -201,7 +206,7 @@ where
             link.session = session;
             link.state = LinkState::Up;
             for one in &mut link.ends {
-                *one = End { wanted: one.wanted, open: false, told: false, clear: self.now };
+                *one = End { wanted: one.wanted, clear: self.now, ..End::default() };
             }
             link.ends[end(to, from)].clear = later;
             self.machines[target].neighbours.insert(from);
@@ -291,6 +296,50 @@ where
         }
         if settled {
             self.redial(life, peer, 0);
+        }
+    }
+
+    fn may_link(&self, one: Life, other: Life) -> bool {
+        self.unfenced || self.lives[one as usize].standing.may_link(self.lives[other as usize].standing)
+    }
+
+    /// A router learns that the domain went on without it.
+    fn meet(&mut self, one: Life, other: Life) {
+        let (mine, theirs) = (self.lives[one as usize].standing, self.lives[other as usize].standing);
+        if mine.router && theirs.generation.is_later(mine.generation) {
+            self.push(self.now, Happening::Outdated { life: one });
+        }
+    }
+
+    /// A process enters a later generation: the links that it may not have any more are broken, at its end at once.
+    pub(super) fn enter(&mut self, life: Life, generation: Generation) {
+        let machine = self.lives[life as usize].machine;
+        self.lives[life as usize].standing.generation = generation;
+        self.note(b'E', life.into(), generation.number.into());
+        for peer in self.machines[machine].neighbours.clone() {
+            if self.may_link(life, peer) {
+                continue;
+            }
+            let Some(link) = self.network.existing(life, peer) else { continue };
+            if link.state == LinkState::Idle {
+                continue;
+            }
+            let (session, before) = (link.session, link.state);
+            link.state = LinkState::Broken;
+            let own = &mut link.ends[end(life, peer)];
+            own.shut = true;
+            own.told = true;
+            let was_open = std::mem::take(&mut own.open);
+            let theirs = link.ends[end(peer, life)];
+            if was_open {
+                let peer = self.lives[peer as usize].id;
+                self.arrive(machine, Arrival::Unlinked { peer });
+            }
+            if before == LinkState::Up {
+                let at = self.now + self.chance_network.span(self.network_settings.delay);
+                let at = if theirs.open { at } else { at.max(theirs.clear) };
+                self.push(at, Happening::Unlinked { life: peer, peer: life, session });
+            }
         }
     }
 

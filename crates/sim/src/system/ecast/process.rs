@@ -1,8 +1,10 @@
 //! A process: a router or a member, and what tampers with it.
 
 use quorate_protocol::{
-    Context, Input, Peer, Protocol, Sink, Time,
-    ecast::{Member, MemberCommand, MemberEvent, Message, Router, RouterCommand, RouterEvent},
+    Context, Input, Protocol, Sink, Time,
+    ecast::{
+        Member, MemberCommand, MemberEvent, Message, Ordered, Position, Router, RouterCommand, RouterEvent,
+    },
     paxos,
 };
 
@@ -10,6 +12,7 @@ use crate::{
     mutation::Tamper,
     system::{
         Within, child,
+        order::submissions,
         rooms::{Floor, Rooms},
     },
     world::World,
@@ -18,26 +21,37 @@ use crate::{
 /// A process, and what tampers with it.
 pub(crate) struct Process {
     pub(super) role: Role,
-    pub(super) tamper: Option<Tamper>,
+    /// How many of its submissions were seen.
+    submitted: u64,
+    tamper: Option<Tamper>,
 }
 
 /// The roles.
 pub(crate) enum Role {
-    Router(Box<Router<Rooms>>),
-    Member { member: Box<Member>, seeds: Vec<Peer> },
+    /// With the last position that it told of.
+    Router(Box<Router<Rooms>>, Position),
+    Member(Box<Member>),
 }
 
 pub(crate) enum Ask {
     Router(RouterCommand),
     Member(MemberCommand),
-    /// Routers to look for.
-    Seeds(Vec<Peer>),
 }
 
 #[derive(Debug)]
 pub(crate) enum Told {
     Router(RouterEvent<Floor>),
+    /// It has learned everything up to here, and this of it is new and not stable yet.
+    Learned(Position, Vec<(Position, Ordered)>),
     Member(MemberEvent),
+    /// It submitted its next message, of which this is the hash.
+    Submitted(u64),
+}
+
+impl Process {
+    pub(super) fn new(role: Role, tamper: Option<Tamper>) -> Self {
+        Process { role, submitted: 0, tamper }
+    }
 }
 
 impl Protocol for Process {
@@ -47,19 +61,33 @@ impl Protocol for Process {
     type Event = Told;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
-        let Some(tamper) = &mut self.tamper else { return self.role.handle(cx, input, out) };
-        let inputs = match input {
-            Input::Receive { from, message } => {
+        let Process { role, submitted, tamper } = self;
+        let inputs = match (input, &mut *tamper) {
+            (Input::Receive { from, message }, Some(tamper)) => {
                 let messages = tamper.receive(cx.random, from, message);
                 messages.into_iter().map(|(from, message)| Input::Receive { from, message }).collect()
             }
-            other => vec![other],
+            (other, _) => vec![other],
         };
-        let twice = tamper.delivers_twice();
+        let twice = tamper.as_ref().is_some_and(Tamper::delivers_twice);
         for input in inputs {
             let mut within = Within::<Process, _, _, _>::new::<Process>(
                 out,
-                |_, _, message| tamper.send(message),
+                |out, _, message| {
+                    if let Message::Route(block) = &message {
+                        for (number, content) in submissions(block) {
+                            // What is sent again was seen before.
+                            if number == *submitted + 1 {
+                                *submitted = number;
+                                out.emit(Told::Submitted(content));
+                            }
+                        }
+                    }
+                    match tamper {
+                        Some(tamper) => tamper.send(message),
+                        None => Some(message),
+                    }
+                },
                 |out, event| {
                     if let Told::Member(event @ MemberEvent::Deliver { .. }) = &event
                         && twice
@@ -69,14 +97,14 @@ impl Protocol for Process {
                     out.emit(event);
                 },
             );
-            self.role.handle(cx, input, &mut within);
+            role.handle(cx, input, &mut within);
         }
     }
 
     fn deadline(&self) -> Option<Time> {
         match &self.role {
-            Role::Router(router) => router.deadline(),
-            Role::Member { member, .. } => member.deadline(),
+            Role::Router(router, _) => router.deadline(),
+            Role::Member(member) => member.deadline(),
         }
     }
 }
@@ -84,29 +112,31 @@ impl Protocol for Process {
 impl Role {
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Process>, out: &mut impl Sink<Process>) {
         match self {
-            Role::Router(router) => {
+            Role::Router(router, told) => {
+                let mut events = Vec::new();
                 let input = child(input, |ask| match ask {
                     Ask::Router(command) => command,
-                    Ask::Member(_) | Ask::Seeds(_) => unreachable!("a router is asked as a router"),
+                    Ask::Member(_) => unreachable!("a router is asked as a router"),
                 });
                 let mut within = Within::<Process, _, _, _>::new::<Router<Rooms>>(
                     out,
                     |_, _, message| Some(message),
-                    |out, event| out.emit(Told::Router(event)),
+                    |_, event| events.push(event),
                 );
                 router.handle(cx, input, &mut within);
+                // Told at once: when the batch ends, what one router alone agrees on may be done with.
+                if router.position() > *told {
+                    let learned =
+                        router.live_after(*told).map(|(at, ordered)| (at, ordered.clone())).collect();
+                    *told = router.position();
+                    out.emit(Told::Learned(*told, learned));
+                }
+                events.into_iter().for_each(|event| out.emit(Told::Router(event)));
             }
-            Role::Member { member, seeds } => {
-                if let Input::Command(Ask::Seeds(more)) = input {
-                    more.iter().for_each(|seed| out.reach(seed.id, &seed.address));
-                    return;
-                }
-                for seed in seeds.drain(..) {
-                    out.reach(seed.id, &seed.address);
-                }
+            Role::Member(member) => {
                 let input = child(input, |ask| match ask {
                     Ask::Member(command) => command,
-                    Ask::Router(_) | Ask::Seeds(_) => unreachable!("a member is asked as a member"),
+                    Ask::Router(_) => unreachable!("a member is asked as a member"),
                 });
                 let mut within = Within::<Process, _, _, _>::new::<Member>(
                     out,

@@ -38,7 +38,7 @@ struct Town {
 }
 
 /// The twin.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct TableTwin {
     town: Town,
     /// What each position may change: a write its ranges, a control message everything.
