@@ -459,7 +459,7 @@ impl<P: Protocol> Handle<P> {
         Ok(())
     }
 
-    /// Where it listens, in the order of [`Config`](crate::config::Config)'s `listen` and then `listening`, ports filled in.
+    /// Where it listens, in the order of [`Config`]'s `listen` and then `listening`, ports filled in.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.owner.addresses
     }
