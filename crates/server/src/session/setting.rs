@@ -36,7 +36,10 @@ impl Settings {
 
     pub(super) fn remove(&mut self, name: &str) -> Option<String> {
         let removed = self.values.remove(name);
-        self.read();
+        // Every write asks for a setting that is rarely there.
+        if removed.is_some() {
+            self.read();
+        }
         removed
     }
 
