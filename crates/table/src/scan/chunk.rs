@@ -113,6 +113,14 @@ impl Chunk {
         self.numbers.prefetch(index);
     }
 
+    /// Asks for all its values and for what tells whether numbers are here, ahead of their use.
+    pub(super) fn prefetch_all(&self) {
+        for words in self.filter.iter().flat_map(|filter| filter.as_chunks::<8>().0) {
+            kernel::prefetch(words);
+        }
+        self.numbers.prefetch_all();
+    }
+
     /// Asks for its values and for what tells whether a number is here, ahead of their use.
     pub(super) fn prefetch_values(&self, number: u64) {
         if let Some(filter) = &self.filter {

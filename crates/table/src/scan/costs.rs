@@ -54,7 +54,9 @@ impl Costs {
         };
         let mut bits = [0; BLOCK_ROWS / 64];
         let scan = shortest(&mut || {
-            chunks.iter().for_each(|chunk| kernel::within(chunk, 100, 200, black_box(&mut bits)));
+            chunks.iter().for_each(|chunk| {
+                black_box(kernel::within(chunk, 100, 200, black_box(&mut bits)));
+            });
         });
         let (mut hashes, mut rows) = (vec![0; BLOCK_ROWS], vec![0; BLOCK_ROWS + 16]);
         let filter = vec![1; FILTER_WORDS];

@@ -40,12 +40,14 @@ impl Level {
     }
 }
 
-/// Sets a bit for each number from `low` to `high` and clears the others; there is a word for each 64 numbers.
-pub fn within(numbers: &Packed, low: u64, high: u64, bits: &mut [u64]) {
-    within_at(Level::here(), numbers, low, high, bits);
+/// Sets a bit for each number from `low` to `high` and clears the others; there is a word for each 64 numbers, and at most
+/// 64 of them. Says which words have some.
+pub fn within(numbers: &Packed, low: u64, high: u64, bits: &mut [u64]) -> u64 {
+    within_at(Level::here(), numbers, low, high, bits)
 }
 
-fn within_at(level: Level, numbers: &Packed, low: u64, high: u64, bits: &mut [u64]) {
+fn within_at(level: Level, numbers: &Packed, low: u64, high: u64, bits: &mut [u64]) -> u64 {
+    assert!(bits.len() <= 64, "the bits of a block");
     let low = low.max(numbers.base);
     let most = match &numbers.codes {
         Codes::Same(_) => 0,
@@ -55,7 +57,8 @@ fn within_at(level: Level, numbers: &Packed, low: u64, high: u64, bits: &mut [u6
         Codes::U64(_) => u64::MAX,
     };
     if low > high || low - numbers.base > most {
-        return bits.fill(0);
+        bits.fill(0);
+        return 0;
     }
     let first = low - numbers.base;
     let span = (high - low).min(most - first);
@@ -63,6 +66,7 @@ fn within_at(level: Level, numbers: &Packed, low: u64, high: u64, bits: &mut [u6
         Codes::Same(len) => {
             bits.fill(u64::MAX);
             clear_behind(*len, bits);
+            u64::MAX.checked_shr(64 - bits.len() as u32).unwrap_or(0)
         }
         Codes::U8(codes) => dispatch::within_u8(level, codes, first as u8, span as u8, bits),
         Codes::U16(codes) => dispatch::within_u16(level, codes, first as u16, span as u16, bits),
@@ -77,26 +81,6 @@ pub(super) fn clear_behind(len: usize, bits: &mut [u64]) {
         bits[len / 64] &= (1 << (len % 64)) - 1;
     }
     bits[len.div_ceil(64)..].fill(0);
-}
-
-/// What is set of at most 4,096 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Left {
-    /// How many bits.
-    pub(super) rows: usize,
-    /// A bit for each word that has some.
-    pub(super) words: u64,
-}
-
-/// What is set of these bits.
-pub(super) fn left(bits: &[u64]) -> Left {
-    left_at(Level::here(), bits)
-}
-
-fn left_at(level: Level, bits: &[u64]) -> Left {
-    assert!(bits.len() <= 64, "the bits of a block");
-    let (rows, words) = dispatch::left(level, bits);
-    Left { rows, words }
 }
 
 /// Adds a column's numbers, none above `high`, each without its lowest `shift` bits (fewer than 32) and times `factor`, to
@@ -192,8 +176,9 @@ mod plain {
     code!(u8 u16 u32 u64);
 
     #[inline(always)]
-    pub(super) fn within<C: Code>(codes: &[C], first: C, span: C, bits: &mut [u64]) {
-        for (word, codes) in bits.iter_mut().zip(codes.chunks(64)) {
+    pub(super) fn within<C: Code>(codes: &[C], first: C, span: C, bits: &mut [u64]) -> u64 {
+        let mut words = 0;
+        for (number, (word, codes)) in bits.iter_mut().zip(codes.chunks(64)).enumerate() {
             let mut flags = [0u8; 64];
             for (flag, code) in flags.iter_mut().zip(codes) {
                 *flag = u8::from(code.minus(first) <= span);
@@ -202,17 +187,9 @@ mod plain {
                 // The multiplication moves the lowest bit of each byte into the top byte.
                 word | u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56 << (8 * index)
             });
+            words |= u64::from(*word != 0) << number;
         }
-    }
-
-    #[inline(always)]
-    pub(super) fn left(bits: &[u64]) -> (usize, u64) {
-        let (mut rows, mut words) = (0, 0);
-        for (number, word) in bits.iter().enumerate() {
-            rows += word.count_ones() as usize;
-            words |= u64::from(*word != 0) << (number & 63);
-        }
-        (rows, words)
+        words
     }
 
     #[inline(always)]
@@ -276,11 +253,10 @@ mod dispatch {
     }
 
     choose! {
-        within_u8(codes: &[u8], first: u8, span: u8, bits: &mut [u64]) = super::plain::within(codes, first, span, bits);
-        within_u16(codes: &[u16], first: u16, span: u16, bits: &mut [u64]) = super::plain::within(codes, first, span, bits);
-        within_u32(codes: &[u32], first: u32, span: u32, bits: &mut [u64]) = super::plain::within(codes, first, span, bits);
-        within_u64(codes: &[u64], first: u64, span: u64, bits: &mut [u64]) = super::plain::within(codes, first, span, bits);
-        left(bits: &[u64]) -> (usize, u64) = super::plain::left(bits);
+        within_u8(codes: &[u8], first: u8, span: u8, bits: &mut [u64]) -> u64 = super::plain::within(codes, first, span, bits);
+        within_u16(codes: &[u16], first: u16, span: u16, bits: &mut [u64]) -> u64 = super::plain::within(codes, first, span, bits);
+        within_u32(codes: &[u32], first: u32, span: u32, bits: &mut [u64]) -> u64 = super::plain::within(codes, first, span, bits);
+        within_u64(codes: &[u64], first: u64, span: u64, bits: &mut [u64]) -> u64 = super::plain::within(codes, first, span, bits);
         mix_u8(codes: &[u8], low: u32, shift: u32, factor: u32, constant: u32, hashes: &mut [u32]) = super::plain::mix(codes, low, shift, factor, constant, hashes);
         mix_u16(codes: &[u16], low: u32, shift: u32, factor: u32, constant: u32, hashes: &mut [u32]) = super::plain::mix(codes, low, shift, factor, constant, hashes);
         mix_u32(codes: &[u32], low: u32, shift: u32, factor: u32, constant: u32, hashes: &mut [u32]) = super::plain::mix(codes, low, shift, factor, constant, hashes);
@@ -298,10 +274,11 @@ mod avx512 {
     macro_rules! within {
         ($($name:ident: $ty:ty, $lanes:literal, $set:ident($as:ty), $minus:ident, $at_most:ident;)*) => { $(
             #[target_feature(enable = "avx512f,avx512bw")]
-            pub(super) fn $name(codes: &[$ty], first: $ty, span: $ty, bits: &mut [u64]) {
+            pub(super) fn $name(codes: &[$ty], first: $ty, span: $ty, bits: &mut [u64]) -> u64 {
                 let (low, most) = ($set(first as $as), $set(span as $as));
                 let (whole, rest) = codes.as_chunks::<64>();
-                for (word, codes) in bits.iter_mut().zip(whole) {
+                let mut words = 0;
+                for (number, (word, codes)) in bits.iter_mut().zip(whole).enumerate() {
                     *word = 0;
                     for (part, codes) in codes.as_chunks::<$lanes>().0.iter().enumerate() {
                         // SAFETY: the array is 64 bytes long, and the load asks for no alignment.
@@ -309,8 +286,12 @@ mod avx512 {
                         let passes = $at_most($minus(codes, low), most);
                         *word |= u64::from(passes) << (part * $lanes);
                     }
+                    words |= u64::from(*word != 0) << number;
                 }
-                plain::within(rest, first, span, &mut bits[whole.len()..]);
+                match rest {
+                    [] => words,
+                    _ => words | plain::within(rest, first, span, &mut bits[whole.len()..]) << whole.len(),
+                }
             }
         )* };
     }
@@ -339,24 +320,6 @@ mod avx512 {
     }
 
     mix! { mix_u8: u8; mix_u16: u16; mix_u32: u32; }
-
-    #[target_feature(enable = "avx512f,popcnt")]
-    pub(super) fn left(bits: &[u64]) -> (usize, u64) {
-        let (mut rows, mut words) = (0, 0);
-        let (whole, rest) = bits.as_chunks::<8>();
-        for (part, eight) in whole.iter().enumerate() {
-            // SAFETY: the array is 64 bytes long, and the load asks for no alignment.
-            let all = unsafe { _mm512_loadu_si512(eight.as_ptr().cast()) };
-            let some = _mm512_test_epi64_mask(all, all);
-            words |= u64::from(some) << (8 * part);
-            if some != 0 {
-                rows += eight.iter().map(|word| word.count_ones() as usize).sum::<usize>();
-            }
-        }
-        let (more, last) = plain::left(rest);
-        // No rest lies behind the 64th word.
-        (rows + more, if rest.is_empty() { words } else { words | last << (8 * whole.len()) })
-    }
 
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) fn probe(sums: &mut [u32], filter: &[u32], rows: &mut [u32]) -> usize {
@@ -424,21 +387,14 @@ mod tests {
             for (low, high) in [(low, high), (base, base.saturating_add(high >> wide)), (base, base)] {
                 for level in levels() {
                     let mut bits = vec![u64::MAX; numbers.len().div_ceil(64)];
-                    within_at(level, &packed, low, high, &mut bits);
+                    let words = within_at(level, &packed, low, high, &mut bits);
+                    let some = bits.iter().enumerate().map(|(number, word)| u64::from(*word != 0) << number);
+                    prop_assert_eq!(words, some.sum::<u64>(), "{:?}", level);
                     for (index, number) in numbers.iter().enumerate() {
                         let bit = bits[index / 64] >> (index % 64) & 1 == 1;
                         prop_assert_eq!(bit, low <= *number && *number <= high, "{:?}", level);
                     }
                 }
-            }
-        }
-
-        #[test]
-        fn bits_are_counted(bits in prop::collection::vec(prop_oneof![Just(0), Just(u64::MAX), any::<u64>()], 0..=64)) {
-            let rows = bits.iter().map(|word| word.count_ones() as usize).sum();
-            let words = bits.iter().enumerate().map(|(number, word)| u64::from(*word != 0) << number).sum();
-            for level in levels() {
-                prop_assert_eq!(left_at(level, &bits), Left { rows, words }, "{:?}", level);
             }
         }
 

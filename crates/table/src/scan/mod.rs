@@ -44,15 +44,18 @@ use crate::{
     versions::{Change, Foreseen, Found, Place, Rows, Seen, Spot, Stored, Task, Versions},
 };
 
+mod ahead;
 mod block;
 mod change;
 mod chunk;
 mod compile;
 mod costs;
 mod dictionary;
+mod find;
 mod foresight;
 mod group;
 pub mod kernel;
+mod marks;
 mod ordinal;
 mod packed;
 mod pass;
@@ -294,7 +297,7 @@ impl Rows for Columns {
         self.slices(ranges).flat_map(move |(number, slice)| {
             let mut matches = Vec::new();
             let block = &*self.blocks[number];
-            pass::find(block, &plan.terms, slice, &Costs::default(), &mut matches);
+            find::find(block, &plan.terms, slice, &Costs::default(), &mut matches);
             matches.into_iter().map(move |row| {
                 let spot = Spot { block: number as u32, row };
                 let found = Found { place: block.place(row as usize), spot };

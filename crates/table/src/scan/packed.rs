@@ -2,7 +2,7 @@
 
 #![allow(clippy::unnecessary_cast)] // One text for every width; at 64 bits its cast is to itself.
 
-use super::kernel;
+use super::{kernel, marks::Marks};
 
 /// How a part of the code treats each width alike.
 macro_rules! each_width {
@@ -17,6 +17,8 @@ macro_rules! each_width {
     };
 }
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
 /// So many cache lines of a page are asked for; the processor itself sees where reading goes on.
 const LINES_ASKED: usize = 8;
 
@@ -92,6 +94,26 @@ impl Packed {
         rows.truncate(kept);
     }
 
+    /// Lists the marked rows, of which there are so many, whose numbers lie in a range.
+    pub(super) fn list_within(&self, low: u64, high: u64, marks: &Marks, count: usize, rows: &mut Vec<u32>) {
+        let Some(span) = high.checked_sub(low) else { return };
+        let low = low.wrapping_sub(self.base);
+        let mut kept = rows.len();
+        rows.resize(kept + count, 0);
+        each_width!(&self.codes, Codes::Same(_) => {
+            if 0u64.wrapping_sub(low) <= span {
+                marks.each(|row| {
+                    rows[kept] = row;
+                    kept += 1;
+                });
+            }
+        }, codes => marks.each(|row| {
+            rows[kept] = row;
+            kept += usize::from((codes[row as usize] as u64).wrapping_sub(low) <= span);
+        }));
+        rows.truncate(kept);
+    }
+
     /// Puts the numbers at these places into the slots, one after another.
     #[inline]
     pub fn gather<'s>(&self, rows: &[u32], slots: impl Iterator<Item = &'s mut u64>) {
@@ -108,10 +130,17 @@ impl Packed {
         });
     }
 
+    /// Asks for the memory of all of them.
+    pub(super) fn prefetch_all(&self) {
+        each_width!(&self.codes, Codes::Same(_) => {}, codes => {
+            codes.iter().step_by(LINE / size_of_val(&codes[0])).for_each(kernel::prefetch);
+        });
+    }
+
     /// Asks for where each of its pages begins, so that reading on finds the rest on its way.
     pub(super) fn prefetch_pages(&self) {
         each_width!(&self.codes, Codes::Same(_) => {}, codes => {
-            let line = 64 / size_of_val(&codes[0]);
+            let line = LINE / size_of_val(&codes[0]);
             let pages = codes.chunks(64 * line);
             pages.flat_map(|page| page.iter().step_by(line).take(LINES_ASKED)).for_each(kernel::prefetch);
         });

@@ -11,7 +11,7 @@
 //!
 //! A pass looks at some neighbouring blocks; how many passes a search takes is decided in `segment.rs`.
 
-use std::{ops::Range, sync::Arc};
+use std::ops::Range;
 
 use crate::{
     host::Host,
@@ -22,27 +22,18 @@ use crate::{
 
 use super::{
     Columns,
+    ahead::{self, Ahead},
     block::{BLOCK_ROWS, Block},
-    chunk::Chunk,
     compile::Term,
     costs::Costs,
+    find::find,
     foresight::Foresight,
     group::{Group, arrange},
-    kernel::{self, Left},
     points,
     query::{Harvest, Query, Way, scratch},
     results::{Given, Shapes},
     segment::Reached,
 };
-
-/// So many queries that go alone, and so many terms of each, have their memory asked for ahead.
-const ANNOUNCED_MAX: usize = 4;
-const TERMS_ANNOUNCED: usize = 3;
-
-/// The longest list of single numbers that all rows of a block are compared with.
-const LISTED_MAX: usize = 8;
-/// Of fewer rows each is asked by itself.
-const SHORT: usize = 64;
 
 impl Columns {
     /// What the tasks find; `followed` if it is to be brought up to date later.
@@ -260,6 +251,7 @@ impl<'p, 'a> Pass<'p, 'a> {
         let Search { columns, queries, groups, stretches, costs, .. } = *self.search;
         let touches = |stretch: &&Stretch| stretch.first < blocks.end && stretch.end > blocks.start;
         let mut coming = stretches.iter().enumerate().filter(|(_, stretch)| touches(stretch)).peekable();
+        let mut ahead = Ahead::of(columns.width(), groups);
         let mut announced = 0;
         let mut active: Vec<Stretch> = Vec::new();
         let (mut hashes, mut rows) = match groups.is_empty() {
@@ -274,11 +266,13 @@ impl<'p, 'a> Pass<'p, 'a> {
                     announced = stretches.len().min(position + points::TOGETHER);
                     self.search.announce_points(&stretches[position..announced], self.harvests);
                 }
+                ahead.begin(stretch, &queries[stretch.query as usize].plan.terms);
                 active.push(*stretch);
             }
             self.withdraw(host);
             self.end_reached();
             let block = &*columns.blocks[number];
+            ahead.ask(&columns.blocks[number..]);
             for (number, group) in groups.iter().enumerate() {
                 if self.live[number] > 0 {
                     self.join(block, group, &mut hashes[..block.len()], &mut rows);
@@ -288,16 +282,25 @@ impl<'p, 'a> Pass<'p, 'a> {
                 if !self.asked[stretch.query as usize].over {
                     matches.clear();
                     let terms = &queries[stretch.query as usize].plan.terms;
-                    if active.len() <= ANNOUNCED_MAX {
-                        announce(&columns.blocks[number..stretch.end], terms);
+                    if ahead.is_few() {
+                        ahead::ask(&columns.blocks[number..stretch.end], terms);
                     }
                     let looks = find(block, terms, block.slice(&stretch.range), costs, &mut matches);
                     self.harvests[stretch.query as usize].visited += u64::from(looks);
+                    if let Some(shape) = self.asked[stretch.query as usize].shape {
+                        matches.iter().for_each(|&row| self.shapes.prefetch(shape as usize, block, row));
+                    }
                     self.wanted.extend(matches.iter().map(|&row| (stretch.query, row)));
                 }
             }
             self.take(number);
-            active.retain(|stretch| stretch.end > number + 1 && !self.asked[stretch.query as usize].over);
+            active.retain(|stretch| {
+                let goes_on = stretch.end > number + 1 && !self.asked[stretch.query as usize].over;
+                if !goes_on {
+                    ahead.end(stretch, &queries[stretch.query as usize].plan.terms);
+                }
+                goes_on
+            });
             number += 1;
             if self.grouped == 0 && active.is_empty() {
                 match coming.peek() {
@@ -361,6 +364,7 @@ impl<'p, 'a> Pass<'p, 'a> {
                     && (asked.everywhere
                         || KeyRange::cover(&queries[query as usize].ranges, block.key(index)))
                 {
+                    asked.shape.iter().for_each(|&shape| self.shapes.prefetch(shape as usize, block, row));
                     self.wanted.push((query, row));
                 }
             });
@@ -420,115 +424,5 @@ impl<'p, 'a> Pass<'p, 'a> {
         let satisfies = harvest.wants(asking, columns, (block, row as usize), &mut self.scratch);
         self.judged = Some((query, row, satisfies));
         satisfies
-    }
-}
-
-/// Lists the rows of a slice of a block that pass all terms, and says whether it looked at rows: the first term is
-/// asked whether the block can hold any.
-pub(super) fn find(
-    block: &Block,
-    terms: &[Term],
-    slice: Range<usize>,
-    costs: &Costs,
-    matches: &mut Vec<u32>,
-) -> bool {
-    if slice.is_empty() || terms.first().is_some_and(|term| !term.may_pass(&block.columns[term.column])) {
-        return false;
-    }
-    let first = matches.len();
-    if slice.len() < SHORT {
-        matches.extend(slice.start as u32..slice.end as u32);
-        terms.iter().for_each(|term| term.retain(&block.columns[term.column], matches, first));
-        return true;
-    }
-    let mut bits = [0; BLOCK_ROWS / 64];
-    let bits = &mut bits[..block.len().div_ceil(64)];
-    // All rows are compared as long as many are left; then each that is left is asked.
-    let (mut scanned, mut left) = (0, Left { rows: slice.len(), words: 0 });
-    let few = slice.len() as f64 / costs.row;
-    for term in terms.iter().take_while(|term| term.others.len() <= LISTED_MAX) {
-        let chunk = &block.columns[term.column];
-        if scanned == 0 {
-            scan(chunk, term, bits);
-            clear_outside(&slice, bits);
-        } else if left.rows as f64 >= few {
-            let mut passing = [0; BLOCK_ROWS / 64];
-            scan(chunk, term, &mut passing[..bits.len()]);
-            bits.iter_mut().zip(&passing).for_each(|(word, passing)| *word &= passing);
-        } else {
-            break;
-        }
-        left = kernel::left(bits);
-        scanned += 1;
-        if left.rows == 0 {
-            return true;
-        }
-    }
-    if scanned == 0 {
-        bits.fill(u64::MAX);
-        clear_outside(&slice, bits);
-        left = kernel::left(bits);
-    }
-    matches.reserve(left.rows);
-    let mut words = left.words;
-    while words != 0 {
-        let number = words.trailing_zeros() as usize;
-        words &= words - 1;
-        let mut word = bits[number];
-        while word != 0 {
-            matches.push((number * 64) as u32 + word.trailing_zeros());
-            word &= word - 1;
-        }
-    }
-    for term in &terms[scanned..] {
-        term.retain(&block.columns[term.column], matches, first);
-    }
-    true
-}
-
-/// Clears the bits of rows that lie outside a slice.
-fn clear_outside(slice: &std::ops::Range<usize>, bits: &mut [u64]) {
-    kernel::clear_behind(slice.end, bits);
-    bits[..slice.start / 64].fill(0);
-    if let Some(word) = bits.get_mut(slice.start / 64) {
-        *word &= u64::MAX << (slice.start % 64);
-    }
-}
-
-/// Asks for what the blocks behind the first will be looked at in, each step of the way there a block earlier: where few
-/// queries go alone they would otherwise wait for one after another.
-fn announce(blocks: &[Arc<Block>], terms: &[Term]) {
-    let terms = &terms[..terms.len().min(TERMS_ANNOUNCED)];
-    if let Some(block) = blocks.get(4) {
-        kernel::prefetch(&**block);
-        kernel::prefetch(&block.columns);
-    }
-    if let Some(block) = blocks.get(3) {
-        kernel::prefetch(&*block.places);
-        terms.iter().for_each(|term| kernel::prefetch(&block.columns[term.column]));
-    }
-    if let Some(block) = blocks.get(2) {
-        terms.iter().for_each(|term| block.columns[term.column].prefetch());
-    }
-    if let (Some(block), Some(term)) = (blocks.get(1), terms.first()) {
-        block.columns[term.column].prefetch_values(term.low);
-    }
-}
-
-/// Sets a bit for each value of a chunk that passes a term.
-fn scan(chunk: &Chunk, term: &Term, bits: &mut [u64]) {
-    kernel::within(&chunk.numbers, term.low, term.high, bits);
-    for &number in term.others.iter().filter(|number| chunk.low <= **number && **number <= chunk.high) {
-        let mut more = [0; BLOCK_ROWS / 64];
-        kernel::within(&chunk.numbers, number, number, &mut more[..bits.len()]);
-        bits.iter_mut().zip(&more).for_each(|(word, more)| *word |= more);
-    }
-    if term.negated {
-        bits.iter_mut().for_each(|word| *word = !*word);
-    }
-    if let Some(nulls) = chunk.nulls() {
-        for (word, null) in bits.iter_mut().zip(nulls) {
-            *word = if term.nulls { *word | null } else { *word & !null };
-        }
     }
 }

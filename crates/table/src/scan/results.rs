@@ -7,7 +7,9 @@
 use crate::{value::Row, versions::Spot};
 
 use super::{
-    Columns, kernel,
+    Columns,
+    block::Block,
+    kernel,
     query::{Harvest, Query},
 };
 
@@ -102,6 +104,14 @@ impl Shapes {
 
     pub(super) fn columns(&self, shape: usize) -> &[usize] {
         &self.all[shape].columns
+    }
+
+    /// Asks for the values of a row of the block at hand, which will be noted.
+    #[inline]
+    pub(super) fn prefetch(&self, shape: usize, block: &Block, row: u32) {
+        for &column in &self.all[shape].columns {
+            block.columns[column].numbers.prefetch(row as usize);
+        }
     }
 
     /// Takes note of a row of the block at hand.

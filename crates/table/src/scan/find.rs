@@ -1,0 +1,76 @@
+//! Finding: the rows of one block that satisfy the terms of one query.
+//!
+//! Terms come in the order of how little passes them. The first is asked whether the block can hold what it wants; then
+//! all rows are compared with it, and with the next ones as long as many are left; each row that is left then is asked by
+//! itself.
+
+use std::ops::Range;
+
+use super::{block::Block, compile::Term, costs::Costs, marks::Marks};
+
+/// The longest list of single numbers that all rows of a block are compared with.
+const LISTED_MAX: usize = 8;
+/// Of fewer rows each is asked by itself.
+const SHORT: usize = 64;
+
+/// Lists the rows of a slice of a block that pass all terms, and says whether it looked at rows.
+pub(super) fn find(
+    block: &Block,
+    terms: &[Term],
+    slice: Range<usize>,
+    costs: &Costs,
+    matches: &mut Vec<u32>,
+) -> bool {
+    let chunk = |term: &Term| &*block.columns[term.column];
+    if slice.is_empty() || terms.first().is_some_and(|term| !term.may_pass(chunk(term))) {
+        return false;
+    }
+    let first = matches.len();
+    if slice.len() < SHORT {
+        matches.extend(slice.start as u32..slice.end as u32);
+        terms.iter().for_each(|term| term.retain(chunk(term), matches, first));
+        return true;
+    }
+    let few = slice.len() as f64 / costs.row;
+    let compared = |term: &Term| term.others.len() <= LISTED_MAX;
+    let mut marks = Marks::none();
+    let mut rest = match terms.split_first() {
+        Some((term, rest)) if compared(term) => {
+            marks.pass(chunk(term), term);
+            if slice.len() < block.len() {
+                marks.only(slice);
+            }
+            rest
+        }
+        _ => {
+            marks.all(slice);
+            terms
+        }
+    };
+    let mut left = marks.count();
+    while left as f64 >= few
+        && let Some((term, behind)) = rest.split_first()
+        && compared(term)
+    {
+        let mut passing = Marks::none();
+        passing.pass(chunk(term), term);
+        marks.and(&passing);
+        left = marks.count();
+        rest = behind;
+    }
+    if left == 0 {
+        return true;
+    }
+    match rest.split_first() {
+        Some((term, behind)) if term.is_range() && chunk(term).nulls().is_none() => {
+            chunk(term).numbers.list_within(term.low, term.high, &marks, left, matches);
+            rest = behind;
+        }
+        _ => {
+            matches.reserve(left);
+            marks.each(|row| matches.push(row));
+        }
+    }
+    rest.iter().for_each(|term| term.retain(chunk(term), matches, first));
+    true
+}
