@@ -29,10 +29,8 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    pub(super) fn of(width: usize, groups: &[Group]) -> Ahead {
-        let mut looks = vec![0; width];
-        groups.iter().flat_map(Group::columns).for_each(|column| looks[column] = WORTH);
-        Ahead { looks, alone: 0 }
+    pub(super) fn of(width: usize) -> Ahead {
+        Ahead { looks: vec![0; width], alone: 0 }
     }
 
     pub(super) fn begin(&mut self, stretch: &Stretch, terms: &[Term]) {
@@ -59,20 +57,26 @@ impl Ahead {
         self.alone <= FEW
     }
 
-    /// Asks for what the blocks behind the first will be looked at in, each step of the way there a block earlier.
-    pub(super) fn ask(&self, blocks: &[Arc<Block>]) {
-        let worth = || self.looks.iter().enumerate().filter(|(_, looks)| **looks >= WORTH);
-        if let Some(block) = blocks.get(4) {
+    /// Asks for what the blocks behind one will be looked at in, by groups as well, each step of the way there a block
+    /// earlier.
+    pub(super) fn ask(&self, blocks: &[Arc<Block>], here: usize, groups: &[Group]) {
+        let is_worth = |column: &usize| self.looks[*column] >= WORTH;
+        let columns = |distance: usize| {
+            let own = (0..self.looks.len()).filter(is_worth);
+            let groups = groups.iter().filter(move |group| group.cover.holds(here + distance));
+            own.chain(groups.flat_map(Group::columns).filter(move |column| !is_worth(column)))
+        };
+        if let Some(block) = blocks.get(here + 4) {
             kernel::prefetch(&**block);
         }
-        if let Some(block) = blocks.get(3) {
-            worth().for_each(|(column, _)| kernel::prefetch(&block.columns[column]));
+        if let Some(block) = blocks.get(here + 3) {
+            columns(3).for_each(|column| kernel::prefetch(&block.columns[column]));
         }
-        if let Some(block) = blocks.get(2) {
-            worth().for_each(|(column, _)| block.columns[column].prefetch());
+        if let Some(block) = blocks.get(here + 2) {
+            columns(2).for_each(|column| block.columns[column].prefetch());
         }
-        if let Some(block) = blocks.get(1) {
-            worth().for_each(|(column, _)| block.columns[column].prefetch_all());
+        if let Some(block) = blocks.get(here + 1) {
+            columns(1).for_each(|column| block.columns[column].prefetch_all());
         }
     }
 }

@@ -215,7 +215,6 @@ impl<'a> Foresight<'a> {
     pub(super) fn explain(&self, columns: &Columns, task: usize) -> Explained {
         let harvest = self.harvests[task].as_ref().expect("a read that is not answered yet");
         let query = &self.queries[task];
-        let everywhere = columns.blocks.len() as u64;
         let strategy = match query.way {
             Way::Nowhere => Strategy::Nothing,
             Way::Alone if query.ranges.iter().all(KeyRange::is_point) => Strategy::Points,
@@ -227,8 +226,11 @@ impl<'a> Foresight<'a> {
             batch: self.queries.len() as u64,
             conditions: query.plan.terms.len() as u64,
             evaluated: query.plan.residual,
-            blocks: everywhere,
-            visited: if matches!(query.way, Way::Group(_)) { everywhere } else { harvest.visited },
+            blocks: columns.blocks.len() as u64,
+            visited: match query.way {
+                Way::Group(group) => self.groups[group].cover.count() as u64,
+                _ => harvest.visited,
+            },
             strategy,
             rows: 0,
         }

@@ -20,7 +20,9 @@ use super::{
     block::Block,
     compile::{Plan, Term},
     costs::Costs,
+    cover::Cover,
     kernel,
+    pass::{Asking, Stretch},
     query::Query,
 };
 
@@ -63,6 +65,8 @@ pub(super) struct Group {
     starts: Vec<u32>,
     shift: u32,
     entries: Vec<Entry>,
+    /// The blocks at which some of its queries look.
+    pub(super) cover: Cover,
 }
 
 /// A query in a group, with what it asks beside the equalities as far as one comparison says it: most rows of the right
@@ -84,6 +88,7 @@ impl Group {
         signature: Signature,
         members: Vec<u32>,
         queries: &[Query<'_>],
+        cover: Cover,
         aside: &mut Vec<u32>,
     ) -> Option<Group> {
         let plan = |query: u32| &queries[query as usize].plan;
@@ -149,7 +154,7 @@ impl Group {
         for index in 1..starts.len() {
             starts[index] += starts[index - 1];
         }
-        Some(Group { signature, parts, filter, starts, shift, entries })
+        Some(Group { signature, parts, filter, starts, shift, entries, cover })
     }
 
     /// The queries in it; some more than once.
@@ -219,41 +224,51 @@ fn sum(parts: &[Part], numbers: impl Iterator<Item = u64>) -> u32 {
         .fold(0, |sum: u32, (part, number)| sum.wrapping_add(kernel::fold(number).wrapping_mul(part.factor)))
 }
 
-/// Which queries go together, and which alone. Each is given with the part of the table that it looks at.
+/// Which queries go together, and which alone.
 pub(super) fn arrange(
     columns: &Columns,
     queries: &[Query<'_>],
-    asked: &[(u32, f64)],
+    asking: &[Asking],
+    stretches: &[Stretch],
     costs: &Costs,
 ) -> (Vec<Group>, Vec<u32>) {
     let mut alone = Vec::new();
     let mut groups = Vec::new();
-    if asked.iter().map(|(_, part)| part).sum::<f64>() < costs.group {
-        alone.extend(asked.iter().map(|(query, _)| query));
+    // What it costs to ask these together, if that is less than to ask them one by one: the blocks that they look at.
+    let together = |members: &[&Asking]| {
+        // Each looks at no block more than once, or hardly: fewer are not worth it wherever they look.
+        (members.len() as f64 >= costs.group).then_some(())?;
+        let looks: usize = members.iter().map(|asking| asking.blocks).sum();
+        let stretches = members.iter().flat_map(|asking| &stretches[asking.stretches.clone()]);
+        let cover = Cover::of(columns.blocks.len(), stretches);
+        (looks as f64 >= costs.group * cover.count() as f64).then_some(cover)
+    };
+    let all: Vec<&Asking> = asking.iter().collect();
+    if together(&all).is_none() {
+        alone.extend(asking.iter().map(|asking| asking.query));
         return (groups, alone);
     }
     let mut spans: Vec<Option<f64>> = vec![None; columns.width()];
-    let mut signatures: BTreeMap<Signature, Vec<(u32, f64)>> = BTreeMap::new();
-    for &(query, part) in asked {
-        match signature(columns, &queries[query as usize].plan, &mut spans) {
-            Some(signature) => signatures.entry(signature).or_default().push((query, part)),
-            None => alone.push(query),
+    let mut signatures: BTreeMap<Signature, Vec<&Asking>> = BTreeMap::new();
+    for asking in all {
+        match signature(columns, &queries[asking.query as usize].plan, &mut spans) {
+            Some(signature) => signatures.entry(signature).or_default().push(asking),
+            None => alone.push(asking.query),
         }
     }
     // Those with a range come behind those without.
     while let Some((signature, members)) = signatures.pop_last() {
-        if members.iter().map(|(_, part)| part).sum::<f64>() < costs.group {
-            match signature.range {
-                Some(_) if !signature.equal.is_empty() => {
-                    let without = Signature { range: None, ..signature };
-                    signatures.entry(without).or_default().extend(members);
-                }
-                _ => alone.extend(members.into_iter().map(|(query, _)| query)),
+        let numbers = members.iter().map(|asking| asking.query);
+        match (together(&members), signature.range) {
+            (Some(cover), _) => {
+                groups.extend(Group::new(signature, numbers.collect(), queries, cover, &mut alone));
             }
-            continue;
+            (None, Some(_)) if !signature.equal.is_empty() => {
+                let without = Signature { range: None, ..signature };
+                signatures.entry(without).or_default().extend(members);
+            }
+            (None, _) => alone.extend(numbers),
         }
-        let members = members.into_iter().map(|(query, _)| query).collect();
-        groups.extend(Group::new(signature, members, queries, &mut alone));
     }
     alone.sort_unstable();
     (groups, alone)

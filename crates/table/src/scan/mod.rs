@@ -50,6 +50,7 @@ mod change;
 mod chunk;
 mod compile;
 mod costs;
+mod cover;
 mod dictionary;
 mod find;
 mod foresight;

@@ -49,8 +49,8 @@ impl Columns {
         let query = |task: &Task<'a>| Query::new(self, schema, task, followed, &mut shapes);
         let mut queries: Vec<Query<'_>> = tasks.iter().map(query).collect();
         let mut harvests: Vec<Harvest<'_>> = queries.iter().map(Query::harvest).collect();
-        let (mut stretches, parts) = self.stretches(&mut queries, &harvests);
-        let (groups, alone) = arrange(self, &queries, &parts, costs);
+        let (mut stretches, asked) = self.stretches(&mut queries, &harvests);
+        let (groups, alone) = arrange(self, &queries, &asked, &stretches, costs);
         for &query in &alone {
             let query = &mut queries[query as usize];
             query.way = Way::Alone;
@@ -77,13 +77,8 @@ impl Columns {
         }
     }
 
-    /// The blocks that queries look at, arc by arc; and all queries that something may satisfy, each with the part of the
-    /// table that it looks at, which may be none.
-    fn stretches(
-        &self,
-        queries: &mut [Query<'_>],
-        harvests: &[Harvest<'_>],
-    ) -> (Vec<Stretch>, Vec<(u32, f64)>) {
+    /// The blocks that queries look at, arc by arc; and all queries that something may satisfy.
+    fn stretches(&self, queries: &mut [Query<'_>], harvests: &[Harvest<'_>]) -> (Vec<Stretch>, Vec<Asking>) {
         let arcs: usize = queries.iter().map(|query| query.ranges.len()).sum();
         // Where many look for their place, the ends of blocks lie side by side.
         let lasts: Vec<u64> = match arcs > self.blocks.len() / 8 {
@@ -94,12 +89,12 @@ impl Columns {
             true => self.blocks.partition_point(|block| holds(block.last.key)),
             false => lasts.partition_point(|last| holds(*last)),
         };
-        let (mut stretches, mut parts) = (Vec::with_capacity(arcs), Vec::with_capacity(queries.len()));
+        let (mut stretches, mut asking) = (Vec::with_capacity(arcs), Vec::with_capacity(queries.len()));
         for ((query, harvest), number) in queries.iter_mut().zip(harvests).zip(0..) {
             if query.ranges.is_empty() || query.plan.is_empty() || harvest.is_complete() {
                 continue;
             }
-            let (mut blocks, before_it) = (0, stretches.len());
+            let (mut blocks, before_it) = (0usize, stretches.len());
             for &range in &query.ranges {
                 let first = if range.low == 0 { 0 } else { before(&|last| last < range.low) };
                 let end = match range.high {
@@ -114,10 +109,19 @@ impl Columns {
             for stretch in &stretches[before_it..] {
                 query.expect(self, &self.blocks[stretch.first..stretch.end]);
             }
-            parts.push((number, blocks as f64 / self.blocks.len().max(1) as f64));
+            asking.push(Asking { query: number, blocks, stretches: before_it..stretches.len() });
         }
-        (stretches, parts)
+        (stretches, asking)
     }
+}
+
+/// A query that something may satisfy.
+pub(super) struct Asking {
+    pub(super) query: u32,
+    /// How many blocks it looks at.
+    pub(super) blocks: usize,
+    /// Where its stretches lie among those of all.
+    pub(super) stretches: Range<usize>,
 }
 
 /// Neighbouring blocks in which a query looks at the rows of an arc.
@@ -251,7 +255,7 @@ impl<'p, 'a> Pass<'p, 'a> {
         let Search { columns, queries, groups, stretches, costs, .. } = *self.search;
         let touches = |stretch: &&Stretch| stretch.first < blocks.end && stretch.end > blocks.start;
         let mut coming = stretches.iter().enumerate().filter(|(_, stretch)| touches(stretch)).peekable();
-        let mut ahead = Ahead::of(columns.width(), groups);
+        let mut ahead = Ahead::of(columns.width());
         let mut announced = 0;
         let mut active: Vec<Stretch> = Vec::new();
         let (mut hashes, mut rows) = match groups.is_empty() {
@@ -272,9 +276,9 @@ impl<'p, 'a> Pass<'p, 'a> {
             self.withdraw(host);
             self.end_reached();
             let block = &*columns.blocks[number];
-            ahead.ask(&columns.blocks[number..]);
-            for (number, group) in groups.iter().enumerate() {
-                if self.live[number] > 0 {
+            ahead.ask(&columns.blocks, number, groups);
+            for (group, live) in groups.iter().zip(self.live.clone()) {
+                if live > 0 && group.cover.holds(number) {
                     self.join(block, group, &mut hashes[..block.len()], &mut rows);
                 }
             }
@@ -302,11 +306,11 @@ impl<'p, 'a> Pass<'p, 'a> {
                 goes_on
             });
             number += 1;
-            if self.grouped == 0 && active.is_empty() {
-                match coming.peek() {
-                    Some((_, next)) => number = number.max(next.first),
-                    None => break,
-                }
+            if active.is_empty() {
+                let live = groups.iter().zip(&self.live).filter(|(_, live)| **live > 0);
+                let grouped = live.filter_map(|(group, _)| group.cover.next(number));
+                let alone = coming.peek().map(|(_, next)| next.first.max(number));
+                number = grouped.chain(alone).min().unwrap_or(blocks.end);
             }
         }
         self.shapes.give_out(columns, queries, self.harvests)

@@ -127,15 +127,11 @@ struct Work<'w> {
 }
 
 impl Work<'_> {
-    /// At each block for all groups.
-    fn group_looks(&self) -> usize {
-        (self.groups.len() as f64 * self.costs.group) as usize
-    }
-
     /// At all blocks.
     fn all_looks(&self) -> usize {
         let alone: usize = self.stretches.iter().map(|stretch| stretch.end - stretch.first).sum();
-        alone + self.blocks * self.group_looks()
+        let together: usize = self.groups.iter().map(|group| group.cover.count()).sum();
+        alone + together * self.costs.group as usize
     }
 
     /// At each block.
@@ -145,10 +141,11 @@ impl Work<'_> {
             steps[stretch.first] += 1;
             steps[stretch.end] -= 1;
         }
-        let mut looks = self.group_looks() as isize;
-        steps.into_iter().take(self.blocks).map(move |step| {
-            looks += step;
-            looks as usize
+        let mut alone = 0;
+        steps.into_iter().take(self.blocks).enumerate().map(move |(block, step)| {
+            alone += step;
+            let together = self.groups.iter().filter(|group| group.cover.holds(block)).count();
+            alone as usize + together * self.costs.group as usize
         })
     }
 
