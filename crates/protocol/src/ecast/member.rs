@@ -132,7 +132,7 @@ pub enum MemberEvent {
 pub struct Member {
     me: ProcessId,
     settings: MemberSettings,
-    /// The routers, and whether a link stands.
+    /// The routers, and whether they are heard.
     routers: BTreeMap<ProcessId, RouterLink>,
     leader: Option<ProcessId>,
     /// The router that messages go to.
@@ -176,7 +176,9 @@ pub struct Member {
 #[derive(Debug)]
 struct RouterLink {
     address: String,
-    linked: bool,
+    /// A link stands, and on it the router has said who leads in the generation that this process belongs to. What is sent to
+    /// one that has not may be ordered in a later generation.
+    heard: bool,
 }
 
 struct Pending {
@@ -267,7 +269,7 @@ impl Member {
     /// Where the router that leads listens, if it is known and a link to it stands.
     pub fn leader_address(&self) -> Option<&str> {
         let link = self.routers.get(&self.leader?)?;
-        link.linked.then_some(link.address.as_str())
+        link.heard.then_some(link.address.as_str())
     }
 
     /// Whether messages wait for credits.
@@ -275,20 +277,20 @@ impl Member {
         !self.data.is_empty() && self.number >= self.credit
     }
 
-    fn is_linked(&self, router: ProcessId) -> bool {
-        self.routers.get(&router).is_some_and(|link| link.linked)
+    fn hears(&self, router: ProcessId) -> bool {
+        self.routers.get(&router).is_some_and(|link| link.heard)
     }
 
-    /// Chooses the router to send to: the leader where possible, else any linked one.
+    /// Chooses the router to send to: the leader where possible, else any that is heard.
     fn choose(&mut self, avoid: Option<ProcessId>, random: u64) {
         self.target =
-            self.leader.filter(|&leader| self.is_linked(leader) && Some(leader) != avoid).or_else(|| {
-                let mut linked: Vec<ProcessId> =
-                    self.routers.iter().filter(|(_, link)| link.linked).map(|(&router, _)| router).collect();
-                if linked.len() > 1 {
-                    linked.retain(|&router| Some(router) != avoid);
+            self.leader.filter(|&leader| self.hears(leader) && Some(leader) != avoid).or_else(|| {
+                let mut heard: Vec<ProcessId> =
+                    self.routers.iter().filter(|(_, link)| link.heard).map(|(&router, _)| router).collect();
+                if heard.len() > 1 {
+                    heard.retain(|&router| Some(router) != avoid);
                 }
-                (!linked.is_empty()).then(|| linked[(random % linked.len() as u64) as usize])
+                (!heard.is_empty()).then(|| heard[(random % heard.len() as u64) as usize])
             });
     }
 
@@ -309,6 +311,9 @@ impl Member {
         for other in self.routers.keys().copied().filter(|other| *other != router).collect::<Vec<_>>() {
             self.routers.remove(&other);
             out.forget(other);
+        }
+        for link in self.routers.values_mut() {
+            link.heard = false;
         }
         self.leader = None;
         self.target = None;
@@ -365,10 +370,18 @@ impl Member {
             // The cut has been made. Whoever it does not know, because what it had to say was lost, is told that it is out.
             self.tell_tail(from, Vec::new(), out);
         }
+        if let Some(link) = self.routers.get_mut(&from) {
+            link.heard = true;
+        }
         let same = routers.len() == self.routers.len()
             && routers.iter().all(|router| self.routers.contains_key(&router.id));
         if !same && learned < self.routers_as_of {
-            // One that lags, or is no router any more, has old news.
+            // One that lags, or is no router any more, has old news; but it may be all that is in reach.
+            if self.target.is_none() {
+                let random = (cx.random)();
+                self.choose(None, random);
+                self.resend();
+            }
             return;
         }
         self.routers_as_of = self.routers_as_of.max(learned);
@@ -385,11 +398,10 @@ impl Member {
             }
         }
         for router in &routers {
-            let link = self.routers.entry(router.id).or_insert_with(|| {
+            self.routers.entry(router.id).or_insert_with(|| {
                 out.reach(router.id, &router.address);
-                RouterLink { address: router.address.clone(), linked: false }
+                RouterLink { address: router.address.clone(), heard: router.id == from }
             });
-            link.linked |= router.id == from;
         }
         self.leader = leader.or(self.leader);
         if leader == Some(from) {
@@ -541,11 +553,11 @@ impl Member {
             MemberCommand::Submit { token, class, body } => self.submit(token, class, body),
             MemberCommand::Seeds(seeds) => {
                 // Once the routers are known, they tell of each other; but all that are known may be gone.
-                if !self.leader.is_some_and(|leader| self.is_linked(leader)) {
+                if !self.leader.is_some_and(|leader| self.hears(leader)) {
                     for seed in seeds {
                         self.routers.entry(seed.id).or_insert_with(|| {
                             out.reach(seed.id, &seed.address);
-                            RouterLink { address: seed.address, linked: false }
+                            RouterLink { address: seed.address, heard: false }
                         });
                     }
                 }
@@ -565,14 +577,12 @@ impl Member {
                     self.confirm_to = self.confirm_to.or(self.leader);
                 }
             }
-            MemberCommand::Inject { token, body } => {
-                match self.leader.filter(|&leader| self.is_linked(leader)) {
-                    Some(leader) if !self.wedged => {
-                        out.send(Destination::One(leader), Message::Inject { token, body }, None);
-                    }
-                    _ => out.emit(MemberEvent::NotInjected { token }),
+            MemberCommand::Inject { token, body } => match self.leader.filter(|&leader| self.hears(leader)) {
+                Some(leader) if !self.wedged => {
+                    out.send(Destination::One(leader), Message::Inject { token, body }, None);
                 }
-            }
+                _ => out.emit(MemberEvent::NotInjected { token }),
+            },
         }
     }
 }
@@ -610,19 +620,11 @@ impl Protocol for Member {
             }
             Input::Persisted(_) => {}
             Input::Progress { .. } => {}
-            Input::Linked { peer, .. } => {
-                if let Some(link) = self.routers.get_mut(&peer) {
-                    link.linked = true;
-                }
-                if self.routers.contains_key(&peer) && (self.target.is_none() || self.target == Some(peer)) {
-                    let random = (cx.random)();
-                    self.choose(None, random);
-                    self.resend();
-                }
-            }
+            // A router speaks first: it says who leads.
+            Input::Linked { .. } => {}
             Input::Unlinked { peer } => {
                 if let Some(link) = self.routers.get_mut(&peer) {
-                    link.linked = false;
+                    link.heard = false;
                 }
                 self.repairing = false;
                 if self.target == Some(peer) {

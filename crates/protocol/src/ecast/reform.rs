@@ -31,6 +31,10 @@
 //! - *The fence.* A process enters a generation once and never goes back; upon that its links to routers of earlier ones
 //!   break, and no new ones come about ([`Standing::may_link`](crate::Standing::may_link)). A member says what it has
 //!   delivered only behind its fence. So what it says stays true: nobody delivers to it any more in the old generation.
+//!   And nothing that was submitted before the fence is ordered behind it as if it were new: a member submits only to
+//!   routers that have said, on the link that stands, who leads in its generation; and from whoever it asked the survivor
+//!   takes nothing before the answer. Otherwise one that had joined in what is lost would join once more, with deliveries
+//!   of another order.
 //! - *Facts keep their positions.* What any member has delivered is at its position in the new history, or that member
 //!   is fenced off. Positions that nobody can fill are holes; they go to nobody.
 //! - *Silence before the cut.* Until `Recovered` is learned the survivor orders nothing, confirms nothing and delivers

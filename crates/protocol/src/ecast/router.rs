@@ -125,6 +125,9 @@ pub struct Router<R: Routing> {
     events: Vec<paxos::Event>,
     /// A generation is about to begin here: what members have is waited for.
     gathering: Option<Gathering>,
+    /// Linked processes that were asked what they have and have not said it yet: what comes from them they sent before, in
+    /// an earlier generation.
+    asked: BTreeSet<ProcessId>,
     refused: u64,
 }
 
@@ -174,6 +177,7 @@ impl<R: Routing> Router<R> {
             unlogged: false,
             events: Vec::new(),
             gathering: None,
+            asked: BTreeSet::new(),
             refused: 0,
         }
     }
@@ -389,10 +393,11 @@ impl<R: Routing> Router<R> {
     }
 
     /// Asks members what they have.
-    fn gather(&self, members: Vec<ProcessId>, out: &mut impl Sink<Self>) {
+    fn gather(&mut self, members: Vec<ProcessId>, out: &mut impl Sink<Self>) {
         if self.gathering.as_ref().is_some_and(|gathering| gathering.until().is_some()) && !members.is_empty()
         {
             let generation = self.settings.generation;
+            self.asked.extend(&members);
             out.send(Destination::Many(members), Message::Gather { generation }, None);
         }
     }
@@ -434,6 +439,9 @@ impl<R: Routing> Router<R> {
         message: Message,
         out: &mut impl Sink<Self>,
     ) {
+        if matches!(&message, Message::Tail(tail) if tail.generation == self.settings.generation) {
+            self.asked.remove(&from);
+        }
         match message {
             // Nobody is taken in before the cut: a router that never gathered anything might come to lead. It asks again.
             Message::Paxos(paxos::Message::Join { .. }) if self.gathering.is_some() => {}
@@ -451,9 +459,10 @@ impl<R: Routing> Router<R> {
                 }
                 None => out.send(Destination::One(from), Message::Notice(Notice::default()), None),
             },
-            // Whoever did not follow is not heard; and until it is known what members have, nobody is.
+            // Whoever did not follow is not heard, nor what somebody sent before; and until it is known what members have,
+            // nobody is.
             _ if self.order.is_fenced(from) => self.tell_departed(from, out),
-            _ if self.gathering.is_some() => {}
+            _ if self.gathering.is_some() || self.asked.contains(&from) => {}
             Message::Route(bytes) => match LogEntry::decode(bytes.clone()) {
                 Ok(LogEntry::Route(block)) if block.sender == from && block.is_sound() => {
                     if self.order.is_departed(from) {
@@ -595,6 +604,7 @@ impl<R: Routing> Protocol for Router<R> {
             }
             Input::Unlinked { peer } => {
                 self.linked.remove(&peer);
+                self.asked.remove(&peer);
                 self.drive(cx, Input::Unlinked { peer }, out);
                 if let Some(dispatch) = &mut self.dispatch {
                     dispatch.link(peer, false);

@@ -159,6 +159,7 @@ scripts! { check:
     a_later_sender_dies
     a_generation_goes_on
     a_generation_goes_on_without_some
+    who_answers_late_was_not_asked_to_join
     verdict_of_the_dead
     nobody_waits
     nothing_was_sent

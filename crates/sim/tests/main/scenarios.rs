@@ -39,6 +39,15 @@ fn who_is_asked_before_it_joined_joins() {
     }
 }
 
+/// A process that had joined in what is lost found a router of the next generation, and submitted its joining there before it
+/// heard which generation that was: it became a member, and stopped.
+#[test]
+fn who_joined_in_what_is_lost_does_not_join_once_more() {
+    for seed in [1462, 2640, 4672] {
+        check("reform", seed..seed + 1);
+    }
+}
+
 /// Routers that were silent, and had voted the survivor out meanwhile, and those of the next generation looked for links to
 /// their own only: two domains went on side by side.
 #[test]

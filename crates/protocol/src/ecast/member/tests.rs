@@ -5,7 +5,7 @@ use crate::{
     ecast::message::{DeliverBlockBuilder, Delivery, DeliveryKind, LogEntry},
     ecast::reform::Gathering,
     id::Incarnation,
-    seam::Ticket,
+    seam::{Session, Ticket},
 };
 
 #[derive(Default)]
@@ -143,6 +143,40 @@ fn who_may_be_out_submits_nothing() {
     tell(&mut fresh, SURVIVOR, Message::Gather { generation: later });
     let out = tell(&mut fresh, SURVIVOR, lead(SURVIVOR, later));
     assert!(tails(&out).is_empty() && submits(&linked(&mut fresh)));
+}
+
+/// One whose routers are gone finds one of the next generation, which does not know it: what it submits there before it
+/// knows that would be ordered, its joining too, for a process that is out.
+#[test]
+fn nothing_is_submitted_to_a_router_that_has_not_said_who_leads() {
+    let later = Generation::FIRST.next(process(SURVIVOR));
+    let mut member = Member::new(process(MEMBER), MemberSettings::default());
+    let seen = |member: &mut Member, input: Input<Member>| {
+        let mut out = Out::default();
+        let mut random = || 0;
+        let mut cx = Context { now: Time::ZERO, me: process(MEMBER), random: &mut random };
+        member.handle(&mut cx, input, &mut out);
+        member.handle(&mut cx, Input::Drained, &mut out);
+        out
+    };
+    let link = |router: u64| Input::Linked { peer: process(router), session: Session(router) };
+    let seeds = |router: u64| {
+        let seed = Peer { id: process(router), address: String::new() };
+        Input::Command(MemberCommand::Seeds(vec![seed]))
+    };
+    member.submit(1, Class::Control, Bytes::from_static(b"join"));
+    seen(&mut member, seeds(ROUTER));
+    assert!(!submits(&seen(&mut member, link(ROUTER))), "it has not said who leads");
+    tell(&mut member, ROUTER, lead(ROUTER, Generation::FIRST));
+    assert!(submits(&linked(&mut member)));
+    tell(&mut member, ROUTER, Message::Deliver(block(1, 0)));
+
+    seen(&mut member, Input::Unlinked { peer: process(ROUTER) });
+    seen(&mut member, seeds(SURVIVOR));
+    assert!(!submits(&seen(&mut member, link(SURVIVOR))), "it may be of a later generation");
+    let out = tell(&mut member, SURVIVOR, lead(SURVIVOR, later));
+    assert!(out.entered == [later] && out.events.contains(&MemberEvent::Wedged));
+    assert!(!submits(&linked(&mut member)));
 }
 
 #[test]
