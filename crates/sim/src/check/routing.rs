@@ -104,6 +104,10 @@ impl RoutingCheck {
         let delivered = before.has_delivered(who);
         let seen = self.processes.entry(who).or_default();
         (seen.delivered, seen.departed) = (0, delivered);
+        // What it was to receive from on, where it had joined before, was never there.
+        for (_, before) in &mut seen.submitted {
+            *before = 0;
+        }
     }
 
     /// What was delivered of `position` in the sequence from which this forked counts here.

@@ -638,10 +638,13 @@ impl Stage<Process> for People {
     }
 
     fn unsettled(&self, world: &World<Process>) -> Result<&'static str, Violation> {
-        if let Some(lost) = self.routers.lost(world, &changes(world, self.orders.current()))
-            && (self.settings.losses == 0 || self.survivors(world).is_empty())
-        {
-            return Ok(lost);
+        if let Some(lost) = self.routers.lost(world, &changes(world, self.orders.current())) {
+            if self.settings.losses == 0 {
+                return Ok(lost);
+            }
+            if self.survivors(world).is_empty() {
+                return Ok(self.operator.lost());
+            }
         }
         let order = self.orders.newest();
         let waits = self.waits(world).map(|(life, token)| {

@@ -48,6 +48,12 @@ fn who_joined_in_what_is_lost_does_not_join_once_more() {
     }
 }
 
+/// What a process was to receive from on, where its joining was lost, counted for delivered by the checker.
+#[test]
+fn who_comes_anew_has_delivered_nothing() {
+    check("reform", 1338..1339);
+}
+
 /// Routers that were silent, and had voted the survivor out meanwhile, and those of the next generation looked for links to
 /// their own only: two domains went on side by side.
 #[test]

@@ -47,6 +47,8 @@ pub(super) struct Operator {
     /// When the operator, who sees a majority lost, will believe it.
     believes_at: Option<Time>,
     asked: Option<Asked>,
+    /// A router died that had been asked, before its generation began: those who followed it turn everybody else away.
+    bereft: bool,
     /// What the survivor has learned since.
     pub(super) learned: (Position, Vec<(Position, Ordered)>),
     chance: Chance,
@@ -71,7 +73,20 @@ impl Operator {
         let (first, last) = (Duration::from_secs(1), safety.saturating_sub(Duration::from_secs(1)));
         let mut losses: Vec<Time> = (0..losses).map(|_| Time::ZERO + chance.between(first, last)).collect();
         losses.sort_unstable_by(|one, other| other.cmp(one));
-        Operator { losses, doomed: None, believes_at: None, asked: None, learned: Default::default(), chance }
+        Operator {
+            losses,
+            doomed: None,
+            believes_at: None,
+            asked: None,
+            bereft: false,
+            learned: Default::default(),
+            chance,
+        }
+    }
+
+    /// What is lost where nobody is left to go on from.
+    pub(super) fn lost(&self) -> &'static str {
+        if self.bereft { "lost: a survivor before its generation began" } else { "lost: all routers" }
     }
 
     /// The router that was asked cannot; another may be asked, or the same again.
@@ -88,6 +103,7 @@ impl People {
             world.process(asked.machine).is_none() || world.life(asked.machine) != asked.life
         }) {
             self.operator.asked = None;
+            self.operator.bereft = true;
         }
         if let Some((_, doomed)) = self.operator.doomed.take_if(|(at, _)| *at <= now) {
             self.lose(world, doomed);
@@ -149,8 +165,16 @@ impl People {
     }
 
     /// These are lost, most of the routers, and perhaps some members with them.
-    fn lose(&mut self, world: &mut World<Process>, lost: Vec<usize>) {
+    fn lose(&mut self, world: &mut World<Process>, mut lost: Vec<usize>) {
         let chance = &mut self.operator.chance;
+        // Whoever was to be left may have died since.
+        let living = self.routers.members.iter().filter(|id| self.routers.answers(world, **id));
+        let living: Vec<usize> = living.map(|id| id.node as usize).collect();
+        if living.iter().all(|machine| lost.contains(machine))
+            && let Some(left) = chance.pick(&living)
+        {
+            lost.retain(|machine| *machine != left);
+        }
         let span = chance.between(SILENCE_MIN, SILENCE_MAX);
         let mut silent = Vec::new();
         for machine in lost {
