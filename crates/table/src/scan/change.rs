@@ -12,7 +12,7 @@ use crate::{
 
 use super::{
     Columns,
-    block::{BLOCK_ROWS, Block},
+    block::{BLOCK_ROWS, Block, STEPS},
 };
 
 /// With more changes than these in one block it is written anew.
@@ -51,24 +51,37 @@ type Recoding = Option<Vec<Option<u64>>>;
 impl Columns {
     /// Changes rows where they are.
     pub(super) fn change(&mut self, change: &Change, mut log: Option<&mut Vec<Undo>>) {
-        let codes: Option<Vec<Option<u64>>> = change.uniform().map(|values| {
-            let values = change.columns.iter().zip(values);
-            values.map(|(&column, value)| self.number(column, value)).collect()
-        });
-        // What is about to be written is asked for all at once: to make sure that nobody shares a chunk waits for all
-        // that was read before.
-        for Found { spot, .. } in &change.rows {
-            let block = &self.blocks[spot.block as usize];
-            change.columns.iter().for_each(|&column| block.columns[column].prefetch_row(spot.row as usize));
+        // What is about to be written is asked for all at once, step by step: to make sure that nobody shares a chunk waits
+        // for all that was read before.
+        for step in 0..STEPS {
+            for Found { spot, .. } in &change.rows {
+                let columns = change.columns.iter().copied();
+                self.blocks[spot.block as usize].announce(step, spot.row as usize, columns);
+            }
+        }
+        let found: Vec<Option<u64>>;
+        let uniform = match (&change.numbers, change.uniform()) {
+            (Some(numbers), _) => Some(numbers),
+            (None, Some(values)) => {
+                found = self.numbers(&change.columns, values);
+                Some(&found)
+            }
+            (None, None) => None,
+        };
+        if let Some(numbers) = uniform {
+            for Found { spot, .. } in &change.rows {
+                let block = &self.blocks[spot.block as usize];
+                let numbers = change.columns.iter().zip(numbers);
+                numbers.for_each(|(&column, number)| block.columns[column].prefetch_mark(*number));
+            }
         }
         for (Found { place, spot }, values) in change.rows() {
             let index = spot.row as usize;
             let own: Vec<Option<u64>>;
-            let numbers = match &codes {
-                Some(codes) => codes,
+            let numbers = match uniform {
+                Some(numbers) => numbers,
                 None => {
-                    let values = change.columns.iter().zip(values);
-                    own = values.map(|(&column, value)| self.number(column, value)).collect();
+                    own = self.numbers(&change.columns, values);
                     &own
                 }
             };
@@ -84,6 +97,11 @@ impl Columns {
             }
         }
         change.columns.iter().for_each(|&column| self.order_tail(column));
+    }
+
+    /// The numbers of values of these columns.
+    fn numbers(&mut self, columns: &[usize], values: &[Value]) -> Vec<Option<u64>> {
+        columns.iter().zip(values).map(|(&column, value)| self.number(column, value)).collect()
     }
 
     /// Takes changes back, the last first.

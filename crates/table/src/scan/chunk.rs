@@ -121,11 +121,17 @@ impl Chunk {
         self.numbers.prefetch_all();
     }
 
-    /// Asks for its values and for what tells whether a number is here, ahead of their use.
-    pub(super) fn prefetch_values(&self, number: u64) {
-        if let Some(filter) = &self.filter {
+    /// Asks for what tells whether a number is here, ahead of its being written.
+    #[inline]
+    pub(super) fn prefetch_mark(&self, number: Option<u64>) {
+        if let (Some(filter), Some(number)) = (&self.filter, number) {
             kernel::prefetch(&filter[filter_bit(number).0]);
         }
+    }
+
+    /// Asks for its values and for what tells whether a number is here, ahead of their use.
+    pub(super) fn prefetch_values(&self, number: u64) {
+        self.prefetch_mark(Some(number));
         self.numbers.prefetch_pages();
     }
 

@@ -170,6 +170,15 @@ impl Columns {
         }
     }
 
+    /// The number of a value, or of NULL none, unless it is yet to be given one.
+    fn known_number(&self, column: usize, value: &Value) -> Option<Option<u64>> {
+        match &self.dictionaries[column] {
+            _ if value.is_null() => Some(None),
+            Some(dictionary) => dictionary.find(value).map(Some),
+            None => Some(ordinal::ordinal(value)),
+        }
+    }
+
     /// Puts a dictionary's new values in order if they are many; whoever has given numbers to values does so.
     fn order_tail(&mut self, column: usize) {
         if let Some(dictionary) =
@@ -341,6 +350,13 @@ impl Rows for Columns {
             }));
         }
         self.take(places);
+    }
+
+    fn prepare(&self, change: &mut Change) {
+        change.numbers = change.uniform().and_then(|values| {
+            let values = change.columns.iter().zip(values);
+            values.map(|(&column, value)| self.known_number(column, value)).collect()
+        });
     }
 
     fn change(&mut self, change: &Change, log: Option<&mut Vec<Undo>>) {

@@ -61,7 +61,7 @@ impl Place {
 }
 
 /// Where the rows of a table hold a row: good until rows come or go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Spot {
     pub(crate) block: u32,
     pub(crate) row: u32,
@@ -179,6 +179,9 @@ pub trait Rows: Clone + Send {
 
     /// Takes away rows that are there.
     fn remove(&mut self, places: &[Place], log: Option<&mut Vec<Self::Undo>>);
+
+    /// Finds ahead what a change needs of the present rows, good until they are tidied.
+    fn prepare(&self, _change: &mut Change) {}
 
     /// Changes rows where they are.
     fn change(&mut self, change: &Change, log: Option<&mut Vec<Self::Undo>>);

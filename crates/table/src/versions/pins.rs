@@ -38,11 +38,13 @@ pub(super) struct Pins<R: Rows> {
     broken: BTreeMap<Epoch, u64>,
     /// As of the last count.
     taken: Pinned,
+    /// The memory of a log that is over, for the next one.
+    spare: Vec<R::Undo>,
 }
 
 impl<R: Rows> Default for Pins<R> {
     fn default() -> Pins<R> {
-        Pins { pins: Vec::new(), broken: BTreeMap::new(), taken: Pinned::default() }
+        Pins { pins: Vec::new(), broken: BTreeMap::new(), taken: Pinned::default(), spare: Vec::new() }
     }
 }
 
@@ -141,7 +143,16 @@ impl<R: Rows> Pins<R> {
             return;
         }
         let gone = self.pins.remove(position);
-        let Some(older) = position.checked_sub(1).map(|older| &mut self.pins[older]) else { return };
+        let Some(older) = position.checked_sub(1).map(|older| &mut self.pins[older]) else {
+            let logs = gone.tables.into_values().map(|kept| kept.log);
+            for mut log in logs.filter(|log| log.capacity() <= SPARE_MAX) {
+                if log.capacity() > self.spare.capacity() {
+                    log.clear();
+                    self.spare = log;
+                }
+            }
+            return;
+        };
         for (id, kept) in gone.tables {
             let before = older.tables.entry(id).or_insert_with(|| Kept::new(Base::Newer));
             if matches!(before.base, Base::Newer) {
@@ -168,12 +179,12 @@ impl<R: Rows> Pins<R> {
 
     fn count(&mut self, present: &Version<R>) {
         let Pins { pins, taken, .. } = self;
+        // Where the next newer version is not the present; mostly nowhere, and this is asked for behind every write.
         let mut newer: BTreeMap<TableId, Option<Arc<Table<R>>>> = BTreeMap::new();
         for (&id, kept) in pins.iter_mut().rev().flat_map(|pin| &mut pin.tables) {
-            let newer = newer.entry(id).or_insert_with(|| present.tables.get(&id).cloned());
-            kept.count(newer.as_ref());
+            kept.count(newer.get(&id).map_or_else(|| present.tables.get(&id), Option::as_ref));
             if let Base::Own(own) = &kept.base {
-                newer.clone_from(own);
+                newer.insert(id, own.clone());
             }
         }
         (taken.readers, taken.reader_bytes, taken.migration_bytes) = (0, 0, 0);
@@ -204,7 +215,9 @@ impl<R: Rows> Pins<R> {
 
     /// The newest pin's part of a table.
     fn newest(&mut self, table: TableId) -> Option<&mut Kept<R>> {
-        Some(self.pins.last_mut()?.tables.entry(table).or_insert_with(|| Kept::new(Base::Newer)))
+        let Pins { pins, spare, .. } = self;
+        let log = || Kept { log: std::mem::take(spare), ..Kept::new(Base::Newer) };
+        Some(pins.last_mut()?.tables.entry(table).or_insert_with(log))
     }
 
     /// Before an effect takes place: where to log what it overwrites, unless nobody needs it.
@@ -299,6 +312,8 @@ fn too_slow() -> Failure {
     Failure::new("72000", what).with_detail(detail)
 }
 
+/// The memory for so many entries is kept where no log needs it.
+const SPARE_MAX: usize = 4096;
 /// A log has at most so many entries, or one for so many rows of its table. Taking back the longest log of a million
 /// rows then takes about as long as a pass.
 const LOG_MIN: usize = 1024;

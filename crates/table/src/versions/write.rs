@@ -78,6 +78,8 @@ pub struct Change {
     pub(crate) rows: Vec<Found>,
     /// Of each row its values, or the values of every row.
     values: Vec<Value>,
+    /// The values of every row as the rows of the table keep them, if they say so ahead ([`Rows::prepare`]).
+    pub(crate) numbers: Option<Vec<Option<u64>>>,
 }
 
 impl Change {
@@ -387,7 +389,7 @@ impl<R: Rows> Table<R> {
         columns.sort_unstable();
         columns.dedup();
         let uniform = assignments.iter().all(|(_, expr)| matches!(expr, Expr::Constant(..)));
-        let mut change = Change { columns, rows: Vec::new(), values: Vec::new() };
+        let mut change = Change { columns, rows: Vec::new(), values: Vec::new(), numbers: None };
         let (mut removed, mut added) = (Vec::new(), Vec::new());
         let reach = self.reach_unless(&foreseen, results.ranges, filter);
         for (found, row) in self.rows_for(&reach, filter, foreseen, &looked_at) {
@@ -428,6 +430,7 @@ impl<R: Rows> Table<R> {
             self.check_unique(&removed, &added)?;
             return Ok((results.written, Effect::Rows { table: id, removed, added }));
         }
+        self.rows.prepare(&mut change);
         Ok((results.written, Effect::Change { table: id, change }))
     }
 
