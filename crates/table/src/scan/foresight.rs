@@ -7,7 +7,8 @@
 //! touches, as it was and as it is, at the operations whose terms it passes, and when it is their turn these look at the
 //! rows they were given and at those noted, and at no others. What remembers too many rows, or had reached its limit, is
 //! asked anew. A change of columns on which nothing depends that an operation finds is not noted at it, and one that only
-//! changes what it is given of a row is noted once.
+//! changes what it is given of a row is noted once: at reads of columns as they are by a list of those that the pass gave
+//! the row to ([`Told`]), without asking their terms.
 //!
 //! A term says nothing about a text that came into the dictionary after it was compiled. The engine gives the values
 //! that a batch brings their codes before it compiles ([`Columns::expect`]), so that only computed ones are met later; a
@@ -29,7 +30,7 @@ use super::{
     block::{Block, Places, STEPS},
     compile::Term,
     group::Group,
-    query::{ColumnSet, Depends, Harvest, Query, Sink, Way},
+    query::{ColumnSet, Depends, Harvest, Moment, Query, Sink, Way},
     results::Given,
 };
 
@@ -43,6 +44,7 @@ pub struct Foresight<'a> {
     touched: Vec<Vec<Found>>,
     /// Which rows reads of columns as they are were given.
     given: Vec<Given>,
+    told: Told,
     groups: Vec<Group>,
     /// What the members of each group depend on, and what all queries do.
     depends: Vec<Depends>,
@@ -73,12 +75,17 @@ struct Coming {
 }
 
 impl Coming {
-    fn new(queries: &[Query<'_>], depends: Depends, groups: &[Group], alone: &[Guard]) -> Coming {
+    fn new(queries: &[Query<'_>], depends: Depends, groups: &[(&Group, Depends)], alone: &[Guard]) -> Coming {
         let finds = |(_, query): &(usize, &Query<'_>)| query.is_write() && !query.ranges.is_empty();
-        let writes = queries.iter().enumerate().filter(finds);
-        let writes = writes.map(|(number, query)| (number, depends.meets(query.changes, false))).collect();
-        let noted = groups.iter().flat_map(Group::columns).chain(alone.iter().map(|guard| guard.column));
-        let noted: BTreeSet<usize> = noted.collect();
+        let writes = || queries.iter().enumerate().filter(finds);
+        let changes = writes().fold(ColumnSet::default(), |all, (_, query)| all.and(query.changes));
+        let are_noted = |depends: &Depends| depends.meets(changes, Moment::Told);
+        let in_groups = groups.iter().filter(|(_, depends)| are_noted(depends));
+        let in_groups = in_groups.flat_map(|(group, _)| group.columns());
+        let outside = alone.iter().filter(|guard| are_noted(&guard.depends)).map(|guard| guard.column);
+        let noted: BTreeSet<usize> = in_groups.chain(outside).collect();
+        let is_noted = |query: &Query<'_>| depends.meets(query.changes, Moment::Told);
+        let writes = writes().map(|(number, query)| (number, is_noted(query))).collect();
         Coming { writes, next: 0, noted: noted.into_iter().collect() }
     }
 
@@ -98,6 +105,43 @@ impl Coming {
                 }
             }
         }
+    }
+}
+
+/// To which reads of columns as they are the rows were given that writes will change, so that it need not be looked for
+/// again what is the same after a change but for what is given.
+#[derive(Default)]
+struct Told {
+    /// Rows that writes were found to change, in order, as they lay when the pass found them; each with the end of its
+    /// queries.
+    rows: Vec<(Spot, u32)>,
+    queries: Vec<u32>,
+}
+
+impl Told {
+    fn new(queries: &[Query<'_>], harvests: &[Option<Harvest<'_>>], given: &[Given], all: Depends) -> Told {
+        let concerns = |query: &Query<'_>| query.is_write() && all.meets(query.changes, Moment::Before);
+        let writes = queries.iter().zip(harvests).filter(|(query, _)| concerns(query));
+        let spots = writes.filter_map(|(_, harvest)| harvest.as_ref()).flat_map(Harvest::spots);
+        let mut spots: Vec<Spot> = spots.copied().collect();
+        spots.sort_unstable();
+        spots.dedup();
+        let mut told = Vec::new();
+        given.iter().for_each(|given| given.among(&spots, |spot, query| told.push((spot, query))));
+        told.sort_unstable();
+        let mut end = 0;
+        let rows = spots.into_iter().map(|row| {
+            end += told[end..].partition_point(|(spot, _)| *spot == row);
+            (row, end as u32)
+        });
+        Told { rows: rows.collect(), queries: told.iter().map(|(_, query)| *query).collect() }
+    }
+
+    /// The reads that were given a row, if it is known of this one.
+    fn of(&self, row: Spot) -> Option<&[u32]> {
+        let number = self.rows.binary_search_by_key(&row, |(row, _)| *row).ok()?;
+        let start = number.checked_sub(1).map_or(0, |before| self.rows[before].1);
+        Some(&self.queries[start as usize..self.rows[number].1 as usize])
     }
 }
 
@@ -158,13 +202,16 @@ impl<'a> Foresight<'a> {
             group.members().map(|query| &queries[query as usize]).fold(Depends::default(), together)
         };
         let depends_all = queries.iter().fold(Depends::default(), together);
+        let depends: Vec<Depends> = groups.iter().map(of_group).collect();
+        let by_group: Vec<(&Group, Depends)> = groups.iter().zip(depends.iter().copied()).collect();
         let mut foresight = Foresight {
-            depends: groups.iter().map(of_group).collect(),
+            told: Told::new(&queries, &harvests, &given, depends_all),
+            coming: Coming::new(&queries, depends_all, &by_group, &alone),
+            depends,
             depends_all,
             waiting: queries.iter().filter(|query| !query.ranges.is_empty()).count(),
             touched: queries.iter().map(|_| Vec::new()).collect(),
             places: columns.blocks.iter().map(|block| block.places.clone()).collect(),
-            coming: Coming::new(&queries, depends_all, &groups, &alone),
             queries,
             harvests,
             given,
@@ -239,9 +286,9 @@ impl<'a> Foresight<'a> {
     /// The rows that a write must look at.
     pub(super) fn rows(&mut self, columns: &Columns, task: usize) -> Option<Foreseen> {
         let (harvest, touched) = self.take(task)?;
-        let Sink::Spots(spots) = harvest.into_sink() else { unreachable!("a read is no write") };
+        let Sink::Spots(spots, satisfy) = harvest.into_sink() else { unreachable!("a read is no write") };
         self.coming.announce(columns, &self.queries, &self.harvests);
-        let certain = touched.is_empty() && !self.queries[task].plan.residual;
+        let certain = touched.is_empty() && satisfy;
         let place = |spot: &Spot| self.places[spot.block as usize].place(spot.row as usize);
         let mut rows: Vec<Found> =
             spots.iter().map(|spot| Found { place: place(spot), spot: *spot }).collect();
@@ -262,24 +309,36 @@ impl<'a> Foresight<'a> {
         (changing, again): (ColumnSet, bool),
         grown: &[(usize, u64)],
     ) {
-        let Foresight { queries, harvests, touched, groups, depends, points, alone, .. } = self;
+        let Foresight { queries, harvests, touched, told, places, groups, depends, points, alone, .. } = self;
         let (place, index) = (&found.place, found.spot.row as usize);
-        let mut note = |number: usize, concerns: &dyn Fn(&Query<'_>) -> bool| {
+        let mut note = |number: usize, moment: Moment, concerns: &dyn Fn(&Query<'_>) -> bool| {
             let (query, touched) = (&queries[number], &mut touched[number]);
             if touched.last().is_none_or(|last| last.place != *place)
                 && harvests[number].is_some()
-                && query.depends.meets(changing, again)
+                && query.depends.meets(changing, moment)
                 && concerns(query)
             {
                 touched.push(found);
             }
         };
+        // A row that lies where it lay can be known to the reads that were given it.
+        let lies =
+            || places.get(found.spot.block as usize).is_some_and(|there| Arc::ptr_eq(there, &block.places));
+        let moment = match told.of(found.spot) {
+            _ if again => Moment::After,
+            Some(reads) if lies() => {
+                reads.iter().for_each(|&read| note(read as usize, Moment::Before, &|_| true));
+                Moment::Told
+            }
+            _ => Moment::Before,
+        };
+        let mut note = |number, concerns: &dyn Fn(&Query<'_>) -> bool| note(number, moment, concerns);
         let admits = |query: &Query<'_>| query.admits(block, index);
         let first = points.partition_point(|(key, _)| *key < place.key);
         let here = points[first..].iter().take_while(|(key, _)| *key == place.key);
         here.for_each(|(_, query)| note(*query, &admits));
         let (mut column, mut value) = (usize::MAX, None);
-        for guard in alone.iter().filter(|guard| guard.depends.meets(changing, again)) {
+        for guard in alone.iter().filter(|guard| guard.depends.meets(changing, moment)) {
             if guard.column != column {
                 column = guard.column;
                 value = block.columns[column].value(index);
@@ -288,7 +347,7 @@ impl<'a> Foresight<'a> {
                 note(guard.query, &admits);
             }
         }
-        for (group, _) in groups.iter().zip(depends).filter(|(_, depends)| depends.meets(changing, again)) {
+        for (group, _) in groups.iter().zip(depends).filter(|(_, depends)| depends.meets(changing, moment)) {
             group.candidates(group.hash(block, index), block, index, |query| note(query as usize, &admits));
         }
         for &(column, known) in grown {
@@ -314,7 +373,8 @@ impl Columns {
         again: bool,
     ) {
         let changing = changing.map_or(ColumnSet::ALL, ColumnSet::of);
-        if foresight.waiting == 0 || !foresight.depends_all.meets(changing, again) {
+        let moment = if again { Moment::After } else { Moment::Before };
+        if foresight.waiting == 0 || !foresight.depends_all.meets(changing, moment) {
             return;
         }
         let dictionaries = self.dictionaries.iter().zip(&foresight.known).enumerate();

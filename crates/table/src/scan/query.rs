@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use crate::{
+    eval::satisfies,
     expr::{Aggregate, Expr},
     operation::{Output, Select},
     schema::{KeyRange, Schema},
@@ -29,8 +30,8 @@ const GIVEN_MAX: usize = 4096;
 pub(super) enum Sink<'a> {
     /// The answer of a read.
     Rows(Box<Gathering<'a>>),
-    /// Where the rows lie that a write may change.
-    Spots(Vec<Spot>),
+    /// Where the rows lie that a write may change, and whether all of them satisfy its filter.
+    Spots(Vec<Spot>, bool),
 }
 
 /// How a query finds its rows.
@@ -58,8 +59,10 @@ pub(super) struct Query<'a> {
     /// Which columns to give out, if it wants columns as they are.
     pub(super) shape: Option<usize>,
     /// The columns that expressions look at, of the filter as far as it is evaluated and of the output; of a write those
-    /// that it will look at or change.
+    /// that it will look at or change, the former in front.
     pub(super) used: Vec<usize>,
+    /// The filter of a write that may have to be evaluated, and how many columns it looks at.
+    judged: Option<(&'a Expr, usize)>,
     /// What a write changes of the rows that it finds.
     pub(super) changes: ColumnSet,
     pub(super) way: Way,
@@ -115,6 +118,7 @@ impl<'a> Query<'a> {
             ranges,
             shape: None,
             used: Vec::new(),
+            judged: None,
             changes: ColumnSet::default(),
             way: Way::Nowhere,
             limit: 0,
@@ -128,7 +132,7 @@ impl<'a> Query<'a> {
                 Some(columns) => ColumnSet::THERE.and(ColumnSet::of(columns)),
                 None => query.plan.terms.iter().fold(ColumnSet::THERE, |all, term| all.with(term.column)),
             };
-            query.depends = Depends { found, given: found };
+            query.depends = Depends { found, searched: found, given: found };
             if let Task::Find { assigned, .. } = task {
                 let columns = assigned.iter().map(|(column, _)| *column);
                 query.changes = match assigned {
@@ -136,8 +140,9 @@ impl<'a> Query<'a> {
                     _ => columns.clone().fold(ColumnSet::default(), ColumnSet::with),
                 };
                 query.used = asked.unwrap_or_default();
-                query.used.extend(columns);
                 query.used.retain(|column| *column < width);
+                query.judged = filter.map(|filter| (filter, query.used.len()));
+                query.used.extend(columns.filter(|column| *column < width));
             }
         }
         let Task::Read(read) = task else { return query };
@@ -168,7 +173,10 @@ impl<'a> Query<'a> {
                 Some(shape) => ColumnSet::of(shapes.columns(shape)),
                 None => ColumnSet::of(&read.select.output.mentioned()),
             };
-            query.depends.given = query.depends.given.and(output);
+            query.depends.given = query.depends.found.and(output);
+            if query.shape.is_none() {
+                query.depends.searched = query.depends.given;
+            }
         }
         query
     }
@@ -213,7 +221,7 @@ impl<'a> Harvest<'a> {
     fn sink(&mut self, query: &Query<'a>) -> &mut Sink<'a> {
         self.sink.get_or_insert_with(|| match query.read {
             Some((select, _)) => Sink::Rows(Box::new(Gathering::new(select, self.bytes_max))),
-            None => Sink::Spots(Vec::new()),
+            None => Sink::Spots(Vec::new(), true),
         })
     }
 
@@ -221,7 +229,7 @@ impl<'a> Harvest<'a> {
     fn gathering(&mut self, query: &Query<'a>) -> &mut Gathering<'a> {
         match self.sink(query) {
             Sink::Rows(gathering) => gathering,
-            Sink::Spots(_) => unreachable!("a write gathers no rows"),
+            Sink::Spots(..) => unreachable!("a write gathers no rows"),
         }
     }
 
@@ -233,7 +241,7 @@ impl<'a> Harvest<'a> {
     /// Where the rows lie that were found for a write.
     pub(super) fn spots(&self) -> &[Spot] {
         match &self.sink {
-            Some(Sink::Spots(spots)) => spots,
+            Some(Sink::Spots(spots, _)) => spots,
             _ => &[],
         }
     }
@@ -253,12 +261,21 @@ impl<'a> Harvest<'a> {
     pub(super) fn give(&mut self, query: &Query<'a>, columns: &Columns, spot: Spot, scratch: &mut Row) {
         let gathering = match self.sink(query) {
             Sink::Rows(gathering) => gathering,
-            Sink::Spots(spots) => return spots.push(spot),
+            Sink::Spots(spots, certain) => {
+                if query.plan.residual {
+                    let (filter, asked) = query.judged.expect("what a write asks of rows");
+                    columns.fill(scratch, &query.used[..asked], spot);
+                    match satisfies(Some(filter), scratch) {
+                        Ok(true) => {}
+                        Ok(false) => return,
+                        // When it is its turn it fails, unless the row has changed.
+                        Err(_) => *certain = false,
+                    }
+                }
+                return spots.push(spot);
+            }
         };
-        let (block, index) = (&*columns.blocks[spot.block as usize], spot.row as usize);
-        for &column in &query.used {
-            scratch[column] = columns.value(block, column, index);
-        }
+        columns.fill(scratch, &query.used, spot);
         if !query.plan.residual || gathering.wants(scratch) {
             gathering.take(scratch);
             match &mut self.given {
@@ -301,8 +318,9 @@ impl<'a> Harvest<'a> {
         match (&mut self.sink, behind.sink) {
             (_, None) => true,
             (Some(Sink::Rows(gathering)), Some(Sink::Rows(more))) => gathering.absorb(*more),
-            (Some(Sink::Spots(spots)), Some(Sink::Spots(more))) => {
+            (Some(Sink::Spots(spots, certain)), Some(Sink::Spots(more, certain_too))) => {
                 spots.extend(more);
+                *certain &= certain_too;
                 true
             }
             _ => unreachable!("two harvests of one query"),
@@ -315,19 +333,39 @@ impl<'a> Harvest<'a> {
 pub(super) struct Depends {
     /// Which rows it finds.
     found: ColumnSet,
+    /// That, and what is given of them unless it wants columns as they are.
+    searched: ColumnSet,
     /// That, and what is given of them.
     given: ColumnSet,
 }
 
+/// When a row is noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// Before it changes, goes or comes.
+    Before,
+    /// Before it changes, where it is known which of those that want columns as they are were given it.
+    Told,
+    /// After it has changed, so that it must only be if it may be found by others now.
+    After,
+}
+
 impl Depends {
     pub(super) fn and(self, other: Depends) -> Depends {
-        Depends { found: self.found.and(other.found), given: self.given.and(other.given) }
+        Depends {
+            found: self.found.and(other.found),
+            searched: self.searched.and(other.searched),
+            given: self.given.and(other.given),
+        }
     }
 
-    /// Whether a row that changes in these columns is to be noted; `again` if it was noted before the change, after
-    /// which it must only be if it may be found by others now.
-    pub(super) fn meets(self, changing: ColumnSet, again: bool) -> bool {
-        let on = if again { self.found } else { self.given };
+    /// Whether a row that changes in these columns is to be noted.
+    pub(super) fn meets(self, changing: ColumnSet, moment: Moment) -> bool {
+        let on = match moment {
+            Moment::Before => self.given,
+            Moment::Told => self.searched,
+            Moment::After => self.found,
+        };
         on.meets(changing)
     }
 }
@@ -357,6 +395,14 @@ impl ColumnSet {
     /// Whether something may be in both.
     pub(super) fn meets(self, other: ColumnSet) -> bool {
         self.0 & other.0 != 0
+    }
+}
+
+impl Columns {
+    /// Puts the values of a row in these columns where they belong.
+    fn fill(&self, scratch: &mut Row, columns: &[usize], spot: Spot) {
+        let block = &*self.blocks[spot.block as usize];
+        columns.iter().for_each(|&column| scratch[column] = self.value(block, column, spot.row as usize));
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{value::Row, versions::Spot};
 
 use super::{
     Columns,
-    block::Block,
+    block::{BLOCK_ROWS, Block},
     kernel,
     query::{Harvest, Query},
 };
@@ -56,9 +56,36 @@ pub(super) struct Given {
     order: Vec<u32>,
     /// The queries, each with the end of its positions.
     runs: Vec<(u32, u32)>,
+    /// The query of each row.
+    queries: Vec<u32>,
 }
 
 impl Given {
+    /// Finds those among these rows, which are in order, that were given, and to whom.
+    pub(super) fn among<'g>(&'g self, spots: &'g [Spot], mut found: impl FnMut(Spot, u32)) {
+        let mut marks = [0u64; BLOCK_ROWS / 64];
+        let ends = self.blocks[1..].iter().map(|(first, _)| *first).chain([self.rows.len() as u32]);
+        for (&(first, block), end) in self.blocks.iter().zip(ends) {
+            let here = spots.partition_point(|spot| spot.block < block);
+            let here = &spots[here..][..spots[here..].partition_point(|spot| spot.block == block)];
+            if here.is_empty() {
+                continue;
+            }
+            let bit = |row: u32| (row as usize / 64, 1 << (row % 64));
+            for (word, bit) in here.iter().map(|spot| bit(spot.row)) {
+                marks[word] |= bit;
+            }
+            let given = first as usize..end as usize;
+            for (&row, &query) in self.rows[given.clone()].iter().zip(&self.queries[given]) {
+                let (word, bit) = bit(row);
+                if marks[word] & bit != 0 {
+                    found(Spot { block, row }, query);
+                }
+            }
+            here.iter().for_each(|spot| marks[bit(spot.row).0] = 0);
+        }
+    }
+
     /// Where the rows of a query lie, one after another.
     pub(super) fn to(&self, query: usize) -> impl Iterator<Item = Spot> + '_ {
         let positions = match self.runs.binary_search_by_key(&query, |(query, _)| *query as usize) {
@@ -227,14 +254,14 @@ impl Shape {
             harvests[query].take(&asking[query], made.drain(..));
             start = end;
         }
-        self.queries.clear();
         self.numbers.clear();
         self.nulls.clear();
-        let (rows, blocks) = match std::mem::take(&mut self.gathered) {
-            0 => return None,
-            _ => (std::mem::take(&mut self.rows), std::mem::take(&mut self.blocks)),
-        };
-        Some(Given { rows, blocks, order, runs })
+        if std::mem::take(&mut self.gathered) == 0 {
+            self.queries.clear();
+            return None;
+        }
+        let (rows, blocks) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.blocks));
+        Some(Given { rows, blocks, order, runs, queries: std::mem::take(&mut self.queries) })
     }
 
     /// The values of the last of these rows. One that the row before has as well, and that would be copied, is shared.
