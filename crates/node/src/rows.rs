@@ -7,6 +7,10 @@ use serde::Deserialize;
 /// The variant of `Answer` that is rows.
 const ROWS: u32 = 1;
 
+/// What the bytes of NULL and of a string begin with.
+const NULL: u8 = 0;
+const TEXT: u8 = 7;
+
 /// A value where it lies. The variants are `Value`'s, in its order: both read the same bytes.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub enum Cell<'a> {
@@ -88,14 +92,28 @@ impl EncodedRows {
     pub fn next(&mut self, mut cell: impl FnMut(usize, Cell<'_>)) -> Result<(), Malformed> {
         assert!(self.left > 0, "no row is left");
         self.left -= 1;
-        let mut reader = postcard::Deserializer::from_bytes(&self.bytes);
-        let width = usize::deserialize(&mut reader).map_err(|_| Malformed)?;
+        let (width, mut rest) = postcard::take_from_bytes(&self.bytes).map_err(|_| Malformed)?;
         for column in 0..width {
-            cell(column, Cell::deserialize(&mut reader).map_err(|_| Malformed)?);
+            let (read, behind) = take_cell(rest)?;
+            cell(column, read);
+            rest = behind;
         }
-        let rest = reader.finalize().map_err(|_| Malformed)?.len();
+        let rest = rest.len();
         self.bytes.advance(self.bytes.len() - rest);
         Ok(())
+    }
+}
+
+/// A cell and what stands behind it. Most are NULL or a short string, which are taken as they lie.
+#[inline]
+fn take_cell(bytes: &[u8]) -> Result<(Cell<'_>, &[u8]), Malformed> {
+    match bytes {
+        [NULL, rest @ ..] => Ok((Cell::Null, rest)),
+        [TEXT, length @ ..0x80, rest @ ..] => {
+            let (text, rest) = rest.split_at_checked(usize::from(*length)).ok_or(Malformed)?;
+            Ok((Cell::Text(std::str::from_utf8(text).map_err(|_| Malformed)?), rest))
+        }
+        _ => postcard::take_from_bytes(bytes).map_err(|_| Malformed),
     }
 }
 
@@ -127,6 +145,9 @@ mod tests {
             Value::Float8(-0.5),
             Value::Numeric(number),
             Value::text_of("Zürich"),
+            Value::text_of(""),
+            Value::text_of("x".repeat(127)),
+            Value::text_of("y".repeat(128)),
             Value::Date(-1),
             Value::Timestamp(i64::MIN),
             Value::Timestamptz(1),

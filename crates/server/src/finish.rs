@@ -182,14 +182,44 @@ impl Rows {
         if self.rest.len() > 0 {
             return Ok(Batch::Rows(std::mem::take(&mut self.rest)));
         }
-        if let Source::Parts(parts) = &mut self.source
-            && !self.distinct
-            && self.offset == 0
-            && self.limit.is_none()
-        {
-            return next_encoded(parts, self.visible).await;
+        if let Some((parts, visible)) = self.passed_on() {
+            return next_encoded(parts, visible).await;
         }
         self.next_rows().await.map(|rows| Batch::Rows(rows.into_iter()))
+    }
+
+    /// The next rows, if that takes no waiting and nothing but passing them on: those of a short answer. None when there are
+    /// no more.
+    pub fn ready_batch(&mut self) -> Option<Batch> {
+        if self.rest.len() > 0 {
+            return None;
+        }
+        let (parts, visible) = self.passed_on()?;
+        while let Some(part) = parts.last_mut() {
+            let Part::Whole(pieces) = part else { return None };
+            // What is no rows is told by whoever waits for it.
+            match pieces.as_slice().first().map(EncodedRows::of) {
+                None => drop(parts.pop()),
+                Some(rows) => {
+                    let rows = rows?;
+                    pieces.next();
+                    if !rows.is_empty() {
+                        return Some(Batch::Encoded(rows, visible));
+                    }
+                }
+            }
+        }
+        Some(Batch::default())
+    }
+
+    /// The ranges whose rows are passed on as they are, and how many of their columns.
+    fn passed_on(&mut self) -> Option<(&mut Vec<Part>, usize)> {
+        match &mut self.source {
+            Source::Parts(parts) if !self.distinct && self.offset == 0 && self.limit.is_none() => {
+                Some((parts, self.visible))
+            }
+            _ => None,
+        }
     }
 
     async fn next_rows(&mut self) -> Result<Vec<Row>> {

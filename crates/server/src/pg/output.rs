@@ -110,6 +110,7 @@ impl Output<'_> {
             encode::field(value, field.ty, *format, &mut self.buffer);
         }
         self.end_row(begin, row.len())?;
+        self.metrics.rows.inc();
         self.flush_if_full().await
     }
 
@@ -125,7 +126,6 @@ impl Output<'_> {
         let length = i32::try_from(self.buffer.len() - begin - 1).map_err(too_long)?;
         self.buffer[begin + 1..begin + 5].copy_from_slice(&length.to_be_bytes());
         self.buffer[begin + 5..begin + 7].copy_from_slice(&(fields as i16).to_be_bytes());
-        self.metrics.rows.inc();
         Ok(())
     }
 
@@ -141,10 +141,16 @@ impl Output<'_> {
         let mut sent = 0;
         loop {
             while sent < most && !ready.is_empty() {
-                if let Err(error) = self.next_row(ready, fields, formats)? {
+                let before = sent;
+                let mut put = Ok(());
+                while sent < most && !ready.is_empty() && !self.is_full() && put.is_ok() {
+                    put = self.next_row(ready, fields, formats)?;
+                    sent += usize::from(put.is_ok());
+                }
+                self.metrics.rows.inc_by((sent - before) as u64);
+                if let Err(error) = put {
                     return Ok(Err(error));
                 }
-                sent += 1;
                 if self.is_full() {
                     // A client that does not read can still cancel, which gives back what its rows are read from.
                     match limit.keep_io(self.flush()).await {
@@ -155,6 +161,13 @@ impl Output<'_> {
             }
             if sent == most {
                 return Ok(Ok(sent));
+            }
+            if let Some(batch) = rows.ready_batch() {
+                if batch.is_empty() {
+                    return Ok(Ok(sent));
+                }
+                *ready = batch;
+                continue;
             }
             match limit.keep(rows.next_batch()).await {
                 Ok(batch) if batch.is_empty() => return Ok(Ok(sent)),
