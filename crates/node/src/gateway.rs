@@ -7,10 +7,10 @@ use quorate_table::{
     expr::{Binary, Expr, Unary},
     failure::Failure,
     operation::{Conflict, Operation, Select},
-    schema::{KeyRange, Schema, TEXT_BYTES_SHORT},
+    schema::{KeyRange, Schema, TEXT_BYTES_SHORT, TableId},
     value::{Type, Value},
 };
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 /// An insert of rows with more distinct ring keys goes to the whole ring: routers read the ranges of every message.
 const POINTS_MAX: usize = 16;
@@ -94,9 +94,32 @@ pub fn explain(select: &Select, schema: &Schema) -> Request {
 /// The bytes of an operation are its variant's number and what it holds, which is not copied for that.
 fn reading(variant: u32, select: &Select, schema: &Schema) -> Request {
     let ranges = ranges(select.filter.as_ref(), schema);
+    Request { table: select.table.0, ranges, fallible: false, operation: encode(variant, select).into() }
+}
+
+fn encode(variant: u32, select: &Select) -> Vec<u8> {
     let room = Vec::with_capacity(READ_BYTES);
-    let bytes = postcard::to_extend(&(variant, select), room).expect("our own types always serialise");
-    Request { table: select.table.0, ranges, fallible: false, operation: bytes.into() }
+    postcard::to_extend(&(variant, select), room).expect("our own types always serialise")
+}
+
+/// The request of a read in its byte form ([`encoded`]) that concerns the whole of a table.
+pub fn everywhere(table: TableId, operation: Bytes) -> Request {
+    Request { table: table.0, ranges: smallvec![Range::ALL], fallible: false, operation }
+}
+
+/// A read's byte form.
+pub fn encoded(select: &Select) -> Vec<u8> {
+    encode(SELECT, select)
+}
+
+/// Puts a value's byte form behind what is there.
+pub fn append(value: &Value, bytes: Vec<u8>) -> Vec<u8> {
+    postcard::to_extend(value, bytes).expect("our own types always serialise")
+}
+
+/// The operation of a byte form; `None` if it does not decode.
+pub fn operation(encoded: &[u8]) -> Option<Operation> {
+    postcard::from_bytes(encoded).ok()
 }
 
 /// The answer in a part; `None` if it does not decode.

@@ -244,6 +244,20 @@ pub trait Backend: Send + Sync + 'static {
     /// Begins a read. A sequential one follows every write that was acknowledged before.
     async fn read(&self, strength: ReadStrength, select: &Select) -> Result<AnswerStream, Fault>;
 
+    /// Begins a read whose operation is in its byte form already; it concerns the whole of the table.
+    async fn read_encoded(
+        &self,
+        strength: ReadStrength,
+        table: TableId,
+        operation: Bytes,
+    ) -> Result<AnswerStream, Fault> {
+        let decoded = gateway::operation(&operation);
+        let Some(Operation::Select(select)) = decoded.filter(|operation| operation.table() == table) else {
+            return Err(Fault::Failed(Failure::malformed("a read does not decode")));
+        };
+        self.read(strength, &select).await
+    }
+
     /// Performs a read, and tells how each replica found its rows instead of them.
     async fn analyze(&self, strength: ReadStrength, select: &Select) -> Result<Vec<Analyzed>, Fault>;
 

@@ -75,8 +75,6 @@ enum Waiter {
 /// A read whose answers have not all begun.
 struct Gathering {
     parts: Vec<Answered>,
-    /// Whose answer is all here.
-    ended: Vec<ProcessId>,
     sender: oneshot::Sender<Result<Gathered, ClientError>>,
 }
 
@@ -85,6 +83,8 @@ struct Answered {
     from: ProcessId,
     spent: Spent,
     pieces: SmallVec<[Bytes; 1]>,
+    /// It is all here.
+    ended: bool,
 }
 
 /// What a read begins with.
@@ -164,13 +164,16 @@ impl Events {
         let mut waiting = self.waiting();
         match waiting.get_mut(&token) {
             Some(Waiter::Write { parts, .. }) => parts.push(content),
-            Some(Waiter::Gathering(read)) => {
-                match read.parts.iter_mut().find(|part| part.from == from) {
-                    Some(part) => part.pieces.push(content),
-                    None => read.parts.push(Answered { from, spent, pieces: smallvec![content] }),
+            Some(Waiter::Gathering(read)) => match read.parts.iter_mut().find(|part| part.from == from) {
+                Some(part) => {
+                    part.pieces.push(content);
+                    part.ended = last;
                 }
-                read.ended.extend(last.then_some(from));
-            }
+                None => {
+                    let pieces = smallvec![content];
+                    read.parts.push(Answered { from, spent, pieces, ended: last });
+                }
+            },
             Some(Waiter::Streaming(streams)) => {
                 if let Some(stream) = streams.get(&from) {
                     // A receiver that is gone cancels the request when it goes.
@@ -187,20 +190,20 @@ impl Events {
     /// The answers have all begun: a read that is not complete already becomes streams.
     fn gathered(&self, token: u64) {
         let mut waiting = self.waiting();
-        let unfinished = |waiter: &Waiter| matches!(waiter, Waiter::Gathering(read) if read.ended.len() < read.parts.len());
+        let unfinished = |waiter: &Waiter| matches!(waiter, Waiter::Gathering(read) if !read.parts.iter().all(|part| part.ended));
         if !waiting.get(&token).is_some_and(unfinished) {
             return;
         }
         let Some(Waiter::Gathering(read)) = waiting.remove(&token) else { return };
         let mut senders = BTreeMap::new();
         let mut streams = Vec::with_capacity(read.parts.len());
-        for Answered { from, pieces, .. } in read.parts {
+        for Answered { from, pieces, ended, .. } in read.parts {
             let (sender, receiver) = mpsc::unbounded_channel();
             for piece in pieces {
                 let _ = sender.send(Ok(piece));
             }
             // What is all here ends; its reader may be waited for before another's rest is taken.
-            if !read.ended.contains(&from) {
+            if !ended {
                 senders.insert(from, sender);
             }
             streams.push((from, receiver));
@@ -213,10 +216,7 @@ impl Events {
     fn restart(&self, token: u64) {
         let mut waiting = self.waiting();
         match waiting.get_mut(&token) {
-            Some(Waiter::Gathering(read)) => {
-                read.parts.clear();
-                read.ended.clear();
-            }
+            Some(Waiter::Gathering(read)) => read.parts.clear(),
             // Rows may have reached the user, and the new attempt would tell them again.
             Some(Waiter::Streaming(_)) => {
                 if let Some(Waiter::Streaming(streams)) = waiting.remove(&token) {
@@ -256,6 +256,30 @@ impl Drop for Interest<'_> {
             // Refused, it is done for nobody.
             let _ = self.backend.command(ClientCommand::Cancel { token: self.token });
         }
+    }
+}
+
+/// A read that has been sent.
+struct Asked<'a> {
+    interest: Interest<'a>,
+    receiver: oneshot::Receiver<Result<Gathered, ClientError>>,
+}
+
+impl Asked<'_> {
+    /// Waits until its answers are all here, or all coming. The client's end gives up one that nobody is at.
+    async fn gathered(self) -> Result<(u64, Gathered), Fault> {
+        let Asked { interest, receiver } = self;
+        let gathered = match receiver.await {
+            Ok(Ok(gathered)) => gathered,
+            Ok(Err(ClientError::NotSent)) | Err(_) => {
+                return Err(Fault::Retry { reason: STOPPING.to_owned() });
+            }
+            Ok(Err(error)) => return Err(interest.backend.fault(error)),
+        };
+        let token = interest.token;
+        // The streams cancel the request when they are dropped, each for itself.
+        std::mem::forget(interest);
+        Ok((token, gathered))
     }
 }
 
@@ -317,12 +341,8 @@ impl ClusterBackend {
         rubberband::RequestId { session: self.session, number: 0 }
     }
 
-    /// Sends a read and waits until its answers are all here, or all coming. The client's end gives up one that nobody is at.
-    async fn gather(
-        &self,
-        strength: ReadStrength,
-        request: gateway::Request,
-    ) -> Result<(u64, Gathered), Fault> {
+    /// Sends a read.
+    fn ask(&self, strength: ReadStrength, request: gateway::Request) -> Result<Asked<'_>, Fault> {
         let gateway::Request { table, mut ranges, operation, .. } = request;
         if ranges.is_empty() {
             // No row can match; any one place can say so, in the answer's own form.
@@ -330,22 +350,32 @@ impl ClusterBackend {
         }
         let token = self.events.token();
         let (sender, receiver) = oneshot::channel();
-        let gathering = Gathering { parts: Vec::with_capacity(PARTS), ended: Vec::new(), sender };
+        let gathering = Gathering { parts: Vec::with_capacity(PARTS), sender };
         self.events.waiting().insert(token, Waiter::Gathering(gathering));
         let interest = Interest { backend: self, token };
         let strength = strength_of(strength);
         self.command(ClientCommand::Read { token, strength, table, ranges, operation })
             .map_err(|reason| Fault::Retry { reason: reason.to_owned() })?;
-        let gathered = match receiver.await {
-            Ok(Ok(gathered)) => gathered,
-            Ok(Err(ClientError::NotSent)) | Err(_) => {
-                return Err(Fault::Retry { reason: STOPPING.to_owned() });
+        Ok(Asked { interest, receiver })
+    }
+
+    /// What a read begins with, as it goes on from there.
+    fn begun(&self, token: u64, gathered: Gathered) -> AnswerStream {
+        let parts = match gathered {
+            Gathered::Whole(parts) => {
+                let whole = |answered: Answered| Part::Whole(answered.pieces.into_iter());
+                parts.into_iter().map(whole).collect()
             }
-            Ok(Err(error)) => return Err(self.fault(error)),
+            Gathered::Streams(streams) => {
+                let stream = |(from, pieces)| {
+                    let handle = self.handle.clone();
+                    let coming = Coming { handle, token, from, pieces, taken: 0, told: 0, ended: false };
+                    Part::Stream(Box::new(coming))
+                };
+                streams.into_iter().map(stream).collect()
+            }
         };
-        // The streams cancel the request when they are dropped, each for itself.
-        std::mem::forget(interest);
-        Ok((token, gathered))
+        AnswerStream { parts }
     }
 
     fn fault(&self, error: ClientError) -> Fault {
@@ -439,34 +469,31 @@ impl Backend for ClusterBackend {
         let table = self.schema(select.table)?;
         let request = gateway::read(select, &table.schema);
         request.fits()?;
-        let (token, gathered) = self.gather(strength, request).await?;
-        match gathered {
-            Gathered::Whole(parts) => {
-                let whole = |answered: Answered| Part::Whole(answered.pieces.into_iter());
-                Ok(AnswerStream { parts: parts.into_iter().map(whole).collect() })
-            }
-            Gathered::Streams(streams) => {
-                let streams = streams
-                    .into_iter()
-                    .map(|(from, pieces)| {
-                        let handle = self.handle.clone();
-                        let coming = Coming { handle, token, from, pieces, taken: 0, told: 0, ended: false };
-                        Part::Stream(Box::new(coming))
-                    })
-                    .collect();
-                Ok(AnswerStream { parts: streams })
-            }
-        }
+        let (token, gathered) = self.ask(strength, request)?.gathered().await?;
+        Ok(self.begun(token, gathered))
+    }
+
+    async fn read_encoded(
+        &self,
+        strength: ReadStrength,
+        table: TableId,
+        operation: Bytes,
+    ) -> Result<AnswerStream, Fault> {
+        let request = gateway::everywhere(table, operation);
+        request.fits()?;
+        let (token, gathered) = self.ask(strength, request)?.gathered().await?;
+        Ok(self.begun(token, gathered))
     }
 
     async fn analyze(&self, strength: ReadStrength, select: &Select) -> Result<Vec<Analyzed>, Fault> {
         let table = self.schema(select.table)?;
-        let (_, gathered) = self.gather(strength, gateway::explain(select, &table.schema)).await?;
+        let request = gateway::explain(select, &table.schema);
+        let (_, gathered) = self.ask(strength, request)?.gathered().await?;
         let Gathered::Whole(parts) = gathered else {
             return Err(Fault::Failed(Failure::malformed("a report that is too long")));
         };
         let config = self.events.config();
-        let analyzed = |Answered { from, spent, pieces }| {
+        let analyzed = |Answered { from, spent, pieces, .. }| {
             let known = config.as_ref().and_then(|config| config.members.get(&from));
             let replica = known.map_or_else(|| from.to_string(), |member| member.name.clone());
             let answer = pieces.into_iter().next().map(|piece| Piece::Encoded(piece).answer());

@@ -265,16 +265,19 @@ pub enum Output {
 }
 
 impl Output {
+    /// The expressions in it.
+    pub fn expressions(&self) -> impl Iterator<Item = &Expr> {
+        let (exprs, aggregates): (&[Expr], &[Aggregate]) = match self {
+            Output::Rows { columns, .. } => (columns, &[]),
+            Output::Groups { keys, aggregates } => (keys, aggregates),
+        };
+        exprs.iter().chain(aggregates.iter().filter_map(|aggregate| aggregate.argument.as_ref()))
+    }
+
     /// The columns that it looks at, sorted.
     pub(crate) fn mentioned(&self) -> Vec<usize> {
         let mut mentioned = Vec::new();
-        match self {
-            Output::Rows { columns, .. } => columns.iter().for_each(|expr| expr.mentioned(&mut mentioned)),
-            Output::Groups { keys, aggregates } => {
-                let arguments = aggregates.iter().filter_map(|aggregate| aggregate.argument.as_ref());
-                keys.iter().chain(arguments).for_each(|expr| expr.mentioned(&mut mentioned));
-            }
-        }
+        self.expressions().for_each(|expr| expr.mentioned(&mut mentioned));
         mentioned.sort_unstable();
         mentioned.dedup();
         mentioned

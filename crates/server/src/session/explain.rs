@@ -36,7 +36,7 @@ impl Session {
             Statement::Query(query) => match &query.source {
                 Source::Constants { .. } => lines.push("Result of constants, at the gateway".to_owned()),
                 Source::Catalog(_) => lines.push("Catalog, at the gateway".to_owned()),
-                Source::Table { table, select } => {
+                Source::Table { table, select, .. } => {
                     let window = window(&query.finish, &arguments)?;
                     let select = instantiate(select, &window, &query.finish, &arguments);
                     lines.push(format!("Scan of {}", table.schema.name));
@@ -93,7 +93,7 @@ impl Session {
 
     /// Carries a query out; a paragraph for each replica that took part.
     pub(super) async fn analyze(&self, query: &Query, values: &[Value]) -> Result<Vec<String>> {
-        let Source::Table { table, select } = &query.source else { return Ok(Vec::new()) };
+        let Source::Table { table, select, .. } = &query.source else { return Ok(Vec::new()) };
         let session = |value| self.session_value(value);
         let arguments = Arguments { values, session: &session };
         let window = window(&query.finish, &arguments)?;

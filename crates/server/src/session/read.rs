@@ -70,8 +70,7 @@ impl Session {
                 }
                 Ok(Rows::plain(rows))
             }
-            Source::Table { select, .. } => {
-                let select = instantiate(select, &window, &query.finish, &arguments);
+            Source::Table { select, stencil, .. } => {
                 let finish = query.finish.groups.as_ref().map(|groups| merge::Finish {
                     input: merge::Input::Groups {
                         keys: groups.keys,
@@ -94,7 +93,17 @@ impl Session {
                     visible: window.visible,
                 });
                 let strength = self.strength();
-                let answers = self.backend.read(strength, &select).await.map_err(fault::of_read)?;
+                let answers = match stencil {
+                    Some(stencil) => {
+                        let operation = stencil.fill(&arguments);
+                        self.backend.read_encoded(strength, select.table, operation).await
+                    }
+                    None => {
+                        let select = instantiate(select, &window, &query.finish, &arguments);
+                        self.backend.read(strength, &select).await
+                    }
+                };
+                let answers = answers.map_err(fault::of_read)?;
                 Ok(match finish {
                     Some(finish) => Rows::grouped(answers, finish),
                     None => Rows::merged(answers, query.finish.order.clone(), window),

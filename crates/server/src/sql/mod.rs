@@ -23,6 +23,7 @@ pub mod scope;
 pub mod select;
 pub mod settings;
 pub mod spelling;
+pub mod stencil;
 pub mod write;
 
 use std::sync::Arc;

@@ -23,6 +23,7 @@ use super::{
     expr::AGGREGATE,
     parameters::Parameters,
     scope::{self, Scope},
+    stencil::Stencil,
 };
 use crate::{
     backend::{Catalog, Table},
@@ -55,6 +56,8 @@ pub enum Source {
         table: Arc<Table>,
         /// What its replicas do; parameters are open, and a pushed-down limit is set at execution.
         select: Select,
+        /// The same in its byte form, where arguments do no more than fill it.
+        stencil: Option<Stencil>,
     },
     /// Constants: `VALUES`, or a select without FROM.
     Constants {
@@ -127,7 +130,11 @@ pub fn whole_table(table: Arc<Table>, columns: &[usize]) -> Query {
     let visible = columns.len();
     let output = Output::Rows { columns, order: Vec::new(), limit: None, distinct: false };
     Query {
-        source: Source::Table { select: Select { table: table.id, filter: None, output }, table },
+        source: Source::Table {
+            select: Select { table: table.id, filter: None, output },
+            table,
+            stencil: None,
+        },
         finish: Finish { visible, ..Finish::default() },
         fields,
     }
@@ -200,7 +207,9 @@ fn bind_table(query: &ast::Query, table: Arc<Table>, parameters: &mut Parameters
     let filters: Vec<Expr> = filter.into_iter().chain(bound.filter).collect();
     let filter = (!filters.is_empty()).then(|| Expr::all(filters));
     let select = Select { table: table.id, filter, output };
-    Ok(Query { source: Source::Table { select, table }, finish, fields })
+    let whole = finish.limit.is_none() && finish.offset.is_none();
+    let stencil = if whole { Stencil::of(&select, &table.schema) } else { None };
+    Ok(Query { source: Source::Table { table, select, stencil }, finish, fields })
 }
 
 /// What a select of one table is from.
