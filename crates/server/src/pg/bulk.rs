@@ -56,7 +56,7 @@ impl Connection<'_> {
                 }
                 // The protocol lets a client send these at any time during COPY.
                 Frame::Message(Frontend::Flush(_) | Frontend::Sync(_)) => {}
-                Frame::Message(other) => {
+                other @ (Frame::Message(_) | Frame::Bind(_) | Frame::Execute(_)) => {
                     let what = format!("unexpected message during COPY from stdin: {other:?}");
                     return Ok(Err(SqlError::new(code::PROTOCOL_VIOLATION, what)));
                 }

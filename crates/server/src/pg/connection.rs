@@ -17,7 +17,7 @@
 //! Statements between two Syncs (or in one Query) that are in no block are applied each for itself: an error among
 //! them says whether something before it stands.
 
-use std::{collections::BTreeMap, io, pin::Pin, sync::Arc};
+use std::{future::poll_fn, io, pin::pin, sync::Arc, task::Poll};
 
 use pgwire::messages::{
     PgWireBackendMessage as Backend, PgWireFrontendMessage as Frontend,
@@ -25,6 +25,7 @@ use pgwire::messages::{
     startup::ParameterStatus,
 };
 use quorate_table::value::Value;
+use rustc_hash::FxHashMap;
 use tokio::net::tcp;
 
 use super::{
@@ -48,9 +49,7 @@ pub(super) struct Connection<'a> {
     pub(super) cancel: Arc<Cancel>,
     /// Of the statement that is executed.
     pub(super) limit: Limit,
-    /// Until the server stops. Waited for at every message, and told who waits only at the first.
-    pub(super) stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
-    pub(super) statements: BTreeMap<String, Arc<Prepared>>,
+    pub(super) statements: FxHashMap<String, Arc<Prepared>>,
     pub(super) portals: Portals,
     /// After an error in the extended protocol, until Sync.
     pub(super) skipping: bool,
@@ -71,6 +70,18 @@ impl Connection<'_> {
             }
             let message = match message {
                 Frame::Message(message) => message,
+                Frame::Bind(_) | Frame::Execute(_) if self.skipping => continue,
+                Frame::Bind(body) => {
+                    let done = self.bind(body.bind());
+                    self.ended(done, None);
+                    continue;
+                }
+                Frame::Execute(execute) => {
+                    let text = self.text_of(&execute.portal);
+                    let done = self.execute_portal(execute).await?;
+                    self.ended(done, text);
+                    continue;
+                }
                 Frame::TooLong { kind, bytes } => {
                     let error = SqlError::new(
                         code::PROGRAM_LIMIT_EXCEEDED,
@@ -110,15 +121,20 @@ impl Connection<'_> {
                 Frontend::CopyData(_) | Frontend::CopyDone(_) | Frontend::CopyFail(_) => {}
                 message if self.skipping => drop(message),
                 message => {
-                    let (done, text) = self.extended(message).await?;
-                    match done {
-                        Ok(()) => self.succeeded(),
-                        Err(error) => {
-                            self.refuse(error, &text);
-                            self.skipping = true;
-                        }
-                    }
+                    let (done, text) = self.extended(message);
+                    self.ended(done, text);
                 }
+            }
+        }
+    }
+
+    /// A message of the extended protocol has been handled; the text is that of its statement.
+    fn ended(&mut self, done: Result<()>, text: Option<Arc<str>>) {
+        match done {
+            Ok(()) => self.succeeded(),
+            Err(error) => {
+                self.refuse(error, text.as_deref().unwrap_or_default());
+                self.skipping = true;
             }
         }
     }
@@ -129,20 +145,19 @@ impl Connection<'_> {
             return self.frames.next().await;
         }
         self.output.flush().await?;
-        tokio::select! {
-            frame = self.frames.next() => frame,
-            () = &mut self.stopping => {
-                // Whoever asks again is told again.
-                self.stopping = Box::pin(std::future::ready(()));
-                let error = SqlError::new(
-                    code::ADMIN_SHUTDOWN,
-                    "terminating connection: the gateway is shutting down",
-                );
-                self.output.fatal(&error);
-                self.output.flush().await?;
-                Ok(Frame::Closed)
-            }
+        let mut next = pin!(self.frames.next());
+        let frame = poll_fn(|cx| match self.cancel.poll_stopping(cx) {
+            true => Poll::Ready(None),
+            false => next.as_mut().poll(cx).map(Some),
+        });
+        if let Some(frame) = frame.await {
+            return frame;
         }
+        let error =
+            SqlError::new(code::ADMIN_SHUTDOWN, "terminating connection: the gateway is shutting down");
+        self.output.fatal(&error);
+        self.output.flush().await?;
+        Ok(Frame::Closed)
     }
 
     /// The end of a statement or pipeline.
@@ -201,7 +216,7 @@ impl Connection<'_> {
         self.limit = Limit::new(&self.cancel, self.session.timeout());
         let outcome = {
             // Pinned where it is: its state is large, and would be moved at every step inwards.
-            let work = std::pin::pin!(self.session.execute(prepared, values));
+            let work = pin!(self.session.execute(prepared, values));
             self.limit.keep(work).await?
         };
         let writes = prepared.bound.as_ref().is_some_and(|bound| bound.statement.writes().is_some());

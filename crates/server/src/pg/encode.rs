@@ -8,6 +8,7 @@ use quorate_table::{
     text::parse_text,
     value::{Type, Value},
 };
+use smallvec::{SmallVec, smallvec};
 
 use crate::{
     array,
@@ -24,22 +25,25 @@ pub enum Format {
     Binary,
 }
 
+/// The formats of a result's columns, which are rarely more.
+pub type Formats = SmallVec<[Format; 16]>;
+
 /// The formats that a Bind names: none, one for all, or one each.
-pub fn formats(codes: &[i16], count: usize) -> Result<Vec<Format>> {
-    let format = |code: &i16| match code {
+pub fn formats(mut codes: impl ExactSizeIterator<Item = i16>, count: usize) -> Result<Formats> {
+    let format = |code: i16| match code {
         0 => Ok(Format::Text),
         1 => Ok(Format::Binary),
         other => {
             Err(SqlError::new(code::INVALID_PARAMETER_VALUE, format!("unsupported format code: {other}")))
         }
     };
-    match codes {
-        [] => Ok(vec![Format::Text; count]),
-        [one] => Ok(vec![format(one)?; count]),
-        each if each.len() == count => each.iter().map(format).collect(),
+    match codes.len() {
+        0 => Ok(smallvec![Format::Text; count]),
+        1 => Ok(smallvec![codes.next().map_or(Ok(Format::Text), format)?; count]),
+        each if each == count => codes.map(format).collect(),
         each => Err(SqlError::new(
             code::PROTOCOL_VIOLATION,
-            format!("bind message has {} format codes but there are {count} values", each.len()),
+            format!("bind message has {each} format codes but there are {count} values"),
         )),
     }
 }

@@ -6,16 +6,18 @@ use pgwire::messages::{
     PgWireBackendMessage as Backend, PgWireFrontendMessage as Frontend,
     data::{NoData, ParameterDescription},
     extendedquery::{
-        Bind, BindComplete, Close, CloseComplete, Describe, Execute, Parse, ParseComplete, PortalSuspended,
+        BindComplete, Close, CloseComplete, Describe, Parse, ParseComplete, PortalSuspended,
         TARGET_TYPE_BYTE_STATEMENT,
     },
     response::EmptyQueryResponse,
 };
 use quorate_table::value::{Row, Value};
+use smallvec::smallvec;
 
 use super::{
     connection::Connection,
-    encode::{self, Format},
+    encode::{self, Format, Formats},
+    frame::{Bind, Execute},
     limit::Limit,
 };
 use crate::{
@@ -31,7 +33,7 @@ use crate::{
 pub(super) struct Portal {
     pub(super) prepared: Arc<Prepared>,
     pub(super) values: Vec<Value>,
-    pub(super) formats: Vec<Format>,
+    pub(super) formats: Formats,
     pub(super) fields: Option<Arc<Vec<Field>>>,
     pub(super) state: State,
 }
@@ -79,27 +81,20 @@ impl Portals {
 }
 
 impl Connection<'_> {
-    /// Handles a message; the text is of the statement it is about, to point into.
-    pub(super) async fn extended(&mut self, message: Frontend) -> io::Result<(Result<()>, Arc<str>)> {
-        let nothing: Arc<str> = Arc::from("");
-        Ok(match message {
+    /// Handles a message that is neither Bind nor Execute; the text is of the statement it is about, to point into.
+    pub(super) fn extended(&mut self, message: Frontend) -> (Result<()>, Option<Arc<str>>) {
+        match message {
             Frontend::Parse(parse) => {
                 let text = Arc::from(parse.query.as_str());
-                (self.parse(parse), text)
+                (self.parse(parse), Some(text))
             }
-            Frontend::Bind(bind) => (self.bind(bind), nothing),
-            Frontend::Describe(describe) => (self.describe(&describe), nothing),
-            Frontend::Execute(execute) => {
-                let name = execute.name.clone().unwrap_or_default();
-                let text = self.portals.get(&name).map_or(nothing, |portal| portal.prepared.text.clone());
-                (self.execute_portal(execute).await?, text)
-            }
-            Frontend::Close(close) => (self.close(close), nothing),
+            Frontend::Describe(describe) => (self.describe(&describe), None),
+            Frontend::Close(close) => (self.close(close), None),
             other => {
                 let what = format!("an unexpected message: {other:?}");
-                (Err(SqlError::new(code::PROTOCOL_VIOLATION, what)), nothing)
+                (Err(SqlError::new(code::PROTOCOL_VIOLATION, what)), None)
             }
-        })
+        }
     }
 
     fn parse(&mut self, parse: Parse) -> Result<()> {
@@ -136,36 +131,36 @@ impl Connection<'_> {
         })
     }
 
-    fn bind(&mut self, bind: Bind) -> Result<()> {
-        let statement = bind.statement_name.unwrap_or_default();
-        let name = bind.portal_name.unwrap_or_default();
-        if !name.is_empty() && self.portals.get(&name).is_some() {
+    pub(super) fn bind(&mut self, bind: Bind<'_>) -> Result<()> {
+        let Bind { portal: name, statement, count, .. } = bind;
+        if !name.is_empty() && self.portals.get(name).is_some() {
             return Err(SqlError::new("42P03", format!("cursor \"{name}\" already exists")));
         }
-        let prepared = self.statement(&statement)?.clone();
+        let prepared = self.statement(statement)?.clone();
         let types = prepared.parameters();
-        if types.len() != bind.parameters.len() {
+        if types.len() != count {
             return Err(SqlError::new(
                 code::PROTOCOL_VIOLATION,
                 format!(
-                    "bind message supplies {} parameters, but prepared statement \"{statement}\" requires {}",
-                    bind.parameters.len(),
+                    "bind message supplies {count} parameters, but prepared statement \"{statement}\" requires {}",
                     types.len()
                 ),
             ));
         }
-        let formats = encode::formats(&bind.parameter_format_codes, types.len())?;
-        let mut values = Vec::with_capacity(types.len());
-        for (number, ((bytes, ty), format)) in bind.parameters.iter().zip(types).zip(formats).enumerate() {
-            let value = encode::parameter(bytes.as_deref(), *ty, format, number)
+        let formats = encode::formats(bind.formats.codes(), count)?;
+        let mut values = Vec::with_capacity(count);
+        for (number, ((bytes, ty), format)) in bind.arguments().zip(types).zip(formats).enumerate() {
+            let value = encode::parameter(bytes, *ty, format, number)
                 .map_err(|error| error.context(format!("unnamed portal parameter ${}", number + 1)))?;
             values.push(value);
         }
         let fields = self.fields(&prepared);
-        let count = fields.as_ref().map_or(0, |fields| fields.len());
-        let formats =
-            if count == 0 { Vec::new() } else { encode::formats(&bind.result_column_format_codes, count)? };
-        self.portals.insert(name, Portal { prepared, values, formats, fields, state: State::Bound });
+        let formats = match fields.as_ref().map_or(0, |fields| fields.len()) {
+            0 => Formats::new(),
+            columns => encode::formats(bind.result_formats.codes(), columns)?,
+        };
+        self.portals
+            .insert(name.to_owned(), Portal { prepared, values, formats, fields, state: State::Bound });
         self.output.put(Backend::BindComplete(BindComplete::new()));
         Ok(())
     }
@@ -177,14 +172,14 @@ impl Connection<'_> {
             let types = prepared.parameters().iter().map(|ty| ty.oid()).collect();
             self.output.put(Backend::ParameterDescription(ParameterDescription::new(types)));
             let fields = self.fields(&prepared);
-            let formats = vec![Format::Text; fields.as_ref().map_or(0, |fields| fields.len())];
+            let formats: Formats = smallvec![Format::Text; fields.as_ref().map_or(0, |fields| fields.len())];
             (fields, formats)
         } else {
             // A cursor of SQL's is a portal, too.
             match (self.portals.get(name), self.session.cursor_fields(name)) {
                 (Some(portal), _) => (portal.fields.clone(), portal.formats.clone()),
                 (None, Some(fields)) => {
-                    let formats = vec![Format::Text; fields.len()];
+                    let formats = smallvec![Format::Text; fields.len()];
                     (Some(fields), formats)
                 }
                 (None, None) => return Err(no_portal(name)),
@@ -197,10 +192,15 @@ impl Connection<'_> {
         Ok(())
     }
 
-    async fn execute_portal(&mut self, execute: Execute) -> io::Result<Result<()>> {
-        let name = execute.name.unwrap_or_default();
+    /// The text of a portal's statement.
+    pub(super) fn text_of(&self, portal: &str) -> Option<Arc<str>> {
+        self.portals.get(portal).map(|portal| portal.prepared.text.clone())
+    }
+
+    pub(super) async fn execute_portal(&mut self, execute: Execute) -> io::Result<Result<()>> {
+        let name = execute.portal;
         let Some(mut portal) = self.portals.remove(&name) else { return Ok(Err(no_portal(&name))) };
-        let most = usize::try_from(execute.max_rows).ok().filter(|rows| *rows > 0).unwrap_or(usize::MAX);
+        let most = usize::try_from(execute.rows_max).ok().filter(|rows| *rows > 0).unwrap_or(usize::MAX);
         if let State::Bound = portal.state {
             let outcome = match self.execute(&portal.prepared, &portal.values).await {
                 Ok(outcome) => outcome,

@@ -1,6 +1,7 @@
 //! Messages off the wire.
 //!
-//! pgwire decodes bodies and trusts their shape, so every body is walked first: one whose counts and lengths do not add
+//! What comes with every execution, Bind and Execute, is read where it lies. All else pgwire decodes, which trusts the shape of
+//! bodies, so every body is walked first: one whose counts and lengths do not add
 //! up to its own length is refused, and nothing from outside can make the decoder read past its end. A statement that
 //! is too long is skipped, not kept, so that the connection stays usable.
 
@@ -8,7 +9,8 @@ use std::io;
 
 use bytes::{Buf, BytesMut};
 use pgwire::messages::{
-    DecodeContext, Message as _, PgWireFrontendMessage, ProtocolVersion, cancel::CancelRequest, startup,
+    DecodeContext, Message as _, PgWireFrontendMessage, ProtocolVersion, cancel::CancelRequest,
+    extendedquery::Sync, startup,
 };
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -30,8 +32,12 @@ const KEPT_BYTES: usize = 256 << 10;
 /// A message, or what is wrong with it.
 #[derive(Debug)]
 pub enum Frame {
-    /// As it should be.
+    /// As it should be, and neither of the next two.
     Message(PgWireFrontendMessage),
+    /// A Bind, which every execution begins with: its parts are read where they lie.
+    Bind(BindBody),
+    /// An Execute.
+    Execute(Execute),
     /// Its kind is known and its length is too much; it was skipped.
     TooLong {
         /// The kind.
@@ -163,15 +169,112 @@ impl<R: AsyncRead + Unpin> Frames<R> {
                 return Ok(Frame::Closed);
             }
         }
+        // What is short and comes with every execution is not cut off the buffer for being read.
+        let body = &self.buffer[5..length + 1];
+        let whole = match kind {
+            b'E' => Some(Execute::of(body).map_or_else(|| malformed(kind), Frame::Execute)),
+            b'S' if body.is_empty() => Some(Frame::Message(PgWireFrontendMessage::Sync(Sync::new()))),
+            _ => None,
+        };
+        if let Some(frame) = whole {
+            self.buffer.advance(length + 1);
+            return Ok(frame);
+        }
         let mut message = self.buffer.split_to(length + 1);
+        if kind == b'B' {
+            let well_formed = Bind::of(&message[5..]).is_some();
+            return Ok(if well_formed { Frame::Bind(BindBody(message)) } else { malformed(kind) });
+        }
         if !is_well_formed(kind, &message[5..]) {
-            return Ok(Frame::Malformed(format!("a malformed message of kind '{}'", kind as char)));
+            return Ok(malformed(kind));
         }
         Ok(match PgWireFrontendMessage::decode(&mut message, &self.context) {
             Ok(Some(message)) => Frame::Message(message),
             Ok(None) => Frame::Malformed("a message that ends early".to_owned()),
             Err(error) => Frame::Malformed(error.to_string()),
         })
+    }
+}
+
+fn malformed(kind: u8) -> Frame {
+    Frame::Malformed(format!("a malformed message of kind '{}'", kind as char))
+}
+
+/// A Bind's body, well formed.
+#[derive(Debug)]
+pub struct BindBody(BytesMut);
+
+impl BindBody {
+    /// What it says.
+    pub fn bind(&self) -> Bind<'_> {
+        Bind::of(&self.0[5..]).expect("it was well formed when it came")
+    }
+}
+
+/// What a Bind says.
+#[derive(Clone, Copy, Debug)]
+pub struct Bind<'a> {
+    /// The portal to be made; empty is the unnamed one.
+    pub portal: &'a str,
+    /// The statement to be bound.
+    pub statement: &'a str,
+    /// In which formats the arguments are.
+    pub formats: Formats<'a>,
+    /// How many arguments there are.
+    pub count: usize,
+    arguments: &'a [u8],
+    /// In which formats the result is wanted.
+    pub result_formats: Formats<'a>,
+}
+
+/// Codes of formats.
+#[derive(Clone, Copy, Debug)]
+pub struct Formats<'a>(&'a [u8]);
+
+impl Formats<'_> {
+    /// The codes.
+    pub fn codes(&self) -> impl ExactSizeIterator<Item = i16> {
+        self.0.chunks_exact(2).map(|code| i16::from_be_bytes([code[0], code[1]]))
+    }
+}
+
+impl<'a> Bind<'a> {
+    fn of(body: &'a [u8]) -> Option<Bind<'a>> {
+        let mut walk = Walk(body);
+        let (portal, statement) = (walk.string()?, walk.string()?);
+        let formats = walk.formats()?;
+        let count = walk.count()?;
+        let arguments = walk.0;
+        for _ in 0..count {
+            walk.argument()?;
+        }
+        let result_formats = walk.formats()?;
+        let bind = Bind { portal, statement, formats, count, arguments, result_formats };
+        walk.0.is_empty().then_some(bind)
+    }
+
+    /// The arguments' bytes; `None` for NULL.
+    pub fn arguments(&self) -> impl Iterator<Item = Option<&'a [u8]>> {
+        let mut walk = Walk(self.arguments);
+        (0..self.count).map(move |_| walk.argument().expect("they were walked before"))
+    }
+}
+
+/// What an Execute says.
+#[derive(Debug)]
+pub struct Execute {
+    /// The portal to be executed; empty is the unnamed one.
+    pub portal: String,
+    /// At most so many rows; 0 and less are all.
+    pub rows_max: i32,
+}
+
+impl Execute {
+    fn of(body: &[u8]) -> Option<Execute> {
+        let mut walk = Walk(body);
+        let portal = walk.string()?.to_owned();
+        let rows_max = i32::from_be_bytes(walk.0.try_into().ok()?);
+        Some(Execute { portal, rows_max })
     }
 }
 
@@ -183,14 +286,12 @@ fn is_kind(kind: u8) -> bool {
 fn is_well_formed(kind: u8, body: &[u8]) -> bool {
     let mut walk = Walk(body);
     let walked = match kind {
-        b'Q' | b'f' => walk.string(),
-        b'P' => walk.string().and_then(|()| walk.string()).and_then(|()| {
+        b'Q' | b'f' => walk.string().map(drop),
+        b'P' => walk.string().and_then(|_| walk.string()).and_then(|_| {
             let types = walk.count()?;
-            walk.bytes(4 * types)
+            walk.bytes(4 * types).map(drop)
         }),
-        b'B' => walk.bind(),
-        b'D' | b'C' => walk.bytes(1).and_then(|()| walk.string()),
-        b'E' => walk.string().and_then(|()| walk.bytes(4)),
+        b'D' | b'C' => walk.bytes(1).and_then(|_| walk.string()).map(drop),
         b'H' | b'S' | b'X' | b'c' => Some(()),
         b'd' | b'p' => return true,
         _ => None,
@@ -200,12 +301,12 @@ fn is_well_formed(kind: u8, body: &[u8]) -> bool {
 
 struct Walk<'a>(&'a [u8]);
 
-impl Walk<'_> {
-    fn string(&mut self) -> Option<()> {
+impl<'a> Walk<'a> {
+    fn string(&mut self) -> Option<&'a str> {
         let end = self.0.iter().position(|byte| *byte == 0)?;
-        std::str::from_utf8(&self.0[..end]).ok()?;
+        let text = std::str::from_utf8(&self.0[..end]).ok()?;
         self.0 = &self.0[end + 1..];
-        Some(())
+        Some(text)
     }
 
     fn count(&mut self) -> Option<usize> {
@@ -214,25 +315,24 @@ impl Walk<'_> {
         Some(usize::from(u16::from_be_bytes(*count)))
     }
 
-    fn bytes(&mut self, count: usize) -> Option<()> {
-        self.0 = self.0.get(count..)?;
-        Some(())
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(bytes)
     }
 
-    fn bind(&mut self) -> Option<()> {
-        self.string()?;
-        self.string()?;
-        let formats = self.count()?;
-        self.bytes(2 * formats)?;
-        for _ in 0..self.count()? {
-            let (length, rest) = self.0.split_first_chunk::<4>()?;
-            self.0 = rest;
-            if let Ok(length) = usize::try_from(i32::from_be_bytes(*length)) {
-                self.bytes(length)?;
-            }
+    fn formats(&mut self) -> Option<Formats<'a>> {
+        let count = self.count()?;
+        self.bytes(2 * count).map(Formats)
+    }
+
+    fn argument(&mut self) -> Option<Option<&'a [u8]>> {
+        let (length, rest) = self.0.split_first_chunk::<4>()?;
+        self.0 = rest;
+        match usize::try_from(i32::from_be_bytes(*length)) {
+            Ok(length) => self.bytes(length).map(Some),
+            Err(_) => Some(None),
         }
-        let formats = self.count()?;
-        self.bytes(2 * formats)
     }
 }
 
@@ -240,7 +340,7 @@ impl Walk<'_> {
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use pgwire::messages::extendedquery::Bind;
+    use pgwire::messages::extendedquery;
 
     async fn read(bytes: &[u8]) -> Frame {
         Frames::new(bytes).next().await.unwrap()
@@ -249,7 +349,7 @@ mod tests {
     /// Every cut and every flipped byte of a good message is a message or refused; none panics.
     #[tokio::test]
     async fn damaged_messages_are_refused() {
-        let bind = Bind::new(
+        let bind = extendedquery::Bind::new(
             Some("portal".to_owned()),
             None,
             vec![0, 1],
@@ -258,7 +358,12 @@ mod tests {
         );
         let mut good = BytesMut::new();
         bind.encode(&mut good).unwrap();
-        assert!(matches!(read(&good).await, Frame::Message(PgWireFrontendMessage::Bind(_))));
+        let Frame::Bind(body) = read(&good).await else { panic!("it is a Bind") };
+        let bind = body.bind();
+        assert_eq!((bind.portal, bind.statement, bind.count), ("portal", "", 2));
+        assert_eq!(bind.arguments().collect::<Vec<_>>(), [Some(&b"12"[..]), None]);
+        assert_eq!(bind.formats.codes().collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(bind.result_formats.codes().collect::<Vec<_>>(), [1]);
         for kind in 0..=u8::MAX {
             for at in 0..good.len() {
                 for value in [0, 1, 0x7f, 0x80, 0xff] {

@@ -1,33 +1,36 @@
-//! What ends a statement before its time: its client's cancellation, or the timeout.
+//! What ends a statement before its time: its client's cancellation, or the timeout. And what ends a connection between two:
+//! the server stops.
 
 use std::{
+    future::poll_fn,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
-use tokio::{
-    sync::Notify,
-    time::{Instant, sleep_until},
-};
+use futures_util::task::AtomicWaker;
+use tokio::time::{Instant, sleep_until};
 
 use crate::error::{Result, SqlError, code};
 
 /// A session's cancellation. It stands until a statement ends by it: one that comes while the statement is between two
-/// waits, or writes to a client that does not read, is not lost.
+/// waits, or writes to a client that does not read, is not lost. Only the connection's own task waits for it.
 #[derive(Default)]
 pub(super) struct Cancel {
     asked: AtomicBool,
-    told: Notify,
+    stopping: AtomicBool,
+    waits: AtomicWaker,
 }
 
 impl Cancel {
     /// Ends the statement that runs.
     pub(super) fn ask(&self) {
         self.asked.store(true, Ordering::Release);
-        self.told.notify_waiters();
+        self.waits.wake();
     }
 
     /// Drops a cancellation that met no statement.
@@ -35,20 +38,26 @@ impl Cancel {
         self.asked.store(false, Ordering::Release);
     }
 
+    /// Tells that the server stops.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.waits.wake();
+    }
+
+    /// Whether the server stops; if it does later, the task is woken.
+    pub(super) fn poll_stopping(&self, cx: &Context<'_>) -> bool {
+        self.waits.register(cx.waker());
+        self.stopping.load(Ordering::Acquire)
+    }
+
     fn take(&self) -> bool {
         self.asked.load(Ordering::Acquire) && self.asked.swap(false, Ordering::AcqRel)
     }
 
-    async fn taken(&self) {
-        loop {
-            let mut told = std::pin::pin!(self.told.notified());
-            // From here on it is told; what was asked before is seen.
-            told.as_mut().enable();
-            if self.take() {
-                return;
-            }
-            told.await;
-        }
+    fn poll_taken(&self, cx: &Context<'_>) -> bool {
+        self.waits.register(cx.waker());
+        // From here on it is told; what was asked before is seen.
+        self.take()
     }
 }
 
@@ -76,20 +85,24 @@ impl Limit {
         if self.cancel.take() {
             return Err(cancelled());
         }
-        let late = async {
-            match self.deadline {
-                Some(deadline) => sleep_until(deadline).await,
-                None => std::future::pending().await,
+        let mut work = pin!(work);
+        let mut late = pin!(self.deadline.map(sleep_until));
+        poll_fn(|cx| {
+            if let Poll::Ready(done) = work.as_mut().poll(cx) {
+                return Poll::Ready(Ok(done));
             }
-        };
-        tokio::select! {
-            biased;
-            done = work => Ok(done),
-            () = self.cancel.taken() => Err(cancelled()),
-            () = late => {
-                Err(SqlError::new(code::QUERY_CANCELED, "canceling statement due to statement timeout"))
+            if self.cancel.poll_taken(cx) {
+                return Poll::Ready(Err(cancelled()));
             }
-        }
+            match late.as_mut().as_pin_mut().map(|late| late.poll(cx)) {
+                Some(Poll::Ready(())) => Poll::Ready(Err(SqlError::new(
+                    code::QUERY_CANCELED,
+                    "canceling statement due to statement timeout",
+                ))),
+                Some(Poll::Pending) | None => Poll::Pending,
+            }
+        })
+        .await
     }
 }
 

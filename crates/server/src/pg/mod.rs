@@ -49,11 +49,19 @@ pub struct Server {
     metrics: Arc<Metrics>,
 }
 
-/// The sessions that can be cancelled.
+/// The sessions, which can be cancelled and are told when the server stops.
 #[derive(Default)]
 struct Sessions {
     next: AtomicI32,
-    open: Mutex<BTreeMap<i32, (i32, Arc<Cancel>)>>,
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    /// The secret and the connection of each.
+    sessions: BTreeMap<i32, (i32, Arc<Cancel>)>,
+    /// Whoever comes now is told at once.
+    stopping: bool,
 }
 
 impl Server {
@@ -98,6 +106,7 @@ impl Server {
         }
         drop(listener);
         stop.send_replace(true);
+        self.sessions.stop();
         while tasks.join_next().await.is_some() {}
     }
 
@@ -164,26 +173,38 @@ impl Sessions {
         let pid = self.next.fetch_add(1, Ordering::Relaxed).wrapping_add(1) & i32::MAX;
         let secret = rand::rng().random();
         let cancel = Arc::new(Cancel::default());
-        self.lock().insert(pid, (secret, cancel.clone()));
+        let mut open = self.lock();
+        if open.stopping {
+            cancel.stop();
+        }
+        open.sessions.insert(pid, (secret, cancel.clone()));
+        drop(open);
         Registration { sessions: self, pid, secret, cancel }
     }
 
     /// Cancels what the session is doing now, if the secret is its own.
     fn cancel(&self, pid: i32, secret: i32) {
-        if let Some((own, cancel)) = self.lock().get(&pid)
+        if let Some((own, cancel)) = self.lock().sessions.get(&pid)
             && *own == secret
         {
             cancel.ask();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<i32, (i32, Arc<Cancel>)>> {
+    /// Has every session end behind the statement that it executes.
+    fn stop(&self) {
+        let mut open = self.lock();
+        open.stopping = true;
+        open.sessions.values().for_each(|(_, cancel)| cancel.stop());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Registration<'_> {
     fn drop(&mut self) {
-        self.sessions.lock().remove(&self.pid);
+        self.sessions.lock().sessions.remove(&self.pid);
     }
 }

@@ -1,6 +1,6 @@
 //! From a socket to a session: encryption asked for and declined, cancellations, the startup packet, the greeting.
 
-use std::{collections::BTreeMap, io, time::Duration};
+use std::{io, time::Duration};
 
 use bytes::BytesMut;
 use pgwire::messages::{
@@ -9,6 +9,7 @@ use pgwire::messages::{
         Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, SecretKey, Startup,
     },
 };
+use rustc_hash::FxHashMap;
 use tokio::{
     io::AsyncWriteExt,
     net::{TcpStream, tcp},
@@ -54,7 +55,7 @@ pub(super) async fn serve(
             biased;
             opened = timeout(STARTUP, open(&mut frames, &mut output, server)) => opened,
             () = opening.displaced.notified() => return Ok(()),
-            () = stop(stopped.clone()) => return Ok(()),
+            () = stop(stopped) => return Ok(()),
         };
         let Ok(opened) = opened else { return Ok(()) };
         let Some(startup) = opened? else { return Ok(()) };
@@ -85,8 +86,7 @@ pub(super) async fn serve(
         session,
         limit: Limit::new(&registration.cancel, None),
         cancel: registration.cancel.clone(),
-        stopping: Box::pin(stop(stopped)),
-        statements: BTreeMap::new(),
+        statements: FxHashMap::default(),
         portals: Portals::default(),
         skipping: false,
         applied: 0,
