@@ -17,6 +17,8 @@ use std::{
     sync::Arc,
 };
 
+use rustc_hash::FxHashMap;
+
 pub use self::command::{ClientCommand, ClientError, ClientEvent, ReadStrength};
 use self::{
     read::Read,
@@ -74,7 +76,7 @@ pub struct Client {
     attempt: u64,
     requests: BTreeMap<u64, Request>,
     /// Attempt → request.
-    attempts: BTreeMap<u64, u64>,
+    attempts: FxHashMap<u64, u64>,
     /// When to look after requests again.
     look: BTreeSet<(Time, u64)>,
     /// Own writes whose fate was left open, with the instant of it.
@@ -107,7 +109,7 @@ impl Client {
             number: 0,
             attempt: 0,
             requests: BTreeMap::new(),
-            attempts: BTreeMap::new(),
+            attempts: FxHashMap::default(),
             look: BTreeSet::new(),
             maybe: VecDeque::new(),
             writes: BTreeSet::new(),
