@@ -22,15 +22,17 @@ const BLOCKS_MIN: usize = 3;
 
 /// What is read of every block, as far as queries have begun and not ended.
 pub(super) struct Ahead {
-    /// Of each column.
+    /// At each column.
     looks: Vec<u32>,
+    /// The columns that are asked for as a whole.
+    columns: Vec<usize>,
     /// The queries that go alone, each with its terms.
     alone: usize,
 }
 
 impl Ahead {
     pub(super) fn of(width: usize) -> Ahead {
-        Ahead { looks: vec![0; width], alone: 0 }
+        Ahead { looks: vec![0; width], columns: Vec::new(), alone: 0 }
     }
 
     pub(super) fn begin(&mut self, stretch: &Stretch, terms: &[Term]) {
@@ -44,10 +46,17 @@ impl Ahead {
     }
 
     fn count(&mut self, stretch: &Stretch, terms: &[Term], change: fn(u32, u32) -> u32) {
-        if stretch.end - stretch.first >= BLOCKS_MIN {
-            for (position, term) in terms.iter().enumerate() {
-                let looks = &mut self.looks[term.column];
-                *looks = change(*looks, if position == 0 { FIRST_LOOKS } else { OTHER_LOOKS });
+        if stretch.end - stretch.first < BLOCKS_MIN {
+            return;
+        }
+        for (position, term) in terms.iter().enumerate() {
+            let looks = &mut self.looks[term.column];
+            let before = *looks >= WORTH;
+            *looks = change(*looks, if position == 0 { FIRST_LOOKS } else { OTHER_LOOKS });
+            match (before, *looks >= WORTH) {
+                (false, true) => self.columns.push(term.column),
+                (true, false) => self.columns.retain(|column| *column != term.column),
+                _ => {}
             }
         }
     }
@@ -60,11 +69,13 @@ impl Ahead {
     /// Asks for what the blocks behind one will be looked at in, by groups as well, each step of the way there a block
     /// earlier.
     pub(super) fn ask(&self, blocks: &[Arc<Block>], here: usize, groups: &[Group]) {
-        let is_worth = |column: &usize| self.looks[*column] >= WORTH;
+        if self.columns.is_empty() && groups.is_empty() {
+            return;
+        }
         let columns = |distance: usize| {
-            let own = (0..self.looks.len()).filter(is_worth);
             let groups = groups.iter().filter(move |group| group.cover.holds(here + distance));
-            own.chain(groups.flat_map(Group::columns).filter(move |column| !is_worth(column)))
+            let more = groups.flat_map(Group::columns).filter(|column| self.looks[*column] < WORTH);
+            self.columns.iter().copied().chain(more)
         };
         if let Some(block) = blocks.get(here + 4) {
             kernel::prefetch(&**block);

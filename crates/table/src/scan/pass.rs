@@ -277,8 +277,8 @@ impl<'p, 'a> Pass<'p, 'a> {
             self.end_reached();
             let block = &*columns.blocks[number];
             ahead.ask(&columns.blocks, number, groups);
-            for (group, live) in groups.iter().zip(self.live.clone()) {
-                if live > 0 && group.cover.holds(number) {
+            for (at, group) in groups.iter().enumerate() {
+                if self.live[at] > 0 && group.cover.holds(number) {
                     self.join(block, group, &mut hashes[..block.len()], &mut rows);
                 }
             }
