@@ -121,8 +121,16 @@ impl Events {
     pub fn take(&self, event: ClientEvent) {
         match event {
             ClientEvent::Config(config) => {
-                *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalog_of(&config));
-                *self.config.write().unwrap_or_else(PoisonError::into_inner) = Some(config);
+                let mut before = self.config.write().unwrap_or_else(PoisonError::into_inner);
+                // Statements are bound against a catalog, and not anew because somebody joined.
+                let same = |before: &&Arc<Config>| {
+                    before.tables == config.tables && before.replicas == config.replicas
+                };
+                if before.as_ref().filter(same).is_none() {
+                    *self.catalog.write().unwrap_or_else(PoisonError::into_inner) =
+                        Arc::new(catalog_of(&config));
+                }
+                *before = Some(config);
             }
             ClientEvent::Part { token, from, content, last, spent } => {
                 self.part(token, from, content, last, spent);
@@ -208,9 +216,9 @@ impl Events {
             }
             streams.push((from, receiver));
         }
-        if read.sender.send(Ok(Gathered::Streams(streams))).is_ok() {
-            waiting.insert(token, Waiter::Streaming(senders));
-        }
+        // Whoever is gone already finds it here, and cancels it.
+        waiting.insert(token, Waiter::Streaming(senders));
+        let _ = read.sender.send(Ok(Gathered::Streams(streams)));
     }
 
     fn restart(&self, token: u64) {
@@ -602,4 +610,36 @@ fn explain(config: &Config, operation: &Operation, request: &gateway::Request) -
         Err(range) => lines.push(format!("No replica for the range from {:#018x}", range.low)),
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_protocol::id::Incarnation;
+    use smallvec::smallvec;
+
+    use super::*;
+
+    #[test]
+    fn the_catalog_stays_while_tables_do() {
+        let events = Events::default();
+        let told = |replicas: u8| {
+            events.take(ClientEvent::Config(Arc::new(Config::new(replicas))));
+            events.catalog()
+        };
+        let first = told(3);
+        assert!(Arc::ptr_eq(&first, &told(3)));
+        assert!(!Arc::ptr_eq(&first, &told(2)));
+    }
+
+    #[test]
+    fn who_is_gone_when_answers_begin_still_finds_the_read() {
+        let events = Events::default();
+        let (sender, receiver) = oneshot::channel();
+        let from = ProcessId { node: 1, incarnation: Incarnation(1) };
+        let part = Answered { from, spent: Spent::default(), pieces: smallvec![], ended: false };
+        events.waiting().insert(7, Waiter::Gathering(Gathering { parts: vec![part], sender }));
+        drop(receiver);
+        events.take(ClientEvent::Gathered { token: 7 });
+        assert!(events.waiting().contains_key(&7), "so that it is cancelled");
+    }
 }

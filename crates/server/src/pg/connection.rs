@@ -17,7 +17,7 @@
 //! Statements between two Syncs (or in one Query) that are in no block are applied each for itself: an error among
 //! them says whether something before it stands.
 
-use std::{future::poll_fn, io, pin::pin, sync::Arc, task::Poll};
+use std::{collections::HashMap, future::poll_fn, io, pin::pin, sync::Arc, task::Poll};
 
 use pgwire::messages::{
     PgWireBackendMessage as Backend, PgWireFrontendMessage as Frontend,
@@ -25,7 +25,6 @@ use pgwire::messages::{
     startup::ParameterStatus,
 };
 use quorate_table::value::Value;
-use rustc_hash::FxHashMap;
 use tokio::net::tcp;
 
 use super::{
@@ -49,7 +48,7 @@ pub(super) struct Connection<'a> {
     pub(super) cancel: Arc<Cancel>,
     /// Of the statement that is executed.
     pub(super) limit: Limit,
-    pub(super) statements: FxHashMap<String, Arc<Prepared>>,
+    pub(super) statements: HashMap<String, Arc<Prepared>>,
     pub(super) portals: Portals,
     /// After an error in the extended protocol, until Sync.
     pub(super) skipping: bool,

@@ -1,6 +1,6 @@
 //! From a socket to a session: encryption asked for and declined, cancellations, the startup packet, the greeting.
 
-use std::{io, time::Duration};
+use std::{collections::HashMap, io, time::Duration};
 
 use bytes::BytesMut;
 use pgwire::messages::{
@@ -9,7 +9,6 @@ use pgwire::messages::{
         Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, SecretKey, Startup,
     },
 };
-use rustc_hash::FxHashMap;
 use tokio::{
     io::AsyncWriteExt,
     net::{TcpStream, tcp},
@@ -86,7 +85,7 @@ pub(super) async fn serve(
         session,
         limit: Limit::new(&registration.cancel, None),
         cancel: registration.cancel.clone(),
-        statements: FxHashMap::default(),
+        statements: HashMap::default(),
         portals: Portals::default(),
         skipping: false,
         applied: 0,

@@ -35,6 +35,10 @@ pub struct Stencil {
 
 /// A value rarely takes more.
 const VALUE_BYTES: usize = 32;
+/// A statement with more arguments, such as a long list, is hardly executed again.
+const PLACES_MAX: usize = 64;
+/// What a marker ends in: its place, and one byte more.
+const PLACE_BYTES: usize = 6;
 
 impl Stencil {
     /// The stencil of a select of a table with this definition, if it can have one.
@@ -52,17 +56,26 @@ impl Stencil {
         let mut numbers = Vec::new();
         let mut marked = select.clone();
         mark(marked.filter.as_mut()?, &mut numbers);
-        let whole = gateway::encoded(&marked);
-        let (mut pieces, mut rest) = (Vec::with_capacity(numbers.len()), whole.as_slice());
-        for (place, number) in numbers.into_iter().enumerate() {
-            let mark = gateway::append(&marker(place), Vec::new());
-            let mut found = rest.windows(mark.len()).enumerate().filter(|(_, bytes)| *bytes == mark);
-            let (Some((at, _)), None) = (found.next(), found.next()) else { return None };
-            pieces.push((rest[..at].into(), number));
-            rest = &rest[at + mark.len()..];
+        if numbers.len() > PLACES_MAX {
+            return None;
         }
+        let whole = gateway::encoded(&marked);
+        let like = gateway::append(&marker(0), Vec::new());
+        // All markers are alike but for their last bytes, and nothing else may look like one.
+        let alike = &like[..like.len() - PLACE_BYTES];
+        let mut found = whole.windows(like.len()).enumerate().filter(|(_, bytes)| bytes.starts_with(alike));
+        let (mut pieces, mut behind) = (Vec::with_capacity(numbers.len()), 0);
+        for (place, number) in numbers.into_iter().enumerate() {
+            let (at, _) =
+                found.next().filter(|(_, bytes)| *bytes == gateway::append(&marker(place), Vec::new()))?;
+            pieces.push((whole[behind..at].into(), number));
+            behind = at + like.len();
+        }
+        if found.next().is_some() {
+            return None;
+        }
+        let end: Box<[u8]> = whole[behind..].into();
         // A parameter anywhere else has been left open.
-        let end: Box<[u8]> = rest.into();
         let open = |expr: &Expr| fold::any(expr, &|part| matches!(part, Expr::Parameter(..)));
         if marked.output.expressions().any(open) {
             return None;
@@ -198,6 +211,10 @@ mod tests {
         ] {
             assert!(!check(condition, &[]), "{condition}");
         }
+        // More than are worth looking for, however they are repeated.
+        let list = |places: usize| format!("t in ({})", vec!["$1"; places].join(", "));
+        assert!(check(&list(PLACES_MAX), &[Value::text_of("a")]));
+        assert!(!check(&list(PLACES_MAX + 1), &[]));
         // A marker's text in the statement itself.
         assert!(!check("t = $1 and t <> '\u{1}argument 00000\u{1}'", &[]));
     }

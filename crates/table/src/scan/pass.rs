@@ -263,6 +263,8 @@ impl<'p, 'a> Pass<'p, 'a> {
             false => (vec![0; BLOCK_ROWS], vec![0; BLOCK_ROWS + 16]),
         };
         let mut matches = Vec::new();
+        // The next block at which a group looks, as far as it was looked for.
+        let mut together = blocks.start;
         let mut number = blocks.start;
         while number < blocks.end {
             while let Some((position, stretch)) = coming.next_if(|(_, stretch)| stretch.first <= number) {
@@ -307,10 +309,13 @@ impl<'p, 'a> Pass<'p, 'a> {
             });
             number += 1;
             if active.is_empty() {
-                let live = groups.iter().zip(&self.live).filter(|(_, live)| **live > 0);
-                let grouped = live.filter_map(|(group, _)| group.cover.next(number));
-                let alone = coming.peek().map(|(_, next)| next.first.max(number));
-                number = grouped.chain(alone).min().unwrap_or(blocks.end);
+                if together < number {
+                    let live = groups.iter().zip(&self.live).filter(|(_, live)| **live > 0);
+                    let next = live.filter_map(|(group, _)| group.cover.next(number)).min();
+                    together = next.unwrap_or(blocks.end);
+                }
+                let alone = coming.peek().map_or(blocks.end, |(_, next)| next.first.max(number));
+                number = together.min(alone);
             }
         }
         self.shapes.give_out(columns, queries, self.harvests)
