@@ -5,8 +5,8 @@
 //! hashed, and a query stands under each value of these that its range touches. So of a thousand queries on a name and
 //! some days a row meets those of its own name and fortnight only.
 //!
-//! A group costs each row the same however many queries it has: it is worth that if its members asked one by one would
-//! cost more. Queries that look at a small part of the table, because they bind the column that places rows, go
+//! A group costs each row of the blocks at which its members look the same however many they are: it is worth that if they
+//! cost more one by one. Queries that look at a small part of the table, because they bind the column that places rows, go
 //! alone for that reason. Few queries with an equality and a range fall back on the group of the equality.
 //!
 //! Differs: 2009's index union join takes one attribute of each query, greedily; see `mod.rs`.

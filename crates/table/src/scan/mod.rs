@@ -13,9 +13,10 @@
 //! | `change` | how rows come, go and change, and are put back |
 //! | `compile` | filters as terms over numbers |
 //! | `costs` | what the ways of finding rows take on a machine |
-//! | `query`, `group` | one query under way; queries that are found by one hash |
+//! | `query`, `group`, `cover` | one query under way; queries that are found by one hash; the blocks at which they look |
 //! | `pass`, `kernel` | one walk over the blocks for all reads, and its inner loops |
-//! | `points` | what single keys will be looked for in, asked for ahead |
+//! | `find`, `marks` | the rows of one block that one query wants; rows of a block as bits |
+//! | `ahead`, `points` | memory asked for ahead: of the blocks to come, and of single keys |
 //! | `segment` | the parts of a table that several threads look at at once |
 //! | `foresight` | what the pass has found, brought up to date by the writes that stood between |
 //! | `results` | the rows that queries are given, gathered by column |
