@@ -367,8 +367,10 @@ impl ClusterBackend {
         Ok(Asked { interest, receiver })
     }
 
-    /// What a read begins with, as it goes on from there.
-    fn begun(&self, token: u64, gathered: Gathered) -> AnswerStream {
+    /// Sends a read of rows; what it begins with, as it goes on from there.
+    async fn begin(&self, strength: ReadStrength, request: gateway::Request) -> Result<AnswerStream, Fault> {
+        request.fits()?;
+        let (token, gathered) = self.ask(strength, request)?.gathered().await?;
         let parts = match gathered {
             Gathered::Whole(parts) => {
                 let whole = |answered: Answered| Part::Whole(answered.pieces.into_iter());
@@ -383,7 +385,7 @@ impl ClusterBackend {
                 streams.into_iter().map(stream).collect()
             }
         };
-        AnswerStream { parts }
+        Ok(AnswerStream { parts })
     }
 
     fn fault(&self, error: ClientError) -> Fault {
@@ -475,10 +477,7 @@ impl Backend for ClusterBackend {
 
     async fn read(&self, strength: ReadStrength, select: &Select) -> Result<AnswerStream, Fault> {
         let table = self.schema(select.table)?;
-        let request = gateway::read(select, &table.schema);
-        request.fits()?;
-        let (token, gathered) = self.ask(strength, request)?.gathered().await?;
-        Ok(self.begun(token, gathered))
+        self.begin(strength, gateway::read(select, &table.schema)).await
     }
 
     async fn read_encoded(
@@ -487,10 +486,7 @@ impl Backend for ClusterBackend {
         table: TableId,
         operation: Bytes,
     ) -> Result<AnswerStream, Fault> {
-        let request = gateway::everywhere(table, operation);
-        request.fits()?;
-        let (token, gathered) = self.ask(strength, request)?.gathered().await?;
-        Ok(self.begun(token, gathered))
+        self.begin(strength, gateway::everywhere(table, operation)).await
     }
 
     async fn analyze(&self, strength: ReadStrength, select: &Select) -> Result<Vec<Analyzed>, Fault> {
