@@ -63,6 +63,24 @@ pub struct RequestId {
     pub number: u64,
 }
 
+/// What a write is sent under: its id, and what tells it from another write under the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteName {
+    /// The id.
+    pub id: RequestId,
+    /// A hash of the statement. The ranges remember it, and refuse another statement under a known id.
+    pub print: u64,
+    /// Whether the id may have been used before.
+    pub repeated: bool,
+}
+
+impl WriteName {
+    /// The name of a write that nobody can repeat, under an id given out for it.
+    pub fn nameless(id: RequestId) -> WriteName {
+        WriteName { id, print: 0, repeated: false }
+    }
+}
+
 /// How fresh a read must be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadStrength {
@@ -117,6 +135,9 @@ pub enum Fault {
     /// The session is over; nothing was executed.
     #[error("the session has expired; nothing was executed")]
     Expired,
+    /// The id is that of another statement; nothing was executed.
+    #[error("the request id is that of another statement")]
+    OtherStatement,
     /// A read came to nothing: the same read again will do.
     #[error("the read came to nothing: {reason}")]
     Retry {
@@ -238,8 +259,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Drops a table; done when [`Backend::catalog`] no longer shows it.
     async fn drop_table(&self, id: RequestId, table: TableId) -> Result<(), Fault>;
 
-    /// Performs a write once, however often it is sent under the same id. One answer per range.
-    async fn write(&self, id: RequestId, operation: Operation) -> Result<Vec<Answer>, Fault>;
+    /// Performs a write once, however often it is sent under the same name. One answer per range.
+    async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, Fault>;
 
     /// Begins a read. A sequential one follows every write that was acknowledged before.
     async fn read(&self, strength: ReadStrength, select: &Select) -> Result<AnswerStream, Fault>;

@@ -34,6 +34,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::{
     Analyzed, AnswerStream, Backend, Catalog, Fault, Part, Piece, Pieces, ReadStrength, RequestId, Table,
+    WriteName,
 };
 
 /// Processes that usually answer a read; more find room as well.
@@ -397,6 +398,7 @@ impl ClusterBackend {
                 Fault::MaybeApplied { id: RequestId { session: request.session, number: request.number } }
             }
             ClientError::Expired => Fault::Expired,
+            ClientError::OtherStatement => Fault::OtherStatement,
             ClientError::Unanswered => {
                 Fault::Retry { reason: String::from("no replica was heard to be at it in time") }
             }
@@ -459,7 +461,7 @@ impl Backend for ClusterBackend {
         self.submit(self.nameless(), |token| ClientCommand::Control { token, control }).await.map(drop)
     }
 
-    async fn write(&self, id: RequestId, operation: Operation) -> Result<Vec<Answer>, Fault> {
+    async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, Fault> {
         let table = self.schema(operation.table())?;
         let request = gateway::request(&operation, &table.schema);
         request.fits()?;
@@ -468,10 +470,20 @@ impl Backend for ClusterBackend {
             // No row can match, so nothing is to be done anywhere.
             return Ok(vec![Answer::Written(Vec::new())]);
         }
-        let name = rubberband::RequestId { session: id.session, number: id.number };
-        let request = Some(name);
-        let write = |token| ClientCommand::Write { token, request, table, ranges, fallible, operation };
-        let parts = self.submit(name, write).await?;
+        let WriteName { id, print, repeated } = name;
+        let id = rubberband::RequestId { session: id.session, number: id.number };
+        let request = Some(id);
+        let write = |token| ClientCommand::Write {
+            token,
+            request,
+            print,
+            repeated,
+            table,
+            ranges,
+            fallible,
+            operation,
+        };
+        let parts = self.submit(id, write).await?;
         parts.into_iter().map(|part| Piece::Encoded(part).answer()).collect()
     }
 

@@ -17,7 +17,7 @@ pub fn of_read(fault: Fault) -> SqlError {
         Fault::Retry { .. } | Fault::NotSent { .. } | Fault::Rejected { .. } => {
             SqlError::new(code::SERIALIZATION_FAILURE, fault).hint("Send the statement again.")
         }
-        Fault::Expired => SqlError::new(code::SERIALIZATION_FAILURE, fault),
+        Fault::Expired | Fault::OtherStatement => SqlError::new(code::SERIALIZATION_FAILURE, fault),
         Fault::Unavailable { .. } => SqlError::new("58000", fault).hint("Other ranges go on."),
         Fault::MaybeApplied { .. } => SqlError::new(code::INTERNAL_ERROR, "a read was answered as a write"),
     }
@@ -29,6 +29,7 @@ pub fn of_write(fault: Fault, id: impl fmt::Display, retried: bool) -> SqlError 
     match fault {
         Fault::Failed(failure) => failure.into(),
         Fault::MaybeApplied { .. } => maybe_applied(id),
+        Fault::OtherStatement => other_statement(id),
         Fault::Expired if retried => SqlError::new(
             code::STATEMENT_COMPLETION_UNKNOWN,
             "the session of the request id has expired: whether it was applied before is no longer known",
@@ -53,6 +54,13 @@ pub fn of_nameless(fault: Fault) -> SqlError {
             .detail("Nothing was applied.")
             .hint("Send the statement again."),
     }
+}
+
+/// A write under the id of another statement.
+pub fn other_statement(id: impl fmt::Display) -> SqlError {
+    SqlError::new(code::INVALID_PARAMETER_VALUE, Fault::OtherStatement)
+        .detail(format!("Nothing was applied. Request id: {id}."))
+        .hint("Send the statement that failed, with the same parameters, or set no id.")
 }
 
 /// A definition whose outcome is not known.

@@ -20,7 +20,10 @@ use quorate_table::{
 use tokio::sync::mpsc;
 
 use crate::{
-    backend::{Analyzed, AnswerStream, Backend, Catalog, Fault, Part, Piece, ReadStrength, RequestId, Table},
+    backend::{
+        Analyzed, AnswerStream, Backend, Catalog, Fault, Part, Piece, ReadStrength, RequestId, Table,
+        WriteName,
+    },
     error::code,
 };
 
@@ -47,8 +50,8 @@ struct State {
     requests: u64,
     tables: u32,
     catalog: Arc<Catalog>,
-    /// What was answered under which id, so that a retry is answered the same.
-    answered: BTreeMap<RequestId, Result<Vec<Answer>, Fault>>,
+    /// Which statement was answered what under which id, so that a retry is answered the same.
+    answered: BTreeMap<RequestId, (u64, Result<Vec<Answer>, Fault>)>,
 }
 
 impl Default for LocalBackend {
@@ -100,14 +103,16 @@ impl State {
 
     fn once(
         &mut self,
-        id: RequestId,
+        name: WriteName,
         work: impl FnOnce(&mut State) -> Result<Vec<Answer>, Fault>,
     ) -> Result<Vec<Answer>, Fault> {
-        if let Some(answered) = self.answered.get(&id) {
-            return answered.clone();
+        match self.answered.get(&name.id) {
+            Some((print, answered)) if *print == name.print => return answered.clone(),
+            Some(_) => return Err(Fault::OtherStatement),
+            None => {}
         }
         let answered = work(self);
-        self.answered.insert(id, answered.clone());
+        self.answered.insert(name.id, (name.print, answered.clone()));
         answered
     }
 
@@ -140,7 +145,7 @@ impl Backend for LocalBackend {
     async fn create_table(&self, id: RequestId, schema: Schema, replicas: Option<u32>) -> Result<(), Fault> {
         let mut state = self.state();
         state
-            .once(id, |state| {
+            .once(WriteName::nameless(id), |state| {
                 if state.catalog.table(&schema.name).is_some() {
                     let message = format!("relation \"{}\" already exists", schema.name);
                     return Err(Fault::Failed(Failure::new(code::DUPLICATE_TABLE, message)));
@@ -158,7 +163,7 @@ impl Backend for LocalBackend {
     async fn drop_table(&self, id: RequestId, table: TableId) -> Result<(), Fault> {
         let mut state = self.state();
         state
-            .once(id, |state| {
+            .once(WriteName::nameless(id), |state| {
                 let answers = state.run(Operation::DropTable { table })?;
                 state.change_catalog(|tables| tables.retain(|known| known.id != table));
                 Ok(answers)
@@ -166,8 +171,8 @@ impl Backend for LocalBackend {
             .map(drop)
     }
 
-    async fn write(&self, id: RequestId, operation: Operation) -> Result<Vec<Answer>, Fault> {
-        self.state().once(id, |state| state.run(operation))
+    async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, Fault> {
+        self.state().once(name, |state| state.run(operation))
     }
 
     async fn read(&self, _strength: ReadStrength, select: &Select) -> Result<AnswerStream, Fault> {

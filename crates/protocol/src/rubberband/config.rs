@@ -427,8 +427,8 @@ impl Routing for Rubberband {
             DataKind::Write | DataKind::FallibleWrite
                 if config
                     .sessions
-                    .get(&header.request.session)
-                    .is_none_or(|&below| header.request.number < below) =>
+                    .get(&header.name.request.session)
+                    .is_none_or(|&below| header.name.request.number < below) =>
             {
                 Err(refusal::EXPIRED)
             }

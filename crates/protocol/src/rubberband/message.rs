@@ -23,6 +23,18 @@ pub struct RequestId {
     pub number: u64,
 }
 
+/// What a write is sent under: its id, and what tells it from another write under the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WriteName {
+    /// The id.
+    pub request: RequestId,
+    /// A hash of the statement. The ranges remember it, and refuse another statement under a known id.
+    pub print: u64,
+    /// Whether the id may have been used before. The number of a write that is not repeated was given out by its own
+    /// gateway for this write alone, so nothing that is known of that number is about it.
+    pub repeated: bool,
+}
+
 /// What a data message does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DataKind {
@@ -42,7 +54,7 @@ pub struct DataHeader {
     /// What the client calls it; answers carry it.
     pub token: u64,
     /// A write's name; of no meaning for reads.
-    pub request: RequestId,
+    pub name: WriteName,
     /// Which replica answers, among equals.
     pub offset: u32,
     /// The table, or [`DataHeader::NO_TABLE`].
@@ -51,7 +63,9 @@ pub struct DataHeader {
     pub ranges: SmallVec<[Range; 2]>,
 }
 
-const HEADER_BYTES: usize = 1 + 8 + 16 + 8 + 4 + 4 + 4;
+const HEADER_BYTES: usize = 1 + 8 + 16 + 8 + 8 + 4 + 4 + 4;
+/// Beside the kind, in one byte: the write is repeated.
+const REPEATED: u8 = 1 << 7;
 
 impl DataHeader {
     /// For messages about no table.
@@ -60,14 +74,16 @@ impl DataHeader {
     /// A data message: header and operation.
     pub fn encode(&self, operation: &[u8]) -> Bytes {
         let mut out = BytesMut::with_capacity(HEADER_BYTES + self.ranges.len() * 16 + operation.len());
-        out.put_u8(match self.kind {
+        let kind = match self.kind {
             DataKind::Read => 0,
             DataKind::Write => 1,
             DataKind::FallibleWrite => 2,
-        });
+        };
+        out.put_u8(kind | if self.name.repeated { REPEATED } else { 0 });
         out.put_u64_le(self.token);
-        out.put_u128_le(self.request.session);
-        out.put_u64_le(self.request.number);
+        out.put_u128_le(self.name.request.session);
+        out.put_u64_le(self.name.request.number);
+        out.put_u64_le(self.name.print);
         out.put_u32_le(self.offset);
         out.put_u32_le(self.table);
         out.put_u32_le(self.ranges.len() as u32);
@@ -81,7 +97,8 @@ impl DataHeader {
 
     /// Takes the header off the front; what is left is the operation.
     pub fn take(body: &mut Bytes) -> Result<DataHeader, WireError> {
-        let kind = match take_u8(body)? {
+        let first = take_u8(body)?;
+        let kind = match first & !REPEATED {
             0 => DataKind::Read,
             1 => DataKind::Write,
             2 => DataKind::FallibleWrite,
@@ -89,6 +106,7 @@ impl DataHeader {
         };
         let token = take_u64(body)?;
         let request = RequestId { session: take_u128(body)?, number: take_u64(body)? };
+        let name = WriteName { request, print: take_u64(body)?, repeated: first & REPEATED != 0 };
         let (offset, table) = (take_u32(body)?, take_u32(body)?);
         let count = take_count(body, 16)?;
         let mut ranges = SmallVec::with_capacity(count);
@@ -103,7 +121,7 @@ impl DataHeader {
         if ranges.is_empty() {
             return Err(WireError::Body);
         }
-        Ok(DataHeader { kind, token, request, offset, table, ranges })
+        Ok(DataHeader { kind, token, name, offset, table, ranges })
     }
 
     /// Whether no key is named twice; a write would take effect there twice.
@@ -164,7 +182,7 @@ pub enum Direct {
     /// Client → storage: the answer to this write did not come; what became of it here?
     Ask {
         /// Which write.
-        request: RequestId,
+        name: WriteName,
         /// What the client calls it.
         token: u64,
         /// The ranges that lack an answer.
@@ -181,7 +199,7 @@ pub enum Direct {
         at: Position,
         /// What was evaluated.
         ranges: Vec<Range>,
-        /// Why it failed (the answer's byte form); `None` if it did not.
+        /// Why it failed (the answer's byte form); `None` if it did not. Without bytes: the id is another statement's.
         failure: Option<Bytes>,
     },
     /// Storage → storage: how did the write at this position fare, or how was it settled?
@@ -274,6 +292,8 @@ pub enum ReplyContent {
     Unknown,
     /// The read waits here, or is under way, and will be answered (asked about).
     Underway,
+    /// Not executed: the id is that of another statement.
+    OtherStatement,
 }
 
 fn put_ranges(out: &mut BytesMut, ranges: &[Range]) {
@@ -341,6 +361,7 @@ impl Wire for Direct {
                     ReplyContent::Expired => out.put_u8(2),
                     ReplyContent::Unknown => out.put_u8(3),
                     ReplyContent::Underway => out.put_u8(4),
+                    ReplyContent::OtherStatement => out.put_u8(5),
                 }
             }
             Direct::Consumed { token, bytes } => {
@@ -352,10 +373,12 @@ impl Wire for Direct {
                 out.put_u8(5);
                 out.put_u64_le(*token);
             }
-            Direct::Ask { request, token, ranges } => {
+            Direct::Ask { name, token, ranges } => {
                 out.put_u8(6);
-                out.put_u128_le(request.session);
-                out.put_u64_le(request.number);
+                out.put_u128_le(name.request.session);
+                out.put_u64_le(name.request.number);
+                out.put_u64_le(name.print);
+                out.put_u8(u8::from(name.repeated));
                 out.put_u64_le(*token);
                 put_ranges(out, ranges);
             }
@@ -421,13 +444,18 @@ impl Wire for Direct {
                     2 => ReplyContent::Expired,
                     3 => ReplyContent::Unknown,
                     4 => ReplyContent::Underway,
+                    5 => ReplyContent::OtherStatement,
                     tag => return Err(WireError::Tag(tag)),
                 },
             }),
             4 => Direct::Consumed { token: take_u64(input)?, bytes: take_u64(input)? },
             5 => Direct::Cancel { token: take_u64(input)? },
             6 => Direct::Ask {
-                request: RequestId { session: take_u128(input)?, number: take_u64(input)? },
+                name: WriteName {
+                    request: RequestId { session: take_u128(input)?, number: take_u64(input)? },
+                    print: take_u64(input)?,
+                    repeated: take_u8(input)? != 0,
+                },
                 token: take_u64(input)?,
                 ranges: take_ranges(input)?,
             },

@@ -80,7 +80,7 @@ pub use self::{
         Config, MemberInfo, RING_MAX, ROUTING_VERSION, Role, Rubberband, StorageState, TableEntry, refusal,
     },
     control::Control,
-    message::{DataHeader, DataKind, Direct, Message, Reply, ReplyContent, RequestId, Spent},
+    message::{DataHeader, DataKind, Direct, Message, Reply, ReplyContent, RequestId, Spent, WriteName},
     placement::{Assignment, Range, Segment},
     storage::{
         Storage, StorageCommand, StorageEvent, StorageSettings, StorageStatus, Task, TaskKind, TaskResult,

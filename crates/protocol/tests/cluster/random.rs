@@ -349,6 +349,7 @@ impl Schedule {
                             ClientError::NotSent
                             | ClientError::Rejected(_)
                             | ClientError::Expired
+                            | ClientError::OtherStatement
                             | ClientError::Unanswered,
                         ) => {
                             let attempts = self.asked.iter().filter(|(_, other)| {

@@ -65,10 +65,11 @@ fn perform(world: &mut World, step: &str) {
             let ranges: Vec<_> = ranges.split(',').map(range).collect();
             world.write(process(id), number(token), None, &ranges, &op.join(" "));
         }
-        // The same request once more, by the number it had.
+        // The same request once more, by the number it had: of this client, or of the one before the dot.
         ["repeat", id, token, request, ranges, ref op @ ..] => {
-            let (id, request) = (process(id), number(request));
-            let again = RequestId { session: id.incarnation.0, number: request };
+            let (session, request) = request.split_once('.').unwrap_or((id, request));
+            let again = RequestId { session: process(session).incarnation.0, number: number(request) };
+            let id = process(id);
             let ranges: Vec<_> = ranges.split(',').map(range).collect();
             world.write(id, number(token), Some(again), &ranges, &op.join(" "));
         }
@@ -153,6 +154,7 @@ scripts! { check:
     replace_while_senders_die
     atomic_or_void
     same_request_takes_effect_once
+    another_statement_under_a_known_id
     wedged_member
     data_before_a_change_in_one_block
     lost_for_good

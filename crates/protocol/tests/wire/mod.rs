@@ -6,6 +6,7 @@ use quorate_protocol::{
     ecast::Position,
     rubberband::{
         Control, DataHeader, DataKind, Direct, Message, Range, Reply, ReplyContent, RequestId, Role, Spent,
+        WriteName,
     },
     wire::Wire,
 };
@@ -32,7 +33,7 @@ fn header() -> DataHeader {
     DataHeader {
         kind: DataKind::FallibleWrite,
         token: 1,
-        request: RequestId { session: 2, number: 3 },
+        name: WriteName { request: RequestId { session: 2, number: 3 }, print: 8, repeated: true },
         offset: 4,
         table: 5,
         ranges: smallvec![Range { low: 6, high: 7 }],
@@ -49,7 +50,7 @@ fn reply(content: ReplyContent) -> Message {
 #[test]
 fn hot_messages_keep_their_bytes() {
     let body = header().encode(b"op");
-    let expected = "02 0100000000000000 02000000000000000000000000000000 0300000000000000
+    let expected = "82 0100000000000000 02000000000000000000000000000000 0300000000000000 0800000000000000
         04000000 05000000 01000000 0600000000000000 0700000000000000 6f70";
     assert_eq!(hex(&body), expected.split_whitespace().collect::<String>());
     let mut rest = body;
@@ -70,6 +71,20 @@ fn hot_messages_keep_their_bytes() {
         "02 0c 0300000000000000 0900000000000000",
     );
     check(&Message::Direct(Direct::AskRead { token: 3 }), "02 0d 0300000000000000");
+    check(
+        &Message::Direct(Direct::Ask {
+            name: WriteName { repeated: false, ..header().name },
+            token: 4,
+            ranges: smallvec![Range { low: 6, high: 7 }],
+        }),
+        "02 06 02000000000000000000000000000000 0300000000000000 0800000000000000 00
+         0400000000000000 01000000 0600000000000000 0700000000000000",
+    );
+    check(
+        &reply(ReplyContent::OtherStatement),
+        "02 03 0300000000000000 0400000000000000 01000000 0100000000000000 0200000000000000
+         05000000 01 06000000 08070000 05",
+    );
     check(
         &reply(ReplyContent::Underway),
         "02 03 0300000000000000 0400000000000000 01000000 0100000000000000 0200000000000000

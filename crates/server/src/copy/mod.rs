@@ -19,7 +19,7 @@ use quorate_table::{
 use tokio::{runtime::Handle, task::JoinSet};
 
 use crate::{
-    backend::{Backend, Fault, RequestId, Table},
+    backend::{Backend, Fault, RequestId, Table, WriteName},
     error::{Result, SqlError, code},
     fault,
     sql::{
@@ -168,7 +168,7 @@ impl CopyIn {
         let id = id();
         let operation = Operation::Stage { table: self.target.table().id, load: self.load, rows };
         let backend = self.backend.clone();
-        self.under_way.spawn(async move { backend.write(id, operation).await });
+        self.under_way.spawn(async move { backend.write(WriteName::nameless(id), operation).await });
         Ok(())
     }
 
@@ -220,7 +220,7 @@ impl Drop for CopyIn {
         runtime.spawn(async move {
             // A chunk that is taken after the discard would stay for ever.
             while under_way.join_next().await.is_some() {}
-            if let Err(fault) = backend.write(id, operation).await {
+            if let Err(fault) = backend.write(WriteName::nameless(id), operation).await {
                 tracing::warn!(%fault, "staged rows of a broken load could not be discarded");
             }
         });

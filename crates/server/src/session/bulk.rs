@@ -13,7 +13,7 @@ impl Session {
                 Ok(Outcome::CopyOut(rows, copy.form.clone(), copy.fields()))
             }
             copy::Direction::In { table, columns } => {
-                let id = self.fresh_request().id;
+                let id = self.backend.request_id();
                 let load = LoadId(id.session, id.number);
                 let rows = CopyIn::new(
                     self.backend.clone(),
@@ -33,15 +33,15 @@ impl Session {
         if let Some(executing) = &mut self.executing {
             executing.give(data);
         }
-        copy.data(data, &mut || self.fresh_request().id).await
+        copy.data(data, &mut || self.backend.request_id()).await
     }
 
     /// Makes the rows of a COPY visible, all at once.
     pub async fn copy_done(&mut self, mut copy: Box<CopyIn>) -> Result<String> {
-        copy.end(&mut || self.fresh_request().id).await?;
+        copy.end(&mut || self.backend.request_id()).await?;
         let request = self.request()?;
         self.in_flight = Some(InFlight::Write(request));
-        let answered = self.backend.write(request.id, copy.publication()).await;
+        let answered = self.backend.write(request.sent, copy.publication()).await;
         if !matches!(answered, Err(Fault::MaybeApplied { .. })) {
             self.in_flight = None;
         }

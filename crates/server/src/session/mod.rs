@@ -146,7 +146,7 @@ impl Session {
         };
         match interrupted {
             Some(InFlight::Write(request)) if error.code == code::QUERY_CANCELED => {
-                fault::maybe_applied(self.name_of(request))
+                fault::maybe_applied(request.name)
             }
             Some(InFlight::Definition) if error.code == code::QUERY_CANCELED => fault::maybe_defined(),
             _ => error,

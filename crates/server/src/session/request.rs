@@ -4,15 +4,19 @@
 //! client was told (40003) carries a print of its statement and parameters, and refuses any other (22023). A client may
 //! also make up a name before it sends a write, so that it has one should it lose its connection: 32 hexadecimal digits,
 //! a dash and a number. The print is then mixed into the name, so that another statement under it is another write.
+//!
+//! The ranges remember the print and compare it themselves. What they are sent is mixed with a number drawn for the write
+//! alone, the nonce, which only its name tells: nobody else, who knows the statement and guesses the id, is told what it
+//! returned.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 use quorate_table::value::{Value, key_of};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 
 use super::Session;
 use crate::{
-    backend::RequestId,
+    backend::{RequestId, WriteName},
     cache::Prepared,
     error::{Result, SqlError, code},
 };
@@ -21,8 +25,17 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestName {
     id: RequestId,
-    /// Of which statement; `None` in a name that the client made up.
-    print: Option<u64>,
+    /// Of which write; `None` in a name that the client made up.
+    print: Option<Print>,
+}
+
+/// What tells a write from another under the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Print {
+    /// Drawn for the write.
+    nonce: u32,
+    /// The lower half of its statement's print.
+    statement: u32,
 }
 
 /// The statement that is being executed, as far as its print needs it.
@@ -43,12 +56,10 @@ pub(super) enum InFlight {
 /// A write about to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// What it is sent under.
-    pub id: RequestId,
+    /// What it is sent under. It is a repetition if the client chose the id.
+    pub sent: WriteName,
     /// What the client knows it by.
     pub name: RequestName,
-    /// Whether the client chose the name, so that it may have been used before.
-    pub retried: bool,
 }
 
 impl Executing {
@@ -75,36 +86,31 @@ impl Executing {
 impl Session {
     /// The next write's request. A chosen name is used up.
     pub(super) fn request(&mut self) -> Result<Request> {
-        let chosen = self.settings.remove("quorate.request_id").and_then(|name| name.parse().ok());
-        let Some(name @ RequestName { id, print }) = chosen else { return Ok(self.fresh_request()) };
         let own = self.executing.as_ref().map_or(0, Executing::print);
-        let id = match print {
-            None => RequestId { session: mixed(id.session, own), number: id.number },
-            Some(print) if print != own => {
+        let chosen = self.settings.remove("quorate.request_id").and_then(|name| name.parse().ok());
+        let Some(name @ RequestName { id, print }) = chosen else {
+            let (id, nonce) = (self.backend.request_id(), rand::random());
+            let name = RequestName { id, print: Some(Print { nonce, statement: own as u32 }) };
+            return Ok(Request { sent: WriteName { id, print: salted(own, nonce), repeated: false }, name });
+        };
+        let (id, nonce) = match print {
+            None => (RequestId { session: mixed(id.session, own), number: id.number }, 0),
+            Some(print) if print.statement != own as u32 => {
                 return Err(refused(name, "the request id is that of another statement")
                     .hint("Send the statement that failed, with the same parameters, or set no id."));
             }
             Some(_) if !self.backend.may_have_given(id) => {
                 return Err(refused(name, "the request id was not given out yet"));
             }
-            Some(_) => id,
+            Some(print) => (id, print.nonce),
         };
-        Ok(Request { id, name, retried: true })
+        Ok(Request { sent: WriteName { id, print: salted(own, nonce), repeated: true }, name })
     }
+}
 
-    /// A request under a new name.
-    pub(super) fn fresh_request(&self) -> Request {
-        let id = self.backend.request_id();
-        Request { id, name: RequestName { id, print: None }, retried: false }
-    }
-
-    /// A request with the name that it can be sent again under.
-    pub(super) fn name_of(&self, request: Request) -> RequestName {
-        match (&self.executing, request.retried) {
-            (Some(executing), false) => RequestName { print: Some(executing.print()), ..request.name },
-            _ => request.name,
-        }
-    }
+/// What the ranges compare.
+fn salted(print: u64, nonce: u32) -> u64 {
+    xxh3_64_with_seed(&print.to_le_bytes(), u64::from(nonce))
 }
 
 fn refused(name: RequestName, why: &str) -> SqlError {
@@ -116,10 +122,16 @@ fn mixed(session: u128, print: u64) -> u128 {
     session ^ (u128::from(print) << 64 | u128::from(print.rotate_left(32)))
 }
 
+impl From<u128> for Print {
+    fn from(digits: u128) -> Print {
+        Print { nonce: (digits >> 32) as u32, statement: digits as u32 }
+    }
+}
+
 impl fmt::Display for RequestName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}-{}", self.id.session, self.id.number)?;
-        self.print.map_or(Ok(()), |print| write!(f, "-{print:016x}"))
+        self.print.map_or(Ok(()), |print| write!(f, "-{:08x}{:08x}", print.nonce, print.statement))
     }
 }
 
@@ -140,9 +152,6 @@ impl FromStr for RequestName {
             return Err(malformed());
         };
         let id = RequestId { session: hex(session, 32)?, number: number.parse().map_err(|_| malformed())? };
-        Ok(RequestName {
-            id,
-            print: print.map(|print| hex(print, 16)).transpose()?.map(|print| print as u64),
-        })
+        Ok(RequestName { id, print: print.map(|print| hex(print, 16)).transpose()?.map(Print::from) })
     }
 }

@@ -37,7 +37,7 @@ impl Session {
         };
         let request = self.request()?;
         self.in_flight = Some(InFlight::Write(request));
-        let answered = self.backend.write(request.id, operation).await;
+        let answered = self.backend.write(request.sent, operation).await;
         let (rows, more) = self.written(answered, request).map_err(|error| error.within(schema))?;
         returned.extend(more);
         let tag = write.action.tag(rows);
@@ -52,8 +52,8 @@ impl Session {
         request: Request,
     ) -> Result<(u64, Vec<Row>)> {
         self.in_flight = None;
-        let name = || self.name_of(request);
-        let answers = answered.map_err(|fault| fault::of_write(fault, name(), request.retried))?;
+        let of_write = |fault| fault::of_write(fault, request.name, request.sent.repeated);
+        let answers = answered.map_err(of_write)?;
         let mut total = 0;
         let mut returned = Vec::new();
         for answer in answers {
@@ -79,7 +79,7 @@ impl Session {
         if self.backend.catalog().table(name).is_some() {
             return self.exists_already(create, exists());
         }
-        let id = self.fresh_request().id;
+        let id = self.backend.request_id();
         self.in_flight = Some(InFlight::Definition);
         let done = self.backend.create_table(id, create.schema.clone(), create.replicas).await;
         self.in_flight = None;
@@ -131,7 +131,7 @@ impl Session {
                 .hint("Drop them one by one; each DROP is atomic."));
         }
         for table in tables {
-            let id = self.fresh_request().id;
+            let id = self.backend.request_id();
             self.in_flight = Some(InFlight::Definition);
             let done = self.backend.drop_table(id, table).await;
             self.in_flight = None;

@@ -29,9 +29,13 @@ pub enum ClientCommand {
     Write {
         /// The user's name for it.
         token: u64,
-        /// A name given by the user (an earlier write's, to repeat it, or a new one of this client's session, not far
+        /// An id given by the user (an earlier write's, to repeat it, or a new one of this client's session, not far
         /// behind the newest); a new one when absent.
         request: Option<RequestId>,
+        /// A hash of the statement: another one under a known id is refused.
+        print: u64,
+        /// Whether the id may have been used before.
+        repeated: bool,
         /// The table.
         table: u32,
         /// The ring keys concerned; disjoint.
@@ -147,6 +151,8 @@ pub enum ClientError {
     Rejected(Refusal),
     /// Its session is over; it was not executed.
     Expired,
+    /// Its id is that of another statement; it was not executed.
+    OtherStatement,
     /// A read of which there was no news for too long: repeat it freely.
     Unanswered,
 }

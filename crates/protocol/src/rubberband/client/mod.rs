@@ -26,7 +26,7 @@ use self::{
     write::Write,
 };
 use super::{
-    Config, Control, DataHeader, DataKind, Direct, Message, Reply, Role,
+    Config, Control, DataHeader, DataKind, Direct, Message, Reply, Role, WriteName,
     membership::{Delivered, INTERNAL, Membership},
     refusal,
 };
@@ -230,14 +230,13 @@ impl Client {
 
     fn command(&mut self, cx: &mut Context<'_>, command: ClientCommand, out: &mut impl Sink<Self>) {
         match command {
-            ClientCommand::Write { token, request, table, ranges, fallible, operation } => {
-                let request = self.name_write(request);
+            ClientCommand::Write { token, request, print, repeated, table, ranges, fallible, operation } => {
+                let name = WriteName { request: self.name_write(request), print, repeated };
                 let attempt = self.new_attempt(token);
                 let kind = if fallible { DataKind::FallibleWrite } else { DataKind::Write };
                 let offset = (cx.random)() as u32;
-                let header =
-                    DataHeader { kind, token: attempt, request, offset, table, ranges: ranges.clone() };
-                let write = Write::new(request, ranges);
+                let header = DataHeader { kind, token: attempt, name, offset, table, ranges: ranges.clone() };
+                let write = Write::new(name, ranges);
                 self.insert(token, Request { attempt, kind: Kind::Write(write), look_at: None });
                 self.membership.submit(cx, attempt, Class::Data, header.encode(&operation), out);
                 self.refuse_if_wedged(cx, token, out);

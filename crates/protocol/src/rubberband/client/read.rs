@@ -15,7 +15,7 @@ use crate::{
     ecast::{Class, MemberCommand, Position},
     id::ProcessId,
     rubberband::{
-        Config, DataHeader, DataKind, Direct, Message, Range, Reply, ReplyContent, RequestId,
+        Config, DataHeader, DataKind, Direct, Message, Range, Reply, ReplyContent, RequestId, WriteName,
         placement::covers, refusal,
     },
     seam::{Context, Destination, Input, Sink},
@@ -189,7 +189,11 @@ impl Client {
         let header = DataHeader {
             kind: DataKind::Read,
             token: attempt,
-            request: RequestId { session: self.membership.me.incarnation.0, number: 0 },
+            name: WriteName {
+                request: RequestId { session: self.membership.me.incarnation.0, number: 0 },
+                print: 0,
+                repeated: false,
+            },
             offset,
             table: read.table,
             ranges: read.ranges.clone(),

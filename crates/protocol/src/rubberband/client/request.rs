@@ -65,9 +65,9 @@ impl Client {
             self.look.remove(&(at, token));
         }
         if let Kind::Write(write) = &request.kind
-            && write.request.session == self.session()
+            && write.name.request.session == self.session()
         {
-            self.writes.remove(&write.request.number);
+            self.writes.remove(&write.name.request.number);
         }
         Some(request)
     }
@@ -75,10 +75,10 @@ impl Client {
     pub(super) fn done(&mut self, token: u64, at: Position, out: &mut impl Sink<Self>) {
         if let Some(request) = self.remove(token) {
             if let Kind::Write(write) = &request.kind
-                && write.request.session == self.session()
+                && write.name.request.session == self.session()
             {
                 // Repeated, and now its fate is known.
-                self.maybe.retain(|(_, number)| *number != write.request.number);
+                self.maybe.retain(|(_, number)| *number != write.name.request.number);
             }
             out.emit(ClientEvent::Done { token, at });
         }
@@ -102,7 +102,7 @@ impl Client {
     pub(super) fn give_up(&mut self, now: Time, token: u64, out: &mut impl Sink<Self>) {
         let Some(request) = self.requests.get(&token) else { return };
         let error = match &request.kind {
-            Kind::Write(write) => ClientError::MaybeApplied { request: write.request },
+            Kind::Write(write) => ClientError::MaybeApplied { request: write.name.request },
             Kind::Control => {
                 ClientError::MaybeApplied { request: RequestId { session: self.session(), number: 0 } }
             }

@@ -13,8 +13,8 @@ use crate::{
     ecast::{Class, Position},
     id::ProcessId,
     rubberband::{
-        Config, Control, Direct, Message, Range, Reply, ReplyContent, RequestId, membership::INTERNAL,
-        placement::covers,
+        Config, Control, Direct, Message, Range, Reply, ReplyContent, RequestId, WriteName,
+        membership::INTERNAL, placement::covers,
     },
     seam::{Context, Destination, Sink},
     time::{Duration, Time},
@@ -30,7 +30,7 @@ const REMEMBERED_MAX: u64 = 1 << 20;
 
 /// A write that has not been answered in full.
 pub(super) struct Write {
-    pub(super) request: RequestId,
+    pub(super) name: WriteName,
     ranges: SmallVec<[Range; 2]>,
     covered: Vec<Range>,
     pub(super) stable: bool,
@@ -44,9 +44,9 @@ pub(super) struct Write {
 
 impl Write {
     /// One that has not been sent yet.
-    pub(super) fn new(request: RequestId, ranges: SmallVec<[Range; 2]>) -> Self {
+    pub(super) fn new(name: WriteName, ranges: SmallVec<[Range; 2]>) -> Self {
         Write {
-            request,
+            name,
             ranges,
             covered: Vec::new(),
             stable: false,
@@ -134,6 +134,7 @@ impl Client {
                 self.finish_write(cx, token, out);
             }
             ReplyContent::Expired => self.fail(cx.now, token, ClientError::Expired, out),
+            ReplyContent::OtherStatement => self.fail(cx.now, token, ClientError::OtherStatement, out),
             // Asked about and not known there yet, or elsewhere in the order: it is asked about again.
             ReplyContent::Unknown | ReplyContent::Retry => {}
             ReplyContent::Underway => self.refused += 1,
@@ -154,7 +155,7 @@ impl Client {
         }
         write.asked += u32::from(write.stable);
         let replicas = config.replicas_of(&missing);
-        let ask = Direct::Ask { request: write.request, token: attempt, ranges: missing };
+        let ask = Direct::Ask { name: write.name, token: attempt, ranges: missing };
         out.send(Destination::Many(replicas), Message::Direct(ask), None);
         let after = self.ask_after(token);
         self.look_later(token, cx.now + after);

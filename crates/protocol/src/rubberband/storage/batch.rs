@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::{
     Storage, StorageEvent, Task, TaskKind, TaskResult,
     outbox::{Asked, Wanted},
-    replies::Replies,
+    replies::{Known, Replies},
     steps::Step,
     write::Write,
 };
@@ -102,7 +102,9 @@ impl Storage {
             {
                 return false;
             }
-            Some(Step::Write(write)) if self.replies.is_pending(write.header.request) => return false,
+            Some(Step::Write(write)) if self.replies.known(write.header.name) == Known::Pending => {
+                return false;
+            }
             Some(_) => {}
         }
         match self.queue.pop_front().expect("just seen") {

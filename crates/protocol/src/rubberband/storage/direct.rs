@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Storage, import::Import, migration::Fetch, steps::Step, write::send_remembered};
+use super::{Storage, import::Import, migration::Fetch, replies::Known, steps::Step, write::send_remembered};
 use crate::{
     ecast::Position,
     id::ProcessId,
@@ -44,10 +44,11 @@ impl Storage {
             }
             Direct::Consumed { token, bytes } => self.outboxes.consumed((from, token), bytes, out),
             Direct::Cancel { token } => self.withdraw(|asked| asked == (from, token), out),
-            Direct::Ask { request, token, ranges } => match self.replies.get(request) {
-                Some(known) => send_remembered(from, token, known, &ranges, out),
+            Direct::Ask { name, token, ranges } => match self.replies.known(name) {
+                Known::Done(known) => send_remembered(from, token, known, &ranges, out),
+                Known::OtherStatement => tell(from, token, Position(0), ReplyContent::OtherStatement, out),
                 // Still to be executed here: the client asks again.
-                None => tell(from, token, Position(0), ReplyContent::Unknown, out),
+                Known::Nothing | Known::Pending => tell(from, token, Position(0), ReplyContent::Unknown, out),
             },
             Direct::AskRead { token } => {
                 let known = self.is_underway((from, token));

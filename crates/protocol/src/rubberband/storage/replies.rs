@@ -1,4 +1,8 @@
 //! What ranges remember of the writes that took effect in them, so that a repeated one takes effect once (S6).
+//!
+//! A write is remembered with the print of its statement. A repetition under the same id and another print is refused,
+//! so that nobody is told what another's statement returned. A number that its gateway gives out for the first time is
+//! never refused: whoever guessed it before has used up nothing.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ecast::Position,
-    rubberband::{Range, RequestId},
+    rubberband::{Range, WriteName},
 };
 
 /// What a write did.
@@ -19,10 +23,23 @@ pub(super) struct Remembered {
     pub(super) results: Result<Vec<(Range, Bytes)>, Bytes>,
 }
 
-/// Replies by session and number.
+/// Replies by session, number and print.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Replies {
-    sessions: BTreeMap<u128, BTreeMap<u64, Entry>>,
+    sessions: BTreeMap<u128, BTreeMap<(u64, u64), Entry>>,
+}
+
+/// What is known of a write's name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Known<'a> {
+    /// It is to be executed.
+    Nothing,
+    /// It is being executed, or another statement under its id is, of which it depends.
+    Pending,
+    /// It took effect.
+    Done(&'a Remembered),
+    /// The id is that of another statement.
+    OtherStatement,
 }
 
 #[derive(Clone, Debug)]
@@ -33,38 +50,41 @@ enum Entry {
 }
 
 impl Replies {
-    /// Whether the write is being executed right now.
-    pub(super) fn is_pending(&self, request: RequestId) -> bool {
-        matches!(self.entry(request), Some(Entry::Pending))
-    }
-
-    /// What the write did, if it took effect.
-    pub(super) fn get(&self, request: RequestId) -> Option<&Remembered> {
-        match self.entry(request) {
-            Some(Entry::Done(remembered)) => Some(remembered),
-            _ => None,
+    /// What is known of a write.
+    pub(super) fn known(&self, name: WriteName) -> Known<'_> {
+        let WriteName { request, print, repeated } = name;
+        let Some(session) = self.sessions.get(&request.session) else { return Known::Nothing };
+        let same_id = || session.range((request.number, 0)..=(request.number, u64::MAX));
+        match session.get(&(request.number, print)) {
+            Some(Entry::Done(remembered)) => Known::Done(remembered),
+            Some(Entry::Pending) => Known::Pending,
+            None if !repeated => Known::Nothing,
+            None if same_id().any(|(_, entry)| matches!(entry, Entry::Pending)) => Known::Pending,
+            None if same_id().next().is_some() => Known::OtherStatement,
+            None => Known::Nothing,
         }
     }
 
-    fn entry(&self, request: RequestId) -> Option<&Entry> {
-        self.sessions.get(&request.session)?.get(&request.number)
-    }
-
-    pub(super) fn begin(&mut self, request: RequestId) {
-        let before = self.sessions.entry(request.session).or_default().insert(request.number, Entry::Pending);
+    pub(super) fn begin(&mut self, name: WriteName) {
+        let WriteName { request, print, .. } = name;
+        let session = self.sessions.entry(request.session).or_default();
+        let before = session.insert((request.number, print), Entry::Pending);
         assert!(before.is_none(), "S6: {request:?} would be executed twice");
     }
 
-    pub(super) fn finish(&mut self, request: RequestId, remembered: Remembered) {
+    pub(super) fn finish(&mut self, name: WriteName, remembered: Remembered) {
+        let WriteName { request, print, .. } = name;
         let session = self.sessions.entry(request.session).or_default();
-        let before = session.insert(request.number, Entry::Done(Arc::new(remembered)));
+        let before = session.insert((request.number, print), Entry::Done(Arc::new(remembered)));
         assert!(matches!(before, Some(Entry::Pending)), "S6: {request:?} finished without having begun");
     }
 
-    /// The write is voided as if it had never been: all that were to tell its verdict are gone.
-    pub(super) fn cancel(&mut self, request: RequestId) {
+    /// The write is voided as if it had never been: all that were to tell its verdict are gone, or another range refused
+    /// it.
+    pub(super) fn cancel(&mut self, name: WriteName) {
+        let WriteName { request, print, .. } = name;
         let session = self.sessions.entry(request.session).or_default();
-        let before = session.remove(&request.number);
+        let before = session.remove(&(request.number, print));
         assert!(matches!(before, Some(Entry::Pending)), "S6: {request:?} is cancelled without having begun");
     }
 
@@ -82,13 +102,13 @@ impl Replies {
         if below == u64::MAX {
             self.sessions.remove(&session);
         } else if let Some(replies) = self.sessions.get_mut(&session) {
-            *replies = replies.split_off(&below);
+            *replies = replies.split_off(&(below, 0));
         }
     }
 
     /// The byte form, for a range that moves.
     pub(super) fn encode(&self) -> Bytes {
-        let done: Vec<(u128, u64, &Remembered)> = self
+        let done: Vec<(u128, (u64, u64), &Remembered)> = self
             .sessions
             .iter()
             .flat_map(|(&session, replies)| {
@@ -103,7 +123,7 @@ impl Replies {
 
     /// From bytes; `None` when they are no replies.
     pub(super) fn decode(bytes: &[u8]) -> Option<Replies> {
-        let done: Vec<(u128, u64, Remembered)> = postcard::from_bytes(bytes).ok()?;
+        let done: Vec<(u128, (u64, u64), Remembered)> = postcard::from_bytes(bytes).ok()?;
         let mut replies = Replies::default();
         for (session, number, remembered) in done {
             let session = replies.sessions.entry(session).or_default();

@@ -86,9 +86,10 @@ impl Storage {
             self.queue.push_back(Step::Read { at, client, token, ranges, operation, since: now });
             return;
         }
-        // One range is evaluated alike by all its replicas; only several can disagree.
+        // One range is evaluated alike by all its replicas; only several can disagree. What cannot fail can be refused
+        // by one that knows its id as another statement's.
         let spans = header.ranges.iter().map(|range| config.count_segments(*range)).sum::<usize>() > 1;
-        let exchanged = header.kind == DataKind::FallibleWrite && spans;
+        let exchanged = (header.kind == DataKind::FallibleWrite || header.name.repeated) && spans;
         let others = assigned.iter().filter(|assignment| exchanged && assignment.process != me);
         let others = others.map(|assignment| (assignment.process, assignment.held.clone())).collect();
         let Assignment { held, answers, .. } = assigned[mine].clone();

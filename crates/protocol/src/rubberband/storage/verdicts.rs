@@ -26,6 +26,10 @@ use crate::{
 /// How many decisions are remembered for those who come late.
 const SETTLED_MAX: usize = 65_536;
 
+/// The reason of a range that refuses a write because it knows the id as that of another statement: none. Answers that
+/// tell why a write failed have bytes.
+pub(super) const OTHER_STATEMENT: Bytes = Bytes::new();
+
 /// What was decided on a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
@@ -35,12 +39,15 @@ pub(super) enum Decision {
     Void(Bytes),
 }
 
-/// Verdicts that have arrived, and decisions that were taken.
+/// Verdicts that have arrived, and what can be told of writes that are settled here.
 #[derive(Default)]
 pub(super) struct Verdicts {
     open: BTreeMap<Position, Open>,
-    settled: BTreeMap<Position, Decision>,
+    settled: BTreeMap<Position, Told>,
 }
+
+/// A verdict: on which ranges, and why it failed, if it did.
+pub(super) type Told = (Vec<Range>, Option<Bytes>);
 
 #[derive(Default)]
 struct Open {
@@ -111,24 +118,31 @@ impl Verdicts {
             None if ranges.iter().all(|range| covers(&open.favourable, *range)) => Decision::Publish,
             None => return None,
         };
-        self.open.remove(&at);
-        self.settled.insert(at, decision.clone());
+        let failure = match &decision {
+            Decision::Publish => None,
+            Decision::Void(failure) => Some(failure.clone()),
+        };
+        self.settle(at, (vec![Range::ALL], failure), needed);
+        Some(decision)
+    }
+
+    /// The write at `at` is settled here: this is what can be told of it from now on.
+    pub(super) fn settle(&mut self, at: Position, told: Told, needed: Option<Position>) {
+        self.settled.insert(at, told);
         while self.settled.len() > SETTLED_MAX
             && let Some(first) = self.settled.first_entry()
             && needed.is_none_or(|needed| *first.key() < needed)
         {
             first.remove();
         }
-        // Verdicts below are on writes that were settled without them.
-        self.open = self.open.split_off(&at);
-        Some(decision)
+        // Verdicts up to here are on writes that were settled without them.
+        self.open = self.open.split_off(&Position(at.0 + 1));
     }
 
     /// What can be told about the write at `at`.
-    pub(super) fn known(&self, at: Position) -> Option<(Vec<Range>, Option<Bytes>)> {
+    pub(super) fn known(&self, at: Position) -> Option<Told> {
         match self.settled.get(&at) {
-            Some(Decision::Publish) => Some((vec![Range::ALL], None)),
-            Some(Decision::Void(failure)) => Some((vec![Range::ALL], Some(failure.clone()))),
+            Some(told) => Some(told.clone()),
             None => self.open.get(&at).map(|open| (open.favourable.clone(), open.failure.clone())),
         }
     }

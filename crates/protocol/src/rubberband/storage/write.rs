@@ -7,7 +7,13 @@
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{Storage, Task, TaskKind, batch::Purpose, replies::Remembered, verdicts::Decision};
+use super::{
+    Storage, Task, TaskKind,
+    batch::Purpose,
+    direct::tell,
+    replies::{Known, Remembered},
+    verdicts::{Decision, OTHER_STATEMENT},
+};
 use crate::{
     ecast::Position,
     id::ProcessId,
@@ -34,18 +40,42 @@ impl Storage {
         write: Write,
         out: &mut impl Sink<Self>,
     ) -> bool {
-        if let Some(known) = self.replies.get(write.header.request) {
-            // S6: it took effect before; say again what it did, in every range held here.
-            self.repeated += 1;
-            let token = write.header.token;
-            send_remembered(write.client, token, known, &write.header.ranges, out);
-            return true;
+        match self.replies.known(write.header.name) {
+            Known::Nothing => {}
+            Known::Pending => unreachable!("what is pending is waited for"),
+            Known::Done(known) => {
+                // S6: it took effect before; say again what it did, in every range held here.
+                self.repeated += 1;
+                let failure = known.results.as_ref().err().cloned();
+                send_remembered(write.client, write.header.token, known, &write.header.ranges, out);
+                self.speak(&write, failure, out);
+                return true;
+            }
+            Known::OtherStatement => {
+                self.repeated += 1;
+                refuse(&write, out);
+                self.speak(&write, Some(OTHER_STATEMENT), out);
+                return true;
+            }
         }
-        self.replies.begin(write.header.request);
+        self.replies.begin(write.header.name);
         let held = !write.others.is_empty();
         let kind = TaskKind::Write { ranges: write.held.clone(), operation: write.operation.clone(), held };
         self.push(tasks, write.at, kind, Purpose::Write(write));
         !held
+    }
+
+    /// Tells the other replicas concerned the verdict on a write that is not evaluated here, because it is remembered.
+    /// Those who do not remember it wait for that, and ask for it if they miss it.
+    fn speak(&mut self, write: &Write, failure: Option<Bytes>, out: &mut impl Sink<Self>) {
+        if write.others.is_empty() {
+            return;
+        }
+        // Noted at this position, it can be told when the write is not remembered any more.
+        self.verdicts.settle(write.at, (write.held.clone(), failure.clone()), self.receiving());
+        let verdict = Direct::Verdict { at: write.at, ranges: write.held.clone(), failure };
+        let others = write.others.iter().map(|(process, _)| *process).collect();
+        out.send(Destination::Many(others), Message::Direct(verdict), None);
     }
 
     /// A write was evaluated here: answer, or wait for the others' verdicts.
@@ -74,11 +104,15 @@ impl Storage {
         if self.holding.is_none() { done.max(at) } else { done }
     }
 
+    /// Whoever takes over ranges may ask for verdicts from here on.
+    fn receiving(&self) -> Option<Position> {
+        self.membership.config().and_then(|config| config.receiving().map(|(_, at)| at).min())
+    }
+
     /// Settles the held write if the verdicts suffice.
     pub(super) fn decide(&mut self, out: &mut impl Sink<Self>) {
         let Some((write, _)) = &self.holding else { return };
-        let receiving =
-            self.membership.config().and_then(|config| config.receiving().map(|(_, at)| at).min());
+        let receiving = self.receiving();
         let Some(decision) = self.verdicts.decide(write.at, &write.header.ranges, receiving) else { return };
         let (write, result) = self.holding.take().expect("just seen");
         self.ask_at = None;
@@ -123,11 +157,16 @@ impl Storage {
         self.settle = Some((at, false));
         self.verdicts.drop(at);
         // Its client learns that a range is lost; said again under its name, the write is a new one.
-        self.replies.cancel(write.header.request);
+        self.replies.cancel(write.header.name);
     }
 
     fn answer(&mut self, write: &Write, result: Result<Vec<Bytes>, Bytes>, out: &mut impl Sink<Self>) {
         let token = write.header.token;
+        if result.as_ref().err() == Some(&OTHER_STATEMENT) {
+            // Another range knows the id as another statement's. It is as if this one had never been.
+            refuse(write, out);
+            return self.replies.cancel(write.header.name);
+        }
         let remembered = match result {
             Ok(results) => {
                 let results: Vec<(Range, Bytes)> = write.held.iter().copied().zip(results).collect();
@@ -136,8 +175,13 @@ impl Storage {
             Err(failure) => Remembered { at: write.at, results: Err(failure) },
         };
         send_remembered(write.client, token, &remembered, &write.answers, out);
-        self.replies.finish(write.header.request, remembered);
+        self.replies.finish(write.header.name, remembered);
     }
+}
+
+/// Tells a client that its write's id is that of another statement.
+fn refuse<S: Sink<Storage>>(write: &Write, out: &mut S) {
+    tell(write.client, write.header.token, write.at, ReplyContent::OtherStatement, out);
 }
 
 /// Tells a client what a write did in those of `ranges` that are remembered here.

@@ -14,6 +14,12 @@ use quorate_protocol::{
 use super::{Happening, Role, Told, World};
 use crate::{cluster::names::name, world::Outputs};
 
+/// A statement's print: any hash will do.
+fn print(op: &str) -> u64 {
+    op.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
 impl World {
     /// Hands something to a process and takes care of everything that comes of it.
     pub(crate) fn happen(&mut self, id: ProcessId, happening: Happening) {
@@ -165,6 +171,8 @@ impl World {
         let write = ClientCommand::Write {
             token,
             request: again,
+            print: print(op),
+            repeated: again.is_some(),
             table: DataHeader::NO_TABLE,
             ranges: ranges.into(),
             fallible: op.starts_with('!'),
@@ -210,6 +218,7 @@ impl World {
                         ClientError::MaybeApplied { .. } => "maybe applied",
                         ClientError::Rejected(_) => "rejected",
                         ClientError::Expired => "expired",
+                        ClientError::OtherStatement => "other statement",
                         ClientError::Unanswered => "unanswered",
                     });
                     self.end(id, token, Err(error));

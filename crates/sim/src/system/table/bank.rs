@@ -20,6 +20,8 @@ use quorate_table::{
     value::{Row, Type, Value},
 };
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::citizen::{Citizen, node};
 use crate::{
     random::Chance,
@@ -243,6 +245,8 @@ impl Bank {
         let command = ClientCommand::Write {
             token,
             request,
+            print: xxh3_64(&made.operation),
+            repeated: request.is_some(),
             table: made.table,
             ranges: made.ranges,
             fallible: made.fallible,
@@ -458,6 +462,7 @@ impl Bank {
             ClientError::MaybeApplied { .. } => "maybe applied",
             ClientError::Rejected(_) => "rejected",
             ClientError::Expired => "expired",
+            ClientError::OtherStatement => "other statement",
             ClientError::Unanswered => "unanswered",
         };
         world.count(count);

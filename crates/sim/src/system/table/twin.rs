@@ -284,9 +284,9 @@ impl Town {
         if header.kind == DataKind::Read {
             return Some(self.readers(&stretches, header.offset));
         }
-        let floor = self.sessions.get(&header.request.session)?;
+        let floor = self.sessions.get(&header.name.request.session)?;
         let blocked = |process: &ProcessId| self.is(*process, State::Unreachable);
-        if header.request.number < *floor || stretches.iter().flatten().any(blocked) {
+        if header.name.request.number < *floor || stretches.iter().flatten().any(blocked) {
             return None;
         }
         let takes = |process: &ProcessId| {

@@ -1,8 +1,8 @@
 use super::*;
 use crate::rubberband::{
-    RequestId,
+    RequestId, WriteName,
     sample::{process, range, ring, texts},
-    storage::replies::Remembered,
+    storage::replies::{Known, Remembered},
 };
 
 const CHANGE: Position = Position(9);
@@ -102,6 +102,7 @@ fn an_import_ends_with_what_its_sources_remember() {
     let mut written = Vec::new();
     for (number, source) in (1..).zip([1, 3, 4]) {
         let request = RequestId { session: 7, number };
+        let request = WriteName { request, print: number, repeated: true };
         let mut replies = Replies::default();
         replies.begin(request);
         replies.finish(request, Remembered { at: Position(number), results: Ok(Vec::new()) });
@@ -114,7 +115,7 @@ fn an_import_ends_with_what_its_sources_remember() {
             ImportStep::More => assert_ne!(source, 4, "4 is the last"),
             ImportStep::Finished { change, replies } => {
                 assert_eq!((source, change), (4, CHANGE));
-                assert!(written.iter().all(|request| replies.get(*request).is_some()));
+                assert!(written.iter().all(|request| matches!(replies.known(*request), Known::Done(_))));
             }
         }
     }

@@ -1,8 +1,15 @@
 use super::*;
-use crate::rubberband::sample::{range, text};
+use crate::rubberband::{
+    RequestId,
+    sample::{range, text},
+};
 
-fn request(session: u128, number: u64) -> RequestId {
-    RequestId { session, number }
+fn request(session: u128, number: u64) -> WriteName {
+    WriteName { request: RequestId { session, number }, print: 0, repeated: true }
+}
+
+fn is_done(replies: &Replies, name: WriteName) -> bool {
+    matches!(replies.known(name), Known::Done(_))
 }
 
 /// A write's answers: from low keys to what was said there.
@@ -15,7 +22,7 @@ fn failed(at: u64, why: &'static str) -> Remembered {
     Remembered { at: Position(at), results: Err(Bytes::from_static(why.as_bytes())) }
 }
 
-fn replies(writes: &[(RequestId, Remembered)]) -> Replies {
+fn replies(writes: &[(WriteName, Remembered)]) -> Replies {
     let mut replies = Replies::default();
     for (request, remembered) in writes {
         replies.begin(*request);
@@ -28,7 +35,7 @@ fn replies(writes: &[(RequestId, Remembered)]) -> Replies {
 fn shown(replies: &Replies) -> String {
     let mut lines = Vec::new();
     for (session, numbers) in &replies.sessions {
-        for (number, entry) in numbers {
+        for ((number, _), entry) in numbers {
             let what = match entry {
                 Entry::Pending => "pending".to_string(),
                 Entry::Done(known) => match &known.results {
@@ -51,13 +58,31 @@ fn shown(replies: &Replies) -> String {
 fn a_write_is_pending_until_it_is_done() {
     let mut replies = Replies::default();
     let one = request(1, 1);
-    assert!(!replies.is_pending(one) && replies.get(one).is_none());
+    assert_eq!(replies.known(one), Known::Nothing);
     replies.begin(one);
-    assert!(replies.is_pending(one) && replies.get(one).is_none());
+    assert_eq!(replies.known(one), Known::Pending);
     replies.finish(one, done(5, &[(0, "ok")]));
-    assert!(!replies.is_pending(one));
-    assert_eq!(replies.get(one), Some(&done(5, &[(0, "ok")])));
-    assert!(replies.get(request(2, 1)).is_none(), "another session's numbers are others");
+    assert_eq!(replies.known(one), Known::Done(&done(5, &[(0, "ok")])));
+    assert_eq!(replies.known(request(2, 1)), Known::Nothing, "another session's numbers are others");
+}
+
+#[test]
+fn another_statement_under_a_known_id_is_refused_unless_its_gateway_gave_the_number_out() {
+    let mut replies = Replies::default();
+    let (first, other) = (request(1, 1), WriteName { print: 9, ..request(1, 1) });
+    let given_out = WriteName { repeated: false, ..other };
+    replies.begin(first);
+    assert_eq!(replies.known(other), Known::Pending, "the first may still be voided");
+    replies.cancel(first);
+    assert_eq!(replies.known(other), Known::Nothing);
+    replies.begin(first);
+    replies.finish(first, done(5, &[(0, "ok")]));
+    assert_eq!(replies.known(other), Known::OtherStatement);
+    assert_eq!(replies.known(given_out), Known::Nothing);
+    replies.begin(given_out);
+    replies.finish(given_out, done(6, &[(0, "mine")]));
+    assert_eq!(replies.known(first), Known::Done(&done(5, &[(0, "ok")])));
+    assert_eq!(replies.known(other), Known::Done(&done(6, &[(0, "mine")])));
 }
 
 #[test]
@@ -128,11 +153,14 @@ fn a_session_is_forgotten_from_below_or_whole() {
     assert_eq!(replies.sessions[&1].len(), 3, "1 itself is not below 1");
     replies.forget(1, 3);
     replies.forget(9, 3);
-    let left: Vec<_> =
-        replies.sessions.iter().map(|(s, n)| (*s, n.keys().copied().collect::<Vec<_>>())).collect();
+    let left: Vec<_> = replies
+        .sessions
+        .iter()
+        .map(|(s, n)| (*s, n.keys().map(|(number, _)| *number).collect::<Vec<_>>()))
+        .collect();
     assert_eq!(left, [(1, vec![3]), (2, vec![1])]);
     replies.forget(1, 2);
-    assert!(replies.get(request(1, 3)).is_some(), "an older message forgets no more");
+    assert!(is_done(&replies, request(1, 3)), "an older message forgets no more");
     replies.forget(1, u64::MAX);
     assert_eq!(replies.sessions.keys().copied().collect::<Vec<_>>(), [2], "the session is over");
 }
