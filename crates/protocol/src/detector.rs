@@ -43,6 +43,17 @@ impl Default for Settings {
     }
 }
 
+/// What one process can say of another at an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opinion {
+    /// There is no link to it.
+    Unlinked,
+    /// There is one, and it has not been heard on it lately.
+    Linked,
+    /// It gave a sign of life just now.
+    Heard,
+}
+
 /// Watches a set of peers.
 #[derive(Debug)]
 pub struct Detector {
@@ -111,6 +122,21 @@ impl Detector {
         self.peers.get(&peer).is_some_and(fresh)
     }
 
+    /// What can be said of `peer` now; nothing if it is not watched.
+    pub fn opinion(&self, peer: ProcessId, now: Time) -> Option<Opinion> {
+        let watch = self.peers.get(&peer)?;
+        Some(match watch.unlinked {
+            Some(_) => Opinion::Unlinked,
+            None if self.in_touch(peer, now) => Opinion::Heard,
+            None => Opinion::Linked,
+        })
+    }
+
+    /// How long `peer` has given no sign of life; nothing if it is not watched.
+    pub fn silence(&self, peer: ProcessId, now: Time) -> Option<Duration> {
+        self.peers.get(&peer).map(|watch| now.since(watch.heard))
+    }
+
     /// The link to `peer` stands again.
     pub fn linked(&mut self, peer: ProcessId, now: Time) {
         if let Some(watch) = self.peers.get_mut(&peer) {
@@ -154,3 +180,6 @@ impl Detector {
         Some(broken.map_or(silent, |broken| broken.min(silent)))
     }
 }
+
+#[cfg(test)]
+mod tests;

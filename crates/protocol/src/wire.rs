@@ -7,7 +7,10 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-use crate::id::{Generation, Incarnation, ProcessId};
+use crate::{
+    detector::Opinion,
+    id::{Generation, Incarnation, ProcessId},
+};
 
 /// The version of everything that travels between processes; told in the hello. One more with every change of a byte
 /// form, released or not: two builds that do not understand each other then say so, instead of finding garbage.
@@ -134,6 +137,25 @@ pub fn take_bytes(input: &mut Bytes) -> Result<Bytes, WireError> {
     let length = take_u32(input)? as usize;
     need(input, length)?;
     Ok(input.split_to(length))
+}
+
+/// Appends an opinion.
+pub fn put_opinion(out: &mut BytesMut, opinion: Opinion) {
+    out.put_u8(match opinion {
+        Opinion::Unlinked => 0,
+        Opinion::Linked => 1,
+        Opinion::Heard => 2,
+    });
+}
+
+/// Takes an opinion.
+pub fn take_opinion(input: &mut Bytes) -> Result<Opinion, WireError> {
+    match take_u8(input)? {
+        0 => Ok(Opinion::Unlinked),
+        1 => Ok(Opinion::Linked),
+        2 => Ok(Opinion::Heard),
+        tag => Err(WireError::Tag(tag)),
+    }
 }
 
 /// Appends a process id: 24 bytes.

@@ -460,7 +460,11 @@ impl Host<Node> for NodeHost {
                 }
             }
             Event::Storage(StorageEvent::Withdraw { task }) => self.withdrawals.add(task),
-            Event::Super(SuperEvent::Suspected(process)) => warn!(%process, "suspected"),
+            Event::Super(SuperEvent::Suspected(process)) => warn!(%process, "suspected, others are asked"),
+            Event::Super(SuperEvent::Removing { process, witnesses }) => {
+                let witnesses: Vec<String> = witnesses.iter().map(ProcessId::to_string).collect();
+                warn!(%process, witnesses = witnesses.join(" "), "failed: these do not hear it either");
+            }
             Event::Super(SuperEvent::Replacing { old, new }) => info!(%old, %new, "replacing"),
             Event::Super(SuperEvent::Config(config)) => {
                 info!(version = config.version, placement = config.placement, "configuration");

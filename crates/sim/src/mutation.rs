@@ -17,7 +17,7 @@
 //! | S7 credits | nothing in product code; checker *credits* | unit tests of the dispatcher | `CreditsOnConfirmation` |
 //! | S8 versions of routing | the placement is compared in `Storage::on_direct`; checker *answer* | cluster schedules with basic reads | `RetryAnswered` |
 //! | S11 time | nothing in product code; checker *S11* | unit tests of the detector; clocks drift in every seed | `LateTickCounts` |
-//! | S14 suspicion | `Change::suspect` refuses; the twin of the routing, checker *S14* | `unreachable_is_waited_for`, `unreachable_is_replaced`, `lost_for_good` | `LossUndeclared` |
+//! | S14 suspicion | `Change::depart` refuses; the twin of the routing, checker *S14* | unit tests of the configuration; `suspects_are_judged_together`, `suspicions_are_withdrawn`, `a_bad_moment_of_a_super`, `unreachable_is_waited_for`, `unreachable_is_replaced`, `lost_for_good` | `LossUndeclared`, `SuspectsOneByOne`, `StaleSuspicionObeyed` |
 //! | S15 statements are atomic | published only what is favourable here (`Storage::decide`) | `atomic_or_void`, `verdict_of_the_dead` | `VoidedPublished`, `WriteSkipped`, `ImportLost`, `RetryAnswered` |
 
 mod tamper;
@@ -75,8 +75,12 @@ pub enum Mutation {
     RetryAnswered,
     /// A detector counts the time in which it slept itself (S11).
     LateTickCounts,
-    /// An unreachable process that returns is declared lost, and no operator said so (S14).
+    /// An unreachable process is declared lost, and no operator said so (S14).
     LossUndeclared,
+    /// Suspects of one message are judged one after the other (S14).
+    SuspectsOneByOne,
+    /// A suspicion that was refuted is obeyed all the same (S14).
+    StaleSuspicionObeyed,
     /// A replica publishes a write that all others void (S15).
     VoidedPublished,
     /// A replica skips a write (S15).
@@ -90,7 +94,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 28] = [
+    pub const ALL: [Mutation; 30] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -116,6 +120,8 @@ impl Mutation {
         Mutation::RetryAnswered,
         Mutation::LateTickCounts,
         Mutation::LossUndeclared,
+        Mutation::SuspectsOneByOne,
+        Mutation::StaleSuspicionObeyed,
         Mutation::VoidedPublished,
         Mutation::WriteSkipped,
         Mutation::ImportLost,
@@ -149,6 +155,8 @@ impl Mutation {
             | Mutation::RetryAnswered
             | Mutation::LateTickCounts
             | Mutation::LossUndeclared
+            | Mutation::SuspectsOneByOne
+            | Mutation::StaleSuspicionObeyed
             | Mutation::VoidedPublished
             | Mutation::WriteSkipped
             | Mutation::ImportLost => "table",

@@ -228,7 +228,7 @@ impl Member {
         }
     }
 
-    /// Submits before the first input; afterwards use [`MemberCommand::Submit`].
+    /// Submits between two inputs; it is sent at the end of the batch. Afterwards as [`MemberCommand::Submit`].
     pub fn submit(&mut self, token: u64, class: Class, body: Bytes) {
         match class {
             Class::Control => self.control.push_back((token, body)),
@@ -270,6 +270,16 @@ impl Member {
     pub fn leader_address(&self) -> Option<&str> {
         let link = self.routers.get(&self.leader?)?;
         link.heard.then_some(link.address.as_str())
+    }
+
+    /// Whether a control message that is submitted now would be sent at once.
+    pub fn can_send(&self) -> bool {
+        self.target.is_some() && !self.wedged && !self.tail_unheard
+    }
+
+    /// The routers, as far as known.
+    pub fn routers(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        self.routers.keys().copied()
     }
 
     /// Whether messages wait for credits.
@@ -509,7 +519,7 @@ impl Member {
     fn send(&mut self, now: Time, out: &mut impl Sink<Self>) {
         // What has no number was never sent, and can be withdrawn: without a router in reach nothing gets one.
         // Nor while it may be that this process is out: what it submitted once more, its joining too, would be ordered.
-        let Some(target) = self.target.filter(|_| !self.wedged && !self.tail_unheard) else { return };
+        let Some(target) = self.target.filter(|_| self.can_send()) else { return };
         while let Some((token, body)) = self.control.pop_front() {
             self.number_one(token, Class::Control, body);
         }
@@ -605,6 +615,9 @@ impl Protocol for Member {
                 Message::Notice(notice) => self.on_notice(cx.now, notice, out),
                 Message::Deliver(block) => self.on_deliver(from, block, out),
                 Message::InjectRefused { token } => out.emit(MemberEvent::NotInjected { token }),
+                Message::Probe { asker, hearing } if !self.wedged => {
+                    out.send(Destination::One(from), Message::Alive { asker, hearing }, None);
+                }
                 _ => self.refused += 1,
             },
             Input::Command(command) => self.command(command, out),

@@ -7,12 +7,13 @@ use super::{
     reform::{Recovery, Tail},
 };
 use crate::{
+    detector::Opinion,
     id::{Generation, Peer, ProcessId},
     paxos,
     wire::{
         self, PAYLOAD_BYTES_SHARED, Wire, WireError, decode_body, encode_body, encode_whole, need, put_bytes,
-        put_generation, put_payload, put_process, take_bytes, take_count, take_generation, take_process,
-        take_u8, take_u32, take_u64,
+        put_generation, put_opinion, put_payload, put_process, take_bytes, take_count, take_generation,
+        take_opinion, take_process, take_u8, take_u32, take_u64,
     },
 };
 
@@ -67,6 +68,36 @@ pub enum Message {
     },
     /// Member → router: the answer to [`Message::Gather`].
     Tail(Tail),
+    /// Member → router: do you hear this process? Answered by [`Message::Opinion`] at once, and once more if it is heard.
+    AskOpinion {
+        /// Whom the question is about.
+        about: ProcessId,
+        /// The asker's name for this hearing.
+        hearing: u64,
+    },
+    /// Router → member: whether it hears a process.
+    Opinion {
+        /// Which.
+        about: ProcessId,
+        /// The hearing in which the member asked.
+        hearing: u64,
+        /// What the router can say.
+        opinion: Opinion,
+    },
+    /// Router → member: give a sign of life, since somebody asked for one.
+    Probe {
+        /// Who asked.
+        asker: ProcessId,
+        /// The hearing in which it asked.
+        hearing: u64,
+    },
+    /// Member → router: the answer to [`Message::Probe`].
+    Alive {
+        /// Who asked.
+        asker: ProcessId,
+        /// The hearing in which it asked.
+        hearing: u64,
+    },
 }
 
 /// What became of a sender's messages.
@@ -486,6 +517,16 @@ const INJECT: u8 = 8;
 const INJECT_REFUSED: u8 = 9;
 const GATHER: u8 = 10;
 const TAIL: u8 = 11;
+const ASK_OPINION: u8 = 12;
+const OPINION: u8 = 13;
+const PROBE: u8 = 14;
+const ALIVE: u8 = 15;
+
+fn put_asked(out: &mut BytesMut, tag: u8, process: ProcessId, hearing: u64) {
+    out.put_u8(tag);
+    put_process(out, process);
+    out.put_u64_le(hearing);
+}
 
 impl Wire for Message {
     fn encode(&self, out: &mut BytesMut) {
@@ -549,6 +590,13 @@ impl Wire for Message {
                     }
                 }
             }
+            Message::AskOpinion { about, hearing } => put_asked(out, ASK_OPINION, *about, *hearing),
+            Message::Opinion { about, hearing, opinion } => {
+                put_asked(out, OPINION, *about, *hearing);
+                put_opinion(out, *opinion);
+            }
+            Message::Probe { asker, hearing } => put_asked(out, PROBE, *asker, *hearing),
+            Message::Alive { asker, hearing } => put_asked(out, ALIVE, *asker, *hearing),
         }
         None
     }
@@ -585,6 +633,14 @@ impl Wire for Message {
                     (0..count).map(|_| take_block(input)).collect::<Result<_, _>>()?
                 },
             }),
+            ASK_OPINION => Message::AskOpinion { about: take_process(input)?, hearing: take_u64(input)? },
+            OPINION => Message::Opinion {
+                about: take_process(input)?,
+                hearing: take_u64(input)?,
+                opinion: take_opinion(input)?,
+            },
+            PROBE => Message::Probe { asker: take_process(input)?, hearing: take_u64(input)? },
+            ALIVE => Message::Alive { asker: take_process(input)?, hearing: take_u64(input)? },
             tag => return Err(wire::WireError::Tag(tag)),
         })
     }

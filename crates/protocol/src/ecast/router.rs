@@ -12,6 +12,7 @@ use super::{
     reform::{Gathering, Reformed},
 };
 use crate::{
+    detector::Opinion,
     id::{Generation, Peer, ProcessId},
     paxos::{self, Paxos, ReformRefusal},
     seam::{Context, Destination, Input, Protocol, Sink, Ticket},
@@ -503,12 +504,28 @@ impl<R: Routing> Router<R> {
                     out.send(Destination::One(from), Message::InjectRefused { token }, None);
                 }
             }
+            Message::AskOpinion { about, hearing } if R::is_member(self.order.config(), from) => {
+                let linked = self.linked.contains(&about);
+                if linked {
+                    out.send(Destination::One(about), Message::Probe { asker: from, hearing }, None);
+                }
+                let opinion = if linked { Opinion::Linked } else { Opinion::Unlinked };
+                out.send(Destination::One(from), Message::Opinion { about, hearing, opinion }, None);
+            }
+            Message::Alive { asker, hearing } if R::is_member(self.order.config(), asker) => {
+                let heard = Message::Opinion { about: from, hearing, opinion: Opinion::Heard };
+                out.send(Destination::One(asker), heard, None);
+            }
             // A process that has not joined yet tells its links who routes, members and routers alike.
             Message::Lead { .. } => {}
             Message::Notice(_)
             | Message::Deliver(_)
             | Message::InjectRefused { .. }
-            | Message::Gather { .. } => self.refused += 1,
+            | Message::Gather { .. }
+            | Message::AskOpinion { .. }
+            | Message::Opinion { .. }
+            | Message::Probe { .. }
+            | Message::Alive { .. } => self.refused += 1,
         }
     }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Deref};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Control, DataHeader, DataKind, Range, placement::Segment};
+use super::{Control, DataHeader, DataKind, Range, control::Removal, placement::Segment};
 use crate::{
     ecast::{Class, Destinations, MessageId, Position, Refusal, Routing},
     id::ProcessId,
@@ -87,8 +87,8 @@ pub enum StorageState {
     },
     /// On the ring and complete.
     Active,
-    /// On the ring, suspected, and the only complete replica of some range: waited for (S14). What it replicates takes
-    /// no writes meanwhile, so that it has missed nothing when it returns.
+    /// On the ring, suspected, and without a complete replica of some range that is not: waited for (S14). What it
+    /// replicates takes no writes meanwhile, so that it has missed nothing when it returns.
     Unreachable,
 }
 
@@ -122,10 +122,12 @@ pub struct State {
     pub placement: u64,
     /// How many replicas each range has, the ring permitting.
     pub replicas: u8,
-    /// Everyone unsuspected.
+    /// Everyone who was not removed.
     pub members: BTreeMap<ProcessId, MemberInfo>,
     /// Storage processes that are members; dead ones stay on the ring without a state here.
     pub storage: BTreeMap<ProcessId, StorageState>,
+    /// Members that a super suspects and that have not refuted it, with the position of the suspicion.
+    pub suspected: BTreeMap<ProcessId, Position>,
     /// Ring id → process.
     pub ring: BTreeMap<u64, ProcessId>,
     /// Sessions whose replies are remembered, with the number below which they are forgotten (S6). A session opens when
@@ -169,6 +171,7 @@ impl Config {
             replicas,
             members: BTreeMap::new(),
             storage: BTreeMap::new(),
+            suspected: BTreeMap::new(),
             ring: BTreeMap::new(),
             sessions: BTreeMap::new(),
             tables: BTreeMap::new(),
@@ -223,10 +226,12 @@ impl Config {
 }
 
 impl State {
-    /// Whether every range that `process` replicates has another complete replica.
+    /// Whether every range that `process` replicates has another complete replica that nobody suspects.
     pub(super) fn can_lose(&self, process: ProcessId) -> bool {
         let active = |replica: &ProcessId| {
-            *replica != process && self.storage.get(replica) == Some(&StorageState::Active)
+            *replica != process
+                && !self.suspected.contains_key(replica)
+                && self.storage.get(replica) == Some(&StorageState::Active)
         };
         Segment::of_ring(&self.ring, self.replicas)
             .iter()
@@ -250,13 +255,15 @@ impl Change {
 
     fn remove(&mut self, process: ProcessId) {
         self.state.members.remove(&process);
+        self.state.suspected.remove(&process);
         self.placement |= self.state.storage.remove(&process).is_some();
     }
 
-    /// Takes `process` out, or, while that would lose rows (S14), only marks it.
-    fn suspect(&mut self, process: ProcessId) {
+    /// Takes `process` out, or, while that would lose rows (S14), only calls it unreachable, which it may refute.
+    fn depart(&mut self, process: ProcessId, at: Position) {
         match self.state.storage.get(&process) {
             Some(StorageState::Active | StorageState::Unreachable) if !self.state.can_lose(process) => {
+                self.state.suspected.entry(process).or_insert(at);
                 let before = self.state.storage.insert(process, StorageState::Unreachable);
                 self.placement |= before != Some(StorageState::Unreachable);
             }
@@ -296,12 +303,33 @@ impl Routing for Rubberband {
                     change.placement = true;
                 }
             }
-            Control::Leave => change.suspect(sender),
+            Control::Leave => change.depart(sender, at),
             Control::Suspect { processes } => {
                 only(Role::Super)?;
                 for process in processes {
-                    if change.state.members.contains_key(&process) {
-                        change.suspect(process);
+                    if process != sender && state.members.contains_key(&process) {
+                        state.suspected.entry(process).or_insert(at);
+                    }
+                }
+            }
+            Control::Refute { suspected } => {
+                if state.suspected.get(&sender) != Some(&suspected) {
+                    return Ok(None);
+                }
+                state.suspected.remove(&sender);
+                if let Some(stands @ StorageState::Unreachable) = state.storage.get_mut(&sender) {
+                    *stands = StorageState::Active;
+                    change.placement = true;
+                }
+            }
+            Control::Remove { removals } => {
+                only(Role::Super)?;
+                if !removals.iter().all(|removal| removal.is_witnessed(sender)) {
+                    return Err(refusal::NOT_ALLOWED);
+                }
+                for Removal { process, suspected, .. } in removals {
+                    if change.state.suspected.get(&process) == Some(&suspected) {
+                        change.depart(process, at);
                     }
                 }
             }
@@ -357,14 +385,6 @@ impl Routing for Rubberband {
                     return Err(refusal::WRONG_STATE);
                 }
                 state.storage.insert(sender, StorageState::Active);
-                change.placement = true;
-            }
-            Control::Reinstate { process } => {
-                only(Role::Super)?;
-                if state.storage.get(&process) != Some(&StorageState::Unreachable) {
-                    return Ok(None);
-                }
-                state.storage.insert(process, StorageState::Active);
                 change.placement = true;
             }
             Control::DeclareLost { process } => {
@@ -456,3 +476,6 @@ impl Routing for Rubberband {
         joins.then(|| postcard::to_stdvec(config).expect("our own types always serialise").into())
     }
 }
+
+#[cfg(test)]
+mod tests;

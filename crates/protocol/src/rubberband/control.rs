@@ -20,7 +20,8 @@ pub enum Control {
     },
     /// The sender stops being a member of its own will.
     Leave,
-    /// A super believes that these have failed.
+    /// A super believes that these have failed ([suspicion](super::suspicion)). They stay, but nobody is removed on the
+    /// ground that one of them has its rows.
     Suspect {
         /// Who.
         processes: Vec<ProcessId>,
@@ -48,10 +49,10 @@ pub enum Control {
         /// Which change.
         change: Position,
     },
-    /// A super hears of an unreachable process again: it is active as before.
-    Reinstate {
-        /// Who.
-        process: ProcessId,
+    /// The sender, which is suspected, lives: the suspicion is over, and if it was unreachable it is active as before.
+    Refute {
+        /// Where the suspicion was ordered; of no effect on another.
+        suspected: Position,
     },
     /// An operator says that an unreachable process will not return: what only it held is gone.
     DeclareLost {
@@ -78,6 +79,32 @@ pub enum Control {
         /// Numbers below are forgotten.
         below: u64,
     },
+    /// A super removes processes that are suspected, or, where rows would be lost, calls them unreachable.
+    Remove {
+        /// Whom; each is removed or not on its own.
+        removals: Vec<Removal>,
+    },
+}
+
+/// One process that is to be removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removal {
+    /// Which.
+    pub process: ProcessId,
+    /// Where the suspicion was ordered; without effect once that was refuted.
+    pub suspected: Position,
+    /// Routers and other supers that do not hear it either, in id order; at least one.
+    pub witnesses: Vec<ProcessId>,
+}
+
+impl Removal {
+    /// Whether `accuser` has others on its side.
+    pub(super) fn is_witnessed(&self, accuser: ProcessId) -> bool {
+        let other = |witness: &ProcessId| *witness != accuser && *witness != self.process;
+        !self.witnesses.is_empty()
+            && self.witnesses.iter().all(other)
+            && self.witnesses.is_sorted_by(|a, b| a < b)
+    }
 }
 
 impl Control {

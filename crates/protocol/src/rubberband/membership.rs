@@ -234,6 +234,13 @@ impl Membership {
             }
         };
         self.meet(before.as_ref(), &after, out);
+        let suspected = |config: &Config| config.suspected.get(&self.me).copied();
+        if let Some(at) = suspected(&after)
+            && before.as_ref().and_then(suspected) != Some(at)
+        {
+            let refute = Control::Refute { suspected: at };
+            self.member.submit(INTERNAL, Class::Control, refute.encode());
+        }
         self.config = Some(after);
         Some(Delivered::Control { at, control, before })
     }

@@ -6,11 +6,14 @@ use smallvec::SmallVec;
 
 use super::Range;
 use crate::{
+    detector::Opinion,
     ecast::{self, Position},
+    id::ProcessId,
     time::Duration,
     wire::{
-        Wire, WireError, decode_body, encode_body, encode_whole, need, put_bytes, put_payload, take_bytes,
-        take_count, take_u8, take_u32, take_u64, take_u128,
+        Wire, WireError, decode_body, encode_body, encode_whole, need, put_bytes, put_opinion, put_payload,
+        put_process, take_bytes, take_count, take_opinion, take_process, take_u8, take_u32, take_u64,
+        take_u128,
     },
 };
 
@@ -241,6 +244,22 @@ pub enum Direct {
         /// What the sender has delivered.
         through: Position,
     },
+    /// Super → super: do you hear this member?
+    AskOpinion {
+        /// Whom the question is about.
+        about: ProcessId,
+        /// The asker's name for this hearing.
+        hearing: u64,
+    },
+    /// Super → super: the answer.
+    Opinion {
+        /// Whom it is about.
+        about: ProcessId,
+        /// The hearing in which it was asked for.
+        hearing: u64,
+        /// What the sender can say.
+        opinion: Opinion,
+    },
 }
 
 /// Part of an answer.
@@ -418,6 +437,17 @@ impl Wire for Direct {
                 out.put_u8(13);
                 out.put_u64_le(*token);
             }
+            Direct::AskOpinion { about, hearing } => {
+                out.put_u8(14);
+                put_process(out, *about);
+                out.put_u64_le(*hearing);
+            }
+            Direct::Opinion { about, hearing, opinion } => {
+                out.put_u8(15);
+                put_process(out, *about);
+                out.put_u64_le(*hearing);
+                put_opinion(out, *opinion);
+            }
         }
         None
     }
@@ -479,6 +509,12 @@ impl Wire for Direct {
             11 => Direct::FetchRefused { change: Position(take_u64(input)?) },
             12 => Direct::NoVerdict { at: Position(take_u64(input)?), through: Position(take_u64(input)?) },
             13 => Direct::AskRead { token: take_u64(input)? },
+            14 => Direct::AskOpinion { about: take_process(input)?, hearing: take_u64(input)? },
+            15 => Direct::Opinion {
+                about: take_process(input)?,
+                hearing: take_u64(input)?,
+                opinion: take_opinion(input)?,
+            },
             tag => return Err(WireError::Tag(tag)),
         })
     }

@@ -29,8 +29,9 @@
 //! **Invariants.**
 //! - *One configuration.* Members apply the same control messages at the same positions, so a storage process computes
 //!   for a message the very assignment of ranges that the routers used.
-//! - *S14.* A suspicion that would leave a range without a complete replica is not carried out: the process becomes
-//!   unreachable, and the range refuses writes until it returns or is declared lost.
+//! - *S14.* A process is removed in two ordered steps, between which it may [refute](suspicion). It is not removed where
+//!   a range would keep no complete replica that is unsuspected: it becomes unreachable, and the range refuses writes until
+//!   it returns or is declared lost.
 //! - *S15.* A write that can fail and spans ranges is evaluated by each replica at its position; verdicts are exchanged;
 //!   it is published where all are favourable and voided everywhere otherwise. Answers with different stamps are never
 //!   combined.
@@ -61,7 +62,8 @@
 //! | `membership` | what all members do: join, apply control messages, give signs of life |
 //! | `client` | a gateway's end: reads, writes, and how each request ends |
 //! | `storage` | a storage process: steps, batches, verdicts, what is remembered, moving ranges |
-//! | `superior` | a super: suspicion and replacement |
+//! | [`suspicion`] | from one process's guess to a removal |
+//! | `superior` | a super: watching, and replacement |
 
 mod client;
 mod config;
@@ -73,13 +75,14 @@ mod placement;
 mod sample;
 mod storage;
 mod superior;
+pub mod suspicion;
 
 pub use self::{
     client::{Client, ClientCommand, ClientError, ClientEvent, ClientSettings, ReadStrength},
     config::{
         Config, MemberInfo, RING_MAX, ROUTING_VERSION, Role, Rubberband, StorageState, TableEntry, refusal,
     },
-    control::Control,
+    control::{Control, Removal},
     message::{DataHeader, DataKind, Direct, Message, Reply, ReplyContent, RequestId, Spent, WriteName},
     placement::{Assignment, Range, Segment},
     storage::{

@@ -6,24 +6,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Config, Control, Direct, Message, Range, Role, StorageState,
+    Config, Control, Direct, Message, Range, Removal, Role, StorageState,
     membership::{Delivered, INTERNAL, Membership},
     placement::Segment,
+    suspicion::{Hearing, Patience, Verdict},
 };
 use crate::{
-    detector::{self, Detector},
-    ecast::{Class, Member, MemberCommand, MemberSettings},
+    detector::{self, Detector, Opinion},
+    ecast::{self, Class, Member, MemberCommand, MemberSettings, Position},
     id::{Peer, ProcessId},
     paxos,
-    seam::{Context, Input, Protocol, Sink},
+    seam::{Context, Destination, Input, Protocol, Sink},
     time::{Duration, Time},
 };
 
 /// How a super behaves.
 #[derive(Clone, Debug)]
 pub struct SuperSettings {
-    /// How patient it is.
+    /// How patient it is before it asks others.
     pub detector: detector::Settings,
+    /// How patient it is with one whom others were asked about.
+    pub patience: Patience,
     /// The first ring is made when so many storage processes have joined.
     pub storage_wanted: usize,
     /// How long a super waits for those before it in rank.
@@ -36,6 +39,7 @@ impl Default for SuperSettings {
     fn default() -> Self {
         SuperSettings {
             detector: detector::Settings::default(),
+            patience: Patience::default(),
             storage_wanted: 4,
             rank_delay: Duration::from_millis(500),
             retention: Duration::from_secs(600),
@@ -61,8 +65,15 @@ pub enum SuperCommand {
 pub enum SuperEvent {
     /// A new configuration.
     Config(std::sync::Arc<Config>),
-    /// It suspects this process.
+    /// It suspects this process, and asks others.
     Suspected(ProcessId),
+    /// It has this process removed, or called unreachable: others do not hear it either.
+    Removing {
+        /// Whom.
+        process: ProcessId,
+        /// Which others.
+        witnesses: Vec<ProcessId>,
+    },
     /// It has a standby take the place of a dead process.
     Replacing {
         /// Who goes.
@@ -74,13 +85,23 @@ pub enum SuperEvent {
     Wedged,
 }
 
+/// What a super says of those who seem to have failed goes by this token.
+const SUSPICION: u64 = INTERNAL | 1;
+/// It is said again after so long, should nothing have come of it.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// A super process.
 pub struct Super {
     settings: SuperSettings,
     membership: Membership,
     detector: Detector,
-    /// Suspected members, and when to announce them (again).
-    announce: BTreeMap<ProcessId, Time>,
+    /// Members that seem to have failed, and what others say of them.
+    hearings: BTreeMap<ProcessId, Hearing>,
+    /// The number of the last hearing.
+    hearing: u64,
+    /// Members that others do not hear either: which suspicion of them was last acted upon (of `None`, one was announced), and when
+    /// to do so again.
+    announced: BTreeMap<ProcessId, (Option<Position>, Time)>,
     /// The placement version that waits for a change, and when we make it.
     due: Option<(u64, Time)>,
     /// Sessions of departed gateways, and when they end.
@@ -97,7 +118,9 @@ impl Super {
             membership: Membership::new(me, Role::Super, name, MemberSettings::default(), every),
             detector: Detector::new(settings.detector),
             settings,
-            announce: BTreeMap::new(),
+            hearings: BTreeMap::new(),
+            hearing: 0,
+            announced: BTreeMap::new(),
             due: None,
             sessions: BTreeMap::new(),
             tick_at: Time::ZERO,
@@ -122,7 +145,7 @@ impl Super {
 
     /// Members that it suspects now.
     pub fn suspected(&self) -> impl Iterator<Item = ProcessId> + '_ {
-        self.announce.keys().copied()
+        self.hearings.keys().copied()
     }
 
     fn member_input(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut impl Sink<Self>) {
@@ -147,7 +170,8 @@ impl Super {
             self.detector.watched().filter(|process| !config.members.contains_key(process)).collect();
         for process in gone {
             self.detector.unwatch(process);
-            self.announce.remove(&process);
+            self.hearings.remove(&process);
+            self.announced.remove(&process);
         }
         // Sessions without a gateway end after a while. One that we did not see depart has the full time from here.
         let live: BTreeSet<u128> = config.role(Role::Client).map(|process| process.incarnation.0).collect();
@@ -159,6 +183,8 @@ impl Super {
             self.due = None;
         }
         out.emit(SuperEvent::Config(std::sync::Arc::new(config.clone())));
+        // A suspicion that was just ordered is followed at once by what comes of it.
+        self.judge(cx, out);
     }
 
     fn submit(&mut self, cx: &mut Context<'_>, control: &Control, out: &mut impl Sink<Self>) {
@@ -170,7 +196,8 @@ impl Super {
         self.tick_at = cx.now + interval;
         self.detector.tick(cx.now);
         let Some(config) = self.membership.config().cloned() else { return };
-        self.watch(cx, &config, out);
+        self.hear(cx.now, out);
+        self.judge(cx, out);
         self.place(cx, &config, out);
         let over: Vec<u128> =
             self.sessions.iter().filter(|(_, end)| **end <= cx.now).map(|(&session, _)| session).collect();
@@ -181,31 +208,143 @@ impl Super {
         }
     }
 
-    /// Announces those who seem to have failed, and those unreachable ones who are heard again, or need not be waited for
-    /// any more: somebody who copied from them has become complete.
-    fn watch(&mut self, cx: &mut Context<'_>, config: &Config, out: &mut impl Sink<Self>) {
-        let watched: Vec<ProcessId> = self.detector.watched().collect();
-        let mut processes = Vec::new();
-        for process in watched {
-            let unreachable = config.storage.get(&process) == Some(&StorageState::Unreachable);
-            let suspected = self.detector.suspects(process, cx.now);
-            let news =
-                if suspected && unreachable { config.can_lose(process) } else { suspected || unreachable };
-            let announced = self.announce.get(&process).copied();
-            if !news {
-                self.announce.remove(&process);
-            } else if announced.is_none_or(|again| again <= cx.now) {
-                self.announce.insert(process, cx.now + Duration::from_secs(1));
-                if suspected {
-                    out.emit(SuperEvent::Suspected(process));
-                    processes.push(process);
-                } else {
-                    self.submit(cx, &Control::Reinstate { process }, out);
-                }
+    /// Asks others about those who seem to have failed.
+    fn hear(&mut self, now: Time, out: &mut impl Sink<Self>) {
+        let Some(config) = self.membership.config() else { return };
+        for process in self.detector.watched() {
+            if !self.detector.suspects(process, now) || self.is_waited_for(config, process) {
+                self.hearings.remove(&process);
+                self.announced.remove(&process);
+                continue;
+            }
+            let begun = self.hearings.entry(process).or_insert_with(|| {
+                self.hearing += 1;
+                out.emit(SuperEvent::Suspected(process));
+                Hearing::new(self.hearing, now)
+            });
+            let (about, hearing) = (process, begun.number);
+            let routers: Vec<ProcessId> = self.membership.member.routers().collect();
+            let ask = Message::Order(ecast::Message::AskOpinion { about, hearing });
+            out.send(Destination::Many(routers), ask, None);
+            let supers = self.other_supers(config, process);
+            if !supers.is_empty() {
+                out.send(
+                    Destination::Many(supers),
+                    Message::Direct(Direct::AskOpinion { about, hearing }),
+                    None,
+                );
+            }
+        }
+    }
+
+    /// Whether a suspect is unreachable already, and nobody has become complete who copied from it.
+    fn is_waited_for(&self, config: &Config, process: ProcessId) -> bool {
+        let unreachable = config.storage.get(&process) == Some(&StorageState::Unreachable);
+        unreachable && config.suspected.contains_key(&process) && !config.can_lose(process)
+    }
+
+    fn other_supers(&self, config: &Config, suspect: ProcessId) -> Vec<ProcessId> {
+        let other = |process: &ProcessId| *process != suspect && *process != self.membership.me;
+        config.role(Role::Super).filter(other).collect()
+    }
+
+    fn on_opinion(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        about: ProcessId,
+        (number, opinion): (u64, Opinion),
+        out: &mut impl Sink<Self>,
+    ) {
+        if let Some(hearing) = self.hearings.get_mut(&about)
+            && hearing.number == number
+        {
+            hearing.told(from, opinion, cx.now);
+            self.judge(cx, out);
+        }
+    }
+
+    /// Suspects those whom the bench does not hear either, and removes those who were suspected already and have not
+    /// refuted it.
+    fn judge(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        // What no router would take at once would be ordered when it is old.
+        let Some(config) = self.membership.config().filter(|_| self.membership.member.can_send()) else {
+            return;
+        };
+        let (mut processes, mut removals) = (Vec::new(), Vec::new());
+        for (&process, hearing) in &self.hearings {
+            let suspected = config.suspected.get(&process).copied();
+            let announced = self.announced.get(&process);
+            // A removal follows a suspicion at once, anything else after a while: one who refutes is not suspected anew as
+            // fast as the order can tell.
+            let follows = |step: Option<Position>| step.is_none() && suspected.is_some();
+            if announced.is_some_and(|&(step, again)| !follows(step) && again > cx.now)
+                || !self.agrees(process, cx.now)
+                || self.is_waited_for(config, process)
+            {
+                continue;
+            }
+            let mut bench: Vec<ProcessId> = self.membership.member.routers().collect();
+            bench.extend(self.other_supers(config, process));
+            bench.sort_unstable();
+            let fresh = self.settings.detector.interval * 4;
+            let verdict = hearing.verdict(&bench, cx.now, fresh, &self.settings.patience);
+            let Verdict::Failed(witnesses) = verdict else { continue };
+            if suspected.is_some() && config.can_lose(process) && !self.is_spared(config, process, cx.now) {
+                continue;
+            }
+            self.announced.insert(process, (suspected, cx.now + AGAIN));
+            match suspected {
+                None => processes.push(process),
+                Some(suspected) => removals.push(Removal { process, suspected, witnesses }),
             }
         }
         if !processes.is_empty() {
-            self.submit(cx, &Control::Suspect { processes }, out);
+            self.announce(cx, &Control::Suspect { processes }, out);
+        }
+        if !removals.is_empty() {
+            for Removal { process, witnesses, .. } in removals.iter().cloned() {
+                out.emit(SuperEvent::Removing { process, witnesses });
+            }
+            self.announce(cx, &Control::Remove { removals }, out);
+        }
+    }
+
+    /// Whether every range of `process` has another complete replica that is heard right now. One that only was not suspected
+    /// yet may have died a moment ago.
+    fn is_spared(&self, config: &Config, process: ProcessId, now: Time) -> bool {
+        let heard = |replica: &ProcessId| {
+            self.detector.opinion(*replica, now) == Some(Opinion::Heard)
+                || self
+                    .hearings
+                    .get(replica)
+                    .is_some_and(|hearing| hearing.is_heard(now, self.settings.patience.witness))
+        };
+        let held = config.segments().iter().filter(|segment| segment.replicas.contains(&process));
+        held.into_iter().all(|segment| {
+            let mut others = config.complete(segment).filter(|replica| *replica != process);
+            others.any(|replica| !config.suspected.contains_key(&replica) && heard(&replica))
+        })
+    }
+
+    /// Whether this super itself takes one that it suspects for failed.
+    fn agrees(&self, process: ProcessId, now: Time) -> bool {
+        let broken = self.detector.opinion(process, now) == Some(Opinion::Unlinked);
+        let silent = self.detector.silence(process, now) >= Some(self.settings.patience.silence);
+        self.detector.suspects(process, now) && (broken || silent)
+    }
+
+    fn announce(&mut self, cx: &mut Context<'_>, control: &Control, out: &mut impl Sink<Self>) {
+        self.membership.submit(cx, SUSPICION, Class::Control, control.encode(), out);
+    }
+
+    /// Takes back what was announced and could not be sent: by the time it could be, it would be old.
+    fn withdraw(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        let (_, waiting) = self.membership.member.outstanding();
+        if waiting > 0 && !self.membership.member.can_send() {
+            self.announced.clear();
+            let withdraw = MemberCommand::Withdraw { token: SUSPICION };
+            self.member_input(cx, Input::Command(withdraw), out);
         }
     }
 
@@ -240,7 +379,10 @@ impl Super {
     /// Standbys that seem well.
     fn standbys<'a>(&'a self, config: &'a Config, now: Time) -> impl Iterator<Item = ProcessId> + 'a {
         let standbys = config.storage.iter().filter(|(_, state)| **state == StorageState::Standby);
-        standbys.map(|(&process, _)| process).filter(move |process| !self.detector.suspects(*process, now))
+        let well = move |process: &ProcessId| {
+            !self.detector.suspects(*process, now) && !config.suspected.contains_key(process)
+        };
+        standbys.map(|(&process, _)| process).filter(well)
     }
 
     fn placement(&self, config: &Config, now: Time) -> Option<(Control, Option<SuperEvent>)> {
@@ -303,6 +445,22 @@ impl Protocol for Super {
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
         match input {
+            Input::Receive {
+                from,
+                message: Message::Order(ecast::Message::Opinion { about, hearing, opinion }),
+            } => self.on_opinion(cx, from, about, (hearing, opinion), out),
+            Input::Receive {
+                from,
+                message: Message::Direct(Direct::Opinion { about, hearing, opinion }),
+            } => {
+                self.on_opinion(cx, from, about, (hearing, opinion), out);
+            }
+            Input::Receive { from, message: Message::Direct(Direct::AskOpinion { about, hearing }) } => {
+                if let Some(opinion) = self.detector.opinion(about, cx.now) {
+                    let answer = Direct::Opinion { about, hearing, opinion };
+                    out.send(Destination::One(from), Message::Direct(answer), None);
+                }
+            }
             Input::Receive { from, message: Message::Order(message) } => {
                 self.member_input(cx, Input::Receive { from, message }, out);
             }
@@ -337,9 +495,15 @@ impl Protocol for Super {
             Input::Progress { peer } => self.detector.heard(peer, cx.now),
             Input::Unlinked { peer } => {
                 self.detector.unlinked(peer, cx.now);
+                for hearing in self.hearings.values_mut() {
+                    hearing.unlinked(peer);
+                }
                 self.member_input(cx, Input::Unlinked { peer }, out);
             }
-            Input::Drained => self.member_input(cx, Input::Drained, out),
+            Input::Drained => {
+                self.member_input(cx, Input::Drained, out);
+                self.withdraw(cx, out);
+            }
         }
     }
 

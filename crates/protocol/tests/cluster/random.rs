@@ -216,12 +216,14 @@ impl Schedule {
     fn break_link(&mut self) {
         let links = self.world.links.standing();
         let Some((a, b)) = self.pick(&links) else { return };
-        // Where storage processes really die, others are not to be taken for dead as well.
-        let watched = a.node / 100 == 2 || b.node / 100 == 2;
-        if self.chance(2) == 0 && !(self.crashes && watched) {
-            self.world.cut(a, b);
-        } else {
-            self.world.unlink(a, b);
+        match self.chance(8) {
+            // Some members are cut off from everybody, and are removed if it lasts.
+            0 if b.node / 100 > 1 => {
+                let others = self.world.links.of(b);
+                others.into_iter().for_each(|other| self.world.cut(other, b));
+            }
+            0..4 => self.world.cut(a, b),
+            _ => self.world.unlink(a, b),
         }
     }
 

@@ -56,6 +56,9 @@ fn perform(world: &mut World, step: &str) {
             }
         }
         ["heal"] => world.heal(),
+        // It stands still for a while; its links stand.
+        ["pause", id] => world.processes.get_mut(&process(id)).expect("it lives").paused = true,
+        ["resume", id] => world.processes.get_mut(&process(id)).expect("it lives").paused = false,
         ["reform", id] => world.reform(process(id)),
         ["hold", from, to] => world.links.hold(process(from), process(to)),
         ["release"] => world.links.release(),
@@ -166,4 +169,9 @@ scripts! { check:
     nobody_waits
     nothing_was_sent
     slow_read
+    suspects_are_judged_together
+    a_bad_moment_of_a_super
+    suspicions_are_withdrawn
+    a_hiccup
+    a_ground_that_just_died
 }

@@ -2,11 +2,12 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use quorate_protocol::{
-    Duration,
+    Duration, Incarnation, ProcessId,
+    detector::Opinion,
     ecast::Position,
     rubberband::{
-        Control, DataHeader, DataKind, Direct, Message, Range, Reply, ReplyContent, RequestId, Role, Spent,
-        WriteName,
+        Control, DataHeader, DataKind, Direct, Message, Range, Removal, Reply, ReplyContent, RequestId, Role,
+        Spent, WriteName,
     },
     wire::Wire,
 };
@@ -90,6 +91,29 @@ fn hot_messages_keep_their_bytes() {
         "02 03 0300000000000000 0400000000000000 01000000 0100000000000000 0200000000000000
          05000000 01 06000000 08070000 04",
     );
+}
+
+#[test]
+fn suspicions_keep_their_bytes() {
+    let about = ProcessId { node: 7, incarnation: Incarnation(0xab) };
+    let whom = "0700000000000000 ab000000000000000000000000000000";
+    let ask = Message::Direct(Direct::AskOpinion { about, hearing: 3 });
+    check(&ask, &format!("02 0e {whom} 0300000000000000"));
+    let opinion = Opinion::Linked;
+    let told = Message::Direct(Direct::Opinion { about, hearing: 3, opinion });
+    check(&told, &format!("02 0f {whom} 0300000000000000 01"));
+
+    let witnesses = vec![ProcessId { node: 8, incarnation: Incarnation(1) }];
+    let removals = vec![Removal { process: about, suspected: Position(9), witnesses }];
+    for (control, expected) in [
+        (Control::Suspect { processes: vec![about] }, "02 01 07 ab01"),
+        (Control::Refute { suspected: Position(9) }, "06 09"),
+        (Control::Remove { removals }, "0b 01 07 ab01 09 01 08 01"),
+    ] {
+        let bytes = control.encode();
+        assert_eq!(hex(&bytes), expected.replace(' ', ""));
+        assert_eq!(Control::decode(&bytes), Some(control));
+    }
 }
 
 #[test]

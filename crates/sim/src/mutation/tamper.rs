@@ -161,8 +161,9 @@ impl Tamper {
     /// What leaves a process of a cluster instead of a message to `to`.
     pub(crate) fn leave(&mut self, to: &Destination, message: rubberband::Message) -> rubberband::Message {
         match (self.mutation, message) {
-            (Mutation::LossUndeclared, rubberband::Message::Order(Message::Route(block))) => {
-                rubberband::Message::Order(Message::Route(with_losses(&block)))
+            (Mutation::StaleSuspicionObeyed, rubberband::Message::Order(Message::Route(block))) => {
+                let block = without_refutations(&block);
+                rubberband::Message::Order(Message::Route(block))
             }
             (
                 Mutation::RepliesLost,
@@ -203,16 +204,19 @@ impl Tamper {
     }
 }
 
-/// The same submissions, but that what was unreachable and returns is declared lost.
-fn with_losses(block: &Bytes) -> Bytes {
+/// The same submissions, but that no suspicion is refuted: none has the position that is named instead.
+fn without_refutations(block: &Bytes) -> Bytes {
     let mut rest = block.slice(NUMBER_AT + 8..);
     let mut forged = BytesMut::from(&block[..NUMBER_AT + 12]);
     for _ in 0..rest.get_u32_le() {
-        forged.put_u8(rest.get_u8());
+        let class = rest.get_u8();
+        forged.put_u8(class);
         let length = rest.get_u32_le() as usize;
         let body = rest.split_to(length);
         let body = match Control::decode(&body) {
-            Some(Control::Reinstate { process }) => Control::DeclareLost { process }.encode(),
+            Some(Control::Refute { .. }) if class == CONTROL => {
+                Control::Refute { suspected: Position(0) }.encode()
+            }
             _ => body,
         };
         forged.put_u32_le(body.len() as u32);
@@ -254,5 +258,7 @@ fn without_previous(message: &Message) -> Message {
 
 /// Where the answer to a survivor has the number of its blocks: behind tag, two generations, and two numbers.
 const TAIL_BLOCKS_AT: usize = 1 + 2 * 20 + 16;
+/// The class of control messages in a block of submissions.
+const CONTROL: u8 = 1;
 /// How often a detector looks at its watch.
 const TICK: Duration = Duration::from_millis(50);

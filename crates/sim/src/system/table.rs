@@ -21,7 +21,7 @@ use quorate_protocol::{
     paxos,
     rubberband::{
         Client, ClientEvent, ClientSettings, Config, Role, Storage, StorageCommand, StorageEvent,
-        StorageSettings, StorageState, Super, SuperEvent, SuperSettings, Task,
+        StorageSettings, StorageState, Super, SuperCommand, SuperEvent, SuperSettings, Task,
     },
 };
 use quorate_table::{engine::Engine, host::Alone, plain::PlainEngine};
@@ -352,6 +352,7 @@ impl Town {
                 _ => {}
             }
         }
+        self.lose(world, config);
         for (process, before) in &self.config.storage {
             if !config.storage.contains_key(process) {
                 world.count("storage suspected");
@@ -361,6 +362,25 @@ impl Town {
             }
         }
         self.config = config.clone();
+    }
+
+    /// Has those dropped that have become unreachable, if a mutation wants that: all of them, or the first of several as if
+    /// the others had still counted for complete.
+    fn lose(&self, world: &mut World<Citizen>, config: &Config) {
+        let unreachable = |config: &Config, process: &ProcessId| {
+            config.storage.get(process) == Some(&StorageState::Unreachable)
+        };
+        let mut newly: Vec<ProcessId> = config.storage.keys().copied().collect();
+        newly.retain(|process| unreachable(config, process) && !unreachable(&self.config, process));
+        match self.mutation {
+            Some(Mutation::LossUndeclared) => {}
+            Some(Mutation::SuspectsOneByOne) if newly.len() > 1 => newly.truncate(1),
+            _ => return,
+        }
+        for (&machine, &process) in self.supers.iter().flat_map(|it| newly.iter().map(move |lost| (it, lost)))
+        {
+            world.command(machine, Command::Super(SuperCommand::DeclareLost(process)));
+        }
     }
 
     fn again(&self, world: &mut World<Citizen>, machine: usize) {
@@ -427,6 +447,9 @@ impl Environment<Citizen> for Town {
             Event::Super(SuperEvent::Suspected(process)) => {
                 self.judge_suspicion(world, machine, process)?;
                 world.count(if world.alive(process) { "false suspicion" } else { "true suspicion" });
+            }
+            Event::Super(SuperEvent::Removing { process, .. }) => {
+                world.count(if world.alive(process) { "false removal" } else { "true removal" });
             }
             Event::Super(SuperEvent::Replacing { .. }) => world.count("replacement ordered"),
             Event::Super(SuperEvent::Config(_)) => {}

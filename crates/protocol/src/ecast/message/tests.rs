@@ -78,6 +78,23 @@ fn hot_messages_keep_their_bytes() {
     assert_eq!(items.map(|items| items[1].clone()), Ok(delivery));
 }
 
+#[test]
+fn questions_about_others_keep_their_bytes() {
+    let whom = "0700000000000000 ab000000000000000700000000000000";
+    let (about, asker, hearing) = (process(7), process(7), 3);
+    for (opinion, byte) in [(Opinion::Unlinked, 0), (Opinion::Linked, 1), (Opinion::Heard, 2)] {
+        let told = format!("0d {whom} 0300000000000000 0{byte}");
+        check(&Message::Opinion { about, hearing, opinion }, &told);
+    }
+    check(&Message::AskOpinion { about, hearing }, &format!("0c {whom} 0300000000000000"));
+    check(&Message::Probe { asker, hearing }, &format!("0e {whom} 0300000000000000"));
+    check(&Message::Alive { asker, hearing }, &format!("0f {whom} 0300000000000000"));
+    let mut unknown = BytesMut::new();
+    Message::Opinion { about, hearing, opinion: Opinion::Heard }.encode(&mut unknown);
+    *unknown.last_mut().expect("it has bytes") = 3;
+    assert_eq!(Message::decode(&mut unknown.freeze()), Err(WireError::Tag(3)));
+}
+
 /// A chosen block can not be refused any more: whatever every router would stumble over is refused before.
 #[test]
 fn poison_is_no_route_block() {

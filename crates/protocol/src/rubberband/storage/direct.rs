@@ -106,7 +106,9 @@ impl Storage {
                     self.import_failed(cx.now, from, out);
                 }
             }
-            Direct::Alive { .. } | Direct::Reply(_) => self.refused += 1,
+            Direct::Alive { .. } | Direct::Reply(_) | Direct::AskOpinion { .. } | Direct::Opinion { .. } => {
+                self.refused += 1
+            }
         }
     }
 }

@@ -101,6 +101,15 @@ impl World {
                     self.count("replace");
                     self.say(&format!("{} has {} take the place of {}", name(id), name(new), name(old)));
                 }
+                SuperEvent::Removing { process, witnesses } => {
+                    let witnesses: Vec<_> = witnesses.into_iter().map(name).collect();
+                    self.say(&format!(
+                        "{} removes {}, as {} agree",
+                        name(id),
+                        name(process),
+                        witnesses.join(" ")
+                    ));
+                }
                 SuperEvent::Wedged => self.wedge(id),
                 SuperEvent::Config(_) => {}
             }

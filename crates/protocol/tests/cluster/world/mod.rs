@@ -138,6 +138,7 @@ impl World {
             undrained: true,
             tasks: None,
             wedged: false,
+            paused: false,
             compared: Position(0),
             ticket: Ticket(0),
         };

@@ -29,6 +29,8 @@ pub(crate) struct Process {
     /// What the engine is at, and when it will be done.
     pub(super) tasks: Option<(Time, Vec<Task>)>,
     pub(super) wedged: bool,
+    /// It stands still: what is sent to it waits, and nothing falls due.
+    pub(crate) paused: bool,
     pub(super) generation: Generation,
     /// How much of a router's history was compared.
     pub(super) compared: Position,
@@ -47,6 +49,9 @@ impl Process {
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
+        if self.paused {
+            return None;
+        }
         match &self.role {
             Role::Router(it) => it.deadline(),
             Role::Super(it) => it.deadline(),

@@ -14,9 +14,12 @@ use crate::cluster::{
 
 impl World {
     fn next_instant(&self) -> Option<Time> {
-        let arriving = self.links.moving().filter_map(|(_, queue)| queue.front().map(|(due, _)| *due));
+        let paused = |id: &ProcessId| self.processes.get(id).is_some_and(|process| process.paused);
+        let moving = self.links.moving().filter(|((_, to), _)| !paused(to));
+        let arriving = moving.filter_map(|(_, queue)| queue.front().map(|(due, _)| *due));
         let deadlines = self.processes.values().filter(|it| !it.wedged).filter_map(Process::deadline);
-        let work = self.processes.values().filter_map(|it| it.tasks.as_ref().map(|(due, _)| *due));
+        let awake = self.processes.values().filter(|it| !it.paused);
+        let work = awake.filter_map(|it| it.tasks.as_ref().map(|(due, _)| *due));
         let work = work.filter(|_| self.work.is_some());
         arriving.chain(deadlines).chain(work).min()
     }
@@ -36,6 +39,9 @@ impl World {
     fn step(&mut self) {
         let ways: Vec<_> = self.links.moving().map(|(way, _)| way).collect();
         for (from, to) in ways {
+            if self.processes.get(&to).is_some_and(|process| process.paused) {
+                continue;
+            }
             while let Some((_, mut bytes)) = self.links.next_if(from, to, |(due, _)| *due <= self.now) {
                 let message = Message::decode(&mut bytes).expect("our own bytes decode");
                 assert!(bytes.is_empty(), "bytes left over");
@@ -79,7 +85,10 @@ impl World {
     /// Runs the engine's batch if it is due.
     fn work(&mut self, id: ProcessId) {
         let Some(process) = self.processes.get_mut(&id) else { return };
-        if self.work.is_none() || process.tasks.as_ref().is_none_or(|(due, _)| *due > self.now) {
+        if self.work.is_none()
+            || process.paused
+            || process.tasks.as_ref().is_none_or(|(due, _)| *due > self.now)
+        {
             return;
         }
         let (_, tasks) = process.tasks.take().expect("just seen");

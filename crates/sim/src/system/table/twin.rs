@@ -28,6 +28,8 @@ struct Town {
     replicas: usize,
     roles: BTreeMap<ProcessId, Role>,
     storage: BTreeMap<ProcessId, State>,
+    /// Who is suspected, and since which position.
+    doubted: BTreeMap<ProcessId, u64>,
     ring: BTreeMap<u64, ProcessId>,
     placements: u64,
     tables: BTreeMap<u32, String>,
@@ -128,23 +130,28 @@ impl Town {
         self.storage.get(&process) == Some(&state)
     }
 
-    /// Whether everything that `process` holds is held complete by another.
+    /// Whether everything that `process` holds is held complete by another that nobody suspects.
     fn spares(&self, process: ProcessId) -> bool {
-        self.samples(0, u64::MAX).into_iter().map(|key| self.holders(key)).all(|holders| {
-            !holders.contains(&process)
-                || holders.iter().any(|&other| other != process && self.is(other, State::Active))
-        })
+        let keeps = |other: ProcessId| {
+            other != process && self.is(other, State::Active) && !self.doubted.contains_key(&other)
+        };
+        self.samples(0, u64::MAX)
+            .into_iter()
+            .map(|key| self.holders(key))
+            .all(|holders| !holders.contains(&process) || holders.iter().any(|&other| keeps(other)))
     }
 
     fn remove(&mut self, process: ProcessId) -> bool {
         self.roles.remove(&process);
+        self.doubted.remove(&process);
         self.storage.remove(&process).is_some()
     }
 
     /// Says whether the placement changed.
-    fn suspect(&mut self, process: ProcessId) -> bool {
+    fn part(&mut self, process: ProcessId, position: u64) -> bool {
         match self.storage.get(&process) {
             Some(State::Active | State::Unreachable) if !self.spares(process) => {
+                self.doubted.entry(process).or_insert(position);
                 self.storage.insert(process, State::Unreachable) != Some(State::Unreachable)
             }
             _ => self.remove(process),
@@ -164,12 +171,33 @@ impl Town {
                 }
                 role == Role::Storage && self.storage.insert(sender, State::Standby).is_none()
             }
-            Control::Leave => self.suspect(sender),
+            Control::Leave => self.part(sender, position),
             Control::Suspect { processes } => {
                 only(Role::Super)?;
-                let mut placed = false;
                 for process in processes {
-                    placed |= self.roles.contains_key(&process) && self.suspect(process);
+                    if process != sender && self.roles.contains_key(&process) {
+                        self.doubted.entry(process).or_insert(position);
+                    }
+                }
+                false
+            }
+            Control::Refute { suspected } => {
+                let right = self.doubted.get(&sender) == Some(&suspected.0);
+                if right {
+                    self.doubted.remove(&sender);
+                }
+                let back = right && self.is(sender, State::Unreachable);
+                if back {
+                    self.storage.insert(sender, State::Active);
+                }
+                back
+            }
+            Control::Remove { removals } => {
+                only(Role::Super)?;
+                let mut placed = false;
+                for removal in removals {
+                    let right = self.doubted.get(&removal.process) == Some(&removal.suspected.0);
+                    placed |= right && self.part(removal.process, position);
                 }
                 placed
             }
@@ -221,14 +249,6 @@ impl Town {
                 self.is(sender, State::Receiving(change.0)).then_some(())?;
                 self.storage.insert(sender, State::Active);
                 true
-            }
-            Control::Reinstate { process } => {
-                only(Role::Super)?;
-                let back = self.is(process, State::Unreachable);
-                if back {
-                    self.storage.insert(process, State::Active);
-                }
-                back
             }
             Control::DeclareLost { process } => {
                 only(Role::Super)?;

@@ -1,0 +1,142 @@
+use super::*;
+use crate::rubberband::sample::{process, ring};
+
+const ROUTER: u64 = 8;
+const SUPER: u64 = 9;
+
+/// Processes as text: `2!` is unreachable, `2?` suspected, and the dead are left out.
+fn standing(config: &Config) -> String {
+    let one = |(&it, state): (&ProcessId, &StorageState)| {
+        let mark = match state {
+            StorageState::Unreachable => "!",
+            _ if config.suspected.contains_key(&it) => "?",
+            _ => "",
+        };
+        format!("{}{mark}", it.node)
+    };
+    config.storage.iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+/// A ring with everybody on it a member, and a super.
+fn town(factor: u8, keys: &[u64], states: &str) -> Config {
+    let mut state = State::from(ring(factor, keys, states));
+    let info = |role| MemberInfo { role, name: String::new(), address: String::new() };
+    state.members = state.storage.keys().map(|&it| (it, info(Role::Storage))).collect();
+    state.members.insert(process(SUPER), info(Role::Super));
+    Config::from(state)
+}
+
+/// What follows from messages, the first at 100: `?12` a super suspects 1 and 2, `-12@100` it removes those that are
+/// suspected since 100, `1@100` process 1 refutes that, `L1` process 1 leaves, `X1` it is declared lost.
+fn after(config: &Config, messages: &str) -> Config {
+    let mut config = config.clone();
+    for (at, message) in (100..).map(Position).zip(messages.split_whitespace()) {
+        let (kind, rest) = message.split_at(1);
+        let (nodes, since) = rest.split_once('@').unwrap_or((rest, "0"));
+        let named = nodes.chars().map(|digit| process(u64::from(digit.to_digit(10).expect("a digit"))));
+        let named: Vec<ProcessId> = named.collect();
+        let suspected = Position(since.parse().expect("a position"));
+        let (sender, control) = match kind {
+            "?" => (process(SUPER), Control::Suspect { processes: named }),
+            "-" => {
+                let witnesses = vec![process(ROUTER)];
+                let removal = |process| Removal { process, suspected, witnesses: witnesses.clone() };
+                let removals = named.into_iter().map(removal).collect();
+                (process(SUPER), Control::Remove { removals })
+            }
+            "L" => (named[0], Control::Leave),
+            "X" => (process(SUPER), Control::DeclareLost { process: named[0] }),
+            node => (process(node.parse().expect("a node")), Control::Refute { suspected }),
+        };
+        let changed = Rubberband::apply(&config, at, sender, &control.encode());
+        if let Some(changed) = changed.unwrap_or_else(|why| panic!("{message} is refused: {why:?}")) {
+            config = changed;
+        }
+    }
+    config
+}
+
+#[test]
+fn suspects_are_judged_together() {
+    let pair = town(2, &[0, 10, 20, 30], "AAAA");
+    for (messages, expected) in [
+        // One that dies is removed, by the second step and not by the first.
+        ("?1", "1? 2 3 4"),
+        ("?1 -1@100", "2 3 4"),
+        // Of two neighbours neither makes way for the other: in one message, in two, or in two removals.
+        ("?12 -12@100", "1! 2! 3 4"),
+        ("?12 -1@100", "1! 2? 3 4"),
+        ("?1 ?2 -1@100 -2@101", "1! 2! 3 4"),
+        // Two that share no range are no ground for each other.
+        ("?13 -13@100", "2 4"),
+        // The one that lives comes back, and only then the other is removed.
+        ("?12 -12@100 1@100", "1 2! 3 4"),
+        ("?12 -12@100 1@100 -2@100", "1 3 4"),
+    ] {
+        assert_eq!(standing(&after(&pair, messages)), expected, "{messages}");
+    }
+    let three = town(3, &[0, 10, 20, 30], "AAAA");
+    assert_eq!(standing(&after(&three, "?12 -12@100")), "3 4", "a third has everything");
+    assert_eq!(standing(&after(&three, "?1234 -1234@100")), "1! 2! 3! 4!", "nobody goes");
+}
+
+#[test]
+fn a_suspicion_that_was_refuted_is_void() {
+    let town = town(3, &[0, 10, 20, 30], "AAAA");
+    for (messages, expected) in [
+        ("?1 1@100", "1 2 3 4"),
+        ("?1 1@100 -1@100", "1 2 3 4"),
+        // An old removal does not carry out a new suspicion, nor an old refutation void one.
+        ("?1 1@100 ?1 -1@100", "1? 2 3 4"),
+        ("?1 1@100 ?1 1@100", "1? 2 3 4"),
+        ("?1 1@100 ?1 -1@102", "2 3 4"),
+        // Another super's suspicion of the same is the same, and without one nobody is removed.
+        ("?1 ?1 -1@101", "1? 2 3 4"),
+        ("-1@0", "1 2 3 4"),
+        // Nobody refutes for another.
+        ("?1 2@100", "1? 2 3 4"),
+    ] {
+        assert_eq!(standing(&after(&town, messages)), expected, "{messages}");
+    }
+}
+
+#[test]
+fn who_leaves_with_the_last_rows_stays() {
+    let town = town(2, &[0, 10], "AA");
+    assert_eq!(standing(&after(&town, "L1")), "2");
+    assert_eq!(standing(&after(&town, "?1 L2")), "1? 2!");
+    assert_eq!(standing(&after(&town, "?1 L2 2@101")), "1? 2", "it is told, and lives on");
+}
+
+#[test]
+fn only_supers_suspect_and_never_themselves() {
+    let town = town(2, &[0, 10], "AA");
+    let apply =
+        |sender, control: Control| Rubberband::apply(&town, Position(1), process(sender), &control.encode());
+    let suspect = |node| Control::Suspect { processes: vec![process(node)] };
+    assert_eq!(apply(1, suspect(2)), Err(refusal::NOT_ALLOWED));
+    assert_eq!(apply(1, Control::Remove { removals: Vec::new() }), Err(refusal::NOT_ALLOWED));
+    assert_eq!(apply(SUPER, suspect(SUPER)), Ok(None));
+    assert_eq!(apply(SUPER, suspect(77)), Ok(None), "a stranger");
+}
+
+#[test]
+fn nobody_is_removed_on_the_word_of_one() {
+    let town = after(&town(2, &[0, 10, 20, 30], "AAAA"), "?1");
+    for (witnesses, allowed) in [
+        (vec![], false),
+        (vec![ROUTER], true),
+        (vec![7, ROUTER], true),
+        (vec![SUPER], false),
+        (vec![1], false),
+        (vec![ROUTER, SUPER], false),
+        (vec![ROUTER, ROUTER], false),
+        (vec![ROUTER, 7], false),
+    ] {
+        let witnesses: Vec<ProcessId> = witnesses.into_iter().map(process).collect();
+        let removal = Removal { process: process(1), suspected: Position(100), witnesses: witnesses.clone() };
+        let remove = Control::Remove { removals: vec![removal] }.encode();
+        let applied = Rubberband::apply(&town, Position(101), process(SUPER), &remove);
+        assert_eq!(applied.is_ok(), allowed, "{witnesses:?}");
+    }
+}

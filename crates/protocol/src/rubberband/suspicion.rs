@@ -1,0 +1,192 @@
+//! Suspicion: from one process's guess to a removal.
+//!
+//! **Promise.** A member that died is removed about as soon as its links break. Nobody is removed on one process's word, nor
+//! because of a partial cut while somebody who was asked hears it, nor for a pause of a second. A process that holds the
+//! last complete copy of a range, as far as the others are unsuspected, is never removed (S14). What was thought of a
+//! process before it last showed itself alive in the order has no effect.
+//!
+//! **Source.** SWIM (Das, Gupta and Motivala, DSN 2002): probes by third parties (§4.1), and a suspicion that its subject
+//! may refute before it is confirmed (§4.2).
+//!
+//! **Roles.** An *accuser* is a super whose [detector](crate::detector) suspects a member. Its *bench* are all routers and
+//! the other supers: the *witnesses*. The *suspect* is any member: a storage process, a gateway, a super.
+//!
+//! ```text
+//!  accuser           other super          each router            suspect
+//!     │ AskOpinion ──────▶│                     │                    │      every interval, while it lasts
+//!     │◀── Opinion: what its detector says ─────┤                    │
+//!     │ AskOpinion ────────────────────────────▶│── Probe ──────────▶│      if there is a link
+//!     │◀── Opinion: unlinked, or linked ────────┤◀── Alive ──────────┤
+//!     │◀── Opinion: heard ──────────────────────┤
+//!     │ Suspect ─────────▶ ordered @7                                       if a majority does not hear it, and nobody does
+//!     │                    (the suspect, if it lives: Refute @7 ─▶ ordered @8)
+//!     │ Remove @7 ───────▶ ordered @9                                       delivered @7, and the bench says so still
+//! ```
+//!
+//! **Rules.**
+//! - *Who agrees.* A witness without a link to the suspect agrees at once: a process that is killed breaks all its links.
+//!   One with a link agrees once it has said so for [`Patience::witness`] without hearing it. A witness that says nothing
+//!   does not agree, whatever the reason. The accuser agrees once the link is broken, or the suspect is silent for
+//!   [`Patience::silence`]: a process that stands still for a second keeps its place.
+//! - *How many.* More than half of the bench and the accuser must agree. While any witness hears the suspect, it stays; only
+//!   after [`Patience::doubt`] a minority that hears it no longer keeps it: by then what it cannot say to the others could
+//!   have gone by that minority, and has not.
+//! - *Two steps.* `Suspect` is ordered first and changes nothing but this: its subject is no ground any more on which others
+//!   may be removed. Its subject gets it like everybody and, if it lives, refutes it by an ordered message, which brings it
+//!   back from unreachable, too. `Remove` names the position of the suspicion, and is void once that was refuted. It also
+//!   names the witnesses that agreed.
+//! - *Only for the living.* A storage process is removed only while the accuser, or a witness, hears another complete
+//!   replica of each of its ranges at that moment: one that is not suspected yet may have died a moment ago. Until that
+//!   one is heard or suspected, the removal waits.
+//! - *Nothing is queued.* A super that no router hears announces nothing, and withdraws what it could not send.
+//!
+//! **Why S14 holds.** `apply` removes a storage process only if each of its ranges has another complete replica that nobody
+//! suspects *at that position*. Two suspects of one message are both suspected before either is judged, and so are those
+//! of two messages and of two supers: of the replicas of a range the last one that is unsuspected is not removed on the
+//! ground of those that are. It becomes unreachable, and with it every one judged thus. The living among them refute, and
+//! are active again having missed nothing, since their ranges took no writes; then the dead can be removed.
+//!
+//! **Attacks considered.**
+//! - *A super's bad moment* (its links break, it sleeps, it is cut off from all storage processes): it accuses everybody, and
+//!   the bench hears them. Its own late tick excuses everybody besides (S11).
+//! - *Both supers cannot hear a process:* they are two of five; a router hears it.
+//! - *Two supers that contradict each other:* each is a witness of the other's accusations. If they cannot hear each other,
+//!   each accuses the other, and the routers hear both.
+//! - *An opinion that never comes* is no agreement, so that nothing is decided by silence. A majority of the routers and the
+//!   accuser are a majority of the bench in every domain of three routers and two supers; without a majority of routers
+//!   nothing is ordered anyway. The accuser asks again every interval, so a lost question costs an interval.
+//! - *The lead moves meanwhile:* all routers are asked, whoever leads. What was ordered stays ordered, and the member sends
+//!   again what was not.
+//! - *Stale, duplicated, reordered:* opinions name the hearing; those of another one are ignored. A link to a
+//!   witness that breaks takes what it said with it, since a later word of it may be lost. A second `Suspect` of one who is
+//!   suspected changes nothing. A `Remove` that comes late, or twice, names a suspicion that is refuted, or a process that
+//!   is gone. A `Refute` names the suspicion, and voids no later one.
+//! - *Queued while cut off:* a suspicion that was numbered already cannot be taken back, and is ordered seconds later. Its
+//!   subject refutes it; a removal needs a word of the bench that is given behind its delivery.
+//! - *The suspect lives, and its refutation loses the race* against a removal that was sent a moment before: then more than
+//!   half did not hear it for as long as the rules say. It is out, and comes back as a new process.
+//! - *The suspect hears nothing of the order but says signs of life:* it cannot refute and is heard; it stays, suspected, and
+//!   nobody is removed in reliance on it.
+//! - *Forged by a bug:* `apply` refuses removals by one who is no super and those without another witness.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    detector::Opinion,
+    id::ProcessId,
+    quorum::majority,
+    time::{Duration, Time},
+};
+
+/// How long others may be silent before they count for failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// No member to which there is a link is removed for a shorter silence.
+    pub silence: Duration,
+    /// How long a witness with a link listens.
+    pub witness: Duration,
+    /// How long few witnesses that hear a suspect keep it.
+    pub doubt: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Patience {
+            silence: Duration::from_millis(1500),
+            witness: Duration::from_millis(300),
+            doubt: Duration::from_secs(15),
+        }
+    }
+}
+
+/// What an accuser has learned of one suspect.
+#[derive(Debug)]
+pub(super) struct Hearing {
+    /// Questions and opinions of this hearing carry it.
+    pub(super) number: u64,
+    opened: Time,
+    testimonies: BTreeMap<ProcessId, Testimony>,
+}
+
+/// What one witness has said.
+#[derive(Debug)]
+struct Testimony {
+    /// When it spoke last.
+    told: Time,
+    /// Whether it had a link to the suspect then.
+    linked: bool,
+    /// Since when it listens: its first word, or when it heard the suspect last.
+    listening: Time,
+    /// Whether it heard the suspect at all.
+    heard: bool,
+}
+
+/// What a bench makes of a suspect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is heard, or too few have said that they do not hear it.
+    Stays,
+    /// These agree that it has failed, in id order.
+    Failed(Vec<ProcessId>),
+}
+
+impl Hearing {
+    pub(super) fn new(number: u64, now: Time) -> Self {
+        Hearing { number, opened: now, testimonies: BTreeMap::new() }
+    }
+
+    /// A witness gives its opinion.
+    pub(super) fn told(&mut self, witness: ProcessId, opinion: Opinion, now: Time) {
+        let first = Testimony { told: now, linked: true, listening: now, heard: false };
+        let testimony = self.testimonies.entry(witness).or_insert(first);
+        testimony.told = now;
+        testimony.linked = opinion != Opinion::Unlinked;
+        if opinion == Opinion::Heard {
+            testimony.listening = now;
+            testimony.heard = true;
+        }
+    }
+
+    /// The link to a witness broke: a later word of it may be lost.
+    pub(super) fn unlinked(&mut self, witness: ProcessId) {
+        self.testimonies.remove(&witness);
+    }
+
+    /// Whether any witness heard the suspect within the last `recent`.
+    pub(super) fn is_heard(&self, now: Time, recent: Duration) -> bool {
+        let heard = |it: &Testimony| it.linked && it.heard && now.since(it.listening) < recent;
+        self.testimonies.values().any(heard)
+    }
+
+    /// What follows if the accuser, too, takes the suspect for failed. Words count for `fresh`.
+    pub(super) fn verdict(
+        &self,
+        bench: &[ProcessId],
+        now: Time,
+        fresh: Duration,
+        patience: &Patience,
+    ) -> Verdict {
+        let said = |witness: &&ProcessId| {
+            self.testimonies.get(witness).filter(|testimony| now.since(testimony.told) <= fresh)
+        };
+        let silent = |testimony: &Testimony| now.since(testimony.listening) >= patience.witness;
+        let hears = |witness: &&ProcessId| {
+            said(witness).is_some_and(|testimony| testimony.linked && testimony.heard && !silent(testimony))
+        };
+        let agrees = |witness: &&ProcessId| {
+            said(witness).is_some_and(|testimony| !testimony.linked || silent(testimony))
+        };
+        if bench.iter().any(|witness| hears(&witness)) && now.since(self.opened) <= patience.doubt {
+            return Verdict::Stays;
+        }
+        let agreeing: Vec<ProcessId> = bench.iter().filter(agrees).copied().collect();
+        // The accuser is one of those who are counted.
+        match agreeing.len() + 1 >= majority(bench.len() + 1) && !agreeing.is_empty() {
+            true => Verdict::Failed(agreeing),
+            false => Verdict::Stays,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+use super::*;
+use crate::rubberband::sample::process;
+
+/// What a bench of witnesses 1 to `bench` makes of what they said: `1u` witness 1 is unlinked, `1l` it has a link, `1h` it
+/// hears the suspect, `1x` the link to it broke; `+50` so many milliseconds pass.
+fn verdict(bench: u64, said: &str) -> String {
+    let patience = Patience::default();
+    let mut now = Time::ZERO;
+    let mut hearing = Hearing::new(1, now);
+    for word in said.split_whitespace() {
+        if let Some(millis) = word.strip_prefix('+') {
+            now = now + Duration::from_millis(millis.parse().expect("milliseconds"));
+            continue;
+        }
+        let (witness, opinion) = word.split_at(1);
+        let witness = process(witness.parse().expect("a witness"));
+        match opinion {
+            "u" => hearing.told(witness, Opinion::Unlinked, now),
+            "l" => hearing.told(witness, Opinion::Linked, now),
+            "h" => hearing.told(witness, Opinion::Heard, now),
+            _ => hearing.unlinked(witness),
+        }
+    }
+    let bench: Vec<ProcessId> = (1..=bench).map(process).collect();
+    match hearing.verdict(&bench, now, Duration::from_millis(200), &patience) {
+        Verdict::Stays => String::from("stays"),
+        Verdict::Failed(agreeing) => {
+            agreeing.iter().map(|it| it.node.to_string()).collect::<Vec<_>>().join(" ")
+        }
+    }
+}
+
+#[test]
+fn a_majority_of_all_who_were_asked_must_agree() {
+    for (said, expected) in [
+        ("", "stays"),
+        ("1u", "stays"),
+        ("1u 2u", "1 2"),
+        ("1u 2u 3u 4u", "1 2 3 4"),
+        // One who hears it keeps it, whatever the others say, and as long as it hears it.
+        ("1u 2u 3u 4h", "stays"),
+        ("1u 2u 3u 4h +150 1u 2u 3u 4l", "stays"),
+        ("1u 2u 3u 4h +299 1u 2u 3u 4l", "stays"),
+        ("1u 2u 3u 4h +300 1u 2u 3u 4l", "1 2 3 4"),
+        ("1u 2u 3u 4h 4u", "1 2 3 4"),
+    ] {
+        assert_eq!(verdict(4, said), expected, "{said}");
+    }
+    assert_eq!(verdict(1, "1u"), "1", "of two both");
+    assert_eq!(verdict(2, "1u"), "1", "of three two");
+    assert_eq!(verdict(3, "1u"), "stays", "half is not enough");
+    assert_eq!(verdict(0, ""), "stays", "and never one alone");
+}
+
+#[test]
+fn a_witness_with_a_link_listens_before_it_agrees() {
+    assert_eq!(verdict(2, "1l 2l"), "stays");
+    assert_eq!(verdict(2, "1l 2l +150 1l 2l +149 1l 2l"), "stays");
+    assert_eq!(verdict(2, "1l 2l +150 1l 2l +150 1l 2l"), "1 2");
+    assert_eq!(verdict(2, "1l +150 1l +150 1l"), "1");
+}
+
+#[test]
+fn a_word_is_forgotten_when_it_is_old_or_its_link_broke() {
+    assert_eq!(verdict(2, "1u 2u +200"), "1 2");
+    assert_eq!(verdict(2, "1u 2u +201"), "stays");
+    assert_eq!(verdict(2, "1u 1x"), "stays");
+    assert_eq!(verdict(2, "1l +150 1l 1x 1l +150 1l"), "stays", "it listens anew");
+}
+
+#[test]
+fn few_who_hear_it_keep_it_for_a_while_and_many_for_ever() {
+    let mut said = String::from("1u 2u 3h");
+    for _ in 0..76 {
+        said += " +200 1u 2u 3h";
+    }
+    assert_eq!(verdict(4, &said), "1 2");
+    assert_eq!(verdict(4, &said.replace("2u", "2h")), "stays");
+}
