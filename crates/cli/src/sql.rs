@@ -1,10 +1,13 @@
 //! `quorate sql`: statements for machines without psql.
 
-use std::io::{self, Write};
+use std::{
+    borrow::Cow,
+    io::{self, Write},
+};
 
 use anyhow::{Context, Result, bail};
 use comfy_table::{CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
-use serde_json::{Map, Value};
+use serde::de::IgnoredAny;
 use tokio_postgres::{
     Client, NoTls, SimpleQueryMessage,
     error::{DbError, ErrorPosition},
@@ -186,29 +189,37 @@ impl<'a> Answer<'a> {
 
     fn write_json(&self, types: &[Type], out: &mut impl Write) -> Result<()> {
         for row in &self.rows {
-            let mut object = Map::new();
             for (index, (name, value)) in self.columns.iter().zip(row).enumerate() {
-                object.insert(name.to_string(), json(types.get(index), *value));
+                write!(out, "{}{}:", if index == 0 { "{" } else { "," }, quoted_json(name)?)?;
+                write!(out, "{}", json(types.get(index), *value)?)?;
             }
-            writeln!(out, "{}", serde_json::to_string(&object)?)?;
+            writeln!(out, "{}", if row.is_empty() { "{}" } else { "}" })?;
         }
         Ok(())
     }
 }
 
-/// A value in JSON: numbers and booleans as such where the column's type says so, anything else as text.
-fn json(kind: Option<&Type>, value: Option<&str>) -> Value {
+/// A value in JSON: numbers and booleans as such where the column's type says so, anything else as text. A number is written
+/// with the digits that the server sent: no type of a number of this program's holds every `numeric`.
+fn json<'v>(kind: Option<&Type>, value: Option<&'v str>) -> Result<Cow<'v, str>> {
     const NUMBERS: [Type; 6] =
         [Type::INT2, Type::INT4, Type::INT8, Type::FLOAT4, Type::FLOAT8, Type::NUMERIC];
-    match (kind, value) {
-        (_, None) => Value::Null,
-        (Some(&Type::BOOL), Some(value)) => Value::Bool(value == "t"),
-        (Some(kind), Some(value)) if NUMBERS.contains(kind) => {
-            // NaN and the infinities have no number in JSON.
-            serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.into()))
-        }
-        (_, Some(value)) => Value::String(value.into()),
-    }
+    Ok(match (kind, value) {
+        (_, None) => "null".into(),
+        (Some(&Type::BOOL), Some(value)) => if value == "t" { "true" } else { "false" }.into(),
+        // NaN and the infinities have no number in JSON.
+        (Some(kind), Some(value)) if NUMBERS.contains(kind) && is_number(value) => value.into(),
+        (_, Some(value)) => quoted_json(value)?.into(),
+    })
+}
+
+/// Whether a number's text is one in JSON.
+fn is_number(text: &str) -> bool {
+    serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+fn quoted_json(text: &str) -> Result<String> {
+    Ok(serde_json::to_string(text)?)
 }
 
 /// The one value that a statement answers, as text.
@@ -219,4 +230,37 @@ pub(crate) async fn single(client: &Client, statement: &str) -> Result<String> {
         }
     }
     bail!("{statement} answered nothing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_every_digit() {
+        let numeric = |text| json(Some(&Type::NUMERIC), Some(text)).unwrap().into_owned();
+        for text in ["12345678901234567890.12", "-0.10", "1e300", "100000000000000000000000000000000001"] {
+            assert_eq!(numeric(text), text);
+        }
+        assert_eq!(numeric("NaN"), "\"NaN\"");
+        assert_eq!(numeric("-Infinity"), "\"-Infinity\"");
+        assert_eq!(json(Some(&Type::TEXT), Some("1")).unwrap(), "\"1\"");
+        assert_eq!(json(Some(&Type::BOOL), Some("f")).unwrap(), "false");
+        assert_eq!(json(Some(&Type::INT4), None).unwrap(), "null");
+    }
+
+    #[test]
+    fn rows_are_objects_in_the_order_of_their_columns() {
+        let answer = Answer {
+            columns: vec!["n", "a \"b\""],
+            rows: vec![vec![Some("12345678901234567890.12"), Some("x\ny")]],
+            touched: 1,
+        };
+        let mut written = Vec::new();
+        answer.write_json(&[Type::NUMERIC, Type::TEXT], &mut written).unwrap();
+        assert_eq!(
+            String::from_utf8(written).unwrap(),
+            "{\"n\":12345678901234567890.12,\"a \\\"b\\\"\":\"x\\ny\"}\n"
+        );
+    }
 }
