@@ -98,7 +98,6 @@ pub(super) fn find(name: &str, arguments: &[PgType]) -> Option<(Builtin, PgType)
         ("pg_get_expr", 2 | 3) => (GetExpression, PgType::TEXT),
         ("pg_get_indexdef", 1 | 3) => (GetIndexDefinition, PgType::TEXT),
         ("pg_get_userbyid", 1) => (GetUserById, PgType::Name),
-        ("generate_series", 2) => (GenerateSeries, PgType::INT8),
         (
             "pg_table_is_visible"
             | "pg_type_is_visible"

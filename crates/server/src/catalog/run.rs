@@ -57,10 +57,9 @@ impl Plan {
             steps: RefCell::new(0),
         };
         let rows = self.run(&evaluation, None)?;
-        Ok(rows
-            .into_iter()
+        rows.into_iter()
             .map(|row| row.into_iter().zip(&self.types).map(|(datum, ty)| fit(datum, *ty, world)).collect())
-            .collect())
+            .collect()
     }
 
     pub(super) fn run(&self, evaluation: &Evaluation<'_>, outer: Option<&Frame<'_>>) -> Result<Rows> {
@@ -105,17 +104,12 @@ impl Plan {
 }
 
 /// The value that a column of this type carries.
-fn fit(datum: Datum, ty: PgType, world: &World<'_>) -> Value {
-    match (datum, ty) {
-        (Datum::Value(Value::Int8(i)), PgType::Plain(Type::Int2)) => Value::Int2(i as i16),
-        (Datum::Value(Value::Int8(i)), PgType::Plain(Type::Int4)) => Value::Int4(i as i32),
-        (Datum::Value(Value::Int4(i)), PgType::Plain(Type::Int8)) => Value::Int8(i.into()),
-        (Datum::Value(Value::Int2(i)), PgType::Plain(Type::Int8)) => Value::Int8(i.into()),
-        (Datum::Value(Value::Int2(i)), PgType::Plain(Type::Int4)) => Value::Int4(i.into()),
+fn fit(datum: Datum, ty: PgType, world: &World<'_>) -> Result<Value> {
+    Ok(match (datum, ty) {
         (
             Datum::Value(value @ (Value::Int2(_) | Value::Int4(_) | Value::Int8(_))),
-            PgType::Plain(Type::Numeric),
-        ) => quorate_table::cast::cast(&value, Type::Numeric).unwrap_or(value),
+            PgType::Plain(ty @ (Type::Int2 | Type::Int4 | Type::Int8 | Type::Numeric)),
+        ) => quorate_table::cast::cast(&value, ty)?,
         (Datum::Value(value), ty) if ty.is_oid() => match value.as_integer() {
             Some(number) => Value::Int8(number),
             None => value,
@@ -125,7 +119,7 @@ fn fit(datum: Datum, ty: PgType, world: &World<'_>) -> Value {
                 .map_or(value, Datum::into_value)
         }
         (datum, _) => datum.into_value(),
-    }
+    })
 }
 
 pub(super) fn compare(order: &[Order], a: &[Datum], b: &[Datum]) -> Ordering {

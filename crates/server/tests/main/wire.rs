@@ -594,8 +594,13 @@ async fn the_catalog_describes_the_tables() {
         .query("select generate_subscripts(array[5, 6], 1), generate_series(1, 3) n order by n", &[])
         .await
         .unwrap();
-    let rows: Vec<(Option<i32>, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let rows: Vec<(Option<i32>, i32)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     assert_eq!(rows, [(Some(1), 1), (Some(2), 2), (None, 3)]);
+    let wide = client
+        .query_one("select generate_series(1, 1::bigint), n from generate_series(5, 5) n", &[])
+        .await
+        .unwrap();
+    assert_eq!((wide.get::<_, i64>(0), wide.get::<_, i32>(1)), (1, 5));
     let rows = client
         .query("select b, a from unnest(array['x', 'y']) with ordinality c(a, b) order by b desc", &[])
         .await

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     catalog::{datum::Datum, plan::Node},
     error::{Result, SqlError, code},
-    sql::scope,
+    sql::{coerce, scope},
     types::{self, PgType},
 };
 
@@ -307,9 +307,15 @@ impl Binder<'_> {
         } else if op == Binary::Concat {
             [ta, tb].into_iter().find(|ty| ty.info().category == 'A').unwrap_or(PgType::TEXT)
         } else {
-            known(ta, tb)
+            match (ta, tb) {
+                (PgType::Plain(a), PgType::Plain(b)) => coerce::wider(a, b).map_or(ta, PgType::Plain),
+                _ => known(ta, tb),
+            }
         };
-        Ok(Typed(Node::Binary(op, boxed(a), boxed(b)), ty))
+        let node = Node::Binary(op, boxed(a), boxed(b));
+        // Whole numbers are computed in the widest type, and must fit the one that they have.
+        let narrow = !op.is_comparison() && matches!(ty, PgType::Plain(Type::Int2 | Type::Int4));
+        Ok(Typed(if narrow { Node::Cast(boxed(node), PgType::INT8, ty) } else { node }, ty))
     }
 
     fn is(&mut self, inner: &ast::Expr, truth: bool, wanted: bool) -> Result<Typed> {

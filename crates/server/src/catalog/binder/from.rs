@@ -1,6 +1,6 @@
 //! FROM: relations, joins, derived tables and functions that make rows.
 
-use quorate_table::expr::Binary;
+use quorate_table::{expr::Binary, value::Type};
 use sqlparser::{
     ast::{self, FunctionArg, Spanned},
     tokenizer::Span,
@@ -189,7 +189,7 @@ impl Binder<'_> {
         let arguments = self.arguments(args, name.span())?;
         let columns = match (bare.as_str(), arguments.len()) {
             ("unnest" | "generate_series" | "generate_subscripts" | "_pg_expandarray", 1 | 2) => {
-                vec![(bare.as_str(), rows_of(&bare, arguments, name.span())?)]
+                vec![(bare.as_str(), self.rows_of(&bare, arguments, name.span())?)]
             }
             ("pg_get_keywords", 0) => {
                 let column = |place: usize| {
@@ -204,7 +204,7 @@ impl Binder<'_> {
             (false, _) => None,
             (true, 1) => {
                 let again = self.arguments(args, name.span())?;
-                Some(numbers(rows_of(&bare, again, name.span())?.0))
+                Some(numbers(self.rows_of(&bare, again, name.span())?.0))
             }
             (true, _) => return Err(SqlError::unsupported(format!("WITH ORDINALITY of {bare}"))),
         };
@@ -233,6 +233,28 @@ impl Binder<'_> {
         }
         From::Elements(arrays)
     }
+
+    /// What a function makes rows of: an array, with its elements' type.
+    pub(super) fn rows_of(&mut self, name: &str, mut arguments: Vec<Typed>, span: Span) -> Result<Typed> {
+        let types: Vec<PgType> = arguments.iter().map(|Typed(_, ty)| *ty).collect();
+        if name == "generate_series" {
+            let ty = series(&types, span)?;
+            let bounds = arguments.into_iter().map(|bound| self.coerced(bound, ty).0).collect();
+            return Ok(Typed(Node::Call(functions::Builtin::GenerateSeries, bounds), ty));
+        }
+        match types.as_slice() {
+            [array] if name == "unnest" && array.info().category == 'A' => {
+                Ok(Typed(arguments.remove(0).0, element_of(*array)))
+            }
+            _ => match functions::find(name, &types) {
+                Some((builtin, ty)) => Ok(Typed(
+                    Node::Call(builtin, arguments.into_iter().map(|Typed(node, _)| node).collect()),
+                    ty,
+                )),
+                None => Err(no_function(name, &types, span)),
+            },
+        }
+    }
 }
 
 /// PostgreSQL 15's keywords and their categories.
@@ -243,17 +265,22 @@ fn numbers(array: Node) -> Typed {
     Typed(Node::Call(functions::Builtin::Subscripts(1), vec![array]), PgType::INT8)
 }
 
-/// What a function makes rows of: an array, with its elements' type.
-pub(super) fn rows_of(name: &str, arguments: Vec<Typed>, span: Span) -> Result<Typed> {
-    let types: Vec<PgType> = arguments.iter().map(|Typed(_, ty)| *ty).collect();
-    let mut nodes: Vec<Node> = arguments.into_iter().map(|Typed(node, _)| node).collect();
-    match types.as_slice() {
-        [array] if name == "unnest" && array.info().category == 'A' => {
-            Ok(Typed(nodes.remove(0), element_of(*array)))
-        }
-        _ => match functions::find(name, &types) {
-            Some((builtin, ty)) => Ok(Typed(Node::Call(builtin, nodes), ty)),
-            None => Err(no_function(name, &types, span)),
-        },
+/// The type of a series with these bounds: `integer`, or `bigint` where one of them is.
+fn series(bounds: &[PgType], span: Span) -> Result<PgType> {
+    let wide = bounds.contains(&PgType::INT8);
+    let narrow = bounds.contains(&PgType::INT4);
+    let whole =
+        |ty: &PgType| matches!(ty, PgType::Plain(Type::Int2 | Type::Int4 | Type::Int8) | PgType::Unknown);
+    let shown = || bounds.iter().map(|ty| ty.display()).collect::<Vec<&str>>().join(", ");
+    match bounds.iter().all(whole) && bounds.len() == 2 {
+        true if wide => Ok(PgType::INT8),
+        true if narrow => Ok(PgType::INT4),
+        true => Err(SqlError::new(
+            code::AMBIGUOUS_FUNCTION,
+            format!("function generate_series({}) is not unique", shown()),
+        )
+        .hint("Could not choose a best candidate function. You might need to add explicit type casts.")
+        .at(span)),
+        false => Err(SqlError::unsupported(format!("generate_series({})", shown())).at(span)),
     }
 }

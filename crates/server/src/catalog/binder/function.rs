@@ -6,7 +6,7 @@ use sqlparser::{
     tokenizer::Span,
 };
 
-use super::{Binder, Column, Set, Typed, from::rows_of, query::one_column, ta_or_text};
+use super::{Binder, Column, Set, Typed, query::one_column, ta_or_text};
 use crate::{
     catalog::{
         functions,
@@ -75,7 +75,7 @@ impl Binder<'_> {
         }
         let arguments = self.arguments(&list.args, span)?;
         if matches!(name.as_str(), "unnest" | "generate_series" | "generate_subscripts" | "_pg_expandarray") {
-            let rows = rows_of(&name, arguments, span)?;
+            let rows = self.rows_of(&name, arguments, span)?;
             return self.set(function.to_string(), rows, span);
         }
         self.call(&name, arguments, span)
