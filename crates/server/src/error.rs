@@ -71,6 +71,12 @@ pub struct Place {
 }
 
 impl Place {
+    /// The place of a token, if it has one.
+    pub fn of(location: Location) -> Option<Place> {
+        let Location { line, column } = location;
+        (line > 0).then_some(Place { line, column })
+    }
+
     /// The character offset into `text`, counted from one, as the protocol wants it.
     pub fn offset(self, text: &str) -> usize {
         let before: usize =
@@ -105,10 +111,7 @@ impl SqlError {
     /// With the place in the text where it starts, unless a more exact one is known.
     #[must_use]
     pub fn at(mut self, span: Span) -> Self {
-        let Location { line, column } = span.start;
-        if self.place.is_none() && line > 0 {
-            self.place = Some(Place { line, column });
-        }
+        self.place = self.place.or(Place::of(span.start));
         self
     }
 

@@ -1,8 +1,9 @@
 //! SQL text to bound statements.
 //!
-//! Text is parsed by `sqlparser` ([`parse`]) and bound once, when it is prepared: names resolved against the catalog,
-//! types decided and conversions made explicit by PostgreSQL's rules ([`coerce`]), parameters left open. What comes
-//! out is a [`Statement`] that an execution only substitutes its arguments into ([`fold`]), which costs microseconds.
+//! Text is parsed by `sqlparser` ([`parse`]); what an operator is and how tightly it binds is PostgreSQL's ([`lexer`],
+//! [`grammar`]). It is bound once, when it is prepared: names resolved against the catalog, types decided and
+//! conversions made explicit by PostgreSQL's rules ([`coerce`]), parameters left open. What comes out is a [`Statement`]
+//! that an execution only substitutes its arguments into ([`fold`]), which costs microseconds.
 //!
 //! A select is of one table of the cluster, or of none ([`select`]); the relations of the catalog, and whatever a
 //! statement without tables asks beyond plain expressions, go to the evaluator of [`crate::catalog`]. Which it is
@@ -17,6 +18,8 @@ pub mod ddl;
 pub mod depth;
 pub mod expr;
 pub mod fold;
+pub mod grammar;
+pub mod lexer;
 pub mod parameters;
 pub mod parse;
 pub mod scope;

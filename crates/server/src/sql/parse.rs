@@ -4,12 +4,15 @@
 
 use sqlparser::{
     ast,
-    dialect::PostgreSqlDialect,
     parser::{Parser, ParserError},
-    tokenizer::{Token, TokenWithSpan, Tokenizer},
+    tokenizer::{Location, Token, TokenWithSpan},
 };
 
-use super::{depth, spelling};
+use super::{
+    depth,
+    grammar::{Grammar, UNSUPPORTED},
+    lexer, spelling,
+};
 use crate::error::{Place, Result, SqlError, code};
 
 /// Longest statement taken, in bytes.
@@ -26,12 +29,7 @@ pub fn parse(text: &str) -> Result<Vec<ast::Statement>> {
             format!("the statement is too long: {} bytes, the limit is {STATEMENT_BYTES_MAX}", text.len()),
         ));
     }
-    let dialect = PostgreSqlDialect {};
-    let tokens = Tokenizer::new(&dialect, text).tokenize_with_location().map_err(|error| {
-        let mut refused = SqlError::new(code::SYNTAX_ERROR, error.message);
-        refused.place = place(error.location.line, error.location.column);
-        refused
-    })?;
+    let tokens = lexer::tokens(text)?;
     let mut statements = Vec::new();
     for tokens in tokens.split(|token| token.token == Token::SemiColon) {
         if tokens.iter().all(|token| matches!(token.token, Token::Whitespace(_) | Token::EOF)) {
@@ -51,9 +49,8 @@ pub fn parse(text: &str) -> Result<Vec<ast::Statement>> {
 }
 
 fn statement(tokens: &[TokenWithSpan]) -> Result<ast::Statement> {
-    let dialect = PostgreSqlDialect {};
     let mut parser =
-        Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens.to_vec());
+        Parser::new(&Grammar).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens.to_vec());
     let statement = parser.parse_statement().map_err(|error| refused(error, tokens))?;
     let rest = parser.next_token();
     if rest.token != Token::EOF {
@@ -85,24 +82,26 @@ fn refused(error: ParserError, tokens: &[TokenWithSpan]) -> SqlError {
     });
     match located {
         Some((what, line, column)) => {
+            let place = Place::of(Location { line, column });
+            if let Some(what) = what.strip_prefix(UNSUPPORTED) {
+                let mut error = SqlError::unsupported(what);
+                error.place = place;
+                return error;
+            }
             let token = tokens.iter().find(|t| t.span.start.line == line && t.span.start.column == column);
             let mut error = match token {
                 Some(token) => near(token),
                 None => SqlError::new(code::SYNTAX_ERROR, "syntax error"),
             };
-            error.place = place(line, column);
+            error.place = place;
             error.detail(what)
         }
         None => {
             let mut error = SqlError::new(code::SYNTAX_ERROR, "syntax error at end of input").detail(message);
-            error.place = tokens.last().and_then(|t| place(t.span.end.line, t.span.end.column));
+            error.place = tokens.last().and_then(|token| Place::of(token.span.end));
             error
         }
     }
-}
-
-fn place(line: u64, column: u64) -> Option<Place> {
-    (line > 0).then_some(Place { line, column })
 }
 
 #[cfg(test)]

@@ -60,6 +60,12 @@ pub fn respelled(tokens: &[TokenWithSpan]) -> Result<Cow<'_, [TokenWithSpan]>> {
             // There is no inheritance, and no log.
             Keyword::ONLY if matches!(last, Keyword::FROM | Keyword::JOIN | Keyword::UPDATE) => {}
             Keyword::UNLOGGED if last == Keyword::CREATE => {}
+            _ if is_named(&token.token, "isnull")
+                && last != Keyword::AS
+                && before[0] != Some(&Token::Period) =>
+            {
+                spelled.extend([Token::make_keyword("IS"), Token::make_keyword("NULL")].map(instead));
+            }
             // trim(from x), trim(leading from x)
             Keyword::FROM if opened[0] && second == Keyword::TRIM => {}
             Keyword::FROM if opened[1] && third == Keyword::TRIM && TRIMMED.contains(&last) => {}
@@ -87,6 +93,7 @@ fn may_differ(tokens: &[TokenWithSpan]) -> bool {
             Token::Word(word) if matches!(word.keyword, ABORT | BETWEEN | ONLY | TABLE | TRIM | UNLOGGED) => {
                 return true;
             }
+            word if is_named(word, "isnull") => return true,
             _ => {}
         }
         after_literal = matches!(token.token, Token::SingleQuotedString(_));

@@ -1,6 +1,7 @@
 //! The SQL door, met as clients meet it: over a socket, on tables in this process.
 
 mod answers;
+mod precedence;
 mod raw;
 mod robust;
 mod wire;

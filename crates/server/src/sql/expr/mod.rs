@@ -27,7 +27,7 @@ use super::{
     scope::{self, Scope},
 };
 use crate::{
-    error::{Result, SqlError},
+    error::{Result, SqlError, code},
     types::{self, PgType},
 };
 use quantified::Quantifier;
@@ -97,8 +97,8 @@ impl Binder<'_> {
             ast::Expr::IsNotTrue(inner) => self.is_bool(inner, true, "IS NOT TRUE").map(negated),
             ast::Expr::IsFalse(inner) => self.is_bool(inner, false, "IS FALSE"),
             ast::Expr::IsNotFalse(inner) => self.is_bool(inner, false, "IS NOT FALSE").map(negated),
-            ast::Expr::IsUnknown(inner) => self.is_null(inner),
-            ast::Expr::IsNotUnknown(inner) => self.is_null(inner).map(negated),
+            ast::Expr::IsUnknown(inner) => self.is_unknown(inner, "IS UNKNOWN"),
+            ast::Expr::IsNotUnknown(inner) => self.is_unknown(inner, "IS NOT UNKNOWN").map(negated),
             ast::Expr::IsNotDistinctFrom(a, b) => self.same(a, b, span),
             ast::Expr::IsDistinctFrom(a, b) => self.same(a, b, span).map(negated),
             ast::Expr::Between { expr, negated: not, low, high } => {
@@ -121,14 +121,6 @@ impl Binder<'_> {
             }
             ast::Expr::ILike { negated: not, any: false, expr, pattern, escape_char } => {
                 self.like(expr, pattern, escape_char.as_ref(), true, span).map(|like| when(*not, like))
-            }
-            ast::Expr::Like { negated: not, any: true, expr, pattern, escape_char: None } => {
-                let op = if *not { BinaryOperator::PGNotLikeMatch } else { BinaryOperator::PGLikeMatch };
-                self.quantified(expr, &op, pattern, Quantifier::Any, span)
-            }
-            ast::Expr::ILike { negated: not, any: true, expr, pattern, escape_char: None } => {
-                let op = if *not { BinaryOperator::PGNotILikeMatch } else { BinaryOperator::PGILikeMatch };
-                self.quantified(expr, &op, pattern, Quantifier::Any, span)
             }
             ast::Expr::Case { operand, conditions, else_result, .. } => {
                 self.case(operand.as_deref(), conditions, else_result.as_deref(), span)
@@ -200,7 +192,12 @@ impl Binder<'_> {
                 if !matches!(name.as_str(), "C" | "POSIX" | "default") {
                     return Err(SqlError::unsupported(format!("collation \"{name}\"")).at(span));
                 }
-                self.operand(expr)
+                match self.operand(expr)? {
+                    operand @ Operand::Typed(_, Type::Text) => Ok(operand),
+                    Operand::Typed(_, ty) => Err(no_collation(ty.name(), span)),
+                    Operand::Interval(_) => Err(no_collation("interval", span)),
+                    undecided => Ok(undecided),
+                }
             }
             ast::Expr::AtTimeZone { .. } => Err(SqlError::unsupported("AT TIME ZONE").at(span)),
             ast::Expr::Interval(interval) => self.interval_literal(interval, span),
@@ -361,6 +358,10 @@ fn number(digits: &str) -> Result<(Value, Type)> {
         return Ok((Value::Int8(integer), Type::Int8));
     }
     Ok((Value::Numeric(Numeric::parse(digits)?), Type::Numeric))
+}
+
+fn no_collation(ty: &str, span: Span) -> SqlError {
+    SqlError::new(code::DATATYPE_MISMATCH, format!("collations are not supported by type {ty}")).at(span)
 }
 
 fn text(text: impl AsRef<str>) -> Operand {

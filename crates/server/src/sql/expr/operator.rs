@@ -261,6 +261,11 @@ impl Binder<'_> {
         Ok(boolean(Expr::IsNull(Box::new(expr))))
     }
 
+    /// `x IS UNKNOWN`: NULL, of a truth.
+    pub(super) fn is_unknown(&mut self, inner: &ast::Expr, clause: &str) -> Result<Operand> {
+        Ok(boolean(Expr::IsNull(Box::new(self.condition(inner, clause)?))))
+    }
+
     /// `x IS TRUE`: not NULL, and true. Never NULL itself.
     pub(super) fn is_bool(&mut self, inner: &ast::Expr, truth: bool, clause: &str) -> Result<Operand> {
         let condition = self.condition(inner, clause)?;

@@ -1,0 +1,485 @@
+//! How tightly operators bind, as PostgreSQL's grammar says (`gram.y`, from `%left OR` to `%left '.'`).
+//!
+//! The parser asks its dialect what the next token binds with. Its own dialect of PostgreSQL differs from PostgreSQL in
+//! this: pattern operators (`~~`) bind like `=`, `OPERATOR()` like BETWEEN, what follows IS DISTINCT FROM reaches to the
+//! end, signs bind more loosely than `^`, words of other databases (`XOR`, `DIV`, `REGEXP`) are operators, and nothing is
+//! non-associative. So the whole table is here, and the forms whose operands the parser would read otherwise.
+//!
+//! A form that PostgreSQL refuses is a syntax error. One that PostgreSQL has and the tree has no place for is refused by
+//! name ([`unsupported`]). Nothing is read as something else.
+
+use std::any::TypeId;
+
+use sqlparser::{
+    ast::{BinaryOperator, CastKind, Expr, UnaryOperator, Value},
+    dialect::{Dialect, PostgreSqlDialect, Precedence},
+    keywords::Keyword,
+    parser::{Parser, ParserError},
+    tokenizer::{Token, TokenWithSpan},
+};
+
+type Parsed<T = Expr> = Result<T, ParserError>;
+
+/// PostgreSQL's dialect with PostgreSQL's precedences.
+#[derive(Debug)]
+pub struct Grammar;
+
+const THEIRS: PostgreSqlDialect = PostgreSqlDialect {};
+
+// From loose to tight.
+const NOTHING: u8 = 0;
+const OR: u8 = 10;
+const AND: u8 = 20;
+const NOT: u8 = 30;
+/// IS, ISNULL and NOTNULL: not associative.
+const IS: u8 = 40;
+/// `<`, `>`, `=`, `<=`, `>=`, `<>`: not associative.
+const COMPARISON: u8 = 50;
+/// BETWEEN, IN, LIKE, ILIKE, SIMILAR: not associative.
+const LIKE: u8 = 60;
+/// Any operator that is not named in this table.
+const OPERATOR: u8 = 70;
+const SUM: u8 = 80;
+const PRODUCT: u8 = 90;
+const POWER: u8 = 100;
+const AT_TIME_ZONE: u8 = 110;
+const COLLATE: u8 = 120;
+const SIGN: u8 = 125;
+const SUBSCRIPT: u8 = 130;
+const CAST: u8 = 140;
+const PERIOD: u8 = 200;
+
+/// What starts the message of an error about a form that is PostgreSQL's but not ours.
+pub const UNSUPPORTED: &str = "unsupported: ";
+
+macro_rules! as_theirs {
+    ($($question:ident)*) => { $(fn $question(&self) -> bool { THEIRS.$question() })* };
+}
+
+impl Dialect for Grammar {
+    fn dialect(&self) -> TypeId {
+        THEIRS.dialect()
+    }
+
+    fn identifier_quote_style(&self, identifier: &str) -> Option<char> {
+        THEIRS.identifier_quote_style(identifier)
+    }
+
+    fn is_delimited_identifier_start(&self, character: char) -> bool {
+        THEIRS.is_delimited_identifier_start(character)
+    }
+
+    fn is_identifier_start(&self, character: char) -> bool {
+        THEIRS.is_identifier_start(character)
+    }
+
+    fn is_identifier_part(&self, character: char) -> bool {
+        THEIRS.is_identifier_part(character)
+    }
+
+    /// What begins an expression and fails is not tried as a name.
+    fn is_reserved_for_identifier(&self, keyword: Keyword) -> bool {
+        matches!(keyword, Keyword::ARRAY | Keyword::CASE | Keyword::CAST | Keyword::NOT)
+            || THEIRS.is_reserved_for_identifier(keyword)
+    }
+
+    /// Operators are put together by [`super::lexer`].
+    fn is_custom_operator_part(&self, _: char) -> bool {
+        false
+    }
+
+    /// PostgreSQL has had no `5 !` since 14.
+    fn supports_factorial_operator(&self) -> bool {
+        false
+    }
+
+    as_theirs! {
+        allow_extract_custom allow_extract_single_quotes supports_alter_column_type_using
+        supports_array_typedef_with_brackets supports_bitwise_shift_operators supports_comma_separated_trim
+        supports_comment_on supports_comment_optimizer_hint supports_create_index_with_clause
+        supports_create_table_like_parenthesized supports_empty_projections supports_explain_with_utility_options
+        supports_filter_during_aggregation supports_geometric_types supports_group_by_expr
+        supports_insert_table_alias supports_interval_options supports_listen_notify supports_load_extension
+        supports_named_fn_args_with_colon_operator supports_named_fn_args_with_expr_name supports_nested_comments
+        supports_notnull_operator supports_numeric_literal_underscores supports_select_wildcard_with_alias
+        supports_set_names supports_string_escape_constant supports_unicode_string_literal supports_xml_expressions
+    }
+
+    /// What the parser itself asks for by name: the operands of POSITION, and bounds of subscripts.
+    fn prec_value(&self, asked: Precedence) -> u8 {
+        match asked {
+            Precedence::Colon => NOTHING,
+            asked => THEIRS.prec_value(asked),
+        }
+    }
+
+    fn get_next_precedence(&self, parser: &Parser) -> Option<Parsed<u8>> {
+        let follows = |at: usize, keyword| word(&parser.peek_nth_token_ref(at).token) == keyword;
+        Some(Ok(match &parser.peek_token_ref().token {
+            Token::Word(next) => match next.keyword {
+                Keyword::OR => OR,
+                Keyword::AND => AND,
+                Keyword::IS | Keyword::NOTNULL => IS,
+                Keyword::IN | Keyword::BETWEEN | Keyword::LIKE | Keyword::ILIKE | Keyword::OVERLAPS => LIKE,
+                Keyword::SIMILAR if follows(1, Keyword::TO) => LIKE,
+                Keyword::NOT => match word(&parser.peek_nth_token_ref(1).token) {
+                    Keyword::IN | Keyword::BETWEEN | Keyword::LIKE | Keyword::ILIKE | Keyword::SIMILAR => {
+                        LIKE
+                    }
+                    _ => NOTHING,
+                },
+                Keyword::OPERATOR if parser.peek_nth_token_ref(1).token == Token::LParen => OPERATOR,
+                Keyword::AT if follows(1, Keyword::TIME) && follows(2, Keyword::ZONE) => AT_TIME_ZONE,
+                // In the definition of a column it says something of the column.
+                Keyword::COLLATE if THEIRS.get_next_precedence(parser).is_some() => COLLATE,
+                _ => NOTHING,
+            },
+            Token::Eq | Token::Neq | Token::Lt | Token::LtEq | Token::Gt | Token::GtEq => COMPARISON,
+            Token::Plus | Token::Minus => SUM,
+            Token::Mul | Token::Div | Token::Mod => PRODUCT,
+            Token::Caret => POWER,
+            Token::LBracket => SUBSCRIPT,
+            Token::DoubleColon => CAST,
+            Token::Period => PERIOD,
+            // Behind the name of an argument.
+            Token::RArrow => NOTHING,
+            other if is_operator(other) => OPERATOR,
+            _ => NOTHING,
+        }))
+    }
+
+    fn parse_prefix(&self, parser: &mut Parser) -> Option<Parsed> {
+        let next = parser.peek_token_ref();
+        match &next.token {
+            Token::Plus => Some(signed(parser, UnaryOperator::Plus)),
+            Token::Minus => Some(signed(parser, UnaryOperator::Minus)),
+            // The name of a column, where no literal follows.
+            Token::Word(name) if name.keyword == Keyword::INTERVAL => {
+                let literal = matches!(
+                    parser.peek_nth_token_ref(1).token,
+                    Token::SingleQuotedString(_)
+                        | Token::EscapedStringLiteral(_)
+                        | Token::UnicodeStringLiteral(_)
+                        | Token::DollarQuotedString(_)
+                        | Token::Placeholder(_)
+                        | Token::LParen
+                        | Token::Word(_)
+                );
+                (!literal).then(|| parser.parse_identifier().map(Expr::Identifier))
+            }
+            other if is_operator(other) && !is_of_the_table(other) => {
+                Some(unsupported(&format!("the prefix operator {other}"), next))
+            }
+            _ => None,
+        }
+    }
+
+    /// Forms that the parser would read otherwise. The left operand is copied only where no chain of such forms can follow
+    /// one another, so that a statement is not copied once for each of its operators.
+    fn parse_infix(&self, parser: &mut Parser, left: &Expr, _: u8) -> Option<Parsed> {
+        let next = parser.peek_token_ref();
+        let keyword = |at: usize| word(&parser.peek_nth_token_ref(at).token);
+        match &next.token {
+            Token::Eq | Token::Neq | Token::Lt | Token::LtEq | Token::Gt | Token::GtEq => {
+                is_comparison(left).then(|| misplaced(next))
+            }
+            Token::DoubleEq | Token::Spaceship => {
+                Some(unsupported(&format!("operator {}", next.token), next))
+            }
+            Token::Word(first) => match first.keyword {
+                Keyword::IS | Keyword::NOTNULL if is_distinction(left) => Some(misplaced(next)),
+                Keyword::IS => match (keyword(1), keyword(2), keyword(3)) {
+                    (Keyword::DISTINCT, Keyword::FROM, _) => Some(distinction(parser, left, false)),
+                    (Keyword::NOT, Keyword::DISTINCT, Keyword::FROM) => Some(distinction(parser, left, true)),
+                    _ => None,
+                },
+                Keyword::NOT
+                | Keyword::IN
+                | Keyword::BETWEEN
+                | Keyword::LIKE
+                | Keyword::ILIKE
+                | Keyword::SIMILAR
+                    if is_like(left) =>
+                {
+                    Some(misplaced(next))
+                }
+                Keyword::NOT if keyword(1) == Keyword::BETWEEN => Some(between(parser, left, true)),
+                Keyword::BETWEEN => Some(between(parser, left, false)),
+                Keyword::NOT if matches!(keyword(1), Keyword::LIKE | Keyword::ILIKE) => {
+                    Some(like(parser, left, true))
+                }
+                Keyword::LIKE | Keyword::ILIKE => Some(like(parser, left, false)),
+                Keyword::COLLATE => Some(collated(parser, left)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// `- a`, which binds more tightly than what it is of does with anything but a cast or a subscript.
+fn signed(parser: &mut Parser, op: UnaryOperator) -> Parsed {
+    parser.advance_token();
+    let mut operand = parser.parse_subexpr(SIGN)?;
+    // The parser takes a COLLATE with whatever it stands behind.
+    let mut inner = &mut operand;
+    loop {
+        match inner {
+            Expr::Cast { kind: CastKind::DoubleColon, expr, .. } if has_collation(expr) => {
+                inner = expr;
+            }
+            Expr::Collate { expr, .. } => {
+                let nothing = Expr::Value(Value::Null.with_empty_span());
+                let collated = std::mem::replace(&mut **expr, nothing);
+                **expr = Expr::UnaryOp { op, expr: Box::new(collated) };
+                return Ok(operand);
+            }
+            _ => return Ok(Expr::UnaryOp { op, expr: Box::new(operand) }),
+        }
+    }
+}
+
+/// `a IS [NOT] DISTINCT FROM b`.
+fn distinction(parser: &mut Parser, left: &Expr, not: bool) -> Parsed {
+    for _ in 0..if not { 4 } else { 3 } {
+        parser.advance_token();
+    }
+    let (left, right) = (Box::new(left.clone()), Box::new(parser.parse_subexpr(IS)?));
+    Ok(if not { Expr::IsNotDistinctFrom(left, right) } else { Expr::IsDistinctFrom(left, right) })
+}
+
+/// `a [NOT] BETWEEN low AND high`. What is between these words is what PostgreSQL calls a `b_expr`: it ends only at AND, and
+/// has none of the operators that are words but IS DISTINCT FROM.
+fn between(parser: &mut Parser, left: &Expr, negated: bool) -> Parsed {
+    if negated {
+        parser.advance_token();
+    }
+    parser.advance_token();
+    let start = parser.peek_token_ref().clone();
+    let low = parser.parse_subexpr(NOT)?;
+    if !is_restricted(&low) {
+        return misplaced(&start);
+    }
+    parser.expect_keyword(Keyword::AND)?;
+    let high = parser.parse_subexpr(LIKE)?;
+    Ok(Expr::Between { expr: Box::new(left.clone()), negated, low: Box::new(low), high: Box::new(high) })
+}
+
+/// `a [NOT] LIKE b [ESCAPE c]`, and LIKE of ANY or ALL of an array.
+fn like(parser: &mut Parser, left: &Expr, negated: bool) -> Parsed {
+    if negated {
+        parser.advance_token();
+    }
+    let insensitive = parser.peek_keyword(Keyword::ILIKE);
+    parser.advance_token();
+    let next = parser.peek_token_ref();
+    let quantifier = word(&next.token);
+    if matches!(quantifier, Keyword::ANY | Keyword::SOME | Keyword::ALL) {
+        // Neither has PostgreSQL an operator for their results, nor would a chain of them be read without many copies.
+        if matches!(left, Expr::AnyOp { .. } | Expr::AllOp { .. }) {
+            return unsupported("LIKE of what ANY or ALL gives", next);
+        }
+        parser.advance_token();
+        parser.expect_token(&Token::LParen)?;
+        let array = Box::new(parser.parse_expr()?);
+        parser.expect_token(&Token::RParen)?;
+        let compare_op = match (negated, insensitive) {
+            (false, false) => BinaryOperator::PGLikeMatch,
+            (true, false) => BinaryOperator::PGNotLikeMatch,
+            (false, true) => BinaryOperator::PGILikeMatch,
+            (true, true) => BinaryOperator::PGNotILikeMatch,
+        };
+        let left = Box::new(left.clone());
+        return Ok(match quantifier {
+            Keyword::ALL => Expr::AllOp { left, compare_op, right: array },
+            _ => Expr::AnyOp { left, compare_op, right: array, is_some: quantifier == Keyword::SOME },
+        });
+    }
+    let pattern = Box::new(parser.parse_subexpr(LIKE)?);
+    let escape_char = match parser.parse_keyword(Keyword::ESCAPE) {
+        false => None,
+        true => {
+            let next = parser.peek_token_ref().clone();
+            match parser.parse_subexpr(LIKE)? {
+                Expr::Value(value) => Some(value),
+                _ => return unsupported("an ESCAPE that is no constant", &next),
+            }
+        }
+    };
+    let (expr, any) = (Box::new(left.clone()), false);
+    Ok(match insensitive {
+        false => Expr::Like { negated, any, expr, pattern, escape_char },
+        true => Expr::ILike { negated, any, expr, pattern, escape_char },
+    })
+}
+
+/// `a COLLATE b` behind something other than a name or a constant.
+fn collated(parser: &mut Parser, left: &Expr) -> Parsed {
+    let start = parser.peek_token_ref();
+    if has_collation(left) {
+        return unsupported("a COLLATE of what has one", start);
+    }
+    parser.advance_token();
+    let collation = parser.parse_object_name(false)?;
+    Ok(Expr::Collate { expr: Box::new(left.clone()), collation })
+}
+
+/// Whether a collation stands behind it, or only casts since.
+fn has_collation(mut expr: &Expr) -> bool {
+    while let Expr::Cast { expr: inner, .. } = expr {
+        expr = inner;
+    }
+    matches!(expr, Expr::Collate { .. })
+}
+
+/// Whether a comparison may not follow it. What stands in parentheses is [`Expr::Nested`], and ANY and ALL end in some.
+fn is_comparison(left: &Expr) -> bool {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    matches!(left, Expr::BinaryOp { op: Eq | NotEq | Lt | LtEq | Gt | GtEq, .. })
+}
+
+/// Whether IS may not follow it.
+fn is_distinction(left: &Expr) -> bool {
+    matches!(left, Expr::IsDistinctFrom(..) | Expr::IsNotDistinctFrom(..))
+}
+
+/// Whether BETWEEN, LIKE and their like may not follow it. IN may be followed: its list ends it.
+fn is_like(left: &Expr) -> bool {
+    matches!(left, Expr::Like { .. } | Expr::ILike { .. } | Expr::SimilarTo { .. } | Expr::Between { .. })
+}
+
+/// Whether PostgreSQL would read it as a `b_expr`.
+fn is_restricted(expr: &Expr) -> bool {
+    let mut rest = vec![expr];
+    while let Some(expr) = rest.pop() {
+        match expr {
+            Expr::BinaryOp { op: BinaryOperator::And | BinaryOperator::Or, .. } => return false,
+            Expr::UnaryOp { op: UnaryOperator::Not, .. } => return false,
+            Expr::BinaryOp { left, right, .. } => rest.extend([&**left, &**right]),
+            Expr::IsDistinctFrom(left, right) | Expr::IsNotDistinctFrom(left, right) => {
+                rest.extend([&**left, &**right]);
+            }
+            Expr::UnaryOp { expr, .. } => rest.push(expr),
+            Expr::Cast { kind: CastKind::DoubleColon, expr, .. } => rest.push(expr),
+            Expr::IsNull(_)
+            | Expr::IsNotNull(_)
+            | Expr::IsTrue(_)
+            | Expr::IsNotTrue(_)
+            | Expr::IsFalse(_)
+            | Expr::IsNotFalse(_)
+            | Expr::IsUnknown(_)
+            | Expr::IsNotUnknown(_)
+            | Expr::Like { .. }
+            | Expr::ILike { .. }
+            | Expr::SimilarTo { .. }
+            | Expr::Between { .. }
+            | Expr::InList { .. }
+            | Expr::InSubquery { .. }
+            | Expr::AnyOp { .. }
+            | Expr::AllOp { .. }
+            | Expr::AtTimeZone { .. }
+            | Expr::Exists { negated: true, .. }
+            | Expr::Collate { .. } => return false,
+            _ => {}
+        }
+    }
+    true
+}
+
+/// The keyword that a token is.
+fn word(token: &Token) -> Keyword {
+    match token {
+        Token::Word(word) => word.keyword,
+        _ => Keyword::NoKeyword,
+    }
+}
+
+/// Whether a token is of the signs that make operators.
+pub(super) fn is_operator(token: &Token) -> bool {
+    use Token::*;
+    matches!(
+        token,
+        Eq | Neq
+            | Lt
+            | Gt
+            | LtEq
+            | GtEq
+            | Plus
+            | Minus
+            | Mul
+            | Div
+            | Mod
+            | Caret
+            | StringConcat
+            | Tilde
+            | TildeAsterisk
+            | ExclamationMarkTilde
+            | ExclamationMarkTildeAsterisk
+            | DoubleTilde
+            | DoubleTildeAsterisk
+            | ExclamationMarkDoubleTilde
+            | ExclamationMarkDoubleTildeAsterisk
+            | DoubleEq
+            | Spaceship
+            | RArrow
+            | Ampersand
+            | Pipe
+            | Sharp
+            | DoubleSharp
+            | ExclamationMark
+            | DoubleExclamationMark
+            | AtSign
+            | CaretAt
+            | ShiftLeft
+            | ShiftRight
+            | Overlap
+            | PGSquareRoot
+            | PGCubeRoot
+            | Arrow
+            | LongArrow
+            | HashArrow
+            | HashLongArrow
+            | AtArrow
+            | ArrowAt
+            | HashMinus
+            | AtQuestion
+            | AtAt
+            | Question
+            | QuestionAnd
+            | QuestionPipe
+            | CustomBinaryOperator(_)
+            | TildeEqual
+            | ShiftLeftVerticalBar
+            | VerticalBarShiftRight
+            | VerticalBarAmpersandRightAngleBracket
+            | AmpersandLeftAngleBracket
+            | AmpersandRightAngleBracket
+            | AmpersandLeftAngleBracketVerticalBar
+            | TwoWayArrow
+            | LeftAngleBracketCaret
+            | RightAngleBracketCaret
+            | QuestionMarkSharp
+            | QuestionMarkDash
+            | QuestionMarkDashVerticalBar
+            | QuestionMarkDoubleVerticalBar
+            | AtDashAt
+            | DuckIntDiv
+            | VerticalBarRightAngleBracket
+    )
+}
+
+/// Whether PostgreSQL's grammar names it, so that it stands before no operand but for a sign.
+fn is_of_the_table(token: &Token) -> bool {
+    use Token::*;
+    matches!(token, Eq | Neq | Lt | Gt | LtEq | GtEq | Plus | Minus | Mul | Div | Mod | Caret | RArrow)
+}
+
+/// A syntax error at a token.
+fn misplaced<T>(token: &TokenWithSpan) -> Parsed<T> {
+    Err(ParserError::ParserError(format!("{} does not follow here{}", token.token, token.span.start)))
+}
+
+/// A form that PostgreSQL has.
+fn unsupported<T>(what: &str, token: &TokenWithSpan) -> Parsed<T> {
+    Err(ParserError::ParserError(format!("{UNSUPPORTED}{what}{}", token.span.start)))
+}
