@@ -112,9 +112,12 @@ pub fn bind(query: &ast::Query, parameters: &mut Parameters, catalog: &Arc<Catal
                     Ok(bound)
                 }
                 // The catalog's evaluator knows more functions and forms. What neither knows is told in the binder's
-                // words, unless the evaluator came further.
-                Err(error) if tried.beyond => catalog::bind(query, parameters, catalog)
-                    .map_err(|later| if later.place > error.place { later } else { error }),
+                // words, unless the evaluator came further, or knows a function of which it says something else.
+                Err(error) if tried.beyond => catalog::bind(query, parameters, catalog).map_err(|later| {
+                    let absent = |error: &SqlError| error.code == code::UNDEFINED_FUNCTION;
+                    let known = later.place == error.place && absent(&error) && !absent(&later);
+                    if later.place > error.place || known { later } else { error }
+                }),
                 Err(error) => Err(error),
             }
         }
