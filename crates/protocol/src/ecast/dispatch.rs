@@ -2,7 +2,8 @@
 //! leader builds it anew from [`Order`] and what members confirm.
 //!
 //! A message's *route* counts what is missing until all its destinations have confirmed it, when the submitter is told,
-//! and until all have executed it, when the submitter has credit for another.
+//! and until all have executed it, when the submitter has credit for another. A destination that is waited for, or catches
+//! up, does not count for credit ([`Pace`](super::Pace)): one replica that can not be reached holds back nobody's other messages.
 
 use std::collections::VecDeque;
 
@@ -100,7 +101,7 @@ impl Dispatch {
             resends: 0,
         };
         for process in R::members(order.config()) {
-            dispatch.destination(process, &linked);
+            dispatch.destination(process, order, &linked);
             dispatch.submitter(process, order);
         }
         for straggler in order.flights().stragglers(Position(0), order.last()) {
@@ -159,7 +160,7 @@ impl Dispatch {
                         route.destinations.push(u32::MAX);
                         continue;
                     }
-                    let place = self.destination(process, linked);
+                    let place = self.destination(process, order, linked);
                     route.destinations.push(place);
                     let destination = &mut self.destinations[place as usize];
                     let Awaited { confirmation, execution } = destination.route(at, bytes);
@@ -187,11 +188,17 @@ impl Dispatch {
         }
     }
 
-    fn destination(&mut self, process: ProcessId, linked: &impl Fn(ProcessId) -> bool) -> u32 {
+    fn destination<R: Routing>(
+        &mut self,
+        process: ProcessId,
+        order: &Order<R>,
+        linked: &impl Fn(ProcessId) -> bool,
+    ) -> u32 {
         if let Some(&place) = self.by_process.get(&process) {
             return place;
         }
-        let destination = Destination::new(process, linked(process));
+        let pace = R::pace(order.config(), process);
+        let destination = Destination::new(process, linked(process), pace);
         let place = settle_in(&mut self.destinations, &mut self.free_destinations, destination);
         self.by_process.insert(process, place);
         place
@@ -344,6 +351,22 @@ impl Dispatch {
             }
         }
         for at in unexecuted {
+            self.executed(at);
+        }
+        self.trim();
+    }
+
+    /// The configuration has changed: who does not count for credit now gives back what waits for it.
+    pub(super) fn reconfigured<R: Routing>(&mut self, order: &Order<R>) {
+        let mut freed = Vec::new();
+        for destination in &mut self.destinations {
+            // The departed keep their places until no route names them, and none is routed to.
+            let pace = R::pace(order.config(), destination.process);
+            if pace != destination.pace() {
+                freed.extend(destination.change_pace(pace));
+            }
+        }
+        for at in freed {
             self.executed(at);
         }
         self.trim();

@@ -1,12 +1,15 @@
 //! A member: an application process that submits, delivers and confirms (002 §5.4, algorithm 1).
 
+mod window;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
+use self::window::Window;
 use super::{
     Class, MessageId, Outcome, Position,
-    message::{DeliverBlock, DeliveryKind, Message, Notice, RouteBlockBuilder},
+    message::{DeliverBlock, DeliveryKind, Message, Notice},
     reform::{Kept, Tail},
 };
 use crate::{
@@ -137,14 +140,8 @@ pub struct Member {
     leader: Option<ProcessId>,
     /// The router that messages go to.
     target: Option<ProcessId>,
-    /// The last number given.
-    number: u64,
-    /// Every message up to this number has had its outcome.
-    acknowledged: u64,
-    /// Numbered messages without an outcome, and those behind them; the first `sent` are on their way to `target`.
-    window: VecDeque<Pending>,
-    window_bytes: usize,
-    sent: usize,
+    /// Numbered messages without an outcome, and those behind them.
+    window: Window,
     control: VecDeque<(u64, Bytes)>,
     data: VecDeque<(u64, Bytes)>,
     credit: u64,
@@ -181,18 +178,8 @@ struct RouterLink {
     heard: bool,
 }
 
-struct Pending {
-    token: u64,
-    class: Class,
-    body: Bytes,
-    answered: bool,
-}
-
 /// Added to the patience with what is under way, for each of its bytes: 2 MiB take a second.
 const BYTE_PATIENCE: Duration = Duration::from_nanos(500);
-
-/// Bytes of one route block.
-const BLOCK_BYTES_MAX: usize = 128 << 10;
 
 impl Member {
     /// A member that has submitted nothing; its first message is to make it one.
@@ -203,11 +190,7 @@ impl Member {
             routers: BTreeMap::new(),
             leader: None,
             target: None,
-            number: 0,
-            acknowledged: 0,
-            window: VecDeque::new(),
-            window_bytes: 0,
-            sent: 0,
+            window: Window::default(),
             control: VecDeque::new(),
             data: VecDeque::new(),
             credit: 0,
@@ -284,7 +267,7 @@ impl Member {
 
     /// Whether messages wait for credits.
     pub fn starved(&self) -> bool {
-        !self.data.is_empty() && self.number >= self.credit
+        !self.data.is_empty() && self.window.number() >= self.credit
     }
 
     fn hears(&self, router: ProcessId) -> bool {
@@ -306,8 +289,7 @@ impl Member {
 
     /// What was sent may have been lost on the way to the log: all of it is sent again.
     fn resend(&mut self) {
-        self.resends += u64::from(self.sent > 0);
-        self.sent = 0;
+        self.resends += u64::from(self.window.resend());
     }
 
     /// From now on only routers of this generation are listened to; which they are, they will tell.
@@ -316,6 +298,10 @@ impl Member {
         let before = std::mem::replace(&mut self.generation, generation);
         if !std::mem::take(&mut self.tail_unheard) {
             self.generation_before = before;
+        }
+        // Routers of the new generation may lack what is between them and the window: they could not be learned there.
+        for number in self.window.aside() {
+            self.answer(number, Outcome::MaybeApplied, out);
         }
         out.enter(generation);
         for other in self.routers.keys().copied().filter(|other| *other != router).collect::<Vec<_>>() {
@@ -352,7 +338,7 @@ impl Member {
             generation: self.generation,
             before: self.generation_before,
             delivered: self.delivered,
-            acknowledged: self.acknowledged,
+            acknowledged: self.window.acknowledged(),
             blocks,
         };
         out.send(Destination::One(router), Message::Tail(tail), None);
@@ -432,20 +418,18 @@ impl Member {
         self.tail_unheard = false;
         self.credit = self.credit.max(notice.credit);
         for (first, count) in notice.stable {
-            // A run can not be longer than the window, whatever a peer claims.
-            let end = first.saturating_add(u64::from(count)).min(self.number + 1);
-            for number in first.max(self.acknowledged + 1)..end {
+            for number in self.window.recent_of(first, u64::from(count)) {
+                self.answer(number, Outcome::Stable, out);
+            }
+            for number in self.window.aside_of(first, u64::from(count)) {
                 self.answer(number, Outcome::Stable, out);
             }
         }
         for (number, outcome) in notice.others {
             self.answer(number, outcome, out);
         }
-        while self.window.front().is_some_and(|pending| pending.answered) {
-            let pending = self.window.pop_front().expect("it was just seen");
-            self.window_bytes -= pending.body.len();
-            self.acknowledged += 1;
-            self.sent = self.sent.saturating_sub(1);
+        for number in self.window.advance(self.settings.window_bytes) {
+            self.answer(number, Outcome::MaybeApplied, out);
         }
         self.resend_at = (!self.window.is_empty()).then(|| now + self.patience());
         if notice.wedged {
@@ -454,11 +438,9 @@ impl Member {
     }
 
     fn answer(&mut self, number: u64, outcome: Outcome, out: &mut impl Sink<Self>) {
-        let Some(index) = number.checked_sub(self.acknowledged + 1) else { return };
-        let Some(pending) = self.window.get_mut(index as usize) else { return };
-        if !std::mem::replace(&mut pending.answered, true) {
+        if let Some(token) = self.window.answer(number) {
             let id = MessageId { sender: self.me, number };
-            out.emit(MemberEvent::Outcome { token: pending.token, id, outcome });
+            out.emit(MemberEvent::Outcome { token, id, outcome });
         }
     }
 
@@ -466,9 +448,9 @@ impl Member {
         if std::mem::replace(&mut self.wedged, true) {
             return;
         }
-        for index in 0..self.window.len() {
+        for number in self.window.open() {
             // It may have been ordered before we were dropped.
-            self.answer(self.acknowledged + 1 + index as u64, Outcome::MaybeApplied, out);
+            self.answer(number, Outcome::MaybeApplied, out);
         }
         for (token, _) in self.control.drain(..).chain(self.data.drain(..)) {
             out.emit(MemberEvent::NotSent { token });
@@ -521,25 +503,20 @@ impl Member {
         // Nor while it may be that this process is out: what it submitted once more, its joining too, would be ordered.
         let Some(target) = self.target.filter(|_| self.can_send()) else { return };
         while let Some((token, body)) = self.control.pop_front() {
-            self.number_one(token, Class::Control, body);
+            self.window.push(token, Class::Control, body);
         }
-        while self.number < self.credit
-            && (self.window_bytes < self.settings.window_bytes)
+        while self.window.number() < self.credit
+            && self.window.bytes() < self.settings.window_bytes
             && let Some((token, body)) = self.data.pop_front()
         {
-            self.number_one(token, Class::Data, body);
+            self.window.push(token, Class::Data, body);
         }
-        while self.sent < self.window.len() {
-            let first = self.acknowledged + 1 + self.sent as u64;
-            let mut block = RouteBlockBuilder::new(self.me, self.acknowledged, first);
-            while let Some(pending) = self.window.get(self.sent) {
-                block.push(pending.class, &pending.body);
-                self.sent += 1;
-                if block.len() >= BLOCK_BYTES_MAX {
-                    break;
-                }
-            }
-            out.send(Destination::One(target), Message::Route(block.finish()), None);
+        let mut sent = false;
+        self.window.blocks(self.me, |block| {
+            out.send(Destination::One(target), Message::Route(block), None);
+            sent = true;
+        });
+        if sent {
             self.resend_at.get_or_insert(now + self.patience());
         }
     }
@@ -547,14 +524,7 @@ impl Member {
     /// How long there may be no news. What is large takes long to be copied, ordered and delivered, longest where processors
     /// are busy; sent again for impatience, it would take longer still.
     fn patience(&self) -> Duration {
-        self.settings.resend_after + BYTE_PATIENCE * u32::try_from(self.window_bytes).unwrap_or(u32::MAX)
-    }
-
-    fn number_one(&mut self, token: u64, class: Class, body: Bytes) {
-        self.number += 1;
-        self.window_bytes += body.len();
-        self.window.push_back(Pending { token, class, body, answered: false });
-        assert_eq!(self.number, self.acknowledged + self.window.len() as u64, "numbers run without gaps");
+        self.settings.resend_after + BYTE_PATIENCE * u32::try_from(self.window.bytes()).unwrap_or(u32::MAX)
     }
 
     fn command(&mut self, command: MemberCommand, out: &mut impl Sink<Self>) {

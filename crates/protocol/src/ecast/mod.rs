@@ -144,6 +144,17 @@ pub struct Destinations {
     pub groups: SmallVec<[u64; 2]>,
 }
 
+/// How a destination holds back those who submit to it (S7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// A message counts for its submitter's credit until it is executed there.
+    Executes,
+    /// It catches up: only what is routed to it once it is very far behind counts.
+    Receives,
+    /// It is waited for and may not return: nothing counts. It is sent nothing that needs credits.
+    Waits,
+}
+
 /// The application's part: a deterministic, versioned function from history to destinations (002 §5.6 "Config").
 pub trait Routing: 'static {
     /// The checkpoint of all that matters of a history.
@@ -171,6 +182,11 @@ pub trait Routing: 'static {
 
     /// All members, in id order.
     fn members(config: &Self::Config) -> Vec<ProcessId>;
+
+    /// Whether what `process` has not executed holds back those who submitted it (S7).
+    fn pace(_config: &Self::Config, _process: ProcessId) -> Pace {
+        Pace::Executes
+    }
 
     /// What the destination needs beside the message itself (a joiner: the configuration).
     fn attachment(

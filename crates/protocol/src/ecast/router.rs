@@ -311,6 +311,9 @@ impl<R: Routing> Router<R> {
             out.emit(RouterEvent::Config(self.order.last(), Arc::new(self.order.config().clone())));
         }
         if let Some(dispatch) = &mut self.dispatch {
+            if learned.reconfigured {
+                dispatch.reconfigured(&self.order);
+            }
             if learned.appended.is_some() {
                 let (linked, order) = (&self.linked, &self.order);
                 dispatch.route(order, &|process| linked.contains(&process) && !order.is_fenced(process));

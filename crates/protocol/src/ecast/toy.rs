@@ -5,13 +5,16 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 
 use super::{
-    Class, Destinations, MessageId, Position, Refusal, Routing,
+    Class, Destinations, MessageId, Pace, Position, Refusal, Routing,
     message::{LogEntry, RouteBlockBuilder},
     order::Order,
 };
 use crate::id::{Incarnation, ProcessId};
 
 pub(super) struct Toy;
+
+/// With this number added to its own, a member stands in the configuration as one that is waited for.
+const WAITED_FOR: u64 = 1000;
 
 impl Routing for Toy {
     type Config = BTreeSet<ProcessId>;
@@ -27,6 +30,8 @@ impl Routing for Toy {
             b"join" => after.insert(sender),
             b"leave" => after.remove(&sender),
             [b'-', node] => after.remove(&process(u64::from(*node))),
+            [b'?', node] => after.insert(process(WAITED_FOR + u64::from(*node))),
+            [b'!', node] => after.remove(&process(WAITED_FOR + u64::from(*node))),
             _ => return Err(Refusal(1)),
         };
         Ok(Some(after))
@@ -41,7 +46,7 @@ impl Routing for Toy {
         // `1:…` is for process 1 alone.
         let only = |process: &&ProcessId| !matches!(body[..], [node, b':', ..] if u64::from(node) != 48 + process.node);
         Ok(Destinations {
-            processes: config.iter().filter(only).copied().collect(),
+            processes: Toy::members(config).iter().filter(only).copied().collect(),
             ..Destinations::default()
         })
     }
@@ -51,7 +56,12 @@ impl Routing for Toy {
     }
 
     fn members(config: &Self::Config) -> Vec<ProcessId> {
-        config.iter().copied().collect()
+        config.iter().filter(|process| process.node < WAITED_FOR).copied().collect()
+    }
+
+    fn pace(config: &Self::Config, process: ProcessId) -> Pace {
+        let waited_for = config.contains(&self::process(WAITED_FOR + process.node));
+        if waited_for { Pace::Waits } else { Pace::Executes }
     }
 
     fn attachment(_: &Self::Config, _: MessageId, _: &Bytes, _: ProcessId) -> Option<Bytes> {

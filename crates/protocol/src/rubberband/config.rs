@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Control, DataHeader, DataKind, Range, control::Removal, placement::Segment};
 use crate::{
-    ecast::{Class, Destinations, MessageId, Position, Refusal, Routing},
+    ecast::{Class, Destinations, MessageId, Pace, Position, Refusal, Routing},
     id::ProcessId,
 };
 
@@ -469,6 +469,14 @@ impl Routing for Rubberband {
 
     fn members(config: &Config) -> Vec<ProcessId> {
         config.members.keys().copied().collect()
+    }
+
+    fn pace(config: &Config, process: ProcessId) -> Pace {
+        match config.storage.get(&process) {
+            Some(StorageState::Unreachable) => Pace::Waits,
+            Some(StorageState::Receiving { .. }) => Pace::Receives,
+            Some(StorageState::Standby | StorageState::Active) | None => Pace::Executes,
+        }
     }
 
     fn attachment(config: &Config, id: MessageId, body: &Bytes, destination: ProcessId) -> Option<Bytes> {

@@ -30,6 +30,7 @@ fn perform(world: &mut World, step: &str) {
     let words: Vec<_> = step.split_whitespace().collect();
     match words[..] {
         ["replicas", count] => world.replicas = number(count),
+        ["credit", count] => world.credit = number(count),
         ["start", ref all @ ..] => {
             for id in all {
                 world.start(process(id));

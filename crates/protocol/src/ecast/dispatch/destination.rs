@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::{
     ecast::{
-        Class, Position, Routing,
+        Class, Pace, Position, Routing,
         message::{DeliverBlock, DeliverBlockBuilder, Delivery, DeliveryKind, Message},
         order::Order,
     },
@@ -16,6 +16,8 @@ use crate::{
 
 /// Bytes that may be on their way to one destination, sent and not confirmed.
 const UNCONFIRMED_BYTES_MAX: usize = 8 << 20;
+/// A destination that catches up counts for nobody's credit until so many bytes wait there to be executed.
+const BEHIND_BYTES_MAX: u64 = 256 << 20;
 /// Injected reads that wait at one destination; further ones are refused.
 const INJECTED_MAX: usize = 16_384;
 
@@ -32,14 +34,23 @@ pub(super) struct Destination {
     sent: usize,
     sent_bytes: usize,
     injected: usize,
-    /// Destined here and not executed.
-    unexecuted: VecDeque<Position>,
+    /// Destined here and not executed, with the bytes of all of it.
+    unexecuted: VecDeque<Unexecuted>,
+    behind: u64,
+    pace: Pace,
     pub(super) dirty: bool,
 }
 
 enum Item {
     Ordered { at: Position, previous: Position, bytes: u32 },
     Injected { at: Position, previous: Position, sender: ProcessId, token: u64, body: Bytes },
+}
+
+struct Unexecuted {
+    at: Position,
+    bytes: u32,
+    /// It counts for its submitter's credit.
+    counts: bool,
 }
 
 /// What a message that was routed to a destination still waits for there.
@@ -49,7 +60,7 @@ pub(super) struct Awaited {
 }
 
 impl Destination {
-    pub(super) fn new(process: ProcessId, linked: bool) -> Self {
+    pub(super) fn new(process: ProcessId, linked: bool, pace: Pace) -> Self {
         Destination {
             process,
             linked,
@@ -62,6 +73,8 @@ impl Destination {
             sent_bytes: 0,
             injected: 0,
             unexecuted: VecDeque::new(),
+            behind: 0,
+            pace,
             dirty: false,
         }
     }
@@ -69,10 +82,17 @@ impl Destination {
     /// A message of so many bytes goes here.
     pub(super) fn route(&mut self, at: Position, bytes: u32) -> Awaited {
         let previous = std::mem::replace(&mut self.last, at);
-        let awaited = Awaited { confirmation: at > self.confirmed, execution: at > self.executed };
-        if awaited.execution {
-            self.unexecuted.push_back(at);
+        let counts = match self.pace {
+            Pace::Executes => true,
+            Pace::Receives => self.behind > BEHIND_BYTES_MAX,
+            Pace::Waits => false,
+        };
+        let unexecuted = at > self.executed;
+        if unexecuted {
+            self.behind += u64::from(bytes);
+            self.unexecuted.push_back(Unexecuted { at, bytes, counts });
         }
+        let awaited = Awaited { confirmation: at > self.confirmed, execution: unexecuted && counts };
         if awaited.confirmation {
             self.queue.push_back(Item::Ordered { at, previous, bytes });
         }
@@ -110,12 +130,28 @@ impl Destination {
         settled
     }
 
-    /// The member has executed what goes here through this position. Tells what it had not executed before.
+    /// Its pace changes. Tells what counted for credit and does not any more; what did not count is not counted later.
+    pub(super) fn change_pace(&mut self, pace: Pace) -> Vec<Position> {
+        self.pace = pace;
+        if pace == Pace::Executes {
+            return Vec::new();
+        }
+        let counted = |item: &mut Unexecuted| std::mem::take(&mut item.counts).then_some(item.at);
+        self.unexecuted.iter_mut().filter_map(counted).collect()
+    }
+
+    pub(super) fn pace(&self) -> Pace {
+        self.pace
+    }
+
+    /// The member has executed what goes here through this position. Tells what counted for credit until now.
     pub(super) fn execute(&mut self, through: Position) -> SmallVec<[Position; 64]> {
         self.executed = self.executed.max(through);
         let mut done = SmallVec::new();
-        while self.unexecuted.front().is_some_and(|&at| at <= self.executed) {
-            done.extend(self.unexecuted.pop_front());
+        while let Some(item) = self.unexecuted.front().filter(|item| item.at <= self.executed) {
+            self.behind -= u64::from(item.bytes);
+            done.extend(item.counts.then_some(item.at));
+            self.unexecuted.pop_front();
         }
         done
     }
@@ -147,15 +183,16 @@ impl Destination {
         sent
     }
 
-    /// The member has left. Tells what it had not confirmed, and what it had not executed.
-    pub(super) fn leave(&mut self) -> (Vec<Position>, VecDeque<Position>) {
+    /// The member has left. Tells what it had not confirmed, and what counted for credit until now.
+    pub(super) fn leave(&mut self) -> (Vec<Position>, Vec<Position>) {
         self.gone = true;
         (self.sent, self.sent_bytes, self.injected) = (0, 0, 0);
         let unconfirmed = std::mem::take(&mut self.queue).into_iter().filter_map(|item| match item {
             Item::Ordered { at, .. } => Some(at),
             Item::Injected { .. } => None,
         });
-        (unconfirmed.collect(), std::mem::take(&mut self.unexecuted))
+        let counted = std::mem::take(&mut self.unexecuted).into_iter().filter(|item| item.counts);
+        (unconfirmed.collect(), counted.map(|item| item.at).collect())
     }
 
     /// Sends as much as may be on its way.

@@ -29,6 +29,9 @@ impl Leader {
 
     fn learn(&mut self, payload: Bytes) {
         let learned = self.order.learn(payload);
+        if learned.reconfigured {
+            self.dispatch.reconfigured(&self.order);
+        }
         self.dispatch.route(&self.order, &|_| true);
         for (at, id, outcome) in learned.settled {
             self.dispatch.settle(at, id, outcome);
@@ -145,6 +148,45 @@ fn a_silent_destination_keeps_its_own_messages_and_no_others() {
     log_stability(&mut leader);
     assert_eq!((leader.order.base(), leader.order.flights().kept()), (leader.order.last(), 0));
     assert_eq!(leader.dispatch.routes.kept(), 0);
+}
+
+/// S7: what an unreachable destination has not executed costs its submitters no credit, neither what was under way when
+/// that became known nor what comes; and back again, it counts for what comes then.
+#[test]
+fn who_is_waited_for_costs_no_credit() {
+    let mut leader = Leader::new(order());
+    let outstanding = |leader: &Leader| {
+        leader.dispatch.submitters[leader.dispatch.by_sender[&process(1)] as usize].outstanding
+    };
+    leader.learn(block(1, 2, &["a", "b", "c"]));
+    let executes = |leader: &mut Leader, member: u64| {
+        let last = leader.order.last();
+        leader.dispatch.confirm(process(member), last, last);
+    };
+    executes(&mut leader, 1);
+    assert_eq!(outstanding(&leader), 3);
+    leader.learn(block(1, 5, &["*?\u{2}"]));
+    executes(&mut leader, 1);
+    assert_eq!(outstanding(&leader), 0, "the other is waited for");
+    leader.learn(block(1, 6, &["d"]));
+    assert_eq!(outstanding(&leader), 1);
+    executes(&mut leader, 1);
+    assert_eq!(outstanding(&leader), 0);
+    let later = Leader::new(leader.order);
+    assert_eq!(outstanding(&later), 5, "a new leader has not heard yet what is executed");
+    let mut leader = later;
+    executes(&mut leader, 1);
+    assert_eq!(outstanding(&leader), 0, "but knows who is waited for");
+    leader.learn(block(1, 7, &["*!\u{2}", "e"]));
+    executes(&mut leader, 1);
+    assert_eq!(outstanding(&leader), 2, "back, it counts for what comes");
+    executes(&mut leader, 2);
+    assert_eq!(outstanding(&leader), 0);
+    leader.flush();
+    if let Some(entry) = leader.dispatch.stable_entry() {
+        leader.learn(entry);
+    }
+    assert_eq!(leader.dispatch.routes.kept(), 0, "everything is done with");
 }
 
 #[test]

@@ -55,6 +55,8 @@ pub(crate) struct World {
     /// Replicas per range.
     pub(crate) replicas: u8,
     pub(crate) retention: Duration,
+    /// How many data messages of one client may be under way.
+    pub(crate) credit: u64,
     relink_due: bool,
     chance: Chance,
     pub(crate) trace: String,
@@ -75,6 +77,7 @@ impl World {
             rebirth: false,
             replicas: 2,
             retention: Duration::from_secs(600),
+            credit: RouterSettings::default().credit,
             relink_due: false,
             chance: Chance(seed),
             trace: String::new(),
@@ -109,7 +112,8 @@ impl World {
             1 => {
                 let generation = routers.iter().map(|router| self.processes[router].generation).max();
                 let generation = generation.unwrap_or_default();
-                let settings = RouterSettings { generation, ..RouterSettings::default() };
+                let settings =
+                    RouterSettings { generation, credit: self.credit, ..RouterSettings::default() };
                 let seeds = routers.iter().map(|router| peer(*router)).collect();
                 let paxos = match routers.is_empty() {
                     true => Paxos::found(me, settings.paxos.clone(), self.now),
