@@ -15,6 +15,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use quorate_node::gateway;
+use quorate_protocol::rubberband;
 use quorate_table::{
     engine::Answer,
     explain::Explained,
@@ -249,6 +250,12 @@ pub trait Backend: Send + Sync + 'static {
 
     /// A name for the next write of this door, never given twice.
     fn request_id(&self) -> RequestId;
+
+    /// The id of a write for which an application made up a name, by a digest of that.
+    fn made_up(&self, digest: u128) -> RequestId {
+        let rubberband::RequestId { session, number } = rubberband::RequestId::made_up(digest);
+        RequestId { session, number }
+    }
 
     /// Whether this may be a name that was given: one of another door, or of the past.
     fn may_have_given(&self, id: RequestId) -> bool;

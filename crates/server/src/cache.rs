@@ -1,9 +1,10 @@
 //! Bound statements by their text, shared by all connections of a gateway.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustc_hash::FxHashMap;
 use sqlparser::ast;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     backend::Catalog,
@@ -27,6 +28,8 @@ pub struct Prepared {
     pub fields: Option<Arc<Vec<Field>>>,
     /// The catalog it was bound against.
     pub version: u64,
+    /// A hash of the statement, once it was asked for.
+    print: OnceLock<u64>,
 }
 
 impl Prepared {
@@ -42,12 +45,26 @@ impl Prepared {
             Some(syntax) => Some(sql::bind(syntax, declared.clone(), catalog)?),
         };
         let fields = bound.as_ref().and_then(|bound| bound.statement.fields()).map(Arc::new);
-        Ok(Arc::new(Prepared { text, syntax, declared, bound, fields, version: catalog.version }))
+        Ok(Arc::new(Prepared {
+            text,
+            syntax,
+            declared,
+            bound,
+            fields,
+            version: catalog.version,
+            print: OnceLock::new(),
+        }))
     }
 
     /// The types of its parameters.
     pub fn parameters(&self) -> &[PgType] {
         self.bound.as_ref().map_or(&[], |bound| &bound.parameters)
+    }
+
+    /// A hash of the statement, however it is spaced.
+    pub fn print(&self) -> u64 {
+        let text = || self.syntax.as_ref().map_or_else(String::new, |syntax| syntax.to_string());
+        *self.print.get_or_init(|| xxh3_64(text().as_bytes()))
     }
 
     /// The same, bound against the catalog as it is now. A result that would have other columns is refused, because

@@ -2,6 +2,9 @@
 //!
 //! The code says what may be done next: 40001, nothing was done, send it again; 40003, it may have been done, send it
 //! again under the same id (`SET quorate.request_id`); the rest will not get better by sending it again at once.
+//!
+//! A write that may have been sent before under its id is never told to have come to nothing: that would be about this
+//! attempt, and the client asks about the write. Until the ranges answer definitely it is 40003, with the same id.
 
 use std::fmt;
 
@@ -32,9 +35,12 @@ pub fn of_write(fault: Fault, id: impl fmt::Display, retried: bool) -> SqlError 
         Fault::OtherStatement => other_statement(id),
         Fault::Expired if retried => SqlError::new(
             code::STATEMENT_COMPLETION_UNKNOWN,
-            "the session of the request id has expired: whether it was applied before is no longer known",
+            "the request id has expired: whether the write was applied before is no longer known",
         )
-        .detail(format!("Request id: {id}.")),
+        .detail(format!("Nothing was applied now. Request id: {id}."))
+        .hint("Look whether its rows are there. RESET quorate.request_id before any other write."),
+        // The attempt came to nothing. An earlier one under the same id may have been applied.
+        _ if retried => maybe_applied(id),
         Fault::NotSent { .. } | Fault::Rejected { .. } | Fault::Retry { .. } | Fault::Expired => {
             SqlError::new(code::SERIALIZATION_FAILURE, fault)
                 .detail(format!("Nothing was applied. Request id: {id}."))
@@ -60,7 +66,7 @@ pub fn of_nameless(fault: Fault) -> SqlError {
 pub fn other_statement(id: impl fmt::Display) -> SqlError {
     SqlError::new(code::INVALID_PARAMETER_VALUE, Fault::OtherStatement)
         .detail(format!("Nothing was applied. Request id: {id}."))
-        .hint("Send the statement that failed, with the same parameters, or set no id.")
+        .hint("Send the statement that failed, with the same parameters, or RESET quorate.request_id.")
 }
 
 /// A definition whose outcome is not known.

@@ -51,7 +51,10 @@
 //!   ([`Outcome::MaybeApplied`]); this saves one agreement round per message.
 //! - Followers do not route. They keep configurations for the live stretch and route it when they come to lead.
 //! - Data is submitted against credits that return when destinations have *executed*, so a slow scan holds back its
-//!   writers and not the routers' memory; control messages need no credits (S7).
+//!   writers and not the routers' memory; control messages need no credits (S7). A destination that is waited for, or
+//!   receives what it missed, counts for nobody's credit ([`Pace`]).
+//! - Some messages are judged by more than the configuration ([`Routing::Ledger`]): whether this one was there before.
+//!   Routers keep that, and refuse; members need not know.
 //! - A domain that lost a majority of its routers for good can be made to go on, without its past being forged
 //!   ([`Reformed`]); the paper leaves that open.
 //! - A departed sender's id is remembered for the next 4,096 departures, so that a
@@ -159,6 +162,13 @@ pub enum Pace {
 pub trait Routing: 'static {
     /// The checkpoint of all that matters of a history.
     type Config: Clone + PartialEq + fmt::Debug + Serialize + DeserializeOwned + Send + Sync;
+
+    /// What routers keep of the history beside the configuration, to judge messages by. Members do not have it.
+    type Ledger: Default + Serialize + DeserializeOwned + Send;
+
+    /// Takes note of a message at its position, and may refuse it: then it goes nowhere. A control message that was refused
+    /// by [`Routing::apply`] is not asked about.
+    fn admit(ledger: &mut Self::Ledger, at: Position, class: Class, body: &Bytes) -> Result<(), Refusal>;
 
     /// The configuration after a control message, `None` if it changes nothing, or why it is refused. The message's
     /// sender is a member of `config`, or would be of the result.

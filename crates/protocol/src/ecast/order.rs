@@ -106,6 +106,8 @@ pub(super) struct Order<R: Routing> {
     flights: Stretch<Ordered>,
     /// Configurations that still matter: the one before the first message kept, then one per change behind it.
     configs: VecDeque<(Position, R::Config)>,
+    /// What messages are judged by beside the configuration.
+    ledger: R::Ledger,
     /// Members that have submitted.
     senders: FxHashMap<ProcessId, Sender>,
     /// The last departed members, oldest first.
@@ -124,6 +126,7 @@ impl<R: Routing> Order<R> {
         Order {
             flights: Stretch::new(Position(0), kept_max),
             configs: VecDeque::from([(Position(0), config)]),
+            ledger: R::Ledger::default(),
             senders: FxHashMap::default(),
             departed: VecDeque::new(),
             fenced: BTreeSet::new(),
@@ -256,6 +259,12 @@ impl<R: Routing> Order<R> {
         if !member && !changed.as_ref().is_some_and(|config| R::is_member(config, id.sender)) {
             return false;
         }
+        if refused.is_none()
+            && let Err(refusal) = R::admit(&mut self.ledger, position, class, &body)
+        {
+            assert!(changed.is_none(), "a change of the configuration was refused");
+            refused = Some(Outcome::Rejected(refusal));
+        }
         let sender = self.senders.entry(id.sender).or_default();
         assert_eq!(id.number, sender.learned + 1, "S3: appended {id:?} behind {}", sender.learned);
         sender.learned = id.number;
@@ -383,6 +392,7 @@ impl<R: Routing> Order<R> {
         let state = SnapshotRef {
             flights: &self.flights,
             configs: &self.configs,
+            ledger: &self.ledger,
             senders,
             departed: &self.departed,
             fenced: &self.fenced,
@@ -403,7 +413,8 @@ impl<R: Routing> Order<R> {
 
     /// Replaces the state by a snapshot of another router's.
     pub(super) fn install(&mut self, state: &[u8]) -> Result<(), &'static str> {
-        let state: Snapshot<R::Config> = postcard::from_bytes(state).map_err(|_| "it does not decode")?;
+        let state: Snapshot<R::Config, R::Ledger> =
+            postcard::from_bytes(state).map_err(|_| "it does not decode")?;
         let flights =
             state.flights.checked(self.flights.recent_max()).ok_or("its positions are out of order")?;
         if state.configs.front().is_none_or(|(from, _)| *from > flights.done_through()) {
@@ -415,6 +426,7 @@ impl<R: Routing> Order<R> {
         *self = Order {
             flights,
             configs: state.configs,
+            ledger: state.ledger,
             senders: state.senders.into_iter().collect(),
             departed: state.departed,
             fenced: state.fenced,
@@ -426,9 +438,10 @@ impl<R: Routing> Order<R> {
 }
 
 #[derive(Serialize)]
-struct SnapshotRef<'a, C> {
+struct SnapshotRef<'a, C, L> {
     flights: &'a Stretch<Ordered>,
     configs: &'a VecDeque<(Position, C)>,
+    ledger: &'a L,
     senders: BTreeMap<ProcessId, &'a Sender>,
     departed: &'a VecDeque<ProcessId>,
     fenced: &'a BTreeSet<ProcessId>,
@@ -437,9 +450,10 @@ struct SnapshotRef<'a, C> {
 }
 
 #[derive(Deserialize)]
-struct Snapshot<C> {
+struct Snapshot<C, L> {
     flights: Stretch<Ordered>,
     configs: VecDeque<(Position, C)>,
+    ledger: L,
     senders: BTreeMap<ProcessId, Sender>,
     departed: VecDeque<ProcessId>,
     fenced: BTreeSet<ProcessId>,

@@ -18,6 +18,12 @@ const WAITED_FOR: u64 = 1000;
 
 impl Routing for Toy {
     type Config = BTreeSet<ProcessId>;
+    /// Words that were said: once each, if they end in `!`.
+    type Ledger = BTreeSet<Bytes>;
+
+    fn admit(said: &mut Self::Ledger, _at: Position, _class: Class, body: &Bytes) -> Result<(), Refusal> {
+        if body.ends_with(b"!") && !said.insert(body.clone()) { Err(Refusal(2)) } else { Ok(()) }
+    }
 
     fn apply(
         config: &Self::Config,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Deref};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Control, DataHeader, DataKind, Range, control::Removal, placement::Segment};
+use super::{Control, DataHeader, DataKind, MadeUpIds, Range, control::Removal, placement::Segment};
 use crate::{
     ecast::{Class, Destinations, MessageId, Pace, Position, Refusal, Routing},
     id::ProcessId,
@@ -38,6 +38,10 @@ pub mod refusal {
     pub const NO_RING: Refusal = Refusal(7);
     /// The request's session is over, or its number was forgotten.
     pub const EXPIRED: Refusal = Refusal(8);
+    /// The request's id is that of another statement.
+    pub const OTHER_STATEMENT: Refusal = Refusal(9);
+    /// More ids that applications made up are open than routers remember.
+    pub const TOO_MANY_IDS: Refusal = Refusal(10);
     /// A range has no complete replica that can be reached; the low end of the range, with the top bit of the reason
     /// space set apart by [`range`].
     const RANGE: u64 = 256;
@@ -277,6 +281,19 @@ pub struct Rubberband;
 
 impl Routing for Rubberband {
     type Config = Config;
+    type Ledger = MadeUpIds;
+
+    fn admit(ids: &mut MadeUpIds, at: Position, class: Class, body: &Bytes) -> Result<(), Refusal> {
+        match class {
+            Class::Data => DataHeader::peek_made_up(body).map_or(Ok(()), |name| ids.admit(at, name)),
+            Class::Control => {
+                if let Some(Control::Expire { through }) = Control::decode(body) {
+                    ids.expire(through);
+                }
+                Ok(())
+            }
+        }
+    }
 
     fn apply(
         config: &Config,
@@ -414,6 +431,13 @@ impl Routing for Rubberband {
                     state.sessions.remove(&session);
                 }
             }
+            // Routers keep what expires beside the configuration.
+            Control::Expire { .. } => {
+                if role != Some(Role::Client) {
+                    only(Role::Super)?;
+                }
+                return Ok(None);
+            }
         }
         let changed = change.state != config.state || change.placement;
         Ok(changed.then(|| change.finish()))
@@ -445,10 +469,11 @@ impl Routing for Rubberband {
         let refuse = |range: Range| refusal::range(range.low);
         match header.kind {
             DataKind::Write | DataKind::FallibleWrite
-                if config
-                    .sessions
-                    .get(&header.name.request.session)
-                    .is_none_or(|&below| header.name.request.number < below) =>
+                if !header.name.request.is_made_up()
+                    && config
+                        .sessions
+                        .get(&header.name.request.session)
+                        .is_none_or(|&below| header.name.request.number < below) =>
             {
                 Err(refusal::EXPIRED)
             }

@@ -84,6 +84,12 @@ pub enum Control {
         /// Whom; each is removed or not on its own.
         removals: Vec<Removal>,
     },
+    /// Made-up ids first used up to a position are over: repetitions are refused, and replies forgotten. Submitted by supers
+    /// after a while, and by gateways that use many.
+    Expire {
+        /// Up to where.
+        through: Position,
+    },
 }
 
 /// One process that is to be removed.

@@ -38,7 +38,9 @@
 //! - *Migration.* Every replica of a moving range pins the position of the change until the receiver is complete, so any
 //!   of them can send, and a sender's death costs a retry.
 //! - *S6.* A write carries a request id. Its ranges remember the answer until an ordered message allows them to forget; a
-//!   repeated id is answered from memory. The memory moves with the range.
+//!   repeated id is answered from memory. The memory moves with the range. A made-up id is opened by its first write, and
+//!   expires by an ordered message (`made_up`). What a client is told of a repetition is definite only if it is about the
+//!   id: that this attempt was not sent, or refused, says nothing of an earlier one ([`ClientError::of_repetition`]).
 //! - *Reads end.* A read ends in one answer, however long it takes. It is never asked of a second replica because it is
 //!   slow: after a while without news the client asks those it was sent to whether they are at it. They say so
 //!   at once, since the engine works beside the protocol, and are waited for. Only who is gone, unlinked, refuses, knows
@@ -58,6 +60,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `config`, `control`, `placement` | the configuration, what changes it, and who holds which range by it |
+//! | `made_up` | ids that applications make up: one statement each, until they expire |
 //! | `message` | what travels in the order and beside it |
 //! | `membership` | what all members do: join, apply control messages, give signs of life |
 //! | `client` | a gateway's end: reads, writes, and how each request ends |
@@ -68,6 +71,7 @@
 mod client;
 mod config;
 mod control;
+mod made_up;
 mod membership;
 mod message;
 mod placement;
@@ -83,6 +87,7 @@ pub use self::{
         Config, MemberInfo, RING_MAX, ROUTING_VERSION, Role, Rubberband, StorageState, TableEntry, refusal,
     },
     control::{Control, Removal},
+    made_up::MadeUpIds,
     message::{DataHeader, DataKind, Direct, Message, Reply, ReplyContent, RequestId, Spent, WriteName},
     placement::{Assignment, Range, Segment},
     storage::{

@@ -3,7 +3,7 @@
 //! Supers agree through the order alone: each may submit what it believes to be due, and a message made for another
 //! placement version has no effect. Their rank (in id order) only spaces their attempts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
     Config, Control, Direct, Message, Range, Removal, Role, StorageState,
@@ -31,7 +31,8 @@ pub struct SuperSettings {
     pub storage_wanted: usize,
     /// How long a super waits for those before it in rank.
     pub rank_delay: Duration,
-    /// How long the replies to a departed gateway's writes are kept.
+    /// How long the replies to a departed gateway's writes are kept, and those to writes under ids that applications made
+    /// up, counted from an id's first use. The latter up to a tenth longer.
     pub retention: Duration,
 }
 
@@ -106,6 +107,8 @@ pub struct Super {
     due: Option<(u64, Time)>,
     /// Sessions of departed gateways, and when they end.
     sessions: BTreeMap<u128, Time>,
+    /// Instants, and how far the order had come here by then: made-up ids first used by then expire a while after.
+    passed: VecDeque<(Time, Position)>,
     tick_at: Time,
     refused: u64,
 }
@@ -123,6 +126,7 @@ impl Super {
             announced: BTreeMap::new(),
             due: None,
             sessions: BTreeMap::new(),
+            passed: VecDeque::new(),
             tick_at: Time::ZERO,
             refused: 0,
         }
@@ -205,6 +209,19 @@ impl Super {
             // Again after a while, should it not come about.
             self.sessions.insert(session, cx.now + self.settings.retention);
             self.submit(cx, &Control::Forget { session, below: u64::MAX }, out);
+        }
+        self.expire(cx, out);
+    }
+
+    /// Made-up ids that were first used long ago expire.
+    fn expire(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        let every = self.settings.retention / 10;
+        if self.passed.back().is_none_or(|(at, _)| cx.now.since(*at) >= every) {
+            self.passed.push_back((cx.now, self.membership.member.delivered()));
+        }
+        let retention = self.settings.retention;
+        if let Some((_, through)) = self.passed.pop_front_if(|(at, _)| cx.now.since(*at) >= retention) {
+            self.submit(cx, &Control::Expire { through }, out);
         }
     }
 

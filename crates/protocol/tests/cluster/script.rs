@@ -77,6 +77,17 @@ fn perform(world: &mut World, step: &str) {
             let ranges: Vec<_> = ranges.split(',').map(range).collect();
             world.write(id, number(token), Some(again), &ranges, &op.join(" "));
         }
+        // Under an id that an application made up.
+        ["made-up", id, token, made_up, ranges, ref op @ ..] => {
+            let request = RequestId::made_up(number::<u128>(made_up) << 32);
+            let ranges: Vec<_> = ranges.split(',').map(range).collect();
+            world.write(process(id), number(token), Some(request), &ranges, &op.join(" "));
+        }
+        // So many of a client's writes under such ids are remembered.
+        ["remember", count] => world.made_up_max = number(count),
+        ["retention", span] => {
+            world.retention = Duration::from_millis(number(span.strip_suffix("ms").expect("ms")));
+        }
         ["count", id, token, strength, ranges] => {
             let strength = match strength {
                 "basic" => ReadStrength::Basic,
@@ -158,6 +169,7 @@ scripts! { check:
     replace_while_senders_die
     atomic_or_void
     same_request_takes_effect_once
+    many_made_up_ids_expire_early
     another_statement_under_a_known_id
     wedged_member
     data_before_a_change_in_one_block

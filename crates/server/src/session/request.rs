@@ -3,7 +3,10 @@
 //! Promise: a write that is sent again under its name is done once, and no other write is taken for it. A name that a
 //! client was told (40003) carries a print of its statement and parameters, and refuses any other (22023). A client may
 //! also make up a name before it sends a write, so that it has one should it lose its connection: 32 hexadecimal digits,
-//! a dash and a number. The print is then mixed into the name, so that another statement under it is another write.
+//! a dash and a number. Such a name goes with the statement that it is first used for, whichever gateway sends that.
+//!
+//! A name that a client has chosen stays chosen until the outcome of its write is known: whatever a driver's retries
+//! send is the same write, not another one under a fresh name.
 //!
 //! The ranges remember the print and compare it themselves. What they are sent is mixed with a number drawn for the write
 //! alone, the nonce, which only its name tells: nobody else, who knows the statement and guesses the id, is told what it
@@ -12,11 +15,11 @@
 use std::{fmt, str::FromStr, sync::Arc};
 
 use quorate_table::value::{Value, key_of};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed, xxh3_128};
 
 use super::Session;
 use crate::{
-    backend::{RequestId, WriteName},
+    backend::{Fault, RequestId, WriteName},
     cache::Prepared,
     error::{Result, SqlError, code},
 };
@@ -77,27 +80,27 @@ impl Executing {
     }
 
     fn print(&self) -> u64 {
-        let text = self.prepared.syntax.as_ref().map_or_else(String::new, |syntax| syntax.to_string());
         let given = self.given.as_ref().map_or(0, |given| given.digest());
-        xxh3_64(text.as_bytes()) ^ given.rotate_left(1)
+        self.prepared.print() ^ given.rotate_left(1)
     }
 }
 
 impl Session {
-    /// The next write's request. A chosen name is used up.
-    pub(super) fn request(&mut self) -> Result<Request> {
+    /// The next write's request. A chosen name stays until [`Session::settled`].
+    pub(super) fn request(&self) -> Result<Request> {
         let own = self.executing.as_ref().map_or(0, Executing::print);
-        let chosen = self.settings.remove("quorate.request_id").and_then(|name| name.parse().ok());
+        let chosen = self.settings.get("quorate.request_id").and_then(|name| name.parse().ok());
         let Some(name @ RequestName { id, print }) = chosen else {
             let (id, nonce) = (self.backend.request_id(), rand::random());
             let name = RequestName { id, print: Some(Print { nonce, statement: own as u32 }) };
             return Ok(Request { sent: WriteName { id, print: salted(own, nonce), repeated: false }, name });
         };
         let (id, nonce) = match print {
-            None => (RequestId { session: mixed(id.session, own), number: id.number }, 0),
+            None => (self.backend.made_up(digest(id)), 0),
             Some(print) if print.statement != own as u32 => {
-                return Err(refused(name, "the request id is that of another statement")
-                    .hint("Send the statement that failed, with the same parameters, or set no id."));
+                return Err(refused(name, "the request id is that of another statement").hint(
+                    "Send the statement that failed, with the same parameters, or RESET quorate.request_id.",
+                ));
             }
             Some(_) if !self.backend.may_have_given(id) => {
                 return Err(refused(name, "the request id was not given out yet"));
@@ -105,6 +108,27 @@ impl Session {
             Some(print) => (id, print.nonce),
         };
         Ok(Request { sent: WriteName { id, print: salted(own, nonce), repeated: true }, name })
+    }
+}
+
+impl Session {
+    /// A write was answered. If that says what became of it, its name is used up; if not, it is the next write's as well.
+    pub(super) fn settled<T>(&mut self, answered: &std::result::Result<T, Fault>) {
+        let definite = match answered {
+            Ok(_) | Err(Fault::Failed(_)) => true,
+            Err(
+                Fault::NotSent { .. }
+                | Fault::MaybeApplied { .. }
+                | Fault::Rejected { .. }
+                | Fault::Expired
+                | Fault::OtherStatement
+                | Fault::Retry { .. }
+                | Fault::Unavailable { .. },
+            ) => false,
+        };
+        if definite {
+            self.settings.remove("quorate.request_id");
+        }
     }
 }
 
@@ -117,9 +141,12 @@ fn refused(name: RequestName, why: &str) -> SqlError {
     SqlError::new(code::INVALID_PARAMETER_VALUE, why).detail(format!("Nothing was sent. Request id: {name}."))
 }
 
-/// A made-up session, told apart by what it is used for.
-fn mixed(session: u128, print: u64) -> u128 {
-    session ^ (u128::from(print) << 64 | u128::from(print.rotate_left(32)))
+/// What a made-up name is known by in the cluster.
+fn digest(id: RequestId) -> u128 {
+    let mut name = [0; 24];
+    name[..16].copy_from_slice(&id.session.to_le_bytes());
+    name[16..].copy_from_slice(&id.number.to_le_bytes());
+    xxh3_128(&name)
 }
 
 impl From<u128> for Print {

@@ -52,6 +52,7 @@ impl Session {
         request: Request,
     ) -> Result<(u64, Vec<Row>)> {
         self.in_flight = None;
+        self.settled(&answered);
         let of_write = |fault| fault::of_write(fault, request.name, request.sent.repeated);
         let answers = answered.map_err(of_write)?;
         let mut total = 0;

@@ -3,12 +3,13 @@
 mod answers;
 mod precedence;
 mod raw;
+mod retries;
 mod robust;
 mod wire;
 
 use std::{net::SocketAddr, sync::Arc};
 
-use quorate_server::{local::LocalBackend, pg};
+use quorate_server::{backend::Backend, local::LocalBackend, pg};
 use tokio::{net::TcpListener, sync::oneshot};
 
 /// A gateway of its own for a test; it stops when dropped.
@@ -19,10 +20,14 @@ struct Gateway {
 
 impl Gateway {
     async fn start() -> Gateway {
+        Gateway::on(Arc::new(LocalBackend::new())).await
+    }
+
+    async fn on(backend: Arc<dyn Backend>) -> Gateway {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let (stop, stopped) = oneshot::channel::<()>();
-        let server = pg::Server::new(Arc::new(LocalBackend::new()));
+        let server = pg::Server::new(backend);
         tokio::spawn(server.serve(listener, async {
             // Told to, or left by whoever could have told it.
             let _ = stopped.await;

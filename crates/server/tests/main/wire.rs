@@ -275,11 +275,18 @@ async fn a_write_under_one_id_is_done_once() {
         assert_eq!(client.execute("insert into log values (1)", &[]).await.unwrap(), 1);
     }
     assert_eq!(client.execute("insert into log values (2)", &[]).await.unwrap(), 1);
-    // Another statement, or other parameters, are another write, whatever the first one came to.
-    for n in [3, 4, 4] {
-        client.batch_execute("set quorate.request_id = 'ff-7'").await.unwrap();
-        assert_eq!(client.execute("insert into log values ($1)", &[&n]).await.unwrap(), 1);
+    // Another statement under it is refused, and so are other parameters. The id stays set until it is taken back.
+    client.batch_execute("set quorate.request_id = 'ff-7'").await.unwrap();
+    assert_eq!(code(&client.execute("insert into log values ($1)", &[&1]).await.unwrap_err()), "22023");
+    client.batch_execute("set quorate.request_id = 'ff-9'").await.unwrap();
+    assert_eq!(client.execute("insert into log values ($1)", &[&3]).await.unwrap(), 1);
+    for (n, outcome) in [(3, Ok(1)), (4, Err("22023"))] {
+        client.batch_execute("set quorate.request_id = 'ff-9'").await.unwrap();
+        let again = client.execute("insert into log values ($1)", &[&n]).await;
+        assert_eq!(again.as_ref().map_err(code).copied(), outcome);
     }
+    client.batch_execute("reset quorate.request_id").await.unwrap();
+    assert_eq!(client.execute("insert into log values ($1)", &[&4]).await.unwrap(), 1);
     client.batch_execute("set quorate.request_id = 'ff-8'").await.unwrap();
     assert_eq!(code(&client.batch_execute("insert into nowhere values (1)").await.unwrap_err()), "42P01");
     assert_eq!(client.execute("insert into log values (5)", &[]).await.unwrap(), 1);
@@ -290,6 +297,7 @@ async fn a_write_under_one_id_is_done_once() {
         client.batch_execute(&format!("set quorate.request_id = '{name}'")).await.unwrap();
         let refused = client.batch_execute("insert into log values (6)").await.unwrap_err();
         assert_eq!(code(&refused), "22023");
+        client.batch_execute("reset quorate.request_id").await.unwrap();
         assert_eq!(client.execute("delete from log where n = 6", &[]).await.unwrap(), 0);
     }
     let refused = client.batch_execute("set quorate.request_id = 'seven'").await.unwrap_err();

@@ -65,6 +65,11 @@ impl Floor {
 
 impl Routing for Rooms {
     type Config = Floor;
+    type Ledger = ();
+
+    fn admit(_: &mut (), _: Position, _: Class, _: &Bytes) -> Result<(), Refusal> {
+        Ok(())
+    }
 
     fn apply(
         config: &Floor,

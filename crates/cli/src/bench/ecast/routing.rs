@@ -36,6 +36,11 @@ pub(super) struct Ring;
 
 impl Routing for Ring {
     type Config = Config;
+    type Ledger = ();
+
+    fn admit(_: &mut (), _: Position, _: Class, _: &Bytes) -> Result<(), Refusal> {
+        Ok(())
+    }
 
     fn apply(
         config: &Config,

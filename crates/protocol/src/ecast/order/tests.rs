@@ -76,6 +76,17 @@ fn what_is_stable_behind_an_open_message_is_not_kept() {
 }
 
 #[test]
+fn what_was_said_once_is_refused_by_whoever_learned_it() {
+    let mut order = order();
+    learn(&mut order, &[block(1, 1, &["*join", "a!", "a!", "b!"])]);
+    assert_eq!(live(&order), "1:1.1 join, 2:1.2 a!, 3:1.3! a!, 4:1.4 b!");
+    let mut copy = self::order();
+    assert_eq!(copy.install(&order.snapshot()), Ok(()));
+    learn(&mut copy, &[block(1, 5, &["b!"])]);
+    assert!(live(&copy).ends_with("5:1.5! b!"), "a snapshot carries what messages are judged by");
+}
+
+#[test]
 fn a_snapshot_goes_on_as_the_original() {
     let mut order = order();
     learn(&mut order, &[block(1, 1, &["*join", "a"]), block(2, 1, &["*join"]), stable(&[(2, 1)])]);

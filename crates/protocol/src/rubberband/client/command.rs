@@ -137,19 +137,33 @@ pub enum ClientEvent {
     Wedged,
 }
 
+impl ClientError {
+    /// What it means if the write may have been sent before under its id. Only what the order or the ranges say of the id
+    /// itself is definite. All else is about this attempt: it says nothing of an earlier one, which may have been applied.
+    pub fn of_repetition(self, request: RequestId) -> ClientError {
+        match self {
+            ClientError::Expired | ClientError::OtherStatement => self,
+            ClientError::NotSent
+            | ClientError::Rejected(_)
+            | ClientError::MaybeApplied { .. }
+            | ClientError::Unanswered => ClientError::MaybeApplied { request },
+        }
+    }
+}
+
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientError {
-    /// It was never sent: repeat it freely.
+    /// It was never sent: repeat it freely. Not said of a write whose id may have been used before.
     NotSent,
     /// It may have been applied, or still be: repeat it with this id.
     MaybeApplied {
         /// Its name.
         request: RequestId,
     },
-    /// It was refused and applied nowhere.
+    /// It was refused and applied nowhere. Not said of a write whose id may have been used before.
     Rejected(Refusal),
-    /// Its session is over; it was not executed.
+    /// Its id has expired; it was not executed. Whether it was before, under the same id, is not known.
     Expired,
     /// Its id is that of another statement; it was not executed.
     OtherStatement,

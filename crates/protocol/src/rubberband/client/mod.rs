@@ -26,7 +26,7 @@ use self::{
     write::Write,
 };
 use super::{
-    Config, Control, DataHeader, DataKind, Direct, Message, Reply, Role, WriteName,
+    Config, Control, DataHeader, DataKind, Direct, Message, Reply, Role, WriteName, made_up,
     membership::{Delivered, INTERNAL, Membership},
     refusal,
 };
@@ -52,6 +52,8 @@ pub struct ClientSettings {
     pub read_wait: Duration,
     /// How long a write that may have been applied can be asked about by its id.
     pub retention: Duration,
+    /// So many of its writes under ids that applications made up are remembered at least; older ones expire.
+    pub made_up_max: usize,
 }
 
 impl Default for ClientSettings {
@@ -62,6 +64,7 @@ impl Default for ClientSettings {
             patience: Duration::from_secs(2),
             read_wait: Duration::from_secs(10),
             retention: Duration::from_secs(600),
+            made_up_max: made_up::SENT_MAX,
         }
     }
 }
@@ -83,6 +86,10 @@ pub struct Client {
     maybe: VecDeque<(Time, u64)>,
     /// Own writes under way.
     writes: BTreeSet<u64>,
+    /// How many own writes under made-up ids have ended.
+    made_up: usize,
+    /// Positions up to which such ids expire one after another, as many later ones were used.
+    expiries: VecDeque<Position>,
     /// Below this number the ranges have been allowed to forget.
     forgotten: u64,
     refused: u64,
@@ -113,6 +120,8 @@ impl Client {
             look: BTreeSet::new(),
             maybe: VecDeque::new(),
             writes: BTreeSet::new(),
+            made_up: 0,
+            expiries: VecDeque::new(),
             forgotten: 0,
             refused: 0,
             retries: 0,
@@ -196,6 +205,9 @@ impl Client {
         let Some(token) = self.attempts.get(&attempt).copied() else { return };
         let request = self.requests.get_mut(&token).expect("an attempt has its request");
         match (&mut request.kind, outcome) {
+            (_, Outcome::Rejected(refusal::OTHER_STATEMENT)) => {
+                self.fail(cx.now, token, ClientError::OtherStatement, out);
+            }
             (_, Outcome::Rejected(refusal::EXPIRED)) => self.fail(cx.now, token, ClientError::Expired, out),
             (_, Outcome::Rejected(refusal)) => self.fail(cx.now, token, ClientError::Rejected(refusal), out),
             (Kind::Control, Outcome::Stable) => self.done(token, Position(0), out),
@@ -316,6 +328,7 @@ impl Protocol for Client {
             }
             Input::Drained => {
                 self.forget(cx, out);
+                self.expire(cx, out);
                 self.member_input(cx, Input::Drained, out);
             }
         }

@@ -80,18 +80,30 @@ impl Client {
                 // Repeated, and now its fate is known.
                 self.maybe.retain(|(_, number)| *number != write.name.request.number);
             }
+            if let Kind::Write(write) = &request.kind {
+                self.ended(write.name, at);
+            }
             out.emit(ClientEvent::Done { token, at });
         }
     }
 
     pub(super) fn fail(&mut self, now: Time, token: u64, error: ClientError, out: &mut impl Sink<Self>) {
         let Some(request) = self.remove(token) else { return };
-        if let Kind::Read(read) = &request.kind {
-            cancel_parts(request.attempt, read, out);
+        let mut error = error;
+        match &request.kind {
+            Kind::Read(read) => cancel_parts(request.attempt, read, out),
+            Kind::Write(write) => {
+                if write.name.repeated {
+                    error = error.of_repetition(write.name.request);
+                }
+                self.ended(write.name, Position(0));
+            }
+            Kind::Control => {}
         }
         if let ClientError::MaybeApplied { request } = error
             && request.session == self.session()
             && request.number > 0
+            && !self.maybe.iter().any(|(_, number)| *number == request.number)
         {
             self.maybe.push_back((now, request.number));
         }

@@ -28,6 +28,9 @@ const FORGET_BEHIND: u64 = 65_536;
 /// [`ClientSettings::retention`] if need be: until then the ranges remember them all.
 const REMEMBERED_MAX: u64 = 1 << 20;
 
+/// In so many steps made-up ids expire.
+const EXPIRIES: usize = 16;
+
 /// A write that has not been answered in full.
 pub(super) struct Write {
     pub(super) name: WriteName,
@@ -159,6 +162,28 @@ impl Client {
         out.send(Destination::Many(replicas), Message::Direct(ask), None);
         let after = self.ask_after(token);
         self.look_later(token, cx.now + after);
+    }
+
+    /// A write has ended, at `at` if it was done. Of writes under made-up ids it is noted how many there were, and by when.
+    pub(super) fn ended(&mut self, name: WriteName, at: Position) {
+        if !name.request.is_made_up() {
+            return;
+        }
+        self.made_up += 1;
+        let step = (self.settings.made_up_max / EXPIRIES).max(1);
+        if self.made_up.is_multiple_of(step) {
+            // Its id was used first at or before its answer, and this one is not behind what ends later.
+            let last = self.expiries.back().copied().unwrap_or_default();
+            self.expiries.push_back(at.max(last).max(self.membership.member.delivered()));
+        }
+    }
+
+    /// Has made-up ids expire behind which this gateway has used many others.
+    pub(super) fn expire(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        while self.expiries.len() > EXPIRIES {
+            let through = self.expiries.pop_front().expect("just counted");
+            self.membership.submit(cx, INTERNAL, Class::Control, Control::Expire { through }.encode(), out);
+        }
     }
 
     /// Lets the ranges forget what nobody will ask about any more.

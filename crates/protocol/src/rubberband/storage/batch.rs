@@ -97,7 +97,7 @@ impl Storage {
                 return false;
             }
             // The replies that a pin or a repeated request needs are complete only when the batch before is done.
-            Some(Step::Pin { .. } | Step::Forget { .. } | Step::Clear { .. })
+            Some(Step::Pin { .. } | Step::Forget { .. } | Step::Expire { .. } | Step::Clear { .. })
                 if self.running.iter().any(|purpose| matches!(purpose, Purpose::Write(_))) =>
             {
                 return false;
@@ -129,6 +129,7 @@ impl Storage {
                 self.fetches.retain(|fetch| fetch.change != at);
                 self.push(tasks, at, TaskKind::Release, Purpose::Step(Position(0)));
             }
+            Step::Expire { through } => self.replies.expire(through),
             Step::Forget { session, below } => self.replies.forget(session, below),
             Step::Clear { at, ranges } => {
                 self.replies = Replies::default();

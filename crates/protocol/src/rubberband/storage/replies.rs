@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ecast::Position,
-    rubberband::{Range, WriteName},
+    rubberband::{Range, RequestId, WriteName},
 };
 
 /// What a write did.
@@ -103,6 +103,22 @@ impl Replies {
             self.sessions.remove(&session);
         } else if let Some(replies) = self.sessions.get_mut(&session) {
             *replies = replies.split_off(&(below, 0));
+        }
+    }
+
+    /// An ordered message allows to forget what writes under made-up ids did up to `through`.
+    pub(super) fn expire(&mut self, through: Position) {
+        let (first, last) = (RequestId::made_up(0).session, RequestId::made_up(u128::MAX).session);
+        let over = |entry: &Entry| matches!(entry, Entry::Done(remembered) if remembered.at <= through);
+        let mut empty = Vec::new();
+        for (session, replies) in self.sessions.range_mut(first..=last) {
+            replies.retain(|_, entry| !over(entry));
+            if replies.is_empty() {
+                empty.push(*session);
+            }
+        }
+        for session in empty {
+            self.sessions.remove(&session);
         }
     }
 

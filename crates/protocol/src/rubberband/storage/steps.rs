@@ -46,6 +46,10 @@ pub(super) enum Step {
         session: u128,
         below: u64,
     },
+    /// What writes under made-up ids did up to here is forgotten.
+    Expire {
+        through: Position,
+    },
     /// The ranges held so far are another's now.
     Clear {
         at: Position,
@@ -149,6 +153,7 @@ impl Storage {
                 self.queue.push_back(Step::Create { at, table, definition });
             }
             Control::DropTable { table } => self.queue.push_back(Step::Drop { at, table }),
+            Control::Expire { through } => self.queue.push_back(Step::Expire { through }),
             Control::Forget { session, below } => self.queue.push_back(Step::Forget { session, below }),
             Control::Replace { new, copy, .. } if new == me => {
                 let import = Import::new(at, copy, config.ranges_of(me));

@@ -57,6 +57,7 @@ pub(crate) struct World {
     pub(crate) retention: Duration,
     /// How many data messages of one client may be under way.
     pub(crate) credit: u64,
+    pub(crate) made_up_max: usize,
     relink_due: bool,
     chance: Chance,
     pub(crate) trace: String,
@@ -78,6 +79,7 @@ impl World {
             replicas: 2,
             retention: Duration::from_secs(600),
             credit: RouterSettings::default().credit,
+            made_up_max: ClientSettings::default().made_up_max,
             relink_due: false,
             chance: Chance(seed),
             trace: String::new(),
@@ -122,12 +124,14 @@ impl World {
                 Role::Router(Router::new(paxos, Config::new(self.replicas), settings))
             }
             2 => {
-                let settings = SuperSettings { storage_wanted: 4, ..SuperSettings::default() };
+                let retention = self.retention;
+                let settings = SuperSettings { storage_wanted: 4, retention, ..SuperSettings::default() };
                 Role::Super(Super::new(me, name, settings))
             }
             3 => Role::Storage(Storage::new(me, name, StorageSettings::default()), Engine::default()),
             _ => {
-                let settings = ClientSettings { retention: self.retention, ..ClientSettings::default() };
+                let (retention, made_up_max) = (self.retention, self.made_up_max);
+                let settings = ClientSettings { retention, made_up_max, ..ClientSettings::default() };
                 Role::Client(Client::new(me, name, settings))
             }
         };

@@ -162,7 +162,12 @@ pub const SETTINGS: &[Setting] = &[
     kept("password_encryption", "scram-sha-256", Takes::Words(&["md5", "scram-sha-256"])),
     kept("plan_cache_mode", "auto", Takes::Words(&["auto", "force_generic_plan", "force_custom_plan"])),
     setting("quorate.read", "sequential", Takes::Strength, "The strength of reads."),
-    setting("quorate.request_id", "", Takes::Request, "The id under which the next write is sent, once."),
+    setting(
+        "quorate.request_id",
+        "",
+        Takes::Request,
+        "The id under which the next write is sent, until its outcome is known.",
+    ),
     kept("quote_all_identifiers", "off", Takes::Switch),
     kept("random_page_cost", "4", Takes::Number),
     setting("role", "none", Takes::Only(&["none"]), "The role is the user."),

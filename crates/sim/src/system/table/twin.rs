@@ -7,7 +7,7 @@ use bytes::Bytes;
 use quorate_protocol::{
     ProcessId,
     ecast::Class,
-    rubberband::{Control, DataHeader, DataKind, Role},
+    rubberband::{Control, DataHeader, DataKind, RequestId, Role},
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -47,12 +47,22 @@ pub(super) struct TableTwin {
     touched: BTreeMap<u64, Vec<(u64, u64)>>,
     /// The hash of the operation of each write.
     writes: BTreeMap<u64, u64>,
+    /// What ids that applications made up were first used for.
+    made_up: BTreeMap<RequestId, Used>,
+}
+
+/// The first use of a made-up id.
+#[derive(Clone, Debug)]
+struct Used {
+    print: u64,
+    at: u64,
+    expired: bool,
 }
 
 impl TableTwin {
     pub(super) fn new(replicas: u8) -> Self {
         let town = Town { replicas: usize::from(replicas), ..Town::default() };
-        TableTwin { town, touched: BTreeMap::new(), writes: BTreeMap::new() }
+        TableTwin { town, touched: BTreeMap::new(), writes: BTreeMap::new(), made_up: BTreeMap::new() }
     }
 
     /// The last position up to `position` that may have changed rows of this range.
@@ -85,11 +95,16 @@ impl Twin for TableTwin {
             self.touched.insert(position, vec![(0, u64::MAX)]);
             let control = Control::decode(body).ok_or(Unroutable::Refused)?;
             let mut after = self.town.clone();
-            after.control(position, sender, control).ok_or(Unroutable::Refused)?;
+            after.control(position, sender, control.clone()).ok_or(Unroutable::Refused)?;
             if !after.roles.contains_key(&sender) && !self.town.roles.contains_key(&sender) {
                 return Err(Unroutable::Stranger);
             }
             self.town = after;
+            if let Control::Expire { through } = control {
+                for used in self.made_up.values_mut() {
+                    used.expired |= used.at <= through.0;
+                }
+            }
             return Ok(self.town.roles.keys().copied().collect());
         }
         if !self.town.roles.contains_key(&sender) {
@@ -97,6 +112,13 @@ impl Twin for TableTwin {
         }
         let mut operation = body.clone();
         let header = DataHeader::take(&mut operation).map_err(|_| Unroutable::Refused)?;
+        if header.kind != DataKind::Read && header.name.request.is_made_up() {
+            let first = Used { print: header.name.print, at: position, expired: false };
+            let used = self.made_up.entry(header.name.request).or_insert(first);
+            if used.expired || used.print != header.name.print {
+                return Err(Unroutable::Refused);
+            }
+        }
         let found = self.town.data(sender, &header).ok_or(Unroutable::Refused)?;
         if header.kind != DataKind::Read {
             let ranges = header.ranges.iter().map(|range| (range.low, range.high)).collect();
@@ -283,6 +305,10 @@ impl Town {
                 }
                 false
             }
+            Control::Expire { .. } => {
+                matches!(role?, Role::Super | Role::Client).then_some(())?;
+                false
+            }
         };
         self.placements += u64::from(placed);
         Some(())
@@ -304,9 +330,13 @@ impl Town {
         if header.kind == DataKind::Read {
             return Some(self.readers(&stretches, header.offset));
         }
-        let floor = self.sessions.get(&header.name.request.session)?;
+        let request = header.name.request;
+        let forgotten = match self.sessions.get(&request.session) {
+            Some(floor) => request.number < *floor,
+            None => !request.is_made_up(),
+        };
         let blocked = |process: &ProcessId| self.is(*process, State::Unreachable);
-        if header.name.request.number < *floor || stretches.iter().flatten().any(blocked) {
+        if forgotten || stretches.iter().flatten().any(blocked) {
             return None;
         }
         let takes = |process: &ProcessId| {

@@ -1,0 +1,162 @@
+//! What a client is told of a write that it sends again under its id, while the cluster does not answer definitely.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
+
+use async_trait::async_trait;
+use quorate_server::{
+    backend::{Analyzed, AnswerStream, Backend, Catalog, Fault, ReadStrength, RequestId, WriteName},
+    local::LocalBackend,
+};
+use quorate_table::{
+    engine::Answer,
+    operation::{Operation, Select},
+    schema::{Schema, TableId},
+};
+
+use super::Gateway;
+
+/// How a write goes.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// It is done, and the answer is lost.
+    AppliedSilently,
+    NotSent,
+    Unavailable,
+    Rejected,
+    Expired,
+}
+
+/// Tables whose writes go as they are told to, one after another, and then well.
+struct Troubled {
+    tables: LocalBackend,
+    ways: Mutex<VecDeque<Way>>,
+}
+
+#[async_trait]
+impl Backend for Troubled {
+    fn catalog(&self) -> Arc<Catalog> {
+        self.tables.catalog()
+    }
+
+    fn request_id(&self) -> RequestId {
+        self.tables.request_id()
+    }
+
+    fn may_have_given(&self, id: RequestId) -> bool {
+        self.tables.may_have_given(id)
+    }
+
+    async fn create_table(&self, id: RequestId, schema: Schema, replicas: Option<u32>) -> Result<(), Fault> {
+        self.tables.create_table(id, schema, replicas).await
+    }
+
+    async fn drop_table(&self, id: RequestId, table: TableId) -> Result<(), Fault> {
+        self.tables.drop_table(id, table).await
+    }
+
+    async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, Fault> {
+        let way = self.ways.lock().unwrap().pop_front();
+        match way {
+            None => self.tables.write(name, operation).await,
+            Some(Way::AppliedSilently) => {
+                self.tables.write(name, operation).await?;
+                Err(Fault::MaybeApplied { id: name.id })
+            }
+            Some(Way::NotSent) => Err(Fault::NotSent { reason: "no router took it".to_owned() }),
+            Some(Way::Unavailable) => Err(Fault::Unavailable { range: "one".to_owned() }),
+            Some(Way::Rejected) => Err(Fault::Rejected { range: "one".to_owned() }),
+            Some(Way::Expired) => Err(Fault::Expired),
+        }
+    }
+
+    async fn read(&self, strength: ReadStrength, select: &Select) -> Result<AnswerStream, Fault> {
+        self.tables.read(strength, select).await
+    }
+
+    async fn analyze(&self, strength: ReadStrength, select: &Select) -> Result<Vec<Analyzed>, Fault> {
+        self.tables.analyze(strength, select).await
+    }
+
+    fn explain(&self, operation: &Operation) -> Vec<String> {
+        self.tables.explain(operation)
+    }
+}
+
+/// Sends the statement; the error's code and the id that it tells.
+async fn send(client: &tokio_postgres::Client, sql: &str) -> Result<u64, (String, Option<String>)> {
+    client.execute(sql, &[]).await.map_err(|error| {
+        let error = error.as_db_error().expect("the server refused it");
+        let (_, id) = error.detail().and_then(|detail| detail.split_once("Request id: ")).unzip();
+        let id = id.map(|id: &str| id.trim_end_matches('.').to_owned());
+        if error.code().code() == "40003" {
+            assert!(error.hint().is_some_and(|hint| hint.contains("quorate.request_id")), "{error:?}");
+        }
+        (error.code().code().to_owned(), id)
+    })
+}
+
+async fn count(client: &tokio_postgres::Client) -> i64 {
+    client.query_one("select count(*) from log", &[]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn a_repetition_is_open_until_the_ranges_answer() {
+    let open = [Way::NotSent, Way::Unavailable, Way::Rejected, Way::Expired];
+    let ways = [&[Way::AppliedSilently][..], &open, &[Way::NotSent, Way::Unavailable]].concat();
+    let tables = LocalBackend::new();
+    let backend = Arc::new(Troubled { tables, ways: Mutex::new(VecDeque::new()) });
+    let gateway = Gateway::on(backend.clone()).await;
+    let client = gateway.connect().await;
+    client.batch_execute("create table log (n int)").await.unwrap();
+    backend.ways.lock().unwrap().extend(ways);
+
+    let insert = "insert into log values (1)";
+    let Err((code, Some(id))) = send(&client, insert).await else { panic!("its answer is lost") };
+    assert_eq!(code, "40003");
+    client.batch_execute(&format!("set quorate.request_id = '{id}'")).await.unwrap();
+    // As a driver's retries do: the same statement again, and again, until it is told.
+    for way in open {
+        assert_eq!(send(&client, insert).await, Err(("40003".to_owned(), Some(id.clone()))), "{way:?}");
+    }
+    // The next two ways are met by other statements, in another session: those are told to have come to nothing.
+    let other = gateway.connect().await;
+    let fresh = "insert into log values (2)";
+    assert!(matches!(send(&other, fresh).await, Err((code, _)) if code == "40001"));
+    assert!(matches!(send(&other, fresh).await, Err((code, _)) if code == "58000"));
+    assert_eq!(count(&client).await, 1);
+    // Another statement does not get the id, and does not use it up.
+    assert!(matches!(send(&client, fresh).await, Err((code, _)) if code == "22023"));
+    assert_eq!(send(&client, insert).await, Ok(1));
+    assert_eq!(count(&client).await, 1);
+    // Its outcome was told: the next write is another one.
+    assert_eq!(send(&client, insert).await, Ok(1));
+    assert_eq!(count(&client).await, 2);
+}
+
+#[tokio::test]
+async fn a_made_up_id_goes_with_the_statement_it_was_first_used_for() {
+    let tables = LocalBackend::new();
+    let backend = Arc::new(Troubled { tables, ways: Mutex::new(VecDeque::new()) });
+    let gateway = Gateway::on(backend.clone()).await;
+    let client = gateway.connect().await;
+    client.batch_execute("create table log (n int)").await.unwrap();
+    backend.ways.lock().unwrap().extend([Way::NotSent, Way::AppliedSilently]);
+    let id = "5e0c1d2f3a4b5c6d7e8f9a0b1c2d3e4f-1";
+    client.batch_execute(&format!("set quorate.request_id = '{id}'")).await.unwrap();
+    let insert = "insert into log values (1)";
+    for _ in 0..2 {
+        assert_eq!(send(&client, insert).await, Err(("40003".to_owned(), Some(id.to_owned()))));
+    }
+    // The connection is lost; through another one the id is the same.
+    let other = gateway.connect().await;
+    other.batch_execute(&format!("set quorate.request_id = '{id}'")).await.unwrap();
+    assert_eq!(send(&other, insert).await, Ok(1));
+    assert_eq!(count(&other).await, 1);
+    other.batch_execute(&format!("set quorate.request_id = '{id}'")).await.unwrap();
+    assert!(matches!(send(&other, "insert into log values (2)").await, Err((code, _)) if code == "22023"));
+    other.batch_execute("reset quorate.request_id").await.unwrap();
+    assert_eq!(send(&other, "insert into log values (2)").await, Ok(1));
+}
