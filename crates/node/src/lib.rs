@@ -22,8 +22,9 @@ pub mod storage;
 
 use quorate_protocol::{
     Context, Destination, Duration, Generation, Input, Peer, ProcessId, Protocol, Sink, Ticket, Time,
-    ecast::{Router, RouterCommand, RouterEvent},
+    ecast::{Member, Router, RouterCommand, RouterEvent},
     paxos,
+    relay::{Figures, Relayed},
     rubberband::{
         Client, ClientCommand, ClientEvent, Config, Message, Rubberband, Storage, StorageCommand,
         StorageEvent, Super, SuperCommand, SuperEvent,
@@ -246,6 +247,34 @@ impl Protocol for Node {
         match self {
             Node::Client(client) => client.gathering(),
             Node::Router(_) | Node::Storage(_) | Node::Super(_) => Duration::ZERO,
+        }
+    }
+}
+
+impl Relayed for Node {
+    fn is_router(&self) -> bool {
+        matches!(self, Node::Router(_))
+    }
+
+    fn routers(&self) -> Vec<ProcessId> {
+        let of_member = |member: &Member| (member.leader(), member.routers().collect());
+        let (leader, mut routers): (_, Vec<ProcessId>) = match self {
+            Node::Router(router) => {
+                let log = router.log();
+                (log.leader(), log.members().iter().map(|router| router.id).collect())
+            }
+            Node::Storage(storage) => of_member(storage.member()),
+            Node::Super(superior) => of_member(superior.member()),
+            Node::Client(client) => of_member(client.member()),
+        };
+        // The leader has enough to do.
+        routers.sort_by_key(|router| (Some(*router) == leader, *router));
+        routers
+    }
+
+    fn figure(event: &mut Event, figures: Figures) {
+        if let Event::Status { status, .. } = event {
+            status.relay(figures);
         }
     }
 }

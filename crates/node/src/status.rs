@@ -2,6 +2,7 @@
 
 use quorate_protocol::{
     Peer, ProcessId,
+    relay::Figures,
     rubberband::{Config, Role, StorageState},
 };
 use serde::{Deserialize, Serialize};
@@ -174,6 +175,16 @@ impl Status {
                 ring: config.ring.iter().find(|(_, holder)| *holder == process).map(|(key, _)| *key),
             });
         }
+    }
+
+    /// Adds the figures of the links below the node.
+    pub(crate) fn relay(&mut self, figures: Figures) {
+        let Figures { sessions, begun, pairs, carried_bytes, refused } = figures;
+        self.refused += refused;
+        self.figure("relayed_links", sessions);
+        self.figure("relayed_links_begun", begun);
+        self.figure("pairs_relayed_for", pairs);
+        self.figure("bytes_relayed", carried_bytes);
     }
 
     fn figure(&mut self, name: &str, value: u64) {

@@ -15,12 +15,14 @@
 //! | [`paxos`] | one log that all routers agree on |
 //! | [`ecast`] | ordered multicast as stateful routing |
 //! | [`rubberband`] | elastic, replicated tables on E-Cast |
+//! | [`relay`] | two processes that cannot talk directly talk by way of a router |
 
 pub mod detector;
 pub mod ecast;
 pub mod id;
 pub mod paxos;
 pub mod quorum;
+pub mod relay;
 pub mod rubberband;
 pub mod seam;
 pub mod time;

@@ -24,6 +24,7 @@ use quorate_protocol::{
     DomainId, Generation, Peer, ProcessId, Time,
     ecast::RouterEvent,
     paxos::{ChangeRefusal, ReformRefusal},
+    relay::{self, Relay},
     rubberband::{ClientEvent, StorageCommand, StorageEvent, SuperEvent, Task},
 };
 use quorate_table::engine::{Engine, Pinned, Usage};
@@ -63,7 +64,7 @@ pub struct Parts {
 
 /// A running process.
 pub struct Process {
-    handle: Handle<Node>,
+    handle: Handle<Relay<Node>>,
     shared: Arc<Shared>,
     engine: Option<Arc<Worker<Job>>>,
     ended: Receiver<End>,
@@ -79,7 +80,7 @@ enum Job {
 
 /// What the threads of a process share.
 struct Shared {
-    handle: OnceLock<Handle<Node>>,
+    handle: OnceLock<Handle<Relay<Node>>>,
     /// Statuses that were asked for.
     asked: Mutex<BTreeMap<u64, Sender<Status>>>,
     /// Operations that were asked for.
@@ -126,6 +127,7 @@ impl Process {
             end: end.clone(),
         };
         let (domain, me) = (config.domain, config.me);
+        let node = Relay::new(node, config.generation, relay::Settings::default());
         let handle = Reactor::start(node, host, config)?;
         shared.handle.set(handle.clone()).unwrap_or_else(|_| unreachable!("set once, here"));
         if !parts.routers.is_empty() {
@@ -144,7 +146,7 @@ impl Process {
     }
 
     /// The protocol thread, for commands.
-    pub fn handle(&self) -> &Handle<Node> {
+    pub fn handle(&self) -> &Handle<Relay<Node>> {
         &self.handle
     }
 
@@ -422,9 +424,9 @@ impl NodeHost {
     }
 }
 
-impl Host<Node> for NodeHost {
-    fn presence(&self, node: &Node) -> Presence {
-        match node.hindrance() {
+impl Host<Relay<Node>> for NodeHost {
+    fn presence(&self, node: &Relay<Node>) -> Presence {
+        match node.inner().hindrance() {
             None => Presence::Settled,
             Some(Hindrance::Joining) => Presence::Joining,
             Some(_) => Presence::Leaderless,

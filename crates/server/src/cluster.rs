@@ -20,6 +20,7 @@ use bytes::Bytes;
 use quorate_node::{Command, Node, gateway};
 use quorate_protocol::{
     ProcessId,
+    relay::Relay,
     rubberband::{self, ClientCommand, ClientError, ClientEvent, Config, Control, Spent, refusal},
 };
 use quorate_runtime::{Handle, Untaken};
@@ -44,7 +45,7 @@ const STOPPING: &str = "the gateway is shutting down";
 
 /// A gateway's tables.
 pub struct ClusterBackend {
-    handle: Handle<Node>,
+    handle: Handle<Relay<Node>>,
     events: Arc<Events>,
     session: u128,
     number: AtomicU64,
@@ -294,7 +295,7 @@ impl Asked<'_> {
 
 impl ClusterBackend {
     /// A backend on a running client process whose events go to `events`.
-    pub fn new(handle: Handle<Node>, events: Arc<Events>, me: ProcessId, wait: Duration) -> Self {
+    pub fn new(handle: Handle<Relay<Node>>, events: Arc<Events>, me: ProcessId, wait: Duration) -> Self {
         ClusterBackend { handle, events, session: me.incarnation.0, number: AtomicU64::new(0), wait }
     }
 
@@ -537,7 +538,7 @@ impl Backend for ClusterBackend {
 /// A replica's part of a long read. What has been taken of it is told to the replica, which sends no more than a window
 /// ahead; dropped before its end, it ends the request.
 struct Coming {
-    handle: Handle<Node>,
+    handle: Handle<Relay<Node>>,
     token: u64,
     from: ProcessId,
     pieces: mpsc::UnboundedReceiver<Result<Bytes, Fault>>,

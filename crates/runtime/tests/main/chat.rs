@@ -11,6 +11,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use quorate_protocol::{
     Context, Destination, DomainId, Generation, Input, ProcessId, Protocol, Session, Sink, Ticket, Time,
+    relay::Relayed,
     wire::{self, Wire, WireError},
 };
 use quorate_runtime::{Config, Handle, Host, Reactor, chance, config::Role};
@@ -88,6 +89,9 @@ pub(crate) struct Chat {
     pub(crate) alarm: Option<Time>,
     /// Also tell about the ends of batches.
     pub(crate) tell_drained: bool,
+    /// Who relays, for a process whose links may be relayed; and who it is.
+    pub(crate) routers: Vec<ProcessId>,
+    pub(crate) me: Option<ProcessId>,
 }
 
 impl Protocol for Chat {
@@ -177,9 +181,19 @@ impl Chat {
     }
 }
 
-struct Listener(Sender<Event>);
+impl Relayed for Chat {
+    fn is_router(&self) -> bool {
+        self.me.is_some_and(|me| self.routers.contains(&me))
+    }
 
-impl Host<Chat> for Listener {
+    fn routers(&self) -> Vec<ProcessId> {
+        self.routers.clone()
+    }
+}
+
+pub(crate) struct Listener(pub(crate) Sender<Event>);
+
+impl<P: Protocol<Event = Event>> Host<P> for Listener {
     fn outdated(&mut self, generation: Generation) {
         let _ = self.0.send(Event::Outdated(generation));
     }

@@ -3,5 +3,6 @@
 mod chat;
 mod hostile;
 mod links;
+mod relay;
 mod scan;
 mod turns;

@@ -112,6 +112,8 @@ struct Town {
     order: Order<TableTwin>,
     replicas: Replicas,
     signs: Signs,
+    /// How many relayed links each machine's process has begun.
+    relayed: BTreeMap<usize, u64>,
     /// The longest pause between two bursts of commands, so that they last as long as the faults.
     pace: Duration,
     workload: Chance,
@@ -176,6 +178,7 @@ pub(crate) fn simulate(
         order: Order::new(TableTwin::new(settings.replicas)),
         replicas: Replicas::default(),
         signs: Signs::default(),
+        relayed: BTreeMap::new(),
         pace: scenario.safety().mul_f64(7.0 / settings.commands as f64),
         workload: Chance::new(seed, "workload"),
         nemesis: Some(Nemesis::new(seed, scenario.faults.clone())),
@@ -413,7 +416,7 @@ fn changes(world: &World<Citizen>) -> Vec<Vec<Peer>> {
 impl Environment<Citizen> for Town {
     fn start(&mut self, world: &mut World<Citizen>, machine: usize, id: ProcessId) -> Citizen {
         world.timer(Duration::from_millis(1), SEED + machine as u64);
-        Citizen::new(self.node(world, machine, id), self.mutation.map(Tamper::new))
+        citizen::citizen(self.node(world, machine, id), self.mutation.map(Tamper::new))
     }
 
     fn event(&mut self, world: &mut World<Citizen>, machine: usize, event: Told) -> Result<(), Violation> {
@@ -492,6 +495,10 @@ impl Environment<Citizen> for Town {
     }
 
     fn stepped(&mut self, world: &mut World<Citizen>, machine: usize) -> Result<(), Violation> {
+        let begun = world.process(machine).map_or(0, |citizen| citizen.figures().begun);
+        if self.relayed.insert(machine, begun).is_some_and(|before| before < begun) {
+            world.count("relayed link begun");
+        }
         let Some(process) = node(world, machine) else { return Ok(()) };
         if let Some(member) = member(process) {
             let (again, starved) = (("submitted again", member.resends()), member.starved());

@@ -3,9 +3,10 @@
 
 use quorate_node::{Command, Event, Node};
 use quorate_protocol::{
-    Context, Input, Protocol, Sink, Time,
+    Context, Generation, Input, ProcessId, Protocol, Sink, Time,
     ecast::{self, Member},
     paxos,
+    relay::{self, Relay, Relayed},
     rubberband::Message,
 };
 
@@ -15,8 +16,11 @@ use crate::{
     world::World,
 };
 
+/// A process, and the links below it.
+pub(crate) type Citizen = Relay<Resident>;
+
 /// A process.
-pub(crate) struct Citizen {
+pub(crate) struct Resident {
     node: Node,
     /// How many of its submissions were seen.
     submitted: u64,
@@ -32,20 +36,30 @@ pub(crate) enum Told {
     Submitted(u64),
 }
 
-impl Citizen {
-    pub(super) fn new(node: Node, tamper: Option<Tamper>) -> Self {
-        Citizen { node, submitted: 0, tamper }
+/// A process that begins.
+pub(super) fn citizen(node: Node, tamper: Option<Tamper>) -> Citizen {
+    let resident = Resident { node, submitted: 0, tamper };
+    Relay::new(resident, Generation::FIRST, relay::Settings::default())
+}
+
+impl Relayed for Resident {
+    fn is_router(&self) -> bool {
+        self.node.is_router()
+    }
+
+    fn routers(&self) -> Vec<ProcessId> {
+        self.node.routers()
     }
 }
 
-impl Protocol for Citizen {
+impl Protocol for Resident {
     type Message = Message;
     type Record = paxos::Record;
     type Command = Command;
     type Event = Told;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
-        let Citizen { node, submitted, tamper } = self;
+        let Resident { node, submitted, tamper } = self;
         let mut slept = Vec::new();
         if let Some(tamper) = tamper {
             slept = tamper.slept(cx.now);
@@ -53,7 +67,7 @@ impl Protocol for Citizen {
                 tamper.arrive(*from, message);
             }
         }
-        let mut within = Within::<Citizen, _, _, _>::new::<Node>(
+        let mut within = Within::<Resident, _, _, _>::new::<Node>(
             out,
             |out, to, message| {
                 let message = match tamper {
@@ -88,7 +102,7 @@ impl Protocol for Citizen {
 
 /// The process on `machine`, while one runs.
 pub(super) fn node(world: &World<Citizen>, machine: usize) -> Option<&Node> {
-    world.process(machine).map(|citizen| &citizen.node)
+    world.process(machine).map(|citizen| &citizen.inner().node)
 }
 
 /// The end of the order in a process that is a member.
