@@ -124,7 +124,10 @@ impl<M: Wire> Ends<M> {
 
     /// Nothing more is known of `peer` once there is no link to it and none is wanted.
     pub(super) fn leave(&mut self, peer: ProcessId) {
-        if !self.has_road(peer) && !self.direct.contains_key(&peer) && !self.wanted.contains_key(&peer) {
+        // One that has been accepted may be about to begin a session: that its direct link ends is the first sign.
+        let begins =
+            self.detours.get(&peer).is_some_and(|detour| detour.offer.is_some() || detour.road.is_some());
+        if !begins && !self.direct.contains_key(&peer) && !self.wanted.contains_key(&peer) {
             self.detours.remove(&peer);
             self.detector.unwatch(peer);
         }
