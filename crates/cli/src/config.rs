@@ -4,12 +4,15 @@
 //! (`detector.interval_ms`) and two underscores in the environment (`QUORATE_NODE_DETECTOR__INTERVAL_MS`). A key that
 //! nobody knows is an error wherever it stands.
 
-use std::{net::ToSocketAddrs, path::PathBuf};
+use std::{
+    net::{SocketAddr, ToSocketAddrs},
+    path::PathBuf,
+};
 
 use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 use quorate_protocol::{DomainId, Duration, detector, rubberband::RING_MAX};
-use quorate_runtime::crew::Muster;
+use quorate_runtime::{config::is_unspecified, crew::Muster};
 use quorate_table::engine::Bounds;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -32,8 +35,12 @@ pub(crate) struct NodeConfig {
     pub(crate) name: String,
     /// What it does.
     pub(crate) role: Role,
-    /// Where other processes reach it, `host:port`; port 0 lets the system choose.
+    /// Where it listens for other processes, `host:port`; port 0 lets the system choose.
     pub(crate) listen: String,
+    /// Where other processes are told to connect to, `host:port`, where that is not `listen` itself; port 0 stands for the
+    /// port of `listen`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) advertise: Option<String>,
     /// Where SQL clients reach it; gateways only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sql_listen: Option<String>,
@@ -262,8 +269,69 @@ impl NodeConfig {
         for address in addresses.into_iter().flatten() {
             check_address(address, self.insecure)?;
         }
-        Ok(())
+        self.check_advertised()
     }
+
+    /// Other processes are told an address that they can connect to.
+    fn check_advertised(&self) -> Result<()> {
+        let port = self.listen.rsplit_once(':').map_or("0", |(_, port)| port);
+        match &self.advertise {
+            None if stands_for_all(&self.listen)? => {
+                return Err(Usage(format!(
+                    "listen = \"{}\": that is every address of this machine, and other processes cannot connect to it; add \
+                     advertise = \"HOST:{port}\" with the name or address under which the other machines reach this one \
+                     (or QUORATE_NODE_ADVERTISE, or --set advertise=HOST:{port})",
+                    self.listen
+                ))
+                .into());
+            }
+            None => {}
+            Some(advertise) => {
+                let (host, port) = advertise.rsplit_once(':').unwrap_or((advertise, ""));
+                let whole = !host.is_empty() && port.parse::<u16>().is_ok();
+                let plain = !host.contains(':') || host.starts_with('[') && host.ends_with(']');
+                if !whole || !plain || advertise.len() > ADVERTISE_BYTES_MAX {
+                    return Err(Usage(format!(
+                        "advertise = \"{advertise}\": must be host:port ([address]:port for IPv6) of at most \
+                         {ADVERTISE_BYTES_MAX} bytes; port 0 stands for the port of listen"
+                    ))
+                    .into());
+                }
+                if is_unspecified(advertise) {
+                    return Err(Usage(format!(
+                        "advertise = \"{advertise}\": other processes cannot connect to that; write the name or address under \
+                         which the other machines reach this one"
+                    ))
+                    .into());
+                }
+            }
+        }
+        match self.routers.iter().find(|router| is_unspecified(router)) {
+            Some(router) => Err(Usage(format!(
+                "routers: {router} is where a router may listen, not where others reach it: write its name or address"
+            ))
+            .into()),
+            None => Ok(()),
+        }
+    }
+
+    /// What other processes are told to connect to, once this one listens at `listen`.
+    pub(crate) fn advertised(&self, listen: SocketAddr) -> String {
+        match self.advertise.as_ref().and_then(|advertise| advertise.rsplit_once(':')) {
+            None => listen.to_string(),
+            Some((host, "0")) => format!("{host}:{}", listen.port()),
+            Some((host, port)) => format!("{host}:{port}"),
+        }
+    }
+}
+
+/// No longer address is told to others.
+const ADVERTISE_BYTES_MAX: usize = 255;
+
+/// Whether `listen` leads to an address that stands for all of this machine.
+fn stands_for_all(listen: &str) -> Result<bool> {
+    let resolved = listen.to_socket_addrs().map_err(|error| Usage(format!("{listen}: {error}")))?;
+    Ok(resolved.into_iter().any(|place| is_unspecified(&place.to_string())))
 }
 
 /// More threads would hardly find a core each.
@@ -406,14 +474,39 @@ mod tests {
         refused(FILE, &[], &["domain=12ab"], "32 hexadecimal digits");
         refused(FILE, &[], &["listen=nowhere"], "nowhere");
         refused(FILE, &[], &["listen=0.0.0.0:0"], "insecure");
-        assert!(read(FILE, &[], &["listen=0.0.0.0:0", "insecure=true"]).is_ok());
+    }
+
+    #[test]
+    fn an_address_that_nobody_can_connect_to_is_not_advertised() {
+        let open = |flags: &[&'static str]| [&["insecure=true"], flags].concat();
+        for all in ["listen=0.0.0.0:24707", "listen=[::]:24707"] {
+            refused(FILE, &[], &open(&[all]), "add advertise = \"HOST:24707\"");
+            refused(FILE, &[], &open(&[all, "advertise=0.0.0.0:24707"]), "cannot connect");
+            refused(FILE, &[], &open(&[all, "advertise=[::]:0"]), "cannot connect");
+            for wrong in ["advertise=here", "advertise=:1", "advertise=h:99999", "advertise=::1:5"] {
+                refused(FILE, &[], &open(&[all, wrong]), "must be host:port");
+            }
+            let config = read(FILE, &[("QUORATE_NODE_ADVERTISE", "storage-3:0")], &open(&[all])).unwrap();
+            assert_eq!(config.advertised("0.0.0.0:24707".parse().unwrap()), "storage-3:24707");
+            let config = read(FILE, &[], &open(&[all, "advertise=[fd00::7]:5"])).unwrap();
+            assert_eq!(config.advertised("[::]:24707".parse().unwrap()), "[fd00::7]:5");
+        }
+        refused(FILE, &[], &["routers=[\"0.0.0.0:24701\"]"], "not where others reach it");
+        // HTTP and SQL are told to nobody.
+        assert!(read(FILE, &[], &open(&["http_listen=0.0.0.0:0"])).is_ok());
+        let config = read(FILE, &[], &[]).unwrap();
+        assert_eq!(config.advertised("127.0.0.1:7".parse().unwrap()), "127.0.0.1:7");
     }
 
     #[test]
     fn every_key_is_documented() {
         let documentation = include_str!("../../../docs/operating.md");
         let file = FILE.replace("silence_min_ms = 700", "");
-        let config = read(&file, &[], &["role=gateway", "data_dir=/d", "sql_listen=127.0.0.1:0"]).unwrap();
+        let config = read(
+            &file,
+            &[],
+            &["role=gateway", "data_dir=/d", "sql_listen=127.0.0.1:0", "advertise=localhost:0"],
+        ).unwrap();
         let table = Table::try_from(config).unwrap();
         for (key, value) in &table {
             match value.as_table() {

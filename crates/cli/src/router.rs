@@ -8,10 +8,11 @@ use std::{
 use anyhow::{Context, Result, bail};
 use quorate_node::operate::Operation;
 use quorate_protocol::DomainId;
-use quorate_runtime::discover::discover;
+use quorate_runtime::{config::is_unspecified, discover::discover};
 use serde_json::json;
 
 use crate::{
+    Usage,
     config::Role,
     confirm::confirmed,
     operate::{self, Target},
@@ -73,6 +74,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
 }
 
 fn add(address: &str, target: &Target) -> Result<()> {
+    if is_unspecified(address) {
+        return Err(Usage(format!(
+            "{address} is where a router may listen, not where others reach it: give its name or address"
+        ))
+        .into());
+    }
     let processes = target.answering()?;
     let router = operate::in_role(&processes, Role::Router)?;
     let domain = &router.report.domain;

@@ -47,6 +47,9 @@ pub(crate) struct Report {
     pub(crate) incarnation: String,
     /// In one word, what it is doing: `leading`, `following`, `joining`, `spare`, `serving`, `standby`, `wedged`.
     pub(crate) state: String,
+    /// Why it cannot do its work, as far as it can tell alone.
+    #[serde(default)]
+    pub(crate) hindrance: Option<String>,
     /// The position in the total order that it has reached: of what concerns it, for all but routers.
     pub(crate) position: u64,
     /// The position up to which it has done what concerns it.
@@ -103,6 +106,8 @@ struct Row<'a> {
     #[serde(flatten)]
     entry: Cow<'a, Entry>,
     state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hindrance: Option<String>,
     incarnation: Option<String>,
     position: Option<u64>,
     lag: Option<u64>,
@@ -126,6 +131,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
     } else {
         writeln!(out, "domain {}, run by pid {}, in {}", cluster.domain, cluster.pid, directory.shown())?;
         writeln!(out, "{}", table(&rows))?;
+        for Row { entry, hindrance, .. } in &rows {
+            if let Some(why) = hindrance {
+                writeln!(out, "{}: {why}", entry.name)?;
+            }
+        }
     }
     let quorum = Quorum::of(reports.iter().flatten());
     if !quorum.is_lost() {
@@ -201,6 +211,7 @@ impl Row<'_> {
         Row {
             entry: Cow::Owned(entry),
             state: "unreachable".into(),
+            hindrance: None,
             incarnation: Some(member.process.clone()),
             position: None,
             lag: None,
@@ -217,6 +228,7 @@ fn rows<'a>(cluster: &'a Cluster, reports: &[Option<Report>]) -> Vec<Row<'a>> {
             (None, Some(_)) => "silent".into(),
             (None, None) => "down".into(),
         },
+        hindrance: report.as_ref().and_then(|report| report.hindrance.clone()),
         incarnation: report.as_ref().map(|report| report.incarnation.clone()),
         position: report.as_ref().map(|report| report.position),
         lag: report.as_ref().and_then(|report| match report.role {

@@ -80,6 +80,18 @@ impl Machines {
     }
 }
 
+/// Starts a process from flags alone, which must fail; what it says.
+fn refused(flags: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+    command.arg("node").arg("--config").arg("/dev/null");
+    for flag in flags {
+        command.arg("--set").arg(flag);
+    }
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(!output.status.success(), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
 impl Running {
     fn get(&self, what: &str) -> (u16, String) {
         let agent = ureq::Agent::config_builder().http_status_as_error(false).build();
@@ -118,6 +130,11 @@ impl Running {
 
     /// The code of the error that a statement ends with, if it does.
     fn sql(&self, statement: &str) -> Result<(), String> {
+        self.said(statement).map_err(|said| said.chars().take(5).collect())
+    }
+
+    /// The same, with the error's message behind its code.
+    fn said(&self, statement: &str) -> Result<(), String> {
         let (host, port) = self.bound["sql"].as_str().unwrap().split_once(':').unwrap();
         let options = format!("host={host} port={port} user=quorate dbname=quorate");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -126,7 +143,10 @@ impl Running {
             tokio::spawn(connection);
             client.batch_execute(statement).await
         });
-        said.map_err(|error| error.code().map(|code| code.code().to_owned()).unwrap_or_default())
+        said.map_err(|error| {
+            let fields = error.as_db_error();
+            fields.map(|said| format!("{} {}", said.code().code(), said.message())).unwrap_or_default()
+        })
     }
 }
 
@@ -172,6 +192,49 @@ fn who_can_not_do_its_work_says_so() {
     routers.iter().for_each(|router| router.signal(Signal::CONT));
     wait_for("all are well again", || all().all(Running::is_well));
     assert_eq!(gateway.sql("select * from kept"), Ok(()));
+}
+
+#[test]
+fn an_address_that_nobody_can_connect_to_is_refused() {
+    let flags = [
+        "domain=6f1c0f2f6f0b4b0c9d1f7e3a52b8d401",
+        "node=6",
+        "name=storage-1",
+        "role=storage",
+        "routers=[\"127.0.0.1:9\"]",
+        "http_listen=127.0.0.1:0",
+        "insecure=true",
+    ];
+    for all in ["listen=0.0.0.0:0", "listen=[::]:0"] {
+        let said = refused(&[&flags[..], &[all]].concat());
+        assert!(said.contains("add advertise = \"HOST:0\""), "{said}");
+    }
+}
+
+#[test]
+fn a_storage_process_that_a_gateway_cannot_reach_is_named_and_not_waited_for() {
+    let _turn = turn();
+    let machines = Machines::new();
+    let _routers = [machines.router(1), machines.router(2), machines.router(3)];
+    let gateway = machines.member(4, "gateway-1");
+    let _super = machines.member(5, "super-1");
+    // It reaches the others, but tells them an address where nobody listens.
+    let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let own = format!("listen = \"0.0.0.0:0\"\nadvertise = \"{nowhere}\"\ninsecure = true");
+    let storage = machines.start(6, "storage-1", &own);
+    wait_for("it serves", || storage.is("serving"));
+    wait_for("a table is there", || {
+        gateway.sql("create table if not exists kept (k int primary key)").is_ok()
+    });
+    for statement in ["select * from kept", "select count(*) from kept where k = 1"] {
+        let began = Instant::now();
+        let said = gateway.said(statement).unwrap_err();
+        assert!(said.starts_with("58000") && said.contains(&format!("storage-1 at {nowhere}")), "{said}");
+        assert!(began.elapsed() < Duration::from_secs(7), "{:?}", began.elapsed());
+    }
+    assert_eq!(gateway.sql("insert into kept values (1)"), Err(String::from("40003")));
+    gateway.wait_ill(&format!("no link to storage-1 ({}) at {nowhere}", storage.status()["process"].as_str().unwrap()));
+    assert!(machines.log("gateway-1").contains("no link to it has come about"));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! tells where the leader listens, for its host to ask.
 
 use quorate_protocol::{
+    ProcessId,
     ecast::Member,
     rubberband::{Storage, StorageState},
 };
@@ -23,6 +24,9 @@ pub enum Hindrance {
     /// It is a router no more.
     #[error("removed: this router votes no more")]
     Removed,
+    /// It is a gateway, and this storage process serves without its reaching it.
+    #[error("out of reach: this gateway has no link to {0}, which serves; reads that need it fail")]
+    Unreached(ProcessId),
     /// The others have given up on it.
     #[error("unreachable: the others do not hear this process, and refuse writes to what it holds alone")]
     Unreachable,
@@ -45,7 +49,31 @@ impl Node {
             Node::Storage(storage) => member(storage.config().is_some(), storage.member())
                 .or_else(|| unreachable(storage).then_some(Hindrance::Unreachable)),
             Node::Super(superior) => member(superior.config().is_some(), superior.member()),
-            Node::Client(client) => member(client.config().is_some(), client.member()),
+            Node::Client(client) => member(client.config().is_some(), client.member())
+                .or_else(|| client.unreached().next().map(Hindrance::Unreached)),
+        }
+    }
+
+    /// The same for people, with names and addresses.
+    pub fn hindrance_named(&self) -> Option<String> {
+        let hindrance = self.hindrance()?;
+        match (hindrance, self) {
+            (Hindrance::Unreached(_), Node::Client(client)) => {
+                let named = |process: ProcessId| {
+                    let known = client.config().and_then(|config| config.members.get(&process));
+                    known.map_or_else(
+                        || process.to_string(),
+                        |member| format!("{} ({process}) at {}", member.name, member.address),
+                    )
+                };
+                let unreached: Vec<String> = client.unreached().map(named).collect();
+                Some(format!(
+                    "out of reach: this gateway has no link to {}: reads that need it fail, though it serves and the supers \
+                     hear it",
+                    unreached.join(", ")
+                ))
+            }
+            _ => Some(hindrance.to_string()),
         }
     }
 

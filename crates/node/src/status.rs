@@ -196,7 +196,7 @@ impl Node {
     /// Where the process stands.
     pub fn status(&self, me: ProcessId) -> Status {
         let mut status = self.standing(me);
-        status.hindrance = self.hindrance().map(|hindrance| hindrance.to_string());
+        status.hindrance = self.hindrance_named();
         status.leader_address = self.leader_address().map(str::to_owned);
         status
     }

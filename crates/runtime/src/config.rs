@@ -48,7 +48,7 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     /// Sockets that listen already, for who has to know the port before the reactor starts.
     pub listening: Vec<Arc<TcpListener>>,
-    /// What hellos tell as our address; `None`: the first listening address.
+    /// What hellos tell as our address; `None`: the first listening address, which must not be unspecified then.
     pub advertise: Option<String>,
     /// Whether addresses other than loopback may be listened on. Links are neither encrypted nor authenticated.
     pub insecure: bool,
@@ -140,6 +140,12 @@ pub enum StartError {
         /// What the system says.
         error: io::Error,
     },
+    /// No other process could connect to the address that it would be told.
+    #[error(
+        "{0} stands for every address of this machine, and other processes cannot connect to it: say under which address \
+         they reach this one (advertise)"
+    )]
+    Unspecified(String),
     /// The address told in hellos is over the limit.
     #[error("the advertised address is longer than {limit} bytes")]
     Advertise {
@@ -149,4 +155,24 @@ pub enum StartError {
     /// The system gave no poll, thread, or other thing needed.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
+}
+
+/// Whether an address, `IP:port`, stands for all of a machine: one to listen at, and none to connect to.
+pub fn is_unspecified(address: &str) -> bool {
+    address.parse().is_ok_and(|address: SocketAddr| address.ip().to_canonical().is_unspecified())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_stands_for_all_of_a_machine_is_known() {
+        for all in ["0.0.0.0:24701", "[::]:24701", "[::ffff:0.0.0.0]:1"] {
+            assert!(is_unspecified(all), "{all}");
+        }
+        for one in ["127.0.0.1:1", "[::1]:1", "10.0.0.1:0", "storage-3:24701", "0.0.0.0"] {
+            assert!(!is_unspecified(one), "{one}");
+        }
+    }
 }

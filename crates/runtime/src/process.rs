@@ -429,6 +429,8 @@ impl Host<Relay<Node>> for NodeHost {
         match node.inner().hindrance() {
             None => Presence::Settled,
             Some(Hindrance::Joining) => Presence::Joining,
+            // That is no matter of the routers.
+            Some(Hindrance::Unreached(_)) => Presence::Settled,
             Some(_) => Presence::Leaderless,
         }
     }
@@ -472,8 +474,13 @@ impl Host<Relay<Node>> for NodeHost {
                 info!(version = config.version, placement = config.placement, "configuration");
             }
             Event::Client(event) => {
-                if matches!(event, ClientEvent::Wedged) {
-                    self.end(End::Wedged);
+                match &event {
+                    ClientEvent::Wedged => self.end(End::Wedged),
+                    ClientEvent::Unreached { process, name, address } => warn!(
+                        %process, name, address,
+                        "a storage process serves, and no link to it has come about: reads that need it fail"
+                    ),
+                    _ => {}
                 }
                 if let Some(client) = &mut self.client {
                     client(event);

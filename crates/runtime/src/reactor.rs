@@ -37,7 +37,7 @@ use thiserror::Error;
 use crate::{
     chance::Chance,
     clock,
-    config::{Config, Limits, StartError},
+    config::{Config, Limits, StartError, is_unspecified},
     counters::Counters,
     discover::Presence,
     hello::ADDRESS_BYTES_MAX,
@@ -166,6 +166,9 @@ where
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<Result<Vec<_>, _>>()?;
         let address =
             config.advertise.or_else(|| addresses.first().map(SocketAddr::to_string)).unwrap_or_default();
+        if is_unspecified(&address) {
+            return Err(StartError::Unspecified(address));
+        }
         if address.len() > ADDRESS_BYTES_MAX {
             return Err(StartError::Advertise { limit: ADDRESS_BYTES_MAX });
         }

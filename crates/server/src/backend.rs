@@ -151,6 +151,12 @@ pub enum Fault {
         /// The range's name.
         range: String,
     },
+    /// A read needs a storage process that serves, and that this gateway cannot reach.
+    #[error("this gateway cannot reach {process}, which holds rows that were asked for")]
+    Unreached {
+        /// Its name and where it is said to listen.
+        process: String,
+    },
     /// It ran and failed, deterministically; nothing changed.
     #[error(transparent)]
     Failed(#[from] Failure),

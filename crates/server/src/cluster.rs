@@ -166,7 +166,7 @@ impl Events {
                     None => {}
                 }
             }
-            ClientEvent::Wedged => {}
+            ClientEvent::Unreached { .. } | ClientEvent::Wedged => {}
         }
     }
 
@@ -400,6 +400,15 @@ impl ClusterBackend {
             }
             ClientError::Expired => Fault::Expired,
             ClientError::OtherStatement => Fault::OtherStatement,
+            ClientError::Unreached { process } => {
+                let config = self.events.config();
+                let known = config.as_ref().and_then(|config| config.members.get(&process));
+                let process = known.map_or_else(
+                    || process.to_string(),
+                    |member| format!("{} at {}", member.name, member.address),
+                );
+                Fault::Unreached { process }
+            }
             ClientError::Unanswered => {
                 Fault::Retry { reason: String::from("no replica was heard to be at it in time") }
             }

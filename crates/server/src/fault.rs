@@ -22,6 +22,10 @@ pub fn of_read(fault: Fault) -> SqlError {
         }
         Fault::Expired | Fault::OtherStatement => SqlError::new(code::SERIALIZATION_FAILURE, fault),
         Fault::Unavailable { .. } => SqlError::new("58000", fault).hint("Other ranges go on."),
+        Fault::Unreached { .. } => SqlError::new("58000", fault).hint(
+            "The others hear it, so it is not replaced: mend the network between the two, or the address that it advertises. \
+             Another gateway may reach it.",
+        ),
         Fault::MaybeApplied { .. } => SqlError::new(code::INTERNAL_ERROR, "a read was answered as a write"),
     }
 }
@@ -46,7 +50,9 @@ pub fn of_write(fault: Fault, id: impl fmt::Display, retried: bool) -> SqlError 
                 .detail(format!("Nothing was applied. Request id: {id}."))
                 .hint("Send the statement again.")
         }
-        Fault::Unavailable { .. } => SqlError::new("58000", fault).detail("Nothing was applied."),
+        Fault::Unavailable { .. } | Fault::Unreached { .. } => {
+            SqlError::new("58000", fault).detail("Nothing was applied.")
+        }
     }
 }
 
@@ -55,7 +61,7 @@ pub fn of_nameless(fault: Fault) -> SqlError {
     match fault {
         Fault::Failed(failure) => failure.into(),
         Fault::MaybeApplied { .. } => maybe_defined(),
-        fault @ Fault::Unavailable { .. } => SqlError::new("58000", fault).detail("Nothing was applied."),
+        fault @ (Fault::Unavailable { .. } | Fault::Unreached { .. }) => SqlError::new("58000", fault).detail("Nothing was applied."),
         fault => SqlError::new(code::SERIALIZATION_FAILURE, fault)
             .detail("Nothing was applied.")
             .hint("Send the statement again."),

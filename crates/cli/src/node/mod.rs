@@ -45,7 +45,8 @@ use crate::{
 /// Runs one process of a cluster, in the foreground.
 ///
 /// It logs to standard error and, once it listens, prints its addresses on standard output as one line of JSON. SIGTERM
-/// and Ctrl-C let it drain, leave the cluster and exit.
+/// and Ctrl-C let it drain, leave the cluster and exit. One that listens at all addresses of its machine (`0.0.0.0`,
+/// `[::]`), as in a container, is also told where the others reach it: `advertise`, host:port.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The configuration, a TOML file.
@@ -84,7 +85,7 @@ pub(crate) fn run(config: NodeConfig) -> Result<()> {
     let events = Arc::new(Events::default());
     let (process, listen) = start(&config, me, metrics.clone(), events.clone())?;
     let process = Arc::new(process);
-    info!(process = %me, role = config.role.as_str(), %listen, "started");
+    info!(process = %me, role = config.role.as_str(), %listen, advertised = config.advertised(listen), "started");
 
     let threads =
         tokio::runtime::Builder::new_multi_thread().worker_threads(door_threads()).enable_all().build()?;
@@ -185,7 +186,8 @@ fn start(
     // Others' word is asked before we listen: to them a router that has not begun is not there.
     let beginning = (config.role == Role::Router).then(|| founding::begin(config)).transpose()?;
     let (listener, listen) = listen(&config.listen)?;
-    let peer = Peer { id: me, address: listen.to_string() };
+    let advertised = config.advertised(listen);
+    let peer = Peer { id: me, address: advertised.clone() };
     let name = config.name.clone();
     let detector = config.detector.settings();
     let mut parts = Parts { engine: None, client: None, routers: config.routers.clone() };
@@ -232,6 +234,7 @@ fn start(
     };
     let mut reactor = Config::new(config.domain, config.role.of_process(), me, Vec::new());
     reactor.listening = vec![listener];
+    reactor.advertise = Some(advertised);
     reactor.generation = generation;
     reactor.insecure = config.insecure;
     reactor.metrics = metrics;

@@ -138,6 +138,7 @@ fn plan(args: &Args) -> Result<Vec<NodeConfig>> {
             name: format!("{}-{number}", role.as_str()),
             role,
             listen: address(2 * node - 1)?,
+            advertise: None,
             sql_listen: if role == Role::Gateway { Some(address(0)?) } else { None },
             http_listen: address(2 * node)?,
             found: node == 1,

@@ -133,6 +133,18 @@ pub enum ClientEvent {
     },
     /// A new configuration.
     Config(Arc<Config>),
+    /// This storage process serves, and no link to it has come about for [`ClientSettings::unreached_after`]: reads that need
+    /// it fail until one does.
+    ///
+    /// [`ClientSettings::unreached_after`]: super::ClientSettings::unreached_after
+    Unreached {
+        /// Who.
+        process: ProcessId,
+        /// What people call it.
+        name: String,
+        /// Where it is said to listen.
+        address: String,
+    },
     /// This process is out and must stop; it may come back as a new one.
     Wedged,
 }
@@ -169,4 +181,9 @@ pub enum ClientError {
     OtherStatement,
     /// A read of which there was no news for too long: repeat it freely.
     Unanswered,
+    /// A read needs a storage process that serves, and that this gateway cannot reach.
+    Unreached {
+        /// Who.
+        process: ProcessId,
+    },
 }

@@ -26,7 +26,7 @@ use self::{
     write::Write,
 };
 use super::{
-    Config, Control, DataHeader, DataKind, Direct, Message, Reply, Role, WriteName, made_up,
+    Config, Control, DataHeader, DataKind, Direct, Message, Reply, Role, StorageState, WriteName, made_up,
     membership::{Delivered, INTERNAL, Membership},
     refusal,
 };
@@ -50,6 +50,9 @@ pub struct ClientSettings {
     pub patience: Duration,
     /// How long a read may go without any news, of all its attempts, before it is given up.
     pub read_wait: Duration,
+    /// How long a storage process that serves may be without a link before reads that need it fail at once. Longer than the
+    /// supers take to remove one that is dead: who serves on is alive, and out of reach from here.
+    pub unreached_after: Duration,
     /// How long a write that may have been applied can be asked about by its id.
     pub retention: Duration,
     /// So many of its writes under ids that applications made up are remembered at least; older ones expire.
@@ -63,6 +66,7 @@ impl Default for ClientSettings {
             retry_after: Duration::from_millis(30),
             patience: Duration::from_secs(2),
             read_wait: Duration::from_secs(10),
+            unreached_after: Duration::from_secs(5),
             retention: Duration::from_secs(600),
             made_up_max: made_up::SENT_MAX,
         }
@@ -74,6 +78,8 @@ pub struct Client {
     settings: ClientSettings,
     membership: Membership,
     linked: BTreeSet<ProcessId>,
+    /// Storage processes that serve and to which no link stands, and since when.
+    unreached: BTreeMap<ProcessId, Unreached>,
     /// The last number given to a request, and to an attempt.
     number: u64,
     attempt: u64,
@@ -98,6 +104,13 @@ pub struct Client {
     latency: Duration,
 }
 
+/// A storage process that serves, and to which no link stands.
+struct Unreached {
+    since: Time,
+    /// The user knows.
+    told: bool,
+}
+
 /// With so many requests under way, what their users wait for is throughput.
 const REQUESTS_MANY: usize = 16;
 /// Input gathers then for this part of what an answer takes anyway, and no longer than so: turns are fewer, and batches
@@ -113,6 +126,7 @@ impl Client {
             membership: Membership::new(me, Role::Client, name, member, settings.alive_every),
             settings,
             linked: BTreeSet::new(),
+            unreached: BTreeMap::new(),
             number: 0,
             attempt: 0,
             requests: BTreeMap::new(),
@@ -142,6 +156,11 @@ impl Client {
     /// Requests under way.
     pub fn outstanding(&self) -> usize {
         self.requests.len()
+    }
+
+    /// Storage processes that serve, and that this gateway has not reached for so long that reads which need them fail.
+    pub fn unreached(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        self.unreached.iter().filter(|(_, unreached)| unreached.told).map(|(&process, _)| process)
     }
 
     /// How often reads were tried again.
@@ -176,6 +195,7 @@ impl Client {
                         self.lose_ranges(&config);
                     }
                 }
+                self.note_unreached(cx.now, &config);
                 out.emit(ClientEvent::Config(Arc::new(config)));
             }
             Delivered::Outcome { token: attempt, outcome } => self.on_outcome(cx, attempt, outcome, out),
@@ -192,6 +212,35 @@ impl Client {
                 out.emit(ClientEvent::Wedged);
             }
             Delivered::Data { .. } | Delivered::Injected { .. } => self.refused += 1,
+        }
+    }
+
+    /// Notes who serves and has no link, as of a new configuration.
+    fn note_unreached(&mut self, now: Time, config: &Config) {
+        let serves = |process: &ProcessId| {
+            matches!(
+                config.storage.get(process),
+                Some(StorageState::Active | StorageState::Receiving { .. })
+            )
+        };
+        self.unreached.retain(|process, _| serves(process));
+        for &process in config.storage.keys().filter(|process| serves(process)) {
+            if !self.linked.contains(&process) {
+                self.unreached.entry(process).or_insert(Unreached { since: now, told: false });
+            }
+        }
+    }
+
+    /// Tells of those who have been without a link for too long.
+    fn tell_unreached(&mut self, now: Time, out: &mut impl Sink<Self>) {
+        for (&process, unreached) in &mut self.unreached {
+            if !unreached.told && now.since(unreached.since) >= self.settings.unreached_after {
+                unreached.told = true;
+                let known = self.membership.config().and_then(|config| config.members.get(&process));
+                let (name, address) =
+                    known.map(|member| (member.name.clone(), member.address.clone())).unwrap_or_default();
+                out.emit(ClientEvent::Unreached { process, name, address });
+            }
         }
     }
 
@@ -248,7 +297,9 @@ impl Client {
                 let kind = if fallible { DataKind::FallibleWrite } else { DataKind::Write };
                 let offset = (cx.random)() as u32;
                 let header = DataHeader { kind, token: attempt, name, offset, table, ranges: ranges.clone() };
-                let write = Write::new(name, ranges);
+                let mut write = Write::new(name, ranges);
+                // Whoever answers for a range may be out of reach: others are asked sooner.
+                write.doubted = !self.unreached.is_empty();
                 self.insert(token, Request { attempt, kind: Kind::Write(write), look_at: None });
                 self.membership.submit(cx, attempt, Class::Data, header.encode(&operation), out);
                 self.refuse_if_wedged(cx, token, out);
@@ -313,16 +364,21 @@ impl Protocol for Client {
                     self.look.pop_first();
                     self.look_after(cx, token, out);
                 }
+                self.tell_unreached(cx.now, out);
                 self.membership.tick(cx.now, self.membership.member.delivered(), out);
             }
             Input::Persisted(ticket) => self.member_input(cx, Input::Persisted(ticket), out),
             Input::Linked { peer, session } => {
                 self.linked.insert(peer);
+                self.unreached.remove(&peer);
                 self.member_input(cx, Input::Linked { peer, session }, out);
             }
             Input::Progress { .. } => {}
             Input::Unlinked { peer } => {
                 self.linked.remove(&peer);
+                if let Some(config) = self.membership.config().cloned() {
+                    self.note_unreached(cx.now, &config);
+                }
                 self.lost(cx, peer);
                 self.member_input(cx, Input::Unlinked { peer }, out);
             }

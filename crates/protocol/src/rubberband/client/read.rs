@@ -147,6 +147,9 @@ impl Read {
 impl Client {
     /// Begins another attempt; what came of the one before is void.
     pub(super) fn start_read(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
+        if let Some(process) = self.out_of_reach(cx.now, token) {
+            return self.fail(cx.now, token, ClientError::Unreached { process }, out);
+        }
         let attempt = self.new_attempt(token);
         let request = self.requests.get_mut(&token).expect("a live request");
         let before = std::mem::replace(&mut request.attempt, attempt);
@@ -199,7 +202,11 @@ impl Client {
             ranges: read.ranges.clone(),
         };
         let (strength, operation) = (read.strength, read.operation.clone());
-        self.look_after_read_at(token, cx.now + patience);
+        // Whoever has not been reached when its time is over is waited for no longer.
+        let reached = read.expected.iter().filter_map(|process| self.unreached.get(process));
+        let over = reached.map(|it| it.since + self.settings.unreached_after).filter(|over| *over > cx.now);
+        let look = over.chain([cx.now + patience]).min().unwrap_or(cx.now);
+        self.look_after_read_at(token, look);
         match strength {
             ReadStrength::Sequential => {
                 // An attempt that still waits to be sent would only be one read more.
@@ -345,14 +352,37 @@ impl Client {
         self.look_later(token, at.min(end));
     }
 
+    /// A process that this read needs, however it is divided, and that has been out of reach for too long.
+    fn out_of_reach(&self, now: Time, token: u64) -> Option<ProcessId> {
+        if self.unreached.is_empty() {
+            return None;
+        }
+        let Kind::Read(read) = &self.requests[&token].kind else { panic!("only reads need a process") };
+        let config = self.membership.config()?;
+        let lacks = |process: &ProcessId| {
+            let unreached = self.unreached.get(process);
+            unreached.is_some_and(|it| now.since(it.since) >= self.settings.unreached_after)
+        };
+        let mut lacking = None;
+        for offset in 0..u32::from(config.replicas) {
+            let readers = config.readers(&read.ranges, offset).ok()?;
+            lacking = Some(readers.into_iter().find(lacks)?);
+        }
+        lacking
+    }
+
     /// Looks after a read whose time has come.
     pub(super) fn look_after_read(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
+        let lacking = self.out_of_reach(cx.now, token);
         let request = self.requests.get_mut(&token).expect("a live request");
         let attempt = request.attempt;
         let Kind::Read(read) = &mut request.kind else { panic!("only reads are looked after so") };
         if read.waits_for_user() {
             read.news = cx.now;
             self.look_after_read_at(token, cx.now + self.settings.patience);
+        } else if let Some(process) = lacking {
+            self.fail(cx.now, token, ClientError::Unreached { process }, out);
+            self.member_input(cx, Input::Command(MemberCommand::Withdraw { token: attempt }), out);
         } else if cx.now >= read.news + self.settings.read_wait {
             self.fail(cx.now, token, ClientError::Unanswered, out);
             // If it still waits to be sent, nobody need do it any more. What the member says of that concerns nobody.

@@ -156,8 +156,17 @@ impl Client {
             // Nobody is left who could tell.
             return self.give_up(cx.now, token, out);
         }
-        write.asked += u32::from(write.stable);
         let replicas = config.replicas_of(&missing);
+        let late = |process: &ProcessId| {
+            self.unreached
+                .get(process)
+                .is_some_and(|it| cx.now.since(it.since) >= self.settings.unreached_after)
+        };
+        if write.stable && !replicas.is_empty() && replicas.iter().all(late) {
+            // It takes effect; but nobody who could tell what it did is in reach.
+            return self.give_up(cx.now, token, out);
+        }
+        write.asked += u32::from(write.stable);
         let ask = Direct::Ask { name: write.name, token: attempt, ranges: missing };
         out.send(Destination::Many(replicas), Message::Direct(ask), None);
         let after = self.ask_after(token);

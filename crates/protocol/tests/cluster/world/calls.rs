@@ -238,6 +238,9 @@ impl World {
                     self.say(&format!("{} {token} failed: {error}", name(id)));
                 }
                 ClientEvent::Config(_) => {}
+                ClientEvent::Unreached { process, .. } => {
+                    self.say(&format!("{} cannot reach {}", name(id), name(process)));
+                }
                 ClientEvent::Wedged => self.wedge(id),
             }
         }

@@ -359,6 +359,7 @@ impl Bank {
             ClientEvent::Gathered { .. }
             | ClientEvent::Ordered { .. }
             | ClientEvent::Config(_)
+            | ClientEvent::Unreached { .. }
             | ClientEvent::Wedged => Ok(()),
         }
     }
@@ -464,6 +465,7 @@ impl Bank {
             ClientError::Expired => "expired",
             ClientError::OtherStatement => "other statement",
             ClientError::Unanswered => "unanswered",
+            ClientError::Unreached { .. } => "unreached",
         };
         world.count(count);
         let doubtful = pending.doubtful || matches!(error, ClientError::MaybeApplied { .. });
