@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
-use quorate_protocol::{DomainId, Duration, detector, rubberband::RING_MAX};
+use quorate_protocol::{DomainId, Duration, Terms, detector, rubberband::RING_MAX};
 use quorate_runtime::{config::is_unspecified, crew::Muster};
 use quorate_table::engine::Bounds;
 use serde::{Deserialize, Serialize};
@@ -313,6 +313,18 @@ impl NodeConfig {
             .into()),
             None => Ok(()),
         }
+    }
+
+    /// What it takes the domain to be founded with.
+    pub(crate) fn terms(&self) -> Result<Terms> {
+        let number = |key: &str, value: usize| {
+            u32::try_from(value).map_err(|_| Usage(format!("{key}: {value} is far too many")))
+        };
+        Ok(Terms {
+            replicas: u8::try_from(self.replicas).map_err(|_| Usage("replicas: at most 255".into()))?,
+            wanted_storage: number("wanted_storage", self.wanted_storage)?,
+            wanted_routers: number("wanted_routers", self.wanted_routers)?,
+        })
     }
 
     /// What other processes are told to connect to, once this one listens at `listen`.

@@ -22,6 +22,8 @@ const DOMAIN: &str = "6f1c0f2f6f0b4b0c9d1f7e3a52b8d401";
 struct Machines {
     directory: TempDir,
     routers: [u16; 3],
+    /// How many storage processes the ring is founded with.
+    storage: usize,
 }
 
 /// A process that runs; it ends with this.
@@ -35,7 +37,7 @@ impl Machines {
         // All at once, so that no two are alike.
         let free = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let routers = free.each_ref().map(|listener| listener.local_addr().unwrap().port());
-        Machines { directory: TempDir::new().unwrap(), routers }
+        Machines { directory: TempDir::new().unwrap(), routers, storage: 1 }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -52,7 +54,8 @@ impl Machines {
         let role = name.split('-').next().unwrap();
         let text = format!(
             "domain = \"{DOMAIN}\"\nnode = {node}\nname = \"{name}\"\nrole = \"{role}\"\nrouters = [{routers}]\n\
-             http_listen = \"127.0.0.1:0\"\nwanted_storage = 1\nreplicas = 1\n{own}\n"
+             http_listen = \"127.0.0.1:0\"\nwanted_storage = {}\nreplicas = 1\n{own}\n",
+            self.storage
         );
         fs::write(self.file(name), text).unwrap();
         let log =
@@ -64,6 +67,18 @@ impl Machines {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let bound = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{name}: {}", self.log(name)));
         Running { child, bound }
+    }
+
+    /// Starts a process that is not taken in: it ends by itself, with this in its log.
+    fn ends(&self, node: usize, name: &str, own: &str, because: &str) {
+        let mut running = self.start(node, name, &format!("listen = \"127.0.0.1:0\"\n{own}"));
+        let mut ended = None;
+        wait_for(&format!("{name} ends"), || {
+            ended = running.child.try_wait().unwrap();
+            ended.is_some()
+        });
+        let log = self.log(name);
+        assert!(ended.is_some_and(|status| status.code() == Some(1)) && log.contains(because), "{log}");
     }
 
     fn router(&self, number: usize) -> Running {
@@ -235,6 +250,78 @@ fn a_storage_process_that_a_gateway_cannot_reach_is_named_and_not_waited_for() {
     assert_eq!(gateway.sql("insert into kept values (1)"), Err(String::from("40003")));
     gateway.wait_ill(&format!("no link to storage-1 ({}) at {nowhere}", storage.status()["process"].as_str().unwrap()));
     assert!(machines.log("gateway-1").contains("no link to it has come about"));
+}
+
+#[test]
+fn a_second_process_of_a_node_is_refused_and_the_next_life_of_one_is_not() {
+    let _turn = turn();
+    let machines = Machines::new();
+    let mut routers = vec![machines.router(1), machines.router(2), machines.router(3)];
+    let gateway = machines.member(4, "gateway-1");
+    let _super = machines.member(5, "super-1");
+    let storage = machines.member(6, "storage-1");
+    wait_for("it is well", || gateway.is_well() && routers.iter().all(|router| router.routers() == 3));
+
+    let listens = |running: &Running| running.bound["listen"].as_str().unwrap().to_owned();
+    let in_use = |node: usize, at: &Running| {
+        format!("node {node} is in use: {} at {} belongs", at.status()["process"].as_str().unwrap(), listens(at))
+    };
+    // Beside a member, in the same role or another; beside a router that leads, and one that follows.
+    machines.ends(6, "storage-2", "", &in_use(6, &storage));
+    machines.ends(4, "storage-3", "", &in_use(4, &gateway));
+    machines.ends(1, "storage-4", "", &in_use(1, &routers[0]));
+    machines.ends(2, "router-2x", "", &in_use(2, &routers[1]));
+    machines.ends(1, "router-1x", "", &in_use(1, &routers[0]));
+    machines.ends(6, "router-6", "", &in_use(6, &storage));
+    assert!(gateway.is_well() && routers.iter().all(|router| router.routers() == 3));
+    assert!(storage.is("serving") && routers[0].is("leading"), "nobody was touched");
+
+    // Who died may come back at once, as another.
+    for (number, router) in routers.iter_mut().enumerate() {
+        router.signal(Signal::KILL);
+        router.child.wait().unwrap();
+        let began = Instant::now();
+        *router = machines.router(number + 1);
+        wait_for("it votes", || router.is("following"));
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        wait_for("three vote", || router.routers() == 3);
+    }
+    drop(gateway);
+    let began = Instant::now();
+    let gateway = machines.member(4, "gateway-1");
+    wait_for("it joins", || gateway.is_well());
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_ring_that_is_not_founded_is_told_and_only_the_founder_s_terms_count() {
+    let _turn = turn();
+    let machines = Machines { storage: 2, ..Machines::new() };
+    let routers = [machines.router(1), machines.router(2), machines.router(3)];
+    let own = "listen = \"127.0.0.1:0\"\nsql_listen = \"127.0.0.1:0\"\nwrite_wait_ms = 700";
+    let gateway = machines.start(4, "gateway-1", own);
+    let superior = machines.member(5, "super-1");
+    let first = machines.member(6, "storage-1");
+    let create = "create table kept (k int primary key)";
+    for process in [&gateway, &superior, &first] {
+        process.wait_ill("the ring is not founded: 1 of 2 storage processes have joined");
+    }
+    let said = gateway.said(create).unwrap_err();
+    assert!(said.starts_with("55000") && said.contains("1 of 2 storage processes"), "{said}");
+    assert!(routers.iter().all(Running::is_well), "they do what they can");
+
+    let others = Machines { storage: 3, directory: TempDir::new().unwrap(), routers: machines.routers };
+    let because = "wanted_storage = 3, but the domain was founded with 2";
+    others.ends(7, "storage-2", "", because);
+    others.ends(8, "super-2", "", because);
+    others.ends(9, "router-4", "", because);
+    others.ends(10, "gateway-2", "sql_listen = \"127.0.0.1:0\"", because);
+
+    let second = machines.member(7, "storage-2");
+    let all = || routers.iter().chain([&gateway, &superior, &first, &second]);
+    wait_for("all are well", || all().all(Running::is_well));
+    assert_eq!(gateway.sql(create), Ok(()));
+    assert_eq!(gateway.sql("insert into kept values (1)"), Ok(()));
 }
 
 #[test]

@@ -4,9 +4,9 @@
 //! tells where the leader listens, for its host to ask.
 
 use quorate_protocol::{
-    ProcessId,
+    NotAdmitted, ProcessId,
     ecast::Member,
-    rubberband::{Storage, StorageState},
+    rubberband::{Config, Storage, StorageState},
 };
 use thiserror::Error;
 
@@ -24,6 +24,17 @@ pub enum Hindrance {
     /// It is a router no more.
     #[error("removed: this router votes no more")]
     Removed,
+    /// Too few storage processes have ever joined.
+    #[error(
+        "the ring is not founded: {joined} of {wanted} storage processes have joined, and until then no table can be made, \
+         written or read"
+    )]
+    Unfounded {
+        /// How many wait.
+        joined: usize,
+        /// How many the domain was founded to begin with.
+        wanted: usize,
+    },
     /// It is a gateway, and this storage process serves without its reaching it.
     #[error("out of reach: this gateway has no link to {0}, which serves; reads that need it fail")]
     Unreached(ProcessId),
@@ -46,10 +57,10 @@ impl Node {
                     _ => Some(Hindrance::Leaderless),
                 }
             }
-            Node::Storage(storage) => member(storage.config().is_some(), storage.member())
+            Node::Storage(storage) => member(storage.config(), storage.member())
                 .or_else(|| unreachable(storage).then_some(Hindrance::Unreachable)),
-            Node::Super(superior) => member(superior.config().is_some(), superior.member()),
-            Node::Client(client) => member(client.config().is_some(), client.member())
+            Node::Super(superior) => member(superior.config(), superior.member()),
+            Node::Client(client) => member(client.config(), client.member())
                 .or_else(|| client.unreached().next().map(Hindrance::Unreached)),
         }
     }
@@ -58,6 +69,16 @@ impl Node {
     pub fn hindrance_named(&self) -> Option<String> {
         let hindrance = self.hindrance()?;
         match (hindrance, self) {
+            (Hindrance::Joining, _) => Some(match self.not_admitted() {
+                None => hindrance.to_string(),
+                Some(NotAdmitted::NodeInUse(by)) => format!(
+                    "joining: another process of this one's node, {} at {}, belongs to the domain and is not suspected",
+                    by.id, by.address
+                ),
+                Some(NotAdmitted::Terms(terms)) => {
+                    format!("not taken in: the domain was founded with other terms, {terms:?}")
+                }
+            }),
             (Hindrance::Unreached(_), Node::Client(client)) => {
                 let named = |process: ProcessId| {
                     let known = client.config().and_then(|config| config.members.get(&process));
@@ -88,11 +109,14 @@ impl Node {
     }
 }
 
-fn member(admitted: bool, member: &Member) -> Option<Hindrance> {
-    match (admitted, member.leader_address()) {
-        (false, _) => Some(Hindrance::Joining),
-        (true, None) => Some(Hindrance::Leaderless),
-        (true, Some(_)) => None,
+fn member(config: Option<&Config>, member: &Member) -> Option<Hindrance> {
+    match (config, member.leader_address()) {
+        (None, _) => Some(Hindrance::Joining),
+        (Some(_), None) => Some(Hindrance::Leaderless),
+        (Some(config), Some(_)) if config.ring.is_empty() => {
+            Some(Hindrance::Unfounded { joined: config.storage.len(), wanted: config.wanted_storage as usize })
+        }
+        (Some(_), Some(_)) => None,
     }
 }
 

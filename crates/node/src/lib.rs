@@ -21,8 +21,9 @@ pub mod status;
 pub mod storage;
 
 use quorate_protocol::{
-    Context, Destination, Duration, Generation, Input, Peer, ProcessId, Protocol, Sink, Ticket, Time,
-    ecast::{Member, Router, RouterCommand, RouterEvent},
+    Context, Destination, Duration, Generation, Input, NotAdmitted, Peer, ProcessId, Protocol, Sink, Ticket,
+    Time,
+    ecast::{self, Member, Router, RouterCommand, RouterEvent},
     paxos,
     relay::{Figures, Relayed},
     rubberband::{
@@ -102,6 +103,8 @@ pub enum Event {
     Super(SuperEvent),
     /// From a client.
     Client(ClientEvent),
+    /// The domain does not take this process in, and says why. Told again as long as the process tries.
+    NotAdmitted(NotAdmitted),
 }
 
 /// Passes a role's outputs on, its messages and events wrapped.
@@ -158,6 +161,27 @@ fn role_input<P: Protocol<Message = Message>>(
     }
 }
 
+/// Whether it says why this process is not taken in.
+fn is_refusal(input: &Input<Node>) -> bool {
+    let Input::Receive { message: Message::Order(message), .. } = input else { return false };
+    matches!(
+        message,
+        ecast::Message::NotAdmitted(_) | ecast::Message::Paxos(paxos::Message::NodeInUse { .. })
+    )
+}
+
+impl Node {
+    /// Why the domain does not take this process in, as it was told last.
+    pub fn not_admitted(&self) -> Option<NotAdmitted> {
+        match self {
+            Node::Router(router) => router.log().namesake().cloned().map(NotAdmitted::NodeInUse),
+            Node::Storage(storage) => storage.member().not_admitted().cloned(),
+            Node::Super(superior) => superior.member().not_admitted().cloned(),
+            Node::Client(client) => client.member().not_admitted().cloned(),
+        }
+    }
+}
+
 impl Protocol for Node {
     type Message = Message;
     type Record = paxos::Record;
@@ -180,6 +204,7 @@ impl Protocol for Node {
             },
             input => input,
         };
+        let refused = is_refusal(&input);
         match self {
             Node::Router(router) => {
                 let input = match input {
@@ -231,6 +256,9 @@ impl Protocol for Node {
                 let message = std::convert::identity;
                 client.handle(cx, input, &mut RoleSink { out, message, event: Event::Client });
             }
+        }
+        if refused && let Some(why) = self.not_admitted() {
+            out.emit(Event::NotAdmitted(why));
         }
     }
 

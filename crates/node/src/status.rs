@@ -50,8 +50,10 @@ pub struct Status {
     pub routers: Vec<String>,
     /// The routers that a change under way would make, as a router knows of it: a majority of these is needed then.
     pub routers_open: Option<Vec<String>>,
-    /// How many the domain keeps, as a router is told.
+    /// How many the domain keeps.
     pub wanted_routers: usize,
+    /// How many storage processes its ring is founded with.
+    pub wanted_storage: usize,
     /// The lead router, if known.
     pub leader: Option<String>,
     /// Where that listens, as an application process knows it.
@@ -146,6 +148,7 @@ impl Status {
             routers: Vec::new(),
             routers_open: None,
             wanted_routers: 0,
+            wanted_storage: 0,
             leader: None,
             leader_address: None,
             figures: Vec::new(),
@@ -158,6 +161,8 @@ impl Status {
         self.placement = config.placement;
         self.ranges = config.segments().len();
         self.replicas = config.replicas;
+        self.wanted_routers = config.wanted_routers as usize;
+        self.wanted_storage = config.wanted_storage as usize;
         let tables = config.tables.iter();
         let tables = tables.map(|(&table, entry)| TableStatus {
             name: entry.name.clone(),

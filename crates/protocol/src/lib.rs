@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`seam`] | how protocols meet the world and each other |
 //! | [`id`] | who is who: processes, incarnations, domains |
+//! | [`admission`] | who is taken into a domain, and who is told why not |
 //! | [`time`] | instants and spans as plain numbers |
 //! | [`wire`] | bytes from a peer become messages, or an error; never a panic, never an unchecked length |
 //! | [`quorum`] | counting majorities of a set of processes |
@@ -17,6 +18,7 @@
 //! | [`rubberband`] | elastic, replicated tables on E-Cast |
 //! | [`relay`] | two processes that cannot talk directly talk by way of a router |
 
+pub mod admission;
 pub mod detector;
 pub mod ecast;
 pub mod id;
@@ -28,6 +30,7 @@ pub mod seam;
 pub mod time;
 pub mod wire;
 
+pub use admission::{NotAdmitted, Terms};
 pub use id::{DomainId, Generation, Incarnation, Peer, ProcessId};
 pub use seam::{Context, Destination, Input, Protocol, Session, Sink, Standing, Ticket};
 pub use time::{Duration, Time};

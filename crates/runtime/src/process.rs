@@ -21,7 +21,7 @@ use quorate_node::{
     Command, Event, Node, health::Hindrance, operate::Operation, status::Status, storage::execute,
 };
 use quorate_protocol::{
-    DomainId, Generation, Peer, ProcessId, Time,
+    DomainId, Generation, NotAdmitted, Peer, ProcessId, Terms, Time,
     ecast::RouterEvent,
     paxos::{ChangeRefusal, ReformRefusal},
     relay::{self, Relay},
@@ -48,6 +48,8 @@ pub enum End {
     Wedged,
     /// The domain went on as a later generation, without this router.
     Outdated(Generation),
+    /// The domain does not take it in, and will not as long as it is configured so.
+    NotAdmitted(String),
     /// It broke an invariant, or was handed a state that does not decode.
     Broken(String),
 }
@@ -60,6 +62,8 @@ pub struct Parts {
     pub client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
     /// Where routers may be found.
     pub routers: Vec<String>,
+    /// What it takes the domain to be founded with.
+    pub terms: Terms,
 }
 
 /// A running process.
@@ -97,7 +101,19 @@ struct NodeHost {
     /// Of the batch at the engine.
     withdrawals: Arc<Withdrawals>,
     client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
+    identity: Identity,
+    /// Whether it is being found out if the process that has this one's node lives.
+    probing: Arc<AtomicBool>,
     end: Sender<End>,
+}
+
+/// Who this process is, for those who compare it with another.
+#[derive(Clone)]
+struct Identity {
+    domain: DomainId,
+    me: ProcessId,
+    address: String,
+    terms: Terms,
 }
 
 impl Process {
@@ -124,6 +140,13 @@ impl Process {
             engine: engine.clone(),
             withdrawals: Arc::default(),
             client: parts.client,
+            identity: Identity {
+                domain: config.domain,
+                me: config.me,
+                address: config.advertise.clone().unwrap_or_default(),
+                terms: parts.terms,
+            },
+            probing: Arc::default(),
             end: end.clone(),
         };
         let (domain, me) = (config.domain, config.me);
@@ -379,10 +402,75 @@ fn seek(shared: &Shared, addresses: &[String], domain: DomainId, me: ProcessId) 
     }
 }
 
+/// Finds out whether the process lives that keeps this one from joining: if it does, this one ends. It may just be dead and
+/// not yet removed; then this one joins once it is.
+fn probe_namesake(me: &Identity, other: &Peer, end: &Sender<End>) {
+    match discover(&other.address, me.domain, DISCOVERY_PATIENCE) {
+        Ok(met) if met.process == other.id => {
+            // The first reason is the one that counts.
+            let _ = end.try_send(End::NotAdmitted(format!(
+                "node {} is in use: {} at {} belongs to the domain and answers there; this process, {} at {}, does not join beside \
+                 it. Give it a node number of its own, or stop the other one",
+                me.me.node, other.id, other.address, me.me, me.address
+            )));
+        }
+        _ => {
+            info!(
+                other = %other.id, address = other.address,
+                "another process of this node belongs to the domain, and does not answer: waiting until it is removed"
+            );
+            thread::sleep(NAMESAKE_PAUSE);
+        }
+    }
+}
+
+/// The wait before it is looked for again.
+const NAMESAKE_PAUSE: Duration = Duration::from_secs(1);
+
 impl NodeHost {
     fn end(&self, end: End) {
         // The first reason is the one that counts.
         let _ = self.end.try_send(end);
+    }
+
+    fn not_admitted(&mut self, why: NotAdmitted) {
+        match why {
+            NotAdmitted::Terms(theirs) => self.compare_terms(theirs),
+            NotAdmitted::NodeInUse(other) => {
+                if !self.probing.swap(true, Ordering::AcqRel) {
+                    let (me, end, probing) =
+                        (self.identity.clone(), self.end.clone(), self.probing.clone());
+                    let spawned = thread::Builder::new().name(String::from("namesake")).spawn(move || {
+                        probe_namesake(&me, &other, &end);
+                        probing.store(false, Ordering::Release);
+                    });
+                    if let Err(error) = spawned {
+                        warn!(%error, "no thread to look for the process that has this one's node");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends if the domain was founded with other terms than this process is configured for.
+    fn compare_terms(&self, theirs: Terms) {
+        let ours = self.identity.terms;
+        let pairs = [
+            ("replicas", u32::from(ours.replicas), u32::from(theirs.replicas)),
+            ("wanted_storage", ours.wanted_storage, theirs.wanted_storage),
+            ("wanted_routers", ours.wanted_routers, theirs.wanted_routers),
+        ];
+        let differing: Vec<String> = pairs
+            .into_iter()
+            .filter(|(_, ours, theirs)| ours != theirs)
+            .map(|(key, ours, theirs)| format!("{key} = {ours}, but the domain was founded with {theirs}"))
+            .collect();
+        if !differing.is_empty() {
+            self.end(End::NotAdmitted(format!(
+                "{}: the router that founds a domain decides this for all of it; configure the same here",
+                differing.join("; ")
+            )));
+        }
     }
 
     fn router(&mut self, event: RouterEvent<quorate_protocol::rubberband::Config>) {
@@ -393,6 +481,7 @@ impl NodeHost {
                 info!(?routers, "routers");
             }
             RouterEvent::Config(at, config) => {
+                self.compare_terms(config.terms());
                 info!(%at, version = config.version, placement = config.placement, "configuration");
             }
             RouterEvent::ChangeRefused(reason) => {
@@ -430,7 +519,7 @@ impl Host<Relay<Node>> for NodeHost {
             None => Presence::Settled,
             Some(Hindrance::Joining) => Presence::Joining,
             // That is no matter of the routers.
-            Some(Hindrance::Unreached(_)) => Presence::Settled,
+            Some(Hindrance::Unreached(_) | Hindrance::Unfounded { .. }) => Presence::Settled,
             Some(_) => Presence::Leaderless,
         }
     }
@@ -455,6 +544,7 @@ impl Host<Relay<Node>> for NodeHost {
                 }
             }
             Event::Router(event) => self.router(event),
+            Event::NotAdmitted(why) => self.not_admitted(why),
             Event::Storage(StorageEvent::Execute(tasks)) => {
                 let worker = self.engine.as_ref().expect("a storage process has an engine");
                 self.withdrawals = Arc::default();

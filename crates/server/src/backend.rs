@@ -151,6 +151,14 @@ pub enum Fault {
         /// The range's name.
         range: String,
     },
+    /// The ring is not founded: no table can be made, written or read.
+    #[error("the ring is not founded: {joined} of {wanted} storage processes have joined")]
+    Unfounded {
+        /// How many storage processes wait.
+        joined: usize,
+        /// How many it is founded with.
+        wanted: usize,
+    },
     /// A read needs a storage process that serves, and that this gateway cannot reach.
     #[error("this gateway cannot reach {process}, which holds rows that were asked for")]
     Unreached {

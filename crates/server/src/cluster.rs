@@ -41,6 +41,9 @@ use crate::backend::{
 /// Processes that usually answer a read; more find room as well.
 const PARTS: usize = 4;
 
+/// How often it is looked whether the ring is founded.
+const RING_PAUSE: Duration = Duration::from_millis(20);
+
 const STOPPING: &str = "the gateway is shutting down";
 
 /// A gateway's tables.
@@ -346,6 +349,26 @@ impl ClusterBackend {
         }
     }
 
+    /// That no ring is founded, if so.
+    fn unfounded(&self) -> Option<Fault> {
+        let config = self.events.config()?;
+        let (joined, wanted) = (config.storage.len(), config.wanted_storage as usize);
+        config.ring.is_empty().then_some(Fault::Unfounded { joined, wanted })
+    }
+
+    /// Waits until the ring is founded, as long as a write waits for a router: a cluster that has just been started founds it
+    /// in a moment.
+    async fn await_ring(&self) -> Result<(), Fault> {
+        let until = tokio::time::Instant::now() + self.wait;
+        while let Some(fault) = self.unfounded() {
+            if tokio::time::Instant::now() >= until {
+                return Err(fault);
+            }
+            tokio::time::sleep(RING_PAUSE).await;
+        }
+        Ok(())
+    }
+
     /// The name of what has none: a change of the configuration.
     fn nameless(&self) -> rubberband::RequestId {
         rubberband::RequestId { session: self.session, number: 0 }
@@ -417,9 +440,9 @@ impl ClusterBackend {
                     Fault::Failed(Failure::new("42P01", "the table does not exist any more"))
                 }
                 refusal::TABLE_EXISTS => Fault::Failed(Failure::new("42P07", "the table exists already")),
-                refusal::NO_RING => {
-                    Fault::Unavailable { range: String::from("ALL (no storage processes have joined)") }
-                }
+                refusal::NO_RING => self.unfounded().unwrap_or(Fault::Retry {
+                    reason: String::from("the ring has just been founded"),
+                }),
                 why => match refusal::as_range(why) {
                     Some(low) => Fault::Unavailable { range: format!("from {low:#018x}") },
                     None => Fault::Rejected { range: format!("(reason {})", why.0) },
@@ -461,6 +484,7 @@ impl Backend for ClusterBackend {
             let message = format!("replicas = {replicas}: every table of this domain has {factor}");
             return Err(Fault::Failed(Failure::new("0A000", message)));
         }
+        self.await_ring().await?;
         let definition = gateway::definition(&schema);
         let control = Control::CreateTable { name: schema.name, definition };
         self.submit(self.nameless(), |token| ClientCommand::Control { token, control }).await.map(drop)

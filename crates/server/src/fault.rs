@@ -22,6 +22,7 @@ pub fn of_read(fault: Fault) -> SqlError {
         }
         Fault::Expired | Fault::OtherStatement => SqlError::new(code::SERIALIZATION_FAILURE, fault),
         Fault::Unavailable { .. } => SqlError::new("58000", fault).hint("Other ranges go on."),
+        Fault::Unfounded { .. } => unfounded(fault),
         Fault::Unreached { .. } => SqlError::new("58000", fault).hint(
             "The others hear it, so it is not replaced: mend the network between the two, or the address that it advertises. \
              Another gateway may reach it.",
@@ -50,6 +51,7 @@ pub fn of_write(fault: Fault, id: impl fmt::Display, retried: bool) -> SqlError 
                 .detail(format!("Nothing was applied. Request id: {id}."))
                 .hint("Send the statement again.")
         }
+        Fault::Unfounded { .. } => unfounded(fault).detail("Nothing was applied."),
         Fault::Unavailable { .. } | Fault::Unreached { .. } => {
             SqlError::new("58000", fault).detail("Nothing was applied.")
         }
@@ -61,6 +63,7 @@ pub fn of_nameless(fault: Fault) -> SqlError {
     match fault {
         Fault::Failed(failure) => failure.into(),
         Fault::MaybeApplied { .. } => maybe_defined(),
+        fault @ Fault::Unfounded { .. } => unfounded(fault).detail("Nothing was applied."),
         fault @ (Fault::Unavailable { .. } | Fault::Unreached { .. }) => SqlError::new("58000", fault).detail("Nothing was applied."),
         fault => SqlError::new(code::SERIALIZATION_FAILURE, fault)
             .detail("Nothing was applied.")
@@ -73,6 +76,12 @@ pub fn other_statement(id: impl fmt::Display) -> SqlError {
     SqlError::new(code::INVALID_PARAMETER_VALUE, Fault::OtherStatement)
         .detail(format!("Nothing was applied. Request id: {id}."))
         .hint("Send the statement that failed, with the same parameters, or RESET quorate.request_id.")
+}
+
+/// The fault of what comes before there is a ring.
+fn unfounded(fault: Fault) -> SqlError {
+    SqlError::new(code::OBJECT_NOT_IN_PREREQUISITE_STATE, fault)
+        .hint("Start the storage processes that are missing: wanted_storage of the founding router says how many there must be.")
 }
 
 /// A definition whose outcome is not known.

@@ -125,6 +125,7 @@ pub(crate) fn run(config: NodeConfig) -> Result<()> {
         Some(End::Outdated(generation)) => Err(anyhow!(
             "the domain went on as generation {generation} without this router; start it again and it joins as a new process"
         )),
+        Some(End::NotAdmitted(why)) => Err(anyhow!("{why}")),
         Some(End::Broken(why)) => Err(anyhow!("broken: {why}")),
     };
     process.stop();
@@ -156,6 +157,7 @@ fn wait(stop: &Receiver<()>, ended: &Receiver<End>) -> Option<End> {
             match &end {
                 End::Wedged => warn!("cut off"),
                 End::Outdated(generation) => warn!(%generation, "the domain went on without this router"),
+                End::NotAdmitted(why) => error!(%why, "not taken in"),
                 End::Broken(why) => error!(%why, "broken"),
             }
             Some(end)
@@ -190,7 +192,9 @@ fn start(
     let peer = Peer { id: me, address: advertised.clone() };
     let name = config.name.clone();
     let detector = config.detector.settings();
-    let mut parts = Parts { engine: None, client: None, routers: config.routers.clone() };
+    let terms = config.terms()?;
+    let mut parts = Parts { engine: None, client: None, routers: config.routers.clone(), terms };
+    let terms = Some(terms);
     // Routers of different generations do not talk. Members follow whoever is later.
     let mut generation = Generation::FIRST;
     let node = match config.role {
@@ -205,8 +209,7 @@ fn start(
                 }
             };
             let settings = RouterSettings { paxos: log, generation, ..RouterSettings::default() };
-            let replicas = u8::try_from(config.replicas).context("replicas: at most 255")?;
-            Node::Router(Router::new(paxos, rubberband::Config::new(replicas), settings))
+            Node::Router(Router::new(paxos, rubberband::Config::founded(parts.terms), settings))
         }
         Role::Storage => {
             let begin = Instant::now();
@@ -214,12 +217,11 @@ fn start(
             info!(group = costs.group, row = costs.row, "what scanning costs here");
             let engine = ScanEngine::new(config.engine.bounds()).with_costs(costs);
             parts.engine = Some((Box::new(engine), config.engine.muster()));
-            let settings = StorageSettings { alive_every: detector.interval, ..StorageSettings::default() };
+            let settings = StorageSettings { alive_every: detector.interval, terms, ..StorageSettings::default() };
             Node::Storage(Storage::new(peer, name, settings))
         }
         Role::Super => {
-            let storage_wanted = config.wanted_storage;
-            let settings = SuperSettings { detector, storage_wanted, ..SuperSettings::default() };
+            let settings = SuperSettings { detector, terms, ..SuperSettings::default() };
             Node::Super(Super::new(peer, name, settings))
         }
         Role::Gateway => {
@@ -227,6 +229,7 @@ fn start(
             let settings = ClientSettings {
                 alive_every: detector.interval,
                 read_wait: Duration::from_millis(config.write_wait_ms).max(READ_WAIT_MIN),
+                terms,
                 ..ClientSettings::default()
             };
             Node::Client(Client::new(peer, name, settings))

@@ -13,6 +13,7 @@ use super::{
     reform::{Kept, Tail},
 };
 use crate::{
+    admission::NotAdmitted,
     id::{Generation, Peer, ProcessId},
     paxos,
     seam::{Context, Destination, Input, Protocol, Sink},
@@ -166,6 +167,8 @@ pub struct Member {
     /// What was delivered last: a later generation of routers may not know it.
     kept: Kept,
     wedged: bool,
+    /// Why it is not taken in, as it was told last.
+    not_admitted: Option<NotAdmitted>,
     refused: u64,
     resends: u64,
 }
@@ -180,6 +183,9 @@ struct RouterLink {
 
 /// Added to the patience with what is under way, for each of its bytes: 2 MiB take a second.
 const BYTE_PATIENCE: Duration = Duration::from_nanos(500);
+
+/// How long to wait before joining is tried again that was refused.
+const REJOIN_AFTER: Duration = Duration::from_millis(200);
 
 impl Member {
     /// A member that has submitted nothing; its first message is to make it one.
@@ -206,6 +212,7 @@ impl Member {
             routers_as_of: 0,
             kept: Kept::default(),
             wedged: false,
+            not_admitted: None,
             refused: 0,
             resends: 0,
         }
@@ -232,6 +239,11 @@ impl Member {
     /// Messages without an outcome: numbered ones and waiting ones.
     pub fn outstanding(&self) -> (usize, usize) {
         (self.window.len(), self.control.len() + self.data.len())
+    }
+
+    /// Why this process is not taken in, as it was told last.
+    pub fn not_admitted(&self) -> Option<&NotAdmitted> {
+        self.not_admitted.as_ref().filter(|_| self.delivered == Position(0))
     }
 
     /// Messages from peers that were refused.
@@ -584,6 +596,12 @@ impl Protocol for Member {
                 _ if !self.routers.contains_key(&from) => self.refused += 1,
                 Message::Notice(notice) => self.on_notice(cx.now, notice, out),
                 Message::Deliver(block) => self.on_deliver(from, block, out),
+                Message::NotAdmitted(why) => {
+                    self.not_admitted = Some(why);
+                    // The reason may be gone soon: who was in the way may be dead.
+                    let again = cx.now + REJOIN_AFTER;
+                    self.resend_at = self.resend_at.map(|at| at.min(again));
+                }
                 Message::InjectRefused { token } => out.emit(MemberEvent::NotInjected { token }),
                 Message::Probe { asker, hearing } if !self.wedged => {
                     out.send(Destination::One(from), Message::Alive { asker, hearing }, None);

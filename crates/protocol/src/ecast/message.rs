@@ -7,6 +7,7 @@ use super::{
     reform::{Recovery, Tail},
 };
 use crate::{
+    admission::NotAdmitted,
     detector::Opinion,
     id::{Generation, Peer, ProcessId},
     paxos,
@@ -98,6 +99,8 @@ pub enum Message {
         /// The hearing in which it asked.
         hearing: u64,
     },
+    /// Router → process that is no member: its joining was refused, and would be again as long as this holds.
+    NotAdmitted(NotAdmitted),
 }
 
 /// What became of a sender's messages.
@@ -234,11 +237,14 @@ pub(super) enum LogEntry {
     Stable { runs: Vec<(u64, u32)>, others: Vec<(u64, Outcome)> },
     /// What a new generation begins with.
     Recovered(Recovery),
+    /// The configuration that the domain was founded with; the founder's first.
+    Founded(Bytes),
 }
 
 const LOG_ROUTE: u8 = 1;
 const LOG_STABLE: u8 = 2;
 const LOG_RECOVERED: u8 = 3;
+const LOG_FOUNDED: u8 = 4;
 
 impl LogEntry {
     pub(super) fn decode(mut payload: Bytes) -> Result<LogEntry, WireError> {
@@ -259,8 +265,16 @@ impl LogEntry {
                 Ok(LogEntry::Stable { runs, others })
             }
             LOG_RECOVERED => Ok(LogEntry::Recovered(decode_body(&mut payload)?)),
+            LOG_FOUNDED => Ok(LogEntry::Founded(payload)),
             tag => Err(WireError::Tag(tag)),
         }
+    }
+
+    pub(super) fn encode_founded<C: serde::Serialize>(config: &C) -> Bytes {
+        let mut out = BytesMut::new();
+        out.put_u8(LOG_FOUNDED);
+        encode_body(&mut out, config);
+        out.freeze()
     }
 
     pub(super) fn encode_recovered(recovery: &Recovery) -> Bytes {
@@ -527,6 +541,7 @@ fn put_asked(out: &mut BytesMut, tag: u8, process: ProcessId, hearing: u64) {
     put_process(out, process);
     out.put_u64_le(hearing);
 }
+const NOT_ADMITTED: u8 = 16;
 
 impl Wire for Message {
     fn encode(&self, out: &mut BytesMut) {
@@ -576,6 +591,10 @@ impl Wire for Message {
             Message::Gather { generation } => {
                 out.put_u8(GATHER);
                 put_generation(out, *generation);
+            }
+            Message::NotAdmitted(why) => {
+                out.put_u8(NOT_ADMITTED);
+                encode_body(out, why);
             }
             Message::Tail(tail) => {
                 out.put_u8(TAIL);
@@ -641,6 +660,7 @@ impl Wire for Message {
             },
             PROBE => Message::Probe { asker: take_process(input)?, hearing: take_u64(input)? },
             ALIVE => Message::Alive { asker: take_process(input)?, hearing: take_u64(input)? },
+            NOT_ADMITTED => Message::NotAdmitted(decode_body(input)?),
             tag => return Err(wire::WireError::Tag(tag)),
         })
     }

@@ -57,6 +57,9 @@
 //!   Routers keep that, and refuse; members need not know.
 //! - A domain that lost a majority of its routers for good can be made to go on, without its past being forged
 //!   ([`Reformed`]); the paper leaves that open.
+//! - What a domain is founded with is the log's first entry, so that routers which join do not begin with a configuration of
+//!   their own.
+//! - A process whose joining is refused is told so: it sends again, and joins once the reason is gone.
 //! - A departed sender's id is remembered for the next 4,096 departures, so that a
 //!   duplicate of its join can not admit a ghost.
 
@@ -76,7 +79,10 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use smallvec::SmallVec;
 
-use crate::id::ProcessId;
+use crate::{
+    admission::NotAdmitted,
+    id::{Peer, ProcessId},
+};
 
 pub use self::{
     member::{Member, MemberCommand, MemberEvent, MemberSettings},
@@ -189,6 +195,17 @@ pub trait Routing: 'static {
 
     /// Whether `process` is a member (and so unsuspected).
     fn is_member(config: &Self::Config, process: ProcessId) -> bool;
+
+    /// Why the message of a process that is no member, which [`Routing::apply`] refused, does not make it one: what the
+    /// process is told.
+    fn not_admitted(_config: &Self::Config, _sender: ProcessId, _body: &Bytes) -> Option<NotAdmitted> {
+        None
+    }
+
+    /// The member of this node that is not given up.
+    fn of_node(_config: &Self::Config, _node: u64) -> Option<Peer> {
+        None
+    }
 
     /// All members, in id order.
     fn members(config: &Self::Config) -> Vec<ProcessId>;

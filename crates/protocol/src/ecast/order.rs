@@ -12,7 +12,11 @@ use super::{
     reform::{Recovery, Reformed, is_plausible},
     stretch::{Runs, Stretch},
 };
-use crate::id::{Incarnation, ProcessId};
+use crate::{
+    admission::NotAdmitted,
+    id::{Incarnation, ProcessId},
+    wire::decode_body,
+};
 
 /// How many departed senders are remembered.
 pub(super) const DEPARTED_MAX: usize = 4096;
@@ -94,6 +98,8 @@ pub(super) struct Learned {
     pub(super) strangers: Vec<ProcessId>,
     /// Processes that left the configuration.
     pub(super) departed: Vec<ProcessId>,
+    /// Processes whose joining was refused.
+    pub(super) not_admitted: Vec<(ProcessId, NotAdmitted)>,
     /// Whether the configuration changed.
     pub(super) reconfigured: bool,
     /// Messages that are stable in the log from now on.
@@ -116,6 +122,8 @@ pub(super) struct Order<R: Routing> {
     fenced: BTreeSet<ProcessId>,
     /// What the present generation began with.
     reformed: Option<Reformed>,
+    /// Whether the log says what the domain was founded with.
+    founded: bool,
     /// Log entries that did not decode; equal everywhere, since the bytes are.
     pub(super) malformed: u64,
 }
@@ -131,8 +139,14 @@ impl<R: Routing> Order<R> {
             departed: VecDeque::new(),
             fenced: BTreeSet::new(),
             reformed: None,
+            founded: false,
             malformed: 0,
         }
+    }
+
+    /// Whether the log says what the domain was founded with, or it is too late to.
+    pub(super) fn is_founded(&self) -> bool {
+        self.founded || self.last() > Position(0)
     }
 
     /// Everything at or below is stable.
@@ -211,9 +225,25 @@ impl<R: Routing> Order<R> {
             Ok(LogEntry::Recovered(recovery)) if recovery.fits(self.last()) => {
                 self.recover(recovery, &mut learned);
             }
+            Ok(LogEntry::Founded(config)) => self.found(config, &mut learned),
             Ok(LogEntry::Recovered(_)) | Err(_) => self.malformed += 1,
         }
         learned
+    }
+
+    /// What a router began with is its own word; the founder's is the domain's.
+    fn found(&mut self, mut config: Bytes, learned: &mut Learned) {
+        if self.is_founded() {
+            return;
+        }
+        match decode_body(&mut config) {
+            Ok(config) => {
+                self.founded = true;
+                self.configs = VecDeque::from([(Position(0), config)]);
+                learned.reconfigured = true;
+            }
+            Err(_) => self.malformed += 1,
+        }
     }
 
     fn append(&mut self, block: RouteBlock, learned: &mut Learned) {
@@ -257,6 +287,11 @@ impl<R: Routing> Order<R> {
             }
         }
         if !member && !changed.as_ref().is_some_and(|config| R::is_member(config, id.sender)) {
+            if refused.is_some()
+                && let Some(why) = R::not_admitted(self.config(), id.sender, &body)
+            {
+                learned.not_admitted.push((id.sender, why));
+            }
             return false;
         }
         if refused.is_none()
@@ -397,6 +432,7 @@ impl<R: Routing> Order<R> {
             departed: &self.departed,
             fenced: &self.fenced,
             reformed: &self.reformed,
+            founded: self.founded,
             malformed: self.malformed,
         };
         postcard::to_stdvec(&state).expect("our own types always serialise").into()
@@ -431,6 +467,7 @@ impl<R: Routing> Order<R> {
             departed: state.departed,
             fenced: state.fenced,
             reformed: state.reformed,
+            founded: state.founded,
             malformed: state.malformed,
         };
         Ok(())
@@ -446,6 +483,7 @@ struct SnapshotRef<'a, C, L> {
     departed: &'a VecDeque<ProcessId>,
     fenced: &'a BTreeSet<ProcessId>,
     reformed: &'a Option<Reformed>,
+    founded: bool,
     malformed: u64,
 }
 
@@ -458,6 +496,7 @@ struct Snapshot<C, L> {
     departed: VecDeque<ProcessId>,
     fenced: BTreeSet<ProcessId>,
     reformed: Option<Reformed>,
+    founded: bool,
     malformed: u64,
 }
 

@@ -12,6 +12,7 @@ use super::{
     reform::{Gathering, Reformed},
 };
 use crate::{
+    admission::NotAdmitted,
     detector::Opinion,
     id::{Generation, Peer, ProcessId},
     paxos::{self, Paxos, ReformRefusal},
@@ -120,6 +121,8 @@ pub struct Router<R: Routing> {
     stable_due: Option<Time>,
     /// Whether something was proposed since the last drain.
     proposed: bool,
+    /// What the domain begins with was proposed.
+    founding: bool,
     /// Whether entries about stability are to be proposed again.
     unlogged: bool,
     /// The log's events, reused.
@@ -175,6 +178,7 @@ impl<R: Routing> Router<R> {
             linked: BTreeSet::new(),
             stable_due: None,
             proposed: false,
+            founding: false,
             unlogged: false,
             events: Vec::new(),
             gathering: None,
@@ -326,12 +330,30 @@ impl<R: Routing> Router<R> {
                 dispatch.depart(process);
             }
         }
+        for (process, why) in learned.not_admitted {
+            self.tell_not_admitted(process, why, out);
+        }
         // Every router tells those that it reaches: they may have no link to the leader.
         for process in learned.departed.into_iter().chain(learned.strangers) {
             self.tell_departed(process, out);
         }
         if begins {
             self.begun(out);
+        }
+    }
+
+    /// Tells a process why it is not taken in.
+    fn tell_not_admitted(&self, process: ProcessId, why: NotAdmitted, out: &mut impl Sink<Self>) {
+        if self.linked.contains(&process) {
+            out.send(Destination::One(process), Message::NotAdmitted(why), None);
+        }
+    }
+
+    /// A founder's first proposal: what the domain begins with.
+    fn found(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        if self.is_leader() && !self.order.is_founded() && !std::mem::replace(&mut self.founding, true) {
+            let entry = LogEntry::encode_founded(self.order.config());
+            self.propose(cx, entry, out);
         }
     }
 
@@ -449,7 +471,16 @@ impl<R: Routing> Router<R> {
         match message {
             // Nobody is taken in before the cut: a router that never gathered anything might come to lead. It asks again.
             Message::Paxos(paxos::Message::Join { .. }) if self.gathering.is_some() => {}
-            Message::Paxos(message) => self.drive(cx, Input::Receive { from, message }, out),
+            Message::Paxos(message) => {
+                if let paxos::Message::Join { peer } = &message
+                    && let Some(by) = R::of_node(self.order.config(), peer.id.node)
+                {
+                    // A member has this number already.
+                    let message = Message::Paxos(paxos::Message::NodeInUse { by });
+                    return out.send(Destination::One(from), message, None);
+                }
+                self.drive(cx, Input::Receive { from, message }, out);
+            }
             Message::Tail(tail) => match &mut self.gathering {
                 _ if self.order.is_fenced(from) => self.tell_departed(from, out),
                 Some(gathering) => {
@@ -471,6 +502,12 @@ impl<R: Routing> Router<R> {
                 Ok(LogEntry::Route(block)) if block.sender == from && block.is_sound() => {
                     if self.order.is_departed(from) {
                         return self.tell_departed(from, out);
+                    }
+                    let routers = self.paxos.members();
+                    let router = routers.iter().find(|router| router.id.node == from.node);
+                    if let Some(router) = router.filter(|_| !R::is_member(self.order.config(), from)) {
+                        let why = NotAdmitted::NodeInUse(router.clone());
+                        return self.tell_not_admitted(from, why, out);
                     }
                     let expected = self.order.expected(from);
                     if block.first < expected {
@@ -524,6 +561,7 @@ impl<R: Routing> Router<R> {
             Message::Notice(_)
             | Message::Deliver(_)
             | Message::InjectRefused { .. }
+            | Message::NotAdmitted(_)
             | Message::Gather { .. }
             | Message::AskOpinion { .. }
             | Message::Opinion { .. }
@@ -632,6 +670,7 @@ impl<R: Routing> Protocol for Router<R> {
             }
             Input::Progress { peer } => self.drive(cx, Input::Progress { peer }, out),
             Input::Drained => {
+                self.found(cx, out);
                 self.log_stability(cx, out);
                 self.drive(cx, Input::Drained, out);
                 self.proposed = false;

@@ -171,9 +171,18 @@ impl Reign {
         if core.departed.contains(&peer.id) {
             return self.tell_departed(core, peer.id, out);
         }
-        let known = self.peers.contains_key(&peer.id) || core.is_member(peer.id);
-        if known || peer.id.node == core.me.id.node {
+        if self.peers.contains_key(&peer.id) || core.is_member(peer.id) {
             return;
+        }
+        // The one that is heard stays.
+        let well = |id: &ProcessId| id.node == peer.id.node && !core.detector.suspects(*id, now);
+        let namesake = match self.peers.iter().find(|(id, _)| well(id)) {
+            Some((_, progress)) => Some(&progress.peer),
+            None => Some(&core.me).filter(|me| me.id.node == peer.id.node),
+        };
+        if let Some(by) = namesake {
+            let by = by.clone();
+            return core.send(peer.id, Message::NodeInUse { by }, out);
         }
         // What an older incarnation of its node promised is gone with it.
         let older: Vec<_> = self.peers.keys().filter(|id| id.node == peer.id.node).copied().collect();

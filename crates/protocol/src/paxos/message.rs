@@ -178,6 +178,11 @@ pub enum Message {
         /// Its ballot.
         ballot: Ballot,
     },
+    /// The answer to [`Message::Join`] where another process of the sender's node is a router, or a member, and seems well.
+    NodeInUse {
+        /// That process.
+        by: Peer,
+    },
     /// You are no member.
     NotMember {
         /// As of this slot.
@@ -263,6 +268,7 @@ enum Rare {
     ChangeRefused(Change, ChangeRefusal),
     Dropped(Ballot),
     NotMember(Slot, Vec<Peer>),
+    NodeInUse(Peer),
 }
 
 impl Wire for Message {
@@ -356,6 +362,7 @@ impl Wire for Message {
                 put_rare(out, &Rare::ChangeRefused(change.clone(), *reason))
             }
             Message::Dropped { ballot } => put_rare(out, &Rare::Dropped(*ballot)),
+            Message::NodeInUse { by } => put_rare(out, &Rare::NodeInUse(by.clone())),
             Message::NotMember { chosen, members } => {
                 put_rare(out, &Rare::NotMember(*chosen, members.clone()))
             }
@@ -438,6 +445,7 @@ impl From<Rare> for Message {
             Rare::ChangeRefused(change, reason) => Message::ChangeRefused { change, reason },
             Rare::Dropped(ballot) => Message::Dropped { ballot },
             Rare::NotMember(chosen, members) => Message::NotMember { chosen, members },
+            Rare::NodeInUse(by) => Message::NodeInUse { by },
         }
     }
 }

@@ -58,7 +58,10 @@
 //!
 //! - *A candidate with members of long ago.* Majorities of neighbouring sets meet, so some promise shows it the next
 //!   change, and so on up to the present; or nobody answers, because it is no member any more.
-//! - *A node that lost its memory.* It is another process. The old one is voted out at once, the new one fed as a learner.
+//! - *A node that lost its memory.* It is another process. Once the old one is suspected, which a broken link suffices for, it
+//!   is voted out at once, and the new one fed as a learner.
+//! - *Two living processes of one node.* The one that the leader hears stays. The other one is told who is in its way
+//!   (`NodeInUse`), and is not even a learner. Otherwise each would have the other voted out, in turn.
 //! - *A link that broke.* Whatever was lost is lost from the end; the next heartbeat asks what the follower holds and
 //!   the leader goes on from there. What a follower holds in a ballot never shrinks, so answers from before are harmless.
 //! - *A leader that lost its followers.* It steps down when no majority seems well; the pre-vote keeps one that is cut
@@ -309,6 +312,8 @@ pub struct Paxos {
     acceptance_due: bool,
     /// The user is to be told the leader again, so that it proposes again.
     tell_again: bool,
+    /// While joining: the process of this one's node that is in its way.
+    namesake: Option<Peer>,
 }
 
 /// The parts that a router plays.
@@ -348,6 +353,7 @@ impl Paxos {
             forward: Vec::new(),
             acceptance_due: false,
             tell_again: false,
+            namesake: None,
         }
     }
 
@@ -359,6 +365,11 @@ impl Paxos {
     /// Who leads, as far as this process knows.
     pub fn leader(&self) -> Option<ProcessId> {
         self.core.leader.map(|ballot| ballot.router)
+    }
+
+    /// The process of this one's node that keeps it from joining, as it was told last.
+    pub fn namesake(&self) -> Option<&Peer> {
+        self.namesake.as_ref().filter(|_| matches!(self.role, Role::Joining { .. }))
     }
 
     /// Whether this process leads.
@@ -596,6 +607,11 @@ impl Paxos {
             Message::Refer { leader, members } => self.referred(cx, leader, members, out),
             Message::Change(change) => self.change(cx, from, change, out),
             Message::ChangeRefused { change, reason } => out.emit(Event::ChangeRefused { change, reason }),
+            Message::NodeInUse { by } => {
+                if by.id.node == cx.me.node && by.id != cx.me {
+                    self.namesake = Some(by);
+                }
+            }
             Message::NotMember { chosen, members } => {
                 // A learner may have been voted in and out again without knowing of either. One that an open change named
                 // is told so by somebody with a newer log, who knows as much and of no such change: it is dead.

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Control, DataHeader, DataKind, MadeUpIds, Range, control::Removal, placement::Segment};
 use crate::{
+    admission::{NotAdmitted, Terms},
     ecast::{Class, Destinations, MessageId, Pace, Position, Refusal, Routing},
-    id::ProcessId,
+    id::{Incarnation, Peer, ProcessId},
 };
 
 /// The version of this logic; a domain's configuration says which one its members agreed to use (S8).
@@ -42,6 +43,10 @@ pub mod refusal {
     pub const OTHER_STATEMENT: Refusal = Refusal(9);
     /// More ids that applications made up are open than routers remember.
     pub const TOO_MANY_IDS: Refusal = Refusal(10);
+    /// Another process of the sender's node is a member.
+    pub const NODE_IN_USE: Refusal = Refusal(11);
+    /// The domain was founded with other terms than the sender's.
+    pub const OTHER_TERMS: Refusal = Refusal(12);
     /// A range has no complete replica that can be reached; the low end of the range, with the top bit of the reason
     /// space set apart by [`range`].
     const RANGE: u64 = 256;
@@ -126,6 +131,10 @@ pub struct State {
     pub placement: u64,
     /// How many replicas each range has, the ring permitting.
     pub replicas: u8,
+    /// How many storage processes the ring is founded with.
+    pub wanted_storage: u32,
+    /// How many routers the domain keeps.
+    pub wanted_routers: u32,
     /// Everyone who was not removed.
     pub members: BTreeMap<ProcessId, MemberInfo>,
     /// Storage processes that are members; dead ones stay on the ring without a state here.
@@ -165,14 +174,22 @@ impl Deref for Config {
 }
 
 impl Config {
-    /// The configuration of a new domain.
+    /// The configuration of a new domain with so many replicas, and otherwise the usual terms.
     pub fn new(replicas: u8) -> Config {
+        Config::founded(Terms { replicas, ..Terms::default() })
+    }
+
+    /// The configuration of a new domain.
+    pub fn founded(terms: Terms) -> Config {
+        let Terms { replicas, wanted_storage, wanted_routers } = terms;
         assert!(replicas >= 1, "a range has at least one replica");
         Config::from(State {
             routing: ROUTING_VERSION,
             version: 0,
             placement: 0,
             replicas,
+            wanted_storage,
+            wanted_routers,
             members: BTreeMap::new(),
             storage: BTreeMap::new(),
             suspected: BTreeMap::new(),
@@ -230,6 +247,21 @@ impl Config {
 }
 
 impl State {
+    /// What the domain was founded with.
+    pub fn terms(&self) -> Terms {
+        let State { replicas, wanted_storage, wanted_routers, .. } = *self;
+        Terms { replicas, wanted_storage, wanted_routers }
+    }
+
+    /// The member of this node, unless it is unreachable: the node is its own.
+    fn of_node(&self, node: u64) -> Option<(ProcessId, &MemberInfo)> {
+        let first = ProcessId { node, incarnation: Incarnation(0) };
+        let last = ProcessId { node, incarnation: Incarnation(u128::MAX) };
+        let suspected = |process: &ProcessId| self.storage.get(process) == Some(&StorageState::Unreachable);
+        let of_node = self.members.range(first..=last).map(|(&process, info)| (process, info));
+        of_node.filter(|(process, _)| !suspected(process)).last()
+    }
+
     /// Whether every range that `process` replicates has another complete replica that nobody suspects.
     pub(super) fn can_lose(&self, process: ProcessId) -> bool {
         let active = |replica: &ProcessId| {
@@ -307,9 +339,15 @@ impl Routing for Rubberband {
         let mut change = Change { state: config.state.clone(), placement: false };
         let state = &mut change.state;
         match control {
-            Control::Join { role, name, address } => {
+            Control::Join { role, name, address, terms } => {
                 if state.members.contains_key(&sender) {
                     return Ok(None);
+                }
+                if state.of_node(sender.node).is_some() {
+                    return Err(refusal::NODE_IN_USE);
+                }
+                if terms.is_some_and(|terms| terms != state.terms()) {
+                    return Err(refusal::OTHER_TERMS);
                 }
                 state.members.insert(sender, MemberInfo { role, name, address });
                 if role == Role::Client {
@@ -411,6 +449,8 @@ impl Routing for Rubberband {
                 }
                 change.remove(process);
             }
+            // A table that is on no ring could be neither read nor written.
+            Control::CreateTable { .. } if state.ring.is_empty() => return Err(refusal::NO_RING),
             Control::CreateTable { name, definition } => {
                 if config.table(&name).is_some() {
                     return Err(refusal::TABLE_EXISTS);
@@ -486,6 +526,18 @@ impl Routing for Rubberband {
                 Ok(Destinations { processes, ..Destinations::default() })
             }
         }
+    }
+
+    fn not_admitted(config: &Config, sender: ProcessId, body: &Bytes) -> Option<NotAdmitted> {
+        let Some(Control::Join { terms, .. }) = Control::decode(body) else { return None };
+        if let Some(by) = Rubberband::of_node(config, sender.node) {
+            return Some(NotAdmitted::NodeInUse(by));
+        }
+        terms.is_some_and(|terms| terms != config.terms()).then(|| NotAdmitted::Terms(config.terms()))
+    }
+
+    fn of_node(config: &Config, node: u64) -> Option<Peer> {
+        config.of_node(node).map(|(id, info)| Peer { id, address: info.address.clone() })
     }
 
     fn is_member(config: &Config, process: ProcessId) -> bool {

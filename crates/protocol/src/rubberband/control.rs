@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{Range, Role};
-use crate::{ecast::Position, id::ProcessId};
+use crate::{admission::Terms, ecast::Position, id::ProcessId};
 
 /// A control message. Submitted by the process that it is about, by a super, or (tables) by a gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +17,8 @@ pub enum Control {
         name: String,
         /// Where it listens.
         address: String,
+        /// What it takes the domain to be founded with; none if it does not say.
+        terms: Option<Terms>,
     },
     /// The sender stops being a member of its own will.
     Leave,

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::{Config, Control, DataHeader, Direct, Message, Role, Rubberband};
 use crate::{
+    admission::Terms,
     ecast::{
         Class, Member, MemberCommand, MemberEvent, MemberSettings, MessageId, Outcome, Position, Routing,
     },
@@ -95,6 +96,7 @@ impl Membership {
         name: String,
         settings: MemberSettings,
         alive_every: Duration,
+        terms: Option<Terms>,
     ) -> Self {
         let mut membership = Membership {
             me: me.id,
@@ -107,7 +109,7 @@ impl Membership {
             wedged: false,
             refused: 0,
         };
-        let join = Control::Join { role, name, address: me.address };
+        let join = Control::Join { role, name, address: me.address, terms };
         membership.member.submit(INTERNAL, Class::Control, join.encode());
         membership
     }

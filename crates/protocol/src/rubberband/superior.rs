@@ -12,6 +12,7 @@ use super::{
     suspicion::{Hearing, Patience, Verdict},
 };
 use crate::{
+    admission::Terms,
     detector::{self, Detector, Opinion},
     ecast::{self, Class, Member, MemberCommand, MemberSettings, Position},
     id::{Peer, ProcessId},
@@ -27,8 +28,8 @@ pub struct SuperSettings {
     pub detector: detector::Settings,
     /// How patient it is with one whom others were asked about.
     pub patience: Patience,
-    /// The first ring is made when so many storage processes have joined.
-    pub storage_wanted: usize,
+    /// What it takes the domain to be founded with; none: whatever it is.
+    pub terms: Option<Terms>,
     /// How long a super waits for those before it in rank.
     pub rank_delay: Duration,
     /// How long the replies to a departed gateway's writes are kept, and those to writes under ids that applications made
@@ -41,7 +42,7 @@ impl Default for SuperSettings {
         SuperSettings {
             detector: detector::Settings::default(),
             patience: Patience::default(),
-            storage_wanted: 4,
+            terms: None,
             rank_delay: Duration::from_millis(500),
             retention: Duration::from_secs(600),
         }
@@ -118,7 +119,14 @@ impl Super {
     pub fn new(me: Peer, name: String, settings: SuperSettings) -> Self {
         let every = settings.detector.interval;
         Super {
-            membership: Membership::new(me, Role::Super, name, MemberSettings::default(), every),
+            membership: Membership::new(
+                me,
+                Role::Super,
+                name,
+                MemberSettings::default(),
+                every,
+                settings.terms,
+            ),
             detector: Detector::new(settings.detector),
             settings,
             hearings: BTreeMap::new(),
@@ -406,7 +414,7 @@ impl Super {
         let standbys: Vec<ProcessId> = self.standbys(config, now).collect();
         let expected = config.placement;
         if config.ring.is_empty() {
-            let wanted = self.settings.storage_wanted;
+            let wanted = config.wanted_storage as usize;
             if standbys.len() < wanted || wanted == 0 {
                 return None;
             }

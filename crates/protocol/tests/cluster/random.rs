@@ -352,7 +352,8 @@ impl Schedule {
                             | ClientError::Rejected(_)
                             | ClientError::Expired
                             | ClientError::OtherStatement
-                            | ClientError::Unanswered,
+                            | ClientError::Unanswered
+                            | ClientError::Unreached { .. },
                         ) => {
                             let attempts = self.asked.iter().filter(|(_, other)| {
                                 matches!(other, Asked::Write { operation: same, .. } if same == operation)

@@ -75,6 +75,7 @@ pub(crate) fn brief(message: &Message) -> Option<String> {
         Message::Change(change) => format!("{change:?}"),
         Message::ChangeRefused { reason, .. } => format!("ChangeRefused {reason:?}"),
         Message::Dropped { .. } => "Dropped".to_owned(),
+        Message::NodeInUse { by } => format!("NodeInUse {}", name(by.id)),
         Message::NotMember { chosen, members } => format!("NotMember as of {chosen}: {}", names(members)),
     })
 }

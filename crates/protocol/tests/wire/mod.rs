@@ -154,7 +154,7 @@ fn random_bytes_never_panic() {
     .map(encoded)
     .chain([
         header().encode(b"op"),
-        Control::Join { role: Role::Storage, name: "s".into(), address: "a:1".into() }.encode(),
+        Control::Join { role: Role::Storage, name: "s".into(), address: "a:1".into(), terms: None }.encode(),
     ])
     .collect();
     let mut state = 7u64;

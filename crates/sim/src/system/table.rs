@@ -16,7 +16,7 @@ use std::{
 
 use quorate_node::{Command, Event, Node, storage::execute};
 use quorate_protocol::{
-    Peer, ProcessId,
+    Peer, ProcessId, Terms,
     ecast::{Router, RouterCommand, RouterEvent, RouterSettings},
     paxos,
     rubberband::{
@@ -74,6 +74,17 @@ pub struct Settings {
     pub log_bytes_kept: usize,
     /// What one task of an engine takes.
     pub task_micros: u64,
+}
+
+impl Settings {
+    /// What the domain is founded with.
+    fn terms(&self) -> Terms {
+        Terms {
+            replicas: self.replicas,
+            wanted_storage: u32::try_from(self.storage).expect("a ring has at most 64"),
+            wanted_routers: u32::try_from(self.routers).expect("a handful"),
+        }
+    }
 }
 
 impl Default for Settings {
@@ -169,7 +180,7 @@ pub(crate) fn simulate(
         gateways: some(settings.gateways),
         engines: BTreeMap::new(),
         working: BTreeSet::new(),
-        config: Config::new(settings.replicas),
+        config: Config::founded(settings.terms()),
         bank: Bank::new(
             settings.accounts,
             settings.commands,
@@ -266,15 +277,13 @@ impl Town {
             return Node::Storage(Storage::new(me, format!("storage {machine}"), StorageSettings::default()));
         }
         if self.supers.contains(&machine) {
-            let settings =
-                SuperSettings { storage_wanted: self.settings.storage, ..SuperSettings::default() };
-            return Node::Super(Super::new(me, format!("super {machine}"), settings));
+            return Node::Super(Super::new(me, format!("super {machine}"), SuperSettings::default()));
         }
         if self.gateways.contains(&machine) {
             return Node::Client(Client::new(me, format!("gateway {machine}"), ClientSettings::default()));
         }
         let paxos = self.routers.start(world, machine, id, self.router_settings.paxos.clone());
-        let config = Config::new(self.settings.replicas);
+        let config = Config::founded(self.settings.terms());
         Node::Router(Router::new(paxos, config, self.router_settings.clone()))
     }
 
@@ -456,6 +465,7 @@ impl Environment<Citizen> for Town {
             }
             Event::Super(SuperEvent::Replacing { .. }) => world.count("replacement ordered"),
             Event::Super(SuperEvent::Config(_)) => {}
+            Event::NotAdmitted(_) => world.count("not admitted"),
             Event::Client(ClientEvent::Config(config)) => self.told_config(world, &config),
             Event::Storage(StorageEvent::Wedged)
             | Event::Super(SuperEvent::Wedged)

@@ -31,6 +31,7 @@ use super::{
     refusal,
 };
 use crate::{
+    admission::Terms,
     ecast::{Class, Member, MemberCommand, MemberSettings, Outcome, Position},
     id::{Peer, ProcessId},
     paxos,
@@ -57,6 +58,8 @@ pub struct ClientSettings {
     pub retention: Duration,
     /// So many of its writes under ids that applications made up are remembered at least; older ones expire.
     pub made_up_max: usize,
+    /// What it takes the domain to be founded with; none: whatever it is.
+    pub terms: Option<Terms>,
 }
 
 impl Default for ClientSettings {
@@ -69,6 +72,7 @@ impl Default for ClientSettings {
             unreached_after: Duration::from_secs(5),
             retention: Duration::from_secs(600),
             made_up_max: made_up::SENT_MAX,
+            terms: None,
         }
     }
 }
@@ -123,7 +127,14 @@ impl Client {
     pub fn new(me: Peer, name: String, settings: ClientSettings) -> Self {
         let member = MemberSettings::default();
         Client {
-            membership: Membership::new(me, Role::Client, name, member, settings.alive_every),
+            membership: Membership::new(
+                me,
+                Role::Client,
+                name,
+                member,
+                settings.alive_every,
+                settings.terms,
+            ),
             settings,
             linked: BTreeSet::new(),
             unreached: BTreeMap::new(),

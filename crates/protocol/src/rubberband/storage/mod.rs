@@ -39,6 +39,7 @@ use super::{
     membership::{Delivered, INTERNAL, Membership},
 };
 use crate::{
+    admission::Terms,
     ecast::{Class, Member, MemberCommand, MemberSettings, Position},
     id::Peer,
     paxos,
@@ -57,6 +58,8 @@ pub struct StorageSettings {
     pub ask_after: Duration,
     /// Bytes of one answer that may be under way to a client that has not consumed them.
     pub reply_window: u64,
+    /// What it takes the domain to be founded with; none: whatever it is.
+    pub terms: Option<Terms>,
 }
 
 impl Default for StorageSettings {
@@ -66,6 +69,7 @@ impl Default for StorageSettings {
             batch_max: 16_384,
             ask_after: Duration::from_millis(200),
             reply_window: 512 << 10,
+            terms: None,
         }
     }
 }
@@ -154,7 +158,14 @@ impl Storage {
     pub fn new(me: Peer, name: String, settings: StorageSettings) -> Self {
         let member = MemberSettings { executes: true, ..MemberSettings::default() };
         Storage {
-            membership: Membership::new(me, Role::Storage, name, member, settings.alive_every),
+            membership: Membership::new(
+                me,
+                Role::Storage,
+                name,
+                member,
+                settings.alive_every,
+                settings.terms,
+            ),
             outboxes: Outboxes::new(settings.reply_window),
             settings,
             queue: VecDeque::new(),

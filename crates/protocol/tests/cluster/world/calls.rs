@@ -229,10 +229,12 @@ impl World {
                         ClientError::Expired => "expired",
                         ClientError::OtherStatement => "other statement",
                         ClientError::Unanswered => "unanswered",
+                        ClientError::Unreached { .. } => "unreached",
                     });
                     self.end(id, token, Err(error));
                     let error = match error {
                         ClientError::MaybeApplied { request } => format!("MaybeApplied {}", request.number),
+                        ClientError::Unreached { process } => format!("Unreached {}", name(process)),
                         other => format!("{other:?}"),
                     };
                     self.say(&format!("{} {token} failed: {error}", name(id)));

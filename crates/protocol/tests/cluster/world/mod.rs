@@ -125,7 +125,7 @@ impl World {
             }
             2 => {
                 let retention = self.retention;
-                let settings = SuperSettings { storage_wanted: 4, retention, ..SuperSettings::default() };
+                let settings = SuperSettings { retention, ..SuperSettings::default() };
                 Role::Super(Super::new(me, name, settings))
             }
             3 => Role::Storage(Storage::new(me, name, StorageSettings::default()), Engine::default()),

@@ -163,6 +163,11 @@ impl Town {
             .all(|holders| !holders.contains(&process) || holders.iter().any(|&other| keeps(other)))
     }
 
+    /// Whether a process of this node belongs to the town, and is not given up.
+    fn is_in_use(&self, node: u64) -> bool {
+        self.roles.keys().any(|&process| process.node == node && !self.is(process, State::Unreachable))
+    }
+
     fn remove(&mut self, process: ProcessId) -> bool {
         self.roles.remove(&process);
         self.doubted.remove(&process);
@@ -186,6 +191,7 @@ impl Town {
         let only = |wanted: Role| (role == Some(wanted)).then_some(());
         let placed = match control {
             Control::Join { .. } if role.is_some() => false,
+            Control::Join { .. } if self.is_in_use(sender.node) => return None,
             Control::Join { role, .. } => {
                 self.roles.insert(sender, role);
                 if role == Role::Client {
@@ -285,7 +291,7 @@ impl Town {
                 removed
             }
             Control::CreateTable { name, .. } => {
-                (!self.tables.values().any(|known| *known == name)).then_some(())?;
+                (!self.ring.is_empty() && !self.tables.values().any(|known| *known == name)).then_some(())?;
                 self.tables_ever += 1;
                 self.tables.insert(self.tables_ever, name);
                 false
