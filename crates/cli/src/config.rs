@@ -518,7 +518,8 @@ mod tests {
             &file,
             &[],
             &["role=gateway", "data_dir=/d", "sql_listen=127.0.0.1:0", "advertise=localhost:0"],
-        ).unwrap();
+        )
+        .unwrap();
         let table = Table::try_from(config).unwrap();
         for (key, value) in &table {
             match value.as_table() {

@@ -248,7 +248,10 @@ fn a_storage_process_that_a_gateway_cannot_reach_is_named_and_not_waited_for() {
         assert!(began.elapsed() < Duration::from_secs(7), "{:?}", began.elapsed());
     }
     assert_eq!(gateway.sql("insert into kept values (1)"), Err(String::from("40003")));
-    gateway.wait_ill(&format!("no link to storage-1 ({}) at {nowhere}", storage.status()["process"].as_str().unwrap()));
+    gateway.wait_ill(&format!(
+        "no link to storage-1 ({}) at {nowhere}",
+        storage.status()["process"].as_str().unwrap()
+    ));
     assert!(machines.log("gateway-1").contains("no link to it has come about"));
 }
 
@@ -264,7 +267,11 @@ fn a_second_process_of_a_node_is_refused_and_the_next_life_of_one_is_not() {
 
     let listens = |running: &Running| running.bound["listen"].as_str().unwrap().to_owned();
     let in_use = |node: usize, at: &Running| {
-        format!("node {node} is in use: {} at {} belongs", at.status()["process"].as_str().unwrap(), listens(at))
+        format!(
+            "node {node} is in use: {} at {} belongs",
+            at.status()["process"].as_str().unwrap(),
+            listens(at)
+        )
     };
     // Beside a member, in the same role or another; beside a router that leads, and one that follows.
     machines.ends(6, "storage-2", "", &in_use(6, &storage));

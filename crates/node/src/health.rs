@@ -113,9 +113,10 @@ fn member(config: Option<&Config>, member: &Member) -> Option<Hindrance> {
     match (config, member.leader_address()) {
         (None, _) => Some(Hindrance::Joining),
         (Some(_), None) => Some(Hindrance::Leaderless),
-        (Some(config), Some(_)) if config.ring.is_empty() => {
-            Some(Hindrance::Unfounded { joined: config.storage.len(), wanted: config.wanted_storage as usize })
-        }
+        (Some(config), Some(_)) if config.ring.is_empty() => Some(Hindrance::Unfounded {
+            joined: config.storage.len(),
+            wanted: config.wanted_storage as usize,
+        }),
         (Some(_), Some(_)) => None,
     }
 }

@@ -438,8 +438,7 @@ impl NodeHost {
             NotAdmitted::Terms(theirs) => self.compare_terms(theirs),
             NotAdmitted::NodeInUse(other) => {
                 if !self.probing.swap(true, Ordering::AcqRel) {
-                    let (me, end, probing) =
-                        (self.identity.clone(), self.end.clone(), self.probing.clone());
+                    let (me, end, probing) = (self.identity.clone(), self.end.clone(), self.probing.clone());
                     let spawned = thread::Builder::new().name(String::from("namesake")).spawn(move || {
                         probe_namesake(&me, &other, &end);
                         probing.store(false, Ordering::Release);

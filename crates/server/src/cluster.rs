@@ -440,9 +440,9 @@ impl ClusterBackend {
                     Fault::Failed(Failure::new("42P01", "the table does not exist any more"))
                 }
                 refusal::TABLE_EXISTS => Fault::Failed(Failure::new("42P07", "the table exists already")),
-                refusal::NO_RING => self.unfounded().unwrap_or(Fault::Retry {
-                    reason: String::from("the ring has just been founded"),
-                }),
+                refusal::NO_RING => self
+                    .unfounded()
+                    .unwrap_or(Fault::Retry { reason: String::from("the ring has just been founded") }),
                 why => match refusal::as_range(why) {
                     Some(low) => Fault::Unavailable { range: format!("from {low:#018x}") },
                     None => Fault::Rejected { range: format!("(reason {})", why.0) },

@@ -64,7 +64,9 @@ pub fn of_nameless(fault: Fault) -> SqlError {
         Fault::Failed(failure) => failure.into(),
         Fault::MaybeApplied { .. } => maybe_defined(),
         fault @ Fault::Unfounded { .. } => unfounded(fault).detail("Nothing was applied."),
-        fault @ (Fault::Unavailable { .. } | Fault::Unreached { .. }) => SqlError::new("58000", fault).detail("Nothing was applied."),
+        fault @ (Fault::Unavailable { .. } | Fault::Unreached { .. }) => {
+            SqlError::new("58000", fault).detail("Nothing was applied.")
+        }
         fault => SqlError::new(code::SERIALIZATION_FAILURE, fault)
             .detail("Nothing was applied.")
             .hint("Send the statement again."),

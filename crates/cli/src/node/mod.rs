@@ -217,7 +217,8 @@ fn start(
             info!(group = costs.group, row = costs.row, "what scanning costs here");
             let engine = ScanEngine::new(config.engine.bounds()).with_costs(costs);
             parts.engine = Some((Box::new(engine), config.engine.muster()));
-            let settings = StorageSettings { alive_every: detector.interval, terms, ..StorageSettings::default() };
+            let settings =
+                StorageSettings { alive_every: detector.interval, terms, ..StorageSettings::default() };
             Node::Storage(Storage::new(peer, name, settings))
         }
         Role::Super => {

@@ -127,14 +127,7 @@ impl Client {
     pub fn new(me: Peer, name: String, settings: ClientSettings) -> Self {
         let member = MemberSettings::default();
         Client {
-            membership: Membership::new(
-                me,
-                Role::Client,
-                name,
-                member,
-                settings.alive_every,
-                settings.terms,
-            ),
+            membership: Membership::new(me, Role::Client, name, member, settings.alive_every, settings.terms),
             settings,
             linked: BTreeSet::new(),
             unreached: BTreeMap::new(),
@@ -229,10 +222,7 @@ impl Client {
     /// Notes who serves and has no link, as of a new configuration.
     fn note_unreached(&mut self, now: Time, config: &Config) {
         let serves = |process: &ProcessId| {
-            matches!(
-                config.storage.get(process),
-                Some(StorageState::Active | StorageState::Receiving { .. })
-            )
+            matches!(config.storage.get(process), Some(StorageState::Active | StorageState::Receiving { .. }))
         };
         self.unreached.retain(|process, _| serves(process));
         for &process in config.storage.keys().filter(|process| serves(process)) {
