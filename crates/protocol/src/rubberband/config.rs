@@ -259,7 +259,7 @@ impl State {
         let last = ProcessId { node, incarnation: Incarnation(u128::MAX) };
         let suspected = |process: &ProcessId| self.storage.get(process) == Some(&StorageState::Unreachable);
         let of_node = self.members.range(first..=last).map(|(&process, info)| (process, info));
-        of_node.filter(|(process, _)| !suspected(process)).last()
+        of_node.filter(|(process, _)| !suspected(process)).next_back()
     }
 
     /// Whether every range that `process` replicates has another complete replica that nobody suspects.
