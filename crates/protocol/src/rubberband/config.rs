@@ -258,8 +258,8 @@ impl State {
         let first = ProcessId { node, incarnation: Incarnation(0) };
         let last = ProcessId { node, incarnation: Incarnation(u128::MAX) };
         let suspected = |process: &ProcessId| self.storage.get(process) == Some(&StorageState::Unreachable);
-        let of_node = self.members.range(first..=last).map(|(&process, info)| (process, info));
-        of_node.filter(|(process, _)| !suspected(process)).next_back()
+        let mut of_node = self.members.range(first..=last).map(|(&process, info)| (process, info));
+        of_node.rfind(|(process, _)| !suspected(process))
     }
 
     /// Whether every range that `process` replicates has another complete replica that nobody suspects.
