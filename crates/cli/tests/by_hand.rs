@@ -259,7 +259,7 @@ fn a_storage_process_that_a_gateway_cannot_reach_is_named_and_not_waited_for() {
 fn a_second_process_of_a_node_is_refused_and_the_next_life_of_one_is_not() {
     let _turn = turn();
     let machines = Machines::new();
-    let mut routers = vec![machines.router(1), machines.router(2), machines.router(3)];
+    let mut routers = [machines.router(1), machines.router(2), machines.router(3)];
     let gateway = machines.member(4, "gateway-1");
     let _super = machines.member(5, "super-1");
     let storage = machines.member(6, "storage-1");
