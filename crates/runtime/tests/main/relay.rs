@@ -142,7 +142,7 @@ fn a_link_that_stops_in_one_direction_is_relayed_until_it_goes_again() {
         assert!(took < Duration::from_millis(1_900), "gone round after {took:?}");
 
         // Much larger than the window, and something behind it.
-        let large = Note { number: 1, payload: (0..9_000_000_u32).map(|i| (i * 31 >> 7) as u8).collect() };
+        let large = Note { number: 1, payload: (0..9_000_000_u32).map(|i| ((i * 31) >> 7) as u8).collect() };
         let small = Note { number: 2, payload: Bytes::new() };
         for note in [large, small] {
             for (from, to) in [(&dialler, &listener), (&listener, &dialler)] {

@@ -123,7 +123,9 @@ impl Session {
                 | Fault::Expired
                 | Fault::OtherStatement
                 | Fault::Retry { .. }
-                | Fault::Unavailable { .. },
+                | Fault::Unavailable { .. }
+                | Fault::Unfounded { .. }
+                | Fault::Unreached { .. },
             ) => false,
         };
         if definite {

@@ -158,7 +158,8 @@ impl ClientError {
             ClientError::NotSent
             | ClientError::Rejected(_)
             | ClientError::MaybeApplied { .. }
-            | ClientError::Unanswered => ClientError::MaybeApplied { request },
+            | ClientError::Unanswered
+            | ClientError::Unreached { .. } => ClientError::MaybeApplied { request },
         }
     }
 }
