@@ -10,4 +10,5 @@ mod large;
 mod manners;
 mod operate;
 mod records;
+mod retries;
 mod streaming;

@@ -126,6 +126,8 @@ pub enum Fault {
     MaybeApplied {
         /// The id to retry with.
         id: RequestId,
+        /// Why its outcome is open, if there is more to say of that than that no answer came.
+        reason: Option<&'static str>,
     },
     /// No replica could take it.
     #[error("no replica of range {range} could take the operation")]

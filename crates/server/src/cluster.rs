@@ -9,7 +9,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll, ready},
     time::Duration,
@@ -45,6 +45,7 @@ const PARTS: usize = 4;
 const RING_PAUSE: Duration = Duration::from_millis(20);
 
 const STOPPING: &str = "the gateway is shutting down";
+const ADRIFT: &str = "no majority of the routers leads, as far as this gateway hears";
 
 /// A gateway's tables.
 pub struct ClusterBackend {
@@ -61,6 +62,8 @@ pub struct ClusterBackend {
 pub struct Events {
     waiting: Mutex<FxHashMap<u64, Waiter>>,
     token: AtomicU64,
+    /// No majority of the routers leads, as far as this gateway hears.
+    adrift: AtomicBool,
     config: RwLock<Option<Arc<Config>>>,
     catalog: RwLock<Arc<Catalog>>,
 }
@@ -112,6 +115,10 @@ impl Events {
     /// The newest configuration, once there is one.
     pub fn config(&self) -> Option<Arc<Config>> {
         self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn is_adrift(&self) -> bool {
+        self.adrift.load(Ordering::Relaxed)
     }
 
     fn is_ordered(&self, token: u64) -> bool {
@@ -169,6 +176,7 @@ impl Events {
                     None => {}
                 }
             }
+            ClientEvent::Adrift(adrift) => self.adrift.store(adrift, Ordering::Relaxed),
             ClientEvent::Unreached { .. } | ClientEvent::Wedged => {}
         }
     }
@@ -284,6 +292,9 @@ impl Asked<'_> {
         let Asked { interest, receiver } = self;
         let gathered = match receiver.await {
             Ok(Ok(gathered)) => gathered,
+            Ok(Err(ClientError::NotSent)) if interest.backend.events.is_adrift() => {
+                return Err(Fault::Retry { reason: ADRIFT.to_owned() });
+            }
             Ok(Err(ClientError::NotSent)) | Err(_) => {
                 return Err(Fault::Retry { reason: STOPPING.to_owned() });
             }
@@ -415,11 +426,14 @@ impl ClusterBackend {
 
     fn fault(&self, error: ClientError) -> Fault {
         match error {
+            ClientError::NotSent if self.events.is_adrift() => Fault::NotSent { reason: ADRIFT.to_owned() },
             ClientError::NotSent => {
                 Fault::NotSent { reason: format!("no router took it within {} ms", self.wait.as_millis()) }
             }
             ClientError::MaybeApplied { request } => {
-                Fault::MaybeApplied { id: RequestId { session: request.session, number: request.number } }
+                let id = RequestId { session: request.session, number: request.number };
+                let reason = self.events.is_adrift().then_some(ADRIFT);
+                Fault::MaybeApplied { id, reason }
             }
             ClientError::Expired => Fault::Expired,
             ClientError::OtherStatement => Fault::OtherStatement,

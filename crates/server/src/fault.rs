@@ -36,7 +36,11 @@ pub fn of_read(fault: Fault) -> SqlError {
 pub fn of_write(fault: Fault, id: impl fmt::Display, retried: bool) -> SqlError {
     match fault {
         Fault::Failed(failure) => failure.into(),
-        Fault::MaybeApplied { .. } => maybe_applied(id),
+        Fault::MaybeApplied { reason: Some(reason), .. } => {
+            let error = maybe_applied(&id);
+            error.detail(format!("Request id: {id}. {}{}.", reason[..1].to_uppercase(), &reason[1..]))
+        }
+        Fault::MaybeApplied { reason: None, .. } => maybe_applied(id),
         Fault::OtherStatement => other_statement(id),
         Fault::Expired if retried => SqlError::new(
             code::STATEMENT_COMPLETION_UNKNOWN,

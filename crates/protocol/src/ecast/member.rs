@@ -30,11 +30,18 @@ pub struct MemberSettings {
     pub resend_after: Duration,
     /// How many bytes may be under way; one message may exceed it alone.
     pub window_bytes: usize,
+    /// How long no router may be known to lead before that is told. An election is over sooner.
+    pub adrift_after: Duration,
 }
 
 impl Default for MemberSettings {
     fn default() -> Self {
-        MemberSettings { executes: false, resend_after: Duration::from_secs(1), window_bytes: 32 << 20 }
+        MemberSettings {
+            executes: false,
+            resend_after: Duration::from_secs(1),
+            window_bytes: 32 << 20,
+            adrift_after: Duration::from_millis(1_500),
+        }
     }
 }
 
@@ -58,6 +65,8 @@ pub enum MemberCommand {
         /// Which.
         token: u64,
     },
+    /// Take back all data that has not been sent: each ends in [`MemberEvent::NotSent`].
+    WithdrawData,
     /// Everything delivered up to here has been executed.
     Executed {
         /// Up to where.
@@ -128,6 +137,8 @@ pub enum MemberEvent {
         /// All routers.
         routers: Vec<Peer>,
     },
+    /// No router in reach has known a leader for a while (`true`), or one does again. Nothing is ordered meanwhile.
+    Adrift(bool),
     /// This process is no member any more: it must stop, and may come back as a new one.
     Wedged,
 }
@@ -154,6 +165,7 @@ pub struct Member {
     repair_from: Option<ProcessId>,
     /// When the window is sent again for want of news.
     resend_at: Option<Time>,
+    course: Course,
     /// A repair was asked for, and nothing has fitted since.
     repairing: bool,
     /// The generation of the routers that are listened to.
@@ -179,6 +191,22 @@ struct RouterLink {
     /// A link stands, and on it the router has said who leads in the generation that this process belongs to. What is sent to
     /// one that has not may be ordered in a later generation.
     heard: bool,
+    /// Who leads, by its last word. A leader says so of itself for as long as a majority follows it.
+    says: Option<ProcessId>,
+    /// That word is old: nothing came from it for a while that should have, and another router knows of no leader.
+    stale: bool,
+}
+
+/// Whether a router leads, as far as this process hears.
+#[derive(Clone, Copy, Debug)]
+enum Course {
+    /// Nobody has, yet.
+    Joining,
+    Led,
+    /// Nobody does; that is told at this instant.
+    Drifting(Time),
+    /// It was told.
+    Adrift,
 }
 
 /// Added to the patience with what is under way, for each of its bytes: 2 MiB take a second.
@@ -205,6 +233,7 @@ impl Member {
             confirm_to: None,
             repair_from: None,
             resend_at: None,
+            course: Course::Joining,
             repairing: false,
             generation: Generation::FIRST,
             generation_before: Generation::FIRST,
@@ -280,6 +309,39 @@ impl Member {
     /// Whether messages wait for credits.
     pub fn starved(&self) -> bool {
         !self.data.is_empty() && self.window.number() >= self.credit
+    }
+
+    /// Looks whether a router in reach knows of a leader.
+    fn look_for_leader(&mut self, now: Time, out: &mut impl Sink<Self>) {
+        // Who names a leader that is in reach itself is believed only if that one says the same.
+        let leads = |leader: ProcessId| match self.routers.get(&leader).filter(|link| link.heard) {
+            Some(link) => link.says == Some(leader) && !link.stale,
+            None => true,
+        };
+        let led = self.routers.values().any(|link| link.heard && link.says.is_some_and(leads));
+        self.course = match self.course {
+            Course::Adrift if led => {
+                out.emit(MemberEvent::Adrift(false));
+                Course::Led
+            }
+            _ if led => Course::Led,
+            Course::Led => Course::Drifting(now + self.settings.adrift_after),
+            Course::Drifting(at) if at <= now => {
+                out.emit(MemberEvent::Adrift(true));
+                Course::Adrift
+            }
+            same => same,
+        };
+    }
+
+    /// There is no news of what was submitted. If another router knows of no leader, the leader's own word is old: its
+    /// process may be stopped, with its links standing.
+    fn doubt_leader(&mut self) {
+        let leaderless = self.routers.values().any(|link| link.heard && link.says.is_none());
+        let leader = self.leader.and_then(|leader| self.routers.get_mut(&leader));
+        if let Some(link) = leader.filter(|_| leaderless) {
+            link.stale = true;
+        }
     }
 
     fn hears(&self, router: ProcessId) -> bool {
@@ -380,6 +442,7 @@ impl Member {
         }
         if let Some(link) = self.routers.get_mut(&from) {
             link.heard = true;
+            (link.says, link.stale) = (leader, false);
         }
         let same = routers.len() == self.routers.len()
             && routers.iter().all(|router| self.routers.contains_key(&router.id));
@@ -408,7 +471,9 @@ impl Member {
         for router in &routers {
             self.routers.entry(router.id).or_insert_with(|| {
                 out.reach(router.id, &router.address);
-                RouterLink { address: router.address.clone(), heard: router.id == from }
+                let heard = router.id == from;
+                let says = leader.filter(|_| heard);
+                RouterLink { address: router.address.clone(), heard, says, stale: false }
             });
         }
         self.leader = leader.or(self.leader);
@@ -549,7 +614,7 @@ impl Member {
                     for seed in seeds {
                         self.routers.entry(seed.id).or_insert_with(|| {
                             out.reach(seed.id, &seed.address);
-                            RouterLink { address: seed.address, heard: false }
+                            RouterLink { address: seed.address, heard: false, says: None, stale: false }
                         });
                     }
                 }
@@ -559,6 +624,11 @@ impl Member {
                 self.control.retain(|(other, _)| *other != token);
                 self.data.retain(|(other, _)| *other != token);
                 if self.control.len() + self.data.len() < before {
+                    out.emit(MemberEvent::NotSent { token });
+                }
+            }
+            MemberCommand::WithdrawData => {
+                for (token, _) in self.data.drain(..) {
                     out.emit(MemberEvent::NotSent { token });
                 }
             }
@@ -590,11 +660,21 @@ impl Protocol for Member {
             Input::Receive { from, message } => match message {
                 Message::Lead { generation, leader, routers, learned } => {
                     self.on_lead(cx, from, (generation, leader, routers, learned), out);
+                    self.look_for_leader(cx.now, out);
                 }
-                Message::Gather { generation } => self.on_gather(from, generation, out),
+                Message::Gather { generation } => {
+                    self.on_gather(from, generation, out);
+                    self.look_for_leader(cx.now, out);
+                }
                 // From here on only routers are listened to.
                 _ if !self.routers.contains_key(&from) => self.refused += 1,
-                Message::Notice(notice) => self.on_notice(cx.now, notice, out),
+                Message::Notice(notice) => {
+                    if let Some(link) = self.routers.get_mut(&from).filter(|link| link.stale) {
+                        link.stale = false;
+                        self.look_for_leader(cx.now, out);
+                    }
+                    self.on_notice(cx.now, notice, out);
+                }
                 Message::Deliver(block) => self.on_deliver(from, block, out),
                 Message::NotAdmitted(why) => {
                     self.not_admitted = Some(why);
@@ -612,12 +692,14 @@ impl Protocol for Member {
             Input::Deadline => {
                 if self.resend_at.is_some_and(|at| at <= cx.now) {
                     self.resend_at = Some(cx.now + self.patience());
+                    self.doubt_leader();
                     let random = (cx.random)();
                     self.choose(self.target, random);
                     self.resend();
                     self.repairing = false;
                     self.send(cx.now, out);
                 }
+                self.look_for_leader(cx.now, out);
             }
             Input::Persisted(_) => {}
             Input::Progress { .. } => {}
@@ -633,6 +715,7 @@ impl Protocol for Member {
                     self.choose(Some(peer), random);
                     self.resend();
                 }
+                self.look_for_leader(cx.now, out);
             }
             Input::Drained => {
                 if let Some(router) = self.repair_from.take() {
@@ -648,7 +731,8 @@ impl Protocol for Member {
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.resend_at
+        let adrift_at = if let Course::Drifting(at) = self.course { Some(at) } else { None };
+        [self.resend_at, adrift_at].into_iter().flatten().min()
     }
 }
 

@@ -37,6 +37,9 @@
 //! - *Confirming.* `Confirm { through }` covers all that was destined to that process up to `through`.
 //! - *Stability* is a fact once every destination has confirmed or has left by an ordered message. The leader tells the
 //!   submitter at once and logs it later, per message; the log keeps a watermark and a sparse set per sender.
+//! - *Adrift.* A member whose routers in reach have known no leader for longer than an election takes says so. Nothing that
+//!   it submitted or will submit is ordered until one leads, so its users need not wait to learn that. It is a guess and
+//!   decides nothing: what was sent keeps its place in the window, and may still be ordered.
 //! - *Base.* Every message at or below the *base* is stable, so a new leader routes what is
 //!   above it and may start every destination's chain at `previous = 0`.
 //!

@@ -31,6 +31,8 @@ pub(super) enum Delivered {
     NotSent { token: u64 },
     /// An injection that went nowhere.
     NotInjected { token: u64 },
+    /// Nobody leads the routers, as far as is heard, or somebody does again.
+    Adrift(bool),
     /// This process is no member any more.
     Wedged,
 }
@@ -191,6 +193,7 @@ impl Membership {
             MemberEvent::NotSent { token } => return Some(Delivered::NotSent { token }),
             MemberEvent::NotInjected { token } => return Some(Delivered::NotInjected { token }),
             MemberEvent::Lead { .. } => {}
+            MemberEvent::Adrift(adrift) => return Some(Delivered::Adrift(adrift)),
             MemberEvent::Wedged => {
                 self.wedged = true;
                 return Some(Delivered::Wedged);

@@ -167,7 +167,10 @@ impl Super {
                 Delivered::Control { before, .. } => self.on_config(cx, before, out),
                 Delivered::Wedged => out.emit(SuperEvent::Wedged),
                 Delivered::Data { .. } | Delivered::Injected { .. } => self.refused += 1,
-                Delivered::Outcome { .. } | Delivered::NotSent { .. } | Delivered::NotInjected { .. } => {}
+                Delivered::Outcome { .. }
+                | Delivered::NotSent { .. }
+                | Delivered::NotInjected { .. }
+                | Delivered::Adrift(_) => {}
             }
         }
     }

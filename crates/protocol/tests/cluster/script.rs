@@ -166,9 +166,14 @@ scripts! { check:
     leader_change_with_unstable_messages
     unreachable_is_waited_for
     unreachable_is_replaced
+    unreachable_costs_no_credit
     replace_while_senders_die
     atomic_or_void
     same_request_takes_effect_once
+    a_repetition_is_never_told_to_be_nothing
+    made_up_id_over_two_gateways
+    majority_away
+    made_up_ids_expire
     many_made_up_ids_expire_early
     another_statement_under_a_known_id
     wedged_member

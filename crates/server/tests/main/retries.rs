@@ -63,7 +63,7 @@ impl Backend for Troubled {
             None => self.tables.write(name, operation).await,
             Some(Way::AppliedSilently) => {
                 self.tables.write(name, operation).await?;
-                Err(Fault::MaybeApplied { id: name.id })
+                Err(Fault::MaybeApplied { id: name.id, reason: None })
             }
             Some(Way::NotSent) => Err(Fault::NotSent { reason: "no router took it".to_owned() }),
             Some(Way::Unavailable) => Err(Fault::Unavailable { range: "one".to_owned() }),

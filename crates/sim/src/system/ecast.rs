@@ -378,7 +378,7 @@ impl People {
                 })?;
             }
             MemberEvent::NotInjected { .. } => world.count("not injected"),
-            MemberEvent::Lead { .. } => {}
+            MemberEvent::Lead { .. } | MemberEvent::Adrift(_) => {}
             MemberEvent::Wedged => {
                 if !self.orders.is_out(self.orders.judge_of(generation), me) {
                     return Err(Violation::new("wedged", format!("{me} was, and is a member")));

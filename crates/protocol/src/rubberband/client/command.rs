@@ -131,6 +131,9 @@ pub enum ClientEvent {
         /// Why.
         error: ClientError,
     },
+    /// No router that is in reach has known a leader for a while (`true`), or one does again. Meanwhile nothing is ordered,
+    /// and every request that needs it fails at once.
+    Adrift(bool),
     /// A new configuration.
     Config(Arc<Config>),
     /// This storage process serves, and no link to it has come about for [`ClientSettings::unreached_after`]: reads that need

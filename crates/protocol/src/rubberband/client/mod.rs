@@ -102,6 +102,8 @@ pub struct Client {
     expiries: VecDeque<Position>,
     /// Below this number the ranges have been allowed to forget.
     forgotten: u64,
+    /// Nobody leads the routers, as far as is heard.
+    adrift: bool,
     refused: u64,
     retries: u64,
     /// How long the first pieces of reads' answers took of late.
@@ -141,6 +143,7 @@ impl Client {
             made_up: 0,
             expiries: VecDeque::new(),
             forgotten: 0,
+            adrift: false,
             refused: 0,
             retries: 0,
             latency: Duration::ZERO,
@@ -209,6 +212,16 @@ impl Client {
                 }
             }
             Delivered::NotInjected { token: attempt } => self.not_injected(cx, attempt, out),
+            Delivered::Adrift(adrift) => {
+                self.adrift = adrift;
+                out.emit(ClientEvent::Adrift(adrift));
+                if adrift {
+                    self.member_input(cx, Input::Command(MemberCommand::WithdrawData), out);
+                    for token in self.requests.keys().copied().collect::<Vec<_>>() {
+                        self.end_unordered(cx, token, out);
+                    }
+                }
+            }
             Delivered::Wedged => {
                 for token in self.requests.keys().copied().collect::<Vec<_>>() {
                     self.give_up(cx.now, token, out);
@@ -269,7 +282,7 @@ impl Client {
             (Kind::Write(_) | Kind::Control, Outcome::MaybeApplied | Outcome::Wedged) => {
                 self.give_up(cx.now, token, out);
             }
-            (Kind::Read(_), Outcome::Stable) => {}
+            (Kind::Read(read), Outcome::Stable) => read.ordered = true,
             (Kind::Read(_), Outcome::MaybeApplied | Outcome::Wedged) => self.retry_soon(cx, attempt),
         }
     }
@@ -303,19 +316,19 @@ impl Client {
                 write.doubted = !self.unreached.is_empty();
                 self.insert(token, Request { attempt, kind: Kind::Write(write), look_at: None });
                 self.membership.submit(cx, attempt, Class::Data, header.encode(&operation), out);
-                self.refuse_if_wedged(cx, token, out);
+                self.refuse_if_out(cx, token, out);
             }
             ClientCommand::Read { token, strength, table, ranges, operation } => {
                 let read = Read::new(strength, table, ranges, operation, cx.now);
                 self.insert(token, Request { attempt: 0, kind: Kind::Read(Box::new(read)), look_at: None });
                 self.start_read(cx, token, out);
-                self.refuse_if_wedged(cx, token, out);
+                self.refuse_if_out(cx, token, out);
             }
             ClientCommand::Control { token, control } => {
                 let attempt = self.new_attempt(token);
                 self.insert(token, Request { attempt, kind: Kind::Control, look_at: None });
                 self.membership.submit(cx, attempt, Class::Control, control.encode(), out);
-                self.refuse_if_wedged(cx, token, out);
+                self.refuse_if_out(cx, token, out);
             }
             ClientCommand::Consumed { token, from, bytes } => {
                 if let Some(request) = self.requests.get_mut(&token) {
@@ -327,11 +340,8 @@ impl Client {
                 }
             }
             ClientCommand::Cancel { token } => {
-                if let Some(request) = self.requests.get(&token) {
-                    let withdraw = MemberCommand::Withdraw { token: request.attempt };
-                    self.member_input(cx, Input::Command(withdraw), out);
-                    self.give_up(cx.now, token, out);
-                }
+                self.withdraw(cx, token, out);
+                self.give_up(cx.now, token, out);
             }
             ClientCommand::Seeds(seeds) => {
                 self.member_input(cx, Input::Command(MemberCommand::Seeds(seeds)), out);

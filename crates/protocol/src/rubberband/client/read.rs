@@ -47,6 +47,8 @@ pub(super) struct Read {
     silent: Vec<ProcessId>,
     /// The attempt has failed: no answer to it counts any more.
     pub(super) void: bool,
+    /// The attempt has its place in the order.
+    pub(super) ordered: bool,
     /// When there was news of the attempt last.
     heard: Time,
     /// When there was news of any, or the user was waited for.
@@ -93,6 +95,7 @@ impl Read {
             asked: Vec::new(),
             silent: Vec::new(),
             void: false,
+            ordered: false,
             heard: now,
             news: now,
             begun_at: now,
@@ -136,6 +139,11 @@ impl Read {
         self.expected.iter().copied().filter(|process| !self.has_ended(*process)).collect()
     }
 
+    /// Whether it needs a place in the order, or the leader's stamp, and nothing has come of that yet.
+    pub(super) fn waits_for_order(&self) -> bool {
+        self.strength != ReadStrength::Basic && !self.ordered && self.parts.is_empty()
+    }
+
     /// Whether it goes on when the user takes more, and only then.
     fn waits_for_user(&self) -> bool {
         let begun = self.ranges.iter().all(|range| covers(&self.begun, *range));
@@ -159,6 +167,7 @@ impl Client {
         let patience = read.patience(&self.settings);
         read.tries += 1;
         read.void = false;
+        read.ordered = false;
         read.silent.append(&mut read.asked);
         read.heard = Time(0);
         read.begun_at = cx.now;

@@ -9,10 +9,10 @@ use super::{
     write::Write,
 };
 use crate::{
-    ecast::Position,
+    ecast::{MemberCommand, Position},
     id::ProcessId,
     rubberband::RequestId,
-    seam::{Context, Sink},
+    seam::{Context, Input, Sink},
     time::{Duration, Time},
 };
 
@@ -38,9 +38,35 @@ impl Client {
         assert!(before.is_none(), "token {token} names two requests");
     }
 
-    pub(super) fn refuse_if_wedged(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
+    /// Ends a new request if this process is out, or nobody leads the routers.
+    pub(super) fn refuse_if_out(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
         if self.membership.is_wedged() {
             self.fail(cx.now, token, ClientError::NotSent, out);
+        } else if self.adrift {
+            self.end_unordered(cx, token, out);
+        }
+    }
+
+    /// Takes a request back, if it has not been sent.
+    pub(super) fn withdraw(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
+        if let Some(request) = self.requests.get(&token) {
+            let withdraw = MemberCommand::Withdraw { token: request.attempt };
+            self.member_input(cx, Input::Command(withdraw), out);
+        }
+    }
+
+    /// Nobody leads the routers: ends a request that needs an order and has none. One that has a place in it is answered
+    /// by the ranges, and a basic read needs none.
+    pub(super) fn end_unordered(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
+        let Some(request) = self.requests.get(&token) else { return };
+        let waits = match &request.kind {
+            Kind::Write(write) => !write.stable,
+            Kind::Read(read) => read.waits_for_order(),
+            Kind::Control => true,
+        };
+        if waits {
+            self.withdraw(cx, token, out);
+            self.give_up(cx.now, token, out);
         }
     }
 
@@ -89,11 +115,12 @@ impl Client {
 
     pub(super) fn fail(&mut self, now: Time, token: u64, error: ClientError, out: &mut impl Sink<Self>) {
         let Some(request) = self.remove(token) else { return };
-        let mut error = error;
+        let (mut error, mut repeated) = (error, false);
         match &request.kind {
             Kind::Read(read) => cancel_parts(request.attempt, read, out),
             Kind::Write(write) => {
-                if write.name.repeated {
+                repeated = write.name.repeated;
+                if repeated {
                     error = error.of_repetition(write.name.request);
                 }
                 self.ended(write.name, Position(0));
@@ -103,7 +130,7 @@ impl Client {
         if let ClientError::MaybeApplied { request } = error
             && request.session == self.session()
             && request.number > 0
-            && !self.maybe.iter().any(|(_, number)| *number == request.number)
+            && !(repeated && self.maybe.iter().any(|(_, number)| *number == request.number))
         {
             self.maybe.push_back((now, request.number));
         }

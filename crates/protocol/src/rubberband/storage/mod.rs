@@ -233,6 +233,7 @@ impl Storage {
                 self.on_injected(cx.now, at, sender, header, operation, out);
             }
             Delivered::Wedged => out.emit(StorageEvent::Wedged),
+            Delivered::Adrift(_) => {}
             Delivered::NotSent { token }
             | Delivered::NotInjected { token }
             | Delivered::Outcome { token, .. } => {

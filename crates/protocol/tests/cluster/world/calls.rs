@@ -243,6 +243,8 @@ impl World {
                 ClientEvent::Unreached { process, .. } => {
                     self.say(&format!("{} cannot reach {}", name(id), name(process)));
                 }
+                ClientEvent::Adrift(true) => self.say(&format!("{} is adrift", name(id))),
+                ClientEvent::Adrift(false) => self.say(&format!("{} hears of a leader", name(id))),
                 ClientEvent::Wedged => self.wedge(id),
             }
         }

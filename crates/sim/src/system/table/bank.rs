@@ -359,6 +359,7 @@ impl Bank {
             ClientEvent::Gathered { .. }
             | ClientEvent::Ordered { .. }
             | ClientEvent::Config(_)
+            | ClientEvent::Adrift(_)
             | ClientEvent::Unreached { .. }
             | ClientEvent::Wedged => Ok(()),
         }

@@ -1,0 +1,147 @@
+//! Writes that are sent again under an id, over a real cluster with two gateways, as `docs/operating.md` says.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio_postgres::{Client, NoTls};
+
+use crate::{
+    cluster::{is_mended, pid, process, status, turn},
+    command::{Place, wait_for},
+};
+
+const OPERATING: &str = include_str!("../../../docs/operating.md");
+
+/// A gateway beside the one of `up`.
+struct Gateway {
+    child: Child,
+    address: String,
+}
+
+impl Gateway {
+    fn start(place: &Place) -> Gateway {
+        let file = place.data_dir().join("gateway-1.toml");
+        let mut words = vec!["node", "--config", file.to_str().unwrap(), "--set", "supervised=false"];
+        for own in ["name=gateway-2", "node=99", "listen=127.0.0.1:0", "http_listen=127.0.0.1:0"] {
+            words.extend(["--set", own]);
+        }
+        words.extend(["--set", "sql_listen=127.0.0.1:0"]);
+        let mut child = place.command(&words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let bound: Value = serde_json::from_str(&line).expect("it says where it listens");
+        Gateway { child, address: bound["sql"].as_str().unwrap().to_owned() }
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+async fn connect(address: &str) -> Option<Client> {
+    let (host, port) = address.rsplit_once(':')?;
+    let options = format!("host={host} port={port} user=quorate dbname=quorate connect_timeout=5");
+    let (client, connection) = tokio_postgres::connect(&options, NoTls).await.ok()?;
+    tokio::spawn(connection);
+    Some(client)
+}
+
+/// A connection that takes statements.
+async fn connected(address: impl Fn() -> Option<String>) -> Client {
+    let began = std::time::Instant::now();
+    loop {
+        if let Some(address) = address()
+            && let Some(client) = connect(&address).await
+            && client.batch_execute("select count(*) from payments").await.is_ok()
+        {
+            return client;
+        }
+        assert!(began.elapsed().as_secs() < 60, "no gateway for a minute");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// The example of a made-up id, as it stands in the documentation: the setting and the statement.
+fn documented() -> (&'static str, &'static str) {
+    let (_, example) = OPERATING.split_once("```sql\nSET quorate.request_id").expect("the example is there");
+    let (example, _) = example.split_once("```").expect("it ends");
+    let from = OPERATING.find(example).unwrap() - "SET quorate.request_id".len();
+    let example = &OPERATING[from..from + "SET quorate.request_id".len() + example.len()];
+    let (set, statement) = example.trim().split_once('\n').expect("two statements");
+    (set, statement.trim())
+}
+
+fn code(error: &tokio_postgres::Error) -> &str {
+    error.code().map_or("", |code| code.code())
+}
+
+async fn rows(client: &Client) -> i64 {
+    client.query_one("select count(*) from payments", &[]).await.unwrap().get(0)
+}
+
+#[test]
+fn the_documented_use_of_a_made_up_id_survives_its_gateway() {
+    let _turn = turn();
+    let place = Place::new();
+    assert_eq!(place.run(&["up", "--detach", "--empty", "--port", "0"]).code, Some(0));
+    wait_for("the cluster is whole", || is_mended(&place));
+    let create = place.run(&["sql", "create table payments (id bigint primary key, cents bigint)"]);
+    assert_eq!(create.code, Some(0), "{create:?}");
+    let second = Gateway::start(&place);
+    let (set, insert) = documented();
+    let first = || process(&place, "gateway-1")["bound"]["sql"].as_str().map(str::to_owned);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        // Two routers are silent, so the write is sent and hangs. Then its gateway is killed.
+        let client = connected(first).await;
+        let routers = status(&place).into_iter().filter(|row| row["role"] == "router");
+        let silent: Vec<Pid> =
+            routers.filter(|router| router["state"] != "leading").map(|router| pid(&router)).collect();
+        for router in &silent {
+            kill_process(*router, Signal::STOP).unwrap();
+        }
+        client.batch_execute(set).await.unwrap();
+        let hanging = client.batch_execute(insert);
+        let hung = tokio::time::timeout(std::time::Duration::from_millis(500), hanging).await;
+        let gateway = pid(&process(&place, "gateway-1"));
+        kill_process(gateway, Signal::KILL).unwrap();
+        for router in &silent {
+            kill_process(*router, Signal::CONT).unwrap();
+        }
+        assert!(hung.is_err_and(|_| true), "it was answered without a majority");
+
+        // The same through the other gateway: applied once in all, and a driver may say it as often as it likes.
+        let client = connected(|| Some(second.address.clone())).await;
+        client.batch_execute(set).await.unwrap();
+        let mut attempts = 0;
+        while let Err(error) = client.batch_execute(insert).await {
+            assert_eq!(code(&error), "40003", "{error:?}");
+            attempts += 1;
+            assert!(attempts < 100, "{error:?}");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert_eq!(rows(&client).await, 1);
+
+        // And through the first one, once it is back. Another statement under the id is refused there, wherever it goes.
+        let client = connected(first).await;
+        client.batch_execute(set).await.unwrap();
+        assert_eq!(client.execute(insert.trim_end_matches(';'), &[]).await.unwrap(), 1);
+        for other in 0..4 {
+            client.batch_execute(set).await.unwrap();
+            let other = format!("insert into payments values ({}, 1)", 1000 + other);
+            assert_eq!(code(&client.batch_execute(&other).await.unwrap_err()), "22023");
+            // It stays set, so that nothing is sent under a fresh id by mistake.
+            assert_eq!(code(&client.batch_execute(&other).await.unwrap_err()), "22023");
+        }
+        client.batch_execute("RESET quorate.request_id").await.unwrap();
+        client.batch_execute("insert into payments values (1000, 1)").await.unwrap();
+        assert_eq!(rows(&client).await, 2);
+    });
+}
