@@ -13,7 +13,7 @@
 //! | S3 learning | appended iff next (`ecast::order`) | `forwarded_in_order`; unit tests of the order | `SequenceUnchecked`, `NotProposedAgain`, `StableTooEarly`, `ForeignConfirmation` |
 //! | S4 delivering | stability after the last confirmation (`ecast::dispatch`) | `link_breaks_and_resend`, `leader_change_with_unstable_messages` | `ConfirmBeyond`, `RepairLost`, `PreviousUnchecked`, `DeliverTwice` |
 //! | S5 outcomes | one outcome per token (checkers *stable*, *outcome*) | `wedged_member`, `lost_for_good` | `OutcomeForged` |
-//! | S6 ids | a request begins and ends once (`rubberband::replies`) | `same_request_takes_effect_once`; unit tests of the replies | `RepeatedUnderNewName`, `RepliesLost` |
+//! | S6 ids | a request begins and ends once (`rubberband::replies`) | `same_request_takes_effect_once`; unit tests of the replies | `RepeatedUnderNewName`, `RepetitionDenied`, `RepliesLost` |
 //! | S7 credits | nothing in product code; checker *credits* | unit tests of the dispatcher | `CreditsOnConfirmation` |
 //! | S8 versions of routing | the placement is compared in `Storage::on_direct`; checker *answer* | cluster schedules with basic reads | `RetryAnswered` |
 //! | S11 time | nothing in product code; checker *S11* | unit tests of the detector; clocks drift in every seed | `LateTickCounts` |
@@ -67,6 +67,8 @@ pub enum Mutation {
     OutcomeForged,
     /// A write is repeated under a new name (S6).
     RepeatedUnderNewName,
+    /// A repetition that comes to nothing is told as if nothing had been applied before (S5).
+    RepetitionDenied,
     /// A range moves without the replies that it remembers (S6).
     RepliesLost,
     /// Credits return on confirmation (S7).
@@ -94,7 +96,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 30] = [
+    pub const ALL: [Mutation; 31] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -115,6 +117,7 @@ impl Mutation {
         Mutation::DeliverTwice,
         Mutation::OutcomeForged,
         Mutation::RepeatedUnderNewName,
+        Mutation::RepetitionDenied,
         Mutation::RepliesLost,
         Mutation::CreditsOnConfirmation,
         Mutation::RetryAnswered,
@@ -151,6 +154,7 @@ impl Mutation {
             | Mutation::AcknowledgementForgotten
             | Mutation::TailUnheard => "reform",
             Mutation::RepeatedUnderNewName
+            | Mutation::RepetitionDenied
             | Mutation::RepliesLost
             | Mutation::RetryAnswered
             | Mutation::LateTickCounts

@@ -181,11 +181,7 @@ pub(crate) fn simulate(
         engines: BTreeMap::new(),
         working: BTreeSet::new(),
         config: Config::founded(settings.terms()),
-        bank: Bank::new(
-            settings.accounts,
-            settings.commands,
-            mutation == Some(Mutation::RepeatedUnderNewName),
-        ),
+        bank: Bank::new(settings.accounts, settings.commands, mutation),
         order: Order::new(TableTwin::new(settings.replicas)),
         replicas: Replicas::default(),
         signs: Signs::default(),

@@ -24,6 +24,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::citizen::{Citizen, node};
 use crate::{
+    mutation::Mutation,
     random::Chance,
     world::{Violation, World},
 };
@@ -42,6 +43,8 @@ pub(super) struct Bank {
     last: Option<Vec<i64>>,
     /// Repetitions get a new name: a mutation.
     renames: bool,
+    /// Gateways take repetitions for new writes: a mutation.
+    denies: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +70,6 @@ struct Pending {
     life: u64,
     start: Time,
     what: What,
-    request: Option<RequestId>,
     /// Some earlier attempt may have been applied.
     doubtful: bool,
     rows: Vec<Row>,
@@ -93,7 +95,7 @@ const LOG: &str = "log";
 const BALANCE: i64 = 1_000;
 
 impl Bank {
-    pub(super) fn new(accounts: i64, commands: u64, renames: bool) -> Self {
+    pub(super) fn new(accounts: i64, commands: u64, mutation: Option<Mutation>) -> Self {
         let column = |name: &str, not_null| Column {
             name: name.to_owned(),
             ty: Type::Int8,
@@ -123,7 +125,8 @@ impl Bank {
             operations: Vec::new(),
             logged: BTreeMap::new(),
             last: None,
-            renames,
+            renames: mutation == Some(Mutation::RepeatedUnderNewName),
+            denies: mutation == Some(Mutation::RepetitionDenied),
         }
     }
 
@@ -145,7 +148,7 @@ impl Bank {
                         let definition = postcard(schema);
                         let name = schema.name.clone();
                         let token = self.token();
-                        self.begin(world, machine, token, What::Create, None, false);
+                        self.begin(world, machine, token, What::Create, false);
                         let control = Control::CreateTable { name, definition };
                         let command = ClientCommand::Control { token, control };
                         world.command(machine, Command::Client(command));
@@ -207,21 +210,12 @@ impl Bank {
         self.tokens
     }
 
-    fn begin(
-        &mut self,
-        world: &World<Citizen>,
-        machine: usize,
-        token: u64,
-        what: What,
-        request: Option<RequestId>,
-        doubtful: bool,
-    ) {
+    fn begin(&mut self, world: &World<Citizen>, machine: usize, token: u64, what: What, doubtful: bool) {
         let pending = Pending {
             machine,
             life: world.life(machine),
             start: world.now(),
             what,
-            request,
             doubtful,
             rows: Vec::new(),
             failed: false,
@@ -241,12 +235,12 @@ impl Bank {
         let Some((operation, schema)) = self.operation(config, &what) else { return };
         let made = gateway::request(&operation, schema);
         let token = self.token();
-        self.begin(world, machine, token, what, request, doubtful);
+        self.begin(world, machine, token, what, doubtful);
         let command = ClientCommand::Write {
             token,
             request,
             print: xxh3_64(&made.operation),
-            repeated: request.is_some(),
+            repeated: request.is_some() && !self.denies,
             table: made.table,
             ranges: made.ranges,
             fallible: made.fallible,
@@ -266,7 +260,7 @@ impl Bank {
         let Some((Operation::Select(select), schema)) = self.operation(config, &what) else { return };
         let made = gateway::read(&select, schema);
         let token = self.token();
-        self.begin(world, machine, token, what, None, false);
+        self.begin(world, machine, token, what, false);
         let command = ClientCommand::Read {
             token,
             strength,
@@ -359,8 +353,8 @@ impl Bank {
             ClientEvent::Gathered { .. }
             | ClientEvent::Ordered { .. }
             | ClientEvent::Config(_)
-            | ClientEvent::Adrift(_)
             | ClientEvent::Unreached { .. }
+            | ClientEvent::Adrift(_)
             | ClientEvent::Wedged => Ok(()),
         }
     }
@@ -469,10 +463,12 @@ impl Bank {
             ClientError::Unreached { .. } => "unreached",
         };
         world.count(count);
-        let doubtful = pending.doubtful || matches!(error, ClientError::MaybeApplied { .. });
+        // A user believes what it is told. Only one that asked about an earlier attempt knows that an id has expired.
+        let expired = pending.doubtful && matches!(error, ClientError::Expired);
+        let doubtful = expired || matches!(error, ClientError::MaybeApplied { .. });
         let name = match error {
             ClientError::MaybeApplied { request } => Some(request),
-            _ => pending.request.filter(|_| pending.doubtful),
+            _ => None,
         };
         match pending.what {
             What::Open => self.phase = Phase::Opening(name),
@@ -484,7 +480,6 @@ impl Bank {
                 if !doubtful {
                     self.logged.insert(row, Fate::Refused);
                 } else if let Some(request) = name
-                    && matches!(error, ClientError::MaybeApplied { .. } | ClientError::NotSent)
                     && node(world, pending.machine).is_some()
                 {
                     // Repeated under its name, it takes effect once.
