@@ -69,11 +69,16 @@ impl Node {
             (Node::Super(superior), Operation::DeclareLost { process }) => {
                 let config = superior.config().ok_or("this super has not joined yet")?;
                 let unreachable = |id: &ProcessId| config.storage.get(id) == Some(&StorageState::Unreachable);
-                match storage(config, &process)?.into_iter().find(unreachable) {
-                    Some(id) => Ok(Command::Super(SuperCommand::DeclareLost(id))),
-                    None => Err(format!(
+                let Some(id) = storage(config, &process)?.into_iter().find(unreachable) else {
+                    return Err(format!(
                         "{process} is not unreachable: others hold what it holds, and nothing need be declared lost"
+                    ));
+                };
+                match superior.hearer(id) {
+                    Some(hearer) => Err(format!(
+                        "{process} is not lost: {hearer} hears it, and it is back once the routers reach it"
                     )),
+                    None => Ok(Command::Super(SuperCommand::DeclareLost(id))),
                 }
             }
             (Node::Super(superior), Operation::Replace { process }) => {

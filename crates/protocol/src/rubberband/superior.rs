@@ -52,7 +52,8 @@ impl Default for SuperSettings {
 /// What a super may be asked.
 #[derive(Clone, Debug)]
 pub enum SuperCommand {
-    /// An operator says that an unreachable storage process will not return.
+    /// An operator says that an unreachable storage process will not return. Not to be given while there is a
+    /// [`Super::hearer`].
     DeclareLost(ProcessId),
     /// An operator wants a standby in the place of this storage process, which becomes a standby itself.
     Replace(ProcessId),
@@ -240,7 +241,7 @@ impl Super {
     fn hear(&mut self, now: Time, out: &mut impl Sink<Self>) {
         let Some(config) = self.membership.config() else { return };
         for process in self.detector.watched() {
-            if !self.detector.suspects(process, now) || self.is_waited_for(config, process) {
+            if !self.detector.suspects(process, now) {
                 self.hearings.remove(&process);
                 self.announced.remove(&process);
                 continue;
@@ -353,6 +354,14 @@ impl Super {
             let mut others = config.complete(segment).filter(|replica| *replica != process);
             others.any(|replica| !config.suspected.contains_key(&replica) && heard(&replica))
         })
+    }
+
+    /// A process that hears this member: this super itself, or one that was asked.
+    pub fn hearer(&self, member: ProcessId) -> Option<ProcessId> {
+        match self.hearings.get(&member) {
+            Some(hearing) => hearing.hearer(self.settings.patience.witness),
+            None => Some(self.membership.me),
+        }
     }
 
     /// Whether this super itself takes one that it suspects for failed.

@@ -38,6 +38,7 @@
 //! - *Only for the living.* A storage process is removed only while the accuser, or a witness, hears another complete
 //!   replica of each of its ranges at that moment: one that is not suspected yet may have died a moment ago. Until that
 //!   one is heard or suspected, the removal waits.
+//! - *An operator is asked back.* A process is not declared lost while anybody on the bench hears it.
 //! - *Nothing is queued.* A super that no router hears announces nothing, and withdraws what it could not send.
 //!
 //! **Why S14 holds.** `apply` removes a storage process only if each of its ranges has another complete replica that nobody
@@ -45,6 +46,11 @@
 //! of two messages and of two supers: of the replicas of a range the last one that is unsuspected is not removed on the
 //! ground of those that are. It becomes unreachable, and with it every one judged thus. The living among them refute, and
 //! are active again having missed nothing, since their ranges took no writes; then the dead can be removed.
+//!
+//! **What remains.** Rows of a range that a living process holds are given up in two ways. An operator declares lost a process
+//! that nobody hears, and it returns: its place was given away, or its ranges wait for a standby and begin empty. And one that
+//! was cut off is removed while others hold its rows, and those others crash before they are copied. It cannot be taken back:
+//! what they wrote and acknowledged behind its removal is known to them alone.
 //!
 //! **Attacks considered.**
 //! - *A super's bad moment* (its links break, it sleeps, it is cut off from all storage processes): it accuses everybody, and
@@ -156,6 +162,12 @@ impl Hearing {
     pub(super) fn is_heard(&self, now: Time, recent: Duration) -> bool {
         let heard = |it: &Testimony| it.linked && it.heard && now.since(it.listening) < recent;
         self.testimonies.values().any(heard)
+    }
+
+    /// A witness that heard the suspect within the last `recent` before it spoke last.
+    pub(super) fn hearer(&self, recent: Duration) -> Option<ProcessId> {
+        let hears = |it: &Testimony| it.linked && it.heard && it.told.since(it.listening) < recent;
+        self.testimonies.iter().find(|(_, it)| hears(it)).map(|(&witness, _)| witness)
     }
 
     /// What follows if the accuser, too, takes the suspect for failed. Words count for `fresh`.

@@ -114,7 +114,13 @@ fn perform(world: &mut World, step: &str) {
         }
         ["leave", id] => world.command_client(process(id), ClientCommand::Leave),
         ["lost", id, lost] => {
-            world.command_super(process(id), SuperCommand::DeclareLost(process(lost)));
+            let Role::Super(superior) = &world.processes[&process(id)].role else {
+                panic!("{id} is no super")
+            };
+            match superior.hearer(process(lost)) {
+                Some(hearer) => world.say(&format!("{lost} is not lost: {} hears it", name(hearer))),
+                None => world.command_super(process(id), SuperCommand::DeclareLost(process(lost))),
+            }
         }
         ["run", span] => {
             world.run(Duration::from_millis(number(span.strip_suffix("ms").expect("ms"))));
@@ -194,4 +200,6 @@ scripts! { check:
     a_ground_that_just_died
     no_table_without_a_ring
     a_gateway_that_reaches_nobody
+    who_is_heard_is_not_lost
+    two_supers_contradict_each_other
 }

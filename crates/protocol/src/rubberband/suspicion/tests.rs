@@ -77,3 +77,21 @@ fn few_who_hear_it_keep_it_for_a_while_and_many_for_ever() {
     assert_eq!(verdict(4, &said), "1 2");
     assert_eq!(verdict(4, &said.replace("2u", "2h")), "stays");
 }
+
+#[test]
+fn who_is_heard_is_known_by_name() {
+    let told = |words: &[(u64, Opinion, u64)]| {
+        let mut hearing = Hearing::new(1, Time::ZERO);
+        for &(witness, opinion, millis) in words {
+            hearing.told(process(witness), opinion, Time(millis * 1_000_000));
+        }
+        let recent = Duration::from_millis(300);
+        (hearing.hearer(recent).map(|it| it.node), hearing.is_heard(Time(500_000_000), recent))
+    };
+    assert_eq!(told(&[]), (None, false));
+    assert_eq!(told(&[(1, Opinion::Linked, 400), (2, Opinion::Unlinked, 400)]), (None, false));
+    assert_eq!(told(&[(1, Opinion::Linked, 400), (2, Opinion::Heard, 400)]), (Some(2), true));
+    assert_eq!(told(&[(2, Opinion::Heard, 200), (2, Opinion::Linked, 499)]), (Some(2), false));
+    assert_eq!(told(&[(2, Opinion::Heard, 200), (2, Opinion::Linked, 500)]), (None, false));
+    assert_eq!(told(&[(2, Opinion::Heard, 400), (2, Opinion::Unlinked, 450)]), (None, false));
+}
