@@ -11,7 +11,7 @@ use crate::Usage;
 /// Simulates a scenario under faults and judges what it shows. A seed decides everything: the same seed is the same run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// `ecast`, `paxos`, `reform`, `table`, or the path of a scenario file.
+    /// `accidents`, `ecast`, `paxos`, `reform`, `table`, or the path of a scenario file.
     scenario: String,
     /// Replay this one seed.
     #[arg(long, conflicts_with_all = ["seeds", "from"])]

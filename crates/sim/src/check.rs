@@ -2,8 +2,10 @@
 
 pub mod credits;
 pub mod ghost;
+pub mod holders;
 pub mod routing;
 
 pub use credits::CreditCheck;
 pub use ghost::GhostLog;
+pub use holders::HoldersCheck;
 pub use routing::RoutingCheck;

@@ -22,8 +22,12 @@ pub struct FaultSettings {
     pub pause_ms_max: f64,
     /// How long a machine stays down, at most.
     pub down_ms_max: f64,
+    /// How long a long pause lasts, at most: longer than it takes to replace a process and to move its rows.
+    pub long_pause_ms_max: f64,
     /// How likely each kind is to be among the faults of a run.
     pub presence: f64,
+    /// Kinds beside those that every system knows.
+    pub extra: Vec<Fault>,
 }
 
 impl Default for FaultSettings {
@@ -33,13 +37,16 @@ impl Default for FaultSettings {
             span_ms_max: 1_500.0,
             pause_ms_max: 2_500.0,
             down_ms_max: 800.0,
+            long_pause_ms_max: 8_000.0,
             presence: 0.5,
+            extra: Vec::new(),
         }
     }
 }
 
 /// Kinds of faults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Fault {
     /// A process is killed, and its machine says so.
     Kill,
@@ -59,10 +66,21 @@ pub enum Fault {
     BreakLink,
     /// A machine stalls while what it sent is under way, and goes on as if nothing had been.
     Stall,
+    /// A machine and all of a group cannot talk: a super and all storage, a gateway and the routers.
+    GroupCut,
+    /// The same in one direction.
+    GroupCutOneWay,
+    /// All of a group that may be killed are: all supers.
+    KillGroup,
+    /// A process stands still for longer than it takes to replace it.
+    LongPause,
+    /// A process dies while its engine is at a task.
+    DieAtTask,
 }
 
 impl Fault {
-    const ALL: [Fault; 9] = [
+    /// Those that every system knows.
+    const BASIC: [Fault; 9] = [
         Fault::Kill,
         Fault::Vanish,
         Fault::Pause,
@@ -74,19 +92,42 @@ impl Fault {
         Fault::Stall,
     ];
 
+    const EXTRA: [Fault; 5] =
+        [Fault::GroupCut, Fault::GroupCutOneWay, Fault::KillGroup, Fault::LongPause, Fault::DieAtTask];
+
+    /// All kinds.
+    pub fn all() -> impl Iterator<Item = Fault> {
+        Fault::BASIC.into_iter().chain(Fault::EXTRA)
+    }
+
+    /// How the counts call it, and what it did: killed processes, frames held back, inputs that waited.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Fault::Kill => ("fault: kill", "killed by a kill"),
+            Fault::Vanish => ("fault: vanish", "killed by a vanishing"),
+            Fault::Pause => ("fault: pause", "delayed by a pause"),
+            Fault::Cut => ("fault: cut", "withheld by a cut"),
+            Fault::CutOneWay => ("fault: one-way cut", "withheld by a one-way cut"),
+            Fault::Isolate => ("fault: isolate", "withheld by an isolation"),
+            Fault::Clog => ("fault: clog", "withheld by a clog"),
+            Fault::BreakLink => ("fault: break link", "broken by a break"),
+            Fault::Stall => ("fault: stall", "withheld by a stall"),
+            Fault::GroupCut => ("fault: group cut", "withheld by a group cut"),
+            Fault::GroupCutOneWay => ("fault: one-way group cut", "withheld by a one-way group cut"),
+            Fault::KillGroup => ("fault: kill group", "killed by a kill of a group"),
+            Fault::LongPause => ("fault: long pause", "delayed by a long pause"),
+            Fault::DieAtTask => ("fault: die at task", "killed at a task"),
+        }
+    }
+
     /// How the counts call it.
     pub fn name(self) -> &'static str {
-        match self {
-            Fault::Kill => "fault: kill",
-            Fault::Vanish => "fault: vanish",
-            Fault::Pause => "fault: pause",
-            Fault::Cut => "fault: cut",
-            Fault::CutOneWay => "fault: one-way cut",
-            Fault::Isolate => "fault: isolate",
-            Fault::Clog => "fault: clog",
-            Fault::BreakLink => "fault: break link",
-            Fault::Stall => "fault: stall",
-        }
+        self.names().0
+    }
+
+    /// How the counts call what it did. A kind that struck and did nothing tested nothing.
+    pub fn effect(self) -> &'static str {
+        self.names().1
     }
 }
 
@@ -103,10 +144,14 @@ impl Nemesis {
     /// Draws from the seed which faults this run has and how dense they are.
     pub fn new(seed: u64, settings: FaultSettings) -> Self {
         let mut chance = Chance::new(seed, "crash");
-        let kinds = Fault::ALL.into_iter().filter(|_| chance.happens(settings.presence)).collect();
+        let mut kinds: Vec<Fault> =
+            Fault::BASIC.into_iter().filter(|_| chance.happens(settings.presence)).collect();
         // From a third to three times the scenario's density.
         let scale = 3f64.powf(2.0 * chance.unit() - 1.0);
         let interval = Duration::from_nanos((settings.interval_ms * scale * 1e6) as u64);
+        // Drawn apart, so that runs without them are what they were.
+        let mut apart = Chance::new(seed, "extra faults");
+        kinds.extend(settings.extra.iter().filter(|_| apart.happens(settings.presence)));
         Nemesis { settings, kinds, interval, chance }
     }
 
@@ -120,13 +165,14 @@ impl Nemesis {
     }
 
     /// Strikes one machine out of `groups`, each group equally often; machines outside all groups are spared, and only
-    /// those that `may_crash` allows are killed. Tells which fault it was and whom it hit.
+    /// those that `may_crash` allows are killed. Tells which fault it was and whom it hit; one that is to die at a task is
+    /// left to the caller, who knows when that is.
     pub fn strike<P: Protocol>(
         &mut self,
         world: &mut World<P>,
         groups: &[Vec<usize>],
         may_crash: impl Fn(&World<P>, usize) -> bool,
-    ) -> Option<(Fault, usize)>
+    ) -> Option<(Fault, Vec<usize>)>
     where
         P::Message: Wire,
     {
@@ -142,18 +188,39 @@ impl Nemesis {
         let all: Vec<usize> = groups.iter().flatten().copied().filter(|&other| other != victim).collect();
         let other = (!all.is_empty()).then(|| all[self.chance.index(all.len())]);
         let span = self.span(self.settings.span_ms_max);
+        let mut hit = vec![victim];
+        world.blame(kind.effect());
         match kind {
             Fault::Kill | Fault::Vanish => {
                 if world.process(victim).is_none() || !may_crash(world, victim) {
                     return None;
                 }
                 let crash = if kind == Fault::Kill { Crash::Killed } else { Crash::Vanished };
-                world.crash(victim, crash);
-                let down = self.span(self.settings.down_ms_max);
-                world.restart_after(victim, down);
+                self.kill(world, victim, crash);
+            }
+            Fault::KillGroup => {
+                hit = group.clone();
+                hit.retain(|&machine| {
+                    let may = world.process(machine).is_some() && may_crash(world, machine);
+                    if may {
+                        self.kill(world, machine, Crash::Killed);
+                    }
+                    may
+                });
+                if hit.is_empty() {
+                    return None;
+                }
+            }
+            Fault::DieAtTask => {
+                world.process(victim)?;
             }
             Fault::Pause => {
                 let span = self.span(self.settings.pause_ms_max);
+                world.pause(victim, span);
+            }
+            Fault::LongPause => {
+                let longest = Duration::from_nanos((self.settings.long_pause_ms_max * 1e6) as u64);
+                let span = self.chance.between(longest / 4, longest);
                 world.pause(victim, span);
             }
             Fault::Cut => {
@@ -161,6 +228,22 @@ impl Nemesis {
                 world.cut(other?, victim, span);
             }
             Fault::CutOneWay => world.cut(victim, other?, span),
+            Fault::GroupCut | Fault::GroupCutOneWay => {
+                let others = &groups[self.chance.index(groups.len())];
+                let (to, from) = match kind {
+                    Fault::GroupCut => (true, true),
+                    _ if self.chance.happens(0.5) => (true, false),
+                    _ => (false, true),
+                };
+                for &machine in others.iter().filter(|&&machine| machine != victim) {
+                    if to {
+                        world.cut(victim, machine, span);
+                    }
+                    if from {
+                        world.cut(machine, victim, span);
+                    }
+                }
+            }
             Fault::Isolate => {
                 for machine in (0..world.machines()).filter(|&machine| machine != victim) {
                     world.cut(victim, machine, span);
@@ -179,10 +262,21 @@ impl Nemesis {
                 if !world.break_link(victim, other?) {
                     return None;
                 }
+                world.count(kind.effect());
             }
         }
         world.count(kind.name());
-        Some((kind, victim))
+        Some((kind, hit))
+    }
+
+    fn kill<P: Protocol>(&mut self, world: &mut World<P>, victim: usize, crash: Crash)
+    where
+        P::Message: Wire,
+    {
+        world.crash(victim, crash);
+        world.count(world.blamed());
+        let down = self.span(self.settings.down_ms_max);
+        world.restart_after(victim, down);
     }
 
     /// Mostly short, sometimes as long as allowed.

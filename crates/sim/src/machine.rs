@@ -53,6 +53,8 @@ pub(crate) struct Machine<P: Protocol> {
     pub(crate) slowness: f64,
     pub(crate) busy_until: Time,
     pub(crate) paused_until: Time,
+    /// Whose doing that is.
+    pub(crate) paused_by: &'static str,
     pub(crate) work_at: Option<Time>,
     pub(crate) wake_at: Option<Time>,
     pub(crate) tickets: u64,
@@ -100,6 +102,8 @@ pub(crate) struct Outbox<P: Protocol> {
     pub(crate) entered: Vec<(usize, Generation)>,
     pub(crate) scratch: BytesMut,
     pub(crate) bytes: usize,
+    /// The bytes of the longest message.
+    pub(crate) longest: usize,
     pub(crate) tickets: u64,
 }
 
@@ -123,6 +127,7 @@ impl<P: Protocol> Outbox<P> {
             entered: Vec::new(),
             scratch: BytesMut::new(),
             bytes: 0,
+            longest: 0,
             tickets,
         }
     }
@@ -136,6 +141,7 @@ where
         message.encode(&mut self.scratch);
         let bytes = self.scratch.split().freeze();
         self.bytes += bytes.len();
+        self.longest = self.longest.max(bytes.len());
         self.sends.push(Outgoing::Message(to, bytes));
     }
 

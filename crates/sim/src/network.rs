@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use quorate_protocol::Time;
+use quorate_protocol::{Time, wire::FRAME_BYTES_MAX};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,8 @@ pub struct NetworkSettings {
     pub unevenness_max: f64,
     /// How likely the sending of a frame is to break its link.
     pub break_probability: f64,
+    /// A message may have so many bytes: its sender is to see to that.
+    pub message_bytes_max: usize,
     /// How likely a frame is to arrive in two parts, cut in the middle of a message.
     pub split_probability: f64,
 }
@@ -42,6 +44,7 @@ impl Default for NetworkSettings {
             slowness_max: 1.0,
             unevenness_max: 1.0,
             break_probability: 0.0,
+            message_bytes_max: FRAME_BYTES_MAX,
             split_probability: 0.05,
         }
     }
@@ -51,8 +54,8 @@ impl Default for NetworkSettings {
 #[derive(Default)]
 pub(crate) struct Network {
     links: FxHashMap<(Life, Life), Link>,
-    /// Directions between machines that pass nothing before an instant.
-    cuts: BTreeMap<(usize, usize), Time>,
+    /// Directions between machines that pass nothing before an instant, and whose doing that is.
+    cuts: BTreeMap<(usize, usize), (Time, &'static str)>,
     sessions: u64,
 }
 
@@ -125,18 +128,20 @@ impl Network {
         self.sessions
     }
 
-    /// Lets nothing pass from one machine to another before `until`.
-    pub(crate) fn cut(&mut self, from: usize, to: usize, until: Time) {
-        let entry = self.cuts.entry((from, to)).or_insert(until);
-        *entry = (*entry).max(until);
+    /// Lets nothing pass from one machine to another before `until`, on account of `cause`.
+    pub(crate) fn cut(&mut self, from: usize, to: usize, until: Time, cause: &'static str) {
+        let entry = self.cuts.entry((from, to)).or_insert((until, cause));
+        if entry.0 < until {
+            *entry = (until, cause);
+        }
     }
 
-    /// When the direction passes again, if it is cut at `now`.
-    pub(crate) fn cut_until(&self, from: usize, to: usize, now: Time) -> Option<Time> {
+    /// When the direction passes again, if it is cut at `now`, and whose doing that is.
+    pub(crate) fn cut_until(&self, from: usize, to: usize, now: Time) -> Option<(Time, &'static str)> {
         if self.cuts.is_empty() {
             return None;
         }
-        self.cuts.get(&(from, to)).copied().filter(|&until| until > now)
+        self.cuts.get(&(from, to)).copied().filter(|(until, _)| *until > now)
     }
 
     /// Ends all cuts and tells which directions they held.

@@ -17,6 +17,7 @@ use std::{
 use quorate_protocol::{Protocol, wire::Wire};
 
 use crate::{
+    fault::Fault,
     mutation::Mutation,
     scenario::{Scenario, System},
     system,
@@ -48,6 +49,10 @@ pub(crate) trait Stage<P: Protocol>: Environment<P> {
     fn settled(&mut self, world: &mut World<P>) -> bool;
     /// Why not everything has come right: what was lost for good, so that it could not, or which promise is broken.
     fn unsettled(&self, world: &World<P>) -> Result<&'static str, Violation>;
+    /// Judges what can be judged of a run that was lost for good.
+    fn judge_stopped(&mut self) -> Result<(), Violation> {
+        Ok(())
+    }
     /// Judges what can be judged only at the end.
     fn judge(&mut self, world: &mut World<P>) -> Result<(), Violation>;
 }
@@ -90,7 +95,7 @@ where
         if world.now() >= end {
             let lost = stage.unsettled(world)?;
             world.count(lost);
-            return Ok(());
+            return stage.judge_stopped();
         }
         let next = world.now() + GLANCE;
         world.run(stage, next, |_, _| false)?;
@@ -128,9 +133,12 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// What the scenario expects and no run had.
+    /// What the scenario expects and no run had, and the effects of faults that had none.
     pub fn missing(&self, scenario: &Scenario) -> Vec<String> {
-        scenario.expect.iter().filter(|what| !self.counts.contains_key(*what)).cloned().collect()
+        let never = |what: &str| !self.counts.contains_key(what);
+        let expected = scenario.expect.iter().filter(|what| never(what)).cloned();
+        let struck = Fault::all().filter(|kind| !never(kind.name()));
+        expected.chain(struck.map(Fault::effect).filter(|what| never(what)).map(str::to_owned)).collect()
     }
 }
 

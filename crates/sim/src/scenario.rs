@@ -70,9 +70,10 @@ impl Scenario {
     }
 }
 
-const BUILT_IN: [(&str, &str); 4] = [
+const BUILT_IN: [(&str, &str); 5] = [
     ("ecast", include_str!("../../../scenarios/ecast.toml")),
     ("table", include_str!("../../../scenarios/table.toml")),
+    ("accidents", include_str!("../../../scenarios/accidents.toml")),
     ("paxos", include_str!("../../../scenarios/paxos.toml")),
     ("reform", include_str!("../../../scenarios/reform.toml")),
 ];

@@ -18,7 +18,9 @@
 //!           └── the links ──┘
 //! ```
 
+mod faults;
 mod links;
+mod work;
 
 use std::{
     cmp::Reverse,
@@ -26,14 +28,12 @@ use std::{
     time::Duration,
 };
 
-use quorate_protocol::{
-    Context, Generation, Incarnation, Input, ProcessId, Protocol, Session, Standing, Ticket, Time, wire::Wire,
-};
+use quorate_protocol::{Generation, Incarnation, ProcessId, Protocol, Standing, Time, wire::Wire};
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
-    machine::{Arrival, Clock, Machine, MachineSettings, Outbox, Outgoing, Wish},
+    machine::{Arrival, Clock, Machine, MachineSettings},
     network::{Frame, Life, LinkState, Network, NetworkSettings, end},
     random::Chance,
 };
@@ -117,6 +117,8 @@ pub struct World<P: Protocol> {
     first_ids: Option<BTreeMap<usize, ProcessId>>,
     /// Links between generations are as any others: a mutation.
     unfenced: bool,
+    /// What the effects of faults are counted for.
+    blamed: &'static str,
 }
 
 struct Living {
@@ -138,7 +140,7 @@ enum Happening<P: Protocol> {
     Unlinked { life: Life, peer: Life, session: u64 },
     Command { life: Life, command: P::Command },
     Break { one: Life, other: Life, session: u64 },
-    Pause { life: Life, until: Time },
+    Pause { life: Life, until: Time, cause: &'static str },
     Start { machine: usize },
     Stop { life: Life },
     Outdated { life: Life },
@@ -199,6 +201,7 @@ where
             trouble: Vec::new(),
             first_ids: None,
             unfenced: false,
+            blamed: UNBLAMED,
         }
     }
 
@@ -230,6 +233,7 @@ where
             slowness,
             busy_until: Time::ZERO,
             paused_until: Time::ZERO,
+            paused_by: UNBLAMED,
             work_at: None,
             wake_at: None,
             tickets: 0,
@@ -276,24 +280,6 @@ where
         self.push(self.now + delay, Happening::Start { machine });
     }
 
-    /// Ends the process on `machine`. Memory, inbox and what has not left are lost.
-    pub fn crash(&mut self, machine: usize, crash: Crash) {
-        let slot = &mut self.machines[machine];
-        if slot.process.take().is_none() {
-            return;
-        }
-        let life = slot.life;
-        slot.inbox.clear();
-        slot.paused_until = Time::ZERO;
-        let neighbours = std::mem::take(&mut slot.neighbours);
-        self.lives[life as usize].alive = false;
-        self.lives[life as usize].vanished = crash == Crash::Vanished;
-        self.note(b'X', machine as u64, u64::from(crash == Crash::Vanished));
-        for peer in neighbours {
-            self.sever(life, peer, crash);
-        }
-    }
-
     /// Ends the process on `machine` after `delay`, when what it has sent has arrived if the network let it, and has
     /// [`Environment::start`] make a new one soon after: how a process ends that learned that it is out.
     pub fn stop_after(&mut self, machine: usize, delay: Duration) {
@@ -301,80 +287,6 @@ where
             let life = self.machines[machine].life;
             self.push(self.now + delay, Happening::Stop { life });
         }
-    }
-
-    /// Lets the process on `machine` do nothing for a while. Its links stand, its clock runs.
-    pub fn pause(&mut self, machine: usize, span: Duration) {
-        self.note(b'P', machine as u64, span.as_nanos() as u64);
-        let slot = &mut self.machines[machine];
-        slot.paused_until = slot.paused_until.max(self.now + span);
-    }
-
-    /// Lets a machine stall: from now on nothing passes to it or from it, after `lead` its process stands still too, and
-    /// after `span` all goes on, and arrives in whatever order the links give. What the process sends in between is on
-    /// its way all the time, and comes from the past.
-    pub fn stall(&mut self, machine: usize, lead: Duration, span: Duration) {
-        for other in (0..self.machines.len()).filter(|&other| other != machine) {
-            self.clog(machine, other, span);
-            self.clog(other, machine, span);
-        }
-        if self.machines[machine].process.is_some() {
-            let life = self.machines[machine].life;
-            self.push(self.now + lead, Happening::Pause { life, until: self.now + span });
-        }
-    }
-
-    /// Lets nothing pass between two machines in one direction for a while. Links in use break by and by when that lasts.
-    pub fn cut(&mut self, from: usize, to: usize, span: Duration) {
-        self.note(b'C', from as u64, to as u64);
-        self.troubled(from, self.now + span);
-        self.troubled(to, self.now + span);
-        self.network.cut(from, to, self.now + span);
-        let patience = self.chance_network.between(CUT_PATIENCE_MIN, CUT_PATIENCE_MAX);
-        if patience < span
-            && let (Some(one), Some(other)) = (self.present(from), self.present(to))
-            && let Some(link) = self.network.existing(one, other)
-            && link.state == LinkState::Up
-        {
-            let session = link.session;
-            self.push(self.now + patience, Happening::Break { one, other, session });
-        }
-    }
-
-    /// Holds back what one machine sends to another for a while; nothing breaks.
-    pub fn clog(&mut self, from: usize, to: usize, span: Duration) {
-        self.note(b'G', from as u64, to as u64);
-        self.troubled(from, self.now + span);
-        self.troubled(to, self.now + span);
-        self.network.cut(from, to, self.now + span);
-    }
-
-    /// Breaks the link between the processes of two machines, if one stands.
-    pub fn break_link(&mut self, one: usize, other: usize) -> bool {
-        let (Some(one), Some(other)) = (self.present(one), self.present(other)) else { return false };
-        let Some(link) = self.network.existing(one, other) else { return false };
-        if link.state != LinkState::Up {
-            return false;
-        }
-        let session = link.session;
-        self.broken(one, other, session);
-        true
-    }
-
-    /// Ends all cuts, clogs and pauses, and makes the links flawless. What was held back is lost with its session.
-    pub fn heal(&mut self) {
-        self.network_settings.break_probability = 0.0;
-        for (from, to) in self.network.heal() {
-            self.break_link(from, to);
-        }
-        for machine in 0..self.machines.len() {
-            let slot = &mut self.machines[machine];
-            slot.paused_until = Time::ZERO;
-            if slot.process.is_some() && !slot.inbox.is_empty() {
-                self.work_later(machine);
-            }
-        }
-        self.note(b'H', 0, 0);
     }
 
     /// Hands `command` to the process on `machine` after `delay`, if it still lives by then.
@@ -562,8 +474,9 @@ where
                 }
             }
             Happening::Break { one, other, session } => self.broken(one, other, session),
-            Happening::Pause { life, until } => {
+            Happening::Pause { life, until, cause } => {
                 if let Some(machine) = self.living(life) {
+                    self.blame(cause);
                     self.pause(machine, until.since(self.now));
                 }
             }
@@ -595,156 +508,6 @@ where
         Ok(())
     }
 
-    /// Hands over what has arrived, as one batch.
-    fn work<E: Environment<P>>(&mut self, environment: &mut E, machine: usize) -> Result<(), Violation> {
-        let slot = &mut self.machines[machine];
-        slot.work_at = None;
-        let ready = slot.busy_until.max(slot.paused_until);
-        if ready > self.now {
-            self.work_later(machine);
-            return Ok(());
-        }
-        let Machine { process, inbox, chance, clock, slowness, tickets, life, .. } = slot;
-        let process = process.as_mut().expect("only the living work");
-        let me = self.lives[*life as usize].id;
-        let life = *life;
-        let now = clock.local(self.now);
-        let mut outbox: Outbox<P> = Outbox::new(*tickets);
-        let mut inputs = 0u64;
-        let mut bytes = 0usize;
-        let mut draw = || chance.bits();
-        let mut give = |input: Input<P>, outbox: &mut Outbox<P>| {
-            let before = outbox.tickets;
-            process.handle(&mut Context { now, me, random: &mut draw }, input, outbox);
-            // In memory everything is durable at once, and that is told before the next input.
-            if outbox.tickets > before {
-                let ticket = Ticket(outbox.tickets);
-                process.handle(&mut Context { now, me, random: &mut draw }, Input::Persisted(ticket), outbox);
-            }
-        };
-        let batch = std::mem::take(inbox);
-        let mut malformed = 0u64;
-        let (lives, unfenced) = (&self.lives, self.unfenced);
-        for arrival in batch {
-            // What a link brought that the fence has broken since is not handed over.
-            let fenced = |peer: Life, outbox: &Outbox<P>| {
-                let (mine, theirs) = (lives[life as usize].standing, lives[peer as usize].standing);
-                let entered = outbox.entered.last().map(|&(_, generation)| Standing { generation, ..mine });
-                !unfenced && entered.is_some_and(|mine| !mine.may_link(theirs))
-            };
-            match arrival {
-                Arrival::Frame { from, .. } if fenced(from, &outbox) => {}
-                Arrival::Linked { peer, .. } if fenced(peer, &outbox) => {}
-                Arrival::Frame { from, frame } => {
-                    let from = self.lives[from as usize].id;
-                    for message in frame.messages {
-                        inputs += 1;
-                        bytes += message.len();
-                        self.trace.update(&message);
-                        let mut rest = message;
-                        match P::Message::decode(&mut rest) {
-                            Ok(message) if rest.is_empty() => {
-                                give(Input::Receive { from, message }, &mut outbox);
-                            }
-                            Ok(_) | Err(_) => malformed += 1,
-                        }
-                    }
-                    if frame.cut {
-                        give(Input::Progress { peer: from }, &mut outbox);
-                    }
-                }
-                Arrival::Linked { peer, session } => {
-                    inputs += 1;
-                    let peer = self.lives[peer as usize].id;
-                    outbox.sends.push(Outgoing::Barrier(peer));
-                    give(Input::Linked { peer, session: Session(session) }, &mut outbox);
-                }
-                Arrival::Unlinked { peer } => {
-                    inputs += 1;
-                    outbox.sends.push(Outgoing::Barrier(peer));
-                    give(Input::Unlinked { peer }, &mut outbox);
-                }
-                Arrival::Command(command) => {
-                    inputs += 1;
-                    give(Input::Command(command), &mut outbox);
-                }
-                Arrival::Deadline => {
-                    inputs += 1;
-                    give(Input::Deadline, &mut outbox);
-                }
-            }
-        }
-        give(Input::Drained, &mut outbox);
-        assert_eq!(malformed, 0, "{me} received bytes that its own kind does not decode");
-        let slowness = *slowness;
-        slot.tickets = outbox.tickets;
-        let bytes = bytes + outbox.bytes;
-        let cost = (inputs as f64 * self.machine_settings.input_micros
-            + bytes as f64 * self.machine_settings.kilobyte_micros / 1e3)
-            * slowness;
-        slot.busy_until = self.now + Duration::from_nanos((cost * 1e3) as u64 + 200);
-        let leave = slot.busy_until;
-        self.note(b'W', u64::from(life), inputs);
-        let Outbox { sends, wishes, events, entered, .. } = outbox;
-        for (peer, wish) in wishes {
-            match wish {
-                Wish::Reach(address) => self.reach(machine, peer, &address),
-                Wish::Forget => self.forget(machine, peer),
-            }
-        }
-        self.dispatch(machine, leave, sends);
-        let mut entered = entered.into_iter().peekable();
-        for (told, event) in events.into_iter().enumerate() {
-            while let Some((_, generation)) = entered.next_if(|(before, _)| *before == told) {
-                self.enter(life, generation);
-                environment.entered(self, machine)?;
-            }
-            environment.event(self, machine, event)?;
-        }
-        for (_, generation) in entered {
-            self.enter(life, generation);
-            environment.entered(self, machine)?;
-        }
-        if self.living(life).is_some() {
-            self.wake_later(machine);
-        }
-        environment.stepped(self, machine)
-    }
-
-    fn arrive(&mut self, machine: usize, arrival: Arrival<P>) {
-        self.machines[machine].inbox.push_back(arrival);
-        self.work_later(machine);
-    }
-
-    fn work_later(&mut self, machine: usize) {
-        let gather = self.machine_settings.gather_micros;
-        let slot = &mut self.machines[machine];
-        let gathered = self.now + Duration::from_nanos((gather * slot.slowness * 1e3) as u64);
-        let at = gathered.max(slot.busy_until).max(slot.paused_until);
-        if slot.work_at.is_none_or(|before| at < before) {
-            slot.work_at = Some(at);
-            let life = slot.life;
-            self.push(at, Happening::Work { life });
-        }
-    }
-
-    fn deadline(&self, machine: usize) -> Option<Time> {
-        let slot = &self.machines[machine];
-        slot.process.as_ref()?.deadline().map(|local| slot.clock.real(local))
-    }
-
-    fn wake_later(&mut self, machine: usize) {
-        let Some(at) = self.deadline(machine) else { return };
-        let lateness = self.machine_settings.timer_lateness;
-        let slot = &mut self.machines[machine];
-        if slot.wake_at.is_none_or(|before| at < before) {
-            let at = at.max(self.now) + slot.chance.span(lateness);
-            slot.wake_at = Some(at);
-            let life = slot.life;
-            self.push(at, Happening::Wake { life });
-        }
-    }
-
     fn living(&self, life: Life) -> Option<usize> {
         let living = &self.lives[life as usize];
         living.alive.then_some(living.machine)
@@ -771,5 +534,5 @@ where
     }
 }
 
-const CUT_PATIENCE_MIN: Duration = Duration::from_millis(200);
-const CUT_PATIENCE_MAX: Duration = Duration::from_secs(6);
+/// What effects are counted for that are no fault's.
+const UNBLAMED: &str = "withheld by the scenario";

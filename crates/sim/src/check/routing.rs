@@ -261,6 +261,11 @@ impl RoutingCheck {
         seen.delivered = seen.delivered.max(position);
     }
 
+    /// The last position that `who` has delivered.
+    pub fn delivered_last(&self, who: ProcessId) -> u64 {
+        self.processes.get(&who).map_or(0, |seen| seen.delivered)
+    }
+
     /// `who` left, or was declared faulty, in `Q`.
     pub fn departed(&mut self, who: ProcessId) {
         self.processes.entry(who).or_default().departed = true;

@@ -6,8 +6,13 @@
 
 mod bank;
 mod citizen;
+mod operator;
 mod replicas;
+mod settings;
+mod stage;
 mod twin;
+
+pub use settings::Settings;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,95 +21,36 @@ use std::{
 
 use quorate_node::{Command, Event, Node, storage::execute};
 use quorate_protocol::{
-    Peer, ProcessId, Terms,
+    Peer, ProcessId,
     ecast::{Router, RouterCommand, RouterEvent, RouterSettings},
     paxos,
     rubberband::{
-        Client, ClientEvent, ClientSettings, Config, Role, Storage, StorageCommand, StorageEvent,
-        StorageSettings, StorageState, Super, SuperCommand, SuperEvent, SuperSettings, Task,
+        Client, ClientEvent, Config, Storage, StorageCommand, StorageEvent, StorageSettings, StorageState,
+        Super, SuperCommand, SuperEvent, Task, TaskKind,
     },
 };
-use quorate_table::{engine::Engine, host::Alone, plain::PlainEngine};
-use serde::{Deserialize, Serialize};
+use quorate_table::{engine::Engine, host::Alone, plain::PlainEngine, scan::ScanEngine};
 
 use crate::{
+    check::{HoldersCheck, RoutingCheck, holders::Standings},
     fault::{Fault, Nemesis},
     mutation::{Mutation, Tamper},
     random::Chance,
-    run::{Report, Stage, two_phases},
+    run::{Report, two_phases},
     scenario::Scenario,
     system::{
         Signs,
         order::Order,
         routers::{RouterSet, open_changes},
     },
-    world::{Environment, Violation, World},
+    world::{Crash, Environment, Violation, World},
 };
 
 use bank::Bank;
 use citizen::{Citizen, Told, member, node};
+use operator::Operator;
 use replicas::Replicas;
 use twin::TableTwin;
-
-/// How large, and how busy.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Settings {
-    /// How many routers there should be.
-    pub routers: usize,
-    /// How many more machines ask to be admitted as routers.
-    pub spares: usize,
-    /// How many storage processes the ring has.
-    pub storage: usize,
-    /// How many more wait as standbys.
-    pub standbys: usize,
-    /// How many replicas each range has.
-    pub replicas: u8,
-    /// How many supers.
-    pub supers: usize,
-    /// How many gateways.
-    pub gateways: usize,
-    /// How many accounts.
-    pub accounts: i64,
-    /// How many commands all gateways together issue.
-    pub commands: u64,
-    /// How many data messages of one gateway may be under way.
-    pub credit: u64,
-    /// How much chosen log the routers keep.
-    pub log_bytes_kept: usize,
-    /// What one task of an engine takes.
-    pub task_micros: u64,
-}
-
-impl Settings {
-    /// What the domain is founded with.
-    fn terms(&self) -> Terms {
-        Terms {
-            replicas: self.replicas,
-            wanted_storage: u32::try_from(self.storage).expect("a ring has at most 64"),
-            wanted_routers: u32::try_from(self.routers).expect("a handful"),
-        }
-    }
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            routers: 3,
-            spares: 1,
-            storage: 4,
-            standbys: 1,
-            replicas: 2,
-            supers: 2,
-            gateways: 3,
-            accounts: 24,
-            commands: 1_200,
-            credit: 32,
-            log_bytes_kept: 32 << 10,
-            task_micros: 40,
-        }
-    }
-}
 
 /// Everything around the processes.
 struct Town {
@@ -115,6 +61,8 @@ struct Town {
     supers: Vec<usize>,
     gateways: Vec<usize>,
     engines: BTreeMap<usize, Box<dyn Engine>>,
+    /// Storage machines whose process dies at its next task.
+    doomed: BTreeSet<usize>,
     /// Storage machines whose engine works.
     working: BTreeSet<usize>,
     /// The newest configuration that a gateway told of.
@@ -122,6 +70,12 @@ struct Town {
     bank: Bank,
     order: Order<TableTwin>,
     replicas: Replicas,
+    holders: HoldersCheck,
+    /// Up to which control message the holders are known.
+    held_at: u64,
+    /// Storage processes by machine, the last one each.
+    present: BTreeMap<usize, ProcessId>,
+    operator: Operator,
     signs: Signs,
     /// How many relayed links each machine's process has begun.
     relayed: BTreeMap<usize, u64>,
@@ -140,7 +94,10 @@ const STRIKE: u64 = 0;
 const ACT: u64 = 1;
 const WATCH: u64 = 2;
 const REMOVE: u64 = 3;
+const BEREAVE: u64 = 4;
 const SEED: u64 = 1 << 32;
+/// How long a process is down that died at a task.
+const DOWN: Duration = Duration::from_millis(20);
 /// After so long without trouble everyone has heard of everyone.
 const QUIET: Duration = Duration::from_secs(1);
 /// Nobody is suspected of a shorter silence.
@@ -159,6 +116,10 @@ pub(crate) fn simulate(
         next += count;
         (next - count..next).collect::<Vec<usize>>()
     };
+    let routers = some(settings.routers + settings.spares);
+    let storage = some(settings.storage + settings.standbys);
+    let supers = some(settings.supers);
+    let gateways = some(settings.gateways);
     let town = Town {
         settings: settings.clone(),
         router_settings: RouterSettings {
@@ -174,16 +135,21 @@ pub(crate) fn simulate(
             kept_max: KEPT_MAX,
             ..RouterSettings::default()
         },
-        routers: RouterSet::new(some(settings.routers + settings.spares), settings.routers),
-        storage: some(settings.storage + settings.standbys),
-        supers: some(settings.supers),
-        gateways: some(settings.gateways),
+        routers: RouterSet::new(routers, settings.routers),
+        storage,
+        supers,
+        gateways: gateways.clone(),
         engines: BTreeMap::new(),
+        doomed: BTreeSet::new(),
         working: BTreeSet::new(),
         config: Config::founded(settings.terms()),
-        bank: Bank::new(settings.accounts, settings.commands, mutation),
+        bank: Bank::new(settings.accounts, settings.commands, gateways, mutation),
         order: Order::new(TableTwin::new(settings.replicas)),
         replicas: Replicas::default(),
+        holders: HoldersCheck::default(),
+        held_at: 0,
+        present: BTreeMap::new(),
+        operator: Operator::new(seed, settings.losses, scenario.safety()),
         signs: Signs::default(),
         relayed: BTreeMap::new(),
         pace: scenario.safety().mul_f64(7.0 / settings.commands as f64),
@@ -211,7 +177,7 @@ impl Town {
             return self.routers.may_crash(world, machine, &open);
         }
         if self.supers.contains(&machine) {
-            return self.supers.iter().any(|&other| other != machine && world.id(other).is_some());
+            return true;
         }
         let Some(me) = world.id(machine) else { return false };
         let newest = newest_config(world).unwrap_or(&self.config);
@@ -239,13 +205,18 @@ impl Town {
         ];
         let migrating = newest_config(world).is_some_and(|config| config.receiving().next().is_some());
         let struck = nemesis.strike(world, &groups, |world, machine| self.may_crash(world, machine));
-        if let Some((Fault::Kill | Fault::Vanish, machine)) = struck
-            && self.storage.contains(&machine)
-        {
-            world.count("storage killed");
-            if migrating {
-                world.count("storage killed during a migration");
+        let (kind, hit) = struck.unzip();
+        match kind {
+            Some(Fault::Kill | Fault::Vanish | Fault::KillGroup) => {
+                if self.supers.iter().all(|&machine| world.id(machine).is_none()) {
+                    world.count("all supers down");
+                }
+                for machine in hit.unwrap_or_default() {
+                    self.killed(world, machine, migrating);
+                }
             }
+            Some(Fault::DieAtTask) => self.doomed.extend(hit.unwrap_or_default()),
+            _ => {}
         }
         if let Some(pause) = nemesis.pause() {
             world.timer(pause, STRIKE);
@@ -268,15 +239,21 @@ impl Town {
     fn node(&mut self, world: &World<Citizen>, machine: usize, id: ProcessId) -> Node {
         let me = Peer { id, address: World::<Citizen>::address(machine) };
         if self.storage.contains(&machine) {
-            self.engines.insert(machine, Box::new(PlainEngine::default()));
+            // The plain engine at some: where it and the one of production differ, replicas do.
+            let engine: Box<dyn Engine> = match machine % 3 {
+                0 => Box::new(PlainEngine::default()),
+                _ => Box::new(ScanEngine::default()),
+            };
+            self.engines.insert(machine, engine);
             self.working.remove(&machine);
+            self.present.insert(machine, id);
             return Node::Storage(Storage::new(me, format!("storage {machine}"), StorageSettings::default()));
         }
         if self.supers.contains(&machine) {
-            return Node::Super(Super::new(me, format!("super {machine}"), SuperSettings::default()));
+            return Node::Super(Super::new(me, format!("super {machine}"), self.settings.supers()));
         }
         if self.gateways.contains(&machine) {
-            return Node::Client(Client::new(me, format!("gateway {machine}"), ClientSettings::default()));
+            return Node::Client(Client::new(me, format!("gateway {machine}"), self.settings.gateways()));
         }
         let paxos = self.routers.start(world, machine, id, self.router_settings.paxos.clone());
         let config = Config::founded(self.settings.terms());
@@ -311,9 +288,14 @@ impl Town {
         for what in self.order.compare(world.life(machine), router)? {
             world.count(what);
         }
+        for what in self.order.twin.occurred() {
+            world.count(what);
+        }
         self.routers.told_members(world, told_at, &routers, false)?;
-        if let Some(key) = self.order.twin.forsaken() {
-            let what = format!("the last replica of {key} is declared lost, and nobody said so");
+        self.hold(world);
+        let undeclared = |(_, process): &&(u64, ProcessId)| !self.operator.declared(*process);
+        if let Some((key, process)) = self.order.twin.forsaken().iter().find(undeclared) {
+            let what = format!("{process}, the last replica of {key}, is declared lost, and nobody said so");
             return Err(Violation::new("S14", what));
         }
         Ok(())
@@ -327,7 +309,29 @@ impl Town {
         tasks: Vec<Task>,
     ) -> Result<(), Violation> {
         let Some(me) = world.id(machine) else { return Ok(()) };
+        if self.doomed.remove(&machine) && self.may_crash(world, machine) {
+            world.count(Fault::DieAtTask.effect());
+            world.crash(machine, Crash::Killed);
+            world.restart_after(machine, DOWN);
+            self.killed(world, machine, false);
+            return Ok(());
+        }
         self.replicas.execute(me, &tasks, &self.order.twin, &self.order.check)?;
+        for task in &tasks {
+            match &task.kind {
+                TaskKind::Write { ranges, held, .. } => {
+                    if *held {
+                        self.exchanged(world, ranges);
+                    }
+                    ranges.iter().for_each(|range| self.holders.wrote((range.low, range.high), task.at.0));
+                }
+                TaskKind::Forget { .. } => {
+                    let known = Known { twin: &self.order.twin, check: &self.order.check };
+                    self.holders.gave_up(me, &known)?;
+                }
+                _ => {}
+            }
+        }
         let engine = self.engines.get_mut(&machine).expect("every storage process has an engine");
         let cost = Duration::from_micros(self.settings.task_micros * tasks.len() as u64);
         let results = match self.mutation {
@@ -391,9 +395,66 @@ impl Town {
         }
     }
 
-    fn again(&self, world: &mut World<Citizen>, machine: usize) {
+    /// A process is out, and ends of its own accord.
+    fn again(&mut self, world: &mut World<Citizen>, machine: usize) -> Result<(), Violation> {
         world.count("process wedged");
         world.stop_after(machine, Duration::from_millis(1));
+        if let Some(me) = world.id(machine) {
+            let known = Known { twin: &self.order.twin, check: &self.order.check };
+            self.holders.gave_up(me, &known)?;
+        }
+        Ok(())
+    }
+
+    fn known(&self) -> Known<'_> {
+        Known { twin: &self.order.twin, check: &self.order.check }
+    }
+
+    /// Notes who has become complete by what was ordered.
+    fn hold(&mut self, world: &World<Citizen>) {
+        let at = self.order.twin.controls();
+        if std::mem::replace(&mut self.held_at, at) != at {
+            for (keys, complete) in self.order.twin.complete() {
+                for holder in complete.into_iter().filter(|&holder| world.alive(holder)) {
+                    self.holders.holds(keys, holder);
+                }
+            }
+        }
+    }
+
+    /// The process on `machine` was killed.
+    fn killed(&mut self, world: &mut World<Citizen>, machine: usize, migrating: bool) {
+        let Some(&id) = self.present.get(&machine) else { return };
+        world.count("storage killed");
+        if migrating {
+            world.count("storage killed during a migration");
+        }
+        self.died(world, id);
+    }
+
+    /// A storage process was killed.
+    fn died(&mut self, world: &mut World<Citizen>, id: ProcessId) {
+        let known = Known { twin: &self.order.twin, check: &self.order.check };
+        for keys in self.holders.crashed(id, &known) {
+            world.count("range lost");
+            self.bank.lose(keys, world.now());
+        }
+    }
+}
+
+/// What the order says of processes.
+struct Known<'a> {
+    twin: &'a TableTwin,
+    check: &'a RoutingCheck,
+}
+
+impl Standings for Known<'_> {
+    fn is_member(&self, process: ProcessId) -> bool {
+        self.twin.has_member(process)
+    }
+
+    fn delivered(&self, process: ProcessId) -> u64 {
+        self.check.delivered_last(process)
     }
 }
 
@@ -439,7 +500,7 @@ impl Environment<Citizen> for Town {
                 self.compare(world, machine)?;
                 match event {
                     RouterEvent::Leader(leader) => self.routers.told_leader(world, leader),
-                    RouterEvent::Removed => self.again(world, machine),
+                    RouterEvent::Removed => self.again(world, machine)?,
                     RouterEvent::Corrupt(why) => {
                         return Err(Violation::new("snapshot", format!("machine {machine}: {why}")));
                     }
@@ -465,7 +526,7 @@ impl Environment<Citizen> for Town {
             Event::Client(ClientEvent::Config(config)) => self.told_config(world, &config),
             Event::Storage(StorageEvent::Wedged)
             | Event::Super(SuperEvent::Wedged)
-            | Event::Client(ClientEvent::Wedged) => self.again(world, machine),
+            | Event::Client(ClientEvent::Wedged) => self.again(world, machine)?,
             Event::Client(event) => self.bank.told(world, machine, event)?,
             Event::Status { .. } | Event::Operated { .. } => {}
         }
@@ -485,6 +546,7 @@ impl Environment<Citizen> for Town {
                 for machine in 0..world.machines() {
                     self.seed(world, machine);
                 }
+                self.operate(world);
                 world.timer(Duration::from_millis(250), WATCH);
             }
             REMOVE => {
@@ -495,6 +557,7 @@ impl Environment<Citizen> for Town {
                 }
                 world.timer(Duration::from_secs(1), REMOVE);
             }
+            BEREAVE => self.bereave(world),
             seed => self.seed(world, (seed - SEED) as usize),
         }
         Ok(())
@@ -524,114 +587,5 @@ impl Environment<Citizen> for Town {
             self.compare(world, machine)?;
         }
         Ok(())
-    }
-}
-
-impl Stage<Citizen> for Town {
-    fn heal(&mut self, world: &mut World<Citizen>) {
-        self.nemesis = None;
-        self.healed = true;
-        for machine in 0..world.machines() {
-            world.restart_after(machine, Duration::ZERO);
-        }
-    }
-
-    fn settled(&mut self, world: &mut World<Citizen>) -> bool {
-        let routers = self.routers.members.len() == self.settings.routers
-            && self.routers.members.iter().all(|&id| match node(world, id.node as usize) {
-                Some(Node::Router(router)) => world.alive(id) && router.position().0 == self.order.end(),
-                _ => false,
-            });
-        let config = &self.config;
-        let ring = config.ring.len() == self.settings.storage
-            && config
-                .ring
-                .values()
-                .all(|&id| world.alive(id) && config.storage.get(&id) == Some(&StorageState::Active));
-        let members = (self.storage.iter().chain(&self.supers).chain(&self.gateways))
-            .all(|&machine| world.id(machine).is_some_and(|id| config.members.contains_key(&id)));
-        let judged = self.order.check.finish(|id| world.alive(id)).is_ok();
-        if !(routers && ring && members && judged && self.bank.is_idle(world)) {
-            return false;
-        }
-        // With everything well, one last look at all rows, and everything at rest.
-        self.bank.ask_last(world, &self.gateways) && self.is_at_rest(world)
-    }
-
-    fn unsettled(&self, world: &World<Citizen>) -> Result<&'static str, Violation> {
-        if let Some(lost) = self.routers.lost(world, &changes(world)) {
-            return Ok(lost);
-        }
-        let config = newest_config(world).unwrap_or(&self.config);
-        let lost = |replicas: &[ProcessId]| {
-            // One that is only unreachable must be heard of again.
-            let state = |id: &ProcessId| config.storage.get(id);
-            let complete = |id: &ProcessId| {
-                world.alive(*id)
-                    && matches!(state(id), Some(StorageState::Active | StorageState::Unreachable))
-            };
-            !replicas.iter().any(complete)
-        };
-        if config.segments().iter().any(|segment| lost(&segment.replicas)) {
-            // Two suspicions crossed: every replica of a range is gone, and no one can bring its rows back.
-            return Ok("lost: every replica of a range");
-        }
-        let processes: Vec<String> = (0..world.machines())
-            .map(|machine| match node(world, machine) {
-                Some(Node::Router(router)) => format!(
-                    "router {machine}: at {}, {}, leader {:?}",
-                    router.position(),
-                    router.log().status().role,
-                    router.log().leader()
-                ),
-                Some(Node::Storage(storage)) => format!("storage {machine}: {:?}", storage.status()),
-                Some(Node::Super(superior)) => format!(
-                    "super {machine}: version {:?}, suspects {:?}",
-                    superior.config().map(|config| config.version),
-                    superior.suspected().collect::<Vec<_>>()
-                ),
-                Some(Node::Client(client)) => format!(
-                    "gateway {machine}: {} outstanding, {:?} in the order, delivered {}",
-                    client.outstanding(),
-                    client.member().outstanding(),
-                    client.member().delivered()
-                ),
-                None => format!("machine {machine}: down"),
-            })
-            .collect();
-        let what = format!(
-            "{}; the order ends at {}; routers {:?}; ring {:?}; states {:?}; {}",
-            self.bank.waits(),
-            self.order.end(),
-            self.routers.members,
-            config.ring,
-            config.storage,
-            processes.join("; ")
-        );
-        Err(Violation::new("liveness", what))
-    }
-
-    fn judge(&mut self, world: &mut World<Citizen>) -> Result<(), Violation> {
-        self.order.check.finish(|id| world.alive(id))?;
-        for _ in 0..self.replicas.compared.min(1_000_000) {
-            world.count("replicas compared");
-        }
-        self.bank.judge()
-    }
-}
-
-impl Town {
-    /// Whether every replica has executed all that was ordered for it.
-    fn is_at_rest(&self, world: &World<Citizen>) -> bool {
-        let executed = |machine: &usize| match node(world, *machine) {
-            Some(Node::Storage(storage)) => {
-                let status = storage.status();
-                status.queued == 0 && status.executed == status.delivered && !status.importing
-            }
-            _ => true,
-        };
-        self.working.is_empty()
-            && self.storage.iter().all(executed)
-            && self.config.role(Role::Storage).count() >= self.settings.storage
     }
 }

@@ -7,7 +7,10 @@ use quorate_protocol::{Destination, Generation, ProcessId, Protocol, Time, wire:
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{CUT_PATIENCE_MAX, CUT_PATIENCE_MIN, Crash, Happening, World};
+use super::{
+    Crash, Happening, World,
+    faults::{CUT_PATIENCE_MAX, CUT_PATIENCE_MIN},
+};
 use crate::{
     machine::{Arrival, Outgoing},
     network::{End, Frame, Life, LinkState, end},
@@ -97,7 +100,13 @@ where
 
     /// When something that leaves now arrives: after its delay, and never before what was sent earlier.
     fn arrival(&mut self, life: Life, peer: Life, from: usize, to: usize, leave: Time) -> Time {
-        let held = self.network.cut_until(from, to, leave).unwrap_or(leave);
+        let held = match self.network.cut_until(from, to, leave) {
+            Some((until, cause)) => {
+                self.count(cause);
+                until
+            }
+            None => leave,
+        };
         let at =
             held + self.chance_network.span(self.network_settings.delay.scaled(self.unevenness(from, to)));
         let link = self.network.link(life, peer);

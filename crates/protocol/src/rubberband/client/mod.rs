@@ -60,6 +60,13 @@ pub struct ClientSettings {
     pub made_up_max: usize,
     /// What it takes the domain to be founded with; none: whatever it is.
     pub terms: Option<Terms>,
+    /// Own writes between two messages that let the ranges forget.
+    pub forget_every: u64,
+    /// Own writes that are remembered at least.
+    pub remembered_min: u64,
+    /// A write of unknown fate is given up for good when so many have been made after it, sooner than `retention` if need
+    /// be: until then the ranges remember them all.
+    pub remembered_max: u64,
 }
 
 impl Default for ClientSettings {
@@ -73,6 +80,9 @@ impl Default for ClientSettings {
             retention: Duration::from_secs(600),
             made_up_max: made_up::SENT_MAX,
             terms: None,
+            forget_every: 16_384,
+            remembered_min: 65_536,
+            remembered_max: 1 << 20,
         }
     }
 }

@@ -20,14 +20,6 @@ use crate::{
     time::{Duration, Time},
 };
 
-/// Own numbers between two messages that let the ranges forget.
-const FORGET_EVERY: u64 = 16_384;
-/// Own numbers that are remembered at least.
-const FORGET_BEHIND: u64 = 65_536;
-/// A write of unknown fate is given up for good when so many have been made after it, sooner than
-/// [`ClientSettings::retention`] if need be: until then the ranges remember them all.
-const REMEMBERED_MAX: u64 = 1 << 20;
-
 /// In so many steps made-up ids expire.
 const EXPIRIES: usize = 16;
 
@@ -198,15 +190,16 @@ impl Client {
     /// Lets the ranges forget what nobody will ask about any more.
     pub(super) fn forget(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
         let over = |(since, number): &(Time, u64)| {
-            cx.now.since(*since) > self.settings.retention || self.number - *number > REMEMBERED_MAX
+            cx.now.since(*since) > self.settings.retention
+                || self.number - *number > self.settings.remembered_max
         };
         while self.maybe.front().is_some_and(over) {
             self.maybe.pop_front();
         }
         let oldest = self.maybe.iter().map(|(_, number)| *number).chain(self.writes.first().copied()).min();
         // Users may have drawn numbers that they have not used yet.
-        let below = oldest.unwrap_or(u64::MAX).min(self.number.saturating_sub(FORGET_BEHIND));
-        if below >= self.forgotten + FORGET_EVERY {
+        let below = oldest.unwrap_or(u64::MAX).min(self.number.saturating_sub(self.settings.remembered_min));
+        if below >= self.forgotten + self.settings.forget_every {
             self.forgotten = below;
             let forget = Control::Forget { session: self.session(), below };
             self.membership.submit(cx, INTERNAL, Class::Control, forget.encode(), out);

@@ -1,22 +1,23 @@
 //! The workload, and what its answers must show.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+mod book;
+mod judge;
+mod operations;
+mod repeat;
+
+use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
-use quorate_history::{self as history, Action, History, SessionViolations, Verdict};
+use quorate_history::{self as history, Action};
 use quorate_node::{Command, Node, gateway};
 use quorate_protocol::{
     ProcessId, Time,
-    rubberband::{ClientCommand, ClientError, ClientEvent, Config, Control, ReadStrength, RequestId},
+    rubberband::{ClientCommand, ClientEvent, Config, Control, ReadStrength, RequestId},
 };
 use quorate_table::{
     engine::Answer,
-    expr::{Binary, Expr},
-    operation::{Operation, Output, Select},
-    schema::{Column, Partition, Schema, TableId},
+    operation::Operation,
+    schema::{Column, Partition, Schema},
     value::{Row, Type, Value},
 };
 
@@ -24,23 +25,32 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::citizen::{Citizen, node};
 use crate::{
+    check::holders::Keys,
     mutation::Mutation,
     random::Chance,
     world::{Violation, World},
 };
+use book::Book;
 
 /// What the gateways do, and what came of it.
 pub(super) struct Bank {
     accounts: i64,
     left: u64,
     tokens: u64,
-    schemas: [Schema; 2],
+    schemas: [Schema; 4],
     phase: Phase,
     pending: BTreeMap<u64, Pending>,
     operations: Vec<history::Operation>,
     /// Log rows: asked for, acknowledged, refused for certain.
     logged: BTreeMap<i64, Fate>,
-    last: Option<Vec<i64>>,
+    book: Book,
+    /// Bulk loads, and the machine at whose gateway each is.
+    loads: BTreeMap<i64, (usize, u64)>,
+    gateways: Vec<usize>,
+    /// What the tables held in the end, by their place among the schemas.
+    last: BTreeMap<usize, Vec<Row>>,
+    /// Ranges whose last holder crashed, and when.
+    lost: Vec<(Keys, Time)>,
     /// Repetitions get a new name: a mutation.
     renames: bool,
     /// Gateways take repetitions for new writes: a mutation.
@@ -60,7 +70,8 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Unknown,
-    Acknowledged,
+    /// And when it was asked for.
+    Acknowledged(Time),
     Refused,
 }
 
@@ -70,9 +81,13 @@ struct Pending {
     life: u64,
     start: Time,
     what: What,
+    /// The name under which it is repeated.
+    request: Option<RequestId>,
     /// Some earlier attempt may have been applied.
     doubtful: bool,
     rows: Vec<Row>,
+    /// Rows that a write changed.
+    changed: u64,
     failed: bool,
 }
 
@@ -87,15 +102,29 @@ enum What {
     Log { row: i64 },
     Fail { account: i64 },
     Glance,
-    LastLook,
+    Enter { entry: i64 },
+    Count { counters: [i64; 2] },
+    Stage { load: i64, part: i64 },
+    Publish { load: i64 },
+    Discard { load: i64 },
+    LastLook { table: usize },
 }
 
 const ACCOUNTS: &str = "accounts";
 const LOG: &str = "log";
+const ENTRIES: &str = "entries";
+const COUNTERS: &str = "counters";
+/// How many counters there are.
+const COUNTERS_MAX: u64 = 12;
 const BALANCE: i64 = 1_000;
 
 impl Bank {
-    pub(super) fn new(accounts: i64, commands: u64, mutation: Option<Mutation>) -> Self {
+    pub(super) fn new(
+        accounts: i64,
+        commands: u64,
+        gateways: Vec<usize>,
+        mutation: Option<Mutation>,
+    ) -> Self {
         let column = |name: &str, not_null| Column {
             name: name.to_owned(),
             ty: Type::Int8,
@@ -103,28 +132,34 @@ impl Bank {
             not_null,
             default: None,
         };
-        let accounts_schema = Schema {
-            name: ACCOUNTS.to_owned(),
-            columns: vec![column("id", true), column("balance", true), column("mark", false)],
-            primary_key: vec![0],
+        let schema = |name: &str, columns, keyed: bool| Schema {
+            name: name.to_owned(),
+            columns,
+            primary_key: if keyed { vec![0] } else { Vec::new() },
             partition: Partition::Hash { column: 0 },
         };
-        let log_schema = Schema {
-            name: LOG.to_owned(),
-            columns: vec![column("id", true)],
-            primary_key: Vec::new(),
-            partition: Partition::Hash { column: 0 },
-        };
+        let account = vec![column("id", true), column("balance", true), column("mark", false)];
+        let counter = vec![column("id", true), column("value", true)];
+        let schemas = [
+            schema(ACCOUNTS, account, true),
+            schema(LOG, vec![column("id", true)], false),
+            schema(ENTRIES, vec![column("id", true)], true),
+            schema(COUNTERS, counter, true),
+        ];
         Bank {
             accounts,
             left: commands,
             tokens: 0,
-            schemas: [accounts_schema, log_schema],
+            schemas,
             phase: Phase::Founding,
             pending: BTreeMap::new(),
             operations: Vec::new(),
             logged: BTreeMap::new(),
-            last: None,
+            book: Book::default(),
+            loads: BTreeMap::new(),
+            gateways,
+            last: BTreeMap::new(),
+            lost: Vec::new(),
             renames: mutation == Some(Mutation::RepeatedUnderNewName),
             denies: mutation == Some(Mutation::RepetitionDenied),
         }
@@ -181,16 +216,33 @@ impl Bank {
         let other = (account + 1 + chance.below(self.accounts as u64 - 1) as i64) % self.accounts;
         let unique = self.tokens as i64 + 1;
         match chance.below(100) {
-            0..35 => self.write(world, machine, config, What::Mark { account, mark: unique }, None, false),
-            35..65 => self.read(world, machine, config, What::Look { account }, ReadStrength::Sequential),
-            65..75 => {
+            0..30 => self.write(world, machine, config, What::Mark { account, mark: unique }, None, false),
+            30..57 => self.read(world, machine, config, What::Look { account }, ReadStrength::Sequential),
+            57..65 => {
                 let amount = 1 + chance.below(50) as i64;
                 let what = What::Transfer { from: account, to: other, amount };
                 self.write(world, machine, config, what, None, false);
             }
-            75..80 => self.read(world, machine, config, What::Sum, ReadStrength::Snapshot),
-            80..84 => self.read(world, machine, config, What::Sum, ReadStrength::Sequential),
-            84..94 => {
+            65..70 => self.read(world, machine, config, What::Sum, ReadStrength::Snapshot),
+            70..74 => self.read(world, machine, config, What::Sum, ReadStrength::Sequential),
+            74..79 => {
+                self.book.ask_entry(unique);
+                self.write(world, machine, config, What::Enter { entry: unique }, None, false);
+            }
+            79..84 => {
+                let one = chance.below(COUNTERS_MAX);
+                let other = (one + 1 + chance.below(COUNTERS_MAX - 1)) % COUNTERS_MAX;
+                let counters = [one as i64, other as i64];
+                self.book.ask_count(counters);
+                self.write(world, machine, config, What::Count { counters }, None, false);
+            }
+            84..86 => {
+                // Refused for certain, until it is to be published.
+                self.settle_load(unique, Fate::Refused);
+                self.loads.insert(unique, (machine, world.life(machine)));
+                self.write(world, machine, config, What::Stage { load: unique, part: 0 }, None, false);
+            }
+            86..94 => {
                 self.logged.insert(unique, Fate::Unknown);
                 self.write(world, machine, config, What::Log { row: unique }, None, false);
                 if chance.happens(0.2) {
@@ -216,8 +268,10 @@ impl Bank {
             life: world.life(machine),
             start: world.now(),
             what,
+            request: None,
             doubtful,
             rows: Vec::new(),
+            changed: 0,
             failed: false,
         };
         self.pending.insert(token, pending);
@@ -236,6 +290,7 @@ impl Bank {
         let made = gateway::request(&operation, schema);
         let token = self.token();
         self.begin(world, machine, token, what, doubtful);
+        self.pending.get_mut(&token).expect("just begun").request = request;
         let command = ClientCommand::Write {
             token,
             request,
@@ -269,56 +324,6 @@ impl Bank {
             operation: made.operation,
         };
         world.command(machine, Command::Client(command));
-    }
-
-    fn operation(&self, config: &Config, what: &What) -> Option<(Operation, &Schema)> {
-        let accounts = TableId(config.table(ACCOUNTS)?.0);
-        let log = TableId(config.table(LOG)?.0);
-        let [accounts_schema, log_schema] = &self.schemas;
-        let column = |index| Expr::Column(index, Type::Int8);
-        let number = |value| Expr::constant(Value::Int8(value), Type::Int8);
-        let is = |account| Expr::binary(Binary::Equal, column(0), number(account));
-        let update = |assignments, filter| Operation::Update {
-            table: accounts,
-            assignments,
-            filter,
-            returning: Vec::new(),
-        };
-        let select = |table, columns: Vec<Expr>, filter| {
-            let output = Output::Rows { columns, order: Vec::new(), limit: None, distinct: false };
-            Operation::Select(Select { table, filter, output })
-        };
-        let insert = |table, rows| Operation::Insert { table, rows, returning: Vec::new() };
-        let account = |id| vec![Value::Int8(id), Value::Int8(BALANCE), Value::Null];
-        Some(match what {
-            What::Create => return None,
-            What::Open => (insert(accounts, (0..self.accounts).map(account).collect()), accounts_schema),
-            What::Mark { account, mark } => {
-                (update(vec![(2, number(*mark))], Some(is(*account))), accounts_schema)
-            }
-            What::Look { account } => {
-                (select(accounts, vec![column(2)], Some(is(*account))), accounts_schema)
-            }
-            What::Transfer { from, to, amount } => {
-                let change = Expr::Case {
-                    branches: vec![(is(*from), number(-amount))],
-                    otherwise: Some(Box::new(number(*amount))),
-                    ty: Type::Int8,
-                };
-                let balance = Expr::binary(Binary::Add, column(1), change);
-                let both = Expr::any(vec![is(*from), is(*to)]);
-                (update(vec![(1, balance)], Some(both)), accounts_schema)
-            }
-            What::Sum | What::Glance => (select(accounts, vec![column(0), column(1)], None), accounts_schema),
-            What::Log { row } => (insert(log, vec![vec![Value::Int8(*row)]]), log_schema),
-            // Divides by zero at one account, having changed all others, were it not for rule S15.
-            What::Fail { account } => {
-                let zero = Expr::binary(Binary::Subtract, column(0), number(*account));
-                let share = Expr::binary(Binary::Divide, number(1_000_000), zero);
-                (update(vec![(1, Expr::binary(Binary::Add, column(1), share))], None), accounts_schema)
-            }
-            What::LastLook => (select(log, vec![column(0)], None), log_schema),
-        })
     }
 
     /// What a gateway tells.
@@ -377,7 +382,10 @@ impl Bank {
         match gateway::answer(content) {
             Some(Answer::Rows(rows)) => pending.rows.extend(rows),
             Some(Answer::Failed(_)) => pending.failed = true,
-            Some(Answer::Written(_)) => {}
+            Some(Answer::Written(written)) => {
+                pending.changed += written.iter().map(|one| one.rows).sum::<u64>();
+                pending.rows.extend(written.into_iter().flat_map(|one| one.returning));
+            }
             Some(Answer::Groups(_) | Answer::Explained(_)) | None => {
                 return Err(Violation::new(
                     "answer",
@@ -391,8 +399,13 @@ impl Bank {
     }
 
     fn done(&mut self, world: &mut World<Citizen>, pending: Pending) -> Result<(), Violation> {
-        let expected_failure = matches!(pending.what, What::Fail { .. });
-        if pending.failed != expected_failure && !matches!(pending.what, What::Open) {
+        let expected_failure = match pending.what {
+            What::Open => None,
+            // Where the account is lost, nothing is divided by zero.
+            What::Fail { account } => self.account_lost_at(account).is_none().then_some(true),
+            _ => Some(false),
+        };
+        if expected_failure.is_some_and(|expected| expected != pending.failed) {
             let what =
                 format!("{:?} {}", pending.what, if pending.failed { "failed" } else { "did not fail" });
             return Err(Violation::new("answer", what));
@@ -402,23 +415,24 @@ impl Bank {
             What::Create => {}
             What::Glance => {
                 // No cut, but whatever each range's replica has: every account is somewhere, once.
-                let mut ids: Vec<Option<i64>> = pending.rows.iter().map(|row| row[0].as_integer()).collect();
-                ids.sort_unstable();
-                if ids != (0..self.accounts).map(Some).collect::<Vec<_>>() {
-                    return Err(Violation::new("answer", format!("a glance shows the accounts {ids:?}")));
-                }
+                self.all_accounts(&pending.rows)?;
             }
             What::Open => self.phase = Phase::Open,
             What::Mark { account, mark } => {
                 world.count("mark set");
                 let value = format!("{mark}");
+                // Where it was lost meanwhile, nobody reads it any more; somebody may have before.
+                let finish = self.account_lost_at(account).is_none().then_some(now);
                 self.record(
                     pending.life,
                     account,
                     Action::Write(value.as_str().into()),
                     pending.start,
-                    Some(now),
+                    finish,
                 );
+            }
+            What::Look { account } if self.account_lost_at(account).is_some() => {
+                world.count("lost account read");
             }
             What::Look { account } => {
                 world.count("mark read");
@@ -432,67 +446,87 @@ impl Bank {
             What::Transfer { .. } => world.count("transfer"),
             What::Sum => {
                 world.count("sum");
+                self.all_accounts(&pending.rows)?;
                 let sum: i64 = pending.rows.iter().filter_map(|row| row[1].as_integer()).sum();
-                let ids: BTreeSet<Option<i64>> = pending.rows.iter().map(|row| row[0].as_integer()).collect();
-                let (rows, expected) = (pending.rows.len() as i64, self.accounts * BALANCE);
-                if sum != expected || rows != self.accounts || ids.len() as i64 != rows {
-                    let what = format!("{rows} accounts with {} ids hold {sum}, not {expected}", ids.len());
+                let expected = self.accounts * BALANCE;
+                if sum != expected && self.lost.is_empty() {
+                    let what = format!("all accounts hold {sum}, not {expected}");
                     return Err(Violation::new("conserved", what));
                 }
             }
             What::Log { row } => {
                 world.count("log row acknowledged");
-                self.logged.insert(row, Fate::Acknowledged);
+                self.logged.insert(row, Fate::Acknowledged(pending.start));
             }
             What::Fail { .. } => world.count("failed as a whole"),
-            What::LastLook => {
-                self.last = Some(pending.rows.iter().filter_map(|row| row[0].as_integer()).collect());
+            What::Enter { entry } => {
+                world.count("entry acknowledged");
+                self.entered(entry, &pending.rows, pending.start)?;
+            }
+            What::Count { counters } => {
+                world.count("counted");
+                self.counted(counters, &pending.rows)?;
+            }
+            What::Stage { load, part } => {
+                let next = if part + 1 < book::LOAD_PARTS {
+                    What::Stage { load, part: part + 1 }
+                } else {
+                    self.settle_load(load, Fate::Unknown);
+                    What::Publish { load }
+                };
+                self.go_on(world, load, next);
+            }
+            What::Publish { load } => {
+                world.count("load published");
+                let all = book::all_load_rows(load).count() as u64;
+                if pending.changed != all {
+                    if self.lost.is_empty() {
+                        let what = format!("load {load} published {} rows of {all}", pending.changed);
+                        return Err(Violation::new("as a whole", what));
+                    }
+                    // Rows that were put aside went with a range, and the gateway tells so.
+                    self.loads.remove(&load);
+                    return Ok(());
+                }
+                self.settle_load(load, Fate::Acknowledged(pending.start));
+                self.loads.remove(&load);
+            }
+            What::Discard { load } => {
+                world.count("load discarded");
+                self.loads.remove(&load);
+            }
+            What::LastLook { table } => {
+                self.last.insert(table, pending.rows);
             }
         }
         Ok(())
     }
 
-    fn failed(&mut self, world: &mut World<Citizen>, pending: Pending, error: ClientError) {
-        let count = match error {
-            ClientError::NotSent => "not sent",
-            ClientError::MaybeApplied { .. } => "maybe applied",
-            ClientError::Rejected(_) => "rejected",
-            ClientError::Expired => "expired",
-            ClientError::OtherStatement => "other statement",
-            ClientError::Unanswered => "unanswered",
-            ClientError::Unreached { .. } => "unreached",
-        };
-        world.count(count);
-        // A user believes what it is told. Only one that asked about an earlier attempt knows that an id has expired.
-        let expired = pending.doubtful && matches!(error, ClientError::Expired);
-        let doubtful = expired || matches!(error, ClientError::MaybeApplied { .. });
-        let name = match error {
-            ClientError::MaybeApplied { request } => Some(request),
-            _ => None,
-        };
-        match pending.what {
-            What::Open => self.phase = Phase::Opening(name),
-            What::Mark { account, mark } if doubtful => {
-                let value = format!("{mark}");
-                self.record(pending.life, account, Action::Write(value.as_str().into()), pending.start, None);
-            }
-            What::Log { row } => {
-                if !doubtful {
-                    self.logged.insert(row, Fate::Refused);
-                } else if let Some(request) = name
-                    && node(world, pending.machine).is_some()
-                {
-                    // Repeated under its name, it takes effect once.
-                    let Some(Node::Client(client)) = node(world, pending.machine) else { return };
-                    let Some(config) = client.config().cloned() else { return };
-                    world.count("repeated under its name");
-                    let request = (!self.renames).then_some(request);
-                    self.write(world, pending.machine, &config, What::Log { row }, request, true);
-                }
-            }
-            What::LastLook => self.last = None,
-            _ => {}
+    /// All rows of a range are lost: what it held is not asked for any more.
+    pub(super) fn lose(&mut self, keys: Keys, now: Time) {
+        self.lost.push((keys, now));
+    }
+
+    /// When the last holder of this key crashed, if it did.
+    fn lost_at(&self, key: u64) -> Option<Time> {
+        self.lost.iter().filter(|((low, high), _)| *low <= key && key <= *high).map(|(_, at)| *at).max()
+    }
+
+    fn account_lost_at(&self, account: i64) -> Option<Time> {
+        self.lost_at(self.schemas[0].partition.key_of(&Value::Int8(account)))
+    }
+
+    /// Every account is among these rows once, and nothing else; one that was lost may be missing.
+    fn all_accounts(&self, rows: &[Row]) -> Result<(), Violation> {
+        let mut ids: Vec<Option<i64>> = rows.iter().map(|row| row[0].as_integer()).collect();
+        ids.sort_unstable();
+        let missing = |account: &i64| ids.binary_search(&Some(*account)).is_err();
+        let missed = (0..self.accounts).filter(missing).find(|&it| self.account_lost_at(it).is_none());
+        let known = |id: &Option<i64>| id.is_some_and(|id| (0..self.accounts).contains(&id));
+        if missed.is_some() || !ids.iter().all(known) || ids.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(Violation::new("answer", format!("a look at all accounts shows {ids:?}")));
         }
+        Ok(())
     }
 
     fn record(&mut self, client: u64, account: i64, action: Action, start: Time, finish: Option<i64>) {
@@ -506,45 +540,25 @@ impl Bank {
         });
     }
 
-    /// Requests of gateways that died will never be answered.
-    fn give_up_the_dead(&mut self, world: &World<Citizen>) {
-        let dead: Vec<u64> = self
-            .pending
-            .iter()
-            .filter(|(_, pending)| {
-                node(world, pending.machine).is_none() || world.life(pending.machine) != pending.life
-            })
-            .map(|(&token, _)| token)
-            .collect();
-        for token in dead {
-            let pending = self.pending.remove(&token).expect("just seen");
-            if let What::Mark { account, mark } = pending.what {
-                let value = format!("{mark}");
-                self.record(pending.life, account, Action::Write(value.as_str().into()), pending.start, None);
-            }
-            if matches!(pending.what, What::Open) {
-                // Whether the accounts exist is not known: a primary key refuses to open them twice.
-                self.phase = Phase::Opening(None);
-            }
-        }
-    }
-
     /// Whether all is done that was to be done.
-    pub(super) fn is_idle(&mut self, world: &World<Citizen>) -> bool {
+    pub(super) fn is_idle(&mut self, world: &mut World<Citizen>) -> bool {
         self.give_up_the_dead(world);
-        let last = self.pending.values().all(|pending| matches!(pending.what, What::LastLook));
+        let last = self.pending.values().all(|pending| matches!(pending.what, What::LastLook { .. }));
         self.phase == Phase::Open && self.left == 0 && last
     }
 
-    /// Asks for all log rows, once; tells whether they have come.
-    pub(super) fn ask_last(&mut self, world: &mut World<Citizen>, gateways: &[usize]) -> bool {
-        if self.last.is_none() && self.pending.is_empty() {
-            let machine = gateways[0];
+    /// Asks for all rows of what is judged in the end, once; tells whether they have come.
+    pub(super) fn ask_last(&mut self, world: &mut World<Citizen>) -> bool {
+        let table = (1..self.schemas.len()).find(|table| !self.last.contains_key(table));
+        if let Some(table) = table
+            && self.pending.is_empty()
+        {
+            let machine = self.gateways[0];
             let Some(Node::Client(client)) = node(world, machine) else { return false };
             let Some(config) = client.config().cloned() else { return false };
-            self.read(world, machine, &config, What::LastLook, ReadStrength::Sequential);
+            self.read(world, machine, &config, What::LastLook { table }, ReadStrength::Sequential);
         }
-        self.last.is_some()
+        table.is_none()
     }
 
     /// What it still waits for.
@@ -556,43 +570,6 @@ impl Bank {
             self.left,
             self.pending.len()
         )
-    }
-
-    /// Judges the whole.
-    pub(super) fn judge(&mut self) -> Result<(), Violation> {
-        let last = self.last.take().unwrap_or_default();
-        let mut times: BTreeMap<i64, u64> = BTreeMap::new();
-        for row in &last {
-            *times.entry(*row).or_default() += 1;
-        }
-        for (row, count) in &times {
-            match self.logged.get(row) {
-                None => return Err(Violation::new("valid", format!("nobody logged {row}"))),
-                Some(Fate::Refused) => {
-                    return Err(Violation::new("durable", format!("{row} was refused, and is there")));
-                }
-                Some(_) if *count > 1 => {
-                    return Err(Violation::new("once", format!("{row} is there {count} times")));
-                }
-                Some(_) => {}
-            }
-        }
-        let lost =
-            self.logged.iter().find(|(row, fate)| **fate == Fate::Acknowledged && !times.contains_key(row));
-        if let Some((row, _)) = lost {
-            return Err(Violation::new("durable", format!("{row} was acknowledged, and is gone")));
-        }
-        let history: History = std::mem::take(&mut self.operations).into_iter().collect();
-        let report = history::check(&history);
-        match report.verdict {
-            Verdict::Atomic
-                if report.measures.is_some_and(|it| it.sessions != SessionViolations::default()) =>
-            {
-                Err(Violation::new("session", format!("{report:?}")))
-            }
-            Verdict::Atomic => Ok(()),
-            verdict => Err(Violation::new("atomic", format!("{verdict:?}: {report:?}"))),
-        }
     }
 }
 

@@ -35,8 +35,10 @@ struct Town {
     tables: BTreeMap<u32, String>,
     tables_ever: u32,
     sessions: BTreeMap<u128, u64>,
-    /// A key whose last replica was declared lost.
-    forsaken: Option<u64>,
+    /// How many control messages there were.
+    controls: u64,
+    /// Keys whose last replica was declared lost, and which it was.
+    forsaken: Vec<(u64, ProcessId)>,
 }
 
 /// The twin.
@@ -49,6 +51,10 @@ pub(super) struct TableTwin {
     writes: BTreeMap<u64, u64>,
     /// What ids that applications made up were first used for.
     made_up: BTreeMap<RequestId, Used>,
+    /// The names of writes that have a position.
+    names: BTreeSet<(u128, u64)>,
+    /// What occurred that rules speak of, and was not counted yet.
+    occurred: Vec<&'static str>,
 }
 
 /// The first use of a made-up id.
@@ -62,7 +68,14 @@ struct Used {
 impl TableTwin {
     pub(super) fn new(replicas: u8) -> Self {
         let town = Town { replicas: usize::from(replicas), ..Town::default() };
-        TableTwin { town, touched: BTreeMap::new(), writes: BTreeMap::new(), made_up: BTreeMap::new() }
+        TableTwin {
+            town,
+            touched: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            names: BTreeSet::new(),
+            made_up: BTreeMap::new(),
+            occurred: Vec::new(),
+        }
     }
 
     /// The last position up to `position` that may have changed rows of this range.
@@ -77,9 +90,75 @@ impl TableTwin {
         self.writes.get(&position).copied()
     }
 
-    /// A key whose last replica was declared lost, if any was: an operator's word, and nobody else's (S14).
-    pub(super) fn forsaken(&self) -> Option<u64> {
-        self.town.forsaken
+    /// The stretches of the ring, each with those that are complete there.
+    pub(super) fn complete(&self) -> Vec<((u64, u64), Vec<ProcessId>)> {
+        let lows = self.town.samples(0, u64::MAX);
+        let highs = lows.iter().skip(1).map(|&low| low - 1).chain([u64::MAX]);
+        let complete = |low: u64| {
+            let mut holders = self.town.holders(low);
+            holders.retain(|&holder| self.town.is(holder, State::Active));
+            holders
+        };
+        lows.iter().zip(highs).map(|(&low, high)| ((low, high), complete(low))).collect()
+    }
+
+    /// How many control messages had an effect.
+    pub(super) fn controls(&self) -> u64 {
+        self.town.controls
+    }
+
+    /// Whether `process` is a member.
+    pub(super) fn has_member(&self, process: ProcessId) -> bool {
+        self.town.roles.contains_key(&process)
+    }
+
+    /// What occurred since this was asked last.
+    pub(super) fn occurred(&mut self) -> Vec<&'static str> {
+        std::mem::take(&mut self.occurred)
+    }
+
+    /// Notes where a control message meets the precondition of a rule.
+    fn note_control(&mut self, sender: ProcessId, control: &Control) {
+        let stored = |process: &&ProcessId| self.town.storage.contains_key(process);
+        let several: &[(bool, &'static str)] = match control {
+            Control::Suspect { processes } => &[
+                (processes.iter().filter(stored).count() > 1, "two suspects in one message"),
+                (
+                    processes.iter().any(|&it| self.town.roles.contains_key(&it) && !self.town.spares(it)),
+                    "suspected: the last with all rows",
+                ),
+            ],
+            Control::Refute { .. } => {
+                &[(self.town.is(sender, State::Unreachable), "returned from being unreachable")]
+            }
+            Control::Forget { below, .. } => {
+                &[(*below == u64::MAX, "session ended"), (*below != u64::MAX, "replies forgotten")]
+            }
+            _ => &[],
+        };
+        self.occurred.extend(several.iter().filter(|(met, _)| *met).map(|(_, what)| *what));
+    }
+
+    /// Notes where a write meets the precondition of a rule.
+    fn note_write(&mut self, header: &DataHeader) {
+        let request = header.name.request;
+        if self.names.insert((request.session, request.number)) {
+            return;
+        }
+        self.occurred.push("write ordered again");
+        let lost = |key: u64| {
+            self.town.forsaken.iter().any(|(lost, _)| self.town.stretch(*lost) == self.town.stretch(key))
+        };
+        let keys: Vec<u64> =
+            (header.ranges.iter()).flat_map(|range| self.town.samples(range.low, range.high)).collect();
+        if keys.iter().any(|&key| lost(key)) && !keys.iter().all(|&key| lost(key)) {
+            self.occurred.push("repetition that one range knows");
+        }
+    }
+
+    /// Keys whose last replica was declared lost, and which it was: an operator's word, and nobody else's (S14).
+    pub(super) fn forsaken(&self) -> &[(u64, ProcessId)] {
+        &self.town.forsaken
     }
 }
 
@@ -94,6 +173,7 @@ impl Twin for TableTwin {
         if class == Class::Control {
             self.touched.insert(position, vec![(0, u64::MAX)]);
             let control = Control::decode(body).ok_or(Unroutable::Refused)?;
+            self.note_control(sender, &control);
             let mut after = self.town.clone();
             after.control(position, sender, control.clone()).ok_or(Unroutable::Refused)?;
             if !after.roles.contains_key(&sender) && !self.town.roles.contains_key(&sender) {
@@ -105,6 +185,7 @@ impl Twin for TableTwin {
                     used.expired |= used.at <= through.0;
                 }
             }
+            self.town.controls += 1;
             return Ok(self.town.roles.keys().copied().collect());
         }
         if !self.town.roles.contains_key(&sender) {
@@ -122,6 +203,7 @@ impl Twin for TableTwin {
         let found = self.town.data(sender, &header).ok_or(Unroutable::Refused)?;
         if header.kind != DataKind::Read {
             let ranges = header.ranges.iter().map(|range| (range.low, range.high)).collect();
+            self.note_write(&header);
             self.touched.insert(position, ranges);
             self.writes.insert(position, xxh3_64(&operation));
         }
@@ -146,6 +228,11 @@ impl Town {
     fn samples(&self, low: u64, high: u64) -> Vec<u64> {
         let inside = self.ring.keys().copied().filter(|&key| low < key && key <= high);
         [low].into_iter().chain(inside).collect()
+    }
+
+    /// The ring id at or below a key.
+    fn stretch(&self, key: u64) -> Option<u64> {
+        self.ring.range(..=key).next_back().map(|(&low, _)| low)
     }
 
     fn is(&self, process: ProcessId, state: State) -> bool {
@@ -287,7 +374,8 @@ impl Town {
                 };
                 let removed = self.remove(process);
                 let keys = self.samples(0, u64::MAX);
-                self.forsaken = keys.into_iter().find(|&key| !keeps(self, key)).or(self.forsaken);
+                let forsaken: Vec<u64> = keys.into_iter().filter(|&key| !keeps(self, key)).collect();
+                self.forsaken.extend(forsaken.into_iter().map(|key| (key, process)));
                 removed
             }
             Control::CreateTable { name, .. } => {

@@ -1,0 +1,122 @@
+//! What is done to machines and to the directions between them.
+
+use std::time::Duration;
+
+use quorate_protocol::{Protocol, Time, wire::Wire};
+
+use super::{Crash, Happening, World};
+use crate::network::LinkState;
+
+impl<P: Protocol> World<P>
+where
+    P::Message: Wire,
+{
+    /// Ends the process on `machine`. Memory, inbox and what has not left are lost.
+    pub fn crash(&mut self, machine: usize, crash: Crash) {
+        let slot = &mut self.machines[machine];
+        if slot.process.take().is_none() {
+            return;
+        }
+        let life = slot.life;
+        slot.inbox.clear();
+        slot.paused_until = Time::ZERO;
+        let neighbours = std::mem::take(&mut slot.neighbours);
+        self.lives[life as usize].alive = false;
+        self.lives[life as usize].vanished = crash == Crash::Vanished;
+        self.note(b'X', machine as u64, u64::from(crash == Crash::Vanished));
+        for peer in neighbours {
+            self.sever(life, peer, crash);
+        }
+    }
+
+    /// What is cut, held or paused from now on is counted for `cause`, each time that it has an effect.
+    pub(crate) fn blame(&mut self, cause: &'static str) {
+        self.blamed = cause;
+    }
+
+    /// What effects are counted for.
+    pub(crate) fn blamed(&self) -> &'static str {
+        self.blamed
+    }
+
+    /// Lets the process on `machine` do nothing for a while. Its links stand, its clock runs.
+    pub fn pause(&mut self, machine: usize, span: Duration) {
+        self.note(b'P', machine as u64, span.as_nanos() as u64);
+        let slot = &mut self.machines[machine];
+        if slot.paused_until < self.now + span {
+            slot.paused_until = self.now + span;
+            slot.paused_by = self.blamed;
+        }
+    }
+
+    /// Lets a machine stall: from now on nothing passes to it or from it, after `lead` its process stands still too, and
+    /// after `span` all goes on, and arrives in whatever order the links give. What the process sends in between is on
+    /// its way all the time, and comes from the past.
+    pub fn stall(&mut self, machine: usize, lead: Duration, span: Duration) {
+        for other in (0..self.machines.len()).filter(|&other| other != machine) {
+            self.clog(machine, other, span);
+            self.clog(other, machine, span);
+        }
+        if self.machines[machine].process.is_some() {
+            let life = self.machines[machine].life;
+            let (until, cause) = (self.now + span, self.blamed);
+            self.push(self.now + lead, Happening::Pause { life, until, cause });
+        }
+    }
+
+    /// Lets nothing pass between two machines in one direction for a while. Links in use break by and by when that lasts.
+    pub fn cut(&mut self, from: usize, to: usize, span: Duration) {
+        self.note(b'C', from as u64, to as u64);
+        self.troubled(from, self.now + span);
+        self.troubled(to, self.now + span);
+        self.network.cut(from, to, self.now + span, self.blamed);
+        let patience = self.chance_network.between(CUT_PATIENCE_MIN, CUT_PATIENCE_MAX);
+        if patience < span
+            && let (Some(one), Some(other)) = (self.present(from), self.present(to))
+            && let Some(link) = self.network.existing(one, other)
+            && link.state == LinkState::Up
+        {
+            let session = link.session;
+            self.push(self.now + patience, Happening::Break { one, other, session });
+        }
+    }
+
+    /// Holds back what one machine sends to another for a while; nothing breaks.
+    pub fn clog(&mut self, from: usize, to: usize, span: Duration) {
+        self.note(b'G', from as u64, to as u64);
+        self.troubled(from, self.now + span);
+        self.troubled(to, self.now + span);
+        self.network.cut(from, to, self.now + span, self.blamed);
+    }
+
+    /// Breaks the link between the processes of two machines, if one stands.
+    pub fn break_link(&mut self, one: usize, other: usize) -> bool {
+        let (Some(one), Some(other)) = (self.present(one), self.present(other)) else { return false };
+        let Some(link) = self.network.existing(one, other) else { return false };
+        if link.state != LinkState::Up {
+            return false;
+        }
+        let session = link.session;
+        self.broken(one, other, session);
+        true
+    }
+
+    /// Ends all cuts, clogs and pauses, and makes the links flawless. What was held back is lost with its session.
+    pub fn heal(&mut self) {
+        self.network_settings.break_probability = 0.0;
+        for (from, to) in self.network.heal() {
+            self.break_link(from, to);
+        }
+        for machine in 0..self.machines.len() {
+            let slot = &mut self.machines[machine];
+            slot.paused_until = Time::ZERO;
+            if slot.process.is_some() && !slot.inbox.is_empty() {
+                self.work_later(machine);
+            }
+        }
+        self.note(b'H', 0, 0);
+    }
+}
+
+pub(super) const CUT_PATIENCE_MIN: Duration = Duration::from_millis(200);
+pub(super) const CUT_PATIENCE_MAX: Duration = Duration::from_secs(6);

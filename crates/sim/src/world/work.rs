@@ -1,0 +1,181 @@
+//! How a machine hands what has arrived to its process, and when it is woken.
+
+use std::time::Duration;
+
+use quorate_protocol::{Context, Input, Protocol, Session, Standing, Ticket, Time, wire::Wire};
+
+use super::{Environment, Happening, Violation, World};
+use crate::{
+    machine::{Arrival, Machine, Outbox, Outgoing, Wish},
+    network::Life,
+};
+
+impl<P: Protocol> World<P>
+where
+    P::Message: Wire,
+{
+    /// Hands over what has arrived, as one batch.
+    pub(super) fn work<E: Environment<P>>(
+        &mut self,
+        environment: &mut E,
+        machine: usize,
+    ) -> Result<(), Violation> {
+        let slot = &mut self.machines[machine];
+        slot.work_at = None;
+        let ready = slot.busy_until.max(slot.paused_until);
+        if ready > self.now {
+            self.work_later(machine);
+            return Ok(());
+        }
+        let Machine { process, inbox, chance, clock, slowness, tickets, life, .. } = slot;
+        let process = process.as_mut().expect("only the living work");
+        let me = self.lives[*life as usize].id;
+        let life = *life;
+        let now = clock.local(self.now);
+        let mut outbox: Outbox<P> = Outbox::new(*tickets);
+        let mut inputs = 0u64;
+        let mut bytes = 0usize;
+        let mut draw = || chance.bits();
+        let mut give = |input: Input<P>, outbox: &mut Outbox<P>| {
+            let before = outbox.tickets;
+            process.handle(&mut Context { now, me, random: &mut draw }, input, outbox);
+            // In memory everything is durable at once, and that is told before the next input.
+            if outbox.tickets > before {
+                let ticket = Ticket(outbox.tickets);
+                process.handle(&mut Context { now, me, random: &mut draw }, Input::Persisted(ticket), outbox);
+            }
+        };
+        let batch = std::mem::take(inbox);
+        let mut malformed = 0u64;
+        let (lives, unfenced) = (&self.lives, self.unfenced);
+        for arrival in batch {
+            // What a link brought that the fence has broken since is not handed over.
+            let fenced = |peer: Life, outbox: &Outbox<P>| {
+                let (mine, theirs) = (lives[life as usize].standing, lives[peer as usize].standing);
+                let entered = outbox.entered.last().map(|&(_, generation)| Standing { generation, ..mine });
+                !unfenced && entered.is_some_and(|mine| !mine.may_link(theirs))
+            };
+            match arrival {
+                Arrival::Frame { from, .. } if fenced(from, &outbox) => {}
+                Arrival::Linked { peer, .. } if fenced(peer, &outbox) => {}
+                Arrival::Frame { from, frame } => {
+                    let from = self.lives[from as usize].id;
+                    for message in frame.messages {
+                        inputs += 1;
+                        bytes += message.len();
+                        self.trace.update(&message);
+                        let mut rest = message;
+                        match P::Message::decode(&mut rest) {
+                            Ok(message) if rest.is_empty() => {
+                                give(Input::Receive { from, message }, &mut outbox);
+                            }
+                            Ok(_) | Err(_) => malformed += 1,
+                        }
+                    }
+                    if frame.cut {
+                        give(Input::Progress { peer: from }, &mut outbox);
+                    }
+                }
+                Arrival::Linked { peer, session } => {
+                    inputs += 1;
+                    let peer = self.lives[peer as usize].id;
+                    outbox.sends.push(Outgoing::Barrier(peer));
+                    give(Input::Linked { peer, session: Session(session) }, &mut outbox);
+                }
+                Arrival::Unlinked { peer } => {
+                    inputs += 1;
+                    outbox.sends.push(Outgoing::Barrier(peer));
+                    give(Input::Unlinked { peer }, &mut outbox);
+                }
+                Arrival::Command(command) => {
+                    inputs += 1;
+                    give(Input::Command(command), &mut outbox);
+                }
+                Arrival::Deadline => {
+                    inputs += 1;
+                    give(Input::Deadline, &mut outbox);
+                }
+            }
+        }
+        give(Input::Drained, &mut outbox);
+        assert_eq!(malformed, 0, "{me} received bytes that its own kind does not decode");
+        let limit = self.network_settings.message_bytes_max;
+        if outbox.longest > limit {
+            let what =
+                format!("{me} sends {} bytes in one message, and a link takes {limit}", outbox.longest);
+            return Err(Violation::new("frame", what));
+        }
+        let slowness = *slowness;
+        slot.tickets = outbox.tickets;
+        let bytes = bytes + outbox.bytes;
+        let cost = (inputs as f64 * self.machine_settings.input_micros
+            + bytes as f64 * self.machine_settings.kilobyte_micros / 1e3)
+            * slowness;
+        slot.busy_until = self.now + Duration::from_nanos((cost * 1e3) as u64 + 200);
+        let leave = slot.busy_until;
+        self.note(b'W', u64::from(life), inputs);
+        let Outbox { sends, wishes, events, entered, .. } = outbox;
+        for (peer, wish) in wishes {
+            match wish {
+                Wish::Reach(address) => self.reach(machine, peer, &address),
+                Wish::Forget => self.forget(machine, peer),
+            }
+        }
+        self.dispatch(machine, leave, sends);
+        let mut entered = entered.into_iter().peekable();
+        for (told, event) in events.into_iter().enumerate() {
+            while let Some((_, generation)) = entered.next_if(|(before, _)| *before == told) {
+                self.enter(life, generation);
+                environment.entered(self, machine)?;
+            }
+            environment.event(self, machine, event)?;
+        }
+        for (_, generation) in entered {
+            self.enter(life, generation);
+            environment.entered(self, machine)?;
+        }
+        if self.living(life).is_some() {
+            self.wake_later(machine);
+        }
+        environment.stepped(self, machine)
+    }
+
+    pub(super) fn arrive(&mut self, machine: usize, arrival: Arrival<P>) {
+        let slot = &mut self.machines[machine];
+        slot.inbox.push_back(arrival);
+        if slot.paused_until > self.now {
+            let cause = slot.paused_by;
+            self.count(cause);
+        }
+        self.work_later(machine);
+    }
+
+    pub(super) fn work_later(&mut self, machine: usize) {
+        let gather = self.machine_settings.gather_micros;
+        let slot = &mut self.machines[machine];
+        let gathered = self.now + Duration::from_nanos((gather * slot.slowness * 1e3) as u64);
+        let at = gathered.max(slot.busy_until).max(slot.paused_until);
+        if slot.work_at.is_none_or(|before| at < before) {
+            slot.work_at = Some(at);
+            let life = slot.life;
+            self.push(at, Happening::Work { life });
+        }
+    }
+
+    pub(super) fn deadline(&self, machine: usize) -> Option<Time> {
+        let slot = &self.machines[machine];
+        slot.process.as_ref()?.deadline().map(|local| slot.clock.real(local))
+    }
+
+    pub(super) fn wake_later(&mut self, machine: usize) {
+        let Some(at) = self.deadline(machine) else { return };
+        let lateness = self.machine_settings.timer_lateness;
+        let slot = &mut self.machines[machine];
+        if slot.wake_at.is_none_or(|before| at < before) {
+            let at = at.max(self.now) + slot.chance.span(lateness);
+            slot.wake_at = Some(at);
+            let life = slot.life;
+            self.push(at, Happening::Wake { life });
+        }
+    }
+}
