@@ -16,11 +16,13 @@ impl Paxos {
         peer: Peer,
         out: &mut impl Sink<Self>,
     ) {
-        if peer.id != from || !self.is_voter() {
+        if peer.id != from {
             return;
         }
         match &mut self.role {
             Role::Leader(reign) => reign.asked_to_admit(&mut self.core, cx.now, peer, out),
+            Role::Joining { .. } => self.remember(peer, out),
+            Role::Removed => {}
             _ => {
                 let (leader, members) = (self.leader(), self.core.members.clone());
                 self.core.send(from, Message::Refer { leader, members }, out);
@@ -61,6 +63,22 @@ impl Paxos {
             if !self.core.reached.contains_key(&peer.id) && !self.core.links.contains(&peer.id) {
                 self.core.reach(peer, out);
             }
+        }
+    }
+
+    /// Remembers another joiner, in place of an older one of its node, to ask it for admission: it may be taken in first,
+    /// and every process that this one was told of may be gone by then.
+    fn remember(&mut self, peer: Peer, out: &mut impl Sink<Self>) {
+        let Role::Joining { seeds, .. } = &mut self.role else { return };
+        if seeds.contains(&peer) {
+            return;
+        }
+        if let Some(older) = seeds.iter().position(|seed| seed.id.node == peer.id.node) {
+            self.core.forget(seeds.remove(older).id, out);
+        }
+        if seeds.len() < SEEDS_MAX {
+            self.core.reach(&peer, out);
+            seeds.push(peer);
         }
     }
 
@@ -215,6 +233,15 @@ impl Reign {
         let progress = self.peers.entry(id).or_insert_with(|| Progress::new(peer, false));
         progress.demanded = progress.demanded.or(demanded);
         self.probe(core, id, out);
+    }
+
+    /// A learner promised a ballot above ours: it can never follow us. No log that anybody goes on with names it once we
+    /// have ground, so it is told that it is no member, and its node comes back as a new process.
+    pub(super) fn outbid_by_learner(&self, core: &Core, id: ProcessId, out: &mut impl Sink<Paxos>) {
+        if self.peers.contains_key(&id) && self.has_ground(core) {
+            let message = Message::NotMember { chosen: core.chosen, members: core.members.clone() };
+            core.send(id, message, out);
+        }
     }
 
     /// Gives up a learner.

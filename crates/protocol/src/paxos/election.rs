@@ -184,6 +184,12 @@ impl Paxos {
         out: &mut impl Sink<Self>,
     ) {
         if !self.core.concerns(from) {
+            if let Role::Leader(reign) = &self.role
+                && reign.ballot == ballot
+                && promised > ballot
+            {
+                reign.outbid_by_learner(&self.core, from, out);
+            }
             return;
         }
         self.core.round = self.core.round.max(promised.round);
