@@ -348,6 +348,11 @@ impl Member {
         self.routers.get(&router).is_some_and(|link| link.heard)
     }
 
+    /// The leader, or a router that hands on what is meant for it.
+    fn leader_or_way(&self) -> Option<ProcessId> {
+        self.leader.filter(|&leader| self.hears(leader)).or(self.target)
+    }
+
     /// Chooses the router to send to: the leader where possible, else any that is heard.
     fn choose(&mut self, avoid: Option<ProcessId>, random: u64) {
         self.target =
@@ -636,10 +641,10 @@ impl Member {
                 assert!(through <= self.delivered, "executed {through} before it was delivered");
                 if through > self.executed {
                     self.executed = through;
-                    self.confirm_to = self.confirm_to.or(self.leader);
+                    self.confirm_to = self.confirm_to.or(self.leader_or_way());
                 }
             }
-            MemberCommand::Inject { token, body } => match self.leader.filter(|&leader| self.hears(leader)) {
+            MemberCommand::Inject { token, body } => match self.leader_or_way() {
                 Some(leader) if !self.wedged => {
                     out.send(Destination::One(leader), Message::Inject { token, body }, None);
                 }

@@ -101,6 +101,29 @@ pub enum Message {
     },
     /// Router → process that is no member: its joining was refused, and would be again as long as this holds.
     NotAdmitted(NotAdmitted),
+    /// Router → next router towards the leader: what a member sent.
+    Up {
+        /// The member.
+        member: ProcessId,
+        /// Over so many more links it may go.
+        hops: u8,
+        /// What it sent, as bytes.
+        message: Bytes,
+    },
+    /// Router → next router towards a member: what the leader has for it.
+    Down {
+        /// The member.
+        member: ProcessId,
+        /// Over so many more links it may go.
+        hops: u8,
+        /// What the leader has for it, as bytes.
+        message: Bytes,
+    },
+    /// Router → next router towards the leader: all members that the sender reaches.
+    Reach {
+        /// The members.
+        members: Vec<ProcessId>,
+    },
 }
 
 /// What became of a sender's messages.
@@ -535,6 +558,9 @@ const ASK_OPINION: u8 = 12;
 const OPINION: u8 = 13;
 const PROBE: u8 = 14;
 const ALIVE: u8 = 15;
+const UP: u8 = 17;
+const DOWN: u8 = 18;
+const REACH: u8 = 19;
 
 fn put_asked(out: &mut BytesMut, tag: u8, process: ProcessId, hearing: u64) {
     out.put_u8(tag);
@@ -616,6 +642,17 @@ impl Wire for Message {
             }
             Message::Probe { asker, hearing } => put_asked(out, PROBE, *asker, *hearing),
             Message::Alive { asker, hearing } => put_asked(out, ALIVE, *asker, *hearing),
+            Message::Up { member, hops, message } => return put_handed_on(out, UP, *member, *hops, message),
+            Message::Down { member, hops, message } => {
+                return put_handed_on(out, DOWN, *member, *hops, message);
+            }
+            Message::Reach { members } => {
+                out.put_u8(REACH);
+                out.put_u32_le(members.len() as u32);
+                for &member in members {
+                    put_process(out, member);
+                }
+            }
         }
         None
     }
@@ -661,9 +698,30 @@ impl Wire for Message {
             PROBE => Message::Probe { asker: take_process(input)?, hearing: take_u64(input)? },
             ALIVE => Message::Alive { asker: take_process(input)?, hearing: take_u64(input)? },
             NOT_ADMITTED => Message::NotAdmitted(decode_body(input)?),
+            UP => Message::Up {
+                member: take_process(input)?,
+                hops: take_u8(input)?,
+                message: take_bytes(input)?,
+            },
+            DOWN => Message::Down {
+                member: take_process(input)?,
+                hops: take_u8(input)?,
+                message: take_bytes(input)?,
+            },
+            REACH => {
+                let count = take_count(input, 24)?;
+                Message::Reach { members: (0..count).map(|_| take_process(input)).collect::<Result<_, _>>()? }
+            }
             tag => return Err(wire::WireError::Tag(tag)),
         })
     }
+}
+
+fn put_handed_on(out: &mut BytesMut, tag: u8, member: ProcessId, hops: u8, message: &Bytes) -> Option<Bytes> {
+    out.put_u8(tag);
+    put_process(out, member);
+    out.put_u8(hops);
+    put_payload(out, message)
 }
 
 #[cfg(test)]

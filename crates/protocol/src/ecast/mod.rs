@@ -66,6 +66,7 @@
 //! - A departed sender's id is remembered for the next 4,096 departures, so that a
 //!   duplicate of its join can not admit a ghost.
 
+mod detour;
 mod dispatch;
 mod member;
 mod message;

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::{
     Ordered, Position, Routing,
+    detour::{Detours, HOPS_MAX},
     dispatch::Dispatch,
     message::{LogEntry, Message, Notice},
     order::Order,
@@ -112,11 +113,12 @@ pub struct RouterStatus {
 
 /// A router (002 §5.5, algorithm 2).
 pub struct Router<R: Routing> {
-    settings: RouterSettings,
-    paxos: Paxos,
-    order: Order<R>,
-    dispatch: Option<Dispatch>,
-    linked: BTreeSet<ProcessId>,
+    pub(super) settings: RouterSettings,
+    pub(super) paxos: Paxos,
+    pub(super) order: Order<R>,
+    pub(super) dispatch: Option<Dispatch>,
+    pub(super) linked: BTreeSet<ProcessId>,
+    pub(super) detours: Detours,
     /// When stability that waits is to be logged, traffic or not.
     stable_due: Option<Time>,
     /// Whether something was proposed since the last drain.
@@ -132,7 +134,7 @@ pub struct Router<R: Routing> {
     /// Linked processes that were asked what they have and have not said it yet: what comes from them they sent before, in
     /// an earlier generation.
     asked: BTreeSet<ProcessId>,
-    refused: u64,
+    pub(super) refused: u64,
 }
 
 /// Wraps the log's messages into this layer's and keeps its events for the router.
@@ -176,6 +178,7 @@ impl<R: Routing> Router<R> {
             paxos,
             dispatch: None,
             linked: BTreeSet::new(),
+            detours: Detours::default(),
             stable_due: None,
             proposed: false,
             founding: false,
@@ -279,6 +282,8 @@ impl<R: Routing> Router<R> {
                 }
             }
             paxos::Event::Leader(leader) => self.lead(leader, out),
+            paxos::Event::Detour(Some(_)) => self.tell_lead(self.linked.iter().copied().collect(), out),
+            paxos::Event::Detour(None) => {}
             paxos::Event::SnapshotWanted { slot } => {
                 return Some(paxos::Command::Snapshot { slot, state: self.order.snapshot() });
             }
@@ -319,8 +324,8 @@ impl<R: Routing> Router<R> {
                 dispatch.reconfigured(&self.order);
             }
             if learned.appended.is_some() {
-                let (linked, order) = (&self.linked, &self.order);
-                dispatch.route(order, &|process| linked.contains(&process) && !order.is_fenced(process));
+                let (linked, detours, order) = (&self.linked, &self.detours, &self.order);
+                dispatch.route(order, &|process| is_reached(linked, detours, order, process));
             }
             for (at, id, outcome) in learned.settled {
                 dispatch.settle(at, id, outcome);
@@ -359,9 +364,9 @@ impl<R: Routing> Router<R> {
 
     /// Tells a process that it is no member any more.
     fn tell_departed(&self, process: ProcessId, out: &mut impl Sink<Self>) {
-        if self.linked.contains(&process) {
+        if self.linked.contains(&process) || self.detours.through(process).is_some() {
             let notice = Notice { wedged: true, ..Notice::default() };
-            out.send(Destination::One(process), Message::Notice(notice), None);
+            self.tell(process, Message::Notice(notice), out);
         }
     }
 
@@ -370,9 +375,9 @@ impl<R: Routing> Router<R> {
             // Leading still, or again: what was proposed may have been lost, here as with members.
             self.unlogged = self.dispatch.as_ref().is_some_and(Dispatch::has_unlogged);
             if self.dispatch.is_none() && self.gathering.is_none() {
-                let (linked, order, credit) = (&self.linked, &self.order, self.settings.credit);
-                let reached = |process| linked.contains(&process) && !order.is_fenced(process);
-                self.dispatch = Some(Dispatch::new(order, credit, reached));
+                let (linked, detours, order) = (&self.linked, &self.detours, &self.order);
+                let reached = |process| is_reached(linked, detours, order, process);
+                self.dispatch = Some(Dispatch::new(order, self.settings.credit, reached));
             }
         } else {
             self.dispatch = None;
@@ -392,7 +397,7 @@ impl<R: Routing> Router<R> {
         to.retain(|process| !routers.iter().any(|router| router.id == *process));
         if !to.is_empty() && !routers.is_empty() {
             let learned = self.paxos.applied().0;
-            let (generation, leader) = (self.settings.generation, self.paxos.leader());
+            let (generation, leader) = (self.settings.generation, self.paxos.leader_known());
             let lead = Message::Lead { generation, leader, routers: routers.to_vec(), learned };
             out.send(Destination::Many(to.clone()), lead, None);
             // Who departed while no leader could reach it learns of it now, even if it has nothing to ask for.
@@ -498,6 +503,66 @@ impl<R: Routing> Router<R> {
             // nobody is.
             _ if self.order.is_fenced(from) => self.tell_departed(from, out),
             _ if self.gathering.is_some() || self.asked.contains(&from) => {}
+            Message::Route(_) | Message::Confirm { .. } | Message::Repair | Message::Inject { .. } => {
+                self.from_member(cx, from, HOPS_MAX, message, out);
+            }
+            // Only routers go round by each other.
+            Message::Up { .. } | Message::Down { .. } | Message::Reach { .. }
+                if !self.paxos.members().iter().any(|router| router.id == from) =>
+            {
+                self.refused += 1;
+            }
+            Message::Up { member, hops, message } => self.on_up(cx, member, hops, message, out),
+            Message::Down { member, hops, message } => self.on_down(member, hops, message, out),
+            Message::Reach { members } => self.on_reach(from, members),
+            Message::AskOpinion { about, hearing } if R::is_member(self.order.config(), from) => {
+                let linked = self.linked.contains(&about);
+                if linked {
+                    out.send(Destination::One(about), Message::Probe { asker: from, hearing }, None);
+                }
+                let opinion = if linked { Opinion::Linked } else { Opinion::Unlinked };
+                out.send(Destination::One(from), Message::Opinion { about, hearing, opinion }, None);
+            }
+            Message::Alive { asker, hearing } if R::is_member(self.order.config(), asker) => {
+                let heard = Message::Opinion { about: from, hearing, opinion: Opinion::Heard };
+                out.send(Destination::One(asker), heard, None);
+            }
+            // A process that has not joined yet tells its links who routes, members and routers alike.
+            Message::Lead { .. } => {}
+            Message::Notice(_)
+            | Message::Deliver(_)
+            | Message::InjectRefused { .. }
+            | Message::NotAdmitted(_)
+            | Message::Gather { .. }
+            | Message::AskOpinion { .. }
+            | Message::Opinion { .. }
+            | Message::Probe { .. }
+            | Message::Alive { .. } => self.refused += 1,
+        }
+    }
+
+    /// What a member sent, here or to a router on whose way to the leader this one is.
+    pub(super) fn from_member(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        hops: u8,
+        message: Message,
+        out: &mut impl Sink<Self>,
+    ) {
+        if self.order.is_fenced(from) {
+            return self.tell_departed(from, out);
+        }
+        let leads = self.paxos.is_leader();
+        match message {
+            // One that reaches the leader proposes it there.
+            Message::Route(_) if !leads && self.paxos.detour().is_some() => {
+                self.hand_up(from, hops, &message, out);
+            }
+            Message::Confirm { .. } | Message::Repair if !leads => {
+                self.hand_up(from, hops, &message, out);
+            }
+            Message::Inject { .. } if !leads && self.hand_up(from, hops, &message, out) => {}
             Message::Route(bytes) => match LogEntry::decode(bytes.clone()) {
                 Ok(LogEntry::Route(block)) if block.sender == from && block.is_sound() => {
                     if self.order.is_departed(from) {
@@ -541,32 +606,10 @@ impl<R: Routing> Router<R> {
                     .as_mut()
                     .is_some_and(|dispatch| dispatch.inject(&self.order, from, token, &body));
                 if !injected {
-                    out.send(Destination::One(from), Message::InjectRefused { token }, None);
+                    self.tell(from, Message::InjectRefused { token }, out);
                 }
             }
-            Message::AskOpinion { about, hearing } if R::is_member(self.order.config(), from) => {
-                let linked = self.linked.contains(&about);
-                if linked {
-                    out.send(Destination::One(about), Message::Probe { asker: from, hearing }, None);
-                }
-                let opinion = if linked { Opinion::Linked } else { Opinion::Unlinked };
-                out.send(Destination::One(from), Message::Opinion { about, hearing, opinion }, None);
-            }
-            Message::Alive { asker, hearing } if R::is_member(self.order.config(), asker) => {
-                let heard = Message::Opinion { about: from, hearing, opinion: Opinion::Heard };
-                out.send(Destination::One(asker), heard, None);
-            }
-            // A process that has not joined yet tells its links who routes, members and routers alike.
-            Message::Lead { .. } => {}
-            Message::Notice(_)
-            | Message::Deliver(_)
-            | Message::InjectRefused { .. }
-            | Message::NotAdmitted(_)
-            | Message::Gather { .. }
-            | Message::AskOpinion { .. }
-            | Message::Opinion { .. }
-            | Message::Probe { .. }
-            | Message::Alive { .. } => self.refused += 1,
+            _ => unreachable!("no other message is a member's"),
         }
     }
 
@@ -582,7 +625,7 @@ impl<R: Routing> Router<R> {
                 notice.push(number, outcome);
             }
         }
-        out.send(Destination::One(sender), Message::Notice(notice), None);
+        self.tell(sender, Message::Notice(notice), out);
     }
 
     fn propose(&mut self, cx: &mut Context<'_>, payload: Bytes, out: &mut impl Sink<Self>) {
@@ -612,9 +655,10 @@ impl<R: Routing> Router<R> {
     }
 
     fn flush(&mut self, out: &mut impl Sink<Self>) {
-        if let Some(dispatch) = &mut self.dispatch {
-            dispatch.flush(&self.order, &mut |to, message| out.send(Destination::One(to), message, None));
-        }
+        self.tell_reach(out);
+        let Some(mut dispatch) = self.dispatch.take() else { return };
+        dispatch.flush(&self.order, &mut |to, message| self.tell(to, message, out));
+        self.dispatch = Some(dispatch);
     }
 }
 
@@ -648,6 +692,7 @@ impl<R: Routing> Protocol for Router<R> {
             Input::Persisted(ticket) => self.drive(cx, Input::Persisted(ticket), out),
             Input::Linked { peer, session } => {
                 self.linked.insert(peer);
+                self.detours.due = true;
                 self.drive(cx, Input::Linked { peer, session }, out);
                 if self.order.is_fenced(peer) && self.gathering.is_none() {
                     self.tell_lead(vec![peer], out);
@@ -664,8 +709,10 @@ impl<R: Routing> Protocol for Router<R> {
                 self.linked.remove(&peer);
                 self.asked.remove(&peer);
                 self.drive(cx, Input::Unlinked { peer }, out);
+                self.detour_unlinked(peer);
+                let reached = self.reaches(peer);
                 if let Some(dispatch) = &mut self.dispatch {
-                    dispatch.link(peer, false);
+                    dispatch.link(peer, reached);
                 }
             }
             Input::Progress { peer } => self.drive(cx, Input::Progress { peer }, out),
@@ -685,4 +732,14 @@ impl<R: Routing> Protocol for Router<R> {
         let gathered = self.gathering.as_ref().and_then(Gathering::until);
         [self.paxos.deadline(), self.stable_due, gathered].into_iter().flatten().min()
     }
+}
+
+/// Whether something can be sent to `process`, directly or through another router.
+pub(super) fn is_reached<R: Routing>(
+    linked: &BTreeSet<ProcessId>,
+    detours: &Detours,
+    order: &Order<R>,
+    process: ProcessId,
+) -> bool {
+    (linked.contains(&process) || detours.through(process).is_some()) && !order.is_fenced(process)
 }

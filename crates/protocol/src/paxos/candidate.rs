@@ -45,8 +45,10 @@ pub(super) struct Promise {
 }
 
 impl Candidacy {
-    pub(super) fn new(core: &Core, ballot: Ballot, until: Time) -> Candidacy {
-        let prepare = Prepare { ballot, accepted: core.accepted, last: core.log.last(), chosen: core.chosen };
+    pub(super) fn new(core: &Core, ballot: Ballot, now: Time, until: Time) -> Candidacy {
+        let reach = core.reach_now(now) as u32;
+        let (accepted, last, chosen) = (core.accepted, core.log.last(), core.chosen);
+        let prepare = Prepare { ballot, accepted, last, chosen, reach };
         Candidacy {
             prepare,
             stage: Stage::PreVote(BTreeSet::from([core.me.id])),
@@ -114,10 +116,11 @@ impl Candidacy {
         }
     }
 
-    /// Whether so many refused that no majority can come.
-    pub(super) fn is_hopeless(&self, core: &Core) -> bool {
+    /// Whether so many refused, or do not talk with this process, that no majority can come.
+    pub(super) fn is_hopeless(&self, core: &Core, now: Time) -> bool {
         let electors: Vec<_> = self.electorate(core).iter().map(|peer| peer.id).collect();
-        !quorum::has_majority(&electors, electors.iter().filter(|id| !self.refused.contains(id)))
+        let may = |id: &&ProcessId| !self.refused.contains(id) && core.talks(**id, now);
+        !quorum::has_majority(&electors, electors.iter().filter(may))
     }
 }
 

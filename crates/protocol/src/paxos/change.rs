@@ -118,6 +118,9 @@ impl Paxos {
     /// The members behind the last slot learned are others than before.
     pub(super) fn members_changed(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
         let member = self.core.concerns(cx.me);
+        if !self.is_leader() {
+            self.core.watch_members(self.leader(), cx.now);
+        }
         match &mut self.role {
             Role::Joining { .. } if self.core.is_member(cx.me) => {
                 self.role = Role::Follower;
@@ -273,8 +276,8 @@ impl Reign {
         }
     }
 
-    /// Notes who seems to have failed, and says whether a majority seems well.
-    pub(super) fn suspect(&mut self, core: &mut Core, now: Time, out: &mut impl Sink<Paxos>) -> bool {
+    /// Notes who seems to have failed.
+    pub(super) fn suspect(&mut self, core: &mut Core, now: Time, out: &mut impl Sink<Paxos>) {
         let mut lost = Vec::new();
         for (id, peer) in &mut self.peers {
             if !core.detector.suspects(*id, now) {
@@ -289,13 +292,6 @@ impl Reign {
         for id in lost {
             self.dismiss(core, id, ChangeRefusal::Unreachable, out);
         }
-        let acting = core.acting();
-        let well = acting.iter().filter(|peer| self.seems_well(core, peer.id)).count();
-        well >= quorum::majority(acting.len())
-    }
-
-    fn seems_well(&self, core: &Core, process: ProcessId) -> bool {
-        process == core.me.id || self.peers.get(&process).is_some_and(|peer| peer.suspected.is_none())
     }
 
     /// Proposes a change of the members, if one is due and none is open: what was commanded first, then who must go,
@@ -309,7 +305,7 @@ impl Reign {
         {
             let refusal = if !core.is_member(process) {
                 Some(ChangeRefusal::AlreadySo)
-            } else if !self.bears_loss_of(core, process) {
+            } else if !bears_loss_of(core, process, now) {
                 Some(ChangeRefusal::TooFew)
             } else {
                 None
@@ -327,11 +323,13 @@ impl Reign {
         }
         let floor = quorum::majority(core.settings.wanted);
         if core.members.len() > floor {
-            let overdue = |peer: &Progress| {
-                let since = peer.suspected.map_or(core.settings.remove_after, |since| now.since(since));
-                peer.replaced || peer.suspected.is_some() && since >= core.settings.remove_after
+            let patience = core.settings.remove_after;
+            // A member that anybody hears lives, and stays: a link that is cut is no reason to lose a vote for.
+            let overdue = |id: ProcessId, peer: &Progress| {
+                let long = peer.suspected.is_some_and(|since| now.since(since) >= patience);
+                peer.replaced || long && core.is_silent(id, now, patience)
             };
-            let failed = self.peers.iter().find(|(_, peer)| peer.member && overdue(peer));
+            let failed = self.peers.iter().find(|(id, peer)| peer.member && overdue(**id, peer));
             if let Some((id, _)) = failed {
                 let id = *id;
                 self.propose_members(core, now, without(core, id), out);
@@ -355,14 +353,6 @@ impl Reign {
         }
     }
 
-    /// Whether without `process` enough members remain, and a majority of them seems well.
-    fn bears_loss_of(&self, core: &Core, process: ProcessId) -> bool {
-        let left = core.members.len() - 1;
-        let rest = core.members.iter().filter(|peer| peer.id != process);
-        let well = rest.filter(|peer| self.seems_well(core, peer.id)).count();
-        left >= quorum::majority(core.settings.wanted) && well >= quorum::majority(left)
-    }
-
     /// Proposes new members, unless a majority of them has not been heard of just now: should they be dead, nothing could be
     /// chosen any more, neither by them nor by the old ones. Says whether it did.
     fn propose_members(
@@ -372,7 +362,7 @@ impl Reign {
         members: Vec<Peer>,
         out: &mut impl Sink<Paxos>,
     ) -> bool {
-        let near = |peer: &&Peer| peer.id == core.me.id || core.detector.in_touch(peer.id, now);
+        let near = |peer: &&Peer| core.in_touch(peer.id, now);
         let ready = members.iter().filter(near).count() >= quorum::majority(members.len());
         if ready {
             self.append(core, Value::Members(members.into()), out);
@@ -435,6 +425,14 @@ impl Reign {
         }
         gone.contains(&core.me.id)
     }
+}
+
+/// Whether without `process` enough members remain, and the leader talks with a majority of them.
+fn bears_loss_of(core: &Core, process: ProcessId, now: Time) -> bool {
+    let left = core.members.len() - 1;
+    let rest = core.members.iter().filter(|peer| peer.id != process);
+    let well = rest.filter(|peer| core.talks(peer.id, now)).count();
+    left >= quorum::majority(core.settings.wanted) && well >= quorum::majority(left)
 }
 
 fn without(core: &Core, process: ProcessId) -> Vec<Peer> {

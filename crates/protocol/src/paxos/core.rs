@@ -7,7 +7,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Ballot, Event, Log, Message, Paxos, Record, Settings, Slot, Value};
+use super::{Ballot, Event, Log, Message, Paxos, Record, Settings, Slot, Value, contacts::Contacts};
 use crate::{
     detector::Detector,
     id::{Peer, ProcessId},
@@ -44,6 +44,7 @@ pub(super) struct Core {
     /// Whom we asked the runtime to reach.
     pub(super) reached: BTreeMap<ProcessId, String>,
     pub(super) detector: Detector,
+    pub(super) contacts: Contacts,
     /// The last record.
     ticket: Option<Ticket>,
     /// What the user was told last.
@@ -80,6 +81,7 @@ impl Core {
             links: BTreeSet::new(),
             reached: BTreeMap::new(),
             detector: Detector::new(settings.detector),
+            contacts: Contacts::default(),
             ticket: None,
             told: None,
             snapshot_underway: false,

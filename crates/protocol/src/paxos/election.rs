@@ -4,7 +4,7 @@ use super::{
     Ballot, Candidacy, Context, Duration, Message, Paxos, Prepare, ProcessId, Promise, Refusal, Reign, Role,
     Sink, Stage, candidate,
 };
-use crate::wire::FRAME_BYTES_MAX;
+use crate::{quorum, wire::FRAME_BYTES_MAX};
 
 impl Paxos {
     /// Stands for leader.
@@ -12,11 +12,11 @@ impl Paxos {
         assert!(self.core.concerns(cx.me), "only a member stands for leader, or who would be one");
         self.stand_back(cx, out);
         self.core.tell_leader(false, out);
-        self.election = None;
+        (self.election, self.ready_from) = (None, None);
         let ballot = Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me };
         let patience = self.interval() * (4 << self.attempts.min(3));
         let until = cx.now + patience + self.chance(cx, patience / 2);
-        let mut candidacy = Candidacy::new(&self.core, ballot, until);
+        let mut candidacy = Candidacy::new(&self.core, ballot, cx.now, until);
         candidacy.ask(&mut self.core, out);
         self.role = Role::Candidate(candidacy);
         self.count_votes(cx, out);
@@ -87,12 +87,20 @@ impl Paxos {
         };
         let refusal = if lives { Some(Refusal::LeaderLives) } else { self.refusal(&prepare) };
         let refusal = refusal.or((ballot <= self.core.promised).then_some(Refusal::Outbid));
+        let refusal = refusal.or(self.has_rival(cx, &prepare).then_some(Refusal::Rival));
         match refusal {
             Some(refusal) => {
                 let promised = self.core.promised;
                 self.core.send(from, Message::Refused { ballot, promised, refusal }, out);
             }
             None => {
+                if matches!(self.role, Role::Candidate(_)) {
+                    // The other is better connected.
+                    self.lose_leader(cx, self.interval() * 4, out);
+                }
+                if self.could_be_carried(&prepare) {
+                    self.granted = Some((from, cx.now + self.interval() * 2));
+                }
                 self.core.send(from, Message::PreVoted { ballot }, out);
                 if let Some(election) = &mut self.election {
                     // Give it the time to succeed.
@@ -100,6 +108,27 @@ impl Paxos {
                 }
             }
         }
+    }
+
+    /// Whether another candidate is helped just now, so that of two that stand at once only one goes on to phase 1. A
+    /// candidate gives way to a better connected one, or once it was refused or can win no more, until it goes on itself.
+    fn has_rival(&self, cx: &Context<'_>, prepare: &Prepare) -> bool {
+        let own = match &self.role {
+            Role::Candidate(candidacy) if matches!(candidacy.stage, Stage::PreVote(_)) => {
+                let own = &candidacy.prepare;
+                let better = (own.reach, own.ballot) > (prepare.reach, prepare.ballot);
+                better && candidacy.refused.is_empty() && !candidacy.is_hopeless(&self.core, cx.now)
+            }
+            Role::Candidate(_) => true,
+            _ => false,
+        };
+        let helps = |(other, until): (ProcessId, _)| other != prepare.ballot.router && cx.now < until;
+        own || self.could_be_carried(prepare) && self.granted.is_some_and(helps)
+    }
+
+    /// Whether the candidate says that it talks with a majority.
+    fn could_be_carried(&self, prepare: &Prepare) -> bool {
+        prepare.reach as usize >= quorum::majority(self.core.acting().len())
     }
 
     /// Phase 1b.
@@ -127,6 +156,7 @@ impl Paxos {
             self.core.promise(ballot, out);
         }
         self.lose_leader(cx, self.interval() * 6, out);
+        self.granted = Some((from, cx.now + self.interval() * 4));
         let core = &self.core;
         let (accepted, last, chosen) = (core.accepted, core.log.last(), core.chosen);
         let start = prepare.chosen;
@@ -199,9 +229,13 @@ impl Paxos {
             }
             Role::Candidate(candidacy) if candidacy.prepare.ballot == ballot => {
                 candidacy.refused.insert(from);
-                if candidacy.is_hopeless(&self.core) {
-                    // Who lacks much leaves it to the others first.
-                    let patience = if refusal == Refusal::Behind { 8 } else { 1 };
+                if candidacy.is_hopeless(&self.core, cx.now) {
+                    // Who lacks much leaves it to the others first, and to a rival.
+                    let patience = match refusal {
+                        Refusal::Behind => 8,
+                        Refusal::Rival => 4,
+                        Refusal::Outbid | Refusal::LeaderLives => 1,
+                    };
                     self.abandon(cx, self.interval() * patience / 2, out);
                 }
             }
@@ -253,7 +287,7 @@ impl Paxos {
         self.election = None;
         self.core.leader = Some(ballot);
         let mut reign = Reign::new(&self.core, ballot, ticket);
-        self.core.watch_only(&reign.peers.keys().copied().collect::<Vec<_>>(), cx.now);
+        self.core.watch_members(reign.peers.keys().copied(), cx.now);
         for progress in reign.peers.values() {
             self.core.reach(&progress.peer, out);
         }

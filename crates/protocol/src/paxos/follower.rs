@@ -31,7 +31,7 @@ impl Paxos {
         if self.core.leader != Some(ballot) {
             self.stand_back(cx, out);
             self.core.leader = Some(ballot);
-            self.core.watch_only(&[from], cx.now);
+            self.core.watch_members([from], cx.now);
             if self.is_voter() {
                 self.core.tell_leader(true, out);
             }
@@ -48,7 +48,7 @@ impl Paxos {
         }
         self.core.leader = None;
         self.core.snapshot_underway = false;
-        self.core.watch_only(&[], cx.now);
+        self.core.watch_members([], cx.now);
         self.forward.clear();
         self.acceptance_due = false;
         self.reach_members(out);
@@ -68,8 +68,9 @@ impl Paxos {
         }
         // Whom an open change takes in stands, for it may alone know of it; and whom it takes out: so it hears that it is out.
         if self.core.concerns(cx.me) {
-            self.election = Some(cx.now + patience + self.chance(cx, self.interval()));
+            self.stand_after(cx, patience);
         }
+        self.pulse(cx, out);
     }
 
     /// The end of the followers' batch: one acceptance for all that came, and what is to be proposed.

@@ -3,7 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
-use super::{Ballot, Slot, Value};
+use super::{Ballot, Pulse, Slot, Value};
 use crate::{
     id::{Peer, ProcessId},
     wire::{
@@ -190,6 +190,8 @@ pub enum Message {
         /// But these are.
         members: Vec<Peer>,
     },
+    /// How the sender is connected.
+    Pulse(Pulse),
 }
 
 /// What a candidate says of itself.
@@ -203,6 +205,8 @@ pub struct Prepare {
     pub last: Slot,
     /// What it has learned.
     pub chosen: Slot,
+    /// With how many members it talks, itself included.
+    pub reach: u32,
 }
 
 /// Why a candidacy was refused.
@@ -214,6 +218,8 @@ pub enum Refusal {
     LeaderLives,
     /// The candidate lacks chosen slots that the sender no longer keeps.
     Behind,
+    /// The sender helps another candidate just now.
+    Rival,
 }
 
 /// A change of the members.
@@ -269,6 +275,7 @@ enum Rare {
     Dropped(Ballot),
     NotMember(Slot, Vec<Peer>),
     NodeInUse(Peer),
+    Pulse(Pulse),
 }
 
 impl Wire for Message {
@@ -366,6 +373,7 @@ impl Wire for Message {
             Message::NotMember { chosen, members } => {
                 put_rare(out, &Rare::NotMember(*chosen, members.clone()))
             }
+            Message::Pulse(pulse) => put_rare(out, &Rare::Pulse(pulse.clone())),
         }
         None
     }
@@ -446,6 +454,7 @@ impl From<Rare> for Message {
             Rare::Dropped(ballot) => Message::Dropped { ballot },
             Rare::NotMember(chosen, members) => Message::NotMember { chosen, members },
             Rare::NodeInUse(by) => Message::NodeInUse { by },
+            Rare::Pulse(pulse) => Message::Pulse(pulse),
         }
     }
 }

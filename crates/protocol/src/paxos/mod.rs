@@ -87,6 +87,7 @@
 mod ballot;
 mod candidate;
 mod change;
+mod contacts;
 mod core;
 mod election;
 mod follower;
@@ -101,6 +102,7 @@ use bytes::Bytes;
 
 pub use self::{
     ballot::{Ballot, Slot},
+    contacts::{Contact, Pulse, Way},
     log::Value,
     message::{Change, ChangeRefusal, Message, Prepare, Refusal},
     reform::ReformRefusal,
@@ -206,6 +208,8 @@ pub enum Event {
     /// Who leads now, as far as this process knows. Told again when the link to the leader was renewed, or the leader
     /// had no room: propose again what was not learned. Told to members only.
     Leader(Option<ProcessId>),
+    /// The leader is reached through this router from now on; `None`: directly, or not at all.
+    Detour(Option<ProcessId>),
     /// The state is wanted as it is behind this slot, which is the last one learned.
     SnapshotWanted {
         /// The last slot learned.
@@ -304,6 +308,10 @@ pub struct Paxos {
     tick_at: Time,
     /// When to stand for leader.
     election: Option<Time>,
+    /// From when on this process stands as soon as a majority is known that would have it.
+    ready_from: Option<Time>,
+    /// The candidate that is helped, and how long no other is.
+    granted: Option<(ProcessId, Time)>,
     /// Candidacies that came to nothing since somebody led.
     attempts: u32,
     /// Proposals on their way to the leader.
@@ -349,6 +357,8 @@ impl Paxos {
             started: false,
             tick_at: now,
             election: None,
+            ready_from: None,
+            granted: None,
             attempts: 0,
             forward: Vec::new(),
             acceptance_due: false,
@@ -452,7 +462,7 @@ impl Protocol for Paxos {
             }
             Input::Linked { peer, .. } => self.linked(cx, peer, out),
             Input::Unlinked { peer } => self.unlinked(cx, peer, out),
-            Input::Progress { peer } => self.core.detector.heard(peer, cx.now),
+            Input::Progress { peer } => self.core.heard(peer, cx.now),
             Input::Drained => self.flush(cx, out),
         }
         while self.core.members_changed {
@@ -508,7 +518,7 @@ impl Paxos {
         message: Message,
         out: &mut impl Sink<Self>,
     ) {
-        self.core.detector.heard(from, cx.now);
+        self.core.heard(from, cx.now);
         match message {
             // From a leader. Following it comes first, whatever it says.
             Message::Heartbeat { ballot, chosen, collect, sent } => {
@@ -601,6 +611,7 @@ impl Paxos {
             Message::Refused { ballot, promised, refusal } => {
                 self.refused(cx, from, ballot, promised, refusal, out);
             }
+            Message::Pulse(pulse) => self.pulsed(cx, from, pulse, out),
 
             // About who is a member.
             Message::Join { peer } => self.asked_to_admit(cx, from, peer, out),
@@ -704,16 +715,20 @@ impl Paxos {
 
     fn tick(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
         if let Role::Leader(reign) = &mut self.role {
-            if reign.suspect(&mut self.core, cx.now, out) {
+            reign.suspect(&mut self.core, cx.now, out);
+            if self.core.is_connected(cx.now) {
                 reign.release_snapshot(&mut self.core);
                 reign.heartbeat(&self.core, out);
                 self.core.collect(reign.everybody(&self.core));
                 self.reach_members(out);
             } else {
-                // Whoever cannot reach a majority chooses nothing; it should not look like a leader either.
+                // A leader that does not talk with a majority chooses nothing, and those that hear it wait for it in vain.
+                let ballot = reign.ballot;
+                self.core.send_all(self.core.others(), Message::Resign { ballot }, out);
                 self.lose_leader(cx, self.interval() * 2, out);
             }
         }
+        self.pulse(cx, out);
         self.ask(cx, out);
         if std::mem::take(&mut self.tell_again) && self.is_voter() {
             self.forward.clear();

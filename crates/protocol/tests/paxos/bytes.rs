@@ -3,7 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protocol::{
     Incarnation, Peer, ProcessId,
-    paxos::{Ballot, Change, ChangeRefusal, Message, Prepare, Refusal, Slot, Value},
+    paxos::{Ballot, Change, ChangeRefusal, Contact, Message, Prepare, Pulse, Refusal, Slot, Value, Way},
     wire::Wire,
 };
 
@@ -13,7 +13,15 @@ fn samples() -> Vec<(Message, &'static str)> {
     let peer = Peer { id: router, address: "h:1".to_owned() };
     let payloads = || Value::Payloads([Bytes::from_static(b"ab"), Bytes::from_static(b"c")].into());
     let members = || Value::Members([peer.clone()].into());
-    let prepare = Prepare { ballot, accepted: Ballot::ZERO, last: Slot(9), chosen: Slot(8) };
+    let prepare = Prepare { ballot, accepted: Ballot::ZERO, last: Slot(9), chosen: Slot(8), reach: 3 };
+    let pulse = Pulse {
+        beat: 5,
+        round: 2,
+        reach: 3,
+        led: true,
+        way: Some(Way { ballot, next: router, hops: 1 }),
+        contacts: vec![Contact { process: router, beat: 4, heard: true }],
+    };
     vec![
         (
             Message::Forward { ballot, payloads: vec![Bytes::from_static(b"xyz")] },
@@ -81,9 +89,9 @@ fn samples() -> Vec<(Message, &'static str)> {
             },
             "0b02000000000000000300000000000000ab00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000900000000000000080000000000000008000000000000000100000000020000000200000061620100000063",
         ),
-        (Message::PreVote(prepare), "0c0a000000000203ab010000000908"),
+        (Message::PreVote(prepare), "0c0b000000000203ab01000000090803"),
         (Message::PreVoted { ballot }, "0c05000000010203ab01"),
-        (Message::Prepare(prepare), "0c0a000000020203ab010000000908"),
+        (Message::Prepare(prepare), "0c0b000000020203ab01000000090803"),
         (
             Message::Refused { ballot, promised: ballot, refusal: Refusal::Behind },
             "0c0a000000030203ab010203ab0102",
@@ -104,6 +112,7 @@ fn samples() -> Vec<(Message, &'static str)> {
             Message::NotMember { chosen: Slot(8), members: vec![peer.clone()] },
             "0c0a0000000a080103ab0103683a31",
         ),
+        (Message::Pulse(pulse), "0c140000000c05020301010203ab0103ab01010103ab010401"),
     ]
 }
 

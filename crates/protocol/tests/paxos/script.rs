@@ -164,6 +164,9 @@ scripts! { check:
     newcomer_whose_change_is_gone
     newcomer_that_lost_the_change_answers
     newcomer_that_is_named_is_fed_on
+    learner_that_promised_above_its_leader
+    half_deaf_leader
+    heard_by_another
     newcomer_of_an_idle_domain_is_told
     reform_though_half_of_the_former_are_there
     reform_goes_on_from_what_is_chosen

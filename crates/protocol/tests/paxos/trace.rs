@@ -35,7 +35,9 @@ fn values(values: &[Value]) -> String {
 pub(crate) fn brief(message: &Message) -> Option<String> {
     let b = |ballot: &Ballot| format!("b{}/{}", ballot.round, name(ballot.router));
     Some(match message {
-        Message::Heartbeat { .. } | Message::Following { lacks: false, .. } => return None,
+        Message::Heartbeat { .. } | Message::Pulse(_) | Message::Following { lacks: false, .. } => {
+            return None;
+        }
         Message::Following { ballot, through, .. } => {
             format!("Following {} lacks, holds {through:?}", b(ballot))
         }

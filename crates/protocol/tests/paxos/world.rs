@@ -142,11 +142,15 @@ impl World {
         self.ghost_members.retain(|slot, _| *slot <= last);
     }
 
-    /// Delivers the oldest message that is held on a link, if there is one, and nothing that comes of it.
+    /// Delivers the oldest message that is held on a link, if there is one, and the pulses before it, and nothing that comes
+    /// of them.
     pub(crate) fn let_through(&mut self, from: ProcessId, to: ProcessId) {
         let held = self.links.let_go(from, to);
-        if self.deliver(from, to) {
+        while let Some(message) = self.deliver_one(from, to) {
             self.input(to, Input::Drained);
+            if !matches!(message, Message::Pulse(_)) {
+                break;
+            }
         }
         if held {
             self.links.hold(from, to);
@@ -235,6 +239,8 @@ impl World {
             Event::Learned { slot, payloads } => format!("learned {slot} {}", texts(payloads)),
             Event::Leader(None) => "knows no leader".to_owned(),
             Event::Leader(Some(leader)) => format!("has leader {}", name(*leader)),
+            Event::Detour(None) => "goes round no more".to_owned(),
+            Event::Detour(Some(router)) => format!("goes round by {}", name(*router)),
             Event::SnapshotWanted { slot } => format!("asks for a snapshot at {slot}"),
             Event::Install { slot, state } => format!("installs a snapshot at {slot}, {} bytes", state.len()),
             Event::Members(members) => format!("has members {}", names(members)),
@@ -294,20 +300,24 @@ impl World {
                 assert_eq!(made, Some(&members), "{id} installed other members at {slot}");
                 *self.counts.entry("members").or_default() += 1;
             }
-            Event::ChangeRefused { .. } => {}
+            Event::ChangeRefused { .. } | Event::Detour(_) => {}
         }
     }
 
     /// Delivers the oldest message of one link. Says whether there was one.
     pub(crate) fn deliver(&mut self, from: ProcessId, to: ProcessId) -> bool {
-        let Some(mut bytes) = self.links.next_if(from, to, |_| true) else { return false };
+        self.deliver_one(from, to).is_some()
+    }
+
+    fn deliver_one(&mut self, from: ProcessId, to: ProcessId) -> Option<Message> {
+        let mut bytes = self.links.next_if(from, to, |_| true)?;
         let message = Message::decode(&mut bytes).expect("our own bytes decode");
         assert!(bytes.is_empty(), "bytes left over");
         if let Some(line) = brief(&message) {
             self.say(&format!("{} > {} {line}", name(from), name(to)));
         }
-        self.input(to, Input::Receive { from, message });
-        true
+        self.input(to, Input::Receive { from, message: message.clone() });
+        Some(message)
     }
 
     /// Delivers until nothing is on the way, each process taking what has arrived as one batch.

@@ -42,6 +42,22 @@ fn hot_messages_keep_their_bytes() {
         &Message::Confirm { through: Position(9), executed: Position(8) },
         "05 0900000000000000 0800000000000000",
     );
+    let confirm = Message::Confirm { through: Position(9), executed: Position(8) };
+    let mut bytes = BytesMut::new();
+    confirm.encode(&mut bytes);
+    check(
+        &Message::Up { member: process(7), hops: 15, message: bytes.freeze() },
+        "11 0700000000000000 ab000000000000000700000000000000 0f 11000000
+         05 0900000000000000 0800000000000000",
+    );
+    check(
+        &Message::Down { member: process(7), hops: 16, message: Bytes::from_static(&[9]) },
+        "12 0700000000000000 ab000000000000000700000000000000 10 01000000 09",
+    );
+    check(
+        &Message::Reach { members: vec![process(7)] },
+        "13 01000000 0700000000000000 ab000000000000000700000000000000",
+    );
     let mut notice = Notice { credit: 100, wedged: true, ..Notice::default() };
     notice.push(1, Outcome::Stable);
     notice.push(2, Outcome::Stable);

@@ -1,0 +1,338 @@
+//! Who can talk with whom, and what follows from it when some cannot (rule S19).
+//!
+//! Every member tells every other at each tick whom it hears ([`Pulse`]). Two members *talk* while each hears the other: a
+//! vote, an acceptance and a confirmation need that, and hearing alone is not enough. A member is *connected* while it talks
+//! with a majority of the members, itself included.
+//!
+//! **Promise.** While some router of the newest membership is connected, writes of clients that talk with that router,
+//! directly or through other routers, are acknowledged again within four election timeouts
+//! ([`silence_min`](crate::detector::Settings::silence_min)) after the network took its shape, and the lead moves at most
+//! once. No member is voted out of which the leader hears along any chain.
+//!
+//! **Rules.**
+//!
+//! 1. A leader that is not connected resigns, and says so to everybody it can.
+//! 2. A follower stays with a leader that it hears. So it helps nobody to take the place of a leader that is connected.
+//! 3. A member stands at once if a majority, itself included, talks with it and knows no leader; otherwise seldom. The better
+//!    connected stand first, one interval apart ([`Core::rank`]).
+//! 4. A member helps one candidate at a time (`Paxos::granted`). A candidate gives way to a better connected one until it
+//!    has begun phase 1.
+//! 5. A member that does not talk with the leader finds the next router on a way to it ([`Way`]), by distances, as routers
+//!    of old did. It hands on what is meant for the leader (`ecast::detour`).
+//! 6. A pulse counts its sender's pulses, and carries the counts of all others that its sender knows of. Whoever's count
+//!    grows is alive, along whatever chain. The count of a dead process stands still, however often it is told. Only who is
+//!    suspected by the leader and whose count stands still is voted out.
+//!
+//! **Why that keeps the promise.** Let the network take its shape at instant 0, let *T* be the election timeout, and let
+//! N(r) be the members that router r talks with, r included.
+//!
+//! - *A connected leader stays.* All of N(L) hear it, and by rule 2 refuse every other candidate. Whoever else stands needs a
+//!   majority, which meets N(L). So the lead does not move.
+//! - *A leader that is not connected is gone by T and two ticks.* Whom it does not hear, it suspects at T. Who does not hear
+//!   it says so in a pulse after T. Then it resigns. Those that hear it are told; those that do not suspect it by T themselves.
+//! - *Then somebody is elected.* Let g be connected. All of N(g) know no leader, and g knows that from their next pulses. What
+//!   g asks, all of N(g) can answer. At most one candidate at a time holds the help of a majority, for two majorities meet in
+//!   a member that helps one of them. One that fails tries again after some intervals; with fewer than a dozen members the
+//!   best connected has its turn within one timeout.
+//! - *Whoever is elected is connected*: its pre-vote and phase 1 went both ways with a majority after instant 0. So it stays,
+//!   by the first point, and the lead moved once.
+//! - *Everybody who is promised it is served.* If g and the leader L are both connected, N(g) and N(L) meet: there is a way
+//!   from g to L over one router at most. Clients of a router that talks with g through others have that way to go on. A way
+//!   is found one tick per link after the leader is.
+//!
+//! Together: T and two ticks until the old leader is gone, at most T of attempts, half a T of ways: less than four.
+//!
+//! **What is not promised.** An election that is under way when the network takes its shape may end in a leader that is not
+//! connected in the new one: that move is not counted. A leader may be elected that lacks more log than is kept of it
+//! ([`Settings::log_bytes_kept`](super::Settings::log_bytes_kept)): then nobody can promise, and the next best stands.
+//! Nobody can tell a process that is heard by nobody on the leader's side from a dead one.
+//!
+//! All of this is a guess about the present: it says who tries what and when. No safety rests on it (rule S11).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Ballot, Context, Core, Duration, Event, Message, Paxos, ProcessId, Role, Sink};
+use crate::{quorum, time::Time};
+
+/// What a member tells the others of itself at each tick.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pulse {
+    /// Counts the sender's pulses.
+    pub beat: u64,
+    /// The highest round that the sender has heard of.
+    pub round: u64,
+    /// With how many members the sender talks, itself included.
+    pub reach: u32,
+    /// Whether the sender leads, or hears its leader.
+    pub led: bool,
+    /// How the sender reaches the newest leader that it knows of.
+    pub way: Option<Way>,
+    /// What the sender knows of each other member.
+    pub contacts: Vec<Contact>,
+}
+
+/// What a member knows of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contact {
+    /// The other.
+    pub process: ProcessId,
+    /// The newest of its pulses that is known of, heard or told.
+    pub beat: u64,
+    /// Whether the sender hears it.
+    pub heard: bool,
+}
+
+/// How a leader is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Way {
+    /// The reign.
+    pub ballot: Ballot,
+    /// The router to hand a message to.
+    pub next: ProcessId,
+    /// How many links lie between: none at the leader itself.
+    pub hops: u32,
+}
+
+/// What was heard of the other members.
+#[derive(Debug, Default)]
+pub(super) struct Contacts {
+    beat: u64,
+    known: BTreeMap<ProcessId, Known>,
+    /// When this process last talked with the leader that it follows.
+    led_at: Option<Time>,
+    /// The router through which the leader is reached, while it is not reached directly.
+    detour: Option<Way>,
+}
+
+#[derive(Debug)]
+struct Known {
+    beat: u64,
+    /// When the beat last grew.
+    alive_at: Time,
+    hears_us: bool,
+    reach: u32,
+    led: bool,
+    way: Option<Way>,
+}
+
+impl Core {
+    /// A sign of life. A silence that was long enough to be suspected is a cut and no habit: the detector begins anew.
+    pub(super) fn heard(&mut self, process: ProcessId, now: Time) {
+        if self.detector.suspects(process, now) {
+            self.detector.unwatch(process);
+            self.detector.watch(process, now);
+        }
+        self.detector.heard(process, now);
+    }
+
+    /// Whether this process and another hear each other. In doubt they do.
+    pub(super) fn talks(&self, process: ProcessId, now: Time) -> bool {
+        process == self.me.id
+            || !self.detector.suspects(process, now)
+                && self.contacts.known.get(&process).is_none_or(|known| known.hears_us)
+    }
+
+    /// Whether the other was heard within the last two intervals, and hears this process.
+    pub(super) fn in_touch(&self, process: ProcessId, now: Time) -> bool {
+        process == self.me.id || self.detector.in_touch(process, now) && self.talks(process, now)
+    }
+
+    /// With how many of the members that count this process talks, itself included if it is one.
+    pub(super) fn reach_now(&self, now: Time) -> usize {
+        self.acting().iter().filter(|peer| self.talks(peer.id, now)).count()
+    }
+
+    /// Whether this process talks with a majority.
+    pub(super) fn is_connected(&self, now: Time) -> bool {
+        self.reach_now(now) >= quorum::majority(self.acting().len())
+    }
+
+    /// Whether nobody has heard of `process` for `span`, as far as anybody told.
+    pub(super) fn is_silent(&self, process: ProcessId, now: Time, span: Duration) -> bool {
+        self.contacts.known.get(&process).is_none_or(|known| now.since(known.alive_at) >= span)
+    }
+
+    /// Whether a majority, this process included, talks with it and knows no leader.
+    pub(super) fn is_electable(&self, now: Time) -> bool {
+        let free = |process: ProcessId| {
+            process == self.me.id || !self.contacts.known.get(&process).is_some_and(|known| known.led)
+        };
+        let free = self.acting().iter().filter(|peer| self.talks(peer.id, now) && free(peer.id)).count();
+        free >= quorum::majority(self.acting().len())
+    }
+
+    /// How many of the others that this process talks with would be better leaders: they talk with more members, or with as
+    /// many and have the greater id.
+    pub(super) fn rank(&self, now: Time) -> u32 {
+        let mine = (self.reach_now(now) as u32, self.me.id);
+        let others = self.acting().iter().filter(|peer| peer.id != self.me.id && self.talks(peer.id, now));
+        let better = others.filter(|peer| {
+            self.contacts.known.get(&peer.id).is_some_and(|known| !known.led && (known.reach, peer.id) > mine)
+        });
+        better.count() as u32
+    }
+
+    /// The members, and those that an open change makes, but this process.
+    fn concerned(&self) -> Vec<ProcessId> {
+        let mut all = self.others();
+        all.extend(self.acting().iter().map(|peer| peer.id).filter(|id| *id != self.me.id));
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Watches whom the membership concerns, and `more`, and nobody else.
+    pub(super) fn watch_members(&mut self, more: impl IntoIterator<Item = ProcessId>, now: Time) {
+        let mut all = self.concerned();
+        self.contacts.known.retain(|process, _| all.contains(process));
+        all.extend(more);
+        self.watch_only(&all, now);
+    }
+
+    fn pulse(&mut self, led: bool, way: Option<Way>, now: Time, out: &mut impl Sink<Paxos>) {
+        self.contacts.beat += 1;
+        let concerned = self.concerned();
+        let contacts = concerned.iter().map(|&process| Contact {
+            process,
+            beat: self.contacts.known.get(&process).map_or(0, |known| known.beat),
+            heard: !self.detector.suspects(process, now),
+        });
+        let pulse = Pulse {
+            beat: self.contacts.beat,
+            round: self.round.max(self.promised.round),
+            reach: self.reach_now(now) as u32,
+            led,
+            way,
+            contacts: contacts.collect(),
+        };
+        let linked = concerned.into_iter().filter(|process| self.links.contains(process)).collect();
+        self.send_all(linked, Message::Pulse(pulse), out);
+    }
+
+    fn note_pulse(&mut self, from: ProcessId, pulse: Pulse, now: Time) {
+        let concerned = self.concerned();
+        let known = &mut self.contacts.known;
+        let fresh = || Known { beat: 0, alive_at: now, hears_us: true, reach: 0, led: false, way: None };
+        let told = pulse.contacts.iter().map(|contact| (contact.process, contact.beat));
+        for (process, beat) in told.chain([(from, pulse.beat)]) {
+            if concerned.contains(&process) {
+                let known = known.entry(process).or_insert_with(fresh);
+                if beat > known.beat {
+                    (known.beat, known.alive_at) = (beat, now);
+                }
+            }
+        }
+        if let Some(known) = known.get_mut(&from) {
+            let us = pulse.contacts.iter().find(|contact| contact.process == self.me.id);
+            known.hears_us = us.is_none_or(|contact| contact.heard);
+            (known.reach, known.led, known.way) = (pulse.reach, pulse.led, pulse.way);
+        }
+        self.round = self.round.max(pulse.round);
+    }
+
+    /// The best way to the newest leader that is known of, directly or through another member. A way that leads back here
+    /// is none.
+    fn find_way(&self, now: Time) -> Option<Way> {
+        let talks = |process: ProcessId| self.links.contains(&process) && self.talks(process, now);
+        let direct = self.leader.filter(|ballot| talks(ballot.router));
+        let direct = direct.map(|ballot| Way { ballot, next: ballot.router, hops: 1 });
+        let hops_max = self.concerned().len() as u32;
+        let through = self.contacts.known.iter().filter(|(process, _)| talks(**process));
+        let through = through.filter_map(|(&process, known)| {
+            let way = known.way.filter(|way| {
+                way.next != self.me.id && way.ballot.router != self.me.id && way.hops < hops_max
+            })?;
+            Some(Way { ballot: way.ballot, next: process, hops: way.hops + 1 })
+        });
+        through.chain(direct).max_by_key(|way| (way.ballot, std::cmp::Reverse((way.hops, way.next))))
+    }
+}
+
+impl Paxos {
+    /// The router to hand on what is meant for the leader, if it is reached through another.
+    pub fn detour(&self) -> Option<ProcessId> {
+        self.core.contacts.detour.map(|way| way.next)
+    }
+
+    /// The leader, if it is known at all: directly or through another router.
+    pub fn leader_known(&self) -> Option<ProcessId> {
+        self.core.contacts.detour.map(|way| way.ballot.router).or(self.leader())
+    }
+
+    /// Tells the others how this process is connected, and finds out how it reaches the leader.
+    pub(super) fn pulse(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        if !self.core.concerns(cx.me) {
+            return;
+        }
+        let leads = self.is_leader();
+        let way = match self.core.leader {
+            Some(ballot) if leads => Some(Way { ballot, next: cx.me, hops: 0 }),
+            _ => self.core.find_way(cx.now),
+        };
+        let direct = way.is_some_and(|way| way.next == way.ballot.router || leads);
+        if direct {
+            self.core.contacts.led_at = Some(cx.now);
+        }
+        // A moment without a leader is an election and no reason to go round.
+        let patience = self.interval() * DETOUR_PATIENCE;
+        let lasting = self.core.contacts.led_at.is_none_or(|led_at| cx.now.since(led_at) >= patience);
+        let detour = way.filter(|_| !direct && lasting);
+        let before = std::mem::replace(&mut self.core.contacts.detour, detour);
+        if before.map(|way| (way.ballot, way.next)) != detour.map(|way| (way.ballot, way.next)) {
+            out.emit(Event::Detour(detour.map(|way| way.next)));
+        }
+        let way = way.filter(|_| direct || detour.is_some());
+        self.core.pulse(leads || self.core.leader.is_some(), way, cx.now, out);
+    }
+
+    pub(super) fn pulsed(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        pulse: Pulse,
+        out: &mut impl Sink<Self>,
+    ) {
+        let leads = pulse.way.filter(|way| way.hops == 0).map(|way| way.ballot);
+        self.core.note_pulse(from, pulse, cx.now);
+        if self.leader() == Some(from) && leads != self.core.leader {
+            // It does not lead any more, and what said so was lost.
+            self.lose_leader(cx, Duration::ZERO, out);
+        }
+        self.be_ready(cx);
+    }
+
+    /// Stands sooner once a majority is known that talks with this process and has no leader.
+    fn be_ready(&mut self, cx: &mut Context<'_>) {
+        if let Some(ready) = self.ready_from
+            && matches!(self.role, Role::Follower | Role::Joining { .. })
+            && self.core.is_electable(cx.now)
+        {
+            self.ready_from = None;
+            let turn = self.turn(cx);
+            self.election = self.election.map(|election| election.min(ready.max(cx.now) + turn));
+        }
+    }
+
+    /// How long to let better connected members stand first.
+    fn turn(&self, cx: &mut Context<'_>) -> Duration {
+        self.interval() * self.core.rank(cx.now) + self.chance(cx, self.interval() / 2)
+    }
+
+    /// When to stand for leader, after `patience`. One that cannot be elected, as far as it knows, tries all the same, but
+    /// seldom: what it knows of the members may be old.
+    pub(super) fn stand_after(&mut self, cx: &mut Context<'_>, patience: Duration) {
+        let from = cx.now + patience;
+        if self.core.is_electable(cx.now) {
+            self.ready_from = None;
+            self.election = Some(from + self.turn(cx));
+        } else {
+            self.ready_from = Some(from);
+            self.election = Some(from + self.interval() * 8 + self.chance(cx, self.interval() * 4));
+        }
+    }
+}
+
+/// So many intervals without the leader pass before it is reached through another router.
+const DETOUR_PATIENCE: u32 = 3;
