@@ -146,6 +146,7 @@ impl Replica {
                 Event::Members(members) => out.emit(Told::Members(members)),
                 Event::Removed => out.emit(Told::Removed),
                 Event::ChangeRefused { .. } => out.emit(Told::ChangeRefused),
+                Event::Detour(_) => {}
             }
         }
     }
