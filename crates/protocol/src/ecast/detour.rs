@@ -96,7 +96,7 @@ impl<R: Routing> Router<R> {
                 | Message::Confirm { .. }
                 | Message::Repair
                 | Message::Inject { .. }),
-            ) if bytes.is_empty() => self.from_member(cx, member, hops, message, out),
+            ) if bytes.is_empty() => self.member_sent(cx, member, hops, message, out),
             _ => self.refused += 1,
         }
     }

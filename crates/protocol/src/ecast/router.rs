@@ -504,7 +504,7 @@ impl<R: Routing> Router<R> {
             _ if self.order.is_fenced(from) => self.tell_departed(from, out),
             _ if self.gathering.is_some() || self.asked.contains(&from) => {}
             Message::Route(_) | Message::Confirm { .. } | Message::Repair | Message::Inject { .. } => {
-                self.from_member(cx, from, HOPS_MAX, message, out);
+                self.member_sent(cx, from, HOPS_MAX, message, out);
             }
             // Only routers go round by each other.
             Message::Up { .. } | Message::Down { .. } | Message::Reach { .. }
@@ -542,7 +542,7 @@ impl<R: Routing> Router<R> {
     }
 
     /// What a member sent, here or to a router on whose way to the leader this one is.
-    pub(super) fn from_member(
+    pub(super) fn member_sent(
         &mut self,
         cx: &mut Context<'_>,
         from: ProcessId,
