@@ -10,5 +10,6 @@ mod large;
 mod manners;
 mod operate;
 mod records;
+mod remembering;
 mod retries;
 mod streaming;

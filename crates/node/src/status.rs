@@ -260,6 +260,8 @@ impl Node {
                 status.figure("pins", of_storage.pins as u64);
                 status.figure("answering", of_storage.answering as u64);
                 status.figure("repeated", of_storage.repeated);
+                status.figure("remembered", of_storage.remembered);
+                status.figure("remembered_bytes", of_storage.remembered_bytes);
                 status
             }
             Node::Super(superior) => {

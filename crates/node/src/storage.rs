@@ -78,6 +78,7 @@ fn direct(engine: &mut dyn Engine, epoch: Epoch, kind: TaskKind) -> TaskResult {
         TaskKind::Finish => engine.release(epoch, Holder::Reader),
         TaskKind::Pin => engine.pin(epoch, Holder::Migration),
         TaskKind::Release => engine.release(epoch, Holder::Migration),
+        TaskKind::EndSession { session } => engine.end_session(session),
         TaskKind::Forget { ranges } => engine.forget(&key_ranges(&ranges)),
         TaskKind::Import { rows } => {
             if let Ok(chunk) = postcard::from_bytes::<Chunk>(&rows) {

@@ -29,6 +29,8 @@ pub struct Counters {
     pub crowded: Counter,
     /// Links broken because the peer did not read what was queued for it.
     pub overrun: Counter,
+    /// Links broken because a message of this process was too long to be sent.
+    pub oversized: Counter,
     /// Attempts to connect.
     pub dials: Counter,
     /// Links that came to stand.
@@ -60,6 +62,10 @@ impl Counters {
             refused: counter("hellos_refused", "Hellos refused by either side"),
             crowded: counter("connections_crowded", "Connections turned away at the limit"),
             overrun: counter("links_overrun", "Links broken because the peer did not read"),
+            oversized: counter(
+                "messages_oversized",
+                "Links broken because a message was too long to be sent",
+            ),
             dials: counter("dials", "Attempts to connect"),
             linked: counter("links_made", "Links that came to stand"),
             links: metrics.gauge("links", "Links that stand"),

@@ -18,7 +18,7 @@ use std::{
 };
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use quorate_protocol::wire::{FRAME_BYTES_MAX, PAYLOAD_BYTES_SHARED, Wire};
+use quorate_protocol::wire::{PAYLOAD_BYTES_SHARED, Wire};
 
 /// Bytes of the length in front of a frame.
 pub(crate) const HEADER_BYTES: usize = 4;
@@ -40,7 +40,7 @@ const WRITE_BYTES_MAX: usize = 1 << 20;
 /// A buffer grows by this factor at most while a large frame comes in.
 const GROWTH: usize = 4;
 
-/// A frame longer than allowed was announced.
+/// A frame longer than allowed was announced, or would have to be sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Oversized {
     pub(crate) length: usize,
@@ -214,22 +214,29 @@ impl Outlet {
         std::mem::take(&mut self.frames)
     }
 
-    /// Appends one message, written straight into the buffer; a large payload by reference.
-    pub(crate) fn push(&mut self, message: &impl Wire) {
+    /// Appends one message, written straight into the buffer; a large payload by reference. One over the limit is not
+    /// appended: the link has to end, since its peer would wait for it.
+    pub(crate) fn push(&mut self, message: &impl Wire, length_max: usize) -> Result<(), Oversized> {
         let opened = self.open_frame();
         let start = self.tail.len();
         let payload = message.encode_head(&mut self.tail);
-        if let Some(payload) = payload {
-            let head = self.tail.split_off(start).freeze();
-            return self.push_alone([head, payload]);
+        let length = self.tail.len() - start + payload.as_ref().map_or(0, Bytes::len);
+        if length > length_max {
+            self.tail.truncate(start);
+            return Err(Oversized { length });
         }
-        self.pushed(opened, start);
+        match payload {
+            Some(payload) => {
+                let head = self.tail.split_off(start).freeze();
+                self.push_alone([head, payload]);
+            }
+            None => self.pushed(opened, start),
+        }
+        Ok(())
     }
 
     fn pushed(&mut self, opened: usize, start: usize) {
-        let length = self.tail.len() - start;
-        assert!(length > 0, "a message without bytes cannot be told from no message");
-        assert!(length <= FRAME_BYTES_MAX, "a message of {length} bytes is over the limit of a frame");
+        assert!(self.tail.len() > start, "a message without bytes cannot be told from no message");
         let frame = self.tail.len() - opened - HEADER_BYTES;
         if frame >= FRAME_BYTES_FULL && start > opened + HEADER_BYTES {
             // It made a frame that already held others too large: it gets one of its own.
@@ -240,9 +247,13 @@ impl Outlet {
         }
     }
 
-    /// Appends a message whose bytes others share.
-    pub(crate) fn push_shared(&mut self, message: &Encoded) {
+    /// Appends a message whose bytes others share, as [`Outlet::push`] does.
+    pub(crate) fn push_shared(&mut self, message: &Encoded, length_max: usize) -> Result<(), Oversized> {
         let Encoded { head, payload } = message;
+        let length = head.len() + payload.as_ref().map_or(0, Bytes::len);
+        if length > length_max {
+            return Err(Oversized { length });
+        }
         match payload {
             Some(payload) => self.push_alone([head.clone(), payload.clone()]),
             None if head.len() >= PAYLOAD_BYTES_SHARED => self.push_alone([head.clone()]),
@@ -253,6 +264,7 @@ impl Outlet {
                 self.pushed(opened, start);
             }
         }
+        Ok(())
     }
 
     /// Writes as much as `target` takes, or its share of a turn.
@@ -317,7 +329,6 @@ impl Outlet {
     fn push_alone<const PIECES: usize>(&mut self, message: [Bytes; PIECES]) {
         self.close_frame();
         let length: usize = message.iter().map(Bytes::len).sum();
-        assert!(length <= FRAME_BYTES_MAX, "a message of {length} bytes is over the limit of a frame");
         self.tail.put_u32_le(length as u32);
         let before = self.tail.split().freeze();
         self.sealed_bytes += before.len() + length;
@@ -347,7 +358,7 @@ impl Outlet {
 
 #[cfg(test)]
 mod tests {
-    use quorate_protocol::wire::WireError;
+    use quorate_protocol::wire::{FRAME_BYTES_MAX, WireError};
     use rand::{RngExt as _, SeedableRng as _};
     use rand_pcg::Pcg64Mcg;
 
@@ -434,9 +445,10 @@ mod tests {
                 if number % 3 == 0 {
                     let mut head = BytesMut::new();
                     let payload = message.encode_head(&mut head);
-                    outlet.push_shared(&Encoded { head: head.freeze(), payload });
+                    let message = Encoded { head: head.freeze(), payload };
+                    outlet.push_shared(&message, FRAME_BYTES_MAX).unwrap();
                 } else {
-                    outlet.push(&message);
+                    outlet.push(&message, FRAME_BYTES_MAX).unwrap();
                 }
             }
             let flow = outlet.write(&mut pipe).unwrap();
@@ -491,7 +503,7 @@ mod tests {
         let lengths = |sizes: &[usize]| {
             let mut outlet = Outlet::default();
             for size in sizes {
-                outlet.push(&Raw(vec![7; *size].into()));
+                outlet.push(&Raw(vec![7; *size].into()), FRAME_BYTES_MAX).unwrap();
             }
             let mut bytes = Vec::new();
             while outlet.write(&mut bytes).unwrap() == Outflow::Interrupted {}
@@ -503,10 +515,25 @@ mod tests {
     }
 
     #[test]
+    fn a_message_over_the_limit_is_not_sent_and_those_before_it_are() {
+        for size in [PAYLOAD_BYTES_SHARED - 1, 2 * PAYLOAD_BYTES_SHARED] {
+            let (mut outlet, mut written) = (Outlet::default(), Vec::new());
+            let large = Raw(vec![7; size].into());
+            outlet.push(&Raw(vec![1; 10].into()), size - 1).unwrap();
+            assert_eq!(outlet.push(&large, size - 1), Err(Oversized { length: size }));
+            let shared = Encoded { head: large.0.clone(), payload: None };
+            assert_eq!(outlet.push_shared(&shared, size - 1), Err(Oversized { length: size }));
+            outlet.push(&Raw(vec![2; 20].into()), size - 1).unwrap();
+            outlet.write(&mut written).unwrap();
+            assert_eq!(Frames(written.into()).map(|frame| frame.len()).collect::<Vec<_>>(), [30]);
+        }
+    }
+
+    #[test]
     fn one_write_and_one_read_move_a_part_of_what_is_large_and_no_payload_is_copied() {
         let payload = Bytes::from(vec![7; 15 << 20]);
         let mut outlet = Outlet::default();
-        outlet.push(&Raw(payload.clone()));
+        outlet.push(&Raw(payload.clone()), FRAME_BYTES_MAX).unwrap();
         assert!(outlet.tail.capacity() < PAYLOAD_BYTES_SHARED, "the payload lies where it lay");
         let (mut inlet, mut buffers, mut frame) = (Inlet::default(), std::collections::BTreeSet::new(), None);
         while frame.is_none() {

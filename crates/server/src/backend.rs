@@ -141,6 +141,12 @@ pub enum Fault {
     /// The id is that of another statement; nothing was executed.
     #[error("the request id is that of another statement")]
     OtherStatement,
+    /// It was repeated, and what it answered is no longer known.
+    #[error("the write {}", outcome(*applied))]
+    Forgotten {
+        /// Whether it took effect; otherwise it failed and changed nothing.
+        applied: bool,
+    },
     /// A read came to nothing: the same read again will do.
     #[error("the read came to nothing: {reason}")]
     Retry {
@@ -170,6 +176,11 @@ pub enum Fault {
     /// It ran and failed, deterministically; nothing changed.
     #[error(transparent)]
     Failed(#[from] Failure),
+}
+
+/// All that is still known of a write.
+fn outcome(applied: bool) -> &'static str {
+    if applied { "was applied; its rows are no longer known" } else { "failed; why is no longer known" }
 }
 
 /// The results of a read, by range.

@@ -446,6 +446,7 @@ impl ClusterBackend {
                 );
                 Fault::Unreached { process }
             }
+            ClientError::Forgotten { applied } => Fault::Forgotten { applied },
             ClientError::Unanswered => {
                 Fault::Retry { reason: String::from("no replica was heard to be at it in time") }
             }

@@ -227,4 +227,5 @@ pub mod code {
     pub const ADMIN_SHUTDOWN: &str = "57P01";
     pub const CANNOT_CONNECT_NOW: &str = "57P03";
     pub const INTERNAL_ERROR: &str = "XX000";
+    pub const DATA_CORRUPTED: &str = "XX001";
 }

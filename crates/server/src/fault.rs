@@ -20,7 +20,9 @@ pub fn of_read(fault: Fault) -> SqlError {
         Fault::Retry { .. } | Fault::NotSent { .. } | Fault::Rejected { .. } => {
             SqlError::new(code::SERIALIZATION_FAILURE, fault).hint("Send the statement again.")
         }
-        Fault::Expired | Fault::OtherStatement => SqlError::new(code::SERIALIZATION_FAILURE, fault),
+        Fault::Expired | Fault::OtherStatement | Fault::Forgotten { .. } => {
+            SqlError::new(code::SERIALIZATION_FAILURE, fault)
+        }
         Fault::Unavailable { .. } => SqlError::new("58000", fault).hint("Other ranges go on."),
         Fault::Unfounded { .. } => unfounded(fault),
         Fault::Unreached { .. } => SqlError::new("58000", fault).hint(
@@ -42,6 +44,12 @@ pub fn of_write(fault: Fault, id: impl fmt::Display, retried: bool) -> SqlError 
         }
         Fault::MaybeApplied { reason: None, .. } => maybe_applied(id),
         Fault::OtherStatement => other_statement(id),
+        Fault::Forgotten { applied: true } => SqlError::new(code::OBJECT_NOT_IN_PREREQUISITE_STATE, fault)
+            .detail(format!("It was applied once, by an earlier attempt. Request id: {id}."))
+            .hint("Read the rows that it wrote; do not send the statement again without its id."),
+        Fault::Forgotten { applied: false } => SqlError::new(code::OBJECT_NOT_IN_PREREQUISITE_STATE, fault)
+            .detail(format!("Nothing was applied. Request id: {id}."))
+            .hint("Send the statement again without its id."),
         Fault::Expired if retried => SqlError::new(
             code::STATEMENT_COMPLETION_UNKNOWN,
             "the request id has expired: whether the write was applied before is no longer known",

@@ -13,12 +13,12 @@
 //! | S3 learning | appended iff next (`ecast::order`) | `forwarded_in_order`; unit tests of the order | `SequenceUnchecked`, `NotProposedAgain`, `StableTooEarly`, `ForeignConfirmation` |
 //! | S4 delivering | stability after the last confirmation (`ecast::dispatch`) | `link_breaks_and_resend`, `leader_change_with_unstable_messages` | `ConfirmBeyond`, `RepairLost`, `PreviousUnchecked`, `DeliverTwice` |
 //! | S5 outcomes | one outcome per token (checkers *stable*, *outcome*) | `wedged_member`, `lost_for_good` | `OutcomeForged` |
-//! | S6 ids | a request begins and ends once (`rubberband::replies`) | `same_request_takes_effect_once`; unit tests of the replies | `RepeatedUnderNewName`, `RepetitionDenied`, `RepliesLost` |
+//! | S6 ids | a request begins and ends once (`rubberband::replies`) | `same_request_takes_effect_once`, `another_statement_under_a_known_id`, `replies_move_in_sections`; unit tests of the replies | `RepeatedUnderNewName`, `RepetitionDenied`, `RepliesLost` |
 //! | S7 credits | nothing in product code; checker *credits* | unit tests of the dispatcher | `CreditsOnConfirmation` |
 //! | S8 versions of routing | the placement is compared in `Storage::on_direct`; checker *answer* | cluster schedules with basic reads | `RetryAnswered` |
 //! | S11 time | nothing in product code; checker *S11* | unit tests of the detector; clocks drift in every seed | `LateTickCounts` |
 //! | S14 suspicion | `Change::depart` refuses; the twin of the routing; checker *S14* (`check::holders`), which knows who holds all rows | unit tests of the configuration; `suspects_are_judged_together`, `suspicions_are_withdrawn`, `a_bad_moment_of_a_super`, `unreachable_is_waited_for`, `unreachable_is_replaced`, `lost_for_good` | `LossUndeclared`, `SuspectsOneByOne`, `StaleSuspicionObeyed` |
-//! | S15 statements are atomic | published only what is favourable here (`Storage::decide`) | `atomic_or_void`, `verdict_of_the_dead` | `VoidedPublished`, `WriteSkipped`, `ImportLost`, `RetryAnswered` |
+//! | S15 statements are atomic | published only what is favourable here (`Storage::decide`) | `atomic_or_void`, `verdict_of_the_dead`, `verdict_from_memory` | `VoidedPublished`, `WriteSkipped`, `ImportLost`, `RetryAnswered` |
 
 mod tamper;
 

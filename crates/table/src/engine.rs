@@ -136,6 +136,9 @@ pub trait Engine: Send {
     /// Drops every row of these ranges (they moved elsewhere).
     fn forget(&mut self, ranges: &[KeyRange]);
 
+    /// Drops what loads of this session have put aside: nobody is left who could publish it.
+    fn end_session(&mut self, session: u128);
+
     /// A hash of the definitions and of the rows (and staged rows) in `ranges`, as of a pinned epoch or the present:
     /// equal on replicas that hold the same, whatever way they came to it.
     fn digest(&mut self, epoch: Option<Epoch>, ranges: &[KeyRange]) -> Result<u64, Failure>;

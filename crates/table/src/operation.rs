@@ -192,7 +192,8 @@ pub enum Conflict {
     },
 }
 
-/// A bulk load (one COPY), unique over all gateways and time.
+/// A bulk load (one COPY), unique over all gateways and time: the session it belongs to, and its number there. What it has
+/// put aside goes with the session at the latest ([`Engine::end_session`](crate::engine::Engine::end_session)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LoadId(pub u128, pub u64);
 

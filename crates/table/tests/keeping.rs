@@ -4,7 +4,7 @@ use quorate_table::{
     engine::{Answer, Bounds, Engine, Epoch, Failure, Holder, Job, Pinned},
     expr::{Binary, Expr},
     host::Alone,
-    operation::{Operation, Output, Select},
+    operation::{LoadId, Operation, Output, Select},
     plain::PlainEngine,
     scan::ScanEngine,
     schema::{Column, KeyRange, Partition, Schema, TableId},
@@ -226,4 +226,31 @@ fn what_readers_keep_is_bounded() {
     the_oldest_reader_gives_way(ScanEngine::new);
     a_migration_keeps_what_it_needs(PlainEngine::new);
     a_migration_keeps_what_it_needs(ScanEngine::new);
+}
+
+#[test]
+fn what_a_session_put_aside_goes_with_it() {
+    let mut engine = Twin::default();
+    let column = Column { name: "n".into(), ty: Type::Int4, modifier: None, not_null: true, default: None };
+    let partition = Partition::Hash { column: 0 };
+    let schema = Schema { name: "t".into(), columns: vec![column], primary_key: Vec::new(), partition };
+    let stage = |load, n| Operation::Stage { table: TABLE, load, rows: vec![vec![Value::Int4(n)]] };
+    let (mine, other) = (LoadId(1, 7), LoadId(2, 7));
+    engine.apply(&[
+        job(1, Operation::CreateTable { table: TABLE, schema }),
+        job(2, stage(mine, 1)),
+        job(3, stage(other, 2)),
+    ]);
+    engine.pin(Epoch(3), Holder::Migration);
+    let before = engine.digest(None, &[KeyRange::ALL]).unwrap();
+    engine.end_session(1);
+    engine.end_session(9);
+    assert_ne!(engine.digest(None, &[KeyRange::ALL]).unwrap(), before);
+    assert_eq!(engine.digest(Some(Epoch(3)), &[KeyRange::ALL]).unwrap(), before, "what is pinned stays");
+    let mut published = |epoch, load| {
+        let answers = engine.apply(&[job(epoch, Operation::Publish { table: TABLE, load, rows: 1 })]);
+        let Answer::Written(written) = &answers[0] else { panic!("{answers:?}") };
+        written.iter().map(|written| written.rows).sum::<u64>()
+    };
+    assert_eq!((published(4, mine), published(5, other)), (0, 1));
 }

@@ -131,6 +131,11 @@ impl Engine for Twin {
         self.scan.forget(ranges);
     }
 
+    fn end_session(&mut self, session: u128) {
+        self.plain.end_session(session);
+        self.scan.end_session(session);
+    }
+
     fn digest(&mut self, epoch: Option<Epoch>, ranges: &[KeyRange]) -> Result<u64, Failure> {
         let plain = self.plain.digest(epoch, ranges);
         assert_eq!(self.scan.digest(epoch, ranges), plain);

@@ -1,11 +1,16 @@
 //! The configuration: who is a member, who holds what, which tables there are (002 §6.3, algorithm 3).
 
-use std::{collections::BTreeMap, ops::Deref};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Deref,
+};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Control, DataHeader, DataKind, MadeUpIds, Range, control::Removal, placement::Segment};
+use super::{
+    Control, DataHeader, DataKind, MadeUpIds, Range, RequestId, control::Removal, placement::Segment,
+};
 use crate::{
     admission::{NotAdmitted, Terms},
     ecast::{Class, Destinations, MessageId, Pace, Position, Refusal, Routing},
@@ -146,6 +151,8 @@ pub struct State {
     /// Sessions whose replies are remembered, with the number below which they are forgotten (S6). A session opens when
     /// its gateway joins and outlives it.
     pub sessions: BTreeMap<u128, u64>,
+    /// Single numbers below those, which are remembered all the same.
+    pub kept: BTreeMap<u128, BTreeSet<u64>>,
     /// Tables by number.
     pub tables: BTreeMap<u32, TableEntry>,
     /// The number of the next table.
@@ -195,6 +202,7 @@ impl Config {
             suspected: BTreeMap::new(),
             ring: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            kept: BTreeMap::new(),
             tables: BTreeMap::new(),
             table_next: 1,
         })
@@ -235,6 +243,12 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    /// Whether the ranges remember nothing under this id any more: it is refused.
+    pub(super) fn is_forgotten(&self, RequestId { session, number }: RequestId) -> bool {
+        let kept = || self.kept.get(&session).is_some_and(|kept| kept.contains(&number));
+        self.sessions.get(&session).is_none_or(|below| number < *below && !kept())
     }
 
     /// Changes in progress: the positions whose receivers are not complete.
@@ -461,14 +475,24 @@ impl Routing for Rubberband {
             Control::DropTable { table } => {
                 state.tables.remove(&table).ok_or(refusal::NO_SUCH_TABLE)?;
             }
-            Control::Forget { session, below } => {
+            Control::Forget { session, below, kept } => {
                 if sender.incarnation.0 != session {
                     only(Role::Super)?;
                 }
                 let floor = state.sessions.get_mut(&session).ok_or(refusal::EXPIRED)?;
-                *floor = below.max(*floor);
+                if below >= *floor {
+                    let before = state.kept.remove(&session).unwrap_or_default();
+                    let open =
+                        |number: &u64| *number < below && (*number >= *floor || before.contains(number));
+                    let kept: BTreeSet<u64> = kept.into_iter().filter(open).collect();
+                    if !kept.is_empty() {
+                        state.kept.insert(session, kept);
+                    }
+                    *floor = below;
+                }
                 if below == u64::MAX {
                     state.sessions.remove(&session);
+                    state.kept.remove(&session);
                 }
             }
             // Routers keep what expires beside the configuration.
@@ -509,11 +533,7 @@ impl Routing for Rubberband {
         let refuse = |range: Range| refusal::range(range.low);
         match header.kind {
             DataKind::Write | DataKind::FallibleWrite
-                if !header.name.request.is_made_up()
-                    && config
-                        .sessions
-                        .get(&header.name.request.session)
-                        .is_none_or(|&below| header.name.request.number < below) =>
+                if !header.name.request.is_made_up() && config.is_forgotten(header.name.request) =>
             {
                 Err(refusal::EXPIRED)
             }

@@ -80,6 +80,8 @@ pub enum Control {
         session: u128,
         /// Numbers below are forgotten.
         below: u64,
+        /// But for these, in order: their fate is open. What was forgotten before is not given back.
+        kept: Vec<u64>,
     },
     /// A super removes processes that are suspected, or, where rows would be lost, calls them unreachable.
     Remove {

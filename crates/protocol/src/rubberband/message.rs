@@ -236,6 +236,8 @@ pub enum Direct {
     AskVerdict {
         /// Which write.
         at: Position,
+        /// Its name, by which it may be remembered from an earlier position.
+        name: WriteName,
     },
     /// Standby → storage: the next rows of these ranges as of a pinned position.
     Fetch {
@@ -244,20 +246,18 @@ pub enum Direct {
         /// Which.
         ranges: Vec<Range>,
         /// Where to go on.
-        cursor: Option<Bytes>,
+        cursor: TransferCursor,
     },
-    /// Storage → standby: some rows.
+    /// Storage → standby: some rows, or some of what the ranges remember.
     Chunk {
         /// The placement change.
         change: Position,
         /// The cursor that it answers.
-        asked: Option<Bytes>,
-        /// The rows, opaque here.
-        rows: Bytes,
+        asked: TransferCursor,
+        /// What was asked for, opaque here.
+        content: Bytes,
         /// Where to go on; `None` when this was the last.
-        cursor: Option<Bytes>,
-        /// With the last: the replies that the ranges remember.
-        replies: Option<Bytes>,
+        next: Option<TransferCursor>,
     },
     /// Storage → standby: it can not send (it does not hold the pinned position).
     FetchRefused {
@@ -287,6 +287,21 @@ pub enum Direct {
         /// What the sender can say.
         opinion: Opinion,
     },
+}
+
+/// Where the transfer of a range goes on: first its rows, then what it remembers of writes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TransferCursor {
+    /// At these rows; `None` is the first.
+    Rows(Option<Bytes>),
+    /// Behind these replies; `None` is the first.
+    Replies(Option<Bytes>),
+}
+
+impl TransferCursor {
+    pub(super) fn rows(cursor: Bytes) -> TransferCursor {
+        TransferCursor::Rows(Some(cursor))
+    }
 }
 
 /// Part of an answer.
@@ -340,6 +355,11 @@ pub enum ReplyContent {
     Underway,
     /// Not executed: the id is that of another statement.
     OtherStatement,
+    /// The write took effect, or failed and changed nothing; what it answered is no longer known.
+    Forgotten {
+        /// Whether it took effect.
+        applied: bool,
+    },
 }
 
 fn put_ranges(out: &mut BytesMut, ranges: &[Range]) {
@@ -358,6 +378,18 @@ fn take_ranges<C: FromIterator<Range>>(input: &mut Bytes) -> Result<C, WireError
             if range.low <= range.high { Ok(range) } else { Err(WireError::Body) }
         })
         .collect()
+}
+
+fn put_name(out: &mut BytesMut, name: WriteName) {
+    out.put_u128_le(name.request.session);
+    out.put_u64_le(name.request.number);
+    out.put_u64_le(name.print);
+    out.put_u8(u8::from(name.repeated));
+}
+
+fn take_name(input: &mut Bytes) -> Result<WriteName, WireError> {
+    let request = RequestId { session: take_u128(input)?, number: take_u64(input)? };
+    Ok(WriteName { request, print: take_u64(input)?, repeated: take_u8(input)? != 0 })
 }
 
 fn put_option(out: &mut BytesMut, bytes: Option<&Bytes>) {
@@ -408,6 +440,8 @@ impl Wire for Direct {
                     ReplyContent::Unknown => out.put_u8(3),
                     ReplyContent::Underway => out.put_u8(4),
                     ReplyContent::OtherStatement => out.put_u8(5),
+                    ReplyContent::Forgotten { applied: true } => out.put_u8(6),
+                    ReplyContent::Forgotten { applied: false } => out.put_u8(7),
                 }
             }
             Direct::Consumed { token, bytes } => {
@@ -421,10 +455,7 @@ impl Wire for Direct {
             }
             Direct::Ask { name, token, ranges } => {
                 out.put_u8(6);
-                out.put_u128_le(name.request.session);
-                out.put_u64_le(name.request.number);
-                out.put_u64_le(name.print);
-                out.put_u8(u8::from(name.repeated));
+                put_name(out, *name);
                 out.put_u64_le(*token);
                 put_ranges(out, ranges);
             }
@@ -434,22 +465,19 @@ impl Wire for Direct {
                 put_ranges(out, ranges);
                 put_option(out, failure.as_ref());
             }
-            Direct::AskVerdict { at } => {
+            Direct::AskVerdict { at, name } => {
                 out.put_u8(8);
                 out.put_u64_le(at.0);
+                put_name(out, *name);
             }
             Direct::Fetch { change, ranges, cursor } => {
                 out.put_u8(9);
-                encode_body(out, &(change, ranges));
-                put_option(out, cursor.as_ref());
+                encode_body(out, &(change, ranges, cursor));
             }
-            Direct::Chunk { change, asked, rows, cursor, replies } => {
+            Direct::Chunk { change, asked, content, next } => {
                 out.put_u8(10);
-                out.put_u64_le(change.0);
-                put_option(out, asked.as_ref());
-                put_bytes(out, rows);
-                put_option(out, cursor.as_ref());
-                put_option(out, replies.as_ref());
+                encode_body(out, &(change, asked, next));
+                return put_payload(out, content);
             }
             Direct::FetchRefused { change } => {
                 out.put_u8(11);
@@ -502,37 +530,30 @@ impl Wire for Direct {
                     3 => ReplyContent::Unknown,
                     4 => ReplyContent::Underway,
                     5 => ReplyContent::OtherStatement,
+                    6 => ReplyContent::Forgotten { applied: true },
+                    7 => ReplyContent::Forgotten { applied: false },
                     tag => return Err(WireError::Tag(tag)),
                 },
             }),
             4 => Direct::Consumed { token: take_u64(input)?, bytes: take_u64(input)? },
             5 => Direct::Cancel { token: take_u64(input)? },
-            6 => Direct::Ask {
-                name: WriteName {
-                    request: RequestId { session: take_u128(input)?, number: take_u64(input)? },
-                    print: take_u64(input)?,
-                    repeated: take_u8(input)? != 0,
-                },
-                token: take_u64(input)?,
-                ranges: take_ranges(input)?,
-            },
+            6 => {
+                Direct::Ask { name: take_name(input)?, token: take_u64(input)?, ranges: take_ranges(input)? }
+            }
             7 => Direct::Verdict {
                 at: Position(take_u64(input)?),
                 ranges: take_ranges(input)?,
                 failure: take_option(input)?,
             },
-            8 => Direct::AskVerdict { at: Position(take_u64(input)?) },
+            8 => Direct::AskVerdict { at: Position(take_u64(input)?), name: take_name(input)? },
             9 => {
-                let (change, ranges) = decode_body(input)?;
-                Direct::Fetch { change, ranges, cursor: take_option(input)? }
+                let (change, ranges, cursor) = decode_body(input)?;
+                Direct::Fetch { change, ranges, cursor }
             }
-            10 => Direct::Chunk {
-                change: Position(take_u64(input)?),
-                asked: take_option(input)?,
-                rows: take_bytes(input)?,
-                cursor: take_option(input)?,
-                replies: take_option(input)?,
-            },
+            10 => {
+                let (change, asked, next) = decode_body(input)?;
+                Direct::Chunk { change, asked, content: take_bytes(input)?, next }
+            }
             11 => Direct::FetchRefused { change: Position(take_u64(input)?) },
             12 => Direct::NoVerdict { at: Position(take_u64(input)?), through: Position(take_u64(input)?) },
             13 => Direct::AskRead { token: take_u64(input)? },

@@ -37,8 +37,10 @@
 //!   combined.
 //! - *Migration.* Every replica of a moving range pins the position of the change until the receiver is complete, so any
 //!   of them can send, and a sender's death costs a retry.
-//! - *S6.* A write carries a request id. Its ranges remember the answer until an ordered message allows them to forget; a
-//!   repeated id is answered from memory. The memory moves with the range. A made-up id is opened by its first write, and
+//! - *S6.* A write carries a request id and the print of its statement. Its ranges remember the answer until an ordered
+//!   message allows them to forget; a repetition is answered from memory, and another statement under the id is refused. The
+//!   memory moves with the range, in sections, and is bounded in bytes. A range that remembers a write takes part in the
+//!   exchange of verdicts on its repetition by what it remembers. A made-up id is opened by its first write, and
 //!   expires by an ordered message (`made_up`). What a client is told of a repetition is definite only if it is about the
 //!   id: that this attempt was not sent, or refused, says nothing of an earlier one ([`ClientError::of_repetition`]).
 //! - *Reads end.* A read ends in one answer, however long it takes. It is never asked of a second replica because it is
@@ -88,7 +90,10 @@ pub use self::{
     },
     control::{Control, Removal},
     made_up::MadeUpIds,
-    message::{DataHeader, DataKind, Direct, Message, Reply, ReplyContent, RequestId, Spent, WriteName},
+    message::{
+        DataHeader, DataKind, Direct, Message, Reply, ReplyContent, RequestId, Spent, TransferCursor,
+        WriteName,
+    },
     placement::{Assignment, Range, Segment},
     storage::{
         Storage, StorageCommand, StorageEvent, StorageSettings, StorageStatus, Task, TaskKind, TaskResult,

@@ -83,6 +83,12 @@ impl Config {
         held.map(|segment| segment.range).collect()
     }
 
+    /// The keys of the segment that has this one.
+    pub(super) fn segment_of(&self, key: u64) -> Range {
+        let behind = self.segments().partition_point(|segment| segment.range.low <= key);
+        self.segments()[behind - 1].range
+    }
+
     /// The replicas of a segment that have all its rows and may be reached.
     pub fn complete<'a>(&'a self, segment: &'a Segment) -> impl Iterator<Item = ProcessId> + 'a {
         segment.replicas.iter().copied().filter(|replica| self.is_complete(*replica))

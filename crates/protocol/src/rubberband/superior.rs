@@ -220,7 +220,7 @@ impl Super {
         for session in over {
             // Again after a while, should it not come about.
             self.sessions.insert(session, cx.now + self.settings.retention);
-            self.submit(cx, &Control::Forget { session, below: u64::MAX }, out);
+            self.submit(cx, &Control::Forget { session, below: u64::MAX, kept: Vec::new() }, out);
         }
         self.expire(cx, out);
     }

@@ -39,6 +39,13 @@ impl Engine {
         key.is_some_and(|key| ranges.iter().any(|range| range.low <= key && key <= range.high))
     }
 
+    /// An operation `=170 name` answers so many bytes.
+    fn answer(operation: &str) -> Bytes {
+        let bytes = operation.strip_prefix('=').and_then(|rest| rest.split(' ').next());
+        let bytes = bytes.map(|bytes| bytes.parse::<usize>().expect("a number"));
+        bytes.map_or(Bytes::from_static(b"ok"), |bytes| vec![b'x'; bytes].into())
+    }
+
     fn pin(&mut self, at: Position) {
         let (_, holders) = self.pins.entry(at).or_insert_with(|| (self.rows.clone(), 0));
         *holders += 1;
@@ -60,7 +67,8 @@ impl Engine {
                 } else {
                     self.rows.extend(new)
                 }
-                TaskResult::Written(ranges.iter().map(|_| Bytes::from_static(b"ok")).collect())
+                let answer = Engine::answer(&operation);
+                TaskResult::Written(ranges.iter().map(|_| answer.clone()).collect())
             }
             TaskKind::Settle { publish } => {
                 let held = std::mem::take(&mut self.held);
@@ -126,6 +134,7 @@ impl Engine {
                 self.rows.extend(rows);
                 TaskResult::Done
             }
+            TaskKind::EndSession { .. } => TaskResult::Done,
             TaskKind::Forget { ranges } => {
                 self.rows.retain(|row| !ranges.iter().any(|range| range.intersect(row.range).is_some()));
                 TaskResult::Done

@@ -352,6 +352,7 @@ impl Schedule {
                             | ClientError::Rejected(_)
                             | ClientError::Expired
                             | ClientError::OtherStatement
+                            | ClientError::Forgotten { applied: false }
                             | ClientError::Unanswered
                             | ClientError::Unreached { .. },
                         ) => {
@@ -363,6 +364,7 @@ impl Schedule {
                                 "{operation} failed with {end:?} and is there"
                             );
                         }
+                        Err(ClientError::Forgotten { applied: true }) => assert!(all, "{operation}"),
                         Err(ClientError::MaybeApplied { .. }) => {}
                     }
                 }

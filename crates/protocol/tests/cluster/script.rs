@@ -190,6 +190,8 @@ scripts! { check:
     a_generation_goes_on_without_some
     who_answers_late_was_not_asked_to_join
     verdict_of_the_dead
+    verdict_from_memory
+    replies_move_in_sections
     nobody_waits
     nothing_was_sent
     slow_read

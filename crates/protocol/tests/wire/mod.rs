@@ -7,7 +7,7 @@ use quorate_protocol::{
     ecast::Position,
     rubberband::{
         Control, DataHeader, DataKind, Direct, Message, Range, Removal, Reply, ReplyContent, RequestId, Role,
-        Spent, WriteName,
+        Spent, TransferCursor, WriteName,
     },
     wire::Wire,
 };
@@ -82,6 +82,24 @@ fn hot_messages_keep_their_bytes() {
          0400000000000000 01000000 0600000000000000 0700000000000000",
     );
     check(
+        &Message::Direct(Direct::AskVerdict { at: Position(9), name: header().name }),
+        "02 08 0900000000000000 02000000000000000000000000000000 0300000000000000 0800000000000000 01",
+    );
+    check(
+        &Message::Direct(Direct::Chunk {
+            change: Position(9),
+            asked: TransferCursor::Replies(None),
+            content: Bytes::from_static(b"rows"),
+            next: Some(TransferCursor::Rows(Some(Bytes::from_static(b"c")))),
+        }),
+        "02 0a 08000000 09 01 00 01 00 01 01 63 04000000 726f7773",
+    );
+    check(
+        &reply(ReplyContent::Forgotten { applied: true }),
+        "02 03 0300000000000000 0400000000000000 01000000 0100000000000000 0200000000000000
+         05000000 01 06000000 08070000 06",
+    );
+    check(
         &reply(ReplyContent::OtherStatement),
         "02 03 0300000000000000 0400000000000000 01000000 0100000000000000 0200000000000000
          05000000 01 06000000 08070000 05",
@@ -141,13 +159,16 @@ fn random_bytes_never_panic() {
             ranges: vec![range],
             failure: Some(operation.clone()),
         }),
-        Message::Direct(Direct::Fetch { change: Position(1), ranges: vec![range, range], cursor: None }),
+        Message::Direct(Direct::Fetch {
+            change: Position(1),
+            ranges: vec![range, range],
+            cursor: TransferCursor::Rows(None),
+        }),
         Message::Direct(Direct::Chunk {
             change: Position(1),
-            asked: Some(operation.clone()),
-            rows: operation,
-            cursor: None,
-            replies: None,
+            asked: TransferCursor::Replies(Some(operation.clone())),
+            content: operation,
+            next: None,
         }),
     ]
     .iter()

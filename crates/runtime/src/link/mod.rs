@@ -33,14 +33,14 @@ use mio::{
 use quorate_protocol::{DomainId, Duration, Generation, ProcessId, Session, Standing, Time, wire::Wire};
 use rustc_hash::FxHashMap;
 use slab::Slab;
-use tracing::warn;
+use tracing::{error, warn};
 
 use crate::{
     chance::Chance,
     config::{Limits, Role},
     counters::Counters,
     discover::Presence,
-    frame::{Encoded, Frames, Inlet, Intake, Outflow, Outlet},
+    frame::{Encoded, Frames, Inlet, Intake, Outflow, Outlet, Oversized},
     hello::{GREETING_BYTES_MAX, Greeting, Hello, Reason},
     resolver::Resolver,
 };
@@ -334,9 +334,8 @@ impl Links {
     /// Sends to one peer; without a link the message is dropped.
     pub(crate) fn send(&mut self, to: ProcessId, message: &impl Wire) -> Sent {
         let Some(token) = self.standing(to) else { return Sent::Dropped };
-        self.connections[token].outlet.push(message);
-        self.pushed(token);
-        Sent::Queued
+        let pushed = self.connections[token].outlet.push(message, self.limits.frame_bytes_max);
+        self.queued(to, token, pushed)
     }
 
     /// Encodes a message for several peers; to be sent by [`Links::send_shared`].
@@ -352,9 +351,28 @@ impl Links {
     /// Sends encoded bytes to one of several peers.
     pub(crate) fn send_shared(&mut self, to: ProcessId, message: &Encoded) -> Sent {
         let Some(token) = self.standing(to) else { return Sent::Dropped };
-        self.connections[token].outlet.push_shared(message);
-        self.pushed(token);
-        Sent::Queued
+        let pushed = self.connections[token].outlet.push_shared(message, self.limits.frame_bytes_max);
+        self.queued(to, token, pushed)
+    }
+
+    /// A message that no frame can hold is an error of this process. It ends the link, so that nobody takes what comes
+    /// behind it for all there was; the process goes on.
+    fn queued(&mut self, to: ProcessId, token: usize, pushed: Result<(), Oversized>) -> Sent {
+        match pushed {
+            Ok(()) => {
+                self.pushed(token);
+                Sent::Queued
+            }
+            Err(Oversized { length }) => {
+                self.counters.oversized.inc();
+                let most = self.limits.frame_bytes_max;
+                error!(
+                    "a message of {length} bytes to {to} is over the limit of {most}: the link is broken off"
+                );
+                self.broke(token, "a message to it was too long to be sent");
+                Sent::Dropped
+            }
+        }
     }
 
     /// Writes what was sent as far as sockets take it, however long that takes: the last thing that is done.

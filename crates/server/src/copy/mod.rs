@@ -8,7 +8,7 @@ pub mod lines;
 mod target;
 pub mod tuples;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use quorate_table::{
     engine::Answer,
@@ -40,6 +40,10 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Chunks under way.
 const CHUNKS_MAX: usize = 8;
 
+/// When a discard that came to nothing is tried again at first, and the longest pause between two attempts.
+const DISCARD_AFTER: Duration = Duration::from_millis(100);
+const DISCARD_AFTER_MAX: Duration = Duration::from_secs(600);
+
 /// A COPY FROM that is going on.
 pub struct CopyIn {
     backend: Arc<dyn Backend>,
@@ -50,8 +54,8 @@ pub struct CopyIn {
     chunk_bytes: usize,
     under_way: JoinSet<std::result::Result<Vec<Answer>, Fault>>,
     rows: u64,
-    /// The id to discard under; `None` until something was staged, and once it is published.
-    discard: Option<RequestId>,
+    /// Something is staged, for all that is known.
+    staged: bool,
 }
 
 /// What rows are read from.
@@ -84,7 +88,7 @@ impl CopyIn {
             chunk_bytes: 0,
             under_way: JoinSet::new(),
             rows: 0,
-            discard: None,
+            staged: false,
         })
     }
 
@@ -162,9 +166,7 @@ impl CopyIn {
         let rows = std::mem::take(&mut self.chunk);
         self.chunk_bytes = 0;
         self.rows += rows.len() as u64;
-        if self.discard.is_none() {
-            self.discard = Some(id());
-        }
+        self.staged = true;
         let id = id();
         let operation = Operation::Stage { table: self.target.table().id, load: self.load, rows };
         let backend = self.backend.clone();
@@ -182,9 +184,17 @@ impl CopyIn {
         Operation::Publish { table: self.target.table().id, load: self.load, rows: self.rows }
     }
 
-    /// They are visible: nothing is to be discarded.
-    pub fn published(&mut self) {
-        self.discard = None;
+    /// The write that makes them visible is done, and counted so many rows. A publication that was repeated may have
+    /// been answered from memory: then an earlier load is visible, and what this one has staged is discarded.
+    pub fn published(&mut self, rows: u64, repeated: bool) -> Result<()> {
+        self.staged &= repeated;
+        if rows == self.rows {
+            return Ok(());
+        }
+        let message = format!("{rows} of {} rows were loaded", self.rows);
+        Err(SqlError::new(code::DATA_CORRUPTED, message)
+            .detail("The others were lost while they were loaded, with all replicas of their range.")
+            .hint("Look which rows are there, and load the rest."))
     }
 }
 
@@ -213,15 +223,30 @@ fn staged(
 impl Drop for CopyIn {
     /// However the load ends: what was staged and not published goes.
     fn drop(&mut self) {
-        let (Some(id), Ok(runtime)) = (self.discard.take(), Handle::try_current()) else { return };
+        let Ok(runtime) = Handle::try_current() else { return };
+        if !self.staged {
+            return;
+        }
         let backend = self.backend.clone();
         let operation = Operation::Discard { table: self.target.table().id, load: self.load };
         let mut under_way = std::mem::take(&mut self.under_way);
         runtime.spawn(async move {
-            // A chunk that is taken after the discard would stay for ever.
+            // A chunk that is taken after the discard would stay until the session ends.
             while under_way.join_next().await.is_some() {}
-            if let Err(fault) = backend.write(WriteName::nameless(id), operation).await {
-                tracing::warn!(%fault, "staged rows of a broken load could not be discarded");
+            let mut pause = DISCARD_AFTER;
+            loop {
+                // Under a number of its own each time: what is discarded twice is gone.
+                let name = WriteName::nameless(backend.request_id());
+                match backend.write(name, operation.clone()).await {
+                    // A table that is gone has nothing staged.
+                    Ok(_) | Err(Fault::Failed(_)) => return,
+                    Err(fault) if pause > DISCARD_AFTER_MAX => {
+                        tracing::warn!(%fault, "staged rows of a broken load stay until this gateway ends");
+                        return;
+                    }
+                    Err(_) => tokio::time::sleep(pause).await,
+                }
+                pause *= 2;
             }
         });
     }

@@ -47,7 +47,7 @@ impl Session {
         }
         let written = self.written(answered, request);
         let (rows, _) = written.map_err(|error| error.within(copy.schema()))?;
-        copy.published();
+        copy.published(rows, request.sent.repeated)?;
         let tag = format!("COPY {rows}");
         self.wrote(&tag);
         Ok(tag)

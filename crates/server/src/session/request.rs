@@ -115,7 +115,7 @@ impl Session {
     /// A write was answered. If that says what became of it, its name is used up; if not, it is the next write's as well.
     pub(super) fn settled<T>(&mut self, answered: &std::result::Result<T, Fault>) {
         let definite = match answered {
-            Ok(_) | Err(Fault::Failed(_)) => true,
+            Ok(_) | Err(Fault::Failed(_) | Fault::Forgotten { .. }) => true,
             Err(
                 Fault::NotSent { .. }
                 | Fault::MaybeApplied { .. }

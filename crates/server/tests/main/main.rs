@@ -1,6 +1,7 @@
 //! The SQL door, met as clients meet it: over a socket, on tables in this process.
 
 mod answers;
+mod copying;
 mod precedence;
 mod raw;
 mod retries;

@@ -7,7 +7,7 @@ use quorate_protocol::{
     Destination, Duration, ProcessId, Time,
     ecast::{Message, Outcome, Position, Tail},
     paxos::{self, Ballot, Paxos, Slot},
-    rubberband::{self, Control, Direct, Range, ReplyContent},
+    rubberband::{self, Control, Direct, Range, ReplyContent, TransferCursor},
     wire::Wire,
 };
 use quorate_table::engine::Answer;
@@ -167,11 +167,16 @@ impl Tamper {
             }
             (
                 Mutation::RepliesLost,
-                rubberband::Message::Direct(Direct::Chunk { change, asked, rows, cursor, replies }),
+                rubberband::Message::Direct(Direct::Chunk {
+                    change,
+                    asked: asked @ TransferCursor::Replies(_),
+                    next,
+                    ..
+                }),
             ) => {
                 // An empty list.
-                let replies = replies.map(|_| Bytes::from_static(&[0]));
-                rubberband::Message::Direct(Direct::Chunk { change, asked, rows, cursor, replies })
+                let content = Bytes::from_static(&[0]);
+                rubberband::Message::Direct(Direct::Chunk { change, asked, content, next })
             }
             (Mutation::RetryAnswered, rubberband::Message::Direct(Direct::Reply(mut reply))) => {
                 if let (ReplyContent::Retry, Destination::One(to)) = (&reply.content, to)

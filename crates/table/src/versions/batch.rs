@@ -367,6 +367,15 @@ impl<R: Rows + Sync> Engine for Versions<R> {
         self.account();
     }
 
+    fn end_session(&mut self, session: u128) {
+        assert!(self.held.is_none(), "no session ends while a job is held");
+        for id in self.present.loading(session) {
+            self.pins.keep(&self.present, id);
+        }
+        self.present.end_session(session);
+        self.account();
+    }
+
     fn digest(&mut self, epoch: Option<Epoch>, ranges: &[KeyRange]) -> Result<u64, Failure> {
         match epoch {
             None => Ok(self.present.digest(ranges)),

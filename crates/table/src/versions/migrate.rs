@@ -109,6 +109,18 @@ impl<R: Rows> Version<R> {
         }
     }
 
+    /// The tables in which loads of this session have put rows aside.
+    pub(super) fn loading(&self, session: u128) -> Vec<TableId> {
+        let of_session = |table: &Table<R>| table.staged.keys().any(|LoadId(owner, _)| *owner == session);
+        self.tables.iter().filter(|(_, table)| of_session(table)).map(|(&id, _)| id).collect()
+    }
+
+    pub(super) fn end_session(&mut self, session: u128) {
+        for id in self.loading(session) {
+            self.table_mut(id).staged.retain(|LoadId(owner, _), _| *owner != session);
+        }
+    }
+
     pub(super) fn digest(&self, ranges: &[KeyRange]) -> u64 {
         let ranges = KeyRange::union(ranges.to_vec());
         let mut sum = 0u64;

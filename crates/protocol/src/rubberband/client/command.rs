@@ -157,7 +157,7 @@ impl ClientError {
     /// itself is definite. All else is about this attempt: it says nothing of an earlier one, which may have been applied.
     pub fn of_repetition(self, request: RequestId) -> ClientError {
         match self {
-            ClientError::Expired | ClientError::OtherStatement => self,
+            ClientError::Expired | ClientError::OtherStatement | ClientError::Forgotten { .. } => self,
             ClientError::NotSent
             | ClientError::Rejected(_)
             | ClientError::MaybeApplied { .. }
@@ -183,6 +183,11 @@ pub enum ClientError {
     Expired,
     /// Its id is that of another statement; it was not executed.
     OtherStatement,
+    /// It was repeated, and what it answered is no longer known.
+    Forgotten {
+        /// Whether it took effect; otherwise it failed and changed nothing.
+        applied: bool,
+    },
     /// A read of which there was no news for too long: repeat it freely.
     Unanswered,
     /// A read needs a storage process that serves, and that this gateway cannot reach.

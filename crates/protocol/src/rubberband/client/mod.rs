@@ -114,6 +114,8 @@ pub struct Client {
     forgotten: u64,
     /// Nobody leads the routers, as far as is heard.
     adrift: bool,
+    /// At this number it is looked again whether they may forget more.
+    forget_at: u64,
     refused: u64,
     retries: u64,
     /// How long the first pieces of reads' answers took of late.
@@ -154,6 +156,7 @@ impl Client {
             expiries: VecDeque::new(),
             forgotten: 0,
             adrift: false,
+            forget_at: 0,
             refused: 0,
             retries: 0,
             latency: Duration::ZERO,

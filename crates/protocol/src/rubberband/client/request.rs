@@ -133,6 +133,10 @@ impl Client {
             && !(repeated && self.maybe.iter().any(|(_, number)| *number == request.number))
         {
             self.maybe.push_back((now, request.number));
+        } else if let (ClientError::Forgotten { .. }, Kind::Write(write)) = (error, &request.kind)
+            && write.name.request.session == self.session()
+        {
+            self.maybe.retain(|(_, number)| *number != write.name.request.number);
         }
         out.emit(ClientEvent::Failed { token, error });
     }

@@ -20,6 +20,10 @@ use crate::{
     time::{Duration, Time},
 };
 
+/// Writes of unknown fate, or under way for long, that are remembered singly, while what was made after them is forgotten.
+/// If there are more, the ranges remember everything from the next one on.
+const KEPT_MAX: usize = 1024;
+
 /// In so many steps made-up ids expire.
 const EXPIRIES: usize = 16;
 
@@ -35,6 +39,8 @@ pub(super) struct Write {
     asked: u32,
     /// A replica or a link was lost while it was under way.
     pub(super) doubted: bool,
+    /// Some range remembers that it took effect, and not what it answered.
+    forgotten: bool,
 }
 
 impl Write {
@@ -49,6 +55,7 @@ impl Write {
             lost: false,
             asked: 0,
             doubted: false,
+            forgotten: false,
         }
     }
 }
@@ -76,6 +83,9 @@ impl Client {
             return;
         }
         if write.ranges.iter().all(|range| covers(&write.covered, *range)) {
+            if write.forgotten {
+                return self.fail(cx.now, token, ClientError::Forgotten { applied: true }, out);
+            }
             let at = write.at;
             self.done(token, at, out);
         } else if request.look_at.is_none() {
@@ -130,6 +140,15 @@ impl Client {
             }
             ReplyContent::Expired => self.fail(cx.now, token, ClientError::Expired, out),
             ReplyContent::OtherStatement => self.fail(cx.now, token, ClientError::OtherStatement, out),
+            ReplyContent::Forgotten { applied: false } => {
+                self.fail(cx.now, token, ClientError::Forgotten { applied: false }, out);
+            }
+            ReplyContent::Forgotten { applied: true } => {
+                write.covered.extend_from_slice(&reply.ranges);
+                write.at = write.at.max(reply.at);
+                write.forgotten = true;
+                self.finish_write(cx, token, out);
+            }
             // Asked about and not known there yet, or elsewhere in the order: it is asked about again.
             ReplyContent::Unknown | ReplyContent::Retry => {}
             ReplyContent::Underway => self.refused += 1,
@@ -196,13 +215,26 @@ impl Client {
         while self.maybe.front().is_some_and(over) {
             self.maybe.pop_front();
         }
-        let oldest = self.maybe.iter().map(|(_, number)| *number).chain(self.writes.first().copied()).min();
         // Users may have drawn numbers that they have not used yet.
-        let below = oldest.unwrap_or(u64::MAX).min(self.number.saturating_sub(self.settings.remembered_min));
-        if below >= self.forgotten + self.settings.forget_every {
-            self.forgotten = below;
-            let forget = Control::Forget { session: self.session(), below };
-            self.membership.submit(cx, INTERNAL, Class::Control, forget.encode(), out);
+        let every = self.settings.forget_every;
+        let mut below = self.number.saturating_sub(self.settings.remembered_min);
+        if below < self.forgotten + every || self.number < self.forget_at {
+            return;
         }
+        let stuck = self.maybe.iter().map(|(_, number)| *number).chain(self.writes.range(..below).copied());
+        let mut kept: Vec<u64> = stuck.filter(|number| *number < below).collect();
+        kept.sort_unstable();
+        kept.dedup();
+        if let Some(next) = kept.get(KEPT_MAX) {
+            below = *next;
+            kept.truncate(KEPT_MAX);
+        }
+        if below < self.forgotten + every {
+            self.forget_at = self.number + every / 16;
+            return;
+        }
+        self.forgotten = below;
+        let forget = Control::Forget { session: self.session(), below, kept };
+        self.membership.submit(cx, INTERNAL, Class::Control, forget.encode(), out);
     }
 }

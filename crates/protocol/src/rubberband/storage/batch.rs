@@ -8,21 +8,20 @@ use bytes::Bytes;
 use super::{
     Storage, StorageEvent, Task, TaskKind, TaskResult,
     outbox::{Asked, Wanted},
-    replies::{Known, Replies},
     steps::Step,
     write::Write,
 };
 use crate::{
     ecast::{MemberCommand, Position},
     id::ProcessId,
-    rubberband::{Direct, Message, Range, Spent},
+    rubberband::{Direct, Message, Range, Spent, TransferCursor},
     seam::{Context, Destination, Input, Sink},
     time::Time,
 };
 
 /// What a task in the running batch is for.
 pub(super) enum Purpose {
-    Write(Write),
+    Write(Box<Write>),
     Read {
         at: Position,
         client: ProcessId,
@@ -59,7 +58,7 @@ impl Storage {
         if let Some((at, publish)) = self.settle.take() {
             self.push(&mut tasks, at, TaskKind::Settle { publish }, Purpose::Settle);
         }
-        self.push_transfers(&mut tasks);
+        self.push_transfers(&mut tasks, out);
         self.push_pages(&mut tasks);
         while self.holding.is_none()
             && tasks.len() < self.settings.batch_max
@@ -102,9 +101,7 @@ impl Storage {
             {
                 return false;
             }
-            Some(Step::Write(write)) if self.replies.known(write.header.name) == Known::Pending => {
-                return false;
-            }
+            Some(Step::Write(write)) if self.replies.is_pending(write.header.name) => return false,
             Some(_) => {}
         }
         match self.queue.pop_front().expect("just seen") {
@@ -119,9 +116,9 @@ impl Storage {
             Step::Drop { at, table } => {
                 self.push(tasks, at, TaskKind::DropTable { table }, Purpose::Step(at))
             }
-            Step::Pin { at } => {
+            Step::Pin { at, ranges } => {
                 self.pins_due.remove(&at);
-                self.pins.insert(at, self.replies.clone());
+                self.pins.insert(at, self.replies.pin(&ranges));
                 self.push(tasks, at, TaskKind::Pin, Purpose::Step(at));
             }
             Step::Release { at } => {
@@ -130,9 +127,15 @@ impl Storage {
                 self.push(tasks, at, TaskKind::Release, Purpose::Step(Position(0)));
             }
             Step::Expire { through } => self.replies.expire(through),
-            Step::Forget { session, below } => self.replies.forget(session, below),
+            Step::Forget { at, session, below, kept } => {
+                self.replies.forget(session, below, &kept);
+                if below == u64::MAX {
+                    // Nobody is left who could publish what its loads have put aside.
+                    self.push(tasks, at, TaskKind::EndSession { session }, Purpose::Step(at));
+                }
+            }
             Step::Clear { at, ranges } => {
-                self.replies = Replies::default();
+                self.replies.clear(&ranges);
                 self.push(tasks, at, TaskKind::Forget { ranges }, Purpose::Step(at));
             }
             Step::Await { .. } => {}
@@ -178,8 +181,10 @@ impl Storage {
                     self.outboxes.page(asked, at, rows, cursor, out);
                 }
                 (Purpose::Export { to, at, asked }, TaskResult::Exported { rows, cursor }) => {
-                    let replies = self.pins.get(&at).filter(|_| cursor.is_none()).map(Replies::encode);
-                    let chunk = Direct::Chunk { change: at, asked, rows, cursor, replies };
+                    // Behind the rows comes what the ranges remember.
+                    let next = cursor.map_or(TransferCursor::Replies(None), TransferCursor::rows);
+                    let asked = TransferCursor::Rows(asked);
+                    let chunk = Direct::Chunk { change: at, asked, content: rows, next: Some(next) };
                     out.send(Destination::One(to), Message::Direct(chunk), None);
                 }
                 (Purpose::Import, TaskResult::Done) => self.imported(cx, out),

@@ -2,7 +2,12 @@
 
 use smallvec::SmallVec;
 
-use super::{Storage, import::Import, migration::Fetch, replies::Known, steps::Step, write::send_remembered};
+use super::{
+    Storage,
+    import::{Import, Taken},
+    migration::Fetch,
+    steps::Step,
+};
 use crate::{
     ecast::Position,
     id::ProcessId,
@@ -44,12 +49,7 @@ impl Storage {
             }
             Direct::Consumed { token, bytes } => self.outboxes.consumed((from, token), bytes, out),
             Direct::Cancel { token } => self.withdraw(|asked| asked == (from, token), out),
-            Direct::Ask { name, token, ranges } => match self.replies.known(name) {
-                Known::Done(known) => send_remembered(from, token, known, &ranges, out),
-                Known::OtherStatement => tell(from, token, Position(0), ReplyContent::OtherStatement, out),
-                // Still to be executed here: the client asks again.
-                Known::Nothing | Known::Pending => tell(from, token, Position(0), ReplyContent::Unknown, out),
-            },
+            Direct::Ask { name, token, ranges } => self.tell_remembered(from, name, token, &ranges, out),
             Direct::AskRead { token } => {
                 let known = self.is_underway((from, token));
                 let content = if known { ReplyContent::Underway } else { ReplyContent::Unknown };
@@ -62,13 +62,9 @@ impl Storage {
                     self.decide(out);
                 }
             }
-            Direct::AskVerdict { at } => {
-                // One that imported the write's rows knows it by what the ranges remember.
-                let remembered = || {
-                    let remembered = self.replies.at(at)?;
-                    Some((vec![Range::ALL], remembered.results.as_ref().err().cloned()))
-                };
-                let known = self.verdicts.known(at).or_else(remembered);
+            Direct::AskVerdict { at, name } => {
+                // One that imported the write's rows, or did it at another position, knows it by what the ranges remember.
+                let known = self.verdicts.known(at).or_else(|| self.remembered_verdict(at, name));
                 let through = self.membership.member.delivered();
                 let settled = known.as_ref().is_some_and(|(ranges, _)| covers(ranges, Range::ALL));
                 if let Some((ranges, failure)) = known {
@@ -82,22 +78,29 @@ impl Storage {
             }
             Direct::NoVerdict { at, through } => {
                 self.verdicts.add_unknowing(at, from, through);
-                self.give_up();
+                self.give_up(out);
             }
             Direct::Fetch { change, ranges, cursor } => {
                 let known = self.pins.contains_key(&change) || self.pins_due.contains(&change);
-                if known || change > self.membership.member.delivered() {
-                    self.fetches.retain(|fetch| fetch.from != from || fetch.change != change);
-                    self.fetches.push_back(Fetch { from, change, ranges, cursor });
+                let fetch = Fetch { from, change, ranges, cursor };
+                if self.send_section(&fetch, out) {
+                    // No work for the engine.
+                } else if known || change > self.membership.member.delivered() {
+                    self.fetches.retain(|other| other.from != from || other.change != change);
+                    self.fetches.push_back(fetch);
                 } else {
                     out.send(Destination::One(from), Message::Direct(Direct::FetchRefused { change }), None);
                 }
             }
-            Direct::Chunk { change, asked, rows, cursor, replies } => {
-                if let Some(import) = &mut self.import
-                    && !import.chunk(from, change, asked, rows, cursor, replies)
-                {
-                    self.refused += 1;
+            Direct::Chunk { change, asked, content, next } => {
+                let taken =
+                    self.import.as_mut().map(|import| import.chunk(from, change, asked, content, next));
+                match taken {
+                    Some(Taken::Rows) => {}
+                    Some(Taken::Replies(step)) => self.import_step(cx, step, out),
+                    Some(Taken::Not) => self.refused += 1,
+                    // A late one.
+                    None => {}
                 }
             }
             Direct::FetchRefused { change } => {

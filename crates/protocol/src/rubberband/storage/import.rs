@@ -8,7 +8,7 @@ use super::{TaskKind, replies::Replies};
 use crate::{
     ecast::Position,
     id::ProcessId,
-    rubberband::{Config, Range},
+    rubberband::{Config, Range, TransferCursor},
     time::Time,
 };
 
@@ -18,7 +18,7 @@ pub(super) struct Import {
     /// Sources still to be read, the present one first.
     todo: VecDeque<(ProcessId, Vec<Range>)>,
     /// Where the present source goes on.
-    cursor: Option<Bytes>,
+    cursor: TransferCursor,
     stage: Stage,
     /// When to ask again.
     deadline: Option<Time>,
@@ -33,7 +33,7 @@ enum Stage {
     /// A chunk was asked for.
     Asked,
     /// Rows for the engine, and where to go on.
-    Rows(Bytes, Option<Bytes>),
+    Rows(Bytes, TransferCursor),
     /// Ranges to be dropped again, because their source failed.
     Undo(Vec<Range>),
     /// The engine is at it; then go on there.
@@ -41,11 +41,21 @@ enum Stage {
 }
 
 enum After {
-    Next(Option<Bytes>),
+    Next(TransferCursor),
     Restart,
 }
 
-/// What to do after the engine has taken rows in.
+/// What became of a chunk.
+pub(super) enum Taken {
+    /// It was not asked for, or is none.
+    Not,
+    /// Rows, for the engine.
+    Rows,
+    /// What ranges remember; this is next.
+    Replies(ImportStep),
+}
+
+/// What to do after something was taken in.
 pub(super) enum ImportStep {
     /// Ask for more.
     More,
@@ -65,11 +75,12 @@ impl Import {
         Import {
             change,
             todo: sources.into_iter().collect(),
-            cursor: None,
+            cursor: TransferCursor::Rows(None),
             stage: Stage::Ask,
             deadline: None,
             failed: Vec::new(),
-            replies: Replies::default(),
+            // What comes was within the bound where it comes from.
+            replies: Replies::new(usize::MAX),
         }
     }
 
@@ -97,7 +108,7 @@ impl Import {
     }
 
     /// The next request, if one is due; it is to be repeated at `deadline`.
-    pub(super) fn fetch(&mut self, deadline: Time) -> Option<(ProcessId, Vec<Range>, Option<Bytes>)> {
+    pub(super) fn fetch(&mut self, deadline: Time) -> Option<(ProcessId, Vec<Range>, TransferCursor)> {
         if !matches!(self.stage, Stage::Ask) {
             return None;
         }
@@ -115,27 +126,43 @@ impl Import {
         }
     }
 
-    /// A chunk has come; `false` if it was not asked for or does not decode.
+    /// A chunk has come.
     pub(super) fn chunk(
         &mut self,
         from: ProcessId,
         change: Position,
-        asked: Option<Bytes>,
-        rows: Bytes,
-        cursor: Option<Bytes>,
-        replies: Option<Bytes>,
-    ) -> bool {
+        asked: TransferCursor,
+        content: Bytes,
+        next: Option<TransferCursor>,
+    ) -> Taken {
         let expected = matches!(self.stage, Stage::Ask | Stage::Asked) && asked == self.cursor;
         if change != self.change || self.source() != Some(from) || !expected {
-            return false;
+            return Taken::Not;
         }
-        if let Some(replies) = replies {
-            let Some(replies) = Replies::decode(&replies) else { return false };
-            self.replies.merge(replies);
+        match (asked, next) {
+            (TransferCursor::Rows(_), Some(next)) => {
+                self.stage = Stage::Rows(content, next);
+                self.deadline = None;
+                Taken::Rows
+            }
+            // Behind rows there is always more.
+            (TransferCursor::Rows(_), None) => Taken::Not,
+            (TransferCursor::Replies(_), next) => {
+                if !self.replies.take_in(&content) {
+                    return Taken::Not;
+                }
+                self.stage = Stage::Ask;
+                self.deadline = None;
+                match next {
+                    Some(next) => self.cursor = next,
+                    None => {
+                        self.cursor = TransferCursor::Rows(None);
+                        self.todo.pop_front();
+                    }
+                }
+                Taken::Replies(self.step())
+            }
         }
-        self.deadline = None;
-        self.stage = Stage::Rows(rows, cursor);
-        true
     }
 
     /// What the engine is to do for the import, if anything.
@@ -159,17 +186,18 @@ impl Import {
     /// The engine has done [`Import::task`].
     pub(super) fn done(&mut self) -> ImportStep {
         match std::mem::replace(&mut self.stage, Stage::Ask) {
-            Stage::Busy(After::Next(Some(cursor))) => self.cursor = Some(cursor),
-            Stage::Busy(After::Next(None)) => {
-                self.cursor = None;
-                self.todo.pop_front();
-            }
-            Stage::Busy(After::Restart) => self.cursor = None,
+            Stage::Busy(After::Next(cursor)) => self.cursor = cursor,
+            Stage::Busy(After::Restart) => self.cursor = TransferCursor::Rows(None),
             // The source failed while the engine was at it: the undoing still has to come.
             other => self.stage = other,
         }
+        self.step()
+    }
+
+    fn step(&mut self) -> ImportStep {
         if self.todo.is_empty() {
-            ImportStep::Finished { change: self.change, replies: std::mem::take(&mut self.replies) }
+            let replies = std::mem::replace(&mut self.replies, Replies::new(0));
+            ImportStep::Finished { change: self.change, replies }
         } else {
             ImportStep::More
         }
@@ -198,7 +226,8 @@ impl Import {
             }
         }
         if was_first {
-            self.cursor = None;
+            self.cursor = TransferCursor::Rows(None);
+            self.replies.clear(&lost);
             self.deadline = None;
             // What an earlier failure left to be dropped is still there.
             let mut ranges = match std::mem::replace(&mut self.stage, Stage::Ask) {

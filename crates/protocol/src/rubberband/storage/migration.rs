@@ -2,15 +2,13 @@
 //!
 //! Every replica of a moving range pins the version as of the change, so that any of them can send; the receiver asks one for
 //! its rows, chunk by chunk, and takes them in before anything behind the change is executed. If its source dies it drops
-//! what it has of that and asks another.
-
-use bytes::Bytes;
+//! what it has of that and asks another. Behind the rows of a source comes what their ranges remember (S6), in sections.
 
 use super::{Storage, StorageEvent, Task, TaskKind, batch::Purpose, import::ImportStep, steps::Step};
 use crate::{
     ecast::{Class, Position},
     id::ProcessId,
-    rubberband::{Control, Direct, Message, Range, membership::INTERNAL},
+    rubberband::{Control, Direct, Message, Range, TransferCursor, membership::INTERNAL},
     seam::{Context, Destination, Sink},
     time::Time,
 };
@@ -20,20 +18,24 @@ pub(super) struct Fetch {
     pub(super) from: ProcessId,
     pub(super) change: Position,
     pub(super) ranges: Vec<Range>,
-    pub(super) cursor: Option<Bytes>,
+    pub(super) cursor: TransferCursor,
 }
 
 impl Storage {
     /// Exports that standbys wait for, and the rows that we wait for.
-    pub(super) fn push_transfers(&mut self, tasks: &mut Vec<Task>) {
+    pub(super) fn push_transfers(&mut self, tasks: &mut Vec<Task>, out: &mut impl Sink<Self>) {
         for _ in 0..self.fetches.len() {
             let fetch = self.fetches.pop_front().expect("counted");
-            if self.pins.contains_key(&fetch.change) {
-                let (to, at, asked) = (fetch.from, fetch.change, fetch.cursor.clone());
-                let kind = TaskKind::Export { ranges: fetch.ranges, cursor: fetch.cursor };
-                self.push(tasks, at, kind, Purpose::Export { to, at, asked });
-            } else {
-                self.fetches.push_back(fetch);
+            if self.send_section(&fetch, out) {
+                continue;
+            }
+            match fetch.cursor {
+                TransferCursor::Rows(asked) if self.pins.contains_key(&fetch.change) => {
+                    let kind = TaskKind::Export { ranges: fetch.ranges, cursor: asked.clone() };
+                    let (to, at) = (fetch.from, fetch.change);
+                    self.push(tasks, at, kind, Purpose::Export { to, at, asked });
+                }
+                _ => self.fetches.push_back(fetch),
             }
         }
         // What the order delivered before the change comes first: the tables that the rows are of.
@@ -45,6 +47,22 @@ impl Storage {
                 self.push(tasks, change, kind, Purpose::Import);
             }
         }
+    }
+
+    /// Sends a section of what ranges remembered at a pinned position, if that is what is asked for.
+    pub(super) fn send_section(&self, fetch: &Fetch, out: &mut impl Sink<Self>) -> bool {
+        let (TransferCursor::Replies(cursor), Some(pinned)) = (&fetch.cursor, self.pins.get(&fetch.change))
+        else {
+            return false;
+        };
+        // A cursor that is none of ours: from the start.
+        let from = cursor.as_deref().and_then(|cursor| postcard::from_bytes(cursor).ok());
+        let (content, next) = pinned.section(&fetch.ranges, from, self.settings.section_bytes_max);
+        let next = next.map(|cursor| postcard::to_stdvec(&cursor).expect("our own types always serialise"));
+        let next = next.map(|cursor| TransferCursor::Replies(Some(cursor.into())));
+        let chunk = Direct::Chunk { change: fetch.change, asked: fetch.cursor.clone(), content, next };
+        out.send(Destination::One(fetch.from), Message::Direct(chunk), None);
+        true
     }
 
     pub(super) fn fetch(&mut self, now: Time, out: &mut impl Sink<Self>) {
@@ -68,11 +86,16 @@ impl Storage {
 
     pub(super) fn imported(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
         let Some(import) = &mut self.import else { return };
-        match import.done() {
+        let step = import.done();
+        self.import_step(cx, step, out);
+    }
+
+    pub(super) fn import_step(&mut self, cx: &mut Context<'_>, step: ImportStep, out: &mut impl Sink<Self>) {
+        match step {
             ImportStep::More => self.fetch(cx.now, out),
             ImportStep::Finished { change, replies } => {
                 self.import = None;
-                self.replies.merge(replies);
+                self.replies.adopt(replies);
                 self.complete(cx, change, out);
             }
         }

@@ -27,12 +27,17 @@ mod write;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use bytes::Bytes;
-
 pub use self::task::{Task, TaskKind, TaskResult};
 use self::{
-    batch::Purpose, direct::retry, import::Import, migration::Fetch, outbox::Outboxes, replies::Replies,
-    steps::Step, verdicts::Verdicts, write::Write,
+    batch::Purpose,
+    direct::retry,
+    import::Import,
+    migration::Fetch,
+    outbox::Outboxes,
+    replies::{Pinned, REMEMBERED_BYTES_MAX, Replies},
+    steps::Step,
+    verdicts::Verdicts,
+    write::{Evaluated, Write},
 };
 use super::{
     Config, Control, Direct, Message, Role, StorageState,
@@ -60,6 +65,10 @@ pub struct StorageSettings {
     pub reply_window: u64,
     /// What it takes the domain to be founded with; none: whatever it is.
     pub terms: Option<Terms>,
+    /// Bytes that each range keeps of what its writes answered. The same at every replica.
+    pub remembered_bytes_max: usize,
+    /// Bytes of one message of what ranges remember, unless one answer alone has more.
+    pub section_bytes_max: usize,
 }
 
 impl Default for StorageSettings {
@@ -70,6 +79,8 @@ impl Default for StorageSettings {
             ask_after: Duration::from_millis(200),
             reply_window: 512 << 10,
             terms: None,
+            remembered_bytes_max: REMEMBERED_BYTES_MAX,
+            section_bytes_max: 1 << 20,
         }
     }
 }
@@ -119,6 +130,10 @@ pub struct StorageStatus {
     pub answering: usize,
     /// Writes that were answered from memory.
     pub repeated: u64,
+    /// Writes that are remembered, by each range that they concern.
+    pub remembered: u64,
+    /// Bytes of their answers.
+    pub remembered_bytes: u64,
     /// Messages from peers that were refused.
     pub refused: u64,
 }
@@ -133,7 +148,7 @@ pub struct Storage {
     /// When they were handed over.
     begun: Time,
     /// The evaluated write that waits for verdicts, and how it fared here.
-    holding: Option<(Write, Result<Vec<Bytes>, Bytes>)>,
+    holding: Option<(Box<Write>, Evaluated)>,
     /// Decided, and to be settled first thing in the next batch.
     settle: Option<(Position, bool)>,
     verdicts: Verdicts,
@@ -142,7 +157,7 @@ pub struct Storage {
     ask_at: Option<Time>,
     replies: Replies,
     /// What the ranges remembered at each pinned position.
-    pins: BTreeMap<Position, Replies>,
+    pins: BTreeMap<Position, Pinned>,
     /// Pins that the queue still has to reach.
     pins_due: BTreeSet<Position>,
     fetches: VecDeque<Fetch>,
@@ -167,6 +182,7 @@ impl Storage {
                 settings.terms,
             ),
             outboxes: Outboxes::new(settings.reply_window),
+            replies: Replies::new(settings.remembered_bytes_max),
             settings,
             queue: VecDeque::new(),
             running: Vec::new(),
@@ -176,7 +192,6 @@ impl Storage {
             verdicts: Verdicts::default(),
             departed: Position(0),
             ask_at: None,
-            replies: Replies::default(),
             pins: BTreeMap::new(),
             pins_due: BTreeSet::new(),
             fetches: VecDeque::new(),
@@ -200,6 +215,7 @@ impl Storage {
     /// Where it stands.
     pub fn status(&self) -> StorageStatus {
         let me = self.membership.me;
+        let (remembered, remembered_bytes) = self.replies.size();
         StorageStatus {
             delivered: self.membership.member.delivered(),
             executed: self.executed,
@@ -209,6 +225,8 @@ impl Storage {
             pins: self.pins.len(),
             answering: self.outboxes.open(),
             repeated: self.repeated,
+            remembered,
+            remembered_bytes,
             refused: self.refused + self.membership.refused(),
         }
     }
@@ -247,9 +265,9 @@ impl Storage {
             && let Some((write, _)) = &self.holding
         {
             self.ask_at = Some(cx.now + self.settings.ask_after);
-            let ask = Direct::AskVerdict { at: write.at };
+            let ask = Direct::AskVerdict { at: write.at, name: write.header.name };
             out.send(Destination::Many(self.may_know(write)), Message::Direct(ask), None);
-            self.give_up();
+            self.give_up(out);
         }
         if self.import.as_ref().and_then(Import::deadline).is_some_and(|at| at <= cx.now) {
             // No news from the source: ask it again; it is replaced when it is suspected.

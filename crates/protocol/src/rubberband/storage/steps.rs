@@ -17,7 +17,7 @@ use crate::{
 
 /// Something that concerns the engine, at its position.
 pub(super) enum Step {
-    Write(Write),
+    Write(Box<Write>),
     Read {
         at: Position,
         client: ProcessId,
@@ -38,13 +38,17 @@ pub(super) enum Step {
     },
     Pin {
         at: Position,
+        /// What moves.
+        ranges: Vec<Range>,
     },
     Release {
         at: Position,
     },
     Forget {
+        at: Position,
         session: u128,
         below: u64,
+        kept: Vec<u64>,
     },
     /// What writes under made-up ids did up to here is forgotten.
     Expire {
@@ -97,7 +101,10 @@ impl Storage {
         let others = assigned.iter().filter(|assignment| exchanged && assignment.process != me);
         let others = others.map(|assignment| (assignment.process, assignment.held.clone())).collect();
         let Assignment { held, answers, .. } = assigned[mine].clone();
-        self.queue.push_back(Step::Write(Write { at, client, header, held, answers, others, operation }));
+        let segments = held.iter().map(|range| config.segment_of(range.low)).collect();
+        let write =
+            Write { at, client, header, held, segments, remembered: Vec::new(), answers, others, operation };
+        self.queue.push_back(Step::Write(Box::new(write)));
     }
 
     pub(super) fn on_injected(
@@ -154,7 +161,9 @@ impl Storage {
             }
             Control::DropTable { table } => self.queue.push_back(Step::Drop { at, table }),
             Control::Expire { through } => self.queue.push_back(Step::Expire { through }),
-            Control::Forget { session, below } => self.queue.push_back(Step::Forget { session, below }),
+            Control::Forget { session, below, kept } => {
+                self.queue.push_back(Step::Forget { at, session, below, kept });
+            }
             Control::Replace { new, copy, .. } if new == me => {
                 let import = Import::new(at, copy, config.ranges_of(me));
                 if import.is_empty() {
@@ -166,11 +175,11 @@ impl Storage {
                 }
             }
             Control::Replace { new, .. } => {
-                let moving = config.ranges_of(new);
-                let holds = |range: &Range| config.ranges_of(me).contains(range);
-                if config.storage.get(&me) == Some(&StorageState::Active) && moving.iter().any(holds) {
+                let mut moving = config.ranges_of(new);
+                moving.retain(|range| config.ranges_of(me).contains(range));
+                if config.storage.get(&me) == Some(&StorageState::Active) && !moving.is_empty() {
                     self.pins_due.insert(at);
-                    self.queue.push_back(Step::Pin { at });
+                    self.queue.push_back(Step::Pin { at, ranges: moving });
                 }
                 let held = before.ranges_of(me);
                 if !held.is_empty() && config.ranges_of(me).is_empty() {

@@ -79,6 +79,11 @@ pub enum TaskKind {
         /// What an export read.
         rows: Bytes,
     },
+    /// Drops what loads of this session have put aside.
+    EndSession {
+        /// Whose.
+        session: u128,
+    },
     /// Drops all rows of these ranges.
     Forget {
         /// Which.

@@ -5,10 +5,13 @@
 //!
 //! **When a verdict can come no more.** All replicas of a range may die before one of them told, and be declared lost by an
 //! ordered message (S14). From then on nobody listens to them; but one of the survivors may have heard, and published.
-//! So who still waits asks all that were concerned or replicate the range now, and each says what it knows, or that it
+//! So whoever still waits asks all that were concerned or replicate the range now, and each says what it knows, or that it
 //! knows nothing as of what it has delivered. Once everyone alive has said so who has delivered the last departure, no one
 //! knows and no one can learn: those who could have told are out at that position, for all alike. Then the write is
-//! voided, everywhere alike, as if it had never been.
+//! published in the ranges that live, all of which are favourable: a failure would have voided it at once. What it did in
+//! the range that was lost is lost with that range. To void it instead would take back, in ranges that lost nothing, what a
+//! replica that died had published and its client was told; one that published told the others first, but nobody waits
+//! until they have heard.
 
 use std::collections::BTreeMap;
 
@@ -29,6 +32,9 @@ const SETTLED_MAX: usize = 65_536;
 /// The reason of a range that refuses a write because it knows the id as that of another statement: none. Answers that
 /// tell why a write failed have bytes.
 pub(super) const OTHER_STATEMENT: Bytes = Bytes::new();
+
+/// The reason of a write that failed before, for a reason that is no longer known.
+pub(super) const FORGOTTEN: Bytes = Bytes::from_static(b"?");
 
 /// What was decided on a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,11 +103,6 @@ impl Verdicts {
     pub(super) fn is_unknowing(&self, at: Position, process: ProcessId, since: Position) -> bool {
         let open = self.open.get(&at);
         open.and_then(|open| open.unknowing.get(&process)).is_some_and(|through| *through >= since)
-    }
-
-    /// Nobody knows a verdict on the write at `at`, and nobody will: it is as if it had never been.
-    pub(super) fn drop(&mut self, at: Position) {
-        self.open.remove(&at);
     }
 
     /// Decides on the write at `at`, which concerns `ranges`, if what is known suffices. Decisions on writes from `needed`

@@ -11,7 +11,7 @@ use quorate_protocol::{
     wire::Wire,
 };
 
-use super::{Happening, Role, Told, World};
+use super::{Happening, MESSAGE_BYTES_MAX, Role, Told, World};
 use crate::{cluster::names::name, world::Outputs};
 
 /// A statement's print: any hash will do.
@@ -228,6 +228,7 @@ impl World {
                         ClientError::Rejected(_) => "rejected",
                         ClientError::Expired => "expired",
                         ClientError::OtherStatement => "other statement",
+                        ClientError::Forgotten { .. } => "forgotten",
                         ClientError::Unanswered => "unanswered",
                         ClientError::Unreached { .. } => "unreached",
                     });
@@ -300,6 +301,8 @@ impl World {
         let mut bytes = BytesMut::new();
         message.encode(&mut bytes);
         let bytes = bytes.freeze();
+        let length = bytes.len();
+        assert!(length <= MESSAGE_BYTES_MAX, "{} sends a message of {length} bytes", name(from));
         let many = match to {
             Destination::One(one) => vec![one],
             Destination::Many(many) => many,

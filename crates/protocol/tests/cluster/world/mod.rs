@@ -128,7 +128,14 @@ impl World {
                 let settings = SuperSettings { retention, ..SuperSettings::default() };
                 Role::Super(Super::new(me, name, settings))
             }
-            3 => Role::Storage(Storage::new(me, name, StorageSettings::default()), Engine::default()),
+            3 => {
+                let settings = StorageSettings {
+                    remembered_bytes_max: REMEMBERED_BYTES_MAX,
+                    section_bytes_max: SECTION_BYTES_MAX,
+                    ..StorageSettings::default()
+                };
+                Role::Storage(Storage::new(me, name, settings), Engine::default())
+            }
             _ => {
                 let (retention, made_up_max) = (self.retention, self.made_up_max);
                 let settings = ClientSettings { retention, made_up_max, ..ClientSettings::default() };
@@ -210,3 +217,8 @@ impl World {
         !standing(one).may_link(standing(other)) && standing(one).generation < standing(other).generation
     }
 }
+
+/// Limits, scaled down: what ranges keep of answers, what of it travels at once, and what a message may have.
+const REMEMBERED_BYTES_MAX: usize = 400 << 10;
+const SECTION_BYTES_MAX: usize = 64 << 10;
+pub(super) const MESSAGE_BYTES_MAX: usize = 200 << 10;

@@ -113,6 +113,7 @@ impl World {
                     format!("exports {} from {from}", range_names(ranges))
                 }
                 TaskKind::Import { rows } => format!("imports {} rows", decode::<Vec<Row>>(rows).len()),
+                TaskKind::EndSession { session } => format!("ends session {session}"),
                 TaskKind::Forget { ranges } => format!("forgets {}", range_names(ranges)),
             };
             self.say(&format!("{} @{} {what}", name(id), task.at));

@@ -39,6 +39,8 @@ struct Town {
     controls: u64,
     /// Keys whose last replica was declared lost, and which it was.
     forsaken: Vec<(u64, ProcessId)>,
+    /// Sessions and numbers that are remembered although they are below.
+    kept: BTreeSet<(u128, u64)>,
 }
 
 /// The twin.
@@ -388,14 +390,24 @@ impl Town {
                 self.tables.remove(&table)?;
                 false
             }
-            Control::Forget { session, below } => {
+            Control::Forget { session, below, kept } => {
                 if sender.incarnation.0 != session {
                     only(Role::Super)?;
                 }
                 let floor = self.sessions.get_mut(&session)?;
-                *floor = below.max(*floor);
+                if below >= *floor {
+                    let still = |number: u64| {
+                        let known = number >= *floor || self.kept.contains(&(session, number));
+                        (number < below && known).then_some((session, number))
+                    };
+                    let kept: Vec<(u128, u64)> = kept.into_iter().filter_map(still).collect();
+                    self.kept.retain(|(other, _)| *other != session);
+                    self.kept.extend(kept);
+                    *floor = below;
+                }
                 if below == u64::MAX {
                     self.sessions.remove(&session);
+                    self.kept.retain(|(other, _)| *other != session);
                 }
                 false
             }
@@ -426,7 +438,7 @@ impl Town {
         }
         let request = header.name.request;
         let forgotten = match self.sessions.get(&request.session) {
-            Some(floor) => request.number < *floor,
+            Some(floor) => request.number < *floor && !self.kept.contains(&(request.session, request.number)),
             None => !request.is_made_up(),
         };
         let blocked = |process: &ProcessId| self.is(*process, State::Unreachable);

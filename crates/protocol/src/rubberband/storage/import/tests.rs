@@ -28,16 +28,27 @@ fn bytes(text: &'static str) -> Option<Bytes> {
 fn fetch(import: &mut Import) -> String {
     match import.fetch(Time(5)) {
         Some((source, ranges, cursor)) => {
-            let from = cursor.map_or_else(String::new, |c| format!(" from {}", String::from_utf8_lossy(&c)));
+            let from = match cursor {
+                TransferCursor::Rows(None) => String::new(),
+                TransferCursor::Rows(Some(cursor)) => format!(" from {}", String::from_utf8_lossy(&cursor)),
+                TransferCursor::Replies(_) => String::from(" replies"),
+            };
             format!("{}: {}{from}", source.node, texts(&ranges))
         }
         None => String::new(),
     }
 }
 
-/// A chunk that answers `asked` and names where to go on.
+/// A chunk of rows that answers `asked` and names where to go on: behind the last come replies.
 fn chunk(import: &mut Import, from: u64, asked: &'static str, cursor: &'static str) -> bool {
-    import.chunk(process(from), CHANGE, bytes(asked), Bytes::from_static(b"rows"), bytes(cursor), None)
+    let next = bytes(cursor).map_or(TransferCursor::Replies(None), TransferCursor::rows);
+    let (asked, rows) = (TransferCursor::Rows(bytes(asked)), Bytes::from_static(b"rows"));
+    matches!(import.chunk(process(from), CHANGE, asked, rows, Some(next)), Taken::Rows)
+}
+
+/// Replies that answer the question for them, of which there are no more.
+fn replies(import: &mut Import, from: u64, section: Bytes) -> Taken {
+    import.chunk(process(from), CHANGE, TransferCursor::Replies(None), section, None)
 }
 
 /// The engine's next task as text; empty if there is none.
@@ -50,9 +61,18 @@ fn task(import: &mut Import) -> String {
     }
 }
 
-/// The engine is done; whether that was all.
+/// The engine is done; whether that was all. Of a source that has no more rows the ranges remember nothing.
 fn done(import: &mut Import) -> bool {
-    matches!(import.done(), ImportStep::Finished { .. })
+    assert!(matches!(import.done(), ImportStep::More), "behind rows come replies");
+    if import.cursor != TransferCursor::Replies(None) {
+        return false;
+    }
+    assert!(fetch(import).ends_with(" replies"));
+    let source = import.source().expect("what is not finished has a source").node;
+    match replies(import, source, Bytes::from_static(&[0])) {
+        Taken::Replies(step) => matches!(step, ImportStep::Finished { .. }),
+        _ => panic!("they were asked for"),
+    }
 }
 
 /// Takes one whole source in; whether that was all.
@@ -101,22 +121,30 @@ fn an_import_ends_with_what_its_sources_remember() {
     let mut import = import();
     let mut written = Vec::new();
     for (number, source) in (1..).zip([1, 3, 4]) {
+        let range = import.todo[0].1[0];
         let request = RequestId { session: 7, number };
-        let request = WriteName { request, print: number, repeated: true };
-        let mut replies = Replies::default();
-        replies.begin(request);
-        replies.finish(request, Remembered { at: Position(number), results: Ok(Vec::new()) });
-        written.push(request);
+        let name = WriteName { request, print: number, repeated: true };
+        let mut remembers = Replies::new(1000);
+        let remembered = Remembered { at: Position(number), results: Ok(Vec::new()) };
+        remembers.remember(name, range, remembered);
+        written.push((name, range));
         fetch(&mut import);
-        let rows = Bytes::new();
-        assert!(import.chunk(process(source), CHANGE, None, rows, None, Some(replies.encode())));
+        assert!(chunk(&mut import, source, "", ""));
         task(&mut import);
-        match import.done() {
-            ImportStep::More => assert_ne!(source, 4, "4 is the last"),
-            ImportStep::Finished { change, replies } => {
+        assert!(matches!(import.done(), ImportStep::More));
+        fetch(&mut import);
+        assert!(matches!(replies(&mut import, source, Bytes::new()), Taken::Not), "that is no section");
+        let (section, _) = remembers.pin(&[range]).section(&[range], None, 1000);
+        match replies(&mut import, source, section) {
+            Taken::Replies(ImportStep::More) => assert_ne!(source, 4, "4 is the last"),
+            Taken::Replies(ImportStep::Finished { change, replies }) => {
                 assert_eq!((source, change), (4, CHANGE));
-                assert!(written.iter().all(|request| matches!(replies.known(*request), Known::Done(_))));
+                let known = |(name, range): &(WriteName, Range)| {
+                    matches!(replies.known(*name, *range), Known::Done(_))
+                };
+                assert!(written.iter().all(known));
             }
+            _ => panic!("it was asked for"),
         }
     }
     assert!(import.is_empty());
@@ -131,9 +159,13 @@ fn only_the_answer_to_the_question_is_taken() {
     assert!(!chunk(&mut import, 3, "", ""), "its turn comes");
     assert!(!chunk(&mut import, 1, "c", ""), "another question's");
     let rows = Bytes::new;
-    assert!(!import.chunk(process(1), Position(8), None, rows(), None, None), "another change's");
-    let broken = bytes("no replies");
-    assert!(!import.chunk(process(1), CHANGE, None, rows(), None, broken), "damaged");
+    let rows_asked = || (TransferCursor::Rows(None), Some(TransferCursor::Replies(None)));
+    let (asked, next) = rows_asked();
+    let other = import.chunk(process(1), Position(8), asked, rows(), next);
+    assert!(matches!(other, Taken::Not), "another change's");
+    let (asked, _) = rows_asked();
+    let cut = import.chunk(process(1), CHANGE, asked, rows(), None);
+    assert!(matches!(cut, Taken::Not), "behind rows there is more");
     assert_eq!(task(&mut import), "", "none of them reached the engine");
     assert!(chunk(&mut import, 1, "", "c"), "and the right one still may");
     assert!(!chunk(&mut import, 1, "", "c"), "twice is once too many");

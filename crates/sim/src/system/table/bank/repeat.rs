@@ -18,6 +18,7 @@ impl Bank {
             ClientError::Rejected(_) => "rejected",
             ClientError::Expired => "expired",
             ClientError::OtherStatement => "other statement",
+            ClientError::Forgotten { .. } => "forgotten",
             ClientError::Unanswered => "unanswered",
             ClientError::Unreached { .. } => "unreached",
         };

@@ -1,0 +1,184 @@
+//! What a COPY leaves behind, seen at the backend.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::{SinkExt, pin_mut};
+use quorate_server::{
+    backend::{Analyzed, AnswerStream, Backend, Catalog, Fault, ReadStrength, RequestId, WriteName},
+    local::LocalBackend,
+};
+use quorate_table::{
+    engine::Answer,
+    operation::{LoadId, Operation, Select},
+    schema::{Schema, TableId},
+};
+use tokio_postgres::Client;
+
+use super::Gateway;
+
+/// Tables in this process, and what COPYs asked of them.
+struct Observed {
+    tables: LocalBackend,
+    seen: Mutex<Vec<(&'static str, LoadId, WriteName)>>,
+    /// What happens to the next discards instead.
+    faults: Mutex<VecDeque<Fault>>,
+    /// Rows that are lost from the next chunk.
+    lost: Mutex<usize>,
+}
+
+impl Observed {
+    fn new() -> Arc<Observed> {
+        let (seen, faults, lost) = Default::default();
+        Arc::new(Observed { tables: LocalBackend::new(), seen, faults, lost })
+    }
+
+    fn loads(&self, what: &str) -> Vec<LoadId> {
+        let seen = self.seen.lock().unwrap();
+        seen.iter().filter(|(kind, ..)| *kind == what).map(|(_, load, _)| *load).collect()
+    }
+
+    async fn wait_for_discards(&self, count: usize) -> Vec<LoadId> {
+        for _ in 0..1000 {
+            if self.loads("discard").len() >= count {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.loads("discard")
+    }
+}
+
+#[async_trait]
+impl Backend for Observed {
+    fn catalog(&self) -> Arc<Catalog> {
+        self.tables.catalog()
+    }
+
+    fn request_id(&self) -> RequestId {
+        self.tables.request_id()
+    }
+
+    fn may_have_given(&self, id: RequestId) -> bool {
+        self.tables.may_have_given(id)
+    }
+
+    async fn create_table(&self, id: RequestId, schema: Schema, replicas: Option<u32>) -> Result<(), Fault> {
+        self.tables.create_table(id, schema, replicas).await
+    }
+
+    async fn drop_table(&self, id: RequestId, table: TableId) -> Result<(), Fault> {
+        self.tables.drop_table(id, table).await
+    }
+
+    async fn write(&self, name: WriteName, mut operation: Operation) -> Result<Vec<Answer>, Fault> {
+        let noted = match &mut operation {
+            Operation::Stage { load, rows, .. } => {
+                rows.drain(..std::mem::take(&mut *self.lost.lock().unwrap()));
+                Some(("stage", *load))
+            }
+            Operation::Publish { load, .. } => Some(("publish", *load)),
+            Operation::Discard { load, .. } => Some(("discard", *load)),
+            _ => None,
+        };
+        if let Some((what, load)) = noted {
+            self.seen.lock().unwrap().push((what, load, name));
+            if what == "discard"
+                && let Some(fault) = self.faults.lock().unwrap().pop_front()
+            {
+                return Err(fault);
+            }
+        }
+        self.tables.write(name, operation).await
+    }
+
+    async fn read(&self, strength: ReadStrength, select: &Select) -> Result<AnswerStream, Fault> {
+        self.tables.read(strength, select).await
+    }
+
+    async fn analyze(&self, strength: ReadStrength, select: &Select) -> Result<Vec<Analyzed>, Fault> {
+        self.tables.analyze(strength, select).await
+    }
+
+    fn explain(&self, operation: &Operation) -> Vec<String> {
+        self.tables.explain(operation)
+    }
+}
+
+async fn load(client: &Client, data: &'static str) -> Result<u64, tokio_postgres::Error> {
+    let sink = client.copy_in("copy t from stdin").await?;
+    pin_mut!(sink);
+    sink.send(Bytes::from_static(data.as_bytes())).await?;
+    sink.finish().await
+}
+
+async fn table(backend: &Arc<Observed>) -> (Gateway, Client) {
+    let gateway = Gateway::on(backend.clone()).await;
+    let client = gateway.connect().await;
+    client.batch_execute("create table t (n int)").await.unwrap();
+    (gateway, client)
+}
+
+fn code(error: &tokio_postgres::Error) -> &str {
+    error.code().map_or("", |code| code.code())
+}
+
+#[tokio::test]
+async fn a_copy_that_is_repeated_is_done_once_and_leaves_nothing_staged() {
+    let backend = Observed::new();
+    let (_gateway, client) = table(&backend).await;
+    for _ in 0..2 {
+        client.batch_execute("set quorate.request_id = 'ff-7'").await.unwrap();
+        assert_eq!(load(&client, "1\n2\n3\n").await.unwrap(), 3);
+    }
+    assert_eq!(client.query_one("select count(*) from t", &[]).await.unwrap().get::<_, i64>(0), 3);
+    let staged = backend.loads("stage");
+    assert_eq!(staged.len(), 2);
+    assert_eq!(backend.wait_for_discards(2).await, staged, "the second load was answered from memory");
+    // One that nobody can have sent before is published, and nothing of it is left.
+    assert_eq!(load(&client, "4\n").await.unwrap(), 1);
+    client.batch_execute("select 1").await.unwrap();
+    assert_eq!(backend.loads("discard").len(), 2);
+}
+
+#[tokio::test]
+async fn a_discard_that_comes_to_nothing_is_tried_again_under_another_number() {
+    let backend = Observed::new();
+    let (_gateway, client) = table(&backend).await;
+    let range = || String::from("r");
+    let faults = [Fault::Unavailable { range: range() }, Fault::Expired, Fault::Rejected { range: range() }];
+    backend.faults.lock().unwrap().extend(faults);
+    assert_eq!(code(&load(&client, "1\ntwo\n").await.unwrap_err()), "22P02");
+    // Nothing was staged, so there is nothing to discard.
+    assert_eq!(backend.loads("stage").len(), 0);
+    let mut data = String::new();
+    for n in 0..9000 {
+        data += &format!("{n}\n");
+    }
+    data += "nine thousand\n";
+    assert_eq!(code(&load(&client, data.leak()).await.unwrap_err()), "22P02");
+    let discards = backend.wait_for_discards(4).await;
+    assert_eq!(discards.len(), 4);
+    assert!(discards.iter().all(|load| *load == discards[0]));
+    let seen = backend.seen.lock().unwrap();
+    let mut numbers: Vec<u64> =
+        seen.iter().filter(|(what, ..)| *what == "discard").map(|(.., name)| name.id.number).collect();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 4, "each attempt has a number that was drawn for it: {numbers:?}");
+    let staged = seen.iter().filter(|(what, ..)| *what == "stage").map(|(.., name)| name.id.number).max();
+    assert!(numbers[0] > staged.unwrap(), "drawn when it is used, and not before");
+}
+
+#[tokio::test]
+async fn a_copy_that_lost_rows_fails() {
+    let backend = Observed::new();
+    let (_gateway, client) = table(&backend).await;
+    *backend.lost.lock().unwrap() = 2;
+    let error = load(&client, "1\n2\n3\n").await.unwrap_err();
+    assert_eq!((code(&error), error.as_db_error().unwrap().message()), ("XX001", "1 of 3 rows were loaded"));
+}
