@@ -545,6 +545,16 @@ impl<R: Routing> Router<R> {
         }
     }
 
+    /// The router, or the member linked here, that has the node of one who is no member.
+    fn namesake(&self, from: ProcessId) -> Option<Peer> {
+        let config = self.order.config();
+        if R::is_member(config, from) {
+            return None;
+        }
+        let router = self.paxos.members().iter().find(|router| router.id.node == from.node).cloned();
+        router.or_else(|| R::of_node(config, from.node).filter(|member| self.linked.contains(&member.id)))
+    }
+
     /// What a member sent, here or to a router on whose way to the leader this one is.
     pub(super) fn member_sent(
         &mut self,
@@ -572,11 +582,8 @@ impl<R: Routing> Router<R> {
                     if self.order.is_departed(from) {
                         return self.tell_departed(from, out);
                     }
-                    let routers = self.paxos.members();
-                    let router = routers.iter().find(|router| router.id.node == from.node);
-                    if let Some(router) = router.filter(|_| !R::is_member(self.order.config(), from)) {
-                        let why = NotAdmitted::NodeInUse(router.clone());
-                        return self.tell_not_admitted(from, why, out);
+                    if let Some(namesake) = self.namesake(from) {
+                        return self.tell_not_admitted(from, NotAdmitted::NodeInUse(namesake), out);
                     }
                     let expected = self.order.expected(from);
                     if block.first < expected {

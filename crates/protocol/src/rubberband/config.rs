@@ -322,6 +322,12 @@ impl Change {
     }
 }
 
+/// Whether a process that joins takes the place of a member of its node. Only supers do: they keep nothing, and where all
+/// of them died at once nobody else could remove them. Routers turn the joiner away while the member has a link to them.
+fn is_next_life(role: Role, of_member: Role) -> bool {
+    role == Role::Super && of_member == Role::Super
+}
+
 /// The routing logic that Rubberband plugs into E-Cast.
 pub struct Rubberband;
 
@@ -357,12 +363,17 @@ impl Routing for Rubberband {
                 if state.members.contains_key(&sender) {
                     return Ok(None);
                 }
-                if state.of_node(sender.node).is_some() {
+                let namesake = state.of_node(sender.node).map(|(process, info)| (process, info.role));
+                if namesake.is_some_and(|(_, its)| !is_next_life(role, its)) {
                     return Err(refusal::NODE_IN_USE);
                 }
                 if terms.is_some_and(|terms| terms != state.terms()) {
                     return Err(refusal::OTHER_TERMS);
                 }
+                if let Some((former, _)) = namesake {
+                    change.remove(former);
+                }
+                let state = &mut change.state;
                 state.members.insert(sender, MemberInfo { role, name, address });
                 if role == Role::Client {
                     state.sessions.insert(sender.incarnation.0, 0);
@@ -549,9 +560,11 @@ impl Routing for Rubberband {
     }
 
     fn not_admitted(config: &Config, sender: ProcessId, body: &Bytes) -> Option<NotAdmitted> {
-        let Some(Control::Join { terms, .. }) = Control::decode(body) else { return None };
-        if let Some(by) = Rubberband::of_node(config, sender.node) {
-            return Some(NotAdmitted::NodeInUse(by));
+        let Some(Control::Join { role, terms, .. }) = Control::decode(body) else { return None };
+        if let Some((id, info)) =
+            config.of_node(sender.node).filter(|(_, info)| !is_next_life(role, info.role))
+        {
+            return Some(NotAdmitted::NodeInUse(Peer { id, address: info.address.clone() }));
         }
         terms.is_some_and(|terms| terms != config.terms()).then(|| NotAdmitted::Terms(config.terms()))
     }

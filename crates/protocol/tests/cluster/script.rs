@@ -201,6 +201,7 @@ scripts! { check:
     a_hiccup
     a_ground_that_just_died
     a_node_in_use
+    supers_die_at_once
     no_table_without_a_ring
     a_gateway_that_reaches_nobody
     who_is_heard_is_not_lost

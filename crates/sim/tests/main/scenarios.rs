@@ -99,6 +99,21 @@ fn a_seed_is_a_run() {
     }
 }
 
+/// Both supers had died at once. Their next lives were refused because the dead ones had their nodes, and nobody else could
+/// remove those.
+#[test]
+fn supers_that_all_died_come_back() {
+    for seed in [30, 88, 116] {
+        check("table", seed..seed + 1);
+    }
+}
+
+/// One range remembered a repeated write and another did not, which waited for a verdict for ever.
+#[test]
+fn a_repetition_that_one_range_knows_ends() {
+    check("table", 21..22);
+}
+
 /// A new leader did not count what the history had forgotten behind an open message, and gave its sender no credit any more.
 #[test]
 fn what_is_forgotten_counts_for_credit() {

@@ -252,9 +252,12 @@ impl Town {
             .all(|holders| !holders.contains(&process) || holders.iter().any(|&other| keeps(other)))
     }
 
-    /// Whether a process of this node belongs to the town, and is not given up.
-    fn is_in_use(&self, node: u64) -> bool {
-        self.roles.keys().any(|&process| process.node == node && !self.is(process, State::Unreachable))
+    /// Whether a process of this node belongs to the town, is not given up, and does not make way: a super does for a super.
+    fn is_in_use(&self, node: u64, role: Role) -> bool {
+        let stays = |process: ProcessId, its: Role| {
+            !self.is(process, State::Unreachable) && (role, its) != (Role::Super, Role::Super)
+        };
+        self.roles.iter().any(|(&process, &its)| process.node == node && stays(process, its))
     }
 
     fn remove(&mut self, process: ProcessId) -> bool {
@@ -280,8 +283,14 @@ impl Town {
         let only = |wanted: Role| (role == Some(wanted)).then_some(());
         let placed = match control {
             Control::Join { .. } if role.is_some() => false,
-            Control::Join { .. } if self.is_in_use(sender.node) => return None,
+            Control::Join { role, .. } if self.is_in_use(sender.node, role) => return None,
             Control::Join { role, .. } => {
+                if role == Role::Super {
+                    let former =
+                        |process: &ProcessId, its: Role| process.node == sender.node && its == Role::Super;
+                    self.roles.retain(|process, its| !former(process, *its));
+                    self.doubted.retain(|process, _| self.roles.contains_key(process));
+                }
                 self.roles.insert(sender, role);
                 if role == Role::Client {
                     self.sessions.insert(sender.incarnation.0, 0);
