@@ -12,7 +12,7 @@ use bytes::Bytes;
 use quorate_protocol::{Destination, DomainId, Generation, ProcessId};
 use quorate_runtime::{
     Reactor, StartError,
-    config::Role,
+    config::{Config, Role},
     discover::{Met, Presence, Undiscovered, discover},
 };
 
@@ -295,10 +295,13 @@ fn listening_where_others_reach_us_and_on_a_taken_port_is_refused() {
     let start = |listen: SocketAddr, insecure| {
         let mut config = config(id(80));
         (config.listen, config.insecure) = (vec![listen], insecure);
-        Reactor::start(Chat::default(), Deaf, config)
+        Reactor::start(Chat::default(), Deaf, Config { advertise: Some("127.0.0.1:1".to_owned()), ..config })
     };
     let open: SocketAddr = "0.0.0.0:0".parse().unwrap();
     assert!(matches!(start(open, false), Err(StartError::Insecure(address)) if address == open));
+    let unnamed = Config { listen: vec![open], insecure: true, ..config(id(80)) };
+    let unnamed = Reactor::start(Chat::default(), Deaf, unnamed);
+    assert!(matches!(unnamed, Err(StartError::Unspecified(address)) if address.contains("0.0.0.0")));
     let handle = start(open, true).unwrap();
     let taken = handle.addresses()[0];
     let Err(error) = start(taken, true) else { panic!("two listen on {taken}") };
@@ -311,6 +314,7 @@ fn listening_where_others_reach_us_and_on_a_taken_port_is_refused() {
         config.listen.clear();
         config.listening = vec![Arc::new(TcpListener::bind(address).unwrap())];
         config.insecure = insecure;
+        config.advertise = Some("127.0.0.1:1".to_owned());
         let bound = config.listening[0].local_addr().unwrap();
         (bound, Reactor::start(Chat::default(), Deaf, config))
     };
