@@ -53,10 +53,10 @@
 //!    it has been heard for [`Settings::hold`], so that a link that flaps does not. Who speaks on it first ends
 //!    the session; the other follows at the first message that arrives there.
 //!
-//! **Bounds.** [`stream::WINDOW_BYTES`] of a session are under way in each direction, so a relay holds at most that for each; more
+//! **Bounds.** `stream::WINDOW_BYTES` of a session are under way in each direction, so a relay holds at most that for each; more
 //! waits at the sender, up to what a neighbour that does not read may owe. A relay remembers the pairs that it carries
 //! for, of neighbours only. An attempt that comes to nothing is repeated at another router, and then ever more rarely, up to
-//! [`RETRY_MAX`]: a dead process costs its peers a small message a second until it is a member no more.
+//! `RETRY_MAX`: a dead process costs its peers a small message a second until it is a member no more.
 //!
 //! **What it costs.** While no session stands, a message is passed on after one comparison; neighbours exchange six or seven small
 //! messages a second.

@@ -6,7 +6,7 @@
 //! non-associative. So the whole table is here, and the forms whose operands the parser would read otherwise.
 //!
 //! A form that PostgreSQL refuses is a syntax error. One that PostgreSQL has and the tree has no place for is refused by
-//! name ([`unsupported`]). Nothing is read as something else.
+//! name (`unsupported`). Nothing is read as something else.
 
 use std::any::TypeId;
 
