@@ -20,9 +20,10 @@ pub mod rows;
 pub mod status;
 pub mod storage;
 
+use std::convert::identity;
+
 use quorate_protocol::{
-    Context, Destination, Duration, Generation, Input, NotAdmitted, Peer, ProcessId, Protocol, Sink, Ticket,
-    Time,
+    Context, Duration, Input, Lift, NotAdmitted, Peer, ProcessId, Protocol, Sink, Time,
     ecast::{self, Member, Router, RouterCommand, RouterEvent},
     paxos,
     relay::{Figures, Relayed},
@@ -107,58 +108,18 @@ pub enum Event {
     NotAdmitted(NotAdmitted),
 }
 
-/// Passes a role's outputs on, its messages and events wrapped.
-struct RoleSink<'a, S, M, E> {
-    out: &'a mut S,
-    message: fn(M) -> Message,
-    event: fn(E) -> Event,
-}
-
-impl<P, S> Sink<P> for RoleSink<'_, S, P::Message, P::Event>
-where
-    P: Protocol<Record = paxos::Record>,
-    S: Sink<Node>,
-{
-    fn send(&mut self, to: Destination, message: P::Message, after: Option<Ticket>) {
-        self.out.send(to, (self.message)(message), after);
-    }
-
-    fn persist(&mut self, record: paxos::Record) -> Ticket {
-        self.out.persist(record)
-    }
-
-    fn emit(&mut self, event: P::Event) {
-        self.out.emit((self.event)(event));
-    }
-
-    fn reach(&mut self, peer: ProcessId, address: &str) {
-        self.out.reach(peer, address);
-    }
-
-    fn forget(&mut self, peer: ProcessId) {
-        self.out.forget(peer);
-    }
-
-    fn enter(&mut self, generation: Generation) {
-        self.out.enter(generation);
-    }
-}
-
-/// The input of a role from the node's: `unwrap` takes its commands.
-fn role_input<P: Protocol<Message = Message>>(
-    input: Input<Node>,
-    unwrap: impl Fn(Command) -> P::Command,
-) -> Input<P> {
-    match input {
-        Input::Receive { from, message } => Input::Receive { from, message },
-        Input::Command(command) => Input::Command(unwrap(command)),
-        Input::Deadline => Input::Deadline,
-        Input::Persisted(ticket) => Input::Persisted(ticket),
-        Input::Linked { peer, session } => Input::Linked { peer, session },
-        Input::Unlinked { peer } => Input::Unlinked { peer },
-        Input::Progress { peer } => Input::Progress { peer },
-        Input::Drained => Input::Drained,
-    }
+/// Has a role handle an input; its messages and events leave wrapped.
+fn run<R: Protocol<Record = paxos::Record>>(
+    role: &mut R,
+    cx: &mut Context<'_>,
+    input: Input<R>,
+    message: fn(R::Message) -> Message,
+    event: fn(R::Event) -> Event,
+    out: &mut impl Sink<Node>,
+) {
+    let mut lift =
+        Lift::<Node, _, _, _>::new::<R>(out, |_, _, it| Some(message(it)), |out, it| out.emit(event(it)));
+    role.handle(cx, input, &mut lift);
 }
 
 /// Whether it says why this process is not taken in.
@@ -207,54 +168,44 @@ impl Protocol for Node {
         let refused = is_refusal(&input);
         match self {
             Node::Router(router) => {
-                let input = match input {
-                    Input::Receive { from, message: Message::Order(message) } => {
-                        Input::Receive { from, message }
-                    }
-                    // Only members speak past the routers; to one of them it is a stray message.
-                    Input::Receive { message: Message::Direct(_), .. } => return,
-                    Input::Command(Command::Router(command)) => Input::Command(command),
-                    Input::Command(Command::Seeds(seeds)) => Input::Command(RouterCommand::Seeds(seeds)),
-                    Input::Command(command) => panic!("a router was asked for {command:?}"),
-                    Input::Deadline => Input::Deadline,
-                    Input::Persisted(ticket) => Input::Persisted(ticket),
-                    Input::Linked { peer, session } => Input::Linked { peer, session },
-                    Input::Unlinked { peer } => Input::Unlinked { peer },
-                    Input::Progress { peer } => Input::Progress { peer },
-                    Input::Drained => Input::Drained,
+                // Only members speak past the routers; to one of them it is a stray message.
+                if let Input::Receive { message: Message::Direct(_), .. } = input {
+                    return;
+                }
+                let message = |message| match message {
+                    Message::Order(message) => message,
+                    Message::Direct(_) => unreachable!("turned away above"),
                 };
-                router.handle(
-                    cx,
-                    input,
-                    &mut RoleSink { out, message: Message::Order, event: Event::Router },
-                );
+                let input = input.map(message, |command| match command {
+                    Command::Router(command) => command,
+                    Command::Seeds(seeds) => RouterCommand::Seeds(seeds),
+                    other => panic!("a router was asked for {other:?}"),
+                });
+                run(router, cx, input, Message::Order, Event::Router, out);
             }
             Node::Storage(storage) => {
-                let input = role_input(input, |command| match command {
+                let input = input.map(identity, |command| match command {
                     Command::Storage(command) => command,
                     Command::Seeds(seeds) => StorageCommand::Seeds(seeds),
                     other => panic!("a storage process was asked for {other:?}"),
                 });
-                let message = std::convert::identity;
-                storage.handle(cx, input, &mut RoleSink { out, message, event: Event::Storage });
+                run(storage, cx, input, identity, Event::Storage, out);
             }
             Node::Super(superior) => {
-                let input = role_input(input, |command| match command {
+                let input = input.map(identity, |command| match command {
                     Command::Super(command) => command,
                     Command::Seeds(seeds) => SuperCommand::Seeds(seeds),
                     other => panic!("a super was asked for {other:?}"),
                 });
-                let message = std::convert::identity;
-                superior.handle(cx, input, &mut RoleSink { out, message, event: Event::Super });
+                run(superior, cx, input, identity, Event::Super, out);
             }
             Node::Client(client) => {
-                let input = role_input(input, |command| match command {
+                let input = input.map(identity, |command| match command {
                     Command::Client(command) => command,
                     Command::Seeds(seeds) => ClientCommand::Seeds(seeds),
                     other => panic!("a client was asked for {other:?}"),
                 });
-                let message = std::convert::identity;
-                client.handle(cx, input, &mut RoleSink { out, message, event: Event::Client });
+                run(client, cx, input, identity, Event::Client, out);
             }
         }
         if refused && let Some(why) = self.not_admitted() {

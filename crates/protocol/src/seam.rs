@@ -1,12 +1,14 @@
 //! How protocols meet the world and each other.
 //!
 //! A protocol is handed one [`Input`] at a time and answers through a [`Sink`]. Layers compose by ownership: a parent
-//! owns its child, gives it a sink that wraps the child's messages into the parent's and appends the child's events to
-//! a reusable queue, and afterwards loops until that queue is empty.
+//! owns its child, hands it inputs by [`Input::map`] and a [`Lift`] for its outputs, which wraps the child's messages into
+//! the parent's and appends the child's events to a reusable queue; afterwards the parent loops until that queue is empty.
 //!
 //! A *link* between two processes is lossless and FIFO within a session. On [`Input::Unlinked`] any suffix of what was
 //! sent may be lost; the protocol resends after the next [`Input::Linked`]. Batching is by draining: inputs that arrived
 //! together are handed over one after another, and [`Input::Drained`] closes them; protocols flush there and not before.
+
+use std::marker::PhantomData;
 
 use crate::{
     id::{Generation, ProcessId},
@@ -85,6 +87,26 @@ pub enum Input<P: Protocol + ?Sized> {
     Drained,
 }
 
+impl<P: Protocol> Input<P> {
+    /// The same input for a protocol inside this one: messages and commands are turned into its own.
+    pub fn map<C: Protocol>(
+        self,
+        message: impl FnOnce(P::Message) -> C::Message,
+        command: impl FnOnce(P::Command) -> C::Command,
+    ) -> Input<C> {
+        match self {
+            Input::Receive { from, message: it } => Input::Receive { from, message: message(it) },
+            Input::Command(it) => Input::Command(command(it)),
+            Input::Deadline => Input::Deadline,
+            Input::Persisted(ticket) => Input::Persisted(ticket),
+            Input::Linked { peer, session } => Input::Linked { peer, session },
+            Input::Unlinked { peer } => Input::Unlinked { peer },
+            Input::Progress { peer } => Input::Progress { peer },
+            Input::Drained => Input::Drained,
+        }
+    }
+}
+
 /// Where a protocol's outputs go.
 pub trait Sink<P: Protocol + ?Sized> {
     /// Sends, but not before `after` is on disk. To a peer without a link the message is dropped; a link that comes up
@@ -101,6 +123,61 @@ pub trait Sink<P: Protocol + ?Sized> {
     /// This process belongs to this generation of its domain from now on. It never goes back. Links that
     /// [`Standing::may_link`] forbids are broken before anything else is sent or handed over.
     fn enter(&mut self, generation: Generation);
+}
+
+/// The sink of a protocol inside `P`: what it sends leaves as a message of `P`, and its events go to a closure.
+pub struct Lift<'a, P: ?Sized, S, M, E> {
+    out: &'a mut S,
+    message: M,
+    event: E,
+    parent: PhantomData<fn(&P)>,
+}
+
+impl<'a, P: Protocol, S: Sink<P>, M, E> Lift<'a, P, S, M, E> {
+    /// For a child `C`. `message` wraps what it sends, or drops it; `event` takes what it tells. Both may put something out
+    /// before it.
+    pub fn new<C: Protocol>(out: &'a mut S, message: M, event: E) -> Self
+    where
+        M: FnMut(&mut S, &Destination, C::Message) -> Option<P::Message>,
+        E: FnMut(&mut S, C::Event),
+    {
+        Lift { out, message, event, parent: PhantomData }
+    }
+}
+
+impl<P, C, S, M, E> Sink<C> for Lift<'_, P, S, M, E>
+where
+    P: Protocol,
+    C: Protocol<Record = P::Record>,
+    S: Sink<P>,
+    M: FnMut(&mut S, &Destination, C::Message) -> Option<P::Message>,
+    E: FnMut(&mut S, C::Event),
+{
+    fn send(&mut self, to: Destination, message: C::Message, after: Option<Ticket>) {
+        if let Some(message) = (self.message)(self.out, &to, message) {
+            self.out.send(to, message, after);
+        }
+    }
+
+    fn persist(&mut self, record: C::Record) -> Ticket {
+        self.out.persist(record)
+    }
+
+    fn emit(&mut self, event: C::Event) {
+        (self.event)(self.out, event);
+    }
+
+    fn reach(&mut self, peer: ProcessId, address: &str) {
+        self.out.reach(peer, address);
+    }
+
+    fn forget(&mut self, peer: ProcessId) {
+        self.out.forget(peer);
+    }
+
+    fn enter(&mut self, generation: Generation) {
+        self.out.enter(generation);
+    }
 }
 
 /// What decides whether two processes of a domain may be linked.

@@ -17,84 +17,11 @@ pub mod table;
 
 pub(crate) use order::NUMBER_AT;
 
-use std::{collections::BTreeMap, marker::PhantomData};
+use std::collections::BTreeMap;
 
-use quorate_protocol::{Destination, Generation, Input, ProcessId, Protocol, Sink, Ticket, wire::Wire};
+use quorate_protocol::{Protocol, wire::Wire};
 
 use crate::world::World;
-
-/// What a process hands on to the protocol inside it.
-pub(crate) fn child<P, C>(input: Input<P>, command: impl FnOnce(P::Command) -> C::Command) -> Input<C>
-where
-    P: Protocol,
-    C: Protocol<Message = P::Message>,
-{
-    match input {
-        Input::Receive { from, message } => Input::Receive { from, message },
-        Input::Command(ask) => Input::Command(command(ask)),
-        Input::Deadline => Input::Deadline,
-        Input::Persisted(ticket) => Input::Persisted(ticket),
-        Input::Linked { peer, session } => Input::Linked { peer, session },
-        Input::Unlinked { peer } => Input::Unlinked { peer },
-        Input::Progress { peer } => Input::Progress { peer },
-        Input::Drained => Input::Drained,
-    }
-}
-
-/// Hands what the protocol inside a process puts out to the sink of the process `P`.
-pub(crate) struct Within<'a, P, S, M, E> {
-    out: &'a mut S,
-    /// What leaves instead of a message.
-    message: M,
-    /// What becomes of an event.
-    event: E,
-    process: PhantomData<P>,
-}
-
-impl<'a, P: Protocol, S: Sink<P>, M, E> Within<'a, P, S, M, E> {
-    pub(crate) fn new<C: Protocol>(out: &'a mut S, message: M, event: E) -> Self
-    where
-        M: FnMut(&mut S, &Destination, C::Message) -> Option<P::Message>,
-        E: FnMut(&mut S, C::Event),
-    {
-        Within { out, message, event, process: PhantomData }
-    }
-}
-
-impl<P, C, S, M, E> Sink<C> for Within<'_, P, S, M, E>
-where
-    P: Protocol,
-    C: Protocol<Record = P::Record>,
-    S: Sink<P>,
-    M: FnMut(&mut S, &Destination, C::Message) -> Option<P::Message>,
-    E: FnMut(&mut S, C::Event),
-{
-    fn send(&mut self, to: Destination, message: C::Message, after: Option<Ticket>) {
-        if let Some(message) = (self.message)(self.out, &to, message) {
-            self.out.send(to, message, after);
-        }
-    }
-
-    fn persist(&mut self, record: C::Record) -> Ticket {
-        self.out.persist(record)
-    }
-
-    fn emit(&mut self, event: C::Event) {
-        (self.event)(self.out, event);
-    }
-
-    fn reach(&mut self, peer: ProcessId, address: &str) {
-        self.out.reach(peer, address);
-    }
-
-    fn forget(&mut self, peer: ProcessId) {
-        self.out.forget(peer);
-    }
-
-    fn enter(&mut self, generation: Generation) {
-        self.out.enter(generation);
-    }
-}
 
 /// What was last seen of each machine, to tell what has happened since.
 #[derive(Default)]

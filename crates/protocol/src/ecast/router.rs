@@ -17,7 +17,7 @@ use crate::{
     detector::Opinion,
     id::{Generation, Peer, ProcessId},
     paxos::{self, Paxos, ReformRefusal},
-    seam::{Context, Destination, Input, Protocol, Sink, Ticket},
+    seam::{Context, Destination, Input, Lift, Protocol, Sink},
     time::{Duration, Time},
 };
 
@@ -137,38 +137,6 @@ pub struct Router<R: Routing> {
     pub(super) refused: u64,
 }
 
-/// Wraps the log's messages into this layer's and keeps its events for the router.
-struct PaxosSink<'a, S> {
-    out: &'a mut S,
-    events: &'a mut Vec<paxos::Event>,
-}
-
-impl<R: Routing, S: Sink<Router<R>>> Sink<Paxos> for (PaxosSink<'_, S>, std::marker::PhantomData<R>) {
-    fn send(&mut self, to: Destination, message: paxos::Message, after: Option<Ticket>) {
-        self.0.out.send(to, Message::Paxos(message), after);
-    }
-
-    fn persist(&mut self, record: paxos::Record) -> Ticket {
-        self.0.out.persist(record)
-    }
-
-    fn emit(&mut self, event: paxos::Event) {
-        self.0.events.push(event);
-    }
-
-    fn reach(&mut self, peer: ProcessId, address: &str) {
-        self.0.out.reach(peer, address);
-    }
-
-    fn forget(&mut self, peer: ProcessId) {
-        self.0.out.forget(peer);
-    }
-
-    fn enter(&mut self, generation: Generation) {
-        self.0.out.enter(generation);
-    }
-}
-
 impl<R: Routing> Router<R> {
     /// A router on a log that was just founded or is about to join one.
     pub fn new(paxos: Paxos, config: R::Config, settings: RouterSettings) -> Self {
@@ -258,20 +226,34 @@ impl<R: Routing> Router<R> {
 
     fn drive(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Self>) {
         let mut events = std::mem::take(&mut self.events);
-        let mut sink = (PaxosSink { out, events: &mut events }, std::marker::PhantomData::<R>);
-        self.paxos.handle(cx, input, &mut sink);
+        self.log_input(cx, input, &mut events, out);
         // Handling an event may make new ones (a snapshot that is wanted); they go to the end of the queue.
         let mut next = 0;
         while next < events.len() {
             let event = std::mem::replace(&mut events[next], paxos::Event::Leader(None));
             next += 1;
             if let Some(command) = self.on_paxos(event, out) {
-                let mut sink = (PaxosSink { out, events: &mut events }, std::marker::PhantomData::<R>);
-                self.paxos.handle(cx, Input::Command(command), &mut sink);
+                self.log_input(cx, Input::Command(command), &mut events, out);
             }
         }
         events.clear();
         self.events = events;
+    }
+
+    /// Hands an input to the log, and keeps what it tells.
+    fn log_input(
+        &mut self,
+        cx: &mut Context<'_>,
+        input: Input<Paxos>,
+        events: &mut Vec<paxos::Event>,
+        out: &mut impl Sink<Self>,
+    ) {
+        let mut lift = Lift::<Self, _, _, _>::new::<Paxos>(
+            out,
+            |_, _, message| Some(Message::Paxos(message)),
+            |_, event| events.push(event),
+        );
+        self.paxos.handle(cx, input, &mut lift);
     }
 
     fn on_paxos(&mut self, event: paxos::Event, out: &mut impl Sink<Self>) -> Option<paxos::Command> {

@@ -10,9 +10,9 @@ use crate::{
     ecast::{
         Class, Member, MemberCommand, MemberEvent, MemberSettings, MessageId, Outcome, Position, Routing,
     },
-    id::{Generation, Peer, ProcessId},
+    id::{Peer, ProcessId},
     paxos,
-    seam::{Context, Destination, Input, Protocol, Sink, Ticket},
+    seam::{Context, Destination, Input, Lift, Protocol, Sink},
     time::{Duration, Time},
 };
 
@@ -51,43 +51,6 @@ pub(super) struct Membership {
     alive_at: Time,
     wedged: bool,
     refused: u64,
-}
-
-/// Wraps the member's messages and keeps its events.
-struct MemberSink<'a, S, P> {
-    out: &'a mut S,
-    events: &'a mut VecDeque<MemberEvent>,
-    parent: std::marker::PhantomData<P>,
-}
-
-impl<P, S> Sink<Member> for MemberSink<'_, S, P>
-where
-    P: Protocol<Message = Message, Record = paxos::Record>,
-    S: Sink<P>,
-{
-    fn send(&mut self, to: Destination, message: crate::ecast::Message, after: Option<Ticket>) {
-        self.out.send(to, Message::Order(message), after);
-    }
-
-    fn persist(&mut self, record: paxos::Record) -> Ticket {
-        self.out.persist(record)
-    }
-
-    fn emit(&mut self, event: MemberEvent) {
-        self.events.push_back(event);
-    }
-
-    fn reach(&mut self, peer: ProcessId, address: &str) {
-        self.out.reach(peer, address);
-    }
-
-    fn forget(&mut self, peer: ProcessId) {
-        self.out.forget(peer);
-    }
-
-    fn enter(&mut self, generation: Generation) {
-        self.out.enter(generation);
-    }
 }
 
 impl Membership {
@@ -134,9 +97,13 @@ impl Membership {
     where
         P: Protocol<Message = Message, Record = paxos::Record>,
     {
-        let parent = std::marker::PhantomData::<P>;
-        let mut sink = MemberSink { out, events: &mut self.events, parent };
-        self.member.handle(cx, input, &mut sink);
+        let Membership { member, events, .. } = self;
+        let mut lift = Lift::<P, _, _, _>::new::<Member>(
+            out,
+            |_, _, message| Some(Message::Order(message)),
+            |_, event| events.push_back(event),
+        );
+        member.handle(cx, input, &mut lift);
     }
 
     /// What the order hands over next. One at a time, so that [`Membership::config`] is that of the very position.

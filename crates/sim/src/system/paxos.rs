@@ -11,7 +11,7 @@ use std::{
 
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protocol::{
-    Context, Destination, Input, Peer, ProcessId, Protocol, Sink, Time,
+    Context, Destination, Input, Lift, Peer, ProcessId, Protocol, Sink, Time,
     paxos::{self, Command, Event, Paxos},
     wire::{decode_body, encode_body, put_process, take_process, take_u64},
 };
@@ -25,10 +25,7 @@ use crate::{
     random::Chance,
     run::{Report, Stage, two_phases},
     scenario::Scenario,
-    system::{
-        Within, child,
-        routers::{RouterSet, open_changes},
-    },
+    system::routers::{RouterSet, open_changes},
     world::{Environment, Violation, World},
 };
 
@@ -98,7 +95,7 @@ impl Replica {
 
     fn give(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Replica>) {
         let Replica { paxos, queue, tamper, .. } = self;
-        let mut within = Within::<Replica, _, _, _>::new::<Paxos>(
+        let mut lift = Lift::<Replica, _, _, _>::new::<Paxos>(
             out,
             |_, _, message| match tamper {
                 Some(tamper) => tamper.told(message),
@@ -106,7 +103,7 @@ impl Replica {
             },
             |_, event| queue.push_back(event),
         );
-        paxos.handle(cx, input, &mut within);
+        paxos.handle(cx, input, &mut lift);
     }
 
     fn settle(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Replica>) {
@@ -172,7 +169,7 @@ impl Protocol for Replica {
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
         let me = cx.me;
-        let input = child(input, |ask| match ask {
+        let input = input.map(std::convert::identity, |ask| match ask {
             Ask::Append(filler) => {
                 let payload = sealed(me, self.own_next, &filler);
                 self.own.push_back((self.own_next, payload.clone()));

@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    convert::identity,
     io::{BufRead, Write},
     sync::Arc,
     thread,
@@ -12,7 +13,7 @@ use anyhow::{Context as _, Result};
 use crossbeam_channel::{Receiver as Channel, Sender, unbounded};
 use hdrhistogram::Histogram;
 use quorate_protocol::{
-    Context, Destination, DomainId, Generation, Input, Peer, ProcessId, Protocol, Sink, Ticket, Time,
+    Context, DomainId, Input, Lift, Peer, ProcessId, Protocol, Sink, Time,
     ecast::{
         Class, Member, MemberCommand, MemberEvent, MemberSettings, Message, Outcome, Router, RouterCommand,
         RouterSettings,
@@ -159,55 +160,19 @@ impl Host<Load> for Told<LoadEvent> {
     }
 }
 
-/// Passes a member's messages through and keeps its events.
-struct Through<'a, S, P> {
-    out: &'a mut S,
-    events: &'a mut Vec<MemberEvent>,
-    parent: std::marker::PhantomData<P>,
-}
-
-impl<P, S> Sink<Member> for Through<'_, S, P>
-where
+/// Hands an input to the member inside a process, and keeps what it tells.
+fn drive<P>(
+    member: &mut Member,
+    events: &mut Vec<MemberEvent>,
+    cx: &mut Context<'_>,
+    input: Input<Member>,
+    out: &mut impl Sink<P>,
+) where
     P: Protocol<Message = Message, Record = paxos::Record>,
-    S: Sink<P>,
 {
-    fn send(&mut self, to: Destination, message: Message, after: Option<Ticket>) {
-        self.out.send(to, message, after);
-    }
-
-    fn persist(&mut self, record: paxos::Record) -> Ticket {
-        self.out.persist(record)
-    }
-
-    fn emit(&mut self, event: MemberEvent) {
-        self.events.push(event);
-    }
-
-    fn reach(&mut self, peer: ProcessId, address: &str) {
-        self.out.reach(peer, address);
-    }
-
-    fn forget(&mut self, peer: ProcessId) {
-        self.out.forget(peer);
-    }
-
-    fn enter(&mut self, generation: Generation) {
-        self.out.enter(generation);
-    }
-}
-
-/// A member's input from its parent's; commands are the parent's own.
-fn member_input<P: Protocol<Message = Message>>(input: Input<P>) -> Result<Input<Member>, P::Command> {
-    Ok(match input {
-        Input::Receive { from, message } => Input::Receive { from, message },
-        Input::Command(command) => return Err(command),
-        Input::Deadline => Input::Deadline,
-        Input::Persisted(ticket) => Input::Persisted(ticket),
-        Input::Linked { peer, session } => Input::Linked { peer, session },
-        Input::Unlinked { peer } => Input::Unlinked { peer },
-        Input::Progress { peer } => Input::Progress { peer },
-        Input::Drained => Input::Drained,
-    })
+    let mut lift =
+        Lift::<P, _, _, _>::new::<Member>(out, |_, _, message| Some(message), |_, event| events.push(event));
+    member.handle(cx, input, &mut lift);
 }
 
 /// Delivers and checks.
@@ -240,15 +205,15 @@ impl Protocol for Receiver {
     type Event = Received;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
-        let input = match member_input(input) {
-            Ok(input) => input,
-            Err(ReceiverCommand::Seeds(seeds)) => Input::Command(MemberCommand::Seeds(seeds)),
-            Err(ReceiverCommand::Report) => return out.emit(self.received.clone()),
-        };
-        let mut events = std::mem::take(&mut self.events);
-        let parent = std::marker::PhantomData::<Self>;
-        self.member.handle(cx, input, &mut Through { out, events: &mut events, parent });
-        for event in events.drain(..) {
+        if let Input::Command(ReceiverCommand::Report) = input {
+            return out.emit(self.received.clone());
+        }
+        let input = input.map(identity, |command| match command {
+            ReceiverCommand::Seeds(seeds) => MemberCommand::Seeds(seeds),
+            ReceiverCommand::Report => unreachable!("answered above"),
+        });
+        drive(&mut self.member, &mut self.events, cx, input, out);
+        for event in self.events.drain(..) {
             if let MemberEvent::Deliver { class: Class::Data, body, .. } = event {
                 self.received.delivered += 1;
                 match number_of(&body, self.bytes) {
@@ -257,7 +222,6 @@ impl Protocol for Receiver {
                 }
             }
         }
-        self.events = events;
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -326,8 +290,7 @@ impl Load {
 
     fn drive(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut impl Sink<Self>) {
         let mut events = std::mem::take(&mut self.events);
-        let parent = std::marker::PhantomData::<Self>;
-        self.member.handle(cx, input, &mut Through { out, events: &mut events, parent });
+        drive(&mut self.member, &mut events, cx, input, out);
         for event in events.drain(..) {
             self.on_event(cx.now, event);
         }
@@ -421,11 +384,7 @@ impl Protocol for Load {
             self.advance(cx, out);
             self.submit(cx, out);
         }
-        let input = match member_input(input) {
-            Ok(input) => input,
-            Err(seeds) => Input::Command(MemberCommand::Seeds(seeds)),
-        };
-        self.drive(cx, input, out);
+        self.drive(cx, input.map(identity, MemberCommand::Seeds), out);
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -1,7 +1,7 @@
 //! A process: a router or a member, and what tampers with it.
 
 use quorate_protocol::{
-    Context, Input, Protocol, Sink, Time,
+    Context, Input, Lift, Protocol, Sink, Time,
     ecast::{
         Member, MemberCommand, MemberEvent, Message, Ordered, Position, Router, RouterCommand, RouterEvent,
     },
@@ -11,7 +11,6 @@ use quorate_protocol::{
 use crate::{
     mutation::Tamper,
     system::{
-        Within, child,
         order::submissions,
         rooms::{Floor, Rooms},
     },
@@ -71,7 +70,7 @@ impl Protocol for Process {
         };
         let twice = tamper.as_ref().is_some_and(Tamper::delivers_twice);
         for input in inputs {
-            let mut within = Within::<Process, _, _, _>::new::<Process>(
+            let mut lift = Lift::<Process, _, _, _>::new::<Process>(
                 out,
                 |out, _, message| {
                     if let Message::Route(block) = &message {
@@ -97,7 +96,7 @@ impl Protocol for Process {
                     out.emit(event);
                 },
             );
-            role.handle(cx, input, &mut within);
+            role.handle(cx, input, &mut lift);
         }
     }
 
@@ -114,16 +113,16 @@ impl Role {
         match self {
             Role::Router(router, told) => {
                 let mut events = Vec::new();
-                let input = child(input, |ask| match ask {
+                let input = input.map(std::convert::identity, |ask| match ask {
                     Ask::Router(command) => command,
                     Ask::Member(_) => unreachable!("a router is asked as a router"),
                 });
-                let mut within = Within::<Process, _, _, _>::new::<Router<Rooms>>(
+                let mut lift = Lift::<Process, _, _, _>::new::<Router<Rooms>>(
                     out,
                     |_, _, message| Some(message),
                     |_, event| events.push(event),
                 );
-                router.handle(cx, input, &mut within);
+                router.handle(cx, input, &mut lift);
                 // Told at once: when the batch ends, what one router alone agrees on may be done with.
                 if router.position() > *told {
                     let learned =
@@ -134,16 +133,16 @@ impl Role {
                 events.into_iter().for_each(|event| out.emit(Told::Router(event)));
             }
             Role::Member(member) => {
-                let input = child(input, |ask| match ask {
+                let input = input.map(std::convert::identity, |ask| match ask {
                     Ask::Member(command) => command,
                     Ask::Router(_) => unreachable!("a member is asked as a member"),
                 });
-                let mut within = Within::<Process, _, _, _>::new::<Member>(
+                let mut lift = Lift::<Process, _, _, _>::new::<Member>(
                     out,
                     |_, _, message| Some(message),
                     |out, event| out.emit(Told::Member(event)),
                 );
-                member.handle(cx, input, &mut within);
+                member.handle(cx, input, &mut lift);
             }
         }
     }

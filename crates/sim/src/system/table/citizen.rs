@@ -3,18 +3,14 @@
 
 use quorate_node::{Command, Event, Node};
 use quorate_protocol::{
-    Context, Generation, Input, ProcessId, Protocol, Sink, Time,
+    Context, Generation, Input, Lift, ProcessId, Protocol, Sink, Time,
     ecast::{self, Member},
     paxos,
     relay::{self, Relay, Relayed},
     rubberband::Message,
 };
 
-use crate::{
-    mutation::Tamper,
-    system::{Within, child, order::submissions},
-    world::World,
-};
+use crate::{mutation::Tamper, system::order::submissions, world::World};
 
 /// A process, and the links below it.
 pub(crate) type Citizen = Relay<Resident>;
@@ -67,7 +63,7 @@ impl Protocol for Resident {
                 tamper.arrive(*from, message);
             }
         }
-        let mut within = Within::<Resident, _, _, _>::new::<Node>(
+        let mut lift = Lift::<Resident, _, _, _>::new::<Node>(
             out,
             |out, to, message| {
                 let message = match tamper {
@@ -89,10 +85,10 @@ impl Protocol for Resident {
         );
         for now in slept {
             let mut then = Context { now, me: cx.me, random: &mut *cx.random };
-            node.handle(&mut then, Input::Deadline, &mut within);
+            node.handle(&mut then, Input::Deadline, &mut lift);
         }
-        let input = child(input, |command| command);
-        node.handle(cx, input, &mut within);
+        let input = input.map(std::convert::identity, std::convert::identity);
+        node.handle(cx, input, &mut lift);
     }
 
     fn deadline(&self) -> Option<Time> {
