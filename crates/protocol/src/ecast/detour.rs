@@ -5,6 +5,10 @@
 //! that it does not reach itself goes back the same way ([`Message::Down`]). To the member, the router that it is linked to
 //! looks like the leader.
 //!
+//! A word that a router took back may be on its way for ever: its path to the other may be cut in that direction only, or not
+//! have broken yet. So a router counts on what another said for as long as the two talk
+//! ([`Paxos::talks_with`](crate::paxos::Paxos::talks_with)), and neither delivers through it nor tells of it otherwise.
+//!
 //! Nothing new is promised by the way. Each link of it is lossless and FIFO while it stands. Where one breaks, the routers
 //! before it say anew whom they reach, and to these everything unconfirmed is sent again; a member sends again what it has
 //! no news of. What comes twice, or late from a way that was left, is found out as it is after a change of the leader.
@@ -17,6 +21,7 @@ use super::{Message, Router, Routing, router::is_reached};
 use crate::{
     id::ProcessId,
     seam::{Context, Destination, Sink},
+    time::Time,
     wire::Wire,
 };
 
@@ -25,6 +30,8 @@ use crate::{
 pub(super) struct Detours {
     /// The members that other routers reach for this one.
     reached: BTreeMap<ProcessId, BTreeSet<ProcessId>>,
+    /// Those of these routers that this one talks with: the word of the others does not count.
+    talking: BTreeSet<ProcessId>,
     /// The router that was told last whom this one reaches.
     told: Option<ProcessId>,
     /// It is to be told again.
@@ -34,11 +41,17 @@ pub(super) struct Detours {
 impl Detours {
     /// The router that reaches `member` for this one.
     pub(super) fn through(&self, member: ProcessId) -> Option<ProcessId> {
-        self.reached.iter().find(|(_, members)| members.contains(&member)).map(|(router, _)| *router)
+        self.counting().find(|(_, members)| members.contains(&member)).map(|(router, _)| router)
     }
 
     fn all(&self) -> impl Iterator<Item = ProcessId> + '_ {
-        self.reached.values().flatten().copied()
+        self.counting().flat_map(|(_, members)| members).copied()
+    }
+
+    /// What those routers say that this one talks with.
+    fn counting(&self) -> impl Iterator<Item = (ProcessId, &BTreeSet<ProcessId>)> {
+        let counts = |(router, _): &(&ProcessId, _)| self.talking.contains(router);
+        self.reached.iter().filter(counts).map(|(&router, members)| (router, members))
     }
 }
 
@@ -121,17 +134,37 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Another router says whom it reaches: to these, everything unconfirmed is sent again, and all outcomes.
-    pub(super) fn on_reach(&mut self, router: ProcessId, members: Vec<ProcessId>) {
+    /// Another router says whom it reaches.
+    pub(super) fn on_reach(&mut self, router: ProcessId, members: Vec<ProcessId>, now: Time) {
         let new: BTreeSet<ProcessId> = members.into_iter().collect();
         let old = if new.is_empty() {
+            self.detours.talking.remove(&router);
             self.detours.reached.remove(&router)
         } else {
+            if self.paxos.talks_with(router, now) {
+                self.detours.talking.insert(router);
+            }
             self.detours.reached.insert(router, new.clone())
         };
+        self.reach_anew(old.into_iter().flatten().chain(new).collect());
+    }
+
+    /// Looks which of the routers that reach members for this one it still talks with, or again.
+    pub(super) fn look_who_talks(&mut self, now: Time) {
+        let routers = self.detours.reached.keys().copied();
+        let talking: BTreeSet<ProcessId> = routers.filter(|&it| self.paxos.talks_with(it, now)).collect();
+        let changed = &self.detours.talking ^ &talking;
+        if !changed.is_empty() {
+            self.detours.talking = talking;
+            let members = changed.iter().filter_map(|router| self.detours.reached.get(router));
+            self.reach_anew(members.flatten().copied().collect());
+        }
+    }
+
+    /// The way to these members is another one, or none: everything unconfirmed is sent again, and all outcomes.
+    fn reach_anew(&mut self, members: BTreeSet<ProcessId>) {
         self.detours.due = true;
-        let concerned: BTreeSet<ProcessId> = old.into_iter().flatten().chain(new).collect();
-        for member in concerned.into_iter().filter(|member| !self.linked.contains(member)) {
+        for member in members.into_iter().filter(|member| !self.linked.contains(member)) {
             let reached = self.reaches(member);
             let Some(dispatch) = &mut self.dispatch else { continue };
             dispatch.link(member, reached);
@@ -144,13 +177,13 @@ impl<R: Routing> Router<R> {
     }
 
     /// The link to `peer` broke, with whatever went through it.
-    pub(super) fn detour_unlinked(&mut self, peer: ProcessId) {
+    pub(super) fn detour_unlinked(&mut self, peer: ProcessId, now: Time) {
         if self.detours.told == Some(peer) {
             self.detours.told = None;
         }
         self.detours.due = true;
         if self.detours.reached.contains_key(&peer) {
-            self.on_reach(peer, Vec::new());
+            self.on_reach(peer, Vec::new(), now);
         }
     }
 

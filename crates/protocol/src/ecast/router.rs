@@ -500,7 +500,7 @@ impl<R: Routing> Router<R> {
             }
             Message::Up { member, hops, message } => self.on_up(cx, member, hops, message, out),
             Message::Down { member, hops, message } => self.on_down(member, hops, message, out),
-            Message::Reach { members } => self.on_reach(from, members),
+            Message::Reach { members } => self.on_reach(from, members, cx.now),
             Message::AskOpinion { about, hearing } if R::is_member(self.order.config(), from) => {
                 let linked = self.linked.contains(&about);
                 if linked {
@@ -679,6 +679,7 @@ impl<R: Routing> Protocol for Router<R> {
             }
             Input::Deadline => {
                 self.drive(cx, Input::Deadline, out);
+                self.look_who_talks(cx.now);
                 self.finish_gathering(cx, out);
                 self.log_stability(cx, out);
             }
@@ -702,7 +703,7 @@ impl<R: Routing> Protocol for Router<R> {
                 self.linked.remove(&peer);
                 self.asked.remove(&peer);
                 self.drive(cx, Input::Unlinked { peer }, out);
-                self.detour_unlinked(peer);
+                self.detour_unlinked(peer, cx.now);
                 let reached = self.reaches(peer);
                 if let Some(dispatch) = &mut self.dispatch {
                     dispatch.link(peer, reached);

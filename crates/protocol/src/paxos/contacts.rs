@@ -256,6 +256,11 @@ impl Paxos {
         self.core.contacts.detour.map(|way| way.next)
     }
 
+    /// Whether this router and another hear each other, as far as this one knows.
+    pub fn talks_with(&self, process: ProcessId, now: Time) -> bool {
+        self.core.talks(process, now)
+    }
+
     /// The leader, if it is known at all: directly or through another router.
     pub fn leader_known(&self) -> Option<ProcessId> {
         self.core.contacts.detour.map(|way| way.ballot.router).or(self.leader())

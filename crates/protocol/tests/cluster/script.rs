@@ -168,6 +168,7 @@ fn perform(world: &mut World, step: &str) {
 
 scripts! { check:
     one_write
+    who_cannot_be_heard_reaches_nobody
     link_breaks_and_resend
     leader_change_with_unstable_messages
     unreachable_is_waited_for
