@@ -498,32 +498,37 @@ impl Member {
 
     fn on_notice(&mut self, now: Time, notice: Notice, out: &mut impl Sink<Self>) {
         self.tail_unheard = false;
+        let mut news = notice.credit > self.credit;
         self.credit = self.credit.max(notice.credit);
         for (first, count) in notice.stable {
             for number in self.window.recent_of(first, u64::from(count)) {
-                self.answer(number, Outcome::Stable, out);
+                news |= self.answer(number, Outcome::Stable, out);
             }
             for number in self.window.aside_of(first, u64::from(count)) {
-                self.answer(number, Outcome::Stable, out);
+                news |= self.answer(number, Outcome::Stable, out);
             }
         }
         for (number, outcome) in notice.others {
-            self.answer(number, outcome, out);
+            news |= self.answer(number, outcome, out);
         }
         for number in self.window.advance(self.settings.window_bytes) {
             self.answer(number, Outcome::MaybeApplied, out);
         }
-        self.resend_at = (!self.window.is_empty()).then(|| now + self.patience());
+        // A leader that finds new ways to this process repeats what it knows, and may not have what is waited for.
+        if news || self.window.is_empty() {
+            self.resend_at = (!self.window.is_empty()).then(|| now + self.patience());
+        }
         if notice.wedged {
             self.wedge(out);
         }
     }
 
-    fn answer(&mut self, number: u64, outcome: Outcome, out: &mut impl Sink<Self>) {
-        if let Some(token) = self.window.answer(number) {
-            let id = MessageId { sender: self.me, number };
-            out.emit(MemberEvent::Outcome { token, id, outcome });
-        }
+    /// Tells the user, unless it was told before. Says whether it did.
+    fn answer(&mut self, number: u64, outcome: Outcome, out: &mut impl Sink<Self>) -> bool {
+        let Some(token) = self.window.answer(number) else { return false };
+        let id = MessageId { sender: self.me, number };
+        out.emit(MemberEvent::Outcome { token, id, outcome });
+        true
     }
 
     fn wedge(&mut self, out: &mut impl Sink<Self>) {

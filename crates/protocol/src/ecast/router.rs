@@ -264,12 +264,8 @@ impl<R: Routing> Router<R> {
                 }
             }
             paxos::Event::Leader(leader) => self.lead(leader, out),
-            // Members learn of a way to the leader, and that there is none any more.
-            paxos::Event::Detour(detour) => {
-                if detour.is_some() || self.paxos.leader().is_none() {
-                    self.tell_lead(self.linked.iter().copied().collect(), out);
-                }
-            }
+            // Members learn of another way to the leader, or of none: what went the way before may be lost.
+            paxos::Event::Detour(_) => self.tell_lead(self.linked.iter().copied().collect(), out),
             paxos::Event::SnapshotWanted { slot } => {
                 return Some(paxos::Command::Snapshot { slot, state: self.order.snapshot() });
             }

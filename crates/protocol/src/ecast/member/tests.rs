@@ -1,4 +1,4 @@
-//! What a member does when a generation begins.
+//! What a member does when a generation begins, and while it waits for news.
 
 use super::*;
 use crate::{
@@ -45,12 +45,16 @@ const ROUTER: u64 = 1;
 const SURVIVOR: u64 = 2;
 const MEMBER: u64 = 9;
 
-fn tell(member: &mut Member, from: u64, message: Message) -> Out {
+fn give(member: &mut Member, now: Time, input: Input<Member>) -> Out {
     let mut out = Out::default();
     let mut random = || 0;
-    let mut cx = Context { now: Time::ZERO, me: process(MEMBER), random: &mut random };
-    member.handle(&mut cx, Input::Receive { from: process(from), message }, &mut out);
+    let mut cx = Context { now, me: process(MEMBER), random: &mut random };
+    member.handle(&mut cx, input, &mut out);
     out
+}
+
+fn tell(member: &mut Member, from: u64, message: Message) -> Out {
+    give(member, Time::ZERO, Input::Receive { from: process(from), message })
 }
 
 fn lead(router: u64, generation: Generation) -> Message {
@@ -259,4 +263,26 @@ fn what_was_delivered_in_another_generation_does_not_count() {
     assert_eq!(recovered(other, false), (0, false));
     // What a member of the survivor's log delivered in earlier generations stands there too.
     assert_eq!(recovered(other, true), (1, true));
+}
+
+/// A leader that found a new way to a member answered once more all that it knew, each time that another router told of the
+/// way. The member took that for news of a message that was lost on the way before, and never sent it again.
+#[test]
+fn answers_that_were_known_do_not_put_off_sending_again() {
+    let mut member = member();
+    let submit = MemberCommand::Submit { token: 1, class: Class::Control, body: Bytes::from_static(b"m") };
+    give(&mut member, Time::ZERO, Input::Command(submit));
+    let routes = |out: &Out| out.sent.iter().filter(|it| matches!(it, Message::Route(_))).count();
+    assert_eq!(routes(&give(&mut member, Time::ZERO, Input::Drained)), 1);
+    let patience = member.patience();
+    let before = Time::ZERO + patience / 2;
+    let nothing = Message::Notice(Notice::default());
+    give(&mut member, before, Input::Receive { from: process(ROUTER), message: nothing });
+    assert_eq!(member.deadline(), Some(Time::ZERO + patience));
+    assert_eq!(routes(&give(&mut member, Time::ZERO + patience, Input::Deadline)), 1);
+    // Credit that grows, or an outcome, is news.
+    let credit = Message::Notice(Notice { credit: 7, ..Notice::default() });
+    let now = Time::ZERO + patience + patience / 2;
+    give(&mut member, now, Input::Receive { from: process(ROUTER), message: credit });
+    assert_eq!(member.deadline(), Some(now + patience));
 }
