@@ -1,8 +1,8 @@
 //! Changing the members, one at a time: who asks to come in, who must go.
 
 use super::{
-    Change, ChangeRefusal, Context, Core, Event, Message, Paxos, Peer, ProcessId, Reign, Role, Sink, Slot,
-    Value,
+    Change, ChangeRefusal, Context, Core, Duration, Event, Message, Paxos, Peer, ProcessId, Reign, Role,
+    Sink, Slot, Value,
     leader::{Phase, Progress},
 };
 use crate::{quorum, time::Time};
@@ -34,19 +34,32 @@ impl Paxos {
     pub(super) fn referred(
         &mut self,
         cx: &mut Context<'_>,
+        from: ProcessId,
         leader: Option<ProcessId>,
         members: Vec<Peer>,
         out: &mut impl Sink<Self>,
     ) {
-        let Role::Joining { seeds, .. } = &mut self.role else { return };
-        for peer in &members {
-            self.core.reach(peer, out);
-            if !seeds.contains(peer) && seeds.len() < SEEDS_MAX {
-                seeds.push(peer.clone());
-            }
+        if !matches!(self.role, Role::Joining { .. }) {
+            return;
         }
+        if self.leader() == Some(from) {
+            // It does not lead any more: others are to be asked.
+            self.lose_leader(cx, Duration::ZERO, out);
+        }
+        self.look_for(members, out);
         if let Some(leader) = leader.filter(|leader| *leader != cx.me && self.core.links.contains(leader)) {
             self.core.send(leader, Message::Join { peer: self.core.me.clone() }, out);
+        }
+    }
+
+    /// Remembers whom to ask for admission.
+    pub(super) fn look_for(&mut self, members: Vec<Peer>, out: &mut impl Sink<Self>) {
+        let Role::Joining { seeds, .. } = &mut self.role else { return };
+        for peer in members {
+            self.core.reach(&peer, out);
+            if !seeds.contains(&peer) && seeds.len() < SEEDS_MAX {
+                seeds.push(peer);
+            }
         }
     }
 

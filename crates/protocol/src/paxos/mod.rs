@@ -615,7 +615,7 @@ impl Paxos {
 
             // About who is a member.
             Message::Join { peer } => self.asked_to_admit(cx, from, peer, out),
-            Message::Refer { leader, members } => self.referred(cx, leader, members, out),
+            Message::Refer { leader, members } => self.referred(cx, from, leader, members, out),
             Message::Change(change) => self.change(cx, from, change, out),
             Message::ChangeRefused { change, reason } => out.emit(Event::ChangeRefused { change, reason }),
             Message::NodeInUse { by } => {
@@ -650,7 +650,7 @@ impl Paxos {
                 reign.snapshot(&mut self.core, slot, state, out);
             }
             (Command::Snapshot { .. }, _) => {}
-            (Command::Seeds(peers), Role::Joining { .. }) => self.referred(cx, None, peers, out),
+            (Command::Seeds(peers), Role::Joining { .. }) => self.look_for(peers, out),
             (Command::Seeds(peers), _) => self.meet(&peers, out),
         }
     }
