@@ -19,7 +19,8 @@
 //!    has begun phase 1.
 //! 5. A member that does not talk with the leader finds the next router on a way to it ([`Way`]), by distances, as routers
 //!    of old did. It hands on what is meant for the leader (`ecast::detour`).
-//! 6. A pulse counts its sender's pulses, and carries the counts of all others that its sender knows of. Whoever's count
+//! 6. A member that lacks the newest changes answers the pulses of those who take it for a member, whether it knows them or not.
+//! 7. A pulse counts its sender's pulses, and carries the counts of all others that its sender knows of. Whoever's count
 //!    grows is alive, along whatever chain. The count of a dead process stands still, however often it is told. Only who is
 //!    suspected by the leader and whose count stands still is voted out.
 //!
@@ -104,6 +105,8 @@ pub(super) struct Contacts {
     led_at: Option<Time>,
     /// The router through which the leader is reached, while it is not reached directly.
     detour: Option<Way>,
+    /// Processes that take this one for a member, while it does not know that they are: when each said so last.
+    strangers: BTreeMap<ProcessId, Time>,
 }
 
 #[derive(Debug)]
@@ -207,7 +210,12 @@ impl Core {
             way,
             contacts: contacts.collect(),
         };
-        let linked = concerned.into_iter().filter(|process| self.links.contains(process)).collect();
+        let patience = self.settings.detector.silence_min;
+        self.contacts.strangers.retain(|_, said_at| now.since(*said_at) < patience);
+        let strangers =
+            self.contacts.strangers.keys().filter(|process| !concerned.contains(process)).copied();
+        let all = strangers.chain(concerned.iter().copied());
+        let linked = all.filter(|process| self.links.contains(process)).collect();
         self.send_all(linked, Message::Pulse(pulse), out);
     }
 
@@ -224,7 +232,14 @@ impl Core {
                 }
             }
         }
-        if let Some(known) = known.get_mut(&from) {
+        let names_us = pulse.contacts.iter().any(|contact| contact.process == self.me.id);
+        if names_us
+            && !concerned.contains(&from)
+            && (self.contacts.strangers.len() < STRANGERS_MAX || self.contacts.strangers.contains_key(&from))
+        {
+            self.contacts.strangers.insert(from, now);
+        }
+        if let Some(known) = self.contacts.known.get_mut(&from) {
             let us = pulse.contacts.iter().find(|contact| contact.process == self.me.id);
             known.hears_us = us.is_none_or(|contact| contact.heard);
             (known.reach, known.led, known.way) = (pulse.reach, pulse.led, pulse.way);
@@ -339,5 +354,7 @@ impl Paxos {
     }
 }
 
+/// So many processes are told that this one lives that are no members as far as it knows.
+const STRANGERS_MAX: usize = 16;
 /// So many intervals without the leader pass before it is reached through another router.
 const DETOUR_PATIENCE: u32 = 3;

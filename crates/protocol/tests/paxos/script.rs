@@ -167,6 +167,7 @@ scripts! { check:
     learner_that_promised_above_its_leader
     half_deaf_leader
     heard_by_another
+    heard_by_a_newcomer
     newcomer_whose_leader_resigned
     newcomer_of_an_idle_domain_is_told
     reform_though_half_of_the_former_are_there
