@@ -10,12 +10,14 @@
 //! | [`check`] | promises, judged from outside |
 //! | [`scenario`] | files that say which cluster, which workload, which faults |
 //! | [`mod@run`] | one seed in two phases: safety under faults, then liveness |
+//! | [`graphs`] | the promise about partial partitions, for every graph of links |
 //! | [`mutation`] | rules broken on purpose, which the seeds must catch |
 //!
 //! Every message crosses its link as bytes; what runs is the very code that production runs.
 
 pub mod check;
 pub mod fault;
+pub mod graphs;
 mod machine;
 pub mod mutation;
 mod network;

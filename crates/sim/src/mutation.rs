@@ -19,6 +19,7 @@
 //! | S11 time | nothing in product code; checker *S11* | unit tests of the detector; clocks drift in every seed | `LateTickCounts` |
 //! | S14 suspicion | `Change::depart` refuses; the twin of the routing; checker *S14* (`check::holders`), which knows who holds all rows | unit tests of the configuration; `suspects_are_judged_together`, `suspicions_are_withdrawn`, `a_bad_moment_of_a_super`, `unreachable_is_waited_for`, `unreachable_is_replaced`, `lost_for_good` | `LossUndeclared`, `SuspectsOneByOne`, `StaleSuspicionObeyed` |
 //! | S15 statements are atomic | published only what is favourable here (`Storage::decide`) | `atomic_or_void`, `verdict_of_the_dead`, `verdict_from_memory` | `VoidedPublished`, `WriteSkipped`, `ImportLost`, `RetryAnswered` |
+//! | S19 partial partitions | nothing in product code; scenario `graphs`, which computes from the graph who is promised what | `half_deaf_leader`, `heard_by_another`, `who_cannot_be_heard_reaches_nobody` | `HearsEverybody`, `GoesNoWayRound` |
 
 mod tamper;
 
@@ -89,6 +90,10 @@ pub enum Mutation {
     WriteSkipped,
     /// A migration loses rows (S15).
     ImportLost,
+    /// A router tells the others that it hears and reaches all of them, so that elections know of no cut (S19).
+    HearsEverybody,
+    /// Routers hand nothing on that is not for themselves (S19).
+    GoesNoWayRound,
 }
 
 /// Within so many seeds every mutation is caught.
@@ -96,7 +101,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 31] = [
+    pub const ALL: [Mutation; 33] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -128,9 +133,11 @@ impl Mutation {
         Mutation::VoidedPublished,
         Mutation::WriteSkipped,
         Mutation::ImportLost,
+        Mutation::HearsEverybody,
+        Mutation::GoesNoWayRound,
     ];
 
-    /// The scenario whose seeds catch it.
+    /// The scenario whose seeds catch it, or `graphs`, whose cases do ([`graphs`](crate::graphs)).
     pub fn scenario(self) -> &'static str {
         match self {
             Mutation::FoundsAgain
@@ -164,6 +171,7 @@ impl Mutation {
             | Mutation::VoidedPublished
             | Mutation::WriteSkipped
             | Mutation::ImportLost => "table",
+            Mutation::HearsEverybody | Mutation::GoesNoWayRound => "graphs",
         }
     }
 

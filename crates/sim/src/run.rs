@@ -64,12 +64,7 @@ where
     P::Message: Wire,
     S: Stage<P>,
 {
-    let outcome = panic::catch_unwind(AssertUnwindSafe(|| phases(&mut world, &mut stage, scenario)));
-    let failure = match outcome {
-        Ok(Ok(())) => None,
-        Ok(Err(violation)) => Some(violation.to_string()),
-        Err(_) => Some(format!("assertion: {}", PANIC.with_borrow(|message| message.clone()))),
-    };
+    let failure = failure_of(|| phases(&mut world, &mut stage, scenario));
     Report {
         seed,
         failure,
@@ -77,6 +72,19 @@ where
         steps: world.steps(),
         span: Duration::from_nanos(world.now().0),
         trace: world.trace(),
+    }
+}
+
+/// What broke while this ran: a promise, or an assertion of the code itself.
+pub(crate) fn failure_of(run: impl FnOnce() -> Result<(), Violation>) -> Option<String> {
+    keep_panics_quiet();
+    SIMULATING.set(true);
+    let outcome = panic::catch_unwind(AssertUnwindSafe(run));
+    SIMULATING.set(false);
+    match outcome {
+        Ok(Ok(())) => None,
+        Ok(Err(violation)) => Some(violation.to_string()),
+        Err(_) => Some(format!("assertion: {}", PANIC.with_borrow(|message| message.clone()))),
     }
 }
 
@@ -106,15 +114,11 @@ where
 
 /// Runs one seed.
 pub fn run(scenario: &Scenario, seed: u64, mutation: Option<Mutation>) -> Report {
-    keep_panics_quiet();
-    SIMULATING.set(true);
-    let report = match &scenario.system {
+    match &scenario.system {
         System::Ecast(settings) => system::ecast::simulate(scenario, settings, seed, mutation),
         System::Table(settings) => system::table::simulate(scenario, settings, seed, mutation),
         System::Paxos(settings) => system::paxos::simulate(scenario, settings, seed, mutation),
-    };
-    SIMULATING.set(false);
-    report
+    }
 }
 
 /// What a sweep over many seeds showed.

@@ -9,10 +9,10 @@
 //! | `order` | the order, judged by the predicates of correct routing; with a twin for each routing |
 
 pub mod ecast;
-mod order;
+pub(crate) mod order;
 pub mod paxos;
-mod rooms;
-mod routers;
+pub(crate) mod rooms;
+pub(crate) mod routers;
 pub mod table;
 
 pub(crate) use order::NUMBER_AT;

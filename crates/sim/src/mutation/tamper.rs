@@ -134,6 +134,14 @@ impl Tamper {
                 }
                 Some(Message::Notice(notice))
             }
+            (Mutation::HearsEverybody, Message::Paxos(paxos::Message::Pulse(mut pulse))) => {
+                pulse.reach = pulse.contacts.len() as u32 + 1;
+                pulse.contacts.iter_mut().for_each(|contact| contact.heard = true);
+                Some(Message::Paxos(paxos::Message::Pulse(pulse)))
+            }
+            (Mutation::GoesNoWayRound, Message::Up { .. } | Message::Down { .. } | Message::Reach { .. }) => {
+                None
+            }
             (Mutation::ConfirmBeyond, Message::Confirm { through, executed }) => {
                 Some(Message::Confirm { through: Position(through.0 + 1), executed })
             }

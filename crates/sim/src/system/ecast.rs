@@ -4,7 +4,7 @@
 //! [`paxos`](super::paxos). The seven predicates of correct routing are judged against a naive twin of the routing.
 
 mod operator;
-mod process;
+pub(crate) mod process;
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -2,12 +2,12 @@
 
 use std::thread;
 
-use quorate_sim::{Mutation, Scenario, mutation::SEEDS_MAX, run, sweep};
+use quorate_sim::{Mutation, Scenario, graphs, mutation::SEEDS_MAX, run, sweep};
 
 #[test]
 fn every_mutation_is_caught() {
     let jobs = thread::available_parallelism().map_or(1, usize::from);
-    for mutation in Mutation::ALL {
+    for mutation in Mutation::ALL.into_iter().filter(|mutation| mutation.scenario() != "graphs") {
         let scenario =
             Scenario::named(mutation.scenario()).expect("mutations name scenarios that come along");
         // A seed that fails without the mutation shows nothing about it.
@@ -18,6 +18,18 @@ fn every_mutation_is_caught() {
             caught.failures.iter().any(|report| holds(report.seed))
         });
         assert!(seen, "{} went unseen for {SEEDS_MAX} seeds", mutation.name());
+    }
+}
+
+/// As many cases as others have seeds: fifty of each kind.
+#[test]
+fn every_mutation_of_graphs_is_caught() {
+    let jobs = thread::available_parallelism().map_or(1, usize::from);
+    let cases = graphs::sample(graphs::cases(), SEEDS_MAX as usize / 4);
+    for mutation in Mutation::ALL.into_iter().filter(|mutation| mutation.scenario() == "graphs") {
+        let findings = graphs::sweep(&cases, Some(mutation), jobs, 1, |_, _| {});
+        let caught = findings.iter().any(|finding| finding.failure.is_some());
+        assert!(caught, "{} went unseen in {} cases", mutation.name(), cases.len());
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
 
 /// A process, and what tampers with it.
 pub(crate) struct Process {
-    pub(super) role: Role,
+    pub(crate) role: Role,
     /// How many of its submissions were seen.
     submitted: u64,
     tamper: Option<Tamper>,
@@ -48,7 +48,7 @@ pub(crate) enum Told {
 }
 
 impl Process {
-    pub(super) fn new(role: Role, tamper: Option<Tamper>) -> Self {
+    pub(crate) fn new(role: Role, tamper: Option<Tamper>) -> Self {
         Process { role, submitted: 0, tamper }
     }
 }
@@ -149,6 +149,6 @@ impl Role {
 }
 
 /// The role of the process on `machine`, while one runs.
-pub(super) fn role(world: &World<Process>, machine: usize) -> Option<&Role> {
+pub(crate) fn role(world: &World<Process>, machine: usize) -> Option<&Role> {
     world.process(machine).map(|process| &process.role)
 }

@@ -1,0 +1,526 @@
+//! One case from beginning to end: a domain that settles, a network that takes its shapes, and what becomes of the writes.
+//!
+//! One client is linked to every router, and one more to each router alone. Each writes to itself, one write at a time: the
+//! write is ordered by a majority of the routers, delivered to the client, confirmed, and acknowledged as stable.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use quorate_protocol::{
+    Generation, ProcessId, Standing, Time,
+    ecast::{
+        Member, MemberCommand, MemberEvent, MemberSettings, MessageId, Outcome, Position, Router,
+        RouterEvent, RouterSettings,
+    },
+    paxos::{self, Ballot},
+    wire::decode_body,
+};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{
+    Finding, Phase, Served,
+    case::Case,
+    graph::{Graph, Set},
+};
+use crate::{
+    MachineSettings, NetworkSettings,
+    mutation::{Mutation, Tamper},
+    random::Chance,
+    run::failure_of,
+    system::{
+        ecast::process::{Ask, Process, Role, Told, role},
+        order::Order,
+        rooms::{Floor, Rooms, RoomsTwin, Say},
+        routers::{RouterSet, open_changes},
+    },
+    world::{Environment, Violation, World},
+};
+
+/// The people behind the clients, and the judge.
+struct Domain {
+    case: Case,
+    routers: RouterSet,
+    router_settings: RouterSettings,
+    clients: Vec<Client>,
+    order: Order<RoomsTwin>,
+    /// Which client wrote what, and when, and has no outcome of it yet, by token.
+    pending: BTreeMap<u64, (usize, Time)>,
+    tokens: u64,
+    /// Clients write on.
+    busy: bool,
+    /// The graph as it is now; none before and after.
+    graph: Option<Graph>,
+    /// When it came to be so.
+    since: Time,
+    /// The reigns that have begun since.
+    reigns: BTreeSet<Ballot>,
+    /// The router that began to lead last.
+    leader: Option<usize>,
+    /// A path that lets nothing pass one way breaks, by and by.
+    breaks: bool,
+    chance: Chance,
+    mutation: Option<Mutation>,
+}
+
+struct Client {
+    machine: usize,
+    /// The routers that it is linked to once the network takes its shape.
+    linked: Set,
+    /// It is a member, and in its room.
+    ready: bool,
+    /// When a write was acknowledged that it began since the network took its shape.
+    answered: Option<Time>,
+}
+
+/// Runs one case.
+pub(super) fn run(case: &Case, mutation: Option<Mutation>) -> Finding {
+    let mut world = World::new(case.number, NetworkSettings::default(), MachineSettings::default());
+    let mut domain = Domain::new(&mut world, case, mutation);
+    let mut finding = Finding { number: case.number, failure: None, phases: Vec::new(), steps: 0, trace: 0 };
+    let phases = &mut finding.phases;
+    let failure = failure_of(|| domain.play(&mut world, phases));
+    Finding { failure, steps: world.steps(), trace: world.trace(), ..finding }
+}
+
+impl Domain {
+    fn new(world: &mut World<Process>, case: &Case, mutation: Option<Mutation>) -> Domain {
+        let count = case.graphs[0].routers();
+        let routers: Vec<usize> = (0..count).map(|_| world.machine()).collect();
+        let linked = (0..count).map(|router| 1 << router).chain([case.graphs[0].all()]);
+        let clients: Vec<Client> = linked
+            .map(|linked| Client { machine: world.machine(), linked, ready: false, answered: None })
+            .collect();
+        // The first to start founds the domain and leads.
+        for machine in 0..world.machines() {
+            let delay = if machine == case.leader { 0 } else { 1 + machine as u64 };
+            world.restart_after(machine, Duration::from_millis(delay));
+        }
+        let mut chance = Chance::new(case.number, "graphs");
+        Domain {
+            case: case.clone(),
+            routers: RouterSet::new(routers, count),
+            router_settings: RouterSettings {
+                paxos: paxos::Settings { wanted: count, ..paxos::Settings::default() },
+                ..RouterSettings::default()
+            },
+            clients,
+            order: Order::new(RoomsTwin::default()),
+            pending: BTreeMap::new(),
+            tokens: 0,
+            busy: false,
+            graph: None,
+            since: Time::ZERO,
+            reigns: BTreeSet::new(),
+            leader: None,
+            breaks: chance.happens(0.5),
+            chance,
+            mutation,
+        }
+    }
+
+    fn play(&mut self, world: &mut World<Process>, phases: &mut Vec<Phase>) -> Result<(), Violation> {
+        self.settle(world)?;
+        self.busy = true;
+        for at in 0..self.case.graphs.len() {
+            self.take_shape(world, at);
+            let graph = self.case.graphs[at];
+            let before = self.members(world);
+            let standing = self.candidates(world) > 0;
+            world.run(self, self.since + PROMISED, |_, _| false)?;
+            phases.push(self.phase(graph, &before));
+            self.judge_progress(world, graph, &before, standing)?;
+        }
+        self.heal(world, phases)
+    }
+
+    /// Waits until all are in and the router that is to lead does.
+    fn settle(&mut self, world: &mut World<Process>) -> Result<(), Violation> {
+        let end = world.now() + SETTLING;
+        while !self.is_settled(world) {
+            if world.now() >= end {
+                let what = format!("the domain has not settled: {}", self.state(world));
+                return Err(Violation::new("settling", what));
+            }
+            let next = world.now() + GLANCE;
+            world.run(self, next, |_, _| false)?;
+        }
+        // Some pulses later, and anywhere between two.
+        let interval = self.router_settings.paxos.detector.interval;
+        let more = self.chance.between(interval * 2, interval * 3);
+        let next = world.now() + more;
+        world.run(self, next, |_, _| false).map(drop)
+    }
+
+    fn is_settled(&self, world: &World<Process>) -> bool {
+        let count = self.case.graphs[0].routers();
+        let leader = world.id(self.case.leader);
+        self.clients.iter().all(|client| client.ready)
+            && self.pending.is_empty()
+            && self.routers.members.len() == count
+            && routers(world).filter(|(_, router)| router.log().leader() == leader).count() == count
+            && routers(world).all(|(_, router)| router.log().members().len() == count)
+    }
+
+    /// From now on the network is as its next graph says. Whatever passes in neither way breaks, by and by.
+    fn take_shape(&mut self, world: &mut World<Process>, at: usize) {
+        let graph = self.case.graphs[at];
+        let next = self.case.graphs.get(at + 1);
+        world.blame("withheld by the graph");
+        let before = self.graph.replace(graph);
+        self.since = world.now();
+        self.reigns.clear();
+        for from in 0..graph.routers() {
+            for to in (0..graph.routers()).filter(|&to| to != from && !graph.passes(from, to)) {
+                if before.is_some_and(|before| !before.passes(from, to)) {
+                    // Its cut lasts.
+                    continue;
+                }
+                let span = if next.is_some_and(|next| next.passes(from, to)) { PROMISED } else { FOR_EVER };
+                if self.breaks || !graph.passes(to, from) {
+                    world.cut(from, to, span);
+                } else {
+                    world.clog(from, to, span);
+                }
+            }
+        }
+        for client in 0..self.clients.len() {
+            let Client { machine, linked, .. } = self.clients[client];
+            self.clients[client].answered = None;
+            let far = (0..graph.routers()).filter(|router| linked & 1 << router == 0);
+            for router in far.filter(|_| before.is_none()) {
+                world.clog(machine, router, FOR_EVER);
+                world.clog(router, machine, FOR_EVER);
+                // As long as a process takes to notice that a path to a router is cut (`relay`).
+                let noticed = self.chance.between(NOTICED_MIN, NOTICED_MAX);
+                world.timer(noticed, BREAK | (router as u64) << 8 | client as u64);
+            }
+            self.write(world, client);
+        }
+    }
+
+    fn heal(&mut self, world: &mut World<Process>, phases: &mut Vec<Phase>) -> Result<(), Violation> {
+        self.graph = None;
+        self.since = world.now();
+        self.reigns.clear();
+        world.heal();
+        for client in 0..self.clients.len() {
+            self.clients[client].answered = None;
+            self.write(world, client);
+        }
+        self.busy = false;
+        let until = self.since + PROMISED;
+        world.run(self, until, |_, domain| domain.pending.is_empty())?;
+        let complete = Graph::complete(self.case.graphs[0].routers());
+        phases.push(self.phase(complete, &[complete.all()]));
+        if let Some((client, _)) = self.pending.values().min() {
+            let what = format!(
+                "{} after the cut has healed, {} waits: {}",
+                seconds(PROMISED),
+                self.describe(*client),
+                self.state(world)
+            );
+            return Err(Violation::new("progress", what));
+        }
+        self.order.check.finish(|id| world.alive(id))
+    }
+
+    /// How the network's shape was taken.
+    fn phase(&self, graph: Graph, members: &[Set]) -> Phase {
+        let promised = members.iter().all(|members| graph.connected(*members) != 0);
+        let served = self.clients.iter().map(|client| Served {
+            promised: members.iter().all(|members| graph.promises(*members, client.linked)),
+            after: client.answered.map(|at| at.since(self.since)),
+        });
+        Phase { graph, promised, served: served.collect(), reigns: self.reigns.len() }
+    }
+
+    fn judge_progress(
+        &self,
+        world: &World<Process>,
+        graph: Graph,
+        members: &[Set],
+        standing: bool,
+    ) -> Result<(), Violation> {
+        let Phase { promised, served, reigns, .. } = self.phase(graph, members);
+        for (at, served) in served.iter().enumerate().filter(|(_, served)| served.promised) {
+            let waiting = self.pending.values().find(|(client, began)| {
+                *client == at
+                    && world.now().since(*began) > self.router_settings.paxos.detector.silence_min / 2
+            });
+            if served.after.is_none() || waiting.is_some() {
+                let what = format!(
+                    "{} after the network took its shape, {} waits: {}",
+                    seconds(PROMISED),
+                    self.describe(at),
+                    self.state(world)
+                );
+                return Err(Violation::new("progress", what));
+            }
+        }
+        // An election that is under way when the network takes its shape may end in a leader that is not connected.
+        if promised && reigns > 1 + usize::from(standing) {
+            let what = format!("the lead moved {reigns} times: {:?}; {}", self.reigns, self.state(world));
+            return Err(Violation::new("one move", what));
+        }
+        Ok(())
+    }
+
+    /// The newest members, and those that changes under way would make, as sets of machines.
+    fn members(&self, world: &World<Process>) -> Vec<Set> {
+        let set = |ids: &mut dyn Iterator<Item = ProcessId>| ids.fold(0, |set: Set, id| set | 1 << id.node);
+        let known = set(&mut self.routers.members.iter().copied());
+        let open = open_changes(routers(world).map(|(_, router)| router.log()));
+        let open = open.iter().map(|peers| set(&mut peers.iter().map(|peer| peer.id)));
+        [known].into_iter().chain(open).collect()
+    }
+
+    fn candidates(&self, world: &World<Process>) -> usize {
+        routers(world).filter(|(_, router)| router.log().status().role == "candidate").count()
+    }
+
+    fn describe(&self, client: usize) -> String {
+        let graph = self.case.graphs[0];
+        match self.clients[client].linked {
+            linked if linked == graph.all() => "the client of all routers".to_owned(),
+            linked => format!("the client of router {}", linked.trailing_zeros()),
+        }
+    }
+
+    fn state(&self, world: &World<Process>) -> String {
+        let routers = routers(world).map(|(machine, router)| {
+            let status = router.log().status();
+            format!(
+                "router {machine} is {} of {} led by {:?} through {:?} at {}",
+                status.role,
+                status.members.len(),
+                status.leader.map(|it| it.node),
+                router.log().detour().map(|it| it.node),
+                router.position()
+            )
+        });
+        let clients = self.clients.iter().enumerate().filter_map(|(at, client)| {
+            let Some(Role::Member(member)) = role(world, client.machine) else { return None };
+            (member.outstanding() != (0, 0)).then(|| {
+                format!(
+                    "{} has {:?} outstanding, sent again {} times, for leader {:?}",
+                    self.describe(at),
+                    member.outstanding(),
+                    member.resends(),
+                    member.leader().map(|it| it.node)
+                )
+            })
+        });
+        let links: Vec<_> = self.graph.iter().flat_map(|graph| graph.links()).collect();
+        let all: Vec<String> = routers.chain(clients).collect();
+        format!("links {links:?}; {}", all.join("; "))
+    }
+
+    fn submit(&mut self, world: &mut World<Process>, client: usize, say: &Say) {
+        self.tokens += 1;
+        self.pending.insert(self.tokens, (client, world.now()));
+        let submit = MemberCommand::Submit { token: self.tokens, class: say.class(), body: say.encode() };
+        world.command(self.clients[client].machine, Ask::Member(submit));
+    }
+
+    fn write(&mut self, world: &mut World<Process>, client: usize) {
+        let room = self.clients[client].machine as u64;
+        let word = self.tokens;
+        self.submit(world, client, &Say::Word { room, word, filler: Vec::new() });
+    }
+
+    fn client_event(
+        &mut self,
+        world: &mut World<Process>,
+        machine: usize,
+        event: MemberEvent,
+    ) -> Result<(), Violation> {
+        let Some(me) = world.id(machine) else { return Ok(()) };
+        match event {
+            MemberEvent::Deliver { at, id, body, attachment, .. } => {
+                self.order.check.delivered(me, at.0, (id.sender, id.number - 1), xxh3_64(&body))?;
+                if let Some(mut attachment) = attachment {
+                    decode_body::<Floor>(&mut attachment)
+                        .map_err(|error| Violation::new("attachment", error.to_string()))?;
+                }
+            }
+            MemberEvent::Outcome { token, id, outcome } => self.outcome(world, token, id, outcome)?,
+            MemberEvent::NotSent { token } => {
+                return Err(Violation::new("one outcome", format!("{me} says that {token} was not sent")));
+            }
+            MemberEvent::Wedged => {
+                return Err(Violation::new("wedged", format!("{me} was, and nobody suspected it")));
+            }
+            MemberEvent::Injected { .. }
+            | MemberEvent::NotInjected { .. }
+            | MemberEvent::Lead { .. }
+            | MemberEvent::Adrift(_) => {}
+        }
+        Ok(())
+    }
+
+    fn outcome(
+        &mut self,
+        world: &mut World<Process>,
+        token: u64,
+        id: MessageId,
+        outcome: Outcome,
+    ) -> Result<(), Violation> {
+        let submission = (id.sender, id.number - 1);
+        let Some((client, began)) = self.pending.remove(&token) else {
+            return Err(Violation::new("one outcome", format!("{id:?} is told {outcome:?} twice")));
+        };
+        if outcome != Outcome::Stable {
+            return Err(Violation::new(
+                "outcome",
+                format!("{id:?} is told {outcome:?}, and nobody departed"),
+            ));
+        }
+        self.order.check.stable(submission, true)?;
+        self.order.check.told(submission);
+        let machine = self.clients[client].machine as u64;
+        if !self.clients[client].ready {
+            let inside =
+                self.order.twin.present().get(&id.sender).is_some_and(|rooms| rooms.contains(&machine));
+            if inside {
+                self.clients[client].ready = true;
+            } else {
+                self.submit(world, client, &Say::Enter { room: machine });
+            }
+            return Ok(());
+        }
+        if began >= self.since {
+            self.clients[client].answered.get_or_insert(world.now());
+        }
+        if self.busy {
+            let pause = self.chance.between(PAUSE_MIN, PAUSE_MAX);
+            world.timer(pause, WRITE | client as u64);
+        }
+        Ok(())
+    }
+
+    /// The members are others than before: nobody may be gone of whom the leader hears.
+    fn members_changed(&mut self, world: &mut World<Process>, machine: usize) -> Result<(), Violation> {
+        let Some(Role::Router(router, _)) = role(world, machine) else { return Ok(()) };
+        let (told_at, members) = (router.log().applied().0, router.log().members().to_vec());
+        let before = self.routers.members.clone();
+        self.routers.told_members(world, told_at, &members, false)?;
+        let (Some(graph), Some(leader)) = (self.graph, self.leader) else { return Ok(()) };
+        if world.now() < self.since + HEARD_AFTER {
+            return Ok(());
+        }
+        let gone = before.iter().find(|id| !self.routers.members.contains(id));
+        if let Some(gone) = gone.filter(|gone| world.alive(**gone)) {
+            let gone = gone.node as usize;
+            // A link that passes one way only breaks, by and by.
+            let members = before.iter().fold(0, |set: Set, id| set | 1 << id.node);
+            if graph.hears_of(members, gone, leader, self.breaks) {
+                let what = format!("{gone} was voted out, and {leader} hears of it: {}", self.state(world));
+                return Err(Violation::new("who is heard stays", what));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The routers that run, and on which machines.
+fn routers(world: &World<Process>) -> impl Iterator<Item = (usize, &Router<Rooms>)> {
+    (0..world.machines()).filter_map(|machine| match role(world, machine)? {
+        Role::Router(router, _) => Some((machine, router.as_ref())),
+        Role::Member(_) => None,
+    })
+}
+
+fn seconds(span: Duration) -> String {
+    format!("{:.1} s", span.as_secs_f64())
+}
+
+impl Environment<Process> for Domain {
+    fn start(&mut self, world: &mut World<Process>, machine: usize, id: ProcessId) -> Process {
+        let tamper = self.mutation.map(Tamper::new);
+        if let Some(client) = self.clients.iter().position(|client| client.machine == machine) {
+            world.timer(Duration::ZERO, JOIN | client as u64);
+            return Process::new(Role::Member(Box::new(Member::new(id, MemberSettings::default()))), tamper);
+        }
+        let paxos = self.routers.start(world, machine, id, self.router_settings.paxos.clone());
+        let router = Router::new(paxos, Floor::default(), self.router_settings.clone());
+        Process::new(Role::Router(Box::new(router), Position(0)), tamper)
+    }
+
+    fn standing(&self, process: &Process) -> Standing {
+        Standing { router: matches!(process.role, Role::Router(..)), generation: Generation::FIRST }
+    }
+
+    fn event(&mut self, world: &mut World<Process>, machine: usize, event: Told) -> Result<(), Violation> {
+        match event {
+            Told::Learned(position, learned) => {
+                let learned = learned.iter().map(|(at, ordered)| (*at, ordered));
+                self.order.learned(world.life(machine), position, learned)?;
+            }
+            Told::Router(RouterEvent::Leader(leader)) => {
+                if leader.is_some()
+                    && leader == world.id(machine)
+                    && let Some(Role::Router(router, _)) = role(world, machine)
+                {
+                    self.reigns.insert(router.log().status().promised);
+                    self.leader = Some(machine);
+                }
+            }
+            Told::Router(RouterEvent::Removed) => world.stop_after(machine, Duration::from_millis(1)),
+            Told::Router(RouterEvent::Corrupt(why)) => {
+                return Err(Violation::new("snapshot", format!("machine {machine}: {why}")));
+            }
+            Told::Router(RouterEvent::Routers(_)) => self.members_changed(world, machine)?,
+            Told::Router(_) => {}
+            Told::Submitted(content) => {
+                if let Some(id) = world.id(machine) {
+                    self.order.check.submitted(id, content);
+                }
+            }
+            Told::Member(event) => self.client_event(world, machine, event)?,
+        }
+        Ok(())
+    }
+
+    fn timer(&mut self, world: &mut World<Process>, token: u64) -> Result<(), Violation> {
+        let client = (token & 0xff) as usize;
+        match token & !0xffff {
+            JOIN => {
+                let seeds = self.routers.living(world);
+                world.command(self.clients[client].machine, Ask::Member(MemberCommand::Seeds(seeds)));
+                self.submit(world, client, &Say::Join);
+            }
+            WRITE if self.busy => self.write(world, client),
+            WRITE => {}
+            _ => {
+                if self.graph.is_some() {
+                    let router = (token >> 8 & 0xff) as usize;
+                    world.break_link(self.clients[client].machine, router);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is promised: four election timeouts.
+pub(super) const PROMISED: Duration = Duration::from_millis(4 * 600);
+/// No domain takes longer to come to be.
+const SETTLING: Duration = Duration::from_secs(10);
+/// Longer than any case.
+const FOR_EVER: Duration = Duration::from_secs(60);
+/// A link that broke is made anew, and used, within this time after its path passes again. Who is voted out sooner was not heard of before.
+const HEARD_AFTER: Duration = Duration::from_secs(1);
+/// How often one looks whether the domain has settled.
+const GLANCE: Duration = Duration::from_millis(10);
+/// How long a client waits between an acknowledgement and the next write.
+const PAUSE_MIN: Duration = Duration::from_millis(60);
+const PAUSE_MAX: Duration = Duration::from_millis(140);
+/// How soon a process notices that the path to a router is cut.
+const NOTICED_MIN: Duration = Duration::from_millis(450);
+const NOTICED_MAX: Duration = Duration::from_secs(1);
+
+const JOIN: u64 = 1 << 32;
+const WRITE: u64 = 2 << 32;
+const BREAK: u64 = 3 << 32;
