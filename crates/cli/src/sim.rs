@@ -13,6 +13,9 @@ use crate::Usage;
 pub(crate) struct Args {
     /// `accidents`, `ecast`, `paxos`, `reform`, `table`, or the path of a scenario file.
     scenario: String,
+    /// With disks: processes come back from them, power is cut, writes are torn and lost, bytes rot. For `paxos`.
+    #[arg(long)]
+    disk: bool,
     /// Replay this one seed.
     #[arg(long, conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
@@ -34,7 +37,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run_scenario(args: Args) -> Result<()> {
-    let scenario = scenario(&args.scenario)?;
+    let scenario = scenario(&args.scenario, args.disk)?;
     let mutation = args.mutation.as_deref().map(mutation).transpose()?;
     match args.seed {
         Some(seed) => replay(&args, &scenario, seed, mutation),
@@ -45,7 +48,13 @@ pub(crate) fn run_scenario(args: Args) -> Result<()> {
     }
 }
 
-fn scenario(name: &str) -> Result<Scenario> {
+fn scenario(name: &str, disk: bool) -> Result<Scenario> {
+    if disk {
+        let found = Scenario::named(&format!("{name}_disk"));
+        return found.ok_or_else(|| {
+            Usage(format!("there is no scenario \"{name}\" with disks: paxos has them")).into()
+        });
+    }
     if let Some(scenario) = Scenario::named(name) {
         return Ok(scenario);
     }
@@ -130,7 +139,8 @@ fn sweep_seeds(
 
 fn print(args: &Args, sweep: &Sweep, missing: &[String]) {
     let mutation = args.mutation.as_ref().map_or(String::new(), |name| format!(" --mutation {name}"));
-    let replay = |seed: u64| format!("quorate sim {} --seed {seed}{mutation}", args.scenario);
+    let disk = if args.disk { " --disk" } else { "" };
+    let replay = |seed: u64| format!("quorate sim {}{disk} --seed {seed}{mutation}", args.scenario);
     if args.json {
         let failures: Vec<_> = (sweep.failures.iter())
             .map(|report| serde_json::json!({ "seed": report.seed, "failure": report.failure, "replay": replay(report.seed) }))

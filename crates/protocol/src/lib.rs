@@ -11,6 +11,7 @@
 //! | [`admission`] | who is taken into a domain, and who is told why not |
 //! | [`time`] | instants and spans as plain numbers |
 //! | [`wire`] | bytes from a peer become messages, or an error; never a panic, never an unchecked length |
+//! | [`journal`] | records as bytes in segments, and how they are read after a crash |
 //! | [`quorum`] | counting majorities of a set of processes |
 //! | [`detector`] | who seems to have failed |
 //! | [`paxos`] | one log that all routers agree on |
@@ -22,6 +23,7 @@ pub mod admission;
 pub mod detector;
 pub mod ecast;
 pub mod id;
+pub mod journal;
 pub mod paxos;
 pub mod quorum;
 pub mod relay;

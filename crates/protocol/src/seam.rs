@@ -7,12 +7,25 @@
 //! A *link* between two processes is lossless and FIFO within a session. On [`Input::Unlinked`] any suffix of what was
 //! sent may be lost; the protocol resends after the next [`Input::Linked`]. Batching is by draining: inputs that arrived
 //! together are handed over one after another, and [`Input::Drained`] closes them; protocols flush there and not before.
+//!
+//! **Disk.** A protocol writes records ([`Sink::persist`]) and says of a message which record must be on disk before it may
+//! leave. A host keeps these rules:
+//!
+//! 1. Records become durable in the order in which they were written. [`Input::Persisted`] means all up to its ticket.
+//! 2. To one peer messages leave in the order of sending: one that waits for its record holds back those behind it. What
+//!    was sent by [`Sink::send_aside`] is on a lane of its own, which never waits, and keeps its order there.
+//! 3. What waits for a link's session that has ended is dropped, as if it had been sent and lost.
+//! 4. After a crash a protocol is made again from the records that are durable, which are a prefix of those it wrote, from
+//!    the last [`Sink::collect`] on. It goes on under its incarnation only if all that was durable can be read.
+//!
+//! Without a disk every record is durable at once, nothing waits, and a process that ends is gone for good.
 
 use std::marker::PhantomData;
 
 use crate::{
     id::{Generation, ProcessId},
     time::{Duration, Time},
+    wire::Wire,
 };
 
 /// A sans-IO protocol state machine.
@@ -20,7 +33,7 @@ pub trait Protocol {
     /// What it exchanges with its peers.
     type Message;
     /// What must be on disk before certain messages may leave.
-    type Record;
+    type Record: Wire;
     /// What its user asks of it.
     type Command;
     /// What it tells its user.
@@ -109,11 +122,19 @@ impl<P: Protocol> Input<P> {
 
 /// Where a protocol's outputs go.
 pub trait Sink<P: Protocol + ?Sized> {
-    /// Sends, but not before `after` is on disk. To a peer without a link the message is dropped; a link that comes up
-    /// later starts empty.
+    /// Sends, but not before `after` is on disk, nor before what was sent to the same peer earlier. To a peer without a link
+    /// the message is dropped; a link that comes up later starts empty.
     fn send(&mut self, to: Destination, message: P::Message, after: Option<Ticket>);
+    /// Sends at once: a sign of life, and what else may overtake messages that wait for the disk. Without a disk none waits.
+    fn send_aside(&mut self, to: Destination, message: P::Message) {
+        self.send(to, message, None);
+    }
     /// Writes a record. In memory mode it is complete at once, and [`Input::Persisted`] comes before the next input.
     fn persist(&mut self, record: P::Record) -> Ticket;
+    /// Records before this one, which is durable, are needed no more. Without a disk none is kept.
+    fn collect(&mut self, before: Ticket) {
+        let _ = before;
+    }
     /// Tells the user.
     fn emit(&mut self, event: P::Event);
     /// Tells where `peer` listens, and that a link to it is wanted until [`Sink::forget`].
@@ -159,8 +180,18 @@ where
         }
     }
 
+    fn send_aside(&mut self, to: Destination, message: C::Message) {
+        if let Some(message) = (self.message)(self.out, &to, message) {
+            self.out.send_aside(to, message);
+        }
+    }
+
     fn persist(&mut self, record: C::Record) -> Ticket {
         self.out.persist(record)
+    }
+
+    fn collect(&mut self, before: Ticket) {
+        self.out.collect(before);
     }
 
     fn emit(&mut self, event: C::Event) {

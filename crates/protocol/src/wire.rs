@@ -67,6 +67,15 @@ pub trait Wire: Sized {
     fn decode(input: &mut Bytes) -> Result<Self, WireError>;
 }
 
+/// Nothing: the record of a protocol that has none.
+impl Wire for () {
+    fn encode(&self, _: &mut BytesMut) {}
+
+    fn decode(_: &mut Bytes) -> Result<(), WireError> {
+        Ok(())
+    }
+}
+
 /// Checks that `wanted` bytes are left.
 pub fn need(input: &Bytes, wanted: usize) -> Result<(), WireError> {
     if input.remaining() < wanted {

@@ -76,6 +76,14 @@ pub enum Fault {
     LongPause,
     /// A process dies while its engine is at a task.
     DieAtTask,
+    /// All machines lose power at once, and come back.
+    PowerCut,
+    /// Syncs take long for a while.
+    SlowDisk,
+    /// A sync fails.
+    FailSync,
+    /// A process ends, and a byte on its disk rots.
+    Rot,
 }
 
 impl Fault {
@@ -92,8 +100,17 @@ impl Fault {
         Fault::Stall,
     ];
 
-    const EXTRA: [Fault; 5] =
-        [Fault::GroupCut, Fault::GroupCutOneWay, Fault::KillGroup, Fault::LongPause, Fault::DieAtTask];
+    const EXTRA: [Fault; 9] = [
+        Fault::GroupCut,
+        Fault::GroupCutOneWay,
+        Fault::KillGroup,
+        Fault::LongPause,
+        Fault::DieAtTask,
+        Fault::PowerCut,
+        Fault::SlowDisk,
+        Fault::FailSync,
+        Fault::Rot,
+    ];
 
     /// All kinds.
     pub fn all() -> impl Iterator<Item = Fault> {
@@ -117,6 +134,10 @@ impl Fault {
             Fault::KillGroup => ("fault: kill group", "killed by a kill of a group"),
             Fault::LongPause => ("fault: long pause", "delayed by a long pause"),
             Fault::DieAtTask => ("fault: die at task", "killed at a task"),
+            Fault::PowerCut => ("fault: power cut", "killed by a power cut"),
+            Fault::SlowDisk => ("fault: slow disk", "fault: slow disk"),
+            Fault::FailSync => ("fault: failed sync", "killed by a failed sync"),
+            Fault::Rot => ("fault: rot", "rot found"),
         }
     }
 
@@ -213,6 +234,31 @@ impl Nemesis {
             }
             Fault::DieAtTask => {
                 world.process(victim)?;
+            }
+            Fault::PowerCut => {
+                hit = (0..world.machines()).filter(|&machine| world.process(machine).is_some()).collect();
+                for &machine in &hit {
+                    self.kill(world, machine, Crash::Vanished);
+                }
+            }
+            Fault::SlowDisk => {
+                if !world.slow_disk(victim, span) {
+                    return None;
+                }
+            }
+            Fault::FailSync => {
+                if !world.fail_sync(victim) {
+                    return None;
+                }
+            }
+            Fault::Rot => {
+                if world.process(victim).is_none() || !may_crash(world, victim) {
+                    return None;
+                }
+                world.crash(victim, Crash::Killed);
+                let down = self.span(self.settings.down_ms_max);
+                world.restart_after(victim, down);
+                world.rot(victim);
             }
             Fault::Pause => {
                 let span = self.span(self.settings.pause_ms_max);

@@ -16,6 +16,7 @@
 //! Every message crosses its link as bytes; what runs is the very code that production runs.
 
 pub mod check;
+mod disk;
 pub mod fault;
 pub mod graphs;
 mod machine;
@@ -27,6 +28,7 @@ pub mod scenario;
 pub mod system;
 pub mod world;
 
+pub use disk::DiskSettings;
 pub use fault::{Fault, FaultSettings, Nemesis};
 pub use machine::MachineSettings;
 pub use mutation::Mutation;

@@ -7,6 +7,7 @@ use quorate_protocol::{Destination, Generation, ProcessId, Protocol, Sink, Ticke
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    disk::Disk,
     network::{Frame, Life},
     random::{Chance, Delay},
 };
@@ -58,6 +59,8 @@ pub(crate) struct Machine<P: Protocol> {
     pub(crate) work_at: Option<Time>,
     pub(crate) wake_at: Option<Time>,
     pub(crate) tickets: u64,
+    /// In a world with disks.
+    pub(crate) disk: Option<Disk>,
 }
 
 /// A machine's boot-time clock.
@@ -91,6 +94,7 @@ pub(crate) enum Arrival<P: Protocol> {
     Unlinked { peer: ProcessId },
     Command(P::Command),
     Deadline,
+    Persisted(Ticket),
 }
 
 /// What one batch puts out.
@@ -105,10 +109,23 @@ pub(crate) struct Outbox<P: Protocol> {
     /// The bytes of the longest message.
     pub(crate) longest: usize,
     pub(crate) tickets: u64,
+    /// Records, if there is a disk.
+    pub(crate) records: Option<Vec<Bytes>>,
+    /// Records before this one are needed no more.
+    pub(crate) collected: Option<Ticket>,
+}
+
+/// What a message may have to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// What was sent to the same peer earlier, and this record.
+    Ordered(Option<Ticket>),
+    /// Nothing.
+    Aside,
 }
 
 pub(crate) enum Outgoing {
-    Message(Destination, Bytes),
+    Message(Destination, Bytes, Lane),
     /// The process was told that its session with this peer began or ended: what it sent before is not of the next one.
     Barrier(ProcessId),
 }
@@ -119,7 +136,7 @@ pub(crate) enum Wish {
 }
 
 impl<P: Protocol> Outbox<P> {
-    pub(crate) fn new(tickets: u64) -> Self {
+    pub(crate) fn new(tickets: u64, disk: bool) -> Self {
         Outbox {
             sends: Vec::new(),
             wishes: Vec::new(),
@@ -129,7 +146,20 @@ impl<P: Protocol> Outbox<P> {
             bytes: 0,
             longest: 0,
             tickets,
+            records: disk.then(Vec::new),
+            collected: None,
         }
+    }
+
+    fn put(&mut self, to: Destination, message: &P::Message, lane: Lane)
+    where
+        P::Message: Wire,
+    {
+        message.encode(&mut self.scratch);
+        let bytes = self.scratch.split().freeze();
+        self.bytes += bytes.len();
+        self.longest = self.longest.max(bytes.len());
+        self.sends.push(Outgoing::Message(to, bytes, lane));
     }
 }
 
@@ -137,17 +167,25 @@ impl<P: Protocol> Sink<P> for Outbox<P>
 where
     P::Message: Wire,
 {
-    fn send(&mut self, to: Destination, message: P::Message, _after: Option<Ticket>) {
-        message.encode(&mut self.scratch);
-        let bytes = self.scratch.split().freeze();
-        self.bytes += bytes.len();
-        self.longest = self.longest.max(bytes.len());
-        self.sends.push(Outgoing::Message(to, bytes));
+    fn send(&mut self, to: Destination, message: P::Message, after: Option<Ticket>) {
+        self.put(to, &message, Lane::Ordered(after));
     }
 
-    fn persist(&mut self, _record: P::Record) -> Ticket {
+    fn send_aside(&mut self, to: Destination, message: P::Message) {
+        self.put(to, &message, Lane::Aside);
+    }
+
+    fn persist(&mut self, record: P::Record) -> Ticket {
+        if let Some(records) = &mut self.records {
+            record.encode(&mut self.scratch);
+            records.push(self.scratch.split().freeze());
+        }
         self.tickets += 1;
         Ticket(self.tickets)
+    }
+
+    fn collect(&mut self, before: Ticket) {
+        self.collected = Some(before);
     }
 
     fn emit(&mut self, event: P::Event) {

@@ -20,6 +20,7 @@
 //! | S14 suspicion | `Change::depart` refuses; the twin of the routing; checker *S14* (`check::holders`), which knows who holds all rows | unit tests of the configuration; `suspects_are_judged_together`, `suspicions_are_withdrawn`, `a_bad_moment_of_a_super`, `unreachable_is_waited_for`, `unreachable_is_replaced`, `lost_for_good` | `LossUndeclared`, `SuspectsOneByOne`, `StaleSuspicionObeyed` |
 //! | S15 statements are atomic | published only what is favourable here (`Storage::decide`) | `atomic_or_void`, `verdict_of_the_dead`, `verdict_from_memory` | `VoidedPublished`, `WriteSkipped`, `ImportLost`, `RetryAnswered` |
 //! | S19 partial partitions | nothing in product code; scenario `graphs`, which computes from the graph who is promised what | `half_deaf_leader`, `heard_by_another`, `who_cannot_be_heard_reaches_nobody` | `HearsEverybody`, `GoesNoWayRound` |
+//! | disk (`seam`) | what is recovered follows from itself (`paxos::record`); the simulator's host numbers what it sends | unit tests of the journal; `recovery` tests of the log | `SentBeforeDurable`, `OvertakesDurable`, `RecoversHalf`, `RotTakenForTail` |
 
 mod tamper;
 
@@ -94,6 +95,14 @@ pub enum Mutation {
     HearsEverybody,
     /// Routers hand nothing on that is not for themselves (S19).
     GoesNoWayRound,
+    /// A message leaves before the record that it needs is durable (disk).
+    SentBeforeDurable,
+    /// A message overtakes one that waits for a record (disk).
+    OvertakesDurable,
+    /// A process is made again from the first half of its records (disk).
+    RecoversHalf,
+    /// Rot is cut off as if it were a torn tail (disk).
+    RotTakenForTail,
 }
 
 /// Within so many seeds every mutation is caught.
@@ -101,7 +110,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 33] = [
+    pub const ALL: [Mutation; 37] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -135,6 +144,10 @@ impl Mutation {
         Mutation::ImportLost,
         Mutation::HearsEverybody,
         Mutation::GoesNoWayRound,
+        Mutation::SentBeforeDurable,
+        Mutation::OvertakesDurable,
+        Mutation::RecoversHalf,
+        Mutation::RotTakenForTail,
     ];
 
     /// The scenario whose seeds catch it, or `graphs`, whose cases do ([`graphs`](crate::graphs)).
@@ -172,6 +185,10 @@ impl Mutation {
             | Mutation::WriteSkipped
             | Mutation::ImportLost => "table",
             Mutation::HearsEverybody | Mutation::GoesNoWayRound => "graphs",
+            Mutation::SentBeforeDurable
+            | Mutation::OvertakesDurable
+            | Mutation::RecoversHalf
+            | Mutation::RotTakenForTail => "paxos_disk",
         }
     }
 

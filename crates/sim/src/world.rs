@@ -28,12 +28,15 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use quorate_protocol::{Generation, Incarnation, ProcessId, Protocol, Standing, Time, wire::Wire};
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
+    disk::{Disk, DiskSettings},
     machine::{Arrival, Clock, Machine, MachineSettings},
+    mutation::Mutation,
     network::{Frame, Life, LinkState, Network, NetworkSettings, end},
     random::Chance,
 };
@@ -107,6 +110,9 @@ pub struct World<P: Protocol> {
     machine_settings: MachineSettings,
     chance_network: Chance,
     chance_birth: Chance,
+    chance_disk: Chance,
+    /// Whether machines have disks, what those are like, and which rule their hosts break.
+    disks: Option<(DiskSettings, Option<Mutation>)>,
     seed: u64,
     trace: Xxh3,
     steps: u64,
@@ -144,6 +150,7 @@ enum Happening<P: Protocol> {
     Start { machine: usize },
     Stop { life: Life },
     Outdated { life: Life },
+    Synced { life: Life },
     Timer { token: u64 },
 }
 
@@ -194,6 +201,8 @@ where
             machine_settings: machines,
             chance_network,
             chance_birth: Chance::new(seed, "birth"),
+            chance_disk: Chance::new(seed, "disk"),
+            disks: None,
             seed,
             trace: Xxh3::new(),
             steps: 0,
@@ -203,6 +212,36 @@ where
             unfenced: false,
             blamed: UNBLAMED,
         }
+    }
+
+    /// Machines that are added from now on have disks.
+    pub(crate) fn with_disks(&mut self, settings: DiskSettings, mutation: Option<Mutation>) {
+        self.disks = Some((settings, mutation));
+    }
+
+    /// The records of the process that is about to start on `machine`, if it goes on from its disk.
+    pub(crate) fn records(&mut self, machine: usize) -> Vec<Bytes> {
+        self.machines[machine].disk.as_mut().map(Disk::take_records).unwrap_or_default()
+    }
+
+    /// The process on `machine` will not come back as the one it is: its disk is emptied when it ends.
+    pub(crate) fn wipe_at_end(&mut self, machine: usize) {
+        if let Some(disk) = &mut self.machines[machine].disk {
+            disk.forget();
+        }
+    }
+
+    /// How many lives there have been in this world.
+    pub(crate) fn births(&self) -> u64 {
+        self.lives.len() as u64
+    }
+
+    /// Whether this process lives, or is down and will be made again from its disk.
+    pub fn remains(&self, id: ProcessId) -> bool {
+        let rests = |slot: &Machine<P>| {
+            slot.process.is_none() && slot.disk.as_ref().is_some_and(|disk| disk.owner() == Some(id))
+        };
+        self.alive(id) || self.machines.get(id.node as usize).is_some_and(rests)
     }
 
     /// From now on every life of a machine takes the id of its first, as if there were no incarnations: a mutation.
@@ -237,6 +276,7 @@ where
             work_at: None,
             wake_at: None,
             tickets: 0,
+            disk: self.disks.map(|(settings, mutation)| Disk::new(settings, mutation)),
         });
         number
     }
@@ -256,7 +296,8 @@ where
         let life = Life::try_from(self.lives.len()).expect("fewer than 2³² lives");
         self.lives.push(Living { machine, id, standing, alive: true, vanished: false });
         let before = self.life_of.insert(id, life);
-        assert!(before.is_none() || self.first_ids.is_some(), "{id} lives twice");
+        let again = self.disks.is_some() && before.is_some_and(|before| !self.lives[before as usize].alive);
+        assert!(before.is_none() || self.first_ids.is_some() || again, "{id} lives twice");
         let slot = &mut self.machines[machine];
         assert!(
             slot.process.is_none(),
@@ -268,7 +309,7 @@ where
         slot.work_at = None;
         slot.wake_at = None;
         slot.busy_until = self.now;
-        slot.tickets = 0;
+        slot.tickets = slot.disk.as_mut().map_or(0, |disk| disk.begin(id).0);
         self.troubled(machine, self.now);
         self.note(b'S', machine as u64, life.into());
         // An empty batch lets the process ask for links and deadlines.
@@ -482,7 +523,12 @@ where
             }
             Happening::Start { machine } => {
                 if self.machines[machine].process.is_none() {
-                    let id = self.birth(machine);
+                    let (kept, found) = match &mut self.machines[machine].disk {
+                        Some(disk) => disk.recover(),
+                        None => (None, None),
+                    };
+                    found.into_iter().for_each(|found| self.count(found));
+                    let id = kept.unwrap_or_else(|| self.birth(machine));
                     let process = environment.start(self, machine, id);
                     let standing = environment.standing(&process);
                     self.start(machine, id, standing, process);
@@ -498,6 +544,11 @@ where
             Happening::Outdated { life } => {
                 if let Some(machine) = self.living(life) {
                     environment.outdated(self, machine);
+                }
+            }
+            Happening::Synced { life } => {
+                if let Some(machine) = self.living(life) {
+                    self.synced(machine);
                 }
             }
             Happening::Timer { token } => {

@@ -74,7 +74,7 @@ impl Candidacy {
                 asked.push(peer.id);
             }
         }
-        core.send_all_durable(asked, self.question(), out);
+        core.send_all(asked, self.question(), out);
     }
 
     /// Whether `process` was asked at this stage.

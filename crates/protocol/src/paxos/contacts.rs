@@ -216,7 +216,7 @@ impl Core {
             self.contacts.strangers.keys().filter(|process| !concerned.contains(process)).copied();
         let all = strangers.chain(concerned.iter().copied());
         let linked = all.filter(|process| self.links.contains(process)).collect();
-        self.send_all(linked, Message::Pulse(pulse), out);
+        self.send_all_aside(linked, Message::Pulse(pulse), out);
     }
 
     fn note_pulse(&mut self, from: ProcessId, pulse: Pulse, now: Time) {

@@ -28,7 +28,7 @@ pub(super) struct Core {
     /// The last slot known to be chosen; everything up to it is learned.
     pub(super) chosen: Slot,
     /// The newest log of which chosen slots were learned from somebody else, rather than from the leader whose log ours is.
-    taught: Ballot,
+    pub(super) taught: Ballot,
     /// The members behind `chosen`, in id order.
     pub(super) members: Vec<Peer>,
     /// Whether `members` changed during this turn.
@@ -45,8 +45,14 @@ pub(super) struct Core {
     pub(super) reached: BTreeMap<ProcessId, String>,
     pub(super) detector: Detector,
     pub(super) contacts: Contacts,
-    /// The last record.
-    ticket: Option<Ticket>,
+    /// The record of the last promise.
+    promise: Option<Ticket>,
+    /// The last record of the log.
+    held_record: Option<Ticket>,
+    /// Records up to this one are durable.
+    pub(super) durable: Option<Ticket>,
+    /// What was written since the last checkpoint takes about so much.
+    pub(super) journaled: usize,
     /// What the user was told last.
     told: Option<ProcessId>,
     /// Whether a snapshot is being sent: the log behind it is kept longer then, lest it be too old when it arrives.
@@ -82,7 +88,10 @@ impl Core {
             reached: BTreeMap::new(),
             detector: Detector::new(settings.detector),
             contacts: Contacts::default(),
-            ticket: None,
+            promise: None,
+            held_record: None,
+            durable: None,
+            journaled: 0,
             told: None,
             snapshot_underway: false,
             incoming: None,
@@ -149,32 +158,49 @@ impl Core {
         (self.accepted == ballot).then(|| self.log.last())
     }
 
+    /// Writes a record of the log.
     fn persist(&mut self, record: Record, out: &mut impl Sink<Paxos>) -> Ticket {
+        self.journaled += record.bytes();
         let ticket = out.persist(record);
-        self.ticket = Some(ticket);
+        self.held_record = Some(ticket);
         ticket
     }
 
-    /// Sends what others will count on: not before everything so far is on disk.
-    pub(super) fn send_durable(&self, to: ProcessId, message: Message, out: &mut impl Sink<Paxos>) {
-        out.send(Destination::One(to), message, self.ticket);
+    /// Whether enough was written since the last checkpoint for another one.
+    pub(super) fn wants_checkpoint(&self) -> bool {
+        let enough = self.settings.checkpoint_bytes.is_some_and(|most| self.journaled >= most);
+        enough && self.chosen > Slot::ZERO
     }
 
-    pub(super) fn send_all_durable(&self, to: Vec<ProcessId>, message: Message, out: &mut impl Sink<Paxos>) {
-        if !to.is_empty() {
-            out.send(Destination::Many(to), message, self.ticket);
+    /// The record, unless it is on disk.
+    fn awaited(&self, record: Option<Ticket>) -> Option<Ticket> {
+        record.filter(|record| self.durable.is_none_or(|durable| durable < *record))
+    }
+
+    /// Says what this process holds: not before that is on disk.
+    pub(super) fn send_held(&self, to: ProcessId, message: Message, out: &mut impl Sink<Paxos>) {
+        out.send(Destination::One(to), message, self.awaited(self.held_record));
+    }
+
+    /// Sends what no slow disk may hold back.
+    pub(super) fn send_aside(&self, to: ProcessId, message: Message, out: &mut impl Sink<Paxos>) {
+        out.send_aside(Destination::One(to), message);
+    }
+
+    pub(super) fn send_all_aside(&self, to: Vec<ProcessId>, message: Message, out: &mut impl Sink<Paxos>) {
+        if let Some(to) = destination(to) {
+            out.send_aside(to, message);
         }
     }
 
+    /// Sends once the last promise is on disk: a ballot that others hear of is never used again.
     pub(super) fn send(&self, to: ProcessId, message: Message, out: &mut impl Sink<Paxos>) {
-        out.send(Destination::One(to), message, None);
+        out.send(Destination::One(to), message, self.awaited(self.promise));
     }
 
     pub(super) fn send_all(&self, to: Vec<ProcessId>, message: Message, out: &mut impl Sink<Paxos>) {
-        match to[..] {
-            [] => {}
-            [one] => out.send(Destination::One(one), message, None),
-            _ => out.send(Destination::Many(to), message, None),
+        if let Some(to) = destination(to) {
+            out.send(to, message, self.awaited(self.promise));
         }
     }
 
@@ -183,7 +209,11 @@ impl Core {
         assert!(ballot >= self.promised, "promised below promise: {ballot} < {}", self.promised);
         self.promised = ballot;
         self.round = self.round.max(ballot.round);
-        self.persist(Record::Promised(ballot), out)
+        let record = Record::Promised(ballot);
+        self.journaled += record.bytes();
+        let ticket = out.persist(record);
+        self.promise = Some(ticket);
+        ticket
     }
 
     /// Replaces everything behind `start`, and what is chosen, by `values`: the whole log of the leader of `ballot`.
@@ -209,7 +239,7 @@ impl Core {
         }
         self.accepted = ballot;
         let values = self.log.range(keep, self.log.last());
-        self.persist(Record::Accepted { ballot, start: keep, values }, out)
+        self.persist(Record::Accepted { ballot, start: keep, chosen: keep, values }, out)
     }
 
     /// Phase 2b: accepts what follows the end of the log.
@@ -229,7 +259,7 @@ impl Core {
             );
             self.log.push(value.clone());
         }
-        self.persist(Record::Accepted { ballot, start, values }, out)
+        self.persist(Record::Accepted { ballot, start, chosen: self.chosen, values }, out)
     }
 
     /// Values that are chosen come from someone who knows: `values` are those behind `start` in the log of `ballot`, all
@@ -262,7 +292,7 @@ impl Core {
         if slot > self.chosen {
             self.taught = self.taught.max(ballot);
             let values = self.log.range(self.chosen, slot);
-            self.persist(Record::Learned { start: self.chosen, values }, out);
+            self.persist(Record::Learned { ballot, start: self.chosen, values }, out);
         }
         self.learn(slot, out);
     }
@@ -328,12 +358,19 @@ impl Core {
         }
         let state = self.incoming.take().expect("it was just completed").bytes.freeze();
         self.taught = self.taught.max(ballot);
-        self.install(slot, members, state, out);
+        self.install(slot, members.clone(), state.clone(), out);
+        self.persist(Record::Installed { ballot, slot, members: members.into(), state }, out);
         Some(total)
     }
 
     /// A snapshot takes the place of the log up to `slot`.
-    fn install(&mut self, slot: Slot, members: Vec<Peer>, state: Bytes, out: &mut impl Sink<Paxos>) {
+    pub(super) fn install(
+        &mut self,
+        slot: Slot,
+        members: Vec<Peer>,
+        state: Bytes,
+        out: &mut impl Sink<Paxos>,
+    ) {
         assert!(slot > self.chosen, "a snapshot from the past");
         if self.log.last() >= slot {
             // What was accepted behind it stays accepted.
@@ -342,9 +379,8 @@ impl Core {
             self.log = Log::new(slot);
         }
         self.chosen = slot;
-        self.members.clone_from(&members);
+        self.members = members;
         self.members_changed = true;
-        self.persist(Record::Installed { slot, members: members.into(), state: state.clone() }, out);
         out.emit(Event::Install { slot, state });
         out.emit(Event::Members(self.members.clone()));
     }
@@ -387,6 +423,15 @@ impl Core {
         for process in processes {
             self.watch(*process, now);
         }
+    }
+}
+
+/// Everybody of these, if there is anybody.
+fn destination(to: Vec<ProcessId>) -> Option<Destination> {
+    match to[..] {
+        [] => None,
+        [one] => Some(Destination::One(one)),
+        _ => Some(Destination::Many(to)),
     }
 }
 

@@ -163,7 +163,7 @@ impl Paxos {
         let beats = (accepted, last) > (prepare.accepted, prepare.last);
         let end = if beats { last } else { chosen };
         let values = if end > start { core.log.range(start, end) } else { Vec::new() };
-        core.send_durable(from, Message::Promise { ballot, accepted, last, chosen, start, values }, out);
+        core.send(from, Message::Promise { ballot, accepted, last, chosen, start, values }, out);
     }
 
     pub(super) fn pre_voted(

@@ -79,7 +79,7 @@ impl Paxos {
         if std::mem::take(&mut self.acceptance_due)
             && let Some(through) = self.core.held(ballot)
         {
-            self.core.send_durable(ballot.router, Message::Accepted { ballot, through }, out);
+            self.core.send_held(ballot.router, Message::Accepted { ballot, through }, out);
         }
         let mut waiting = std::mem::take(&mut self.forward).into_iter().peekable();
         while waiting.peek().is_some() {
@@ -92,7 +92,7 @@ impl Paxos {
                 bytes += payload.len() + 1;
                 payloads.push(payload);
             }
-            self.core.send(ballot.router, Message::Forward { ballot, payloads }, out);
+            self.core.send_aside(ballot.router, Message::Forward { ballot, payloads }, out);
         }
     }
 
@@ -113,7 +113,7 @@ impl Paxos {
     fn say_following(&mut self, ballot: Ballot, lacks: bool, out: &mut impl Sink<Self>) {
         let (through, chosen) = (self.core.held(ballot), self.core.chosen);
         let message = Message::Following { ballot, through, chosen, lacks };
-        self.core.send_durable(ballot.router, message, out);
+        self.core.send_held(ballot.router, message, out);
     }
 
     /// The leader of `ballot` knows that everything up to `through` is chosen.
@@ -213,7 +213,7 @@ impl Paxos {
         match self.core.take_chunk(ballot, chunk, out) {
             Some(offset) => {
                 let message = Message::ChunkTaken { ballot, slot, offset };
-                self.core.send_durable(ballot.router, message, out);
+                self.core.send_held(ballot.router, message, out);
             }
             None => self.say_following(ballot, true, out),
         }

@@ -234,6 +234,10 @@ impl Reign {
     }
 
     fn held_by_majority(&self, core: &Core, members: &[Peer]) -> Slot {
+        if members.is_empty() {
+            // A founder whose first record is not durable yet.
+            return core.chosen;
+        }
         let mut held: Vec<Slot> = members
             .iter()
             .map(|peer| match self.peers.get(&peer.id) {
@@ -380,6 +384,11 @@ impl Reign {
             }
             _ => {}
         }
+    }
+
+    /// Whether the user was asked for a snapshot and has not given it.
+    pub(super) fn asks_for_snapshot(&self) -> bool {
+        self.asked.is_some()
     }
 
     /// The user gives the snapshot that it was asked for.

@@ -470,7 +470,7 @@ fn put_slots<const N: usize>(out: &mut BytesMut, slots: [&Slot; N]) {
     }
 }
 
-fn take_slot(input: &mut Bytes) -> Result<Slot, WireError> {
+pub(super) fn take_slot(input: &mut Bytes) -> Result<Slot, WireError> {
     Ok(Slot(take_u64(input)?))
 }
 
@@ -498,7 +498,7 @@ fn take_payloads<C: FromIterator<Bytes>>(input: &mut Bytes) -> Result<C, WireErr
     (0..count).map(|_| take_bytes(input)).collect()
 }
 
-fn put_value(out: &mut BytesMut, value: &Value) -> Option<Bytes> {
+pub(super) fn put_value(out: &mut BytesMut, value: &Value) -> Option<Bytes> {
     match value {
         Value::Payloads(payloads) => {
             out.put_u8(PAYLOADS);
@@ -531,7 +531,7 @@ fn put_values(out: &mut BytesMut, values: &[Value]) -> Option<Bytes> {
     put_value(out, last)
 }
 
-fn take_values(input: &mut Bytes) -> Result<Vec<Value>, WireError> {
+pub(super) fn take_values(input: &mut Bytes) -> Result<Vec<Value>, WireError> {
     let count = take_count(input, 5)?;
     (0..count).map(|_| take_value(input)).collect()
 }

@@ -81,6 +81,13 @@
 //! a batch of inputs is handled, and go into a slot at its end, or when there is a full batch. The window opens while
 //! full batches wait for it and closes while slots are small, so that a deep pipeline does not starve batching.
 //!
+//! **Disk.** What others count on is written first ([`Record`]), and is durable before it is said: promises before any
+//! message that rests on them, acceptances before they are told, and a founder's first slot before anybody learns it. A
+//! router that is made again from its records ([`Paxos::recover`]) holds all that it ever said it holds; what it had
+//! sent besides is as good as lost on the way, which links may always do. So it goes on under its incarnation, as a
+//! follower. Pulses and proposals go aside of what waits for the disk: a slow disk is no dead router. Once
+//! [`Settings::checkpoint_bytes`] have been written the user gives its state, and one record takes the place of all before it.
+//!
 //! **Memory.** Without a disk, a majority that fails at once stops the domain for good (rule S1). Chosen log is kept
 //! until every member reports it, and never more of it than [`Settings::log_bytes_kept`].
 
@@ -94,9 +101,8 @@ mod follower;
 mod leader;
 mod log;
 mod message;
+mod record;
 mod reform;
-
-use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -105,6 +111,7 @@ pub use self::{
     contacts::{Contact, Pulse, Way},
     log::Value,
     message::{Change, ChangeRefusal, Message, Prepare, Refusal},
+    record::{Corrupt, Record},
     reform::ReformRefusal,
 };
 use self::{
@@ -116,7 +123,7 @@ use self::{
 use crate::{
     detector,
     id::{Peer, ProcessId},
-    seam::{Context, Input, Protocol, Sink},
+    seam::{Context, Input, Protocol, Sink, Ticket},
     time::{Duration, Time},
 };
 
@@ -143,6 +150,9 @@ pub struct Settings {
     pub log_bytes_kept: usize,
     /// How much of a snapshot or of a long log goes into one message.
     pub chunk_bytes: usize,
+    /// On a disk: once about so many bytes of records have been written since the last checkpoint, another one is made.
+    /// `None`: there is no disk.
+    pub checkpoint_bytes: Option<usize>,
 }
 
 impl Default for Settings {
@@ -158,6 +168,7 @@ impl Default for Settings {
             pending_bytes_max: 256 << 20,
             log_bytes_kept: 64 << 20,
             chunk_bytes: 256 << 10,
+            checkpoint_bytes: None,
         }
     }
 }
@@ -210,7 +221,7 @@ pub enum Event {
     Leader(Option<ProcessId>),
     /// The leader is reached through this router from now on; `None`: directly, or not at all.
     Detour(Option<ProcessId>),
-    /// The state is wanted as it is behind this slot, which is the last one learned.
+    /// The state is wanted as it is behind this slot, which is the last one learned: for others, or for the disk.
     SnapshotWanted {
         /// The last slot learned.
         slot: Slot,
@@ -232,38 +243,6 @@ pub enum Event {
         change: Change,
         /// Why.
         reason: ChangeRefusal,
-    },
-}
-
-/// What must be on disk before certain messages may leave.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
-    /// No ballot below this one is taken part in.
-    Promised(Ballot),
-    /// The log behind `start` is this, as the leader of `ballot` has it.
-    Accepted {
-        /// The leader's ballot.
-        ballot: Ballot,
-        /// The values come behind this slot, and nothing behind them.
-        start: Slot,
-        /// The values.
-        values: Vec<Value>,
-    },
-    /// The log behind this slot is chosen, and is this; what follows stays if it agrees.
-    Learned {
-        /// The values come behind this slot.
-        start: Slot,
-        /// The values.
-        values: Vec<Value>,
-    },
-    /// A snapshot took the place of the log up to this slot.
-    Installed {
-        /// The slot.
-        slot: Slot,
-        /// The members behind it.
-        members: Arc<[Peer]>,
-        /// The state behind it.
-        state: Bytes,
     },
 }
 
@@ -304,6 +283,10 @@ pub struct Paxos {
     role: Role,
     /// Whether the first input has come.
     started: bool,
+    /// What the user is to be told first by a router that was made again from its records.
+    recovered: Option<Vec<Event>>,
+    /// A checkpoint on its way to the disk.
+    checkpoint: Option<Ticket>,
     /// When signs of life are due.
     tick_at: Time,
     /// When to stand for leader.
@@ -355,6 +338,8 @@ impl Paxos {
             core: Core::new(me, settings),
             role,
             started: false,
+            recovered: None,
+            checkpoint: None,
             tick_at: now,
             election: None,
             ready_from: None,
@@ -455,6 +440,10 @@ impl Protocol for Paxos {
             Input::Command(command) => self.command(cx, command, out),
             Input::Deadline => self.wake(cx, out),
             Input::Persisted(ticket) => {
+                self.core.durable = Some(ticket);
+                if let Some(checkpoint) = self.checkpoint.take_if(|checkpoint| *checkpoint <= ticket) {
+                    out.collect(checkpoint);
+                }
                 if let Role::Leader(reign) = &mut self.role {
                     reign.persisted(ticket);
                     reign.advance(&mut self.core, out);
@@ -490,6 +479,16 @@ impl Protocol for Paxos {
 
 impl Paxos {
     fn start(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        if let Some(events) = self.recovered.take() {
+            events.into_iter().for_each(|event| out.emit(event));
+            if matches!(self.role, Role::Follower) {
+                self.core.watch_members([], cx.now);
+                self.reach_members(out);
+                // The others may have a leader, and it needs a moment to be heard.
+                self.stand_after(cx, self.interval() * 4);
+                return;
+            }
+        }
         match &self.role {
             Role::Joining { seeds, .. } => {
                 for seed in seeds {
@@ -502,7 +501,6 @@ impl Paxos {
                 let first = Value::Members([self.core.me.clone()].into());
                 self.core.promise(ballot, out);
                 let ticket = self.core.replace(ballot, Slot::ZERO, &[first], out);
-                self.core.learn(Slot(1), out);
                 self.core.leader = Some(ballot);
                 self.role = Role::Leader(Box::new(Reign::new(&self.core, ballot, ticket)));
                 self.core.tell_leader(false, out);
@@ -646,10 +644,14 @@ impl Paxos {
             (Command::AddRouter(peer), _) => self.change(cx, cx.me, Change::Add(peer), out),
             (Command::RemoveRouter(process), _) => self.change(cx, cx.me, Change::Remove(process), out),
             (Command::Reform, _) => self.reform(cx, out),
-            (Command::Snapshot { slot, state }, Role::Leader(reign)) => {
-                reign.snapshot(&mut self.core, slot, state, out);
+            (Command::Snapshot { slot, state }, role) => {
+                if self.core.wants_checkpoint() && slot == self.core.chosen {
+                    self.checkpoint = Some(self.core.checkpoint(state.clone(), out));
+                }
+                if let Role::Leader(reign) = role {
+                    reign.snapshot(&mut self.core, slot, state, out);
+                }
             }
-            (Command::Snapshot { .. }, _) => {}
             (Command::Seeds(peers), Role::Joining { .. }) => self.look_for(peers, out),
             (Command::Seeds(peers), _) => self.meet(&peers, out),
         }
@@ -666,7 +668,7 @@ impl Paxos {
             }
             Role::Candidate(candidacy) if self.core.concerns(peer) || candidacy.asks(peer) => {
                 let question = candidacy.question();
-                self.core.send_all_durable(vec![peer], question, out);
+                self.core.send_all(vec![peer], question, out);
             }
             Role::Follower if leads => {
                 // What was forwarded over the old link may be lost, and nothing may overtake it.
@@ -744,6 +746,10 @@ impl Paxos {
                 reign.tell_chosen(&self.core, out);
             }
             _ => self.flush_follower(out),
+        }
+        let asked = matches!(&self.role, Role::Leader(reign) if reign.asks_for_snapshot());
+        if self.core.wants_checkpoint() && self.checkpoint.is_none() && !asked {
+            out.emit(Event::SnapshotWanted { slot: self.core.chosen });
         }
     }
 

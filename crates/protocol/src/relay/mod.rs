@@ -391,8 +391,23 @@ where
         }
     }
 
+    fn send_aside(&mut self, to: Destination, message: P::Message) {
+        // What goes by way of a router has one lane.
+        let relayed = self.ends.figures.sessions != 0 || !self.ends.up.is_empty();
+        if !relayed {
+            return self.out.send_aside(to, Envelope::Plain(message));
+        }
+        if let Some(to) = self.ends.divert(self.me, self.now, to, &message, None, self.out) {
+            self.out.send_aside(to, Envelope::Plain(message));
+        }
+    }
+
     fn persist(&mut self, record: P::Record) -> Ticket {
         self.out.persist(record)
+    }
+
+    fn collect(&mut self, before: Ticket) {
+        self.out.collect(before);
     }
 
     fn emit(&mut self, mut event: P::Event) {

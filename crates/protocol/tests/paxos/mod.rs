@@ -2,6 +2,7 @@
 
 mod bytes;
 mod random;
+mod recovery;
 mod script;
 mod trace;
 mod world;

@@ -9,7 +9,7 @@ use quorate_protocol::{
     paxos::{Command, Settings},
 };
 
-use super::world::World;
+use super::{recovery, world::World};
 
 fn router(node: u64, life: u128) -> ProcessId {
     ProcessId { node, incarnation: Incarnation(life) }
@@ -115,6 +115,8 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
             }
         }
     }
+
+    recovery::check(&world);
 
     // Liveness: all is healed, everybody is there in the end, and knows the same.
     world.heal();

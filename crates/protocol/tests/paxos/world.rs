@@ -50,6 +50,8 @@ pub(crate) struct Node {
     ticket: Ticket,
     /// Records that are not yet said to be on disk.
     unsaid: Option<Ticket>,
+    /// All that it has written, as bytes.
+    pub(crate) records: Vec<Bytes>,
 }
 
 pub(crate) struct World {
@@ -113,6 +115,7 @@ impl World {
             wanted: BTreeSet::new(),
             ticket: Ticket(0),
             unsaid: None,
+            records: Vec::new(),
         };
         self.nodes.insert(id, node);
         self.input(id, Input::Drained);
@@ -201,6 +204,11 @@ impl World {
         }
         node.paxos.handle(&mut cx, input, &mut out);
         node.ticket = out.ticket;
+        node.records.extend(out.records.drain(..).map(|record| {
+            let mut bytes = BytesMut::new();
+            record.encode(&mut bytes);
+            bytes.freeze()
+        }));
         if out.persisted {
             node.unsaid = Some(out.ticket);
         }

@@ -12,6 +12,7 @@ pub(crate) struct Outputs<P: Protocol> {
     pub(crate) ticket: Ticket,
     /// Whether any record is new.
     pub(crate) persisted: bool,
+    pub(crate) records: Vec<P::Record>,
 }
 
 impl<P: Protocol> Outputs<P> {
@@ -25,6 +26,7 @@ impl<P: Protocol> Outputs<P> {
             entered: None,
             ticket,
             persisted: false,
+            records: Vec::new(),
         }
     }
 }
@@ -35,7 +37,8 @@ impl<P: Protocol> Sink<P> for Outputs<P> {
         self.sent.push((to, message));
     }
 
-    fn persist(&mut self, _record: P::Record) -> Ticket {
+    fn persist(&mut self, record: P::Record) -> Ticket {
+        self.records.push(record);
         self.ticket.0 += 1;
         self.persisted = true;
         self.ticket

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protocol::{
-    Context, Destination, Input, Lift, Peer, ProcessId, Protocol, Sink, Time,
+    Context, Destination, Incarnation, Input, Lift, Peer, ProcessId, Protocol, Sink, Time,
     paxos::{self, Command, Event, Paxos},
     wire::{decode_body, encode_body, put_process, take_process, take_u64},
 };
@@ -20,6 +20,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::{
     check::GhostLog,
+    disk::DiskSettings,
     fault::Nemesis,
     mutation::{Mutation, Tamper},
     random::Chance,
@@ -43,17 +44,28 @@ pub struct Settings {
     pub payload_bytes_max: u64,
     /// How much chosen log is kept; little, so that snapshots are needed.
     pub log_bytes_kept: usize,
+    /// What the disks are like, if the routers have any.
+    pub disk: Option<DiskSettings>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { routers: 3, spares: 1, entries: 1_500, payload_bytes_max: 200, log_bytes_kept: 16 << 10 }
+        Settings {
+            routers: 3,
+            spares: 1,
+            entries: 1_500,
+            payload_bytes_max: 200,
+            log_bytes_kept: 16 << 10,
+            disk: None,
+        }
     }
 }
 
 /// A router and its user.
 pub(crate) struct Replica {
     paxos: Paxos,
+    /// Under which name it numbers its entries: one that is made again from its disk does not know which it proposed last.
+    author: ProcessId,
     state: State,
     /// Own entries that are not learned yet, in order.
     own: VecDeque<(u64, Bytes)>,
@@ -74,6 +86,8 @@ struct State {
 pub(crate) enum Ask {
     Append(Bytes),
     Remove(ProcessId),
+    /// Routers that were found where some should be.
+    Seeds(Vec<Peer>),
 }
 
 #[derive(Debug)]
@@ -88,9 +102,9 @@ pub(crate) enum Told {
 }
 
 impl Replica {
-    fn new(paxos: Paxos, tamper: Option<Tamper>) -> Self {
+    fn new(paxos: Paxos, author: ProcessId, tamper: Option<Tamper>) -> Self {
         let state = State::default();
-        Replica { paxos, state, own: VecDeque::new(), own_next: 0, queue: VecDeque::new(), tamper }
+        Replica { paxos, author, state, own: VecDeque::new(), own_next: 0, queue: VecDeque::new(), tamper }
     }
 
     fn give(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Replica>) {
@@ -111,7 +125,7 @@ impl Replica {
             match event {
                 Event::Learned { slot, payloads } => {
                     for payload in &payloads {
-                        self.learned(cx.me, payload);
+                        self.learned(payload);
                     }
                     self.state.slot = slot.0;
                     self.state.chain = chained(self.state.chain, slot.0, &payloads);
@@ -136,7 +150,7 @@ impl Replica {
                 }
                 Event::Install { slot, mut state } => {
                     self.state = decode_body(&mut state).expect("a snapshot arrives as it was made");
-                    let known = self.state.appended.get(&cx.me).copied().unwrap_or(0);
+                    let known = self.state.appended.get(&self.author).copied().unwrap_or(0);
                     self.own.retain(|&(number, _)| number >= known);
                     out.emit(Told::Installed { slot: slot.0, chain: self.state.chain });
                 }
@@ -148,12 +162,12 @@ impl Replica {
         }
     }
 
-    fn learned(&mut self, me: ProcessId, payload: &Bytes) {
+    fn learned(&mut self, payload: &Bytes) {
         let (proposer, number) = opened(payload);
         let next = self.state.appended.entry(proposer).or_insert(0);
         if number == *next {
             *next += 1;
-            if proposer == me {
+            if proposer == self.author {
                 let (first, _) = self.own.pop_front().expect("what we propose we keep until it is learned");
                 assert_eq!(first, number, "own entries are learned in order");
             }
@@ -168,15 +182,16 @@ impl Protocol for Replica {
     type Event = Told;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
-        let me = cx.me;
+        let author = self.author;
         let input = input.map(std::convert::identity, |ask| match ask {
             Ask::Append(filler) => {
-                let payload = sealed(me, self.own_next, &filler);
+                let payload = sealed(author, self.own_next, &filler);
                 self.own.push_back((self.own_next, payload.clone()));
                 self.own_next += 1;
                 Command::Propose { payload }
             }
             Ask::Remove(router) => Command::RemoveRouter(router),
+            Ask::Seeds(seeds) => Command::Seeds(seeds),
         });
         match (input, &mut self.tamper) {
             (Input::Receive { from, message }, Some(tamper)) => {
@@ -222,7 +237,11 @@ struct Users {
     ghost: GhostLog<Vec<u64>>,
     /// What the log adds up to at each position, computed from its first learning.
     chains: BTreeMap<u64, u64>,
-    /// Entries asked for, by the life that was asked.
+    /// Under which name the process on each machine numbers its entries.
+    authors: BTreeMap<usize, ProcessId>,
+    /// Which machine founded the domain.
+    founder: Option<usize>,
+    /// Entries asked for, by their author.
     asked: BTreeMap<ProcessId, u64>,
     /// First appearances in the ghost log: how many entries of each life were appended.
     appended: BTreeMap<ProcessId, u64>,
@@ -234,6 +253,9 @@ struct Users {
     healed: bool,
     mutation: Option<Mutation>,
 }
+
+/// Little, so that every router makes checkpoints.
+const CHECKPOINT_BYTES: usize = 24 << 10;
 
 const STRIKE: u64 = 0;
 const APPEND: u64 = 1;
@@ -247,6 +269,9 @@ pub(crate) fn simulate(
     mutation: Option<Mutation>,
 ) -> Report {
     let mut world = World::new(seed, scenario.network, scenario.machines);
+    if let Some(disk) = settings.disk {
+        world.with_disks(disk, mutation);
+    }
     let users = Users {
         settings: settings.clone(),
         paxos: paxos::Settings {
@@ -255,11 +280,14 @@ pub(crate) fn simulate(
             chunk_bytes: 2 << 10,
             batch_bytes_max: 2 << 10,
             window_max: 8,
+            checkpoint_bytes: settings.disk.map(|_| CHECKPOINT_BYTES),
             ..paxos::Settings::default()
         },
         routers: RouterSet::new((0..settings.routers + settings.spares).collect(), settings.routers),
         ghost: GhostLog::default(),
         chains: BTreeMap::from([(0, 0)]),
+        authors: BTreeMap::new(),
+        founder: None,
         asked: BTreeMap::new(),
         appended: BTreeMap::new(),
         asked_total: 0,
@@ -286,9 +314,11 @@ impl Users {
 
     /// What a member was asked to append is in the log.
     fn terminated(&self, world: &World<Replica>) -> Result<(), Violation> {
-        for (&id, &asked) in &self.asked {
-            let appended = self.appended.get(&id).copied().unwrap_or(0);
-            if self.routers.members.contains(&id) && world.alive(id) && appended != asked {
+        for (&machine, author) in &self.authors {
+            let Some(id) = world.id(machine).filter(|id| self.routers.members.contains(id)) else { continue };
+            let asked = self.asked.get(author).copied().unwrap_or(0);
+            let appended = self.appended.get(author).copied().unwrap_or(0);
+            if appended != asked {
                 let what = format!("{id} was asked for {asked} entries, and {appended} are in the log");
                 return Err(Violation::new("terminated", what));
             }
@@ -296,15 +326,29 @@ impl Users {
         Ok(())
     }
 
+    /// Whoever does not know a leader looks for routers where some should be, as every real process does.
+    fn look_for_routers(&self, world: &mut World<Replica>) {
+        for machine in 0..self.machines() {
+            let lost = |replica: &Replica| replica.paxos.leader().is_none();
+            if world.process(machine).is_some_and(lost) {
+                let found = self.routers.living(world);
+                let others = found.into_iter().filter(|peer| Some(peer.id) != world.id(machine)).collect();
+                world.command(machine, Ask::Seeds(others));
+            }
+        }
+    }
+
     fn append(&mut self, world: &mut World<Replica>) {
         let machine = self.workload.index(self.machines());
-        let Some(id) = world.id(machine) else { return };
+        let Some(&author) = self.authors.get(&machine).filter(|_| world.id(machine).is_some()) else {
+            return;
+        };
         for _ in 0..1 + self.workload.below(8) {
             let length = self.workload.below(self.settings.payload_bytes_max + 1);
             let filler = Bytes::from(vec![self.workload.bits() as u8; length as usize]);
             let later = self.workload.between(Duration::ZERO, Duration::from_micros(300));
             world.command_after(machine, later, Ask::Append(filler));
-            *self.asked.entry(id).or_default() += 1;
+            *self.asked.entry(author).or_default() += 1;
             self.asked_total += 1;
         }
     }
@@ -324,8 +368,36 @@ impl Environment<Replica> for Users {
             Some(Mutation::BelowTheFloor) if self.routers.founded() => settings.wanted = 1,
             _ => {}
         }
-        let paxos = self.routers.start(world, machine, id, settings);
-        Replica::new(paxos, self.mutation.map(Tamper::new))
+        let records = world.records(machine);
+        let me = Peer { id, address: World::<Replica>::address(machine) };
+        let recovered = Paxos::recover(me, settings.clone(), records, world.clock(machine));
+        let recovered = recovered.expect("what was durable follows from itself");
+        let author = match recovered {
+            // Numbered by life: this world gives no number twice.
+            Some(_) => ProcessId {
+                node: id.node,
+                incarnation: Incarnation(id.incarnation.0 ^ u128::from(world.births()) << 64),
+            },
+            None => id,
+        };
+        self.authors.insert(machine, author);
+        let paxos = match recovered {
+            Some(paxos) => {
+                world.count("recovered from disk");
+                paxos
+            }
+            None => {
+                if self.founder == Some(machine) && !self.routers.begun() {
+                    // Nobody has ever heard of the domain.
+                    self.routers.found_again();
+                }
+                if !self.routers.founded() {
+                    self.founder = Some(machine);
+                }
+                self.routers.start(world, machine, id, settings)
+            }
+        };
+        Replica::new(paxos, author, self.mutation.map(Tamper::new))
     }
 
     fn event(&mut self, world: &mut World<Replica>, machine: usize, event: Told) -> Result<(), Violation> {
@@ -372,6 +444,7 @@ impl Environment<Replica> for Users {
             Told::SnapshotMade => world.count("snapshot made"),
             Told::Removed => {
                 world.count("removed process starts anew");
+                world.wipe_at_end(machine);
                 world.stop_after(machine, Duration::from_millis(1));
             }
             Told::ChangeRefused => world.count("change refused"),
@@ -406,6 +479,9 @@ impl Environment<Replica> for Users {
                     world.command(asked, Ask::Remove(router));
                 }
                 world.timer(Duration::from_secs(1), REMOVE);
+                if self.settings.disk.is_some() {
+                    self.look_for_routers(world);
+                }
             }
             _ => unreachable!("no such timer"),
         }
@@ -456,9 +532,10 @@ impl Stage<Replica> for Users {
         Err(Violation::new(
             "liveness",
             format!(
-                "the log ends at {}, members {:?}; {}",
+                "the log ends at {}, members {:?}; {:?}; {}",
                 self.ghost.end(),
                 self.routers.members,
+                self.terminated(world),
                 routers.join("; ")
             ),
         ))

@@ -108,13 +108,18 @@ impl RouterSet {
         living.map(|(id, machine)| Peer { id, address: World::<P>::address(machine) }).collect()
     }
 
+    /// Whether the domain has members that anybody learned of.
+    pub(crate) fn begun(&self) -> bool {
+        !self.members.is_empty()
+    }
+
     /// Whether the members would still have a majority without the process on `machine`, and so would those that `open`
     /// changes make.
     pub(crate) fn may_crash<P: Protocol>(&self, world: &World<P>, machine: usize, open: &[Vec<Peer>]) -> bool
     where
         P::Message: Wire,
     {
-        self.founded && self.have_majorities(open, |id| world.alive(id) && Some(id) != world.id(machine))
+        self.founded && self.have_majorities(open, |id| world.remains(id) && Some(id) != world.id(machine))
     }
 
     /// An operator does not see `machine` until then.

@@ -23,10 +23,33 @@ where
         let neighbours = std::mem::take(&mut slot.neighbours);
         self.lives[life as usize].alive = false;
         self.lives[life as usize].vanished = crash == Crash::Vanished;
+        if let Some(disk) = &mut self.machines[machine].disk {
+            disk.end(crash == Crash::Vanished, &mut self.chance_disk);
+        }
         self.note(b'X', machine as u64, u64::from(crash == Crash::Vanished));
         for peer in neighbours {
             self.sever(life, peer, crash);
         }
+    }
+
+    /// The disk of `machine` is slow for a while.
+    pub fn slow_disk(&mut self, machine: usize, span: Duration) -> bool {
+        let until = self.now + span;
+        let disk = self.machines[machine].disk.as_mut();
+        disk.map(|disk| disk.slow_until = until).is_some()
+    }
+
+    /// The next sync of the disk of `machine` fails.
+    pub fn fail_sync(&mut self, machine: usize) -> bool {
+        let slot = &mut self.machines[machine];
+        let disk = slot.disk.as_mut().filter(|_| slot.process.is_some());
+        disk.map(|disk| disk.fails = true).is_some()
+    }
+
+    /// A byte on the disk of `machine`, where nothing runs, becomes another.
+    pub fn rot(&mut self, machine: usize) -> bool {
+        let slot = &mut self.machines[machine];
+        slot.process.is_none() && slot.disk.as_mut().is_some_and(|disk| disk.rot(&mut self.chance_disk))
     }
 
     /// What is cut, held or paused from now on is counted for `cause`, each time that it has an effect.
@@ -110,6 +133,9 @@ where
         for machine in 0..self.machines.len() {
             let slot = &mut self.machines[machine];
             slot.paused_until = Time::ZERO;
+            if let Some(disk) = &mut slot.disk {
+                disk.heal();
+            }
             if slot.process.is_some() && !slot.inbox.is_empty() {
                 self.work_later(machine);
             }

@@ -37,8 +37,8 @@ where
         let mut numbered: Vec<(usize, Option<Bytes>)> = Vec::with_capacity(sends.len());
         for outgoing in sends {
             match outgoing {
-                Outgoing::Message(Destination::One(to), bytes) => numbered.push((frame(to), Some(bytes))),
-                Outgoing::Message(Destination::Many(all), bytes) => {
+                Outgoing::Message(Destination::One(to), bytes, _) => numbered.push((frame(to), Some(bytes))),
+                Outgoing::Message(Destination::Many(all), bytes, _) => {
                     numbered.extend(all.into_iter().map(|to| (frame(to), Some(bytes.clone()))));
                 }
                 Outgoing::Barrier(to) => numbered.push((frame(to), None)),
@@ -179,6 +179,7 @@ where
     }
 
     pub(super) fn dial(&mut self, from: Life, to: Life) {
+        let to = self.succeeded(from, to);
         let wanted = self.network.existing(from, to).is_some_and(|link| link.wanted());
         let Some(source) = self.living(from).filter(|_| wanted) else {
             if let Some(link) = self.network.existing(from, to) {
@@ -207,6 +208,8 @@ where
             self.meet(to, from);
             self.dial_failed(from, to);
         } else {
+            self.supersede(from, to);
+            self.supersede(to, from);
             let session = self.network.session();
             let later = self.now + self.chance_network.span(self.network_settings.delay);
             let link = self.network.link(from, to);
@@ -229,9 +232,13 @@ where
     /// A dial came to nothing: tells the one who dialled, and tries again later.
     pub(super) fn dial_failed(&mut self, from: Life, to: Life) {
         let Some(machine) = self.living(from) else { return };
+        let to = self.succeeded(from, to);
         let peer = self.lives[to as usize].id;
         let link = self.network.link(from, to);
         link.dialing = false;
+        if link.state != LinkState::Idle {
+            return;
+        }
         link.failures += 1;
         let failures = link.failures;
         if link.wanted() {
@@ -239,6 +246,46 @@ where
                 self.arrive(machine, Arrival::Unlinked { peer });
             }
             self.redial(from, to, failures);
+        }
+    }
+
+    /// Whom a dial to the life `to` reaches: its process may have been made again from its disk. Whoever wants a link to the
+    /// process wants it to its present life.
+    fn succeeded(&mut self, from: Life, to: Life) -> Life {
+        let newest = self.life_of[&self.lives[to as usize].id];
+        if newest != to {
+            let link = self.network.link(from, to);
+            link.dialing = false;
+            let wanted = std::mem::take(&mut link.ends[end(from, to)].wanted);
+            let link = self.network.link(from, newest);
+            link.ends[end(from, newest)].wanted |= wanted;
+            if wanted && let Some(machine) = self.living(from) {
+                self.machines[machine].neighbours.insert(newest);
+            }
+        }
+        newest
+    }
+
+    /// A session with the life `with` comes about: what `life` had with earlier lives of that process is over, and it is told
+    /// first.
+    fn supersede(&mut self, life: Life, with: Life) {
+        let machine = self.lives[life as usize].machine;
+        let id = self.lives[with as usize].id;
+        let earlier: Vec<Life> = self.machines[machine]
+            .neighbours
+            .iter()
+            .copied()
+            .filter(|&other| other != with && self.lives[other as usize].id == id)
+            .collect();
+        for other in earlier {
+            self.succeeded(life, other);
+            let link = self.network.link(life, other);
+            link.state = LinkState::Idle;
+            let was_open = std::mem::take(&mut link.ends[end(life, other)].open);
+            self.machines[machine].neighbours.remove(&other);
+            if was_open {
+                self.arrive(machine, Arrival::Unlinked { peer: id });
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate_protocol::{Context, Input, Protocol, Session, Standing, Ticket, Time, wire::Wire};
 
-use super::{Environment, Happening, Violation, World};
+use super::{Crash, Environment, Happening, Violation, World};
 use crate::{
     machine::{Arrival, Machine, Outbox, Outgoing, Wish},
     network::Life,
@@ -27,12 +27,13 @@ where
             self.work_later(machine);
             return Ok(());
         }
-        let Machine { process, inbox, chance, clock, slowness, tickets, life, .. } = slot;
+        let Machine { process, inbox, chance, clock, slowness, tickets, life, disk, .. } = slot;
         let process = process.as_mut().expect("only the living work");
         let me = self.lives[*life as usize].id;
         let life = *life;
         let now = clock.local(self.now);
-        let mut outbox: Outbox<P> = Outbox::new(*tickets);
+        let on_disk = disk.is_some();
+        let mut outbox: Outbox<P> = Outbox::new(*tickets, on_disk);
         let mut inputs = 0u64;
         let mut bytes = 0usize;
         let mut draw = || chance.bits();
@@ -40,7 +41,7 @@ where
             let before = outbox.tickets;
             process.handle(&mut Context { now, me, random: &mut draw }, input, outbox);
             // In memory everything is durable at once, and that is told before the next input.
-            if outbox.tickets > before {
+            if outbox.tickets > before && !on_disk {
                 let ticket = Ticket(outbox.tickets);
                 process.handle(&mut Context { now, me, random: &mut draw }, Input::Persisted(ticket), outbox);
             }
@@ -95,6 +96,13 @@ where
                     inputs += 1;
                     give(Input::Deadline, &mut outbox);
                 }
+                Arrival::Persisted(ticket) => {
+                    inputs += 1;
+                    if let Some(disk) = disk {
+                        disk.tell(ticket);
+                    }
+                    give(Input::Persisted(ticket), &mut outbox);
+                }
             }
         }
         give(Input::Drained, &mut outbox);
@@ -114,7 +122,14 @@ where
         slot.busy_until = self.now + Duration::from_nanos((cost * 1e3) as u64 + 200);
         let leave = slot.busy_until;
         self.note(b'W', u64::from(life), inputs);
-        let Outbox { sends, wishes, events, entered, .. } = outbox;
+        let Outbox { mut sends, wishes, events, entered, records, collected, .. } = outbox;
+        if let Some(disk) = &mut self.machines[machine].disk {
+            disk.write(&records.unwrap_or_default(), collected);
+            sends = disk.release(sends).map_err(|peer| {
+                Violation::new("order of sending", format!("{me} sends to {peer} in another order"))
+            })?;
+            self.sync_later(machine);
+        }
         for (peer, wish) in wishes {
             match wish {
                 Wish::Reach(address) => self.reach(machine, peer, &address),
@@ -138,6 +153,36 @@ where
             self.wake_later(machine);
         }
         environment.stepped(self, machine)
+    }
+
+    /// Lets the disk of `machine` make durable what it was given, if it is free.
+    pub(super) fn sync_later(&mut self, machine: usize) {
+        let (now, slot) = (self.now, &mut self.machines[machine]);
+        let Some(disk) = &mut slot.disk else { return };
+        if let Some(span) = disk.sync(now, &mut self.chance_disk) {
+            let life = slot.life;
+            self.push(now + span, Happening::Synced { life });
+        }
+    }
+
+    /// A sync of the disk of `machine` has ended.
+    pub(super) fn synced(&mut self, machine: usize) {
+        let Some(disk) = &mut self.machines[machine].disk else { return };
+        match disk.synced() {
+            Some(through) => {
+                self.arrive(machine, Arrival::Persisted(through));
+                self.sync_later(machine);
+            }
+            None => {
+                // Nobody knows what of it is on disk: the process ends, and what it had written is as after a power cut.
+                self.count("killed by a failed sync");
+                if let Some(disk) = &mut self.machines[machine].disk {
+                    disk.end(true, &mut self.chance_disk);
+                }
+                self.crash(machine, Crash::Killed);
+                self.restart_after(machine, RESTART_AFTER_FAILURE);
+            }
+        }
     }
 
     pub(super) fn arrive(&mut self, machine: usize, arrival: Arrival<P>) {
@@ -179,3 +224,5 @@ where
         }
     }
 }
+
+const RESTART_AFTER_FAILURE: Duration = Duration::from_millis(300);

@@ -28,6 +28,11 @@ fn paxos_holds() {
     check("paxos", 0..100);
 }
 
+#[test]
+fn paxos_on_disk_holds() {
+    check("paxos_disk", 0..100);
+}
+
 /// Joiners that had been told only of routers which died before they were taken in stayed outside for ever, though those
 /// whom they had met as joiners were members by then.
 #[test]

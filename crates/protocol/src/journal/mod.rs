@@ -1,0 +1,254 @@
+//! Journal: records as bytes in segments, and how they are read after a crash.
+//!
+//! **Promise.** What was durable is read again, in order and whole, or it is told that some of it cannot be ([`Damage`]). What
+//! was written and not yet durable may be lost, from the end: a torn tail is cut off and is no damage.
+//!
+//! **Source.** Alagappan et al., *Protocol-Aware Recovery for Consensus-Based Storage*, FAST 2018: a log that takes rot for a
+//! torn tail forgets what it has acknowledged, and agreement with it. One that takes every torn tail for rot is of no use
+//! after a power cut. So each must be told from the other.
+//!
+//! **Form.** A journal is a row of segments, numbered from 1; a host keeps each in a file. A segment is a row of frames,
+//! each at a multiple of eight bytes:
+//!
+//! ```text
+//! ┌───────┬────────┬──────────┬────────┬─────────┬───────────┬─────────┐
+//! │ magic │ length │ checksum │ ticket │ durable │ contents… │ padding │
+//! │ u32   │ u32    │ u64      │ u64    │ u64     │ length    │ 0 to 7  │
+//! └───────┴────────┴──────────┴────────┴─────────┴───────────┴─────────┘
+//! ```
+//!
+//! The magic says what it is: a *header*, which begins each segment and says whose journal it is; a *record*; or a *seal*,
+//! which has no contents. The checksum covers the rest of the frame and the number of the segment. A record has the ticket
+//! after the record before it. `durable` is the newest ticket known to be durable when the frame was written.
+//!
+//! **Torn or rotten.** Reading ends at the first frame that is not whole. If `e` is the ticket that was expected there, then
+//! a whole frame further on that says `durable ≥ e` proves that record `e` was durable: it is rot. Without such a frame the
+//! tail is torn: it was written and not durable. A seal is written once nothing else is, so that the last records have a
+//! frame behind them; a seal that is torn or rotten itself costs nothing.
+//!
+//! **Rules.**
+//! 1. *A recovered journal goes on in a new segment.* Its header says with which ticket it begins, so what lies behind a torn
+//!    tail in an older segment is never taken for records again.
+//! 2. *A segment is removed* once all its records come before one that is needed, oldest first.
+//! 3. *The owner*, domain and process, stands in each header: a journal of somebody else is refused.
+//!
+//! **Bounds.** A segment is at most [`Settings::segment_bytes`] long, unless one record is longer. A record has fewer than
+//! 2^32 bytes.
+//!
+//! **What is not told.** If the last records rot after a crash that came before their seal was durable, they are taken for
+//! torn. That takes two faults within one sync.
+
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+pub use self::read::{Damage, Recovered};
+use crate::{
+    id::{DomainId, ProcessId},
+    seam::Ticket,
+    wire::{Wire, put_process},
+};
+
+/// The version of the byte form of headers, frames and records.
+pub const JOURNAL_VERSION: u32 = 1;
+
+/// Whose journal it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The domain.
+    pub domain: DomainId,
+    /// The process, incarnation included.
+    pub process: ProcessId,
+}
+
+/// How large things are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// A segment ends behind the record with which it reaches this length.
+    pub segment_bytes: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { segment_bytes: 64 << 20 }
+    }
+}
+
+/// Bytes to be written, and made durable in the order in which they are handed out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// To which segment.
+    pub segment: u64,
+    /// At which offset; zero begins the segment.
+    pub offset: u64,
+    /// What.
+    pub bytes: Bytes,
+}
+
+/// A journal that is being written.
+#[derive(Debug)]
+pub struct Journal {
+    owner: Owner,
+    settings: Settings,
+    /// The segments that are kept, oldest first: number and first ticket. The last one is being written.
+    segments: VecDeque<(u64, Ticket)>,
+    /// The length of the last segment, with what has not been handed out yet.
+    length: u64,
+    /// The last record.
+    last: Ticket,
+    durable: Ticket,
+    /// What the newest frame says to be durable.
+    said: Ticket,
+    /// Bytes that are not handed out yet, and where they go.
+    buffer: BytesMut,
+    offset: u64,
+    writes: Vec<Write>,
+}
+
+const RECORD: u32 = 0x4352_4a51;
+const HEADER: u32 = 0x4844_4a51;
+const SEAL: u32 = 0x4c53_4a51;
+
+const FRAME_HEAD: usize = 32;
+
+impl Journal {
+    /// A new journal. Its first segment is written with its first record.
+    pub fn create(owner: Owner, settings: Settings) -> Journal {
+        Journal::begin(owner, settings, VecDeque::new(), 1, Ticket(0))
+    }
+
+    /// Begins with segment `number`, behind `last`, which is durable.
+    fn begin(
+        owner: Owner,
+        settings: Settings,
+        segments: VecDeque<(u64, Ticket)>,
+        number: u64,
+        last: Ticket,
+    ) -> Journal {
+        let mut journal = Journal {
+            owner,
+            settings,
+            segments,
+            length: 0,
+            last,
+            durable: last,
+            said: last,
+            buffer: BytesMut::new(),
+            offset: 0,
+            writes: Vec::new(),
+        };
+        journal.begin_segment(number);
+        journal
+    }
+
+    fn begin_segment(&mut self, number: u64) {
+        self.hand_out();
+        self.segments.push_back((number, Ticket(self.last.0 + 1)));
+        (self.length, self.offset) = (0, 0);
+        let mut contents = BytesMut::new();
+        contents.put_u32_le(JOURNAL_VERSION);
+        contents.put_u32_le(0);
+        contents.put_u128_le(self.owner.domain.0);
+        put_process(&mut contents, self.owner.process);
+        self.frame(HEADER, Ticket(self.last.0 + 1), |out| out.put_slice(&contents));
+    }
+
+    /// The last record that was appended.
+    pub fn last(&self) -> Ticket {
+        self.last
+    }
+
+    /// The last record known to be durable.
+    pub fn durable(&self) -> Ticket {
+        self.durable
+    }
+
+    /// How many segments there are.
+    pub fn segments(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Appends a record. It may be handed out from now on.
+    pub fn append(&mut self, record: &impl Wire) -> Ticket {
+        if self.length >= self.settings.segment_bytes {
+            let (number, _) = *self.segments.back().expect("there is always one");
+            self.begin_segment(number + 1);
+        }
+        self.last = Ticket(self.last.0 + 1);
+        self.frame(RECORD, self.last, |out| record.encode(out));
+        self.last
+    }
+
+    /// Hands out what is to be written, in order.
+    pub fn take_writes(&mut self) -> Vec<Write> {
+        self.hand_out();
+        std::mem::take(&mut self.writes)
+    }
+
+    /// Everything handed out up to `through` is durable.
+    pub fn synced(&mut self, through: Ticket) {
+        assert!(through <= self.last, "what is durable was appended");
+        self.durable = self.durable.max(through);
+    }
+
+    /// Appends a seal if no frame says yet how much is durable. For a host that has nothing else to write.
+    pub fn seal(&mut self) {
+        if !self.is_sealed() {
+            self.frame(SEAL, self.last, |_| {});
+        }
+    }
+
+    /// Whether a frame says of every durable record that it is.
+    pub fn is_sealed(&self) -> bool {
+        self.said >= self.durable
+    }
+
+    /// Records before this one are needed no more: tells which segments to remove, oldest first.
+    pub fn collect(&mut self, before: Ticket) -> Vec<u64> {
+        assert!(before <= self.durable, "what takes the place of older records is durable first");
+        let mut gone = Vec::new();
+        while self.segments.get(1).is_some_and(|(_, first)| *first <= before) {
+            gone.extend(self.segments.pop_front().map(|(number, _)| number));
+        }
+        gone
+    }
+
+    fn hand_out(&mut self) {
+        if !self.buffer.is_empty() {
+            let (segment, _) = *self.segments.back().expect("bytes belong to a segment");
+            let bytes = self.buffer.split().freeze();
+            let offset = self.offset;
+            self.offset += bytes.len() as u64;
+            self.writes.push(Write { segment, offset, bytes });
+        }
+    }
+
+    fn frame(&mut self, magic: u32, ticket: Ticket, contents: impl FnOnce(&mut BytesMut)) {
+        let (segment, _) = *self.segments.back().expect("there is always one");
+        let begin = self.buffer.len();
+        self.buffer.put_u32_le(magic);
+        self.buffer.put_slice(&[0; 12]);
+        self.buffer.put_u64_le(ticket.0);
+        self.buffer.put_u64_le(self.durable.0);
+        contents(&mut self.buffer);
+        let length = self.buffer.len() - begin - FRAME_HEAD;
+        let length = u32::try_from(length).expect("a record has fewer than 2^32 bytes");
+        let frame = &mut self.buffer[begin..];
+        frame[4..8].copy_from_slice(&length.to_le_bytes());
+        let sum = checksum(segment, magic, length, &frame[16..]);
+        frame[8..16].copy_from_slice(&sum.to_le_bytes());
+        let padding = (length as usize).next_multiple_of(8) - length as usize;
+        self.buffer.put_bytes(0, padding);
+        self.length += (self.buffer.len() - begin) as u64;
+        self.said = self.durable;
+    }
+}
+
+fn checksum(segment: u64, magic: u32, length: u32, rest: &[u8]) -> u64 {
+    xxh3_64_with_seed(rest, segment ^ u64::from(magic).rotate_left(32) ^ u64::from(length))
+}

@@ -1,0 +1,337 @@
+//! What a router writes to its disk, and how it is made again from that.
+
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use thiserror::Error;
+
+use super::{
+    Ballot, Event, Paxos, Role, Settings, Slot, Value,
+    core::Core,
+    log::Log,
+    message::{put_value, take_slot, take_values},
+};
+use crate::{
+    id::{Generation, Peer, ProcessId},
+    seam::{Destination, Sink, Ticket},
+    time::Time,
+    wire::{Wire, WireError, decode_body, encode_body, put_bytes, take_bytes, take_u8},
+};
+
+/// What must be on disk before certain messages may leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// No ballot below this one is taken part in.
+    Promised(Ballot),
+    /// The log behind `start` is this, as the leader of `ballot` has it.
+    Accepted {
+        /// The leader's ballot.
+        ballot: Ballot,
+        /// The values come behind this slot, and nothing behind them.
+        start: Slot,
+        /// The last slot known to be chosen.
+        chosen: Slot,
+        /// The values.
+        values: Vec<Value>,
+    },
+    /// The log behind this slot is chosen, and is this; what follows stays if it agrees.
+    Learned {
+        /// In whose log.
+        ballot: Ballot,
+        /// The values come behind this slot.
+        start: Slot,
+        /// The values.
+        values: Vec<Value>,
+    },
+    /// A snapshot took the place of the log up to this slot.
+    Installed {
+        /// Of whose log.
+        ballot: Ballot,
+        /// The slot.
+        slot: Slot,
+        /// The members behind it.
+        members: Arc<[Peer]>,
+        /// The state behind it.
+        state: Bytes,
+    },
+    /// All that is known: no record before this one is needed.
+    Checkpoint {
+        /// No ballot below this one is taken part in.
+        promised: Ballot,
+        /// In whose log the values were accepted.
+        accepted: Ballot,
+        /// The newest log of which chosen slots were learned from somebody else.
+        taught: Ballot,
+        /// The last slot known to be chosen.
+        slot: Slot,
+        /// The members behind it.
+        members: Arc<[Peer]>,
+        /// The state behind it.
+        state: Bytes,
+        /// What was accepted behind it.
+        values: Vec<Value>,
+    },
+}
+
+impl Record {
+    /// What it takes on disk, about.
+    pub(super) fn bytes(&self) -> usize {
+        let sum = |values: &[Value]| values.iter().map(Value::bytes).sum::<usize>();
+        64 + match self {
+            Record::Promised(_) => 0,
+            Record::Accepted { values, .. } | Record::Learned { values, .. } => sum(values),
+            Record::Installed { state, .. } => state.len(),
+            Record::Checkpoint { state, values, .. } => state.len() + sum(values),
+        }
+    }
+}
+
+/// The records of a router do not follow from each other.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Corrupt {
+    /// One does not decode.
+    #[error("record {0} is malformed: {1}")]
+    Malformed(usize, WireError),
+    /// One contradicts those before it.
+    #[error("record {0} does not follow from those before it")]
+    Disconnected(usize),
+}
+
+const PROMISED: u8 = 1;
+const ACCEPTED: u8 = 2;
+const LEARNED: u8 = 3;
+const INSTALLED: u8 = 4;
+const CHECKPOINT: u8 = 5;
+
+fn put_values(out: &mut BytesMut, values: &[Value]) {
+    out.put_u32_le(u32::try_from(values.len()).expect("a record holds far fewer than 2^32 slots"));
+    for value in values {
+        if let Some(payload) = put_value(out, value) {
+            out.put_slice(&payload);
+        }
+    }
+}
+
+impl Wire for Record {
+    fn encode(&self, out: &mut BytesMut) {
+        match self {
+            Record::Promised(ballot) => {
+                out.put_u8(PROMISED);
+                ballot.encode(out);
+            }
+            Record::Accepted { ballot, start, chosen, values } => {
+                out.put_u8(ACCEPTED);
+                ballot.encode(out);
+                out.put_u64_le(start.0);
+                out.put_u64_le(chosen.0);
+                put_values(out, values);
+            }
+            Record::Learned { ballot, start, values } => {
+                out.put_u8(LEARNED);
+                ballot.encode(out);
+                out.put_u64_le(start.0);
+                put_values(out, values);
+            }
+            Record::Installed { ballot, slot, members, state } => {
+                out.put_u8(INSTALLED);
+                ballot.encode(out);
+                out.put_u64_le(slot.0);
+                encode_body(out, members);
+                put_bytes(out, state);
+            }
+            Record::Checkpoint { promised, accepted, taught, slot, members, state, values } => {
+                out.put_u8(CHECKPOINT);
+                for ballot in [promised, accepted, taught] {
+                    ballot.encode(out);
+                }
+                out.put_u64_le(slot.0);
+                encode_body(out, members);
+                put_bytes(out, state);
+                put_values(out, values);
+            }
+        }
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Record, WireError> {
+        let record = match take_u8(input)? {
+            PROMISED => Record::Promised(Ballot::decode(input)?),
+            ACCEPTED => Record::Accepted {
+                ballot: Ballot::decode(input)?,
+                start: take_slot(input)?,
+                chosen: take_slot(input)?,
+                values: take_values(input)?,
+            },
+            LEARNED => Record::Learned {
+                ballot: Ballot::decode(input)?,
+                start: take_slot(input)?,
+                values: take_values(input)?,
+            },
+            INSTALLED => Record::Installed {
+                ballot: Ballot::decode(input)?,
+                slot: take_slot(input)?,
+                members: decode_body(input)?,
+                state: take_bytes(input)?,
+            },
+            CHECKPOINT => Record::Checkpoint {
+                promised: Ballot::decode(input)?,
+                accepted: Ballot::decode(input)?,
+                taught: Ballot::decode(input)?,
+                slot: take_slot(input)?,
+                members: decode_body(input)?,
+                state: take_bytes(input)?,
+                values: take_values(input)?,
+            },
+            tag => return Err(WireError::Tag(tag)),
+        };
+        if !input.is_empty() {
+            return Err(WireError::Trailing(input.len()));
+        }
+        Ok(record)
+    }
+}
+
+/// Takes what the user is to be told of the records.
+#[derive(Default)]
+struct Replay(Vec<Event>);
+
+impl Sink<Paxos> for Replay {
+    fn send(&mut self, _: Destination, _: super::Message, _: Option<Ticket>) {
+        unreachable!("nothing is sent while records are read");
+    }
+
+    fn send_aside(&mut self, _: Destination, _: super::Message) {
+        unreachable!("nothing is sent while records are read");
+    }
+
+    fn persist(&mut self, _: Record) -> Ticket {
+        // It is on disk already.
+        Ticket(0)
+    }
+
+    fn collect(&mut self, _: Ticket) {}
+
+    fn emit(&mut self, event: Event) {
+        self.0.push(event);
+    }
+
+    fn reach(&mut self, _: ProcessId, _: &str) {}
+
+    fn forget(&mut self, _: ProcessId) {}
+
+    fn enter(&mut self, _: Generation) {}
+}
+
+impl Paxos {
+    /// A router that goes on from the records that it wrote before it ended, all of those that were durable. `None`: there
+    /// are none, so nobody has ever counted on it, and it may join as if it had never been.
+    ///
+    /// It keeps its promises and its log, and waits for a leader or stands for one like any follower. What it had sent and
+    /// not written is as if it had been lost on the way.
+    pub fn recover(
+        me: Peer,
+        settings: Settings,
+        records: impl IntoIterator<Item = Bytes>,
+        now: Time,
+    ) -> Result<Option<Paxos>, Corrupt> {
+        let mut decoded = Vec::new();
+        for mut bytes in records {
+            let record = Record::decode(&mut bytes);
+            decoded.push(record.map_err(|error| Corrupt::Malformed(decoded.len(), error))?);
+        }
+        if decoded.is_empty() {
+            return Ok(None);
+        }
+        // A segment may begin with records that a checkpoint behind them has made needless.
+        let begin = decoded.iter().rposition(|record| matches!(record, Record::Checkpoint { .. }));
+        let mut core = Core::new(me, settings);
+        let mut replay = Replay::default();
+        for (number, record) in decoded.into_iter().enumerate().skip(begin.unwrap_or(0)) {
+            if !core.replay(record, &mut replay) {
+                return Err(Corrupt::Disconnected(number));
+            }
+        }
+        // Told at the first input.
+        core.members_changed = false;
+        let role = if core.concerns(core.me.id) {
+            Role::Follower
+        } else {
+            Role::Joining { seeds: core.members.clone(), ask_at: now }
+        };
+        let mut paxos = Paxos::new(core.me.clone(), role, core.settings.clone(), now);
+        paxos.core = core;
+        paxos.recovered = Some(replay.0);
+        Ok(Some(paxos))
+    }
+}
+
+impl Core {
+    /// Takes a record back in. Whether it follows from those before it.
+    fn replay(&mut self, record: Record, out: &mut Replay) -> bool {
+        match record {
+            Record::Promised(ballot) => {
+                self.promised = self.promised.max(ballot);
+            }
+            Record::Accepted { ballot, start, chosen, values } => {
+                let fits = if ballot == self.accepted { start == self.log.last() } else { start == chosen };
+                if !fits || ballot < self.accepted || chosen > start || start > self.log.last() {
+                    return false;
+                }
+                self.learn(chosen, out);
+                self.log.truncate(start);
+                values.into_iter().for_each(|value| self.log.push(value));
+                self.accepted = ballot;
+                self.promised = self.promised.max(ballot);
+            }
+            Record::Learned { ballot, start, values } => {
+                if start < self.chosen || start > self.log.last() {
+                    return false;
+                }
+                // That much was known to be chosen then.
+                self.learn(start, out);
+                if !self.are_steps(start, &values) {
+                    return false;
+                }
+                self.learn_from(ballot, start, &values, out);
+            }
+            Record::Installed { ballot, slot, members, state } => {
+                if slot <= self.chosen {
+                    return false;
+                }
+                self.taught = self.taught.max(ballot);
+                self.install(slot, members.to_vec(), state, out);
+            }
+            Record::Checkpoint { promised, accepted, taught, slot, members, state, values } => {
+                if promised < self.promised || accepted < self.accepted || slot < self.chosen {
+                    return false;
+                }
+                (self.promised, self.accepted, self.taught) = (promised, accepted, taught);
+                let known = self.chosen;
+                self.log = Log::new(slot);
+                values.into_iter().for_each(|value| self.log.push(value));
+                self.chosen = slot;
+                self.members = members.to_vec();
+                if slot > known {
+                    out.emit(Event::Install { slot, state });
+                    out.emit(Event::Members(self.members.clone()));
+                }
+            }
+        }
+        self.round = self.round.max(self.promised.round);
+        true
+    }
+
+    /// Everything, in one record; `state` is the user's behind the last slot learned.
+    pub(super) fn checkpoint(&mut self, state: Bytes, out: &mut impl Sink<Paxos>) -> Ticket {
+        let record = Record::Checkpoint {
+            promised: self.promised,
+            accepted: self.accepted,
+            taught: self.taught,
+            slot: self.chosen,
+            members: self.members.clone().into(),
+            state,
+            values: self.log.range(self.chosen, self.log.last()),
+        };
+        self.journaled = 0;
+        out.persist(record)
+    }
+}
