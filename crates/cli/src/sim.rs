@@ -1,5 +1,8 @@
 //! `quorate sim`: a cluster in a virtual world where everything goes wrong, decided by a seed.
 
+mod graphs;
+mod page;
+
 use std::{io::IsTerminal, ops::Range, path::Path, thread};
 
 use anyhow::{Context as _, Result, bail};
@@ -10,9 +13,13 @@ use crate::Usage;
 
 /// Simulates a scenario under faults and judges what it shows. A seed decides everything: the same seed is the same run.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    apart: Option<Apart>,
     /// `accidents`, `ecast`, `paxos`, `reform`, `table`, or the path of a scenario file.
-    scenario: String,
+    #[arg(required = true)]
+    scenario: Option<String>,
     /// With disks: processes come back from them, power is cut, writes are torn and lost, bytes rot. For `paxos`.
     #[arg(long)]
     disk: bool,
@@ -36,8 +43,23 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// What is swept by cases rather than by seeds.
+#[derive(clap::Subcommand)]
+enum Apart {
+    Graphs(graphs::Args),
+}
+
+impl Args {
+    fn name(&self) -> &str {
+        self.scenario.as_deref().unwrap_or_default()
+    }
+}
+
 pub(crate) fn run_scenario(args: Args) -> Result<()> {
-    let scenario = scenario(&args.scenario, args.disk)?;
+    if let Some(Apart::Graphs(args)) = &args.apart {
+        return graphs::run(args);
+    }
+    let scenario = scenario(args.name(), args.disk)?;
     let mutation = args.mutation.as_deref().map(mutation).transpose()?;
     match args.seed {
         Some(seed) => replay(&args, &scenario, seed, mutation),
@@ -80,7 +102,7 @@ fn replay(args: &Args, scenario: &Scenario, seed: u64, mutation: Option<Mutation
         println!(
             "{}",
             serde_json::json!({
-                "scenario": args.scenario, "seed": seed, "failure": report.failure, "steps": report.steps,
+                "scenario": args.name(), "seed": seed, "failure": report.failure, "steps": report.steps,
                 "virtual_seconds": report.span.as_secs_f64(), "trace": format!("{:016x}", report.trace),
                 "counts": report.counts,
             })
@@ -110,10 +132,7 @@ fn sweep_seeds(
 ) -> Result<()> {
     let jobs = args.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
     let total = seeds.end - seeds.start;
-    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(total) } else { ProgressBar::hidden() };
-    let style = "{bar:40} {pos}/{len} seeds, {msg} failed, {eta} left";
-    bar.set_style(ProgressStyle::with_template(style).context("the progress bar's template")?);
-    bar.set_message("0");
+    let bar = progress_bar(total, "seeds")?;
     let mut failed = 0;
     let progress = |report: &Report| {
         failed += usize::from(report.failure.is_some());
@@ -137,10 +156,19 @@ fn sweep_seeds(
     Ok(())
 }
 
+/// Runs that were done, of so many, on a terminal.
+fn progress_bar(total: u64, what: &str) -> Result<ProgressBar> {
+    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(total) } else { ProgressBar::hidden() };
+    let style = format!("{{bar:40}} {{pos}}/{{len}} {what}, {{msg}} failed, {{eta}} left");
+    bar.set_style(ProgressStyle::with_template(&style).context("the progress bar's template")?);
+    bar.set_message("0");
+    Ok(bar)
+}
+
 fn print(args: &Args, sweep: &Sweep, missing: &[String]) {
     let mutation = args.mutation.as_ref().map_or(String::new(), |name| format!(" --mutation {name}"));
     let disk = if args.disk { " --disk" } else { "" };
-    let replay = |seed: u64| format!("quorate sim {}{disk} --seed {seed}{mutation}", args.scenario);
+    let replay = |seed: u64| format!("quorate sim {}{disk} --seed {seed}{mutation}", args.name());
     if args.json {
         let failures: Vec<_> = (sweep.failures.iter())
             .map(|report| serde_json::json!({ "seed": report.seed, "failure": report.failure, "replay": replay(report.seed) }))
@@ -151,7 +179,7 @@ fn print(args: &Args, sweep: &Sweep, missing: &[String]) {
         println!(
             "{}",
             serde_json::json!({
-                "scenario": args.scenario, "seeds": sweep.seeds, "steps": sweep.steps,
+                "scenario": args.name(), "seeds": sweep.seeds, "steps": sweep.steps,
                 "virtual_seconds": sweep.span.as_secs_f64(), "failures": failures, "never": missing, "counts": counts,
             })
         );

@@ -43,6 +43,8 @@
 //!
 //! Together: T and two ticks until the old leader is gone, at most T of attempts, half a T of ways: less than four.
 //!
+//! The simulator tries it for every graph of three and five members and every leader (`quorate sim graphs`).
+//!
 //! **What is not promised.** An election that is under way when the network takes its shape may end in a leader that is not
 //! connected in the new one: that move is not counted. A leader may be elected that lacks more log than is kept of it
 //! ([`Settings::log_bytes_kept`](super::Settings::log_bytes_kept)): then nobody can promise, and the next best stands.
