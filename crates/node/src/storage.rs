@@ -1,7 +1,8 @@
 //! A storage process's tasks, done on an engine.
 //!
 //! Protocols never call the engine: they emit a batch of tasks, and their host (a thread in `runtime`, inline in `sim`)
-//! has [`execute`] do them and hands the results back.
+//! has [`execute`] do them and hands the results back. A read at which the engine panics, or whose rows cannot be written
+//! down, fails (XX000). A panic in anything else is the host's: it ends the process.
 
 use bytes::Bytes;
 use quorate_protocol::{
@@ -10,7 +11,7 @@ use quorate_protocol::{
 };
 use quorate_table::{
     engine::{Answer, Chunk, Cursor, Engine, Epoch, Group, Holder, Job},
-    failure::Failure,
+    failure::{Failure, sheltered},
     host::Host,
     operation::{Operation, Output, Select},
     schema::{KeyRange, Schema, TableId},
@@ -45,7 +46,11 @@ pub fn execute(engine: &mut dyn Engine, tasks: Vec<Task>, host: &dyn Host) -> Ve
             }
             TaskKind::Page { ranges, operation, cursor, rows } => {
                 jobs.run(engine, &mut results, host);
-                results.push(page(engine, epoch, &ranges, &operation, cursor.as_deref(), rows));
+                let told = page(engine, epoch, &ranges, &operation, cursor.as_deref(), rows);
+                results.push(told.unwrap_or_else(|failure| TaskResult::Page {
+                    rows: encode(&failed(failure, host)),
+                    cursor: None,
+                }));
             }
             TaskKind::CreateTable { table, definition } => {
                 match postcard::from_bytes::<Schema>(&definition) {
@@ -116,7 +121,7 @@ fn page(
     operation: &Bytes,
     cursor: Option<&[u8]>,
     rows: usize,
-) -> TaskResult {
+) -> Result<TaskResult, Failure> {
     let Ok(Operation::Select(mut select)) = postcard::from_bytes(operation) else {
         unreachable!("it was read as a select before");
     };
@@ -127,22 +132,27 @@ fn page(
     let cursor = cursor.and_then(|cursor| postcard::from_bytes::<Cursor>(cursor).ok());
     let mut wanted = rows;
     loop {
-        let page = match engine.page(epoch, &key_ranges(ranges), &select, cursor.clone(), wanted) {
-            Ok(page) => page,
-            Err(failure) => return TaskResult::Page { rows: encode(&Answer::Failed(failure)), cursor: None },
-        };
+        let page = engine.page(epoch, &key_ranges(ranges), &select, cursor.clone(), wanted)?;
         let (found, next) = (page.rows.len(), page.next);
-        let rows = encode(&Answer::Rows(page.rows));
+        let rows = sheltered(|| encode(&Answer::Rows(page.rows)))?;
         if rows.len() > PIECE_BYTES && found > 1 {
             // Rows are far longer than those of the page before, by which this one was sized.
             wanted = found / 2;
             continue;
         }
         if let Some(failure) = too_long(rows.len()) {
-            return TaskResult::Page { rows: encode(&Answer::Failed(failure)), cursor: None };
+            return Err(failure);
         }
-        return TaskResult::Page { rows, cursor: next.as_ref().map(encode) };
+        return Ok(TaskResult::Page { rows, cursor: next.as_ref().map(encode) });
     }
+}
+
+/// The answer of a read that failed.
+fn failed(failure: Failure, host: &dyn Host) -> Answer {
+    if failure.is_panic() {
+        host.panicked();
+    }
+    Answer::Failed(failure)
 }
 
 /// The failure of an answer in which one row takes this many bytes, if no message can carry that.
@@ -242,7 +252,14 @@ impl Jobs {
                 ),
                 (Purpose::Write, answer) => TaskResult::Failed(encode(&answer)),
                 (Purpose::Plain, answer) if is_long(&answer) => TaskResult::Long,
-                (Purpose::Read | Purpose::Plain, answer) => TaskResult::Read(pieces(answer)),
+                (Purpose::Read | Purpose::Plain, answer) => {
+                    let answer = match answer {
+                        Answer::Failed(failure) => failed(failure, host),
+                        answer => answer,
+                    };
+                    let told = sheltered(|| pieces(answer));
+                    TaskResult::Read(told.unwrap_or_else(|panic| vec![encode(&failed(panic, host))]))
+                }
             };
         }
         self.jobs.clear();
@@ -259,6 +276,10 @@ impl Host for JobsHost<'_> {
     fn withdrawn(&self, seen: usize) -> Vec<usize> {
         let job = |task| self.places.binary_search_by_key(&task, |(place, _)| *place).unwrap_or(usize::MAX);
         self.host.withdrawn(seen).into_iter().map(job).collect()
+    }
+
+    fn panicked(&self) {
+        self.host.panicked();
     }
 
     fn threads(&self) -> usize {
@@ -398,7 +419,9 @@ mod tests {
         let (mut pages, mut cursor) = (Vec::new(), None::<Bytes>);
         loop {
             let told = page(&mut engine, Epoch(1), &[Range::ALL], &operation, cursor.as_deref(), 64);
-            let TaskResult::Page { rows, cursor: next } = told else { panic!("{told:?} instead of a page") };
+            let Ok(TaskResult::Page { rows, cursor: next }) = told else {
+                panic!("{told:?} instead of a page")
+            };
             assert!(rows.len() <= PIECE_BYTES, "{} bytes", rows.len());
             pages.push(rows);
             cursor = next;

@@ -245,6 +245,7 @@ struct Passes {
     tasks: Counter,
     nanoseconds: Counter,
     withdrawn: Counter,
+    panicked: Counter,
     readers: Gauge,
     broken: Counter,
     pinned: Family<Keeper, Gauge>,
@@ -264,6 +265,8 @@ impl Passes {
             nanoseconds: metrics.counter("engine_nanoseconds", "Time that the engine took for them"),
             withdrawn: metrics
                 .counter("engine_tasks_withdrawn", "Reads that were given up when the engine had them"),
+            panicked: metrics
+                .counter("engine_reads_panicked", "Reads that failed because the engine panicked at them"),
             readers: metrics.gauge("engine_readers", "Long results of which a version is kept"),
             broken: metrics
                 .counter("engine_readers_broken", "Long results that ended because they kept too much"),
@@ -318,7 +321,7 @@ fn engine_thread(
                 }
             };
             let (began, count) = (clock::now(), tasks.len() as u64);
-            let host = EngineHost { crew: &crew, withdrawals: &withdrawals };
+            let host = EngineHost { crew: &crew, withdrawals: &withdrawals, panicked: &passes.panicked };
             let run = || execute(&mut *engine, tasks, &host);
             let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
             let Ok(results) = ran else {
@@ -340,11 +343,17 @@ fn engine_thread(
 struct EngineHost<'a> {
     crew: &'a Crew,
     withdrawals: &'a Withdrawals,
+    panicked: &'a Counter,
 }
 
 impl quorate_table::host::Host for EngineHost<'_> {
     fn withdrawn(&self, seen: usize) -> Vec<usize> {
         self.withdrawals.beyond(seen)
+    }
+
+    fn panicked(&self) {
+        self.panicked.inc();
+        error!("the engine panicked at a query: that one fails, and the process goes on");
     }
 
     fn threads(&self) -> usize {

@@ -91,7 +91,8 @@ pub trait Engine: Send {
 
     /// The same, and asks `keep` of every read (which of the jobs, and its answer) whether the version that it saw is
     /// to be kept, as if by [`Engine::pin`] at the job's epoch for a reader. A read that was withdrawn meanwhile may
-    /// fail (57014) instead of being answered.
+    /// fail (57014) instead of being answered. A panic while rows are looked at for a read is that read's failure
+    /// ([`Failure::is_panic`]); the other jobs are answered. A panic in a write goes on to the caller.
     fn apply_keeping(
         &mut self,
         jobs: &[Job],

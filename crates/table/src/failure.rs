@@ -3,7 +3,13 @@
 //! A [`Failure`] is part of an answer: it is deterministic, so every replica that evaluates the same operation on the
 //! same rows reports the same SQLSTATE, message and detail. Texts are those of PostgreSQL 15 wherever it has one,
 //! because clients match on them. An `XX000` failure means that an operation reached an engine which no binder would
-//! have built; it is reported instead of panicking because operations arrive as bytes.
+//! have built; it is reported instead of panicking because operations arrive as bytes. Or it means that the engine
+//! panicked at a read ([`Failure::panicked`]), of which one replica is asked.
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -82,8 +88,31 @@ impl Failure {
         Failure::new(sqlstate, format!("invalid input syntax for type {name}: \"{text}\""))
     }
 
+    /// `XX000`: the engine panicked at a read, with this payload.
+    fn panicked(payload: &(dyn Any + Send)) -> Failure {
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        let what = format!("{PANICKED}: {}", text.unwrap_or("without a message"));
+        let detail = "This is a bug. It ended this query and nothing else; the storage process's log tells where it is.";
+        Failure::new("XX000", what).with_detail(detail)
+    }
+
+    /// Whether it is that the engine panicked.
+    pub fn is_panic(&self) -> bool {
+        self.sqlstate == "XX000" && self.message.starts_with(PANICKED)
+    }
+
     /// `XX000`: an operation that no binder builds.
     pub fn malformed(what: impl std::fmt::Display) -> Failure {
         Failure::new("XX000", format!("malformed operation: {what}"))
     }
 }
+
+/// Does what only looks, for one read or some; a panic in it comes out as a failure. What changes anything is never done
+/// in here.
+pub fn sheltered<T>(look: impl FnOnce() -> T) -> Result<T, Failure> {
+    catch_unwind(AssertUnwindSafe(look)).map_err(|payload| Failure::panicked(&*payload))
+}
+
+/// What a query is told that made the engine panic.
+const PANICKED: &str = "internal error: the engine of a storage process panicked at this query";

@@ -9,6 +9,9 @@ pub trait Host: Sync {
         Vec::new()
     }
 
+    /// A read has failed because the engine panicked at it.
+    fn panicked(&self) {}
+
     /// How many threads [`Host::each`] has.
     fn threads(&self) -> usize {
         1

@@ -5,6 +5,11 @@ use std::sync::{
     mpsc,
 };
 
+use quorate_node::storage::execute;
+use quorate_protocol::{
+    ecast::Position,
+    rubberband::{Range, Task, TaskKind, TaskResult},
+};
 use quorate_runtime::{
     crew::{Crew, Muster},
     worker::Worker,
@@ -148,4 +153,74 @@ fn what_is_answered_does_not_depend_on_the_number_of_threads() {
             assert!(answer == expected, "job {number}, {threads} threads");
         }
     }
+}
+
+/// A crew of which a part panics in so many passes yet.
+struct Faulty {
+    crew: Crew,
+    panics_left: AtomicUsize,
+    panicked: AtomicUsize,
+}
+
+impl Host for Faulty {
+    fn threads(&self) -> usize {
+        self.crew.threads()
+    }
+
+    fn looks_min(&self) -> usize {
+        1
+    }
+
+    fn panicked(&self) {
+        self.panicked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
+        let left =
+            self.panics_left.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        self.crew.each(count, &|number| {
+            assert!(left.is_err() || number + 1 != count, "as the test wants");
+            work(number);
+        });
+    }
+}
+
+#[test]
+fn a_panic_of_a_scanning_thread_is_the_failure_of_one_read() {
+    let task = |job: Job| {
+        let operation = postcard::to_stdvec(&job.operation).unwrap().into();
+        let (at, ranges) = (Position(job.epoch.0), vec![Range::ALL]);
+        let kind = match &job.operation {
+            Operation::CreateTable { table, schema } => {
+                let definition = postcard::to_stdvec(schema).unwrap().into();
+                TaskKind::CreateTable { table: table.0, definition }
+            }
+            it if it.is_write() => TaskKind::Write { ranges, operation, held: false },
+            _ => TaskKind::Read { ranges, operation },
+        };
+        Task { at, kind }
+    };
+    let reads: Vec<Task> = batch().into_iter().filter(|job| !job.operation.is_write()).map(task).collect();
+    let is_panic = |result: &TaskResult| {
+        let TaskResult::Read(pieces) = result else { return false };
+        matches!(postcard::from_bytes(&pieces[0]), Ok(Answer::Failed(failure)) if failure.is_panic())
+    };
+    let threads = Muster { threads: 3, ..Muster::default() };
+    let (mut engine, crew) = (ScanEngine::default(), Crew::start(threads).unwrap());
+    let host = Faulty { crew, panics_left: AtomicUsize::new(0), panicked: AtomicUsize::new(0) };
+    execute(&mut engine, table().into_iter().map(task).collect(), &host);
+    let expected = execute(&mut engine, reads.clone(), &host);
+    assert!(!expected.iter().any(is_panic));
+
+    // The pass of all panics, and those of the first half, the first quarter and so on, down to the first read.
+    let halvings = reads.len().ilog2() as usize + 1;
+    host.panics_left.store(halvings, Ordering::Relaxed);
+    let results = execute(&mut engine, reads.clone(), &host);
+    assert_eq!(host.panics_left.load(Ordering::Relaxed), 0);
+    assert_eq!(host.panicked.load(Ordering::Relaxed), 1);
+    for (number, (result, expected)) in results.iter().zip(&expected).enumerate() {
+        assert_eq!(is_panic(result), number == 0, "read {number}");
+        assert!(number == 0 || result == expected, "read {number} is answered as ever");
+    }
+    assert!(execute(&mut engine, reads, &host) == expected, "the engine and its threads go on");
 }

@@ -3,6 +3,10 @@
 //! Reads with no write between them see one version and are answered in one pass. Where writes stand between, one pass
 //! over the version before all of them finds what each operation is about, and what a write touches is noted at those it
 //! concerns ([`Rows::note`]). What cannot be foreseen (definitions, loads, a held job) ends such a batch.
+//!
+//! A panic while rows are only looked at is the failure of one read (XX000). The jobs that were looked at together are
+//! halved until the read is found; the others are answered. Looking changes nothing, so that nothing is left half done. A
+//! panic in what changes the engine (a write, a pinned version that is put together) is not caught: replicas must not differ.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,6 +17,7 @@ use crate::{
     engine::{Answer, Bounds, Chunk, Cursor, Engine, Epoch, Failure, Holder, Job, Page, Pinned, Usage},
     explain::Explained,
     expr::Expr,
+    failure::sheltered,
     host::Host,
     operation::{Operation, Select},
     schema::{KeyRange, TableId},
@@ -86,27 +91,63 @@ impl<R: Rows> Versions<R> {
             }
         }
         for (table, indexes) in shared.into_values() {
-            let tasks: Vec<Task<'_>> =
-                indexes.iter().map(|&index| self.task(&jobs[index], first + index)).collect();
-            let mut foresight = table.rows.foresee(&table.schema, &tasks, false, &self.costs, host);
-            for (number, index) in indexes.into_iter().enumerate() {
-                let explained = match jobs[index].operation {
-                    Operation::Explain(_) => Some(table.rows.explain(&foresight, number)),
-                    _ => None,
-                };
-                let answer = table.rows.answer(&mut foresight, number).expect("nothing has changed");
-                answers[index] = Some(match (answer, explained) {
-                    (Err(failure), _) => Answer::Failed(failure),
-                    (Ok(answer), None) => answer,
-                    (Ok(answer), Some(explained)) => Answer::Explained(Explained {
-                        epoch: jobs[index].epoch,
-                        rows: answer.rows(),
-                        ..explained
-                    }),
-                });
-            }
+            self.look(&table, jobs, &indexes, first, host, &mut answers);
         }
         answers.into_iter().map(|answer| answer.expect("every read has one answer")).collect()
+    }
+
+    /// Answers the reads with these indexes, which are all of one table. Where that panics, one read's answer is that it failed.
+    fn look(
+        &self,
+        table: &Table<R>,
+        jobs: &[Job],
+        indexes: &[usize],
+        first: usize,
+        host: &dyn Host,
+        answers: &mut [Option<Answer>],
+    ) {
+        match (sheltered(|| self.look_together(table, jobs, indexes, first, host)), indexes) {
+            (Ok(told), _) => {
+                indexes.iter().zip(told).for_each(|(&index, answer)| answers[index] = Some(answer));
+            }
+            (Err(panic), &[index]) => answers[index] = Some(Answer::Failed(panic)),
+            (Err(_), _) => {
+                let (one, other) = indexes.split_at(indexes.len() / 2);
+                self.look(table, jobs, one, first, host, answers);
+                self.look(table, jobs, other, first, host, answers);
+            }
+        }
+    }
+
+    /// The answers to the reads with these indexes, which are all of one table, in one pass.
+    fn look_together(
+        &self,
+        table: &Table<R>,
+        jobs: &[Job],
+        indexes: &[usize],
+        first: usize,
+        host: &dyn Host,
+    ) -> Vec<Answer> {
+        let tasks: Vec<Task<'_>> =
+            indexes.iter().map(|&index| self.task(&jobs[index], first + index)).collect();
+        let mut foresight = table.rows.foresee(&table.schema, &tasks, false, &self.costs, host);
+        let mut answers = Vec::with_capacity(indexes.len());
+        for (number, &index) in indexes.iter().enumerate() {
+            let explained = match jobs[index].operation {
+                Operation::Explain(_) => Some(table.rows.explain(&foresight, number)),
+                _ => None,
+            };
+            let answer = table.rows.answer(&mut foresight, number).expect("nothing has changed");
+            answers.push(match (answer, explained) {
+                (Err(failure), _) => Answer::Failed(failure),
+                (Ok(answer), None) => answer,
+                (Ok(answer), Some(explained)) => {
+                    let (epoch, rows) = (jobs[index].epoch, answer.rows());
+                    Answer::Explained(Explained { epoch, rows, ..explained })
+                }
+            });
+        }
+        answers
     }
 
     /// How many jobs at the front can be foreseen together: reads of the present, and writes that change rows. None if
@@ -141,7 +182,7 @@ impl<R: Rows> Versions<R> {
         }
     }
 
-    /// Runs jobs that are foreseen together; `first` is the number of the first.
+    /// Runs jobs that are foreseen together, at least the first of them; `first` is its number.
     fn run(
         &mut self,
         jobs: &[Job],
@@ -162,26 +203,37 @@ impl<R: Rows> Versions<R> {
             let table = &self.present.tables[&id];
             let tasks: Vec<Task<'_>> =
                 indexes.into_iter().map(|index| self.task(&jobs[index], first + index)).collect();
-            foresights.insert(id, table.rows.foresee(&table.schema, &tasks, true, &self.costs, host));
+            match sheltered(|| table.rows.foresee(&table.schema, &tasks, true, &self.costs, host)) {
+                Ok(foresight) => drop(foresights.insert(id, foresight)),
+                // Nothing has changed so far. The caller goes on behind the first half.
+                Err(_) if jobs.len() > 1 => return self.run(&jobs[..jobs.len() / 2], first, keep, host),
+                Err(_) => return self.run_alone(&jobs[0], first, keep, host),
+            }
         }
         let mut answers = Vec::with_capacity(jobs.len());
         for (job, number) in jobs.iter().zip(numbers) {
             let id = job.operation.table();
             let foresight = foresights.get_mut(&id).expect("made for every table");
             if !job.operation.is_write() {
-                let foreseen = match job.epoch >= self.written {
-                    true => self.present.tables[&id].rows.answer(foresight, number),
-                    false => None,
-                };
                 let here = first + answers.len();
+                let rows = &self.present.tables[&id].rows;
+                let foreseen = match job.epoch >= self.written {
+                    true => sheltered(|| rows.answer(foresight, number)),
+                    false => Ok(None),
+                };
+                let broken = foreseen.is_err();
                 let answer = match foreseen {
-                    Some(answer) => answer.unwrap_or_else(Answer::Failed),
-                    None => self.read(std::slice::from_ref(job), here, host).remove(0),
+                    Ok(Some(answer)) => answer.unwrap_or_else(Answer::Failed),
+                    Ok(None) | Err(_) => self.read(std::slice::from_ref(job), here, host).remove(0),
                 };
                 if keep(here, &answer) {
                     self.pins.pin(job.epoch, Holder::Reader);
                 }
                 answers.push(answer);
+                if broken {
+                    // Nobody knows how far that came: what is behind is foreseen anew.
+                    return answers;
+                }
                 continue;
             }
             let found = match job.operation {
@@ -202,6 +254,36 @@ impl<R: Rows> Versions<R> {
             }
         }
         answers
+    }
+
+    /// Runs a job for which nothing can be foreseen, because that panics.
+    fn run_alone(
+        &mut self,
+        job: &Job,
+        first: usize,
+        keep: &mut dyn FnMut(usize, &Answer) -> bool,
+        host: &dyn Host,
+    ) -> Vec<Answer> {
+        let answer = match job.operation.is_write() {
+            true => {
+                let (answer, effect) = self.evaluate(job);
+                self.take_place(job.epoch, effect);
+                answer
+            }
+            false => self.read(std::slice::from_ref(job), first, host).remove(0),
+        };
+        if !job.operation.is_write() && keep(first, &answer) {
+            self.pins.pin(job.epoch, Holder::Reader);
+        }
+        vec![answer]
+    }
+
+    /// What a write that is alone answers, and its effect if it does not fail.
+    fn evaluate(&self, job: &Job) -> (Answer, Option<Effect<R>>) {
+        match self.present.evaluate(job, None) {
+            Ok((written, effect)) => (Answer::Written(written), Some(effect)),
+            Err(failure) => (Answer::Failed(failure), None),
+        }
     }
 
     /// Has rows take note of the values that jobs bring.
@@ -284,10 +366,7 @@ impl<R: Rows + Sync> Engine for Versions<R> {
                 continue;
             }
             let (answer, effect) = if job.operation.is_write() {
-                match self.present.evaluate(job, None) {
-                    Ok((written, effect)) => (Answer::Written(written), Some(effect)),
-                    Err(failure) => (Answer::Failed(failure), None),
-                }
+                self.evaluate(job)
             } else {
                 (self.read(&rest[..1], answers.len(), host).remove(0), None)
             };
@@ -334,7 +413,8 @@ impl<R: Rows + Sync> Engine for Versions<R> {
     ) -> Result<Page, Failure> {
         let table = self.pins.table(epoch, select.table, &self.present)?;
         self.account();
-        table.ok_or_else(|| no_table(select.table))?.page(ranges, select, cursor, rows)
+        let table = table.ok_or_else(|| no_table(select.table))?;
+        sheltered(|| table.page(ranges, select, cursor, rows))?
     }
 
     fn export(
@@ -400,3 +480,6 @@ impl<R: Rows + Sync> Engine for Versions<R> {
         self.pins.taken()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,285 @@
+//! Panics at reads, by rows at which some reads panic.
+
+use super::*;
+use crate::{
+    expr::Binary,
+    host::Alone,
+    operation::Output,
+    scan::{Columns, Costs},
+    schema::{Column, Partition, Schema},
+    value::Type,
+    versions::{Change, Foreseen, Found, Place, Seen, Stored},
+};
+
+/// Rows that panic in a pass for reads with some limits.
+#[derive(Clone)]
+struct Brittle(Columns);
+
+/// The limit of a read at which the pass panics.
+const IN_THE_PASS: u64 = 1_001;
+/// That of one at which making its answer panics.
+const AT_THE_ANSWER: u64 = 1_002;
+
+/// What was foreseen, and the reads whose answers panic.
+struct Brittleness<'a>(<Columns as Rows>::Foresight<'a>, Vec<usize>);
+
+fn limit(task: &Task<'_>) -> Option<u64> {
+    let Task::Read(Read { select: Select { output: Output::Rows { limit, .. }, .. }, .. }) = task else {
+        return None;
+    };
+    *limit
+}
+
+impl Rows for Brittle {
+    fn new(schema: &Arc<Schema>) -> Brittle {
+        Brittle(Columns::new(schema))
+    }
+
+    fn gathered<'a>(schema: &Arc<Schema>, rows: impl Iterator<Item = (Place, &'a [Value])>) -> Brittle {
+        Brittle(Columns::gathered(schema, rows))
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> usize {
+        self.0.bytes_beside(counted)
+    }
+
+    fn bytes_apart(&self, newer: &Self) -> usize {
+        self.0.bytes_apart(&newer.0)
+    }
+
+    fn places(&self) -> impl Iterator<Item = Place> {
+        self.0.places()
+    }
+
+    fn has(&self, place: &Place) -> bool {
+        self.0.has(place)
+    }
+
+    fn within<'a>(&'a self, ranges: &'a [KeyRange], start: Place) -> impl Iterator<Item = (Place, Seen<'a>)> {
+        self.0.within(ranges, start)
+    }
+
+    fn tied(&self, key: u64, tie: u64) -> Vec<(Place, Seen<'_>)> {
+        self.0.tied(key, tie)
+    }
+
+    fn candidates<'a>(
+        &'a self,
+        ranges: &'a [KeyRange],
+        filter: Option<&Expr>,
+        columns: &'a [usize],
+    ) -> impl Iterator<Item = (Found, Seen<'a>)> {
+        assert_ne!(filter, Some(&poison()), "as the test wants");
+        self.0.candidates(ranges, filter, columns)
+    }
+
+    fn at(&self, found: &Found, columns: &[usize]) -> Option<(Found, Seen<'_>)> {
+        self.0.at(found, columns)
+    }
+
+    type Undo = <Columns as Rows>::Undo;
+
+    fn undo_bytes(undo: &Self::Undo) -> usize {
+        Columns::undo_bytes(undo)
+    }
+
+    fn insert(&mut self, rows: Vec<(Place, Stored)>, log: Option<&mut Vec<Self::Undo>>) {
+        self.0.insert(rows, log);
+    }
+
+    fn join(&mut self, others: Vec<Arc<Self>>) {
+        Rows::join(&mut self.0, others.into_iter().map(|other| Arc::new(other.0.clone())).collect());
+    }
+
+    fn remove(&mut self, places: &[Place], log: Option<&mut Vec<Self::Undo>>) {
+        self.0.remove(places, log);
+    }
+
+    fn prepare(&self, change: &mut Change) {
+        self.0.prepare(change);
+    }
+
+    fn change(&mut self, change: &Change, log: Option<&mut Vec<Self::Undo>>) {
+        Rows::change(&mut self.0, change, log);
+    }
+
+    fn undo(&mut self, log: &[Self::Undo]) {
+        Rows::undo(&mut self.0, log);
+    }
+
+    fn knows(&self, column: usize, value: &Value) -> bool {
+        self.0.knows(column, value)
+    }
+
+    fn expect(&mut self, column: usize, value: &Value) {
+        self.0.expect(column, value);
+    }
+
+    fn is_tidy(&self) -> bool {
+        self.0.is_tidy()
+    }
+
+    fn tidy(&mut self) {
+        self.0.tidy();
+    }
+
+    const SHARED: bool = true;
+
+    type Foresight<'a> = Brittleness<'a>;
+
+    type Costs = Costs;
+
+    fn foresee<'a>(
+        &self,
+        schema: &Schema,
+        tasks: &[Task<'a>],
+        followed: bool,
+        costs: &Costs,
+        host: &dyn Host,
+    ) -> Brittleness<'a> {
+        let poisoned = |task: &Task<'_>| match task {
+            Task::Find { filter, .. } => *filter == Some(&poison()),
+            _ => limit(task) == Some(IN_THE_PASS),
+        };
+        assert!(!tasks.iter().any(poisoned), "as the test wants");
+        let brittle = (0..tasks.len()).filter(|&task| limit(&tasks[task]) == Some(AT_THE_ANSWER));
+        Brittleness(Rows::foresee(&self.0, schema, tasks, followed, costs, host), brittle.collect())
+    }
+
+    fn answer(&self, foresight: &mut Brittleness<'_>, task: usize) -> Option<Result<Answer, Failure>> {
+        assert!(!foresight.1.contains(&task), "as the test wants");
+        self.0.answer(&mut foresight.0, task)
+    }
+
+    fn explain(&self, foresight: &Brittleness<'_>, task: usize) -> Explained {
+        self.0.explain(&foresight.0, task)
+    }
+
+    fn foreseen(&self, foresight: &mut Brittleness<'_>, task: usize) -> Option<Foreseen> {
+        self.0.foreseen(&mut foresight.0, task)
+    }
+
+    fn note(&self, foresight: &mut Brittleness<'_>, rows: &[Found], changing: Option<&[usize]>, again: bool) {
+        Rows::note(&self.0, &mut foresight.0, rows, changing, again);
+    }
+}
+
+const TABLE: TableId = TableId(1);
+const ROWS: i32 = 50;
+
+fn column() -> Expr {
+    Expr::Column(0, Type::Int4)
+}
+
+/// A filter at which finding rows for a write panics.
+fn poison() -> Expr {
+    Expr::binary(Binary::Equal, column(), Expr::constant(Value::Int4(-1), Type::Int4))
+}
+
+fn job(epoch: u64, operation: Operation) -> Job {
+    Job { epoch: Epoch(epoch), ranges: vec![KeyRange::ALL], operation, held: false }
+}
+
+fn read(epoch: u64, limit: u64) -> Job {
+    let output =
+        Output::Rows { columns: vec![column()], order: Vec::new(), limit: Some(limit), distinct: false };
+    job(epoch, Operation::Select(Select { table: TABLE, filter: None, output }))
+}
+
+fn insert(epoch: u64, numbers: std::ops::Range<i32>) -> Job {
+    let rows = numbers.map(|number| vec![Value::Int4(number)]).collect();
+    job(epoch, Operation::Insert { table: TABLE, rows, returning: Vec::new() })
+}
+
+fn engine() -> Versions<Brittle> {
+    let column =
+        Column { name: "n".to_owned(), ty: Type::Int4, modifier: None, not_null: true, default: None };
+    let partition = Partition::Hash { column: 0 };
+    let schema = Schema { name: "t".to_owned(), columns: vec![column], primary_key: vec![0], partition };
+    let mut engine = Versions::default();
+    engine.apply(&[job(1, Operation::CreateTable { table: TABLE, schema }), insert(2, 0..ROWS)]);
+    engine
+}
+
+/// Reads of as many rows as their place in the batch says; those with other limits panic.
+fn check(engine: &mut Versions<Brittle>, jobs: &[Job], panicking: &[usize]) {
+    let answers = engine.apply_keeping(jobs, &mut |_, _| false, &Alone);
+    assert_eq!(answers.len(), jobs.len());
+    for (number, (job, answer)) in jobs.iter().zip(&answers).enumerate() {
+        match (&job.operation, answer) {
+            (_, Answer::Failed(failure)) => {
+                assert!(panicking.contains(&number), "job {number} failed: {failure}");
+                assert!(failure.is_panic());
+                assert!(failure.message.ends_with("as the test wants"), "{failure}");
+            }
+            (_, Answer::Rows(rows)) => {
+                assert!(!panicking.contains(&number));
+                assert_eq!(rows.len(), number + 1, "job {number}");
+            }
+            (operation, Answer::Written(written)) => {
+                assert!(operation.is_write());
+                assert_eq!(written[0].rows, 1);
+            }
+            (_, answer) => panic!("{answer:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_panic_in_a_pass_is_the_failure_of_one_read() {
+    let mut engine = engine();
+    for poisons in [vec![0], vec![20], vec![29], vec![3, 4, 17], (0..30).collect()] {
+        for poison in [IN_THE_PASS, AT_THE_ANSWER] {
+            let limit = |number| if poisons.contains(&number) { poison } else { number as u64 + 1 };
+            let jobs: Vec<Job> = (0..30).map(|number| read(2, limit(number))).collect();
+            check(&mut engine, &jobs, &poisons);
+        }
+    }
+}
+
+#[test]
+fn writes_of_the_batch_take_place_once() {
+    for poisons in [vec![1], vec![0, 6], vec![7, 8, 29]] {
+        for poison in [IN_THE_PASS, AT_THE_ANSWER] {
+            let mut engine = engine();
+            let mut rows = ROWS;
+            let jobs: Vec<Job> = (0..30)
+                .map(|number| match number % 5 {
+                    2 => {
+                        rows += 1;
+                        insert(10 + number as u64, rows - 1..rows)
+                    }
+                    _ if poisons.contains(&number) => read(10 + number as u64, poison),
+                    _ => read(10 + number as u64, number as u64 + 1),
+                })
+                .collect();
+            check(&mut engine, &jobs, &poisons);
+            let all = engine.apply(&[read(50, 1_000)]);
+            assert!(matches!(&all[0], Answer::Rows(all) if all.len() == rows as usize));
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "as the test wants")]
+fn a_panic_in_a_write_goes_on_to_the_caller() {
+    let delete = Operation::Delete { table: TABLE, filter: Some(poison()), returning: Vec::new() };
+    engine().apply(&[read(3, 1), job(4, delete), read(4, 3)]);
+}
+
+#[test]
+fn a_panic_in_a_page_is_the_failure_of_its_read() {
+    let mut engine = engine();
+    engine.pin(Epoch(2), Holder::Reader);
+    let output = Output::Rows { columns: vec![column()], order: Vec::new(), limit: None, distinct: false };
+    let page = |engine: &mut Versions<Brittle>, filter| {
+        let select = Select { table: TABLE, filter, output: output.clone() };
+        engine.page(Epoch(2), &[KeyRange::ALL], &select, None, 10)
+    };
+    assert!(page(&mut engine, Some(poison())).unwrap_err().is_panic());
+    assert_eq!(page(&mut engine, None).unwrap().rows.len(), 10);
+}
