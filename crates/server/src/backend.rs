@@ -173,9 +173,25 @@ pub enum Fault {
         /// Its name and where it is said to listen.
         process: String,
     },
+    /// A read at which storage processes died: it may be the reason, and is not asked of another.
+    #[error("storage process {process} ended while this query was there, {}", why_no_other(*again))]
+    Died {
+        /// The last of them: its name and where it is said to listen, or its id once it was removed.
+        process: String,
+        /// Whether it was the second.
+        again: bool,
+    },
     /// It ran and failed, deterministically; nothing changed.
     #[error(transparent)]
     Failed(#[from] Failure),
+}
+
+/// Why a read at which a process died is not asked of another.
+fn why_no_other(again: bool) -> &'static str {
+    match again {
+        true => "the second one: no other is asked",
+        false => "and no other is asked, because some rows would be lost if that ended, too",
+    }
 }
 
 /// All that is still known of a write.

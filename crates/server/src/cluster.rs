@@ -172,7 +172,7 @@ impl Events {
                 match waiter {
                     Some(Waiter::Write { sender, .. }) => drop(sender.send(Err(error))),
                     Some(Waiter::Gathering(read)) => drop(read.sender.send(Err(error))),
-                    Some(Waiter::Streaming(streams)) => break_off(streams),
+                    Some(Waiter::Streaming(streams)) => break_off(streams, Some(error)),
                     None => {}
                 }
             }
@@ -241,7 +241,7 @@ impl Events {
             // Rows may have reached the user, and the new attempt would tell them again.
             Some(Waiter::Streaming(_)) => {
                 if let Some(Waiter::Streaming(streams)) = waiting.remove(&token) {
-                    break_off(streams);
+                    break_off(streams, None);
                 }
             }
             Some(Waiter::Write { .. }) | None => {}
@@ -249,10 +249,17 @@ impl Events {
     }
 }
 
-fn break_off(streams: BTreeMap<ProcessId, mpsc::UnboundedSender<Result<Bytes, Fault>>>) {
-    let reason = String::from("a replica was lost in the middle of the answer");
+/// Ends streams of which some rows may have reached the user.
+fn break_off(
+    streams: BTreeMap<ProcessId, mpsc::UnboundedSender<Result<Bytes, Fault>>>,
+    error: Option<ClientError>,
+) {
     for stream in streams.into_values() {
-        let _ = stream.send(Err(Fault::Retry { reason: reason.clone() }));
+        let fault = match error {
+            Some(ClientError::Died { process, again }) => Fault::Died { process: process.to_string(), again },
+            _ => Fault::Retry { reason: String::from("a replica was lost in the middle of the answer") },
+        };
+        let _ = stream.send(Err(fault));
     }
 }
 
@@ -424,6 +431,13 @@ impl ClusterBackend {
         Ok(AnswerStream { parts })
     }
 
+    /// What people call a process; its id once it is no member any more.
+    fn name_of(&self, process: ProcessId) -> String {
+        let config = self.events.config();
+        let known = config.as_ref().and_then(|config| config.members.get(&process));
+        known.map_or_else(|| process.to_string(), |member| format!("{} at {}", member.name, member.address))
+    }
+
     fn fault(&self, error: ClientError) -> Fault {
         match error {
             ClientError::NotSent if self.events.is_adrift() => Fault::NotSent { reason: ADRIFT.to_owned() },
@@ -437,15 +451,8 @@ impl ClusterBackend {
             }
             ClientError::Expired => Fault::Expired,
             ClientError::OtherStatement => Fault::OtherStatement,
-            ClientError::Unreached { process } => {
-                let config = self.events.config();
-                let known = config.as_ref().and_then(|config| config.members.get(&process));
-                let process = known.map_or_else(
-                    || process.to_string(),
-                    |member| format!("{} at {}", member.name, member.address),
-                );
-                Fault::Unreached { process }
-            }
+            ClientError::Unreached { process } => Fault::Unreached { process: self.name_of(process) },
+            ClientError::Died { process, again } => Fault::Died { process: self.name_of(process), again },
             ClientError::Forgotten { applied } => Fault::Forgotten { applied },
             ClientError::Unanswered => {
                 Fault::Retry { reason: String::from("no replica was heard to be at it in time") }

@@ -29,6 +29,9 @@ pub fn of_read(fault: Fault) -> SqlError {
             "The others hear it, so it is not replaced: mend the network between the two, or the address that it advertises. \
              Another gateway may reach it.",
         ),
+        Fault::Died { .. } => SqlError::new(code::INTERNAL_ERROR, fault).hint(
+            "The query may have ended them: look into their logs before you send it again. If they were killed for another reason,              send it again.",
+        ),
         Fault::MaybeApplied { .. } => SqlError::new(code::INTERNAL_ERROR, "a read was answered as a write"),
     }
 }
@@ -67,6 +70,7 @@ pub fn of_write(fault: Fault, id: impl fmt::Display, retried: bool) -> SqlError 
         Fault::Unavailable { .. } | Fault::Unreached { .. } => {
             SqlError::new("58000", fault).detail("Nothing was applied.")
         }
+        Fault::Died { .. } => SqlError::new(code::INTERNAL_ERROR, "a write was answered as a read"),
     }
 }
 

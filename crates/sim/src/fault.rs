@@ -84,6 +84,8 @@ pub enum Fault {
     FailSync,
     /// A process ends, and a byte on its disk rots.
     Rot,
+    /// A query is asked of which every process dies that reads a certain row for it.
+    DieAtRead,
 }
 
 impl Fault {
@@ -100,7 +102,7 @@ impl Fault {
         Fault::Stall,
     ];
 
-    const EXTRA: [Fault; 9] = [
+    const EXTRA: [Fault; 10] = [
         Fault::GroupCut,
         Fault::GroupCutOneWay,
         Fault::KillGroup,
@@ -110,6 +112,7 @@ impl Fault {
         Fault::SlowDisk,
         Fault::FailSync,
         Fault::Rot,
+        Fault::DieAtRead,
     ];
 
     /// All kinds.
@@ -138,6 +141,7 @@ impl Fault {
             Fault::SlowDisk => ("fault: slow disk", "fault: slow disk"),
             Fault::FailSync => ("fault: failed sync", "killed by a failed sync"),
             Fault::Rot => ("fault: rot", "rot found"),
+            Fault::DieAtRead => ("fault: die at read", "killed at a read"),
         }
     }
 
@@ -186,8 +190,8 @@ impl Nemesis {
     }
 
     /// Strikes one machine out of `groups`, each group equally often; machines outside all groups are spared, and only
-    /// those that `may_crash` allows are killed. Tells which fault it was and whom it hit; one that is to die at a task is
-    /// left to the caller, who knows when that is.
+    /// those that `may_crash` allows are killed. Tells which fault it was and whom it hit; one that is to die at a task or a
+    /// read is left to the caller, who knows when that is.
     pub fn strike<P: Protocol>(
         &mut self,
         world: &mut World<P>,
@@ -232,7 +236,7 @@ impl Nemesis {
                     return None;
                 }
             }
-            Fault::DieAtTask => {
+            Fault::DieAtTask | Fault::DieAtRead => {
                 world.process(victim)?;
             }
             Fault::PowerCut => {

@@ -18,6 +18,7 @@
 //! | S8 versions of routing | the placement is compared in `Storage::on_direct`; checker *answer* | cluster schedules with basic reads | `RetryAnswered` |
 //! | S11 time | nothing in product code; checker *S11* | unit tests of the detector; clocks drift in every seed | `LateTickCounts` |
 //! | S14 suspicion | `Change::depart` refuses; the twin of the routing; checker *S14* (`check::holders`), which knows who holds all rows | unit tests of the configuration; `suspects_are_judged_together`, `suspicions_are_withdrawn`, `a_bad_moment_of_a_super`, `unreachable_is_waited_for`, `unreachable_is_replaced`, `lost_for_good` | `LossUndeclared`, `SuspectsOneByOne`, `StaleSuspicionObeyed` |
+//! | S14 reads that kill | nothing in product code; checker *query of death* (`system::table::deadly`) | `a_read_that_kills`, `a_read_that_kills_one_of_two`, `a_read_of_all_that_kills`, `a_read_is_probed`, `a_cut_is_no_death` | `ReadAskedAgain` |
 //! | S15 statements are atomic | published only what is favourable here (`Storage::decide`) | `atomic_or_void`, `verdict_of_the_dead`, `verdict_from_memory` | `VoidedPublished`, `WriteSkipped`, `ImportLost`, `RetryAnswered` |
 //! | S19 partial partitions | nothing in product code; scenario `graphs`, which computes from the graph who is promised what | `half_deaf_leader`, `heard_by_another`, `who_cannot_be_heard_reaches_nobody` | `HearsEverybody`, `GoesNoWayRound` |
 //! | disk (`seam`) | what is recovered follows from itself (`paxos::record`); the simulator's host numbers what it sends | unit tests of the journal; `recovery` tests of the log | `SentBeforeDurable`, `OvertakesDurable`, `RecoversHalf`, `RotTakenForTail` |
@@ -85,6 +86,8 @@ pub enum Mutation {
     SuspectsOneByOne,
     /// A suspicion that was refuted is obeyed all the same (S14).
     StaleSuspicionObeyed,
+    /// A read at which processes died is asked elsewhere without limit (S14).
+    ReadAskedAgain,
     /// A replica publishes a write that all others void (S15).
     VoidedPublished,
     /// A replica skips a write (S15).
@@ -110,7 +113,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 37] = [
+    pub const ALL: [Mutation; 38] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -139,6 +142,7 @@ impl Mutation {
         Mutation::LossUndeclared,
         Mutation::SuspectsOneByOne,
         Mutation::StaleSuspicionObeyed,
+        Mutation::ReadAskedAgain,
         Mutation::VoidedPublished,
         Mutation::WriteSkipped,
         Mutation::ImportLost,
@@ -181,6 +185,7 @@ impl Mutation {
             | Mutation::LossUndeclared
             | Mutation::SuspectsOneByOne
             | Mutation::StaleSuspicionObeyed
+            | Mutation::ReadAskedAgain
             | Mutation::VoidedPublished
             | Mutation::WriteSkipped
             | Mutation::ImportLost => "table",

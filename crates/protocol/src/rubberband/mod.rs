@@ -48,6 +48,8 @@
 //!   at once, since the engine works beside the protocol, and are waited for. Only who is gone, unlinked, refuses, knows
 //!   nothing of it or is silent when asked (a process that is stopped) is replaced: the read begins anew, elsewhere, and
 //!   those who were at it are told to give it up.
+//! - *No read takes the last replica.* A read at which a process died is asked of one more replica of each range, and only
+//!   where a further complete one would remain; at the second death it fails (`client::read`).
 //! - *S8.* Placement has a version of its own, bumped by storage and keyspace changes only; basic reads and plans compare
 //!   it.
 //!

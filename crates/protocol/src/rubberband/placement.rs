@@ -103,6 +103,13 @@ impl Config {
         matches!(self.storage.get(&process), Some(StorageState::Active | StorageState::Receiving { .. }))
     }
 
+    /// Whether every segment that one of `risked` replicates has a complete replica beside them and those that have `died`.
+    pub(super) fn can_spare(&self, risked: &[ProcessId], died: &[ProcessId]) -> bool {
+        let further = |process: &ProcessId| !risked.contains(process) && !died.contains(process);
+        let concerned = |segment: &&Segment| segment.replicas.iter().any(|replica| risked.contains(replica));
+        self.segments().iter().filter(concerned).all(|segment| self.complete(segment).any(|it| further(&it)))
+    }
+
     /// The segments that `range` touches.
     fn touched(&self, range: Range) -> impl Iterator<Item = &Segment> {
         let first = self.segments().partition_point(|segment| segment.range.high < range.low);

@@ -39,6 +39,18 @@ impl Engine {
         key.is_some_and(|key| ranges.iter().any(|range| range.low <= key && key <= range.high))
     }
 
+    /// Whether the process does not survive these reads.
+    pub(crate) fn dies(tasks: &[Task]) -> bool {
+        tasks.iter().any(|task| {
+            let TaskKind::Read { ranges, operation } = &task.kind else { return false };
+            let key = operation.strip_prefix(b"die").map(|key| String::from_utf8_lossy(key));
+            key.is_some_and(|key| match key.trim().parse::<u64>() {
+                Ok(key) => ranges.iter().any(|range| range.low <= key && key <= range.high),
+                Err(_) => true,
+            })
+        })
+    }
+
     /// An operation `=170 name` answers so many bytes.
     fn answer(operation: &str) -> Bytes {
         let bytes = operation.strip_prefix('=').and_then(|rest| rest.split(' ').next());
@@ -79,7 +91,7 @@ impl Engine {
             }
             TaskKind::Read { ranges, operation } => {
                 let rows: Vec<&Row> = within(&self.rows, ranges).collect();
-                if operation == "count" {
+                if operation == "count" || operation.starts_with(b"die") {
                     return TaskResult::Read(vec![Bytes::from(rows.len().to_string())]);
                 }
                 if rows.len() > LONG_ROWS {

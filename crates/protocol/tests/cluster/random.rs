@@ -354,7 +354,8 @@ impl Schedule {
                             | ClientError::OtherStatement
                             | ClientError::Forgotten { applied: false }
                             | ClientError::Unanswered
-                            | ClientError::Unreached { .. },
+                            | ClientError::Unreached { .. }
+                            | ClientError::Died { .. },
                         ) => {
                             let attempts = self.asked.iter().filter(|(_, other)| {
                                 matches!(other, Asked::Write { operation: same, .. } if same == operation)

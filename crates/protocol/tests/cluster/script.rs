@@ -88,7 +88,8 @@ fn perform(world: &mut World, step: &str) {
         ["retention", span] => {
             world.retention = Duration::from_millis(number(span.strip_suffix("ms").expect("ms")));
         }
-        ["count", id, token, strength, ranges] => {
+        // `die` kills who reads, `die 17` only where key 17 is read.
+        ["count", id, token, strength, ranges, ref op @ ..] => {
             let strength = match strength {
                 "basic" => ReadStrength::Basic,
                 "snapshot" => ReadStrength::Snapshot,
@@ -99,7 +100,7 @@ fn perform(world: &mut World, step: &str) {
                 strength,
                 table: DataHeader::NO_TABLE,
                 ranges: ranges.split(',').map(range).collect(),
-                operation: Bytes::from_static(b"count"),
+                operation: if op.is_empty() { "count".into() } else { op.join(" ").into() },
             };
             world.told.insert((process(id), number(token)), Default::default());
             world.command_client(process(id), read);
@@ -207,4 +208,10 @@ scripts! { check:
     a_gateway_that_reaches_nobody
     who_is_heard_is_not_lost
     two_supers_contradict_each_other
+    a_read_that_kills
+    a_read_that_kills_one_of_two
+    a_read_of_all_that_kills
+    a_read_that_was_merely_there
+    a_read_is_probed
+    a_cut_is_no_death
 }

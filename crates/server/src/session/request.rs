@@ -125,7 +125,8 @@ impl Session {
                 | Fault::Retry { .. }
                 | Fault::Unavailable { .. }
                 | Fault::Unfounded { .. }
-                | Fault::Unreached { .. },
+                | Fault::Unreached { .. }
+                | Fault::Died { .. },
             ) => false,
         };
         if definite {

@@ -6,6 +6,7 @@
 
 mod bank;
 mod citizen;
+mod deadly;
 mod operator;
 mod replicas;
 mod settings;
@@ -48,6 +49,7 @@ use crate::{
 
 use bank::Bank;
 use citizen::{Citizen, Told, member, node};
+use deadly::Deadly;
 use operator::Operator;
 use replicas::Replicas;
 use twin::TableTwin;
@@ -63,6 +65,7 @@ struct Town {
     engines: BTreeMap<usize, Box<dyn Engine>>,
     /// Storage machines whose process dies at its next task.
     doomed: BTreeSet<usize>,
+    deadly: Deadly,
     /// Storage machines whose engine works.
     working: BTreeSet<usize>,
     /// The newest configuration that a gateway told of.
@@ -141,6 +144,7 @@ pub(crate) fn simulate(
         gateways: gateways.clone(),
         engines: BTreeMap::new(),
         doomed: BTreeSet::new(),
+        deadly: Deadly::new(seed),
         working: BTreeSet::new(),
         config: Config::founded(settings.terms()),
         bank: Bank::new(settings.accounts, settings.commands, gateways, mutation),
@@ -216,6 +220,7 @@ impl Town {
                 }
             }
             Some(Fault::DieAtTask) => self.doomed.extend(hit.unwrap_or_default()),
+            Some(Fault::DieAtRead) => self.ask_deadly(world),
             _ => {}
         }
         if let Some(pause) = nemesis.pause() {
@@ -314,6 +319,9 @@ impl Town {
             world.crash(machine, Crash::Killed);
             world.restart_after(machine, DOWN);
             self.killed(world, machine, false);
+            return Ok(());
+        }
+        if self.dies_of_a_read(world, machine, &tasks)? {
             return Ok(());
         }
         self.replicas.execute(me, &tasks, &self.order.twin, &self.order.check)?;
@@ -523,7 +531,10 @@ impl Environment<Citizen> for Town {
             Event::Super(SuperEvent::Replacing { .. }) => world.count("replacement ordered"),
             Event::Super(SuperEvent::Config(_)) => {}
             Event::NotAdmitted(_) => world.count("not admitted"),
-            Event::Client(ClientEvent::Config(config)) => self.told_config(world, &config),
+            Event::Client(ClientEvent::Config(config)) => {
+                self.deadly.told(machine, world.now());
+                self.told_config(world, &config);
+            }
             Event::Storage(StorageEvent::Wedged)
             | Event::Super(SuperEvent::Wedged)
             | Event::Client(ClientEvent::Wedged) => self.again(world, machine)?,

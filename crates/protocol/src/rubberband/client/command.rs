@@ -162,7 +162,8 @@ impl ClientError {
             | ClientError::Rejected(_)
             | ClientError::MaybeApplied { .. }
             | ClientError::Unanswered
-            | ClientError::Unreached { .. } => ClientError::MaybeApplied { request },
+            | ClientError::Unreached { .. }
+            | ClientError::Died { .. } => ClientError::MaybeApplied { request },
         }
     }
 }
@@ -194,5 +195,13 @@ pub enum ClientError {
     Unreached {
         /// Who.
         process: ProcessId,
+    },
+    /// Storage processes died while a read was there. It is not asked of another: that one might die of it, too.
+    Died {
+        /// The last of them.
+        process: ProcessId,
+        /// Whether it was the second. Otherwise it was the first, and if another one died some range would be left without a
+        /// complete replica.
+        again: bool,
     },
 }

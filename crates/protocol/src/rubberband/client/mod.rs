@@ -206,15 +206,16 @@ impl Client {
 
     fn on_delivered(&mut self, cx: &mut Context<'_>, item: Delivered, out: &mut impl Sink<Self>) {
         match item {
-            Delivered::Control { before, .. } => {
+            Delivered::Control { control, before, .. } => {
                 let config =
                     self.membership.config().expect("a delivered control message leaves one").clone();
                 for process in before.iter().flat_map(|before| before.storage.keys()) {
                     if !config.storage.contains_key(process) {
-                        self.lost(cx, *process);
+                        self.lost(cx, *process, control == Control::Leave);
                         self.lose_ranges(&config);
                     }
                 }
+                self.revive(&config);
                 self.note_unreached(cx.now, &config);
                 out.emit(ClientEvent::Config(Arc::new(config)));
             }
@@ -395,6 +396,9 @@ impl Protocol for Client {
             Input::Linked { peer, session } => {
                 self.linked.insert(peer);
                 self.unreached.remove(&peer);
+                if let Some(config) = self.membership.config().cloned() {
+                    self.revive(&config);
+                }
                 self.member_input(cx, Input::Linked { peer, session }, out);
             }
             Input::Progress { .. } => {}
@@ -403,7 +407,7 @@ impl Protocol for Client {
                 if let Some(config) = self.membership.config().cloned() {
                     self.note_unreached(cx.now, &config);
                 }
-                self.lost(cx, peer);
+                self.lost(cx, peer, false);
                 self.member_input(cx, Input::Unlinked { peer }, out);
             }
             Input::Drained => {

@@ -3,6 +3,14 @@
 //! An attempt goes to processes that together hold what is asked for, and one answer is made of what they say of one position.
 //! It may take as long as those who are at it say that they are; whoever is silent is passed over in the next attempt, and a
 //! read that nobody is heard to be at is given up.
+//!
+//! **A read at which processes die** may be the reason. A process has died if it was removed while the read was there, or
+//! its link was lost and has not come back: a cut is no death. After the first death the read is asked once more, and only
+//! of processes without which every range of theirs would keep a complete replica. At the second death, or where none would
+//! remain, it fails ([`ClientError::Died`]), once it is certain that nobody was merely cut off. A read of many ranges is at
+//! many processes at once; the one that died may have been the one with the row that kills. Whoever has told a part of the
+//! answer is *proven* and not expected to die of it. Where too many are not, some are *probed* first: those at which it has
+//! been already, or else one alone, begin to answer what they hold, and their answers are thrown away.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -15,8 +23,8 @@ use crate::{
     ecast::{Class, MemberCommand, Position},
     id::ProcessId,
     rubberband::{
-        Config, DataHeader, DataKind, Direct, Message, Range, Reply, ReplyContent, RequestId, WriteName,
-        placement::covers, refusal,
+        Assignment, DataHeader, DataKind, Direct, Message, Range, Reply, ReplyContent, RequestId,
+        StorageState, WriteName, placement::covers, refusal,
     },
     seam::{Context, Destination, Input, Sink},
     time::{Duration, Time},
@@ -45,6 +53,12 @@ pub(super) struct Read {
     asked: Vec<ProcessId>,
     /// Who never did in earlier attempts: others are asked if there are any.
     silent: Vec<ProcessId>,
+    /// Who died while it was there, as far as is known.
+    died: SmallVec<[ProcessId; 2]>,
+    /// Who has told a part of an answer to it.
+    proven: SmallVec<[ProcessId; 4]>,
+    /// The attempt is only to see who lives through it.
+    probing: bool,
     /// The attempt has failed: no answer to it counts any more.
     pub(super) void: bool,
     /// The attempt has its place in the order.
@@ -65,6 +79,18 @@ struct Part {
     /// What of it the user has taken.
     consumed: u64,
     ended: bool,
+}
+
+/// Where the next attempt at a read goes.
+enum Plan {
+    /// To those who answer with this offset, which are probably these.
+    Ask { offset: u32, expected: SmallVec<[ProcessId; 4]> },
+    /// To these, to see whether they live through it.
+    Probe(Vec<Assignment>),
+    /// Nowhere yet: those who are to be asked are out of reach, or it is not certain who has died.
+    Wait,
+    /// Nowhere.
+    Fail(ClientError),
 }
 
 /// How much of the latency that is remembered the newest read makes up.
@@ -94,6 +120,9 @@ impl Read {
             silences: 0,
             asked: Vec::new(),
             silent: Vec::new(),
+            died: SmallVec::new(),
+            proven: SmallVec::new(),
+            probing: false,
             void: false,
             ordered: false,
             heard: now,
@@ -105,6 +134,37 @@ impl Read {
     /// Whether `process` is to answer it, or does.
     pub(super) fn concerns(&self, process: ProcessId) -> bool {
         self.expected.contains(&process) || self.parts.iter().any(|part| part.from == process)
+    }
+
+    /// Whether `process` may be at it.
+    fn is_at(&self, process: ProcessId) -> bool {
+        self.concerns(process) && !self.has_ended(process) || self.silent.contains(&process)
+    }
+
+    /// A process is out of reach, or removed: it has died, unless it `left`.
+    pub(super) fn lost(&mut self, process: ProcessId, left: bool) {
+        if left {
+            self.died.retain(|died| *died != process);
+        } else if self.is_at(process) && !self.died.contains(&process) {
+            self.died.push(process);
+        }
+    }
+
+    /// Those who live have not died.
+    pub(super) fn revive(&mut self, lives: impl Fn(&ProcessId) -> bool) {
+        self.died.retain(|died| !lives(died));
+    }
+
+    /// Those of `readers` who have not been seen to live through it.
+    fn unproven(&self, readers: &[ProcessId]) -> Vec<ProcessId> {
+        readers.iter().copied().filter(|reader| !self.proven.contains(reader)).collect()
+    }
+
+    /// `process` has told a part of an answer.
+    fn prove(&mut self, process: ProcessId) {
+        if !self.proven.contains(&process) {
+            self.proven.push(process);
+        }
     }
 
     /// What `process` has answered; it begins with nothing.
@@ -158,6 +218,18 @@ impl Client {
         if let Some(process) = self.out_of_reach(cx.now, token) {
             return self.fail(cx.now, token, ClientError::Unreached { process }, out);
         }
+        let random = (cx.random)() as u32;
+        let request = self.requests.get_mut(&token).expect("a live request");
+        let Kind::Read(read) = &mut request.kind else { panic!("only reads are attempted again") };
+        read.silent.append(&mut read.asked);
+        let request = &self.requests[&token];
+        let Kind::Read(read) = &request.kind else { unreachable!("just seen") };
+        let (offset, expected, probes) = match self.plan(read, random) {
+            Plan::Ask { offset, expected } => (offset, expected, Vec::new()),
+            Plan::Probe(probes) => (0, probes.iter().map(|probe| probe.process).collect(), probes),
+            Plan::Wait => return self.retry_soon(cx, request.attempt),
+            Plan::Fail(error) => return self.fail(cx.now, token, error, out),
+        };
         let attempt = self.new_attempt(token);
         let request = self.requests.get_mut(&token).expect("a live request");
         let before = std::mem::replace(&mut request.attempt, attempt);
@@ -165,10 +237,11 @@ impl Client {
         let Kind::Read(read) = &mut request.kind else { panic!("only reads are attempted again") };
         cancel_parts(before, read, out);
         let patience = read.patience(&self.settings);
+        self.retries += u64::from(read.tries > 0);
         read.tries += 1;
         read.void = false;
+        read.probing = !probes.is_empty();
         read.ordered = false;
-        read.silent.append(&mut read.asked);
         read.heard = Time(0);
         read.begun_at = cx.now;
         read.parts.clear();
@@ -178,25 +251,6 @@ impl Client {
         if std::mem::take(&mut read.told) {
             out.emit(ClientEvent::Restart { token });
         }
-        // Reads of one place take turns among its replicas. Those of many are all divided alike, so that a process scans
-        // the same rows for all of them; another division is tried when that one came to nothing.
-        let random = (cx.random)() as u32;
-        let wide = |config: &Config| {
-            read.ranges.iter().map(|range| config.count_segments(*range)).sum::<usize>() > 1
-        };
-        let first = if read.tries == 1 && self.membership.config().is_some_and(wide) { 0 } else { random };
-        // Who cannot be heard cannot answer.
-        let heard = |process: &ProcessId| self.linked.contains(process) && !read.silent.contains(process);
-        let readers = |config: &Config, offset: u32| config.readers(&read.ranges, offset).unwrap_or_default();
-        let (offset, expected) = match self.membership.config() {
-            None => (first, SmallVec::new()),
-            Some(config) => {
-                let offsets = (0..u32::from(config.replicas)).map(|turn| first.wrapping_add(turn));
-                let mut divisions = offsets.map(|offset| (offset, readers(config, offset)));
-                let audible = divisions.find(|(_, expected)| expected.iter().all(heard));
-                audible.unwrap_or_else(|| (first, readers(config, first)))
-            }
-        };
         read.expected = expected;
         let header = DataHeader {
             kind: DataKind::Read,
@@ -216,10 +270,13 @@ impl Client {
         let over = reached.map(|it| it.since + self.settings.unreached_after).filter(|over| *over > cx.now);
         let look = over.chain([cx.now + patience]).min().unwrap_or(cx.now);
         self.look_after_read_at(token, look);
+        if strength == ReadStrength::Sequential {
+            // An attempt that still waits to be sent would only be one read more.
+            self.member_input(cx, Input::Command(MemberCommand::Withdraw { token: before }), out);
+        }
         match strength {
+            _ if !probes.is_empty() => self.send_parts(attempt, probes, &operation, out),
             ReadStrength::Sequential => {
-                // An attempt that still waits to be sent would only be one read more.
-                self.member_input(cx, Input::Command(MemberCommand::Withdraw { token: before }), out);
                 self.membership.submit(cx, attempt, Class::Data, header.encode(&operation), out);
             }
             ReadStrength::Snapshot => {
@@ -227,6 +284,79 @@ impl Client {
                 self.member_input(cx, Input::Command(MemberCommand::Inject { token: attempt, body }), out);
             }
             ReadStrength::Basic => self.send_basic(cx, token, offset, operation, out),
+        }
+    }
+
+    /// Where the next attempt at a read goes.
+    fn plan(&self, read: &Read, random: u32) -> Plan {
+        let Some(config) = self.membership.config() else {
+            return Plan::Ask { offset: random, expected: SmallVec::new() };
+        };
+        // Reads of one place take turns among its replicas. Those of many are all divided alike, so that a process scans
+        // the same rows for all of them; another division is tried when that one came to nothing.
+        let wide = || read.ranges.iter().map(|range| config.count_segments(*range)).sum::<usize>() > 1;
+        let first = if read.tries == 0 && wide() { 0 } else { random };
+        // Who cannot be heard cannot answer.
+        let heard = |process: &ProcessId| self.linked.contains(process) && !read.silent.contains(process);
+        let readers = |offset: u32| config.readers(&read.ranges, offset).unwrap_or_default();
+        let offsets = (0..u32::from(config.replicas)).map(|turn| first.wrapping_add(turn));
+        let mut divisions = offsets.map(|offset| (offset, readers(offset)));
+        let Some(&process) = read.died.last() else {
+            let audible = divisions.find(|(_, expected)| expected.iter().all(heard));
+            let (offset, expected) = audible.unwrap_or_else(|| (first, readers(first)));
+            return Plan::Ask { offset, expected };
+        };
+        let again = read.died.len() > 1;
+        // Of those who are left, each may die, for all that is known, and nothing would be lost.
+        let expendable = |reader: &ProcessId| {
+            !read.died.contains(reader)
+                && (read.proven.contains(reader) || config.can_spare(&[*reader], &read.died))
+        };
+        let divisions: Vec<(u32, SmallVec<[ProcessId; 4]>)> = divisions
+            .filter(|(_, expected)| !expected.is_empty() && expected.iter().all(expendable))
+            .collect();
+        if again || divisions.is_empty() {
+            let state = |process| config.storage.get(process);
+            let certain = |process| state(process).is_none_or(|it| *it == StorageState::Unreachable);
+            return match read.died.iter().all(certain) {
+                true => Plan::Fail(ClientError::Died { process, again }),
+                false => Plan::Wait,
+            };
+        }
+        let mut audible = divisions.into_iter().filter(|(_, expected)| expected.iter().all(heard)).peekable();
+        let Some(probed) = audible.peek().cloned() else { return Plan::Wait };
+        let harmless = |expected: &[ProcessId]| config.can_spare(&read.unproven(expected), &read.died);
+        if let Some((offset, expected)) = audible.find(|(_, expected)| harmless(expected)) {
+            return Plan::Ask { offset, expected };
+        }
+        let (offset, expected) = probed;
+        // To those at which it has been already no risk is added.
+        let (mut probed, others): (Vec<_>, Vec<_>) =
+            read.unproven(&expected).into_iter().partition(|process| read.is_at(*process));
+        if probed.is_empty() {
+            probed.extend(others.first());
+        }
+        let assigned = config.assign_read(&read.ranges, offset).unwrap_or_default();
+        Plan::Probe(assigned.into_iter().filter(|part| probed.contains(&part.process)).collect())
+    }
+
+    /// Asks these directly, each for what it holds.
+    fn send_parts(
+        &self,
+        attempt: u64,
+        assigned: Vec<Assignment>,
+        operation: &Bytes,
+        out: &mut impl Sink<Self>,
+    ) {
+        let Some(config) = self.membership.config() else { return };
+        for Assignment { process, held, .. } in assigned {
+            let basic = Direct::Basic {
+                token: attempt,
+                placement: config.placement,
+                ranges: SmallVec::from_vec(held),
+                operation: operation.clone(),
+            };
+            out.send(Destination::One(process), Message::Direct(basic), None);
         }
     }
 
@@ -251,16 +381,7 @@ impl Client {
                 self.fail(cx.now, token, ClientError::Rejected(refusal::NO_RING), out);
             }
             Ok(assigned) if assigned.iter().all(|assignment| self.linked.contains(&assignment.process)) => {
-                let placement = config.placement;
-                for assignment in assigned {
-                    let basic = Direct::Basic {
-                        token: attempt,
-                        placement,
-                        ranges: SmallVec::from_vec(assignment.held),
-                        operation: operation.clone(),
-                    };
-                    out.send(Destination::One(assignment.process), Message::Direct(basic), None);
-                }
+                self.send_parts(attempt, assigned, &operation, out);
             }
             Ok(_) => self.retry_soon(cx, attempt),
         }
@@ -297,10 +418,23 @@ impl Client {
         let request = self.requests.get_mut(&token).expect("an attempt has its request");
         let attempt = request.attempt;
         let Kind::Read(read) = &mut request.kind else { panic!("only reads are answered in pieces") };
+        if matches!(reply.content, ReplyContent::Answer(_)) {
+            read.prove(from);
+        }
         match reply.content {
             // What came before it came to nothing.
-            _ if read.void => {
-                read.part(from);
+            content if read.void => {
+                let part = read.part(from);
+                part.ended |= reply.last && matches!(content, ReplyContent::Answer(_));
+            }
+            ReplyContent::Answer(_) if read.probing => {
+                let part = read.part(from);
+                part.ended |= reply.last;
+                (read.heard, read.news) = (cx.now, cx.now);
+                read.asked.retain(|process| *process != from);
+                if read.unproven(&read.expected).is_empty() {
+                    self.start_read(cx, token, out);
+                }
             }
             ReplyContent::Underway => {
                 let waited = !read.asked.is_empty();
@@ -408,7 +542,6 @@ impl Client {
             self.look_after_read_at(token, cx.now + after);
         } else {
             read.silences += u32::from(!read.void);
-            self.retries += 1;
             self.start_read(cx, token, out);
         }
     }

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     ecast::{MemberCommand, Position},
     id::ProcessId,
-    rubberband::RequestId,
+    rubberband::{Config, RequestId, StorageState},
     seam::{Context, Input, Sink},
     time::{Duration, Time},
 };
@@ -168,11 +168,13 @@ impl Client {
     }
 
     /// A storage process is gone, or its link is: a read that it was to answer is tried elsewhere, and what a write did
-    /// is asked of the others.
-    pub(super) fn lost(&mut self, cx: &mut Context<'_>, process: ProcessId) {
+    /// is asked of the others. It has died for all that is known, unless it `left` of its own will.
+    pub(super) fn lost(&mut self, cx: &mut Context<'_>, process: ProcessId, left: bool) {
         for request in self.requests.values_mut() {
-            if let Kind::Write(write) = &mut request.kind {
-                write.doubted = true;
+            match &mut request.kind {
+                Kind::Write(write) => write.doubted = true,
+                Kind::Read(read) => read.lost(process, left),
+                Kind::Control => {}
             }
         }
         let concerned: Vec<u64> = self
@@ -187,6 +189,19 @@ impl Client {
             .collect();
         for attempt in concerned {
             self.retry_soon(cx, attempt);
+        }
+    }
+
+    /// Takes back that processes have died which are linked, and serve: links to them were cut.
+    pub(super) fn revive(&mut self, config: &Config) {
+        let lives = |process: &ProcessId| {
+            let state = config.storage.get(process);
+            self.linked.contains(process) && state.is_some_and(|state| *state != StorageState::Unreachable)
+        };
+        for request in self.requests.values_mut() {
+            if let Kind::Read(read) = &mut request.kind {
+                read.revive(lives);
+            }
         }
     }
 

@@ -231,11 +231,16 @@ impl World {
                         ClientError::Forgotten { .. } => "forgotten",
                         ClientError::Unanswered => "unanswered",
                         ClientError::Unreached { .. } => "unreached",
+                        ClientError::Died { .. } => "died",
                     });
                     self.end(id, token, Err(error));
                     let error = match error {
                         ClientError::MaybeApplied { request } => format!("MaybeApplied {}", request.number),
                         ClientError::Unreached { process } => format!("Unreached {}", name(process)),
+                        ClientError::Died { process, again } => {
+                            let which = if again { "the second" } else { "and no other may" };
+                            format!("Died {}, {which}", name(process))
+                        }
                         other => format!("{other:?}"),
                     };
                     self.say(&format!("{} {token} failed: {error}", name(id)));

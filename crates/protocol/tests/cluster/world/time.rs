@@ -8,7 +8,7 @@ use quorate_protocol::{
 
 use super::{Happening, Process, Role, World};
 use crate::cluster::{
-    engine::{Row, decode},
+    engine::{Engine, Row, decode},
     names::{name, range_names, reborn},
 };
 
@@ -92,6 +92,11 @@ impl World {
             return;
         }
         let (_, tasks) = process.tasks.take().expect("just seen");
+        if Engine::dies(&tasks) {
+            self.say(&format!("{} dies of a read", name(id)));
+            self.crash(id);
+            return;
+        }
         let Role::Storage(_, engine) = &mut process.role else { panic!("only storage works") };
         let results: Vec<_> = tasks.iter().map(|task| engine.run(task)).collect();
         for task in &tasks {

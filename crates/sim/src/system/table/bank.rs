@@ -55,6 +55,8 @@ pub(super) struct Bank {
     renames: bool,
     /// Gateways take repetitions for new writes: a mutation.
     denies: bool,
+    /// A read at which processes died is asked again: a mutation.
+    insists: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +110,7 @@ enum What {
     Publish { load: i64 },
     Discard { load: i64 },
     LastLook { table: usize },
+    Deadly { account: i64, number: i64, wide: bool },
 }
 
 const ACCOUNTS: &str = "accounts";
@@ -162,6 +165,7 @@ impl Bank {
             lost: Vec::new(),
             renames: mutation == Some(Mutation::RepeatedUnderNewName),
             denies: mutation == Some(Mutation::RepetitionDenied),
+            insists: mutation == Some(Mutation::ReadAskedAgain),
         }
     }
 
@@ -312,6 +316,18 @@ impl Bank {
         what: What,
         strength: ReadStrength,
     ) {
+        self.read_after(world, machine, config, what, strength, Duration::ZERO);
+    }
+
+    fn read_after(
+        &mut self,
+        world: &mut World<Citizen>,
+        machine: usize,
+        config: &Config,
+        what: What,
+        strength: ReadStrength,
+        delay: Duration,
+    ) {
         let Some((Operation::Select(select), schema)) = self.operation(config, &what) else { return };
         let made = gateway::read(&select, schema);
         let token = self.token();
@@ -323,7 +339,26 @@ impl Bank {
             ranges: made.ranges,
             operation: made.operation,
         };
-        world.command(machine, Command::Client(command));
+        world.command_after(machine, delay, Command::Client(command));
+    }
+
+    /// A query of which processes die: its bytes, and the key of the row.
+    pub(super) fn ask_deadly(
+        &mut self,
+        world: &mut World<Citizen>,
+        machine: usize,
+        number: i64,
+        wide: bool,
+    ) -> Option<(Bytes, u64)> {
+        let Some(Node::Client(client)) = node(world, machine) else { return None };
+        let config = client.config().filter(|_| self.phase == Phase::Open)?.clone();
+        let account = number % self.accounts;
+        let what = What::Deadly { account, number, wide };
+        let (Operation::Select(select), schema) = self.operation(&config, &what)? else { return None };
+        let bytes = gateway::read(&select, schema).operation;
+        let key = schema.partition.key_of(&Value::Int8(account));
+        self.read(world, machine, &config, what, ReadStrength::Sequential);
+        Some((bytes, key))
     }
 
     /// What a gateway tells.
@@ -498,6 +533,8 @@ impl Bank {
             What::LastLook { table } => {
                 self.last.insert(table, pending.rows);
             }
+            // Nobody died of it: it came when nobody might.
+            What::Deadly { .. } => world.count("deadly read answered"),
         }
         Ok(())
     }

@@ -81,6 +81,11 @@ impl Bank {
                 (Operation::Publish { table: log, load: load_id(*load), rows }, log_schema)
             }
             What::Discard { load } => (Operation::Discard { table: log, load: load_id(*load) }, log_schema),
+            // Of all queries it alone has this number.
+            What::Deadly { account, number: own, wide } => {
+                let filter = (!wide).then(|| is(*account));
+                (select(accounts, vec![column(0), number(*own)], filter), accounts_schema)
+            }
             What::LastLook { table } => {
                 let schema = &self.schemas[*table];
                 let id = TableId(config.table(&schema.name)?.0);

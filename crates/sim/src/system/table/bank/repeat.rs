@@ -1,8 +1,10 @@
 //! What becomes of requests that fail, or whose gateway dies, and what is repeated under its name.
 
+use std::time::Duration;
+
 use quorate_history::Action;
 use quorate_node::Node;
-use quorate_protocol::rubberband::{ClientError, RequestId};
+use quorate_protocol::rubberband::{ClientError, ReadStrength, RequestId};
 
 use super::{Bank, Fate, Pending, Phase, What};
 use crate::{
@@ -21,6 +23,7 @@ impl Bank {
             ClientError::Forgotten { .. } => "forgotten",
             ClientError::Unanswered => "unanswered",
             ClientError::Unreached { .. } => "unreached",
+            ClientError::Died { .. } => "not asked of another",
         };
         world.count(count);
         // A user believes what it is told. Only one that asked about an earlier attempt knows that an id has expired.
@@ -47,8 +50,19 @@ impl Bank {
                     self.repeat(world, pending, request);
                 }
             }
+            What::Deadly { .. } if self.insists && matches!(error, ClientError::Died { .. }) => {
+                self.insist(world, pending);
+            }
             _ => {}
         }
+    }
+
+    /// Asks a read again at which processes died, as a gateway would that asks elsewhere without limit.
+    fn insist(&mut self, world: &mut World<Citizen>, pending: Pending) {
+        let Some(Node::Client(client)) = node(world, pending.machine) else { return };
+        let Some(config) = client.config().cloned() else { return };
+        let strength = ReadStrength::Sequential;
+        self.read_after(world, pending.machine, &config, pending.what, strength, Duration::from_millis(100));
     }
 
     /// A write was refused for certain.
