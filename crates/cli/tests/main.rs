@@ -9,6 +9,7 @@ mod killing;
 mod large;
 mod manners;
 mod operate;
+mod reads;
 mod records;
 mod remembering;
 mod retries;

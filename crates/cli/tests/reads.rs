@@ -1,0 +1,134 @@
+//! Queries that are under way when storage processes are killed, and results that clients do not take.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use bytes::Bytes;
+use futures_util::SinkExt;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio_postgres::{Client, NoTls};
+
+use crate::{
+    cluster::{is_mended, status, turn},
+    command::{Place, wait_for},
+};
+
+/// So many rows that a query of them takes a second or more.
+const ROWS: i32 = 100_000;
+
+/// What no index and no shared pass makes quick.
+const LONG: &str =
+    "select count(*) from t where repeat(body, 40) like '%a%b%c%d%e%f%g%' or repeat(body, 41) like '%x_y%z%'";
+
+#[test]
+fn a_query_outlives_one_process_and_ends_with_the_second() {
+    let _turn = turn();
+    let place = Place::new();
+    let up = place.run(&["up", "--detach", "--empty", "--port", "0"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    wait_for("the cluster is whole", || is_mended(&place));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = connect(&place).await;
+        client
+            .batch_execute("create table t (id int, body text) with (partition_by = 'hash(id)')")
+            .await
+            .unwrap();
+        fill(&client).await;
+        let expected: i64 = client.query_one(LONG, &[]).await.unwrap().get(0);
+
+        // One is killed while the queries are there: none fails.
+        let asked: Vec<_> = (0..4).map(|_| ask(&place)).collect();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let before = serving(&place);
+        let victim = before.keys().next().unwrap().clone();
+        kill(&before[&victim]);
+        for asked in asked {
+            assert_eq!(asked.await.unwrap().unwrap(), expected);
+        }
+        wait_for("another has its place", || is_mended(&place));
+        let after = serving(&place);
+        assert!(
+            before.iter().all(|(name, it)| *name == victim || after[name]["pid"] == it["pid"]),
+            "nobody else died"
+        );
+
+        // Two are killed: the queries may have done it. They are not asked of the others, who live and have all rows.
+        let asked: Vec<_> = (0..4).map(|_| ask(&place)).collect();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        for victim in after.values().take(2) {
+            kill(victim);
+        }
+        for asked in asked {
+            let error = asked.await.unwrap().unwrap_err();
+            let error = error.as_db_error().unwrap_or_else(|| panic!("{error}"));
+            assert_eq!(error.code().code(), "XX000", "{error}");
+            assert!(error.message().contains("ended while this query was there, the second one"), "{error}");
+        }
+        wait_for("others have their places", || is_mended(&place));
+        let now = serving(&place);
+        let same = |(name, it): (&String, &Value)| now.get(name).is_some_and(|now| now["pid"] == it["pid"]);
+        assert_eq!(after.iter().filter(|it| same(*it)).count(), after.len() - 2, "nobody else died");
+        let count: i64 = client.query_one("select count(*) from t", &[]).await.unwrap().get(0);
+        assert_eq!(count, i64::from(ROWS));
+    });
+}
+
+async fn fill(client: &Client) {
+    let copy = client.copy_in("copy t from stdin").await.unwrap();
+    let mut copy = std::pin::pin!(copy);
+    for first in (0..ROWS).step_by(1_000) {
+        let lines: String = (first..first + 1_000).map(|n| format!("{n}\t{}\n", body(n))).collect();
+        copy.send(Bytes::from(lines)).await.unwrap();
+    }
+    assert_eq!(copy.finish().await.unwrap(), ROWS as u64);
+}
+
+/// Letters without much of a pattern.
+fn body(n: i32) -> String {
+    let mut state = n as u64;
+    let letter = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'a' + (state >> 33) as u8 % 26)
+    };
+    (0..64).map(letter).collect()
+}
+
+/// A query on a connection of its own.
+fn ask(place: &Place) -> tokio::task::JoinHandle<Result<i64, tokio_postgres::Error>> {
+    let address = gateway(place);
+    tokio::spawn(async move {
+        let client = connect_to(&address).await;
+        client.query_one(LONG, &[]).await.map(|row| row.get(0))
+    })
+}
+
+/// The storage processes that serve, by name.
+fn serving(place: &Place) -> BTreeMap<String, Value> {
+    let rows = status(place).into_iter();
+    let rows = rows.filter(|row| row["role"] == "storage" && row["state"] == "serving");
+    rows.map(|row| (row["name"].as_str().unwrap().to_owned(), row)).collect()
+}
+
+/// `kill -9`.
+fn kill(process: &Value) {
+    let pid = i32::try_from(process["pid"].as_i64().unwrap()).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+}
+
+fn gateway(place: &Place) -> String {
+    let gateway = status(place).into_iter().find(|row| row["name"] == "gateway-1").unwrap();
+    gateway["bound"]["sql"].as_str().unwrap().to_owned()
+}
+
+async fn connect(place: &Place) -> Client {
+    connect_to(&gateway(place)).await
+}
+
+async fn connect_to(address: &str) -> Client {
+    let (host, port) = address.rsplit_once(':').unwrap();
+    let options = format!("host={host} port={port} user=quorate dbname=quorate connect_timeout=5");
+    let (client, connection) = tokio_postgres::connect(&options, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
