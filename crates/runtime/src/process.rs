@@ -22,7 +22,7 @@ use quorate_node::{
 };
 use quorate_protocol::{
     DomainId, Generation, NotAdmitted, Peer, ProcessId, Terms, Time,
-    ecast::RouterEvent,
+    ecast::{RefoundRefusal, RouterEvent},
     paxos::{ChangeRefusal, ReformRefusal},
     relay::{self, Relay},
     rubberband::{ClientEvent, StorageCommand, StorageEvent, SuperEvent, Task},
@@ -514,6 +514,29 @@ impl NodeHost {
                 };
                 warn!(%why, "no new generation of the domain begins here");
                 *lock(&self.shared.refusal) = Some(String::from(why));
+            }
+            RouterEvent::RefoundRefused(reason) => {
+                let why = match reason {
+                    RefoundRefusal::NotFresh => String::from(
+                        "this router belongs to the domain, or others feed it: nothing is lost, or it is a survivor",
+                    ),
+                    RefoundRefusal::Underway => String::from("it was asked already, and waits for members"),
+                    RefoundRefusal::LeaderLives(leader) => {
+                        format!("a member hears the router {leader}, which leads: nothing is lost")
+                    }
+                    RefoundRefusal::FollowsAnother(founder) => format!(
+                        "members follow the router {founder}, which was told to go on from them too: see whether it does"
+                    ),
+                    RefoundRefusal::Unfollowed { followed, named } => format!(
+                        "only {followed} of {named} members followed, and more than half of them have to: wait for others, \
+                         or name those that are gone for good"
+                    ),
+                    RefoundRefusal::Nothing => {
+                        String::from("no member that followed has anything that could be gone on from")
+                    }
+                };
+                warn!(%why, "no new generation of the domain begins here");
+                *lock(&self.shared.refusal) = Some(why);
             }
             RouterEvent::Removed => self.end(End::Wedged),
             RouterEvent::Corrupt(why) => self.end(End::Broken(format!("a router's snapshot: {why}"))),

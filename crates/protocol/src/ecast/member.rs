@@ -11,6 +11,7 @@ use super::{
     Class, MessageId, Outcome, Position,
     message::{DeliverBlock, DeliveryKind, Message, Notice},
     reform::{Kept, Tail},
+    refound::{Pledge, Witness},
 };
 use crate::{
     admission::NotAdmitted,
@@ -139,6 +140,12 @@ pub enum MemberEvent {
     },
     /// No router in reach has known a leader for a while (`true`), or one does again. Nothing is ordered meanwhile.
     Adrift(bool),
+    /// A founder that this process follows wants to know what it has: to be told [`Member::witness`], with the configuration
+    /// at the last position delivered before.
+    WitnessWanted {
+        /// The founder.
+        founder: ProcessId,
+    },
     /// This process is no member any more: it must stop, and may come back as a new one.
     Wedged,
 }
@@ -178,6 +185,13 @@ pub struct Member {
     routers_as_of: u64,
     /// What was delivered last: a later generation of routers may not know it.
     kept: Kept,
+    /// Everything up to here is stable, as routers of the generation told; of an earlier one, until more is heard of this.
+    base: Position,
+    base_is_old: bool,
+    /// Whose answers counted when the generation began.
+    counted: (Generation, Vec<ProcessId>),
+    /// The founder that this process follows, as long as a link to it stands.
+    pledged: Option<ProcessId>,
     wedged: bool,
     /// Why it is not taken in, as it was told last.
     not_admitted: Option<NotAdmitted>,
@@ -240,6 +254,10 @@ impl Member {
             tail_unheard: false,
             routers_as_of: 0,
             kept: Kept::default(),
+            base: Position(0),
+            base_is_old: false,
+            counted: (Generation::FIRST, Vec::new()),
+            pledged: None,
             wedged: false,
             not_admitted: None,
             refused: 0,
@@ -311,14 +329,19 @@ impl Member {
         !self.data.is_empty() && self.window.number() >= self.credit
     }
 
-    /// Looks whether a router in reach knows of a leader.
-    fn look_for_leader(&mut self, now: Time, out: &mut impl Sink<Self>) {
+    /// The router that leads, if a router in reach knows of one.
+    fn led_by(&self) -> Option<ProcessId> {
         // Who names a leader that is in reach itself is believed only if that one says the same.
-        let leads = |leader: ProcessId| match self.routers.get(&leader).filter(|link| link.heard) {
-            Some(link) => link.says == Some(leader) && !link.stale,
+        let leads = |leader: &ProcessId| match self.routers.get(leader).filter(|link| link.heard) {
+            Some(link) => link.says == Some(*leader) && !link.stale,
             None => true,
         };
-        let led = self.routers.values().any(|link| link.heard && link.says.is_some_and(leads));
+        self.routers.values().filter(|link| link.heard).find_map(|link| link.says.filter(leads))
+    }
+
+    /// Looks whether a router in reach knows of a leader.
+    fn look_for_leader(&mut self, now: Time, out: &mut impl Sink<Self>) {
+        let led = self.led_by().is_some();
         self.course = match self.course {
             Course::Adrift if led => {
                 out.emit(MemberEvent::Adrift(false));
@@ -383,6 +406,7 @@ impl Member {
             self.answer(number, Outcome::MaybeApplied, out);
         }
         out.enter(generation);
+        self.base_is_old = true;
         for other in self.routers.keys().copied().filter(|other| *other != router).collect::<Vec<_>>() {
             self.routers.remove(&other);
             out.forget(other);
@@ -412,15 +436,61 @@ impl Member {
         self.tell_tail(from, self.kept.blocks(), out);
     }
 
-    fn tell_tail(&self, router: ProcessId, blocks: Vec<DeliverBlock>, out: &mut impl Sink<Self>) {
-        let tail = Tail {
+    fn tail(&self, blocks: Vec<DeliverBlock>) -> Tail {
+        Tail {
             generation: self.generation,
             before: self.generation_before,
             delivered: self.delivered,
             acknowledged: self.window.acknowledged(),
             blocks,
+        }
+    }
+
+    fn tell_tail(&self, router: ProcessId, blocks: Vec<DeliverBlock>, out: &mut impl Sink<Self>) {
+        out.send(Destination::One(router), Message::Tail(self.tail(blocks)), None);
+    }
+
+    /// An operator told a router that has just started to go on from members alone.
+    fn on_call(&mut self, from: ProcessId, out: &mut impl Sink<Self>) {
+        let pledge = match (self.led_by(), self.pledged.filter(|founder| *founder != from)) {
+            (Some(leader), _) => Pledge::Led(leader),
+            (None, Some(founder)) => Pledge::FollowsAnother(founder),
+            (None, None) => {
+                self.pledged = Some(from);
+                Pledge::Follows
+            }
         };
-        out.send(Destination::One(router), Message::Tail(tail), None);
+        out.send(Destination::One(from), Message::Pledge(pledge), None);
+    }
+
+    /// A generation begins with a founder.
+    fn on_refound(&mut self, from: ProcessId, generation: Generation, out: &mut impl Sink<Self>) {
+        if self.pledged != Some(from) {
+            self.refused += 1;
+            return;
+        }
+        if generation.is_later(self.generation) {
+            self.enter(generation, from, out);
+        } else if generation != self.generation {
+            self.refused += 1;
+            return;
+        }
+        self.tail_unheard = self.delivered > Position(0);
+        out.emit(MemberEvent::WitnessWanted { founder: from });
+    }
+
+    /// What the founder that this process follows is told; `config` is the configuration at [`Member::delivered`], encoded,
+    /// or nothing if there is none.
+    pub fn witness(&self, config: Bytes) -> Message {
+        let (told, ref counted) = self.counted;
+        Message::Witness(Box::new(Witness {
+            tail: self.tail(self.kept.blocks()),
+            kept_behind: self.kept.behind(),
+            base: self.base,
+            sent: self.window.number(),
+            counted: if told == self.generation_before { counted.clone() } else { Vec::new() },
+            config,
+        }))
     }
 
     fn on_lead(
@@ -440,6 +510,9 @@ impl Member {
         } else if generation != self.generation {
             self.refused += 1;
             return;
+        }
+        if std::mem::take(&mut self.base_is_old) {
+            self.base = Position(0);
         }
         if self.tail_unheard {
             // The cut has been made. Whoever it does not know, because what it had to say was lost, is told that it is out.
@@ -548,12 +621,14 @@ impl Member {
     fn on_deliver(&mut self, from: ProcessId, block: DeliverBlock, out: &mut impl Sink<Self>) {
         self.confirm_to = Some(from);
         self.tail_unheard = false;
-        self.kept.push(&block);
+        self.base = self.base.max(block.base);
+        let (mut last, kept) = (Position(0), block.detached());
         for item in block.into_items() {
             let Ok(item) = item else {
                 self.refused += 1;
-                return;
+                break;
             };
+            last = item.at;
             let fits = item.previous <= self.delivered;
             if item.kind == DeliveryKind::Injected {
                 let fits = fits && self.delivered <= item.at;
@@ -582,6 +657,7 @@ impl Member {
                 attachment: item.attachment,
             });
         }
+        self.kept.push(last, kept);
     }
 
     /// Numbers what may go, and sends what is numbered and not sent.
@@ -676,6 +752,15 @@ impl Protocol for Member {
                     self.on_gather(from, generation, out);
                     self.look_for_leader(cx.now, out);
                 }
+                Message::Call if !self.wedged => self.on_call(from, out),
+                Message::Refound { generation } if !self.wedged => {
+                    self.on_refound(from, generation, out);
+                    self.look_for_leader(cx.now, out);
+                }
+                Message::Release => self.pledged = self.pledged.filter(|founder| *founder != from),
+                Message::Counted { generation, members } if generation == self.generation => {
+                    self.counted = (generation, members);
+                }
                 // From here on only routers are listened to.
                 _ if !self.routers.contains_key(&from) => self.refused += 1,
                 Message::Notice(notice) => {
@@ -716,6 +801,7 @@ impl Protocol for Member {
             // A router speaks first: it says who leads.
             Input::Linked { .. } => {}
             Input::Unlinked { peer } => {
+                self.pledged = self.pledged.filter(|founder| *founder != peer);
                 if let Some(link) = self.routers.get_mut(&peer) {
                     link.heard = false;
                 }

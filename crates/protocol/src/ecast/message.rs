@@ -5,6 +5,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use super::{
     Class, Outcome, Position, Refusal,
     reform::{Recovery, Tail},
+    refound::{Pledge, Witness},
 };
 use crate::{
     admission::NotAdmitted,
@@ -69,6 +70,26 @@ pub enum Message {
     },
     /// Member → router: the answer to [`Message::Gather`].
     Tail(Tail),
+    /// Router that knows nothing → anyone linked: an operator says that all routers are gone; will you follow?
+    Call,
+    /// Member → router: the answer to [`Message::Call`].
+    Pledge(Pledge),
+    /// Router that knows nothing → member that pledged to follow: a generation begins with the sender; say what you have.
+    Refound {
+        /// The generation.
+        generation: Generation,
+    },
+    /// Member → router: the answer to [`Message::Refound`].
+    Witness(Box<Witness>),
+    /// Founder that gives up → members that pledged to follow it: they may follow another.
+    Release,
+    /// Router with which a generation began → its members: whose answers counted. Told before they hear who leads.
+    Counted {
+        /// The generation.
+        generation: Generation,
+        /// The members that follow.
+        members: Vec<ProcessId>,
+    },
     /// Member → router: do you hear this process? Answered by [`Message::Opinion`] at once, and once more if it is heard.
     AskOpinion {
         /// Whom the question is about.
@@ -372,6 +393,8 @@ const SENDERS_FULL: usize = 60_000;
 pub struct DeliverBlock {
     senders: Vec<ProcessId>,
     count: u32,
+    /// Everything up to here is stable, as the leader knew when it made the block.
+    pub(super) base: Position,
     items: Bytes,
     /// The body of the last item, if it is large and this block was made here: all destinations share it. Over the wire
     /// it is the end of the items.
@@ -453,10 +476,12 @@ impl DeliverBlockBuilder {
         self.count == 0
     }
 
-    pub(super) fn finish(&mut self) -> DeliverBlock {
+    /// `base`: everything up to there is stable.
+    pub(super) fn finish(&mut self, base: Position) -> DeliverBlock {
         let block = DeliverBlock {
             senders: std::mem::take(&mut self.senders),
             count: self.count,
+            base,
             items: self.items.split().freeze(),
             last: self.last.take(),
         };
@@ -475,12 +500,18 @@ impl DeliverBlock {
     pub(super) fn detached(&self) -> DeliverBlock {
         let small = self.items.len() < 4096;
         let items = if small { Bytes::copy_from_slice(&self.items) } else { self.items.clone() };
-        DeliverBlock { senders: self.senders.clone(), count: self.count, items, last: self.last.clone() }
+        DeliverBlock {
+            senders: self.senders.clone(),
+            count: self.count,
+            base: self.base,
+            items,
+            last: self.last.clone(),
+        }
     }
 
     /// The deliveries in order; an error ends them.
     pub(super) fn into_items(self) -> impl Iterator<Item = Result<Delivery, WireError>> {
-        let DeliverBlock { senders, count, items: mut rest, last } = self;
+        let DeliverBlock { senders, count, items: mut rest, last, .. } = self;
         if let Some(last) = last {
             rest = [rest, last].concat().into();
         }
@@ -529,6 +560,7 @@ fn put_block(out: &mut BytesMut, block: &DeliverBlock) -> Option<Bytes> {
         put_process(out, sender);
     }
     out.put_u32_le(block.count);
+    out.put_u64_le(block.base.0);
     let Some(last) = &block.last else { return put_payload(out, &block.items) };
     let length = block.items.len() + last.len();
     out.put_u32_le(u32::try_from(length).expect("a block is bounded far below 4 GiB"));
@@ -539,8 +571,8 @@ fn put_block(out: &mut BytesMut, block: &DeliverBlock) -> Option<Bytes> {
 fn take_block(input: &mut Bytes) -> Result<DeliverBlock, WireError> {
     let count = take_count(input, 24)?;
     let senders = (0..count).map(|_| take_process(input)).collect::<Result<_, _>>()?;
-    let count = take_u32(input)?;
-    Ok(DeliverBlock { senders, count, items: take_bytes(input)?, last: None })
+    let (count, base) = (take_u32(input)?, Position(take_u64(input)?));
+    Ok(DeliverBlock { senders, count, base, items: take_bytes(input)?, last: None })
 }
 
 const PAXOS: u8 = 1;
@@ -561,6 +593,53 @@ const ALIVE: u8 = 15;
 const UP: u8 = 17;
 const DOWN: u8 = 18;
 const REACH: u8 = 19;
+const CALL: u8 = 20;
+const PLEDGE: u8 = 21;
+const REFOUND: u8 = 22;
+const WITNESS: u8 = 23;
+const COUNTED: u8 = 24;
+const RELEASE: u8 = 25;
+
+/// The least that a block takes.
+const BLOCK_BYTES_MIN: usize = 4 + 4 + 8 + 4;
+
+fn put_processes(out: &mut BytesMut, processes: &[ProcessId]) {
+    out.put_u32_le(processes.len() as u32);
+    for &process in processes {
+        put_process(out, process);
+    }
+}
+
+fn take_processes(input: &mut Bytes) -> Result<Vec<ProcessId>, WireError> {
+    let count = take_count(input, 24)?;
+    (0..count).map(|_| take_process(input)).collect()
+}
+
+fn put_tail(out: &mut BytesMut, tail: &Tail) {
+    put_generation(out, tail.generation);
+    put_generation(out, tail.before);
+    out.put_u64_le(tail.delivered.0);
+    out.put_u64_le(tail.acknowledged);
+    out.put_u32_le(tail.blocks.len() as u32);
+    for block in &tail.blocks {
+        if let Some(payload) = put_block(out, block) {
+            out.put_slice(&payload);
+        }
+    }
+}
+
+fn take_tail(input: &mut Bytes) -> Result<Tail, WireError> {
+    Ok(Tail {
+        generation: take_generation(input)?,
+        before: take_generation(input)?,
+        delivered: Position(take_u64(input)?),
+        acknowledged: take_u64(input)?,
+        blocks: {
+            let count = take_count(input, BLOCK_BYTES_MIN)?;
+            (0..count).map(|_| take_block(input)).collect::<Result<_, _>>()?
+        },
+    })
+}
 
 fn put_asked(out: &mut BytesMut, tag: u8, process: ProcessId, hearing: u64) {
     out.put_u8(tag);
@@ -624,16 +703,31 @@ impl Wire for Message {
             }
             Message::Tail(tail) => {
                 out.put_u8(TAIL);
-                put_generation(out, tail.generation);
-                put_generation(out, tail.before);
-                out.put_u64_le(tail.delivered.0);
-                out.put_u64_le(tail.acknowledged);
-                out.put_u32_le(tail.blocks.len() as u32);
-                for block in &tail.blocks {
-                    if let Some(payload) = put_block(out, block) {
-                        out.put_slice(&payload);
-                    }
-                }
+                put_tail(out, tail);
+            }
+            Message::Call => out.put_u8(CALL),
+            Message::Pledge(pledge) => {
+                out.put_u8(PLEDGE);
+                encode_body(out, pledge);
+            }
+            Message::Refound { generation } => {
+                out.put_u8(REFOUND);
+                put_generation(out, *generation);
+            }
+            Message::Witness(witness) => {
+                out.put_u8(WITNESS);
+                put_tail(out, &witness.tail);
+                out.put_u64_le(witness.kept_behind.0);
+                out.put_u64_le(witness.base.0);
+                out.put_u64_le(witness.sent);
+                put_processes(out, &witness.counted);
+                put_bytes(out, &witness.config);
+            }
+            Message::Release => out.put_u8(RELEASE),
+            Message::Counted { generation, members } => {
+                out.put_u8(COUNTED);
+                put_generation(out, *generation);
+                put_processes(out, members);
             }
             Message::AskOpinion { about, hearing } => put_asked(out, ASK_OPINION, *about, *hearing),
             Message::Opinion { about, hearing, opinion } => {
@@ -648,10 +742,7 @@ impl Wire for Message {
             }
             Message::Reach { members } => {
                 out.put_u8(REACH);
-                out.put_u32_le(members.len() as u32);
-                for &member in members {
-                    put_process(out, member);
-                }
+                put_processes(out, members);
             }
         }
         None
@@ -679,16 +770,22 @@ impl Wire for Message {
             INJECT => Message::Inject { token: take_u64(input)?, body: take_bytes(input)? },
             INJECT_REFUSED => Message::InjectRefused { token: take_u64(input)? },
             GATHER => Message::Gather { generation: take_generation(input)? },
-            TAIL => Message::Tail(Tail {
-                generation: take_generation(input)?,
-                before: take_generation(input)?,
-                delivered: Position(take_u64(input)?),
-                acknowledged: take_u64(input)?,
-                blocks: {
-                    let count = take_count(input, 12)?;
-                    (0..count).map(|_| take_block(input)).collect::<Result<_, _>>()?
-                },
-            }),
+            TAIL => Message::Tail(take_tail(input)?),
+            CALL => Message::Call,
+            PLEDGE => Message::Pledge(decode_body(input)?),
+            REFOUND => Message::Refound { generation: take_generation(input)? },
+            WITNESS => Message::Witness(Box::new(Witness {
+                tail: take_tail(input)?,
+                kept_behind: Position(take_u64(input)?),
+                base: Position(take_u64(input)?),
+                sent: take_u64(input)?,
+                counted: take_processes(input)?,
+                config: take_bytes(input)?,
+            })),
+            RELEASE => Message::Release,
+            COUNTED => {
+                Message::Counted { generation: take_generation(input)?, members: take_processes(input)? }
+            }
             ASK_OPINION => Message::AskOpinion { about: take_process(input)?, hearing: take_u64(input)? },
             OPINION => Message::Opinion {
                 about: take_process(input)?,
@@ -708,10 +805,7 @@ impl Wire for Message {
                 hops: take_u8(input)?,
                 message: take_bytes(input)?,
             },
-            REACH => {
-                let count = take_count(input, 24)?;
-                Message::Reach { members: (0..count).map(|_| take_process(input)).collect::<Result<_, _>>()? }
-            }
+            REACH => Message::Reach { members: take_processes(input)? },
             tag => return Err(wire::WireError::Tag(tag)),
         })
     }

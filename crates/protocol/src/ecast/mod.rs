@@ -59,7 +59,8 @@
 //! - Some messages are judged by more than the configuration ([`Routing::Ledger`]): whether this one was there before.
 //!   Routers keep that, and refuse; members need not know.
 //! - A domain that lost a majority of its routers for good can be made to go on, without its past being forged
-//!   ([`Reformed`]); the paper leaves that open.
+//!   ([`Reformed`]), even if no router is left ([`RouterCommand::Refound`]); the paper leaves that open. For the latter, what
+//!   is delivered carries the leader's base.
 //! - What a domain is founded with is the log's first entry, so that routers which join do not begin with a configuration of
 //!   their own.
 //! - A process whose joining is refused is told so: it sends again, and joins once the reason is gone.
@@ -72,6 +73,7 @@ mod member;
 mod message;
 mod order;
 mod reform;
+mod refound;
 mod router;
 mod stretch;
 #[cfg(test)]
@@ -93,6 +95,7 @@ pub use self::{
     message::Message,
     order::Ordered,
     reform::{Reformed, Tail},
+    refound::{Pledge, RefoundRefusal, Witness},
     router::{Router, RouterCommand, RouterEvent, RouterSettings, RouterStatus},
 };
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Class, MessageId, Outcome, Position, Routing,
     message::{LogEntry, RouteBlock},
-    reform::{Recovery, Reformed, is_plausible},
+    reform::{Ground, NUMBERS_MAX, Recovery, Reformed, is_plausible},
     stretch::{Runs, Stretch},
 };
 use crate::{
@@ -75,6 +75,14 @@ impl Sender {
         self.learned = self.learned.max(number);
         self.stable = self.sparse.absorb(self.stable.max(number));
         self.others = self.others.split_off(&(number + 1));
+    }
+
+    /// Its numbers up to this one that are not in the history may have been ordered, and cannot be used any more.
+    fn leave_out(&mut self, through: u64) {
+        for number in self.learned + 1..=through.min(self.learned.saturating_add(NUMBERS_MAX)) {
+            self.settle(number, Outcome::MaybeApplied);
+        }
+        self.learned = self.learned.max(through);
     }
 
     fn settle(&mut self, number: u64, outcome: Outcome) {
@@ -318,8 +326,14 @@ impl<R: Routing> Order<R> {
 
     /// A generation begins: what members have delivered behind the end of the survivor's log takes its positions again.
     fn recover(&mut self, recovery: Recovery, learned: &mut Learned) {
-        let Recovery { generation, behind, through, messages, reported } = recovery;
+        let Recovery { generation, behind, through, messages, reported, ground } = recovery;
         let mut recovered = 0;
+        if let Some(ground) = &ground
+            && !self.lay(ground, behind, &reported, learned)
+        {
+            self.malformed += 1;
+            return;
+        }
         let mut messages = messages.into_iter().peekable();
         for position in (behind.0 + 1..=through.0).map(Position) {
             let message = messages.next_if(|(at, ..)| *at == position);
@@ -338,13 +352,19 @@ impl<R: Routing> Order<R> {
         }
         let members = R::members(self.config());
         for (process, acknowledged) in reported.iter().filter(|(process, _)| members.contains(process)) {
-            self.senders.entry(*process).or_default().acknowledge(*acknowledged);
+            let sender = self.senders.entry(*process).or_default();
+            sender.acknowledge(*acknowledged);
+            // What is not recovered may have been delivered before the ground.
+            if let Some(sent) = ground.as_ref().and_then(|ground| ground.sent.get(process)) {
+                sender.leave_out(*sent);
+            }
         }
         // Who is out stays out: what it has may be of no generation that went on.
         let is_out = |process: &ProcessId| !reported.contains_key(process) || self.fenced.contains(process);
         self.fenced = members.into_iter().filter(is_out).collect();
         self.reformed = Some(Reformed {
             generation,
+            from_members: ground.is_some(),
             behind,
             through,
             recovered,
@@ -352,6 +372,32 @@ impl<R: Routing> Order<R> {
             fenced: self.fenced.iter().copied().collect(),
         });
         self.collect();
+    }
+
+    /// Begins at the ground that members have in common. Says whether it could.
+    fn lay(
+        &mut self,
+        ground: &Ground,
+        behind: Position,
+        reported: &BTreeMap<ProcessId, u64>,
+        learned: &mut Learned,
+    ) -> bool {
+        let Ok(config) = decode_body(&mut ground.config.clone()) else { return false };
+        if self.is_founded() {
+            return false;
+        }
+        self.founded = true;
+        self.flights = Stretch::new(behind, self.flights.recent_max());
+        self.configs = VecDeque::from([(behind, config)]);
+        learned.reconfigured = true;
+        for (&process, &first) in &ground.firsts {
+            let sender = self.senders.entry(process).or_default();
+            let before = first.saturating_sub(1);
+            // One that does not follow asks for no outcomes.
+            sender.acknowledge(reported.get(&process).map_or(before, |number| (*number).min(before)));
+            sender.leave_out(before);
+        }
+        true
     }
 
     /// Appends a message that a member has delivered, whichever of its sender's it is. The numbers that it leaves out may
@@ -363,10 +409,7 @@ impl<R: Routing> Order<R> {
         }
         if id.number > expected {
             let Some(sender) = self.senders.get_mut(&id.sender) else { return false };
-            for number in expected..id.number {
-                sender.settle(number, Outcome::MaybeApplied);
-            }
-            sender.learned = id.number - 1;
+            sender.leave_out(id.number - 1);
         }
         self.append_one(id, class, body, learned)
     }

@@ -87,7 +87,7 @@ use crate::{
 pub(super) const TAIL_BYTES_MAX: usize = 16 << 20;
 
 /// A recovered number of a sender lies no further than this behind the last one known: credits bound what is under way.
-const NUMBERS_MAX: u64 = 1 << 17;
+pub(super) const NUMBERS_MAX: u64 = 1 << 17;
 
 /// No member is this many positions ahead of a survivor, or it is cut off: each is kept, known or not.
 const POSITIONS_MAX: u64 = 1 << 22;
@@ -110,23 +110,32 @@ pub struct Tail {
 /// A member's last deliveries.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
-    blocks: VecDeque<DeliverBlock>,
+    /// Each with the last position in it.
+    blocks: VecDeque<(Position, DeliverBlock)>,
     bytes: usize,
+    /// Nothing that was delivered behind this position has been let go.
+    behind: Position,
 }
 
 impl Kept {
-    pub(super) fn push(&mut self, block: &DeliverBlock) {
-        let block = block.detached();
+    /// Keeps a block, of which `last` is the last position.
+    pub(super) fn push(&mut self, last: Position, block: DeliverBlock) {
         self.bytes += block.bytes();
-        self.blocks.push_back(block);
+        self.blocks.push_back((last, block));
         while self.bytes > TAIL_BYTES_MAX {
-            let oldest = self.blocks.pop_front().expect("what is counted is kept");
+            let (last, oldest) = self.blocks.pop_front().expect("what is counted is kept");
             self.bytes -= oldest.bytes();
+            self.behind = self.behind.max(last);
         }
     }
 
     pub(super) fn blocks(&self) -> Vec<DeliverBlock> {
-        self.blocks.iter().cloned().collect()
+        self.blocks.iter().map(|(_, block)| block.clone()).collect()
+    }
+
+    /// Everything delivered behind this position is kept.
+    pub(super) fn behind(&self) -> Position {
+        self.behind
     }
 }
 
@@ -142,13 +151,27 @@ pub(super) struct Recovery {
     pub(super) messages: Vec<(Position, MessageId, Class, Bytes)>,
     /// Who said all that it has, and up to which of its numbers it knows the outcomes.
     pub(super) reported: BTreeMap<ProcessId, u64>,
+    /// What there is before, where no router survived.
+    pub(super) ground: Option<Ground>,
+}
+
+/// What a history begins with that goes on from members alone ([`refound`](super::refound)).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ground {
+    /// The configuration behind which the recovered messages come, encoded.
+    pub(super) config: Bytes,
+    /// The first number of each sender among these.
+    pub(super) firsts: BTreeMap<ProcessId, u64>,
+    /// The last number that each process gave to a message of its own.
+    pub(super) sent: BTreeMap<ProcessId, u64>,
 }
 
 impl Recovery {
     /// Whether it may stand behind `last`, the end of the history that it is learned in.
     pub(super) fn fits(&self, last: Position) -> bool {
         let ahead = self.through.0.checked_sub(self.behind.0);
-        self.behind == last && ahead.is_some_and(|ahead| ahead <= POSITIONS_MAX)
+        let continues = if self.ground.is_some() { last == Position(0) } else { self.behind == last };
+        continues && ahead.is_some_and(|ahead| ahead <= POSITIONS_MAX)
     }
 }
 
@@ -157,7 +180,9 @@ impl Recovery {
 pub struct Reformed {
     /// Which.
     pub generation: Generation,
-    /// The last position of the surviving router.
+    /// No router survived: the history goes on from what members had.
+    pub from_members: bool,
+    /// The last position of the surviving router; without one, the last up to which every member that followed lacked nothing.
     pub behind: Position,
     /// The last position that a member had delivered; the surviving router's, if no member was ahead of it.
     pub through: Position,
@@ -214,8 +239,33 @@ impl Gathering {
         }
     }
 
+    /// A founder goes on from what is known up to `behind`; the members belonged to `before`.
+    pub(super) fn on_ground(
+        before: Generation,
+        generation: Generation,
+        behind: Position,
+        until: Time,
+    ) -> Self {
+        Gathering {
+            generation,
+            before,
+            behind,
+            until: Some(until),
+            through: behind,
+            messages: Messages::new(),
+            newcomers: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            unchosen: Vec::new(),
+        }
+    }
+
     pub(super) fn until(&self) -> Option<Time> {
         self.until
+    }
+
+    /// A process that has delivered nothing follows.
+    pub(super) fn take_newcomer(&mut self, from: ProcessId) {
+        self.answers.insert(from, Some(0));
     }
 
     pub(super) fn generation(&self) -> Generation {
@@ -306,6 +356,17 @@ impl Gathering {
         entries
     }
 
+    /// The same where no router survived: the entry tells what there is before, too.
+    pub(super) fn finish_on_ground(&mut self, config: Bytes, sent: BTreeMap<ProcessId, u64>) -> Bytes {
+        let mut recovery = self.recovery();
+        let mut firsts = BTreeMap::new();
+        for (_, id, ..) in &recovery.messages {
+            firsts.entry(id.sender).or_insert(id.number);
+        }
+        recovery.ground = Some(Ground { config, firsts, sent });
+        LogEntry::encode_recovered(&recovery)
+    }
+
     fn recovery(&mut self) -> Recovery {
         assert!(self.until.take().is_some(), "a generation begins once");
         self.admit();
@@ -317,6 +378,7 @@ impl Gathering {
             through: self.through,
             messages: messages.map(|(at, (id, class, body))| (at, id, class, body)).collect(),
             reported: answers.filter_map(|(process, whole)| Some((process, whole?))).collect(),
+            ground: None,
         }
     }
 }

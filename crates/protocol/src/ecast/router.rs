@@ -10,7 +10,8 @@ use super::{
     dispatch::Dispatch,
     message::{LogEntry, Message, Notice},
     order::Order,
-    reform::{Gathering, Reformed},
+    reform::{Gathering, Reformed, Tail},
+    refound::{RefoundRefusal, Refounding},
 };
 use crate::{
     admission::NotAdmitted,
@@ -63,6 +64,16 @@ pub enum RouterCommand {
         /// How long members may take to say what they have.
         patience: Duration,
     },
+    /// Begin the next generation from members alone: an operator says that all routers are gone for good. To be given to one
+    /// that has just started, and joins. Ends in [`RouterEvent::Reformed`] or [`RouterEvent::RefoundRefused`].
+    Refound {
+        /// The latest generation that a member is in.
+        before: Generation,
+        /// All members but those that are gone for good; more than half of them have to follow.
+        members: Vec<Peer>,
+        /// How long they may take to say what they have.
+        patience: Duration,
+    },
 }
 
 /// What a router tells.
@@ -82,6 +93,8 @@ pub enum RouterEvent<C> {
     Reformed(Reformed),
     /// No generation begins with this router.
     ReformRefused(ReformRefusal),
+    /// No generation begins with this router, which was to go on from members alone.
+    RefoundRefused(RefoundRefusal),
     /// A snapshot from another router did not decode: the process must stop.
     Corrupt(String),
 }
@@ -124,16 +137,18 @@ pub struct Router<R: Routing> {
     /// Whether something was proposed since the last drain.
     proposed: bool,
     /// What the domain begins with was proposed.
-    founding: bool,
+    pub(super) founding: bool,
     /// Whether entries about stability are to be proposed again.
     unlogged: bool,
     /// The log's events, reused.
     events: Vec<paxos::Event>,
     /// A generation is about to begin here: what members have is waited for.
-    gathering: Option<Gathering>,
+    pub(super) gathering: Option<Gathering>,
+    /// No router survived, and members are asked whether they follow.
+    pub(super) refounding: Option<Refounding>,
     /// Linked processes that were asked what they have and have not said it yet: what comes from them they sent before, in
     /// an earlier generation.
-    asked: BTreeSet<ProcessId>,
+    pub(super) asked: BTreeSet<ProcessId>,
     pub(super) refused: u64,
 }
 
@@ -153,6 +168,7 @@ impl<R: Routing> Router<R> {
             unlogged: false,
             events: Vec::new(),
             gathering: None,
+            refounding: None,
             asked: BTreeSet::new(),
             refused: 0,
         }
@@ -224,7 +240,7 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    fn drive(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Self>) {
+    pub(super) fn drive(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Self>) {
         let mut events = std::mem::take(&mut self.events);
         self.log_input(cx, input, &mut events, out);
         // Handling an event may make new ones (a snapshot that is wanted); they go to the end of the queue.
@@ -434,6 +450,14 @@ impl<R: Routing> Router<R> {
             let reformed = self.order.reformed().expect("it was just learned").clone();
             out.emit(RouterEvent::Reformed(reformed));
         }
+        if began_here {
+            // Should no router live to tell the others, those that have heard of the beginning can.
+            let members = R::members(self.order.config()).into_iter();
+            let members: Vec<ProcessId> = members.filter(|it| !self.order.is_fenced(*it)).collect();
+            let told = members.iter().copied().filter(|it| self.linked.contains(it)).collect();
+            let generation = self.settings.generation;
+            out.send(Destination::Many(told), Message::Counted { generation, members }, None);
+        }
         // Those who are cut off hear who leads too: whom they do not know for a router they would not believe that.
         self.tell_lead(
             self.order.fenced().iter().copied().filter(|it| self.linked.contains(it)).collect(),
@@ -452,12 +476,18 @@ impl<R: Routing> Router<R> {
         message: Message,
         out: &mut impl Sink<Self>,
     ) {
-        if matches!(&message, Message::Tail(tail) if tail.generation == self.settings.generation) {
+        let said = match &message {
+            Message::Tail(tail) => Some(tail.generation),
+            Message::Witness(witness) => Some(witness.tail.generation),
+            _ => None,
+        };
+        if said == Some(self.settings.generation) {
             self.asked.remove(&from);
         }
         match message {
             // Nobody is taken in before the cut: a router that never gathered anything might come to lead. It asks again.
-            Message::Paxos(paxos::Message::Join { .. }) if self.gathering.is_some() => {}
+            Message::Paxos(paxos::Message::Join { .. })
+                if self.gathering.is_some() || self.refounding.is_some() => {}
             Message::Paxos(message) => {
                 if let paxos::Message::Join { peer } = &message
                     && let Some(by) = R::of_node(self.order.config(), peer.id.node)
@@ -467,6 +497,15 @@ impl<R: Routing> Router<R> {
                     return out.send(Destination::One(from), message, None);
                 }
                 self.drive(cx, Input::Receive { from, message }, out);
+            }
+            Message::Pledge(pledge) => self.on_pledge(from, pledge, out),
+            Message::Witness(witness) if self.refounding.is_some() => {
+                self.on_witness(cx, from, *witness, out);
+            }
+            // Too late, as with a tail.
+            Message::Witness(witness) => {
+                let tail = Tail { blocks: Vec::new(), ..witness.tail };
+                self.receive(cx, from, Message::Tail(tail), out);
             }
             Message::Tail(tail) => match &mut self.gathering {
                 _ if self.order.is_fenced(from) => self.tell_departed(from, out),
@@ -484,7 +523,7 @@ impl<R: Routing> Router<R> {
             // Whoever did not follow is not heard, nor what somebody sent before; and until it is known what members have,
             // nobody is.
             _ if self.order.is_fenced(from) => self.tell_departed(from, out),
-            _ if self.gathering.is_some() || self.asked.contains(&from) => {}
+            _ if self.gathering.is_some() || self.refounding.is_some() || self.asked.contains(&from) => {}
             Message::Route(_) | Message::Confirm { .. } | Message::Repair | Message::Inject { .. } => {
                 self.member_sent(cx, from, HOPS_MAX, message, out);
             }
@@ -516,6 +555,10 @@ impl<R: Routing> Router<R> {
             | Message::InjectRefused { .. }
             | Message::NotAdmitted(_)
             | Message::Gather { .. }
+            | Message::Call
+            | Message::Refound { .. }
+            | Message::Counted { .. }
+            | Message::Release
             | Message::AskOpinion { .. }
             | Message::Opinion { .. }
             | Message::Probe { .. }
@@ -617,7 +660,7 @@ impl<R: Routing> Router<R> {
         self.tell(sender, Message::Notice(notice), out);
     }
 
-    fn propose(&mut self, cx: &mut Context<'_>, payload: Bytes, out: &mut impl Sink<Self>) {
+    pub(super) fn propose(&mut self, cx: &mut Context<'_>, payload: Bytes, out: &mut impl Sink<Self>) {
         self.proposed = true;
         self.drive(cx, Input::Command(paxos::Command::Propose { payload }), out);
     }
@@ -667,6 +710,9 @@ impl<R: Routing> Protocol for Router<R> {
                 self.drive(cx, Input::Command(paxos::Command::AddRouter(peer)), out);
             }
             Input::Command(RouterCommand::Reform { patience }) => self.reform(cx, patience, out),
+            Input::Command(RouterCommand::Refound { before, members, patience }) => {
+                self.refound(cx, (before, members), patience, out);
+            }
             Input::Command(RouterCommand::Remove(router)) => {
                 self.drive(cx, Input::Command(paxos::Command::RemoveRouter(router)), out);
             }
@@ -677,6 +723,7 @@ impl<R: Routing> Protocol for Router<R> {
                 self.drive(cx, Input::Deadline, out);
                 self.look_who_talks(cx.now);
                 self.finish_gathering(cx, out);
+                self.finish_refounding(cx, out);
                 self.log_stability(cx, out);
             }
             Input::Persisted(ticket) => self.drive(cx, Input::Persisted(ticket), out),
@@ -694,6 +741,7 @@ impl<R: Routing> Protocol for Router<R> {
                 }
                 self.tell_lead(vec![peer], out);
                 self.gather(vec![peer], out);
+                self.call(peer, out);
             }
             Input::Unlinked { peer } => {
                 self.linked.remove(&peer);
@@ -720,7 +768,8 @@ impl<R: Routing> Protocol for Router<R> {
 
     fn deadline(&self) -> Option<Time> {
         let gathered = self.gathering.as_ref().and_then(Gathering::until);
-        [self.paxos.deadline(), self.stable_due, gathered].into_iter().flatten().min()
+        let followed = self.refounding.as_ref().map(Refounding::until);
+        [self.paxos.deadline(), self.stable_due, gathered, followed].into_iter().flatten().min()
     }
 }
 

@@ -193,6 +193,9 @@ pub enum Command {
     /// Go on as the only member: an operator says that a majority of the others is gone for good. To be given only when
     /// [`Paxos::can_reform`] allows it.
     Reform,
+    /// Begin a log as the only member, as a founder does: an operator says that all routers are gone for good. To be given
+    /// only when [`Paxos::can_found`] allows it.
+    Found,
     /// The answer to [`Event::SnapshotWanted`], in the same turn.
     Snapshot {
         /// The slot that was told.
@@ -495,18 +498,24 @@ impl Paxos {
                     self.core.reach(seed, out);
                 }
             }
-            // The founder's first slot is decided by founding itself: from then on it is an ordinary sole member.
-            Role::Follower => {
-                let ballot = Ballot { round: 1, router: cx.me };
-                let first = Value::Members([self.core.me.clone()].into());
-                self.core.promise(ballot, out);
-                let ticket = self.core.replace(ballot, Slot::ZERO, &[first], out);
-                self.core.leader = Some(ballot);
-                self.role = Role::Leader(Box::new(Reign::new(&self.core, ballot, ticket)));
-                self.core.tell_leader(false, out);
-            }
+            Role::Follower => self.begin(cx, false, out),
             _ => unreachable!("a router begins by founding or joining"),
         }
+    }
+
+    /// The founder's first slot is decided by founding itself: from then on it is an ordinary sole member.
+    fn begin(&mut self, cx: &mut Context<'_>, again: bool, out: &mut impl Sink<Self>) {
+        let ballot = Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me };
+        let first = Value::Members([self.core.me.clone()].into());
+        self.core.promise(ballot, out);
+        let ticket = self.core.replace(ballot, Slot::ZERO, &[first], out);
+        if again {
+            // As when a survivor goes on: what the generation begins with is proposed in the same turn.
+            self.core.learn(Slot(1), out);
+        }
+        self.core.leader = Some(ballot);
+        self.role = Role::Leader(Box::new(Reign::new(&self.core, ballot, ticket)));
+        self.core.tell_leader(again, out);
     }
 
     fn receive(
@@ -644,6 +653,7 @@ impl Paxos {
             (Command::AddRouter(peer), _) => self.change(cx, cx.me, Change::Add(peer), out),
             (Command::RemoveRouter(process), _) => self.change(cx, cx.me, Change::Remove(process), out),
             (Command::Reform, _) => self.reform(cx, out),
+            (Command::Found, _) => self.found_anew(cx, out),
             (Command::Snapshot { slot, state }, role) => {
                 if self.core.wants_checkpoint() && slot == self.core.chosen {
                     self.checkpoint = Some(self.core.checkpoint(state.clone(), out));

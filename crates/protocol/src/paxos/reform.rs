@@ -12,13 +12,16 @@
 //! is their votes that an election needs. So one that such a change takes in may be the survivor, and nobody whom it takes
 //! out.
 //!
+//! Where no router is left, one that has just started begins a log anew, with a single member and nothing in it, and is told
+//! by members what was in the old one.
+//!
 //! What makes this safe lies outside: no process of the new generation may be linked to a router of the old one
 //! ([`Standing::may_link`](crate::Standing::may_link)), so that the two logs never meet.
 //! What only the others held is lost to the log; [`ecast`](crate::ecast::Reformed) recovers what was delivered.
 
 use bytes::Bytes;
 
-use super::{Ballot, Context, Paxos, Reign, Role, Sink, Value};
+use super::{Ballot, Context, Paxos, Reign, Role, Sink, Slot, Value};
 
 /// Why a router cannot go on alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,5 +81,23 @@ impl Paxos {
         self.core.leader = Some(ballot);
         self.role = Role::Leader(Box::new(Reign::new(&self.core, ballot, ticket)));
         self.core.tell_leader(true, out);
+    }
+
+    /// Whether this process could begin a log of its own, where no router is left: it joins, and has been fed nothing.
+    pub fn can_found(&self) -> bool {
+        let empty = self.core.chosen == Slot::ZERO && self.core.log.last() == Slot::ZERO;
+        matches!(self.role, Role::Joining { .. }) && empty && self.core.leader.is_none()
+    }
+
+    /// Begins a log as the only member. It must be able to, and what was in the log that is lost comes from elsewhere.
+    pub(super) fn found_anew(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        assert!(self.can_found(), "only a joiner that was fed nothing begins a log");
+        if let Role::Joining { seeds, .. } = &mut self.role {
+            for seed in std::mem::take(seeds) {
+                self.core.forget(seed.id, out);
+            }
+        }
+        self.election = None;
+        self.begin(cx, true, out);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use super::{Config, Control, DataHeader, Direct, Message, Role, Rubberband};
 use crate::{
@@ -14,6 +14,7 @@ use crate::{
     paxos,
     seam::{Context, Destination, Input, Lift, Protocol, Sink},
     time::{Duration, Time},
+    wire::encode_body,
 };
 
 /// What the order hands to a role.
@@ -160,6 +161,14 @@ impl Membership {
             MemberEvent::NotSent { token } => return Some(Delivered::NotSent { token }),
             MemberEvent::NotInjected { token } => return Some(Delivered::NotInjected { token }),
             MemberEvent::Lead { .. } => {}
+            MemberEvent::WitnessWanted { founder } => {
+                let mut config = BytesMut::new();
+                if let Some(known) = &self.config {
+                    encode_body(&mut config, known);
+                }
+                let witness = self.member.witness(config.freeze());
+                out.send(Destination::One(founder), Message::Order(witness), None);
+            }
             MemberEvent::Adrift(adrift) => return Some(Delivered::Adrift(adrift)),
             MemberEvent::Wedged => {
                 self.wedged = true;

@@ -38,8 +38,8 @@ struct Schedule {
 
 const ALL: [&str; 13] = ["r1", "r2", "r3", "u1", "u2", "s1", "s2", "s3", "s4", "s5", "s6", "c1", "c2"];
 
-fn run(seed: u64, counts: &mut BTreeMap<&'static str, u64>) {
-    match std::panic::catch_unwind(|| schedule(seed)) {
+fn run(seed: u64, losses: u64, counts: &mut BTreeMap<&'static str, u64>) {
+    match std::panic::catch_unwind(|| schedule(seed, losses)) {
         Ok(counted) => counted.into_iter().for_each(|(what, n)| *counts.entry(what).or_default() += n),
         Err(failure) => {
             eprintln!("seed {seed}");
@@ -48,7 +48,8 @@ fn run(seed: u64, counts: &mut BTreeMap<&'static str, u64>) {
     }
 }
 
-fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
+/// All routers die so many times at once.
+fn schedule(seed: u64, losses: u64) -> BTreeMap<&'static str, u64> {
     let mut world = World::new(seed);
     world.replicas = 3;
     let mut lives = BTreeMap::new();
@@ -72,9 +73,14 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
     world.work = Some(Duration::from_millis([1, 30][(seed / 3 % 2) as usize]));
     let mut schedule =
         Schedule { world, asked: BTreeMap::new(), token: 0, lives, crashes: seed.is_multiple_of(2) };
-    for _ in 0..250 {
-        schedule.act();
-        schedule.follow();
+    for part in 0..=losses {
+        for _ in 0..250 / (losses + 1) {
+            schedule.act();
+            schedule.follow();
+        }
+        if part < losses {
+            schedule.lose_all_routers();
+        }
     }
     schedule.end();
     schedule.world.counts
@@ -248,6 +254,70 @@ impl Schedule {
                 *self.world.counts.entry("router crash").or_default() += 1;
             }
         }
+    }
+
+    /// All routers die at once, and the domain goes on from its members. Sometimes so does the first founder, at any moment.
+    fn lose_all_routers(&mut self) {
+        for id in self.world.routers() {
+            self.world.crash(id);
+            self.world.start(reborn(id));
+        }
+        *self.world.counts.entry("all routers lost").or_default() += 1;
+        self.world.heal();
+        // Whoever was told to be removed starts anew before the operator looks who lives.
+        self.world.run(Duration::from_millis(2_000));
+        self.follow();
+        if self.chance(2) == 0 {
+            let founder = self.refound();
+            let most = [20, 100, 1_000, 4_000][self.chance(4) as usize];
+            let millis = self.chance(most);
+            self.world.run(Duration::from_millis(millis));
+            if self.world.processes.contains_key(&founder) {
+                let begun =
+                    matches!(&self.world.processes[&founder].role, Role::Router(it) if it.is_leader());
+                let routers = self.world.routers().into_iter();
+                let joined = routers.filter(|id| match &self.world.processes[id].role {
+                    Role::Router(router) => router.log().members().len() > 1,
+                    _ => false,
+                });
+                // Routers that joined are survivors, which is another matter.
+                if joined.count() == 0 {
+                    self.world.crash(founder);
+                    self.world.start(reborn(founder));
+                    let what =
+                        if begun { "founder lost behind the cut" } else { "founder lost before the cut" };
+                    *self.world.counts.entry(what).or_default() += 1;
+                    self.world.heal();
+                    self.world.run(Duration::from_millis(1_000));
+                    self.follow();
+                }
+            }
+        }
+        // An operator tells it again, and others, until one leads.
+        for _ in 0..40 {
+            let leads = self.world.routers().into_iter().any(|id| match &self.world.processes[&id].role {
+                Role::Router(router) => router.is_leader(),
+                _ => false,
+            });
+            if leads {
+                return;
+            }
+            self.world.heal();
+            self.refound();
+            self.world.run(Duration::from_millis(3_000));
+            self.follow();
+        }
+        panic!("no generation begins: {}", self.standing());
+    }
+
+    /// Tells a router that has just started to go on from the members that live.
+    fn refound(&mut self) -> ProcessId {
+        let routers = self.world.routers();
+        let founder = self.pick(&routers).expect("they were started again");
+        let members = self.world.processes.iter().filter(|(_, it)| !matches!(it.role, Role::Router(_)));
+        let members: Vec<ProcessId> = members.map(|(id, _)| *id).collect();
+        self.world.refound(founder, &members);
+        founder
     }
 
     fn crash_storage(&mut self) {
@@ -438,10 +508,28 @@ const SEEDS: u64 = 60;
 fn random_schedules_keep_every_promise() {
     let mut counts = BTreeMap::new();
     for seed in 0..SEEDS {
-        run(seed, &mut counts);
+        run(seed, 0, &mut counts);
     }
     println!("{counts:?}");
     let wanted = ["leader", "router crash", "storage crash", "replace", "wedged", "maybe applied", "restart"];
+    for what in wanted {
+        assert!(counts.get(what).is_some_and(|count| *count > 0), "no schedule showed {what}: {counts:?}");
+    }
+}
+
+#[test]
+fn no_promise_is_broken_when_all_routers_die() {
+    let mut counts = BTreeMap::new();
+    for seed in 0..SEEDS / 2 {
+        run(seed, 1 + seed % 2, &mut counts);
+    }
+    println!("{counts:?}");
+    let wanted = [
+        "all routers lost",
+        "generation from members",
+        "founder lost before the cut",
+        "founder lost behind the cut",
+    ];
     for what in wanted {
         assert!(counts.get(what).is_some_and(|count| *count > 0), "no schedule showed {what}: {counts:?}");
     }

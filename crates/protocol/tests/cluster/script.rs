@@ -61,6 +61,13 @@ fn perform(world: &mut World, step: &str) {
         ["pause", id] => world.processes.get_mut(&process(id)).expect("it lives").paused = true,
         ["resume", id] => world.processes.get_mut(&process(id)).expect("it lives").paused = false,
         ["reform", id] => world.reform(process(id)),
+        // Members are all others that live, but for those behind the word.
+        ["refound", id, ref without @ ..] => {
+            let without: Vec<_> = without.iter().skip(1).map(|id| process(id)).collect();
+            let members = world.processes.iter().filter(|(_, it)| !matches!(it.role, Role::Router(_)));
+            let members: Vec<_> = members.map(|(id, _)| *id).filter(|id| !without.contains(id)).collect();
+            world.refound(process(id), &members);
+        }
         ["hold", from, to] => world.links.hold(process(from), process(to)),
         ["release"] => world.links.release(),
         ["engines", "stop"] => world.work = None,
@@ -191,6 +198,10 @@ scripts! { check:
     a_generation_goes_on
     a_generation_goes_on_without_some
     who_answers_late_was_not_asked_to_join
+    all_routers_gone
+    two_new_routers_told_at_once
+    a_founder_dies
+    routers_that_live_are_left_alone
     verdict_of_the_dead
     verdict_from_memory
     replies_move_in_sections

@@ -301,7 +301,7 @@ impl Domain {
             )
         });
         let clients = self.clients.iter().enumerate().filter_map(|(at, client)| {
-            let Some(Role::Member(member)) = role(world, client.machine) else { return None };
+            let Some(Role::Member(member, _)) = role(world, client.machine) else { return None };
             (member.outstanding() != (0, 0)).then(|| {
                 format!(
                     "{} has {:?} outstanding, sent again {} times, for leader {:?}",
@@ -355,7 +355,8 @@ impl Domain {
             MemberEvent::Injected { .. }
             | MemberEvent::NotInjected { .. }
             | MemberEvent::Lead { .. }
-            | MemberEvent::Adrift(_) => {}
+            | MemberEvent::Adrift(_)
+            | MemberEvent::WitnessWanted { .. } => {}
         }
         Ok(())
     }
@@ -428,7 +429,7 @@ impl Domain {
 fn routers(world: &World<Process>) -> impl Iterator<Item = (usize, &Router<Rooms>)> {
     (0..world.machines()).filter_map(|machine| match role(world, machine)? {
         Role::Router(router, _) => Some((machine, router.as_ref())),
-        Role::Member(_) => None,
+        Role::Member(..) => None,
     })
 }
 
@@ -441,7 +442,10 @@ impl Environment<Process> for Domain {
         let tamper = self.mutation.map(Tamper::new);
         if let Some(client) = self.clients.iter().position(|client| client.machine == machine) {
             world.timer(Duration::ZERO, JOIN | client as u64);
-            return Process::new(Role::Member(Box::new(Member::new(id, MemberSettings::default()))), tamper);
+            return Process::new(
+                Role::Member(Box::new(Member::new(id, MemberSettings::default())), None),
+                tamper,
+            );
         }
         let paxos = self.routers.start(world, machine, id, self.router_settings.paxos.clone());
         let router = Router::new(paxos, Floor::default(), self.router_settings.clone());

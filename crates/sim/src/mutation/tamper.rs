@@ -255,7 +255,7 @@ fn without_previous(message: &Message) -> Message {
     let senders = u32::from_le_bytes(bytes[1..5].try_into().expect("four bytes")) as usize;
     let count_at = 5 + senders * 24;
     let mut count = u32::from_le_bytes(bytes[count_at..count_at + 4].try_into().expect("four bytes"));
-    let mut at = count_at + 8;
+    let mut at = count_at + 16;
     while count > 0 {
         let attached = bytes[at] & 0x10 != 0;
         bytes[at + 11..at + 19].fill(0);

@@ -270,7 +270,7 @@ impl People {
         let seeds = self.routers.living(world);
         for machine in self.members.clone() {
             // Whoever knows only routers of the past asks its host, which knows where routers run.
-            if let Some(Role::Member(member)) = role(world, machine)
+            if let Some(Role::Member(member, _)) = role(world, machine)
                 && member.leader().is_none_or(|leader| !world.alive(leader))
             {
                 world.command(machine, Ask::Member(MemberCommand::Seeds(seeds.clone())));
@@ -378,7 +378,7 @@ impl People {
                 })?;
             }
             MemberEvent::NotInjected { .. } => world.count("not injected"),
-            MemberEvent::Lead { .. } | MemberEvent::Adrift(_) => {}
+            MemberEvent::Lead { .. } | MemberEvent::Adrift(_) | MemberEvent::WitnessWanted { .. } => {}
             MemberEvent::Wedged => {
                 if !self.orders.is_out(self.orders.judge_of(generation), me) {
                     return Err(Violation::new("wedged", format!("{me} was, and is a member")));
@@ -457,7 +457,7 @@ fn routers(world: &World<Process>, generation: Generation) -> impl Iterator<Item
     let processes = (0..world.machines()).filter_map(|machine| role(world, machine));
     let routers = processes.filter_map(|process| match process {
         Role::Router(router, _) => Some(router.as_ref()),
-        Role::Member(_) => None,
+        Role::Member(..) => None,
     });
     routers.filter(move |router| router.generation() == generation)
 }
@@ -473,14 +473,14 @@ impl Environment<Process> for People {
             let settings = MemberSettings { executes: true, ..MemberSettings::default() };
             // Its first submission makes it a member; it is asked as soon as it runs.
             world.timer(Duration::ZERO, JOIN + machine as u64);
-            let role = Role::Member(Box::new(Member::new(id, settings)));
+            let role = Role::Member(Box::new(Member::new(id, settings)), None);
             return Process::new(role, self.mutation.map(Tamper::new));
         }
         let paxos = self.routers.start(world, machine, id, self.router_settings.paxos.clone());
         // It finds out which generation others belong to before it joins them.
         let known = (0..world.machines()).filter_map(|machine| match role(world, machine)? {
             Role::Router(router, _) => Some(router.generation()),
-            Role::Member(_) => None,
+            Role::Member(..) => None,
         });
         let generation = known.max().unwrap_or_default();
         let settings = RouterSettings { generation, ..self.router_settings.clone() };
@@ -491,7 +491,7 @@ impl Environment<Process> for People {
     fn standing(&self, process: &Process) -> Standing {
         match &process.role {
             Role::Router(router, _) => Standing { router: true, generation: router.generation() },
-            Role::Member(_) => Standing { router: false, generation: Generation::FIRST },
+            Role::Member(..) => Standing { router: false, generation: Generation::FIRST },
         }
     }
 
@@ -525,7 +525,7 @@ impl Environment<Process> for People {
             Told::Router(RouterEvent::ChangeRefused(_)) => world.count("change refused"),
             Told::Router(RouterEvent::Routers(_) | RouterEvent::Config(..)) => {}
             Told::Router(RouterEvent::Reformed(reformed)) => self.begin(world, machine, &reformed)?,
-            Told::Router(RouterEvent::ReformRefused(_)) => {
+            Told::Router(RouterEvent::ReformRefused(_) | RouterEvent::RefoundRefused(_)) => {
                 world.count("reform refused");
                 self.operator.refused();
             }
@@ -598,7 +598,7 @@ impl Environment<Process> for People {
                 self.signs.note(world, machine, again, false);
                 self.look(world, machine)?;
             }
-            Some(Role::Member(member)) => {
+            Some(Role::Member(member, _)) => {
                 let (again, starved) = (("submitted again", member.resends()), member.starved());
                 self.signs.note(world, machine, again, starved);
             }
@@ -627,7 +627,7 @@ impl Stage<Process> for People {
                 _ => false,
             })
             && self.members.iter().all(|&machine| match role(world, machine) {
-                Some(Role::Member(member)) => member.outstanding() == (0, 0),
+                Some(Role::Member(member, _)) => member.outstanding() == (0, 0),
                 _ => false,
             })
             && self.members.clone().into_iter().all(|machine| {
@@ -655,7 +655,7 @@ impl Stage<Process> for People {
         let processes: Vec<String> = (0..world.machines())
             .map(|machine| match role(world, machine) {
                 Some(Role::Router(router, _)) => format!("router {machine}: {:?}", router.status()),
-                Some(Role::Member(member)) => format!(
+                Some(Role::Member(member, _)) => format!(
                     "member {machine}: {:?} in {:?}, delivered {}, outstanding {:?}, leader {:?}",
                     world.id(machine),
                     world.generation(machine),

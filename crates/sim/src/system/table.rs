@@ -513,7 +513,9 @@ impl Environment<Citizen> for Town {
                         return Err(Violation::new("snapshot", format!("machine {machine}: {why}")));
                     }
                     RouterEvent::Routers(_) | RouterEvent::Config(..) | RouterEvent::ChangeRefused(_) => {}
-                    RouterEvent::Reformed(_) | RouterEvent::ReformRefused(_) => {
+                    RouterEvent::Reformed(_)
+                    | RouterEvent::ReformRefused(_)
+                    | RouterEvent::RefoundRefused(_) => {
                         panic!("no scenario begins a generation: {event:?}")
                     }
                 }

@@ -201,7 +201,7 @@ impl Destination {
         if !self.linked || self.gone {
             return;
         }
-        let mut block = DeliverBlockBuilder::default();
+        let (mut block, base) = (DeliverBlockBuilder::default(), order.base());
         while self.sent < self.queue.len() && (self.sent_bytes < UNCONFIRMED_BYTES_MAX || self.sent == 0) {
             match &self.queue[self.sent] {
                 Item::Ordered { at, previous, bytes } => {
@@ -239,12 +239,12 @@ impl Destination {
             }
             self.sent += 1;
             if block.is_full() {
-                send(self.process, Message::Deliver(block.finish()));
+                send(self.process, Message::Deliver(block.finish(base)));
             }
         }
         self.drop_injected();
         if !block.is_empty() {
-            let block: DeliverBlock = block.finish();
+            let block: DeliverBlock = block.finish(base);
             send(self.process, Message::Deliver(block));
         }
     }

@@ -73,7 +73,7 @@ fn block(at: u64, previous: u64) -> DeliverBlock {
         body: Bytes::from_static(b"m"),
         attachment: None,
     });
-    block.finish()
+    block.finish(Position(0))
 }
 
 /// A member of the first generation that has delivered one message.

@@ -83,15 +83,45 @@ fn hot_messages_keep_their_bytes() {
     block.push(&delivery);
     (delivery.kind, delivery.attachment) = (DeliveryKind::Control, Some(Bytes::from_static(b"yz")));
     block.push(&delivery);
-    let block = block.finish();
+    let block = block.finish(Position(3));
     check(
         &Message::Deliver(block.clone()),
-        "04 01000000 0700000000000000 ab000000000000000700000000000000 02000000 46000000
+        "04 01000000 0700000000000000 ab000000000000000700000000000000 02000000 0300000000000000 46000000
          00 0000 0900000000000000 0400000000000000 0200000000000000 01000000 78
          11 0000 0900000000000000 0400000000000000 0200000000000000 01000000 78 02000000 797a",
     );
     let items: Result<Vec<Delivery>, WireError> = block.into_items().collect();
     assert_eq!(items.map(|items| items[1].clone()), Ok(delivery));
+}
+
+#[test]
+fn what_a_founder_hears_keeps_its_bytes() {
+    let (whom, generation) =
+        ("0700000000000000 ab000000000000000700000000000000", Generation::FIRST.next(process(7)));
+    let g1 = "01000000 ab000000000000000700000000000000";
+    check(&Message::Call, "14");
+    check(&Message::Pledge(Pledge::Follows), "15 01000000 00");
+    check(&Message::Refound { generation }, &format!("16 {g1}"));
+    let tail = Tail {
+        generation,
+        before: Generation::FIRST,
+        delivered: Position(9),
+        acknowledged: 5,
+        blocks: vec![DeliverBlockBuilder::default().finish(Position(8))],
+    };
+    let (kept_behind, base, sent, counted) = (Position(2), Position(8), 6, vec![process(7)]);
+    let config = Bytes::from_static(b"c");
+    let first = "00000000 00000000000000000000000000000000";
+    check(
+        &Message::Witness(Box::new(Witness { tail, kept_behind, base, sent, counted, config })),
+        &format!(
+            "17 {g1} {first} 0900000000000000 0500000000000000
+             01000000 00000000 00000000 0800000000000000 00000000
+             0200000000000000 0800000000000000 0600000000000000 01000000 {whom} 01000000 63"
+        ),
+    );
+    check(&Message::Counted { generation, members: vec![process(7)] }, &format!("18 {g1} 01000000 {whom}"));
+    check(&Message::Release, "19");
 }
 
 #[test]
@@ -150,7 +180,7 @@ fn random_bytes_never_panic() {
         attachment: None,
     });
     let mut seed = BytesMut::new();
-    Message::Deliver(block.finish()).encode(&mut seed);
+    Message::Deliver(block.finish(Position(0))).encode(&mut seed);
     let mut decoded = 0;
     for round in 0..200_000 {
         let bytes: Vec<u8> = if round % 2 == 1 {

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     Context, Destination, Duration, Input, ProcessId, Protocol,
-    ecast::{Position, Router, RouterCommand, RouterEvent},
+    ecast::{Position, RefoundRefusal, Router, RouterCommand, RouterEvent},
     rubberband::{
         Client, ClientCommand, ClientError, ClientEvent, DataHeader, Message, Range, RequestId, Rubberband,
         Storage, StorageCommand, StorageEvent, Super, SuperCommand, SuperEvent,
@@ -12,7 +12,10 @@ use quorate_protocol::{
 };
 
 use super::{Happening, MESSAGE_BYTES_MAX, Role, Told, World};
-use crate::{cluster::names::name, world::Outputs};
+use crate::{
+    cluster::names::{name, peer},
+    world::Outputs,
+};
 
 /// A statement's print: any hash will do.
 fn print(op: &str) -> u64 {
@@ -54,6 +57,12 @@ impl World {
                     self.say(&format!("{} leads", name(id)));
                 }
                 RouterEvent::Reformed(reformed) => {
+                    if reformed.from_members {
+                        self.count("generation from members");
+                    }
+                    if !reformed.fenced.is_empty() {
+                        self.count("cut off from a generation");
+                    }
                     let fenced: Vec<_> = reformed.fenced.iter().map(|process| name(*process)).collect();
                     self.say(&format!(
                         "{} begins generation {} behind @{}, through @{}: recovered {}, missing {}, without [{}]",
@@ -69,6 +78,14 @@ impl World {
                 RouterEvent::ReformRefused(refusal) => {
                     self.say(&format!("{} does not go on alone: {refusal:?}", name(id)));
                 }
+                RouterEvent::RefoundRefused(refusal) => {
+                    let why = match refusal {
+                        RefoundRefusal::FollowsAnother(other) => format!("members follow {}", name(other)),
+                        RefoundRefusal::LeaderLives(leader) => format!("{} leads", name(leader)),
+                        other => format!("{other:?}"),
+                    };
+                    self.say(&format!("{} does not go on from members: {why}", name(id)));
+                }
                 RouterEvent::Removed => self.processes.get_mut(&id).expect("it lives").wedged = true,
                 RouterEvent::Corrupt(why) => panic!("{}: {why}", name(id)),
                 _ => {}
@@ -82,6 +99,17 @@ impl World {
         process.undrained = true;
         let patience = Duration::from_secs(1);
         self.input_router(id, Input::Command(RouterCommand::Reform { patience }));
+    }
+
+    /// An operator has a router that knows nothing begin the next generation from these members.
+    pub(crate) fn refound(&mut self, id: ProcessId, members: &[ProcessId]) {
+        let before = self.processes.values().map(|process| process.generation).max().unwrap_or_default();
+        let members = members.iter().map(|member| peer(*member)).collect();
+        let patience = Duration::from_secs(1);
+        self.processes.get_mut(&id).expect("it lives").undrained = true;
+        let refound = RouterCommand::Refound { before, members, patience };
+        self.input_router(id, Input::Command(refound));
+        self.relink();
     }
 
     fn input_super(&mut self, id: ProcessId, input: Input<Super>) {

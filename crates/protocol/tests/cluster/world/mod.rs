@@ -42,6 +42,8 @@ pub(crate) struct World {
     pub(crate) ghost: BTreeMap<Position, (MessageId, Bytes)>,
     /// The latest generation that began.
     generation: Generation,
+    /// A router has founded the domain: whichever comes later joins.
+    founded: bool,
     /// By client and token.
     pub(crate) told: BTreeMap<(ProcessId, u64), Told>,
     /// What is on the way, and when it arrives.
@@ -71,6 +73,7 @@ impl World {
             processes: BTreeMap::new(),
             ghost: BTreeMap::new(),
             generation: Generation::FIRST,
+            founded: false,
             told: BTreeMap::new(),
             links: Links::default(),
             latency: (Duration::from_micros(100), Duration::ZERO),
@@ -117,7 +120,7 @@ impl World {
                 let settings =
                     RouterSettings { generation, credit: self.credit, ..RouterSettings::default() };
                 let seeds = routers.iter().map(|router| peer(*router)).collect();
-                let paxos = match routers.is_empty() {
+                let paxos = match !std::mem::replace(&mut self.founded, true) {
                     true => Paxos::found(me, settings.paxos.clone(), self.now),
                     false => Paxos::join(me, seeds, settings.paxos.clone(), self.now),
                 };

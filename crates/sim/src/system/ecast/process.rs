@@ -1,11 +1,14 @@
 //! A process: a router or a member, and what tampers with it.
 
+use bytes::BytesMut;
 use quorate_protocol::{
-    Context, Input, Lift, Protocol, Sink, Time,
+    Context, Destination, Input, Lift, Protocol, Sink, Time,
     ecast::{
-        Member, MemberCommand, MemberEvent, Message, Ordered, Position, Router, RouterCommand, RouterEvent,
+        Class, Member, MemberCommand, MemberEvent, Message, Ordered, Position, Router, RouterCommand,
+        RouterEvent, Routing,
     },
     paxos,
+    wire::{decode_body, encode_body},
 };
 
 use crate::{
@@ -29,7 +32,8 @@ pub(crate) struct Process {
 pub(crate) enum Role {
     /// With the last position that it told of.
     Router(Box<Router<Rooms>>, Position),
-    Member(Box<Member>),
+    /// With the configuration at its last delivery.
+    Member(Box<Member>, Option<Floor>),
 }
 
 pub(crate) enum Ask {
@@ -103,7 +107,7 @@ impl Protocol for Process {
     fn deadline(&self) -> Option<Time> {
         match &self.role {
             Role::Router(router, _) => router.deadline(),
-            Role::Member(member) => member.deadline(),
+            Role::Member(member, _) => member.deadline(),
         }
     }
 }
@@ -132,7 +136,8 @@ impl Role {
                 }
                 events.into_iter().for_each(|event| out.emit(Told::Router(event)));
             }
-            Role::Member(member) => {
+            Role::Member(member, floor) => {
+                let mut founder = None;
                 let input = input.map(std::convert::identity, |ask| match ask {
                     Ask::Member(command) => command,
                     Ask::Router(_) => unreachable!("a member is asked as a member"),
@@ -140,10 +145,38 @@ impl Role {
                 let mut lift = Lift::<Process, _, _, _>::new::<Member>(
                     out,
                     |_, _, message| Some(message),
-                    |out, event| out.emit(Told::Member(event)),
+                    |out, event| {
+                        follow(floor, &event);
+                        if let MemberEvent::WitnessWanted { founder: asks } = event {
+                            founder = Some(asks);
+                        }
+                        out.emit(Told::Member(event));
+                    },
                 );
                 member.handle(cx, input, &mut lift);
+                if let Some(founder) = founder {
+                    let mut config = BytesMut::new();
+                    if let Some(floor) = floor {
+                        encode_body(&mut config, floor);
+                    }
+                    let witness = member.witness(config.freeze());
+                    out.send(Destination::One(founder), witness, None);
+                }
             }
+        }
+    }
+}
+
+/// What a delivery makes of the configuration that a member has.
+fn follow(floor: &mut Option<Floor>, event: &MemberEvent) {
+    if let MemberEvent::Deliver { at, id, class: Class::Control, body, attachment } = event {
+        let changed = match (&*floor, attachment) {
+            (Some(floor), _) => Rooms::apply(floor, *at, id.sender, body).ok().flatten(),
+            (None, Some(attachment)) => decode_body(&mut attachment.clone()).ok(),
+            (None, None) => None,
+        };
+        if changed.is_some() {
+            *floor = changed;
         }
     }
 }
