@@ -27,6 +27,9 @@ pub(crate) struct Quorum {
     pub(crate) silent: Vec<String>,
     /// Of those that answer, the one whose log goes furthest.
     pub(crate) survivor: Option<Report>,
+    /// Without one: the member that answers and is furthest, and a router that has just started and belongs to nothing.
+    pub(crate) witness: Option<Report>,
+    pub(crate) founder: Option<Report>,
     /// The furthest position that a member which answers has.
     pub(crate) delivered: u64,
     /// Members that do not answer: they would be members no more.
@@ -50,7 +53,17 @@ impl Quorum {
         let node = |process: &str| process.split('.').next().unwrap_or_default().to_owned();
         let nodes: BTreeSet<String> = answers.iter().map(|process| node(process)).collect();
         let (gone, silent) = rest.into_iter().partition(|voter| nodes.contains(&node(voter)));
-        let members = survivor.iter().flat_map(|survivor| &survivor.members);
+        let joined =
+            reports.iter().filter(|report| report.role != Role::Router && !report.members.is_empty());
+        let witness = joined
+            .max_by_key(|report| (report.generation, report.config_version, report.position))
+            .filter(|_| survivor.is_none())
+            .copied()
+            .cloned();
+        let fresh = routers().filter(|report| report.voters().is_empty());
+        let founder = fresh.min_by_key(|report| report.node).filter(|_| survivor.is_none()).copied().cloned();
+        let knows = survivor.as_ref().or(witness.as_ref());
+        let members = knows.iter().flat_map(|knows| &knows.members);
         let absent: Vec<String> = members
             .filter(|member| !answers.contains(member.process.as_str()))
             .map(|member| member.name.clone())
@@ -59,18 +72,30 @@ impl Quorum {
             reports.iter().filter(|report| report.role != Role::Router).map(|report| report.position);
         Quorum {
             delivered: delivered.max().unwrap_or(0),
-            ranges_gone: survivor
-                .as_ref()
-                .map(|survivor| ranges_gone(survivor, &answers))
-                .unwrap_or_default(),
+            ranges_gone: knows.map(|knows| ranges_gone(knows, &answers)).unwrap_or_default(),
             changing: survivor.as_ref().is_some_and(|survivor| survivor.routers_open.is_some()),
             voters,
             answering,
             gone,
             silent,
             survivor,
+            witness,
+            founder,
             absent,
         }
+    }
+
+    /// Without a survivor: the members that a founder has to ask, but for those that were started anew since and those
+    /// called `gone`: both are gone for good.
+    pub(crate) fn named<'a>(&'a self, answers: &[&Report], gone: &[String]) -> Vec<&'a MemberStatus> {
+        let reborn = |member: &MemberStatus| {
+            let node = member.process.split('.').next();
+            let lives = |report: &&&Report| report.process.split('.').next() == node;
+            let mut lives = answers.iter().filter(lives).peekable();
+            lives.peek().is_some() && lives.all(|report| report.process != member.process)
+        };
+        let members = self.witness.iter().flat_map(|witness| &witness.members);
+        members.filter(|member| !reborn(member) && !gone.contains(&member.name)).collect()
     }
 
     /// Whether so few of those that vote answer that nothing can be written.
@@ -81,6 +106,17 @@ impl Quorum {
     /// For programs.
     pub(crate) fn json(&self) -> Value {
         let survivor = self.survivor.as_ref();
+        if let Some(witness) = &self.witness {
+            return json!({ "quorum": "lost", "voters": [], "survivor": null,
+                "founder": self.founder.as_ref().map(|founder| &founder.name),
+                "reform": {
+                    "from_members": true,
+                    "furthest": witness.name,
+                    "delivered_through": self.delivered,
+                    "members_cut_off": self.absent,
+                    "ranges_lost_with": self.ranges_gone,
+                } });
+        }
         json!({ "quorum": "lost", "voters": self.voters, "changing": self.changing, "answering": self.answering, "gone": self.gone,
             "silent": self.silent, "survivor": survivor.map(|survivor| &survivor.name),
             "reform": survivor.map(|survivor| json!({
@@ -96,6 +132,26 @@ impl Quorum {
     pub(crate) fn explained(&self, named: impl Fn(&str) -> String) -> String {
         let list = |processes: &[String]| processes.iter().map(|it| named(it)).collect::<Vec<_>>().join(", ");
         let Some(survivor) = &self.survivor else {
+            if self.witness.is_some() {
+                let mut text = String::from(
+                    "no router that votes answers: nothing can be written. If they are only silent, they may come back, and all \
+                     goes on by itself",
+                );
+                match &self.founder {
+                    Some(founder) => {
+                        text += &format!(
+                            "\nif all are gone for good, `quorate router reform` would go on from the members, with {}:\n{}",
+                            founder.name,
+                            self.price()
+                        );
+                    }
+                    None => {
+                        text += "\nif all are gone for good, start a router process that joins: `quorate router reform` then goes \
+                                 on from the members";
+                    }
+                }
+                return text;
+            }
             return String::from(
                 "no router that votes answers: nothing can be written. If they are only silent, they may come back; if they \
                  are gone, so is the domain: start a new one (`quorate down`, `quorate up`)",
@@ -127,7 +183,7 @@ impl Quorum {
 
     /// What going on from the survivor would lose, for people.
     pub(crate) fn price(&self) -> String {
-        let Some(survivor) = &self.survivor else { return String::new() };
+        let Some(survivor) = &self.survivor else { return self.price_without_survivor() };
         let mut text = format!("  it knows every message up to position {}", survivor.position);
         match self.delivered.checked_sub(survivor.position).filter(|ahead| *ahead > 0) {
             Some(ahead) => {
@@ -140,6 +196,24 @@ impl Quorum {
         }
         text += "\n  lost is what was ordered behind that, unless its sender still has it; no such write was acknowledged";
         text += " by a process that answers";
+        text + &self.price_in_members()
+    }
+
+    /// The same where the domain goes on from members alone.
+    fn price_without_survivor(&self) -> String {
+        let mut text =
+            format!("  members that answer have delivered messages up to position {}", self.delivered);
+        text += "\n  lost is what was ordered and delivered to none of them; no such write was acknowledged by a process that \
+                 answers";
+        text += "\n  what became of writes under way is lost: they may have been applied, their clients get 40003 and may send \
+                 them again under their ids";
+        text += "\n  which ids that applications made up have expired is forgotten: one that is sent again later than ten \
+                 minutes after its first use may be applied again";
+        text + &self.price_in_members()
+    }
+
+    fn price_in_members(&self) -> String {
+        let mut text = String::new();
         if !self.absent.is_empty() {
             text += &format!("\n  cut off, because they do not answer: {}", self.absent.join(", "));
         }

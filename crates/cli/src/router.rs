@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use quorate_node::operate::Operation;
+use quorate_node::{operate::Operation, status::MemberStatus};
 use quorate_protocol::DomainId;
 use quorate_runtime::{config::is_unspecified, discover::discover};
 use serde_json::json;
@@ -15,8 +15,9 @@ use crate::{
     Usage,
     config::Role,
     confirm::confirmed,
-    operate::{self, Target},
+    operate::{self, Answering, Target},
     quorum::Quorum,
+    status::Report,
 };
 
 /// What only an operator can say about routers.
@@ -50,6 +51,11 @@ enum Command {
     ///
     /// What may be lost is shown first, as `quorate status` does. Do this only if those that are silent will not come back:
     /// should they, they are turned away.
+    ///
+    /// If no router is left at all, the domain goes on from its members: storage processes, supers and gateways hand over
+    /// what was delivered to them last, to a router that has just started and joins. Under `quorate up` there is one; over
+    /// machines, start one. More than half of the members have to answer it, not counting those that were started anew and
+    /// those named with --gone.
     Reform {
         /// Do not ask.
         #[arg(long)]
@@ -57,6 +63,9 @@ enum Command {
         /// How many seconds other processes may take to say what they have; those that do not are cut off.
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
         wait: u64,
+        /// If no router is left: this storage process, super or gateway will not come back either. Can be repeated.
+        #[arg(long, value_name = "NAME")]
+        gone: Vec<String>,
         #[command(flatten)]
         target: Target,
     },
@@ -69,7 +78,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match args.command {
         Command::Add { address, target } => add(&address, &target),
         Command::Remove { process, target } => remove(&process, &target),
-        Command::Reform { yes, wait, target } => reform(yes, wait, &target),
+        Command::Reform { yes, wait, gone, target } => reform(yes, wait, &gone, &target),
     }
 }
 
@@ -129,12 +138,15 @@ fn remove(process: &str, target: &Target) -> Result<()> {
     Ok(())
 }
 
-fn reform(yes: bool, wait: u64, target: &Target) -> Result<()> {
+fn reform(yes: bool, wait: u64, gone: &[String], target: &Target) -> Result<()> {
     let processes = target.answering()?;
     let quorum = Quorum::of(processes.iter().map(|it| &it.report));
     let Some(survivor) = quorum.survivor.clone() else {
-        bail!("no router that votes answers: there is nothing to go on from");
+        return refound(yes, wait, gone, &processes, &quorum, target);
     };
+    if !gone.is_empty() {
+        bail!("{} answers and votes: the domain goes on from it, and --gone says nothing", survivor.name);
+    }
     if !quorum.is_lost() {
         let (answering, voters) = (quorum.answering.len(), quorum.voters.len());
         bail!("{answering} of {voters} routers that vote answer: a majority is there, and nothing is lost");
@@ -150,37 +162,95 @@ fn reform(yes: bool, wait: u64, target: &Target) -> Result<()> {
     if !yes && !confirmed("router reform", "Begin a new generation?")? {
         bail!("nothing was changed");
     }
-    let operation = Operation::Reform { patience_ms: wait * 1000 };
+    begin(http, &survivor.name, &Operation::Reform { patience_ms: wait * 1000 }, target)
+}
+
+/// No router is left that knows anything: a fresh one goes on from the members.
+fn refound(
+    yes: bool,
+    wait: u64,
+    gone: &[String],
+    processes: &[Answering],
+    quorum: &Quorum,
+    target: &Target,
+) -> Result<()> {
+    let Some(witness) = &quorum.witness else {
+        bail!("neither a router that votes nor a member answers: there is nothing to go on from");
+    };
+    let Some(founder) = &quorum.founder else {
+        bail!(
+            "no router answers: start one that joins this domain, and try again; it will go on from the members, the furthest \
+             of which is {}",
+            witness.name
+        );
+    };
+    let unknown = gone.iter().find(|name| !witness.members.iter().any(|member| member.name == **name));
+    if let Some(name) = unknown {
+        bail!("{name} is no member of the domain");
+    }
+    let answers: Vec<&Report> = processes.iter().map(|it| &it.report).collect();
+    let named = quorum.named(&answers, gone);
+    let members: Option<Vec<(u64, u128, String)>> = named.into_iter().map(identity).collect();
+    let members =
+        members.with_context(|| format!("{} is of another build: it does not name members", witness.name))?;
+    let generations = answers.iter().filter(|report| report.role != Role::Router);
+    let before = generations
+        .map(|report| {
+            (report.generation, u128::from_str_radix(&report.generation_of, 16).unwrap_or_default())
+        })
+        .max()
+        .unwrap_or_default();
+    let chosen = processes.iter().find(|it| it.report.process == founder.process);
+    let http = &chosen.context("the router has no address")?.http;
+    eprintln!(
+        "no router that votes answers; going on from {} members, with {}:",
+        members.len(),
+        founder.name
+    );
+    eprintln!("{}", quorum.price());
+    eprintln!("  should one of the old routers live, it is turned away");
+    if !yes && !confirmed("router reform", "Begin a new generation from the members?")? {
+        bail!("nothing was changed");
+    }
+    begin(http, &founder.name, &Operation::Refound { patience_ms: wait * 1000, before, members }, target)
+}
+
+/// A member's node, life and address.
+fn identity(member: &MemberStatus) -> Option<(u64, u128, String)> {
+    let node = member.process.split('.').next()?.parse().ok()?;
+    Some((node, u128::from_str_radix(&member.incarnation, 16).ok()?, member.address.clone()))
+}
+
+/// Has this router begin a generation, and tells what came of it.
+fn begin(http: &str, name: &str, operation: &Operation, target: &Target) -> Result<()> {
     let began = Instant::now();
     let after = loop {
-        match operate::ask(http, &operation) {
+        match operate::ask(http, operation) {
             Ok(after) => break after,
-            // It has not noticed yet that its leader is gone.
+            // It, or a member, has not noticed yet that the leader is gone.
             Err(error) if error.to_string().contains("leader") && began.elapsed() < DISBELIEF => {
                 thread::sleep(Duration::from_millis(200));
             }
-            Err(error) => return Err(error.context(survivor.name)),
+            Err(error) => return Err(error.context(name.to_owned())),
         }
     };
-    let reformed = after.reformed.context("the survivor does not say what its generation began with")?;
-    tell(
-        target,
-        &json!({ "generation": after.generation, "survivor": survivor.name, "reform": reformed }),
-        || {
-            let mut text =
-                format!("generation {} of the domain began with {}", after.generation, survivor.name);
-            if reformed.recovered > 0 {
-                text += &format!("; {} messages were recovered from other processes", reformed.recovered);
-            }
-            if reformed.missing > 0 {
-                text += &format!("; {} positions up to {} are lost", reformed.missing, reformed.through);
-            }
-            if !reformed.fenced.is_empty() {
-                text += &format!("; cut off: {}", reformed.fenced.join(", "));
-            }
-            text
-        },
-    );
+    let reformed = after.reformed.context("the router does not say what its generation began with")?;
+    tell(target, &json!({ "generation": after.generation, "survivor": name, "reform": reformed }), || {
+        let mut text = format!("generation {} of the domain began with {name}", after.generation);
+        if reformed.from_members {
+            text += &format!(", from its members, who lacked nothing up to position {}", reformed.behind);
+        }
+        if reformed.recovered > 0 {
+            text += &format!("; {} messages were recovered from other processes", reformed.recovered);
+        }
+        if reformed.missing > 0 {
+            text += &format!("; {} positions up to {} are lost", reformed.missing, reformed.through);
+        }
+        if !reformed.fenced.is_empty() {
+            text += &format!("; cut off: {}", reformed.fenced.join(", "));
+        }
+        text
+    });
     Ok(())
 }
 

@@ -69,9 +69,11 @@ pub(crate) struct Report {
     /// How many of them the domain keeps.
     #[serde(default)]
     pub(crate) wanted_routers: usize,
-    /// A router's generation, what that began with, and how far it knows the log.
+    /// Its generation, and of a router what that began with, and how far it knows the log.
     #[serde(default)]
     pub(crate) generation: u32,
+    #[serde(default)]
+    pub(crate) generation_of: String,
     #[serde(default)]
     pub(crate) reformed: Option<ReformStatus>,
     #[serde(default)]
@@ -79,6 +81,8 @@ pub(crate) struct Report {
     /// The members of the configuration, as this process knows it.
     #[serde(default)]
     pub(crate) members: Vec<MemberStatus>,
+    #[serde(default)]
+    pub(crate) config_version: u64,
     /// The tables, as it knows them, and the ring that they are on.
     #[serde(default)]
     pub(crate) tables: Vec<TableStatus>,

@@ -90,6 +90,60 @@ fn routers_that_are_gone_for_good_are_told_apart_from_silent_ones() {
     assert_eq!(count(&place), 3);
 }
 
+#[test]
+fn a_domain_whose_routers_all_died_goes_on_from_its_members() {
+    let _turn = turn();
+    let place = Place::new();
+    up(&place);
+    done(&place, &["sql", "create table log (n int) with (partition_by = 'hash(n)')"]);
+    let routers = ["router-1", "router-2", "router-3"];
+    let mut written = 0;
+    for generation in 1..=2 {
+        for _ in 0..20 {
+            written += 1;
+            done(&place, &["sql", &format!("insert into log values ({written})")]);
+        }
+        // The second time a storage process dies with them.
+        let dying = routers.into_iter().chain((generation == 2).then_some("storage-2"));
+        let pids: Vec<Pid> = dying.map(|name| pid(&process(&place, name))).collect();
+        for pid in pids {
+            kill_process(pid, Signal::KILL).unwrap();
+        }
+        // Fresh ones are started, and cannot do anything by themselves.
+        wait_for("it is known what may be done", || {
+            let said = place.run(&["status"]);
+            said.code == Some(1) && said.err.contains("`quorate router reform` would go on from the members")
+        });
+        for name in ["router-1", "gateway-1"] {
+            let http = process(&place, name)["bound"]["http"].as_str().unwrap().to_owned();
+            wait_for("the reason is told", || {
+                let agent = ureq::Agent::config_builder().http_status_as_error(false).build();
+                let agent: ureq::Agent = agent.into();
+                let mut health = agent.get(format!("http://{http}/health")).call().unwrap();
+                let said = health.body_mut().read_to_string().unwrap();
+                health.status().as_u16() == 503 && said.contains("quorate router reform")
+            });
+        }
+        place.run(&["router", "reform"]).failed(2, "give --yes");
+        let told = place.run(&["router", "reform", "--yes", "--json"]);
+        assert_eq!(told.code, Some(0), "{told:?}");
+        assert!(told.err.contains("lost is what was ordered and delivered to none of them"), "{told:?}");
+        let reformed: Value = serde_json::from_str(&told.out).unwrap();
+        assert_eq!(reformed["generation"], generation, "{reformed}");
+        assert_eq!(reformed["reform"]["from_members"], true, "{reformed}");
+        let cut_off = reformed["reform"]["fenced"].as_array().map(Vec::len);
+        assert_eq!(cut_off, Some(generation - 1), "only who died: {reformed}");
+        wait_for("it is written again", || {
+            let insert = format!("insert into log values ({})", written + 1);
+            place.run(&["sql", &insert]).code == Some(0)
+        });
+        written += 1;
+        wait_for("all is mended", || is_mended(&place));
+        assert!(count(&place) >= written, "what was acknowledged is there");
+    }
+    place.run(&["router", "reform", "--yes"]).failed(1, "a majority is there");
+}
+
 /// One router is taken out just when another freezes: two of three answer, but the change needs both of those that stay.
 #[test]
 fn a_change_of_routers_that_cannot_be_finished_is_given_up_with_the_generation() {

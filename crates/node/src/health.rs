@@ -19,7 +19,10 @@ pub enum Hindrance {
     #[error("joining: the cluster has not taken this process in yet")]
     Joining,
     /// No router leads that it could reach. One that loses its majority leads no more.
-    #[error("no router is known to lead a majority, or it is out of reach: nothing can be written")]
+    #[error(
+        "no router is known to lead a majority, or it is out of reach: nothing can be written; if routers are gone for good, \
+         `quorate router reform` goes on without them"
+    )]
     Leaderless,
     /// It is a router no more.
     #[error("removed: this router votes no more")]
@@ -69,7 +72,10 @@ impl Node {
     pub fn hindrance_named(&self) -> Option<String> {
         let hindrance = self.hindrance()?;
         match (hindrance, self) {
-            (Hindrance::Joining, _) => Some(match self.not_admitted() {
+            (Hindrance::Joining, node) => Some(match self.not_admitted() {
+                None if matches!(node, Node::Router(_)) => format!(
+                    "{hindrance}; if no router of the domain is left, `quorate router reform` has it go on from its members"
+                ),
                 None => hindrance.to_string(),
                 Some(NotAdmitted::NodeInUse(by)) => format!(
                     "joining: another process of this one's node, {} at {}, belongs to the domain and is not suspected",

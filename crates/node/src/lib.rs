@@ -23,7 +23,7 @@ pub mod storage;
 use std::convert::identity;
 
 use quorate_protocol::{
-    Context, Duration, Input, Lift, NotAdmitted, Peer, ProcessId, Protocol, Sink, Time,
+    Context, Duration, Generation, Input, Lift, NotAdmitted, Peer, ProcessId, Protocol, Sink, Time,
     ecast::{self, Member, Router, RouterCommand, RouterEvent},
     paxos,
     relay::{Figures, Relayed},
@@ -132,6 +132,16 @@ fn is_refusal(input: &Input<Node>) -> bool {
 }
 
 impl Node {
+    /// The generation of the domain that it belongs to.
+    pub fn generation(&self) -> Generation {
+        match self {
+            Node::Router(router) => router.generation(),
+            Node::Storage(storage) => storage.member().generation(),
+            Node::Super(superior) => superior.member().generation(),
+            Node::Client(client) => client.member().generation(),
+        }
+    }
+
     /// Why the domain does not take this process in, as it was told last.
     pub fn not_admitted(&self) -> Option<NotAdmitted> {
         match self {

@@ -4,7 +4,7 @@
 //! afterwards. What cannot come about is refused at once, in words for the operator.
 
 use quorate_protocol::{
-    Peer, ProcessId,
+    Generation, Incarnation, Peer, ProcessId,
     ecast::RouterCommand,
     rubberband::{Config, StorageState, SuperCommand},
     time::Duration,
@@ -35,6 +35,15 @@ pub enum Operation {
         /// How long members may take to say what they have.
         patience_ms: u64,
     },
+    /// To a router that has just started: no router is left, go on from the members, as the next generation.
+    Refound {
+        /// How long members may take to say what they have.
+        patience_ms: u64,
+        /// The latest generation that one of them is in: its number, and which life of a router it began with.
+        before: (u32, u128),
+        /// All members but those that are gone for good: node, incarnation, and where each listens.
+        members: Vec<(u64, u128, String)>,
+    },
     /// To a super: this unreachable storage process will not return.
     DeclareLost {
         /// Which.
@@ -52,7 +61,7 @@ impl Node {
     pub(crate) fn plan(&self, operation: Operation) -> Result<Command, String> {
         match (self, operation) {
             (Node::Router(_), Operation::AddRouter { process: (node, incarnation), address }) => {
-                let id = ProcessId { node, incarnation: quorate_protocol::Incarnation(incarnation) };
+                let id = ProcessId { node, incarnation: Incarnation(incarnation) };
                 Ok(Command::Router(RouterCommand::Add(Peer { id, address })))
             }
             (Node::Router(router), Operation::RemoveRouter { process }) => {
@@ -65,6 +74,17 @@ impl Node {
             (Node::Router(_), Operation::Reform { patience_ms }) => {
                 let patience = Duration::from_millis(patience_ms);
                 Ok(Command::Router(RouterCommand::Reform { patience }))
+            }
+            (Node::Router(_), Operation::Refound { patience_ms, before: (number, survivor), members }) => {
+                let peer = |(node, incarnation, address)| Peer {
+                    id: ProcessId { node, incarnation: Incarnation(incarnation) },
+                    address,
+                };
+                Ok(Command::Router(RouterCommand::Refound {
+                    before: Generation { number, survivor: Incarnation(survivor) },
+                    members: members.into_iter().map(peer).collect(),
+                    patience: Duration::from_millis(patience_ms),
+                }))
             }
             (Node::Super(superior), Operation::DeclareLost { process }) => {
                 let config = superior.config().ok_or("this super has not joined yet")?;

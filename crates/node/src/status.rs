@@ -28,8 +28,10 @@ pub struct Status {
     pub waiting: u64,
     /// Messages from peers that were refused.
     pub refused: u64,
-    /// The generation of the domain that it belongs to; of a router, 0 elsewhere.
+    /// The generation of the domain that it belongs to.
     pub generation: u32,
+    /// Which life of a router that began with, in hexadecimal: two of one number may have begun beside each other.
+    pub generation_of: String,
     /// What that generation began with, unless it is the first.
     pub reformed: Option<ReformStatus>,
     /// How far a router knows the log: the text of two compares as they do.
@@ -65,7 +67,10 @@ pub struct Status {
 /// What a generation of the domain began with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReformStatus {
-    /// The surviving router knew everything up to here.
+    /// No router survived: the domain went on from what members had.
+    #[serde(default)]
+    pub from_members: bool,
+    /// The surviving router knew everything up to here, or, without one, no member lacked anything.
     pub behind: u64,
     /// The last position that a member had delivered.
     pub through: u64,
@@ -97,6 +102,12 @@ pub struct MemberStatus {
     pub name: String,
     /// What it does.
     pub role: String,
+    /// Which life of its node it is, in hexadecimal.
+    #[serde(default)]
+    pub incarnation: String,
+    /// Where it listens for other processes.
+    #[serde(default)]
+    pub address: String,
     /// For storage: `standby`, `receiving`, `serving`, `unreachable`.
     pub state: Option<String>,
     /// Its place on the ring.
@@ -137,6 +148,7 @@ impl Status {
             waiting: 0,
             refused: 0,
             generation: 0,
+            generation_of: String::new(),
             reformed: None,
             log: String::new(),
             config_version: 0,
@@ -176,6 +188,8 @@ impl Status {
                 process: process.to_string(),
                 name: info.name.clone(),
                 role: role_name(info.role).to_owned(),
+                incarnation: format!("{:032x}", process.incarnation.0),
+                address: info.address.clone(),
                 state: config.storage.get(process).map(|state| state_name(*state).to_owned()),
                 ring: config.ring.iter().find(|(_, holder)| *holder == process).map(|(key, _)| *key),
             });
@@ -201,6 +215,9 @@ impl Node {
     /// Where the process stands.
     pub fn status(&self, me: ProcessId) -> Status {
         let mut status = self.standing(me);
+        let generation = self.generation();
+        status.generation = generation.number;
+        status.generation_of = format!("{:032x}", generation.survivor.0);
         status.hindrance = self.hindrance_named();
         status.leader_address = self.leader_address().map(str::to_owned);
         status
@@ -219,8 +236,8 @@ impl Node {
                     "candidate" => "electing",
                     other => other,
                 });
-                status.generation = of_router.generation.number;
                 status.reformed = of_router.reformed.map(|reformed| ReformStatus {
+                    from_members: reformed.from_members,
                     behind: reformed.behind.0,
                     through: reformed.through.0,
                     recovered: reformed.recovered,

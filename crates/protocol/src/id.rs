@@ -19,7 +19,7 @@ pub struct DomainId(pub u128);
 pub struct Generation {
     /// How many its survivor had known before it.
     pub number: u32,
-    /// Which life of the router that it began with; of the first one, 0.
+    /// Which life of the router that it began with, a survivor or, where none was left, a fresh one; of the first, 0.
     pub survivor: Incarnation,
 }
 

@@ -522,7 +522,7 @@ impl NodeHost {
                     ),
                     RefoundRefusal::Underway => String::from("it was asked already, and waits for members"),
                     RefoundRefusal::LeaderLives(leader) => {
-                        format!("a member hears the router {leader}, which leads: nothing is lost")
+                        format!("a member hears that {leader} is the leader: nothing is lost")
                     }
                     RefoundRefusal::FollowsAnother(founder) => format!(
                         "members follow the router {founder}, which was told to go on from them too: see whether it does"

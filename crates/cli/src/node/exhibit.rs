@@ -63,7 +63,7 @@ fn goal(operation: &Operation, before: &Status) -> (Duration, Done) {
             OPERATE_PATIENCE,
             Box::new(move |status| !status.routers.contains(&process) || status.state == "removed"),
         ),
-        Operation::Reform { patience_ms } => (
+        Operation::Reform { patience_ms } | Operation::Refound { patience_ms, .. } => (
             OPERATE_PATIENCE + Duration::from_millis(patience_ms),
             Box::new(move |status| {
                 status.generation > generation && status.reformed.is_some() && status.state == "leading"

@@ -86,7 +86,7 @@ pub(super) fn begin(config: &NodeConfig) -> Result<Beginning> {
     }
     warn!(
         "this router has founded the domain before, and does not found it again: it waits for routers to join. If all of \
-         them are gone for good, begin a new domain, under another id"
+         them are gone for good, `quorate router reform` has the domain go on from its other processes"
     );
     Ok(Beginning::Join(Generation::FIRST))
 }

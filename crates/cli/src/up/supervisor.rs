@@ -1,6 +1,8 @@
 //! Keeps the processes of a local cluster running.
 //!
-//! The first router founds the domain, once; whatever starts later joins through the routers that listen then. What
+//! The first router founds the domain, once; whatever starts later joins through the routers that listened last, dead or not:
+//! a router that starts again listens where it did. So where all routers die at once, fresh ones wait for each other and for
+//! an operator, who may have one go on from the members (`quorate router reform`). That never happens by itself. What
 //! dies is started again, at once if it had run for a while or was killed, and with a growing pause while it keeps dying
 //! soon of its own; it comes back as a new incarnation that remembers nothing. A process that ends before it ever
 //! listened, on its first start, ends the whole: something is wrong that trying again does not mend. Nothing else does: a
@@ -43,6 +45,9 @@ pub(super) struct Supervisor {
 struct Slot {
     config: NodeConfig,
     life: Life,
+    /// Where it is configured to listen, and where it last did.
+    listen: String,
+    listened: Option<String>,
     /// Waits that long before the next start.
     pause: Duration,
     /// Has listened in some life.
@@ -96,7 +101,14 @@ impl Supervisor {
                 log: records.fresh_log(&config.name)?,
             });
         }
-        let slot = |config| Slot { config, life: Life::Due, pause: PAUSE_MIN, proven: false };
+        let slot = |config: NodeConfig| Slot {
+            listen: config.listen.clone(),
+            config,
+            life: Life::Due,
+            listened: None,
+            pause: PAUSE_MIN,
+            proven: false,
+        };
         Ok(Supervisor {
             records,
             cluster: Cluster { domain, pid: std::process::id(), processes },
@@ -168,11 +180,14 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Where the other routers listen.
+    /// Where the other routers listen, or did: should all be down, whichever comes back does so there. A router that is
+    /// alone looks for itself, in vain.
     fn routers_but(&self, index: usize) -> Vec<String> {
-        let others = self.cluster.processes.iter().enumerate().filter(|(other, _)| *other != index);
-        let routers = others.filter(|(_, entry)| entry.role == Role::Router && entry.pid.is_some());
-        routers.filter_map(|(_, entry)| Some(entry.bound.as_ref()?.listen.clone())).collect()
+        let others = self.slots.iter().enumerate().filter(|(other, _)| *other != index);
+        let routers = others.filter(|(_, slot)| slot.config.role == Role::Router);
+        let addresses: Vec<String> = routers.filter_map(|(_, slot)| slot.listened.clone()).collect();
+        let own = self.slots[index].listened.iter().filter(|_| self.slots[index].config.role == Role::Router);
+        if addresses.is_empty() { own.cloned().collect() } else { addresses }
     }
 
     fn start(&mut self, index: usize, routers: Vec<String>) -> Result<()> {
@@ -228,14 +243,23 @@ impl Supervisor {
     fn learn(&mut self, news: News) -> Result<()> {
         match news {
             News::Listening(index, bound) => {
+                let slot = &mut self.slots[index];
+                slot.proven = true;
+                slot.listened = Some(bound.listen.clone());
+                if slot.config.role == Role::Router {
+                    // Others look for it there, whichever life it is in.
+                    slot.config.listen.clone_from(&bound.listen);
+                }
                 self.cluster.processes[index].bound = Some(bound);
-                self.slots[index].proven = true;
             }
             News::Ended(index, status) => {
                 let slot = &mut self.slots[index];
                 let entry = &mut self.cluster.processes[index];
                 entry.pid = None;
-                entry.bound = None;
+                if entry.bound.take().is_none() {
+                    // Perhaps another program has taken the port meanwhile.
+                    slot.config.listen.clone_from(&slot.listen);
+                }
                 if !slot.proven {
                     let log = std::fs::read_to_string(&entry.log).unwrap_or_default();
                     let last = log.lines().last().unwrap_or("").trim_start_matches("quorate: ");

@@ -278,6 +278,11 @@ impl Member {
         self.delivered
     }
 
+    /// The generation of the routers that it listens to.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
     /// The last position executed here.
     pub fn executed(&self) -> Position {
         if self.settings.executes { self.executed } else { self.delivered }
