@@ -237,7 +237,7 @@ impl Node {
                     other => other,
                 });
                 status.reformed = of_router.reformed.map(|reformed| ReformStatus {
-                    from_members: reformed.from_members,
+                    from_members: reformed.from_members.is_some(),
                     behind: reformed.behind.0,
                     through: reformed.through.0,
                     recovered: reformed.recovered,

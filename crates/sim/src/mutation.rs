@@ -9,6 +9,7 @@
 //! |---|---|---|---|
 //! | S1 founding, incarnations | an id lives once (`World::start`); `Paxos::found` is called once | `paxos` scripts `founding_and_growth`, `old_incarnation`; the hello between processes | `FoundsAgain`, `NoIncarnations` |
 //! | S1 going on | the survivor alone begins, once (`ecast::reform`); scenario `reform` | `a_generation_goes_on`, `reform_goes_on_from_what_is_chosen`; unit tests of members | `FenceOpen`, `TailKeptBack`, `AcknowledgementForgotten`, `TailUnheard` |
+//! | S1 going on from members | one founder, a majority of the members (`ecast::refound`); scenario `refound` | `all_routers_gone`, `two_new_routers_told_at_once`, `a_founder_dies`, `routers_that_live_are_left_alone`; unit tests of the ground | `BaseForged`, `NumbersForgotten` |
 //! | S2 changing routers | nothing behind an open change, one at a time, accepted or promised below the promise (`paxos::core`) | `stop_command_cut_off`, `newcomer_alone_holds_the_change`, `leader_leaves`; random schedules | `VoteWithoutHolding`, `AcceptBelowPromise`, `PromiseEmptied`, `BelowTheFloor` |
 //! | S3 learning | appended iff next (`ecast::order`) | `forwarded_in_order`; unit tests of the order | `SequenceUnchecked`, `NotProposedAgain`, `StableTooEarly`, `ForeignConfirmation` |
 //! | S4 delivering | stability after the last confirmation (`ecast::dispatch`) | `link_breaks_and_resend`, `leader_change_with_unstable_messages` | `ConfirmBeyond`, `RepairLost`, `PreviousUnchecked`, `DeliverTwice` |
@@ -48,6 +49,10 @@ pub enum Mutation {
     AcknowledgementForgotten,
     /// A generation begins without having listened to members (S1).
     TailUnheard,
+    /// A member tells a founder that more is stable than is (S1).
+    BaseForged,
+    /// A member does not say which of its numbers it has used to a founder (S1).
+    NumbersForgotten,
     /// Routers are removed until too few are left (S2).
     BelowTheFloor,
     /// Nobody looks whether a submission is its sender's next (S3).
@@ -113,13 +118,15 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 38] = [
+    pub const ALL: [Mutation; 40] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
         Mutation::TailKeptBack,
         Mutation::AcknowledgementForgotten,
         Mutation::TailUnheard,
+        Mutation::BaseForged,
+        Mutation::NumbersForgotten,
         Mutation::VoteWithoutHolding,
         Mutation::AcceptBelowPromise,
         Mutation::PromiseEmptied,
@@ -177,6 +184,7 @@ impl Mutation {
             | Mutation::TailKeptBack
             | Mutation::AcknowledgementForgotten
             | Mutation::TailUnheard => "reform",
+            Mutation::BaseForged | Mutation::NumbersForgotten => "refound",
             Mutation::RepeatedUnderNewName
             | Mutation::RepetitionDenied
             | Mutation::RepliesLost

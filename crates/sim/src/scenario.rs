@@ -70,12 +70,13 @@ impl Scenario {
     }
 }
 
-const BUILT_IN: [(&str, &str); 6] = [
+const BUILT_IN: [(&str, &str); 7] = [
     ("ecast", include_str!("../../../scenarios/ecast.toml")),
     ("table", include_str!("../../../scenarios/table.toml")),
     ("accidents", include_str!("../../../scenarios/accidents.toml")),
     ("paxos", include_str!("../../../scenarios/paxos.toml")),
     ("paxos_disk", include_str!("../../../scenarios/paxos_disk.toml")),
+    ("refound", include_str!("../../../scenarios/refound.toml")),
     ("reform", include_str!("../../../scenarios/reform.toml")),
 ];
 

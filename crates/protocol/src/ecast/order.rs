@@ -364,7 +364,7 @@ impl<R: Routing> Order<R> {
         self.fenced = members.into_iter().filter(is_out).collect();
         self.reformed = Some(Reformed {
             generation,
-            from_members: ground.is_some(),
+            from_members: ground.map(|ground| ground.before),
             behind,
             through,
             recovered,

@@ -158,6 +158,8 @@ pub(super) struct Recovery {
 /// What a history begins with that goes on from members alone ([`refound`](super::refound)).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ground {
+    /// The generation whose history goes on.
+    pub(super) before: Generation,
     /// The configuration behind which the recovered messages come, encoded.
     pub(super) config: Bytes,
     /// The first number of each sender among these.
@@ -180,8 +182,8 @@ impl Recovery {
 pub struct Reformed {
     /// Which.
     pub generation: Generation,
-    /// No router survived: the history goes on from what members had.
-    pub from_members: bool,
+    /// No router survived: the history goes on from what members had in this generation.
+    pub from_members: Option<Generation>,
     /// The last position of the surviving router; without one, the last up to which every member that followed lacked nothing.
     pub behind: Position,
     /// The last position that a member had delivered; the surviving router's, if no member was ahead of it.
@@ -363,7 +365,7 @@ impl Gathering {
         for (_, id, ..) in &recovery.messages {
             firsts.entry(id.sender).or_insert(id.number);
         }
-        recovery.ground = Some(Ground { config, firsts, sent });
+        recovery.ground = Some(Ground { before: self.before, config, firsts, sent });
         LogEntry::encode_recovered(&recovery)
     }
 

@@ -17,7 +17,8 @@
 //! An operator may have the sequence go on, as another generation, from a position at which not everything was known that
 //! had been ordered behind it ([`RoutingCheck::forked`]). Of what came there, some is where it was, and the rest is nowhere
 //! or elsewhere: a submitter's numbers may then leave some out, if it was told of these before, or is never told that they
-//! are stable.
+//! are stable. Where no router was left to go on from, the outcomes are forgotten of what came before, too
+//! ([`RoutingCheck::forget`]).
 //!
 //! Beside them, *stable*: when a submitter is told that its message is stable, every destination that has not departed has
 //! delivered it (002 §5.4).
@@ -62,6 +63,8 @@ struct Seen {
     skipped: BTreeSet<u64>,
     /// Numbers of which it was told what became of them.
     told: BTreeSet<u64>,
+    /// What became of its numbers below is forgotten, but for those that are ordered behind this position.
+    forgotten: (u64, u64),
     delivered: u64,
     departed: bool,
 }
@@ -96,6 +99,13 @@ impl RoutingCheck {
             seen.skipped.split_off(&seen.ordered);
         }
         fork
+    }
+
+    /// No router lives that knows what became of what was submitted so far and is ordered up to `position`, or not at all.
+    pub fn forget(&mut self, position: u64) {
+        for seen in self.processes.values_mut() {
+            seen.forgotten = (seen.submitted.len() as u64, position);
+        }
     }
 
     /// `who` is no member of what this forked from `before` goes on with, and comes anew if it can: if it had delivered
@@ -150,7 +160,9 @@ impl RoutingCheck {
             return Err(Violation::new("order", what));
         }
         let seen = self.processes.entry(who).or_default();
-        let may_skip = |number: &u64| position <= self.recovered || seen.told.contains(number);
+        let may_skip = |number: &u64| {
+            position <= self.recovered || seen.told.contains(number) || *number < seen.forgotten.0
+        };
         if number < seen.ordered || !(seen.ordered..number).all(|skipped| may_skip(&skipped)) {
             let what = format!("{position} is {number} of {who}, of which {} are ordered", seen.ordered);
             return Err(Violation::new("gap-free", what));
@@ -296,8 +308,12 @@ impl RoutingCheck {
     pub fn may_be_lost(&self, submission: Submission) -> bool {
         let skipped = |seen: &Seen| seen.skipped.contains(&submission.1);
         let ordered = self.position_of.get(&submission).map(|position| &self.sequence[position]);
+        let forgotten = |seen: &Seen| {
+            let (number, position) = seen.forgotten;
+            submission.1 < number && self.position_of(submission).is_none_or(|at| at <= position)
+        };
         self.has_departed(submission.0)
-            || self.processes.get(&submission.0).is_some_and(skipped)
+            || self.processes.get(&submission.0).is_some_and(|seen| skipped(seen) || forgotten(seen))
             || ordered.is_some_and(|ordered| ordered.destinations.iter().all(|&to| self.has_departed(to)))
     }
 

@@ -154,6 +154,14 @@ impl Tamper {
                 tail.acknowledged = 0;
                 Some(Message::Tail(tail))
             }
+            (Mutation::BaseForged, Message::Witness(mut witness)) => {
+                witness.base.0 += 8;
+                Some(Message::Witness(witness))
+            }
+            (Mutation::NumbersForgotten, Message::Witness(mut witness)) => {
+                witness.sent = witness.tail.acknowledged;
+                Some(Message::Witness(witness))
+            }
             (Mutation::SequenceUnchecked, Message::Route(block)) => self.renumbered(&block),
             (_, message) => Some(message),
         }

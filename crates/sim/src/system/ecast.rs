@@ -15,7 +15,7 @@ use quorate_protocol::{
     Generation, Peer, ProcessId, Standing, Time,
     ecast::{
         Class, Member, MemberCommand, MemberEvent, MemberSettings, MessageId, Ordered, Outcome, Position,
-        Router, RouterCommand, RouterEvent, RouterSettings,
+        RefoundRefusal, Router, RouterCommand, RouterEvent, RouterSettings,
     },
     paxos,
     wire::decode_body,
@@ -67,6 +67,8 @@ pub struct Settings {
     pub sloth: u32,
     /// How often a majority of the routers is lost, and an operator has the domain go on without it (S1).
     pub losses: u32,
+    /// How often all routers die, and an operator has the domain go on from its members (S1).
+    pub extinctions: u32,
 }
 
 impl Default for Settings {
@@ -83,6 +85,7 @@ impl Default for Settings {
             execute_micros: 30,
             sloth: 200,
             losses: 0,
+            extinctions: 0,
         }
     }
 }
@@ -145,7 +148,7 @@ pub(crate) fn simulate(
         world.unfence();
     }
     let mut order = Order::new(RoomsTwin::default());
-    if settings.losses == 0 {
+    if settings.losses + settings.extinctions == 0 {
         // A new leader counts what the log calls stable for executed, so that an election may give credit anew.
         order.credits = Some(CreditCheck::new(3 * settings.credit as usize));
     }
@@ -167,7 +170,7 @@ pub(crate) fn simulate(
         routers: RouterSet::new((0..routers).collect(), settings.routers),
         members: (routers..routers + settings.members).collect(),
         orders: Generations::new(order),
-        operator: Operator::new(seed, settings.losses, scenario.safety()),
+        operator: Operator::new(seed, (settings.losses, settings.extinctions), scenario.safety()),
         asked: BTreeMap::new(),
         pending: BTreeMap::new(),
         busy: BTreeMap::new(),
@@ -189,7 +192,7 @@ pub(crate) fn simulate(
     world.timer(Duration::from_millis(300), STRIKE);
     world.timer(Duration::from_millis(100), WATCH);
     world.timer(Duration::from_millis(700), REMOVE);
-    if settings.losses > 0 {
+    if settings.losses + settings.extinctions > 0 {
         world.timer(Duration::from_millis(500), OPERATE);
     }
     two_phases(world, people, scenario, seed)
@@ -276,7 +279,7 @@ impl People {
                 world.command(machine, Ask::Member(MemberCommand::Seeds(seeds.clone())));
             }
         }
-        if self.settings.losses > 0 {
+        if self.settings.losses + self.settings.extinctions > 0 {
             for &machine in &self.routers.machines {
                 world.command(machine, Ask::Router(RouterCommand::Seeds(seeds.clone())));
             }
@@ -525,7 +528,15 @@ impl Environment<Process> for People {
             Told::Router(RouterEvent::ChangeRefused(_)) => world.count("change refused"),
             Told::Router(RouterEvent::Routers(_) | RouterEvent::Config(..)) => {}
             Told::Router(RouterEvent::Reformed(reformed)) => self.begin(world, machine, &reformed)?,
-            Told::Router(RouterEvent::ReformRefused(_) | RouterEvent::RefoundRefused(_)) => {
+            Told::Router(RouterEvent::RefoundRefused(why)) => {
+                world.count(match why {
+                    RefoundRefusal::LeaderLives(_) => "refound refused: a leader is heard",
+                    RefoundRefusal::Unfollowed { .. } => "refound refused: no majority",
+                    _ => "refound refused",
+                });
+                self.operator.refused();
+            }
+            Told::Router(RouterEvent::ReformRefused(_)) => {
                 world.count("reform refused");
                 self.operator.refused();
             }
@@ -639,10 +650,10 @@ impl Stage<Process> for People {
 
     fn unsettled(&self, world: &World<Process>) -> Result<&'static str, Violation> {
         if let Some(lost) = self.routers.lost(world, &changes(world, self.orders.current())) {
-            if self.settings.losses == 0 {
+            if self.settings.losses + self.settings.extinctions == 0 {
                 return Ok(lost);
             }
-            if self.survivors(world).is_empty() {
+            if self.survivors(world).is_empty() && self.settings.extinctions == 0 {
                 return Ok(self.operator.lost());
             }
         }

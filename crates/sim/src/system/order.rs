@@ -322,14 +322,18 @@ impl<T: Twin> Generations<T> {
         let Reformed { generation, behind: Position(behind), through: Position(through), fenced, .. } =
             reformed;
         let (behind, through) = (*behind, *through);
+        let before = reformed.from_members.unwrap_or(before);
         let old = &self.orders[&before];
         let known = old.compared.get(&life).copied().unwrap_or(0);
-        if known != behind {
+        if known != behind && reformed.from_members.is_none() {
             let what =
                 format!("life {life} knew all up to {known}, and begins {generation:?} behind {behind}");
             return Err(Violation::new("silence before the cut", what));
         }
         let mut new = old.forked(behind, through)?;
+        if reformed.from_members.is_some() {
+            new.check.forget(behind);
+        }
         new.compared.insert(life, through);
         let recovered = learned.iter().filter(|(at, _)| (behind + 1..=through).contains(&at.0));
         for (at, ordered) in recovered.filter(|(_, ordered)| !ordered.is_hole()) {

@@ -57,7 +57,7 @@ impl World {
                     self.say(&format!("{} leads", name(id)));
                 }
                 RouterEvent::Reformed(reformed) => {
-                    if reformed.from_members {
+                    if reformed.from_members.is_some() {
                         self.count("generation from members");
                     }
                     if !reformed.fenced.is_empty() {

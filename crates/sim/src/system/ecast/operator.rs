@@ -1,5 +1,7 @@
 //! An operator who has the domain go on when a majority of its routers is lost (rule S1), and what that promises.
 //!
+//! Or all routers die at once; then the operator asks a fresh one to go on from the members, and another if that one dies too.
+//!
 //! Once or several times a run a majority of the routers is lost at once: some die for good and come back as fresh processes,
 //! some are only silent, cut off together with some members, and may go on by themselves with a majority that nobody else sees.
 //! After a while the operator asks one of those that vote and answer to begin another generation: any of them, not the
@@ -26,7 +28,7 @@
 use std::time::Duration;
 
 use quorate_protocol::{
-    Generation, Time,
+    Generation, Peer, ProcessId, Time,
     ecast::{Ordered, Position, Reformed, RouterCommand},
     paxos::ReformRefusal,
     quorum::majority,
@@ -42,6 +44,10 @@ use crate::{
 pub(super) struct Operator {
     /// When majorities are lost, the next one last.
     losses: Vec<Time>,
+    /// When all routers die, the next time last.
+    extinctions: Vec<Time>,
+    /// When the founder that was asked dies too.
+    doomed_founder: Option<Time>,
     /// Who is lost next, and when: whoever is not hears nothing of the rest until then.
     doomed: Option<(Time, Vec<usize>)>,
     /// When the operator, who sees a majority lost, will believe it.
@@ -67,14 +73,22 @@ struct Asked {
 }
 
 impl Operator {
-    /// So many accidents in a time of faults that is so long.
-    pub(super) fn new(seed: u64, losses: u32, safety: Duration) -> Self {
+    /// So many accidents in a time of faults that is so long: a majority of the routers is lost, or all die.
+    pub(super) fn new(seed: u64, (losses, extinctions): (u32, u32), safety: Duration) -> Self {
         let mut chance = Chance::new(seed, "operator");
         let (first, last) = (Duration::from_secs(1), safety.saturating_sub(Duration::from_secs(1)));
         let mut losses: Vec<Time> = (0..losses).map(|_| Time::ZERO + chance.between(first, last)).collect();
         losses.sort_unstable_by(|one, other| other.cmp(one));
+        // Not all at once, so that a domain goes on more than once.
+        let each = last.saturating_sub(first) / extinctions.max(1);
+        let mut extinctions: Vec<Time> = (0..extinctions)
+            .map(|number| Time::ZERO + first + each * number + chance.between(Duration::ZERO, each / 2))
+            .collect();
+        extinctions.reverse();
         Operator {
             losses,
+            extinctions,
+            doomed_founder: None,
             doomed: None,
             believes_at: None,
             asked: None,
@@ -105,6 +119,16 @@ impl People {
             self.operator.asked = None;
             self.operator.bereft = true;
         }
+        if self.operator.extinctions.pop_if(|at| *at <= now).is_some() && !self.healed {
+            self.extinguish(world);
+        }
+        if self.operator.doomed_founder.take_if(|at| *at <= now).is_some()
+            && let Some(asked) = self.operator.asked
+        {
+            world.count("founder lost");
+            world.crash(asked.machine, Crash::Killed);
+            world.restart_after(asked.machine, Duration::ZERO);
+        }
         if let Some((_, doomed)) = self.operator.doomed.take_if(|(at, _)| *at <= now) {
             self.lose(world, doomed);
         }
@@ -130,8 +154,52 @@ impl People {
                 let (life, before) = (world.life(machine), self.orders.current());
                 self.operator.asked = Some(Asked { machine, life, before, at: now, patience });
                 world.command(machine, Ask::Router(RouterCommand::Reform { patience }));
+            } else if self.settings.extinctions > 0 {
+                self.refound(world);
             }
         }
+    }
+
+    /// All routers die at once, and some members with them.
+    fn extinguish(&mut self, world: &mut World<Process>) {
+        let chance = &mut self.operator.chance;
+        // Members take those that vanish for alive for a while.
+        let vanish = chance.happens(0.2);
+        for &machine in &self.routers.machines {
+            world.crash(machine, if vanish { Crash::Vanished } else { Crash::Killed });
+            world.restart_after(machine, chance.between(Duration::ZERO, DOWN_MAX));
+        }
+        for &machine in &self.members {
+            if chance.happens(0.1) {
+                world.crash(machine, Crash::Killed);
+                world.restart_after(machine, chance.between(Duration::ZERO, DOWN_MAX));
+            }
+        }
+        world.count("all routers lost");
+    }
+
+    /// Asks a router that knows nothing to go on from the members that live. It may die of it.
+    fn refound(&mut self, world: &mut World<Process>) {
+        let fresh = (0..world.machines()).filter(|&machine| match role(world, machine) {
+            Some(Role::Router(router, _)) => router.log().can_found(),
+            _ => false,
+        });
+        let fresh: Vec<usize> = fresh.collect();
+        let now = world.now();
+        let chance = &mut self.operator.chance;
+        let Some(machine) = chance.pick(&fresh) else { return };
+        let patience = chance.between(PATIENCE_MIN, PATIENCE_MAX);
+        if chance.happens(0.3) {
+            self.operator.doomed_founder = Some(now + chance.between(Duration::ZERO, patience));
+        }
+        let living = self.members.iter().filter_map(|&machine| Some((machine, world.id(machine)?)));
+        let living: Vec<(usize, ProcessId)> = living.collect();
+        let before = living.iter().map(|&(machine, _)| world.generation(machine)).max().unwrap_or_default();
+        let address = |machine| World::<Process>::address(machine);
+        let members = living.iter().map(|&(machine, id)| Peer { id, address: address(machine) }).collect();
+        let (life, current) = (world.life(machine), self.orders.current());
+        self.operator.asked = Some(Asked { machine, life, before: current, at: now, patience });
+        world.command(machine, Ask::Router(RouterCommand::Refound { before, members, patience }));
     }
 
     /// Routers that answer and that a generation could begin with.
@@ -233,6 +301,7 @@ impl People {
             "generation begun again"
         });
         for (what, occurred) in [
+            ("generation begun from members", reformed.from_members.is_some()),
             ("delivered positions recovered", reformed.recovered > 0),
             ("positions missing", reformed.missing > 0),
             ("member cut off", !reformed.fenced.is_empty()),
