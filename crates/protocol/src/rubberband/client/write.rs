@@ -163,8 +163,9 @@ impl Client {
         let missing: SmallVec<[Range; 2]> =
             write.ranges.iter().copied().filter(|range| !covers(&write.covered, *range)).collect();
         let Some(config) = self.membership.config() else { return };
-        if write.lost && write.asked > 0 {
-            // Nobody is left who could tell.
+        let forgotten = !write.name.request.is_made_up() && config.is_forgotten(write.name.request);
+        if (write.lost || write.stable && forgotten) && write.asked > 0 {
+            // Nobody is left who could tell, or the ranges remember nothing under this id any more: its session is over.
             return self.give_up(cx.now, token, out);
         }
         let replicas = config.replicas_of(&missing);
