@@ -64,6 +64,8 @@ impl Storage {
             }
             Direct::AskVerdict { at, name } => {
                 // One that imported the write's rows, or did it at another position, knows it by what the ranges remember.
+                // What an importing process may still come to know, its sources know, which are asked as well; and what one
+                // that is gone sent, it has by now, or takes no more.
                 let known = self.verdicts.known(at).or_else(|| self.remembered_verdict(at, name));
                 let through = self.membership.member.delivered();
                 let settled = known.as_ref().is_some_and(|(ranges, _)| covers(ranges, Range::ALL));
@@ -71,7 +73,7 @@ impl Storage {
                     let verdict = Direct::Verdict { at, ranges, failure };
                     out.send(Destination::One(from), Message::Direct(verdict), None);
                 }
-                if !settled && self.import.is_none() {
+                if !settled {
                     let nothing = Direct::NoVerdict { at, through };
                     out.send(Destination::One(from), Message::Direct(nothing), None);
                 }

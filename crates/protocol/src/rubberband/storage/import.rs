@@ -97,6 +97,11 @@ impl Import {
         self.deadline
     }
 
+    /// What was taken in of what ranges remember.
+    pub(super) fn replies(&self) -> &Replies {
+        &self.replies
+    }
+
     /// The source that is being read.
     pub(super) fn source(&self) -> Option<ProcessId> {
         self.todo.front().map(|(source, _)| *source)

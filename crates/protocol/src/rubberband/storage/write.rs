@@ -19,6 +19,7 @@ use super::{
     Storage, Task, TaskKind,
     batch::Purpose,
     direct::tell,
+    import::Import,
     replies::{Known, Remembered},
     verdicts::{Decision, FORGOTTEN, OTHER_STATEMENT, Told},
 };
@@ -248,8 +249,12 @@ impl Storage {
     /// What is remembered here of a write that somebody evaluates at this position.
     pub(super) fn remembered_verdict(&self, at: Position, name: WriteName) -> Option<Told> {
         let mut favourable = Vec::new();
-        for range in self.replies.concerned(&[Range::ALL]) {
-            match self.replies.known(name, range) {
+        let imported = self.import.as_ref().map(Import::replies);
+        let memories = [Some(&self.replies), imported].into_iter().flatten();
+        for (replies, range) in
+            memories.flat_map(|replies| replies.concerned(&[Range::ALL]).map(move |range| (replies, range)))
+        {
+            match replies.known(name, range) {
                 Known::Nothing => {}
                 Known::OtherStatement => return Some((vec![Range::ALL], Some(OTHER_STATEMENT))),
                 Known::Done(known) => match &known.results {
