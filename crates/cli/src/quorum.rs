@@ -262,7 +262,7 @@ impl Gone {
             text += &format!("nobody answers of {}, who hold a range together\n", holders.join(", "));
         }
         text += "its rows can be neither read nor written until one of these very processes answers again; if they are gone \
-                 for good, so are the rows: `quorate storage lost NAME` for each unreachable one has the range go on empty";
+                 for good, so are the rows: `quorate storage lost NAME` for each unreachable one has the range go on empty, or from rows that a removed process keeps";
         text
     }
 }

@@ -98,6 +98,11 @@ impl Report {
         self.routers_open.as_ref().unwrap_or(&self.routers)
     }
 
+    /// Storage processes that keep rows of a former life, and up to which position they have them.
+    pub(crate) fn keepers(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.members.iter().filter_map(|member| Some((member.name.as_str(), member.keeps_through?)))
+    }
+
     /// Whether it belongs to the domain.
     pub(crate) fn has_joined(&self) -> bool {
         self.state != "joining" && self.state != "spare"

@@ -208,6 +208,31 @@ fn half_changed(place: &Place) -> Option<(String, Pid)> {
     None
 }
 
+/// A storage process sleeps until another has taken its place. It is back in the same operating system process, with its rows until
+/// it has seen that others have them.
+#[test]
+fn a_storage_process_that_slept_for_too_long_is_back_by_itself() {
+    let _turn = turn();
+    let place = Place::new();
+    up(&place);
+    done(&place, &["sql", "create table log (n int) with (partition_by = 'hash(n)')"]);
+    done(&place, &["sql", "insert into log values (1), (2), (3)"]);
+    let in_state =
+        |state: &'static str| named(&place, |row| row["role"] == "storage" && row["state"] == state);
+    let (sleeper, standby) = (in_state("serving"), in_state("standby"));
+    let before = process(&place, &sleeper);
+    kill_process(pid(&before), Signal::STOP).unwrap();
+    wait_for("the standby takes its place", || process(&place, &standby)["state"] == "serving");
+    kill_process(pid(&before), Signal::CONT).unwrap();
+    wait_for("it is a standby", || process(&place, &sleeper)["state"] == "standby" && is_mended(&place));
+    let now = process(&place, &sleeper);
+    assert_ne!(now["incarnation"], before["incarnation"]);
+    assert_eq!((pid(&now), &now["bound"]), (pid(&before), &before["bound"]));
+    let log = std::fs::read_to_string(now["log"].as_str().unwrap()).unwrap();
+    assert!(log.contains("back as a new process, with the rows of the one before"), "{log}");
+    assert_eq!(count(&place), 3);
+}
+
 #[test]
 fn an_operator_moves_routers_and_ranges() {
     let _turn = turn();

@@ -80,7 +80,7 @@ pub enum Command {
 }
 
 /// What a process tells.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Event {
     /// The answer to [`Command::Status`].
     Status {

@@ -16,7 +16,7 @@ pub struct Status {
     pub process: String,
     /// What it does: `router`, `storage`, `super`, `gateway`.
     pub role: String,
-    /// What it is in that: `leading`, `following`, `electing`, `joining`, `removed`, `standby`, `receiving`, `serving`, `unreachable`.
+    /// What it is in that: `leading`, `following`, `electing`, `joining`, `removed`, `standby`, `receiving`, `serving`, `unreachable`, `keeping`.
     pub state: String,
     /// Why it can not do its work, as far as it can tell alone, if it can not.
     pub hindrance: Option<String>,
@@ -112,6 +112,9 @@ pub struct MemberStatus {
     pub state: Option<String>,
     /// Its place on the ring.
     pub ring: Option<u64>,
+    /// Of one that keeps rows of a former life: up to which position it has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeps_through: Option<u64>,
 }
 
 /// The word for a role.
@@ -129,6 +132,7 @@ fn state_name(state: StorageState) -> &'static str {
         StorageState::Receiving { .. } => "receiving",
         StorageState::Active => "serving",
         StorageState::Unreachable => "unreachable",
+        StorageState::Keeping(_) => "keeping",
     }
 }
 
@@ -192,6 +196,7 @@ impl Status {
                 address: info.address.clone(),
                 state: config.storage.get(process).map(|state| state_name(*state).to_owned()),
                 ring: config.ring.iter().find(|(_, holder)| *holder == process).map(|(key, _)| *key),
+                keeps_through: config.keeps(*process).map(|keeps| keeps.through.0),
             });
         }
     }

@@ -25,7 +25,7 @@ use quorate_protocol::{
     ecast::{RefoundRefusal, RouterEvent},
     paxos::{ChangeRefusal, ReformRefusal},
     relay::{self, Relay},
-    rubberband::{ClientEvent, StorageCommand, StorageEvent, SuperEvent, Task},
+    rubberband::{ClientEvent, Remains, StorageCommand, StorageEvent, SuperEvent, Task},
 };
 use quorate_table::engine::{Engine, Pinned, Usage};
 use tracing::{debug, error, info, warn};
@@ -80,6 +80,8 @@ enum Job {
     Execute(Vec<Task>, Arc<Withdrawals>),
     /// To tell what its tables take.
     Usage(Sender<Vec<Usage>>),
+    /// To give the engine away: the last that is asked.
+    Hand(Sender<Box<dyn Engine>>),
 }
 
 /// What the threads of a process share.
@@ -91,6 +93,8 @@ struct Shared {
     operated: Mutex<BTreeMap<u64, Sender<Result<(), String>>>>,
     /// Why the last operation came to nothing, if it did.
     refusal: Mutex<Option<String>>,
+    /// What a storage process that is out leaves to its next life.
+    remains: Mutex<Option<Box<Remains>>>,
     token: AtomicU64,
     stopping: AtomicBool,
 }
@@ -124,6 +128,7 @@ impl Process {
             asked: Mutex::new(BTreeMap::new()),
             operated: Mutex::new(BTreeMap::new()),
             refusal: Mutex::new(None),
+            remains: Mutex::new(None),
             token: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
         });
@@ -231,6 +236,14 @@ impl Process {
         }
     }
 
+    /// What a storage process that is out leaves to its next life, with its engine, once: that life is to keep its rows.
+    pub fn take_remains(&self, patience: Duration) -> Option<(Box<Remains>, Box<dyn Engine>)> {
+        let remains = lock(&self.shared.remains).take()?;
+        let (sender, receiver) = bounded(1);
+        self.engine.as_ref()?.submit(Job::Hand(sender)).ok()?;
+        Some((remains, receiver.recv_timeout(patience).ok()?))
+    }
+
     /// Stops the threads.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
@@ -300,18 +313,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const ENGINE_JOBS_MAX: usize = 64;
 
 fn engine_thread(
-    mut engine: Box<dyn Engine>,
+    engine: Box<dyn Engine>,
     crew: Crew,
     passes: Passes,
     shared: Arc<Shared>,
     end: Sender<End>,
 ) -> Result<Worker<Job>, StartError> {
     let mut joined = false;
+    let mut held = Some(engine);
     let worker = Worker::start("engine", ENGINE_JOBS_MAX, move |jobs: Vec<Job>| {
         if !std::mem::replace(&mut joined, true) {
             crew.join();
         }
         for job in jobs {
+            let Some(engine) = &mut held else { return };
             let (tasks, withdrawals) = match job {
                 Job::Execute(tasks, withdrawals) => (tasks, withdrawals),
                 Job::Usage(asker) => {
@@ -319,10 +334,15 @@ fn engine_thread(
                     let _ = asker.try_send(engine.usage());
                     continue;
                 }
+                Job::Hand(taker) => {
+                    // Nobody takes it who has lost patience: then the rows end with this process.
+                    let _ = held.take().map(|engine| taker.try_send(engine));
+                    return;
+                }
             };
             let (began, count) = (clock::now(), tasks.len() as u64);
             let host = EngineHost { crew: &crew, withdrawals: &withdrawals, panicked: &passes.panicked };
-            let run = || execute(&mut *engine, tasks, &host);
+            let run = || execute(&mut **engine, tasks, &host);
             let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
             let Ok(results) = ran else {
                 let _ = end.try_send(End::Broken(String::from("the engine thread panicked")));
@@ -583,6 +603,11 @@ impl Host<Relay<Node>> for NodeHost {
                     error!("the engine thread takes no work");
                     self.end(End::Broken(String::from("the engine thread takes no work")));
                 }
+            }
+            Event::Storage(StorageEvent::Out(remains)) => {
+                info!(?remains, "out, and the rows are kept until others have them");
+                *lock(&self.shared.remains) = Some(remains);
+                self.end(End::Wedged);
             }
             Event::Storage(StorageEvent::Withdraw { task }) => self.withdrawals.add(task),
             Event::Super(SuperEvent::Suspected(process)) => warn!(%process, "suspected, others are asked"),

@@ -20,8 +20,8 @@ use quorate_protocol::{
     ecast::{Router, RouterSettings},
     paxos::{self, Paxos},
     rubberband::{
-        self, Client, ClientCommand, ClientSettings, Storage, StorageCommand, StorageSettings, Super,
-        SuperCommand, SuperSettings,
+        self, Client, ClientCommand, ClientSettings, Remains, Storage, StorageCommand, StorageSettings,
+        Super, SuperCommand, SuperSettings,
     },
 };
 use quorate_runtime::{
@@ -30,7 +30,10 @@ use quorate_runtime::{
     process::{End, Parts, Process},
 };
 use quorate_server::cluster::Events;
-use quorate_table::scan::{Costs, ScanEngine};
+use quorate_table::{
+    engine::Engine,
+    scan::{Costs, ScanEngine},
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tracing::{error, info, warn};
@@ -77,13 +80,36 @@ pub(crate) fn run_configured(args: Args) -> Result<()> {
 }
 
 /// Runs the process until it is asked to stop, or can not go on.
-pub(crate) fn run(config: NodeConfig) -> Result<()> {
+pub(crate) fn run(mut config: NodeConfig) -> Result<()> {
     let stop = lifeline::stop_requests(config.supervised)?;
     raise_descriptors();
+    let mut before = None;
+    while let Some(again) = live(&config, &stop, before.take())? {
+        info!("back as a new process, with the rows of the one before");
+        // Where it listened it is looked for.
+        config.listen.clone_from(&again.listen);
+        config.http_listen.clone_from(&again.http);
+        before = Some(again);
+    }
+    Ok(())
+}
+
+/// What a storage process that is out leaves to its next life, and where it was.
+struct Former {
+    remains: Box<Remains>,
+    engine: Box<dyn Engine>,
+    listen: String,
+    http: String,
+}
+
+/// Runs one life of the process; tells what the next one is to begin with if the others go on without this one, and it has
+/// rows that nobody else may have.
+fn live(config: &NodeConfig, stop: &Receiver<()>, former: Option<Former>) -> Result<Option<Former>> {
+    let is_first = former.is_none();
     let me = ProcessId { node: config.node, incarnation: chance::incarnation() };
     let metrics = Metrics::new([("process", config.name.clone()), ("role", config.role.as_str().to_owned())]);
     let events = Arc::new(Events::default());
-    let (process, listen) = start(&config, me, metrics.clone(), events.clone())?;
+    let (process, listen) = start(config, me, metrics.clone(), events.clone(), former)?;
     let process = Arc::new(process);
     info!(process = %me, role = config.role.as_str(), %listen, advertised = config.advertised(listen), "started");
 
@@ -96,18 +122,20 @@ pub(crate) fn run(config: NodeConfig) -> Result<()> {
     };
     let http = threads.block_on(bind(&config.http_listen))?;
     let mut bound = Bound { listen: listen.to_string(), http: http.local_addr()?.to_string(), sql: None };
-    let exhibit = Exhibit::new(&config, me, process.clone(), metrics.clone());
+    let exhibit = Exhibit::new(config, me, process.clone(), metrics.clone());
     threads.spawn(quorate_server::http::serve(http, Arc::new(exhibit), until(stopped.clone())));
     let mut sql = None;
     if let Some(address) = &config.sql_listen {
         let listener = threads.block_on(bind(address))?;
         bound.sql = Some(listener.local_addr()?.to_string());
-        let backend = gateway::backend(&config, me, &process, events);
+        let backend = gateway::backend(config, me, &process, events);
         sql = Some(threads.spawn(gateway::serve(listener, backend, metrics, until(stopped.clone()))));
     }
-    bound.announce()?;
+    if is_first {
+        bound.announce()?;
+    }
 
-    let ended = wait(&stop, process.ended());
+    let ended = wait(stop, process.ended());
     // No new work; then what is under way; then out of the cluster.
     let _ = stopping.send(true);
     if let Some(sql) = sql {
@@ -115,13 +143,16 @@ pub(crate) fn run(config: NodeConfig) -> Result<()> {
     }
     let result = match ended {
         None => {
-            leave(&config, &process);
+            leave(config, &process);
             info!("stopped");
-            Ok(())
+            Ok(None)
         }
-        Some(End::Wedged) => {
-            Err(anyhow!("cut off from the cluster; start it again and it joins as a new process"))
-        }
+        Some(End::Wedged) => match process.take_remains(LEAVE_PATIENCE) {
+            Some((remains, engine)) => {
+                Ok(Some(Former { remains, engine, listen: bound.listen, http: bound.http }))
+            }
+            None => Err(anyhow!("cut off from the cluster; start it again and it joins as a new process")),
+        },
         Some(End::Outdated(generation)) => Err(anyhow!(
             "the domain went on as generation {generation} without this router; start it again and it joins as a new process"
         )),
@@ -184,6 +215,7 @@ fn start(
     me: ProcessId,
     metrics: Metrics,
     events: Arc<Events>,
+    former: Option<Former>,
 ) -> Result<(Process, SocketAddr)> {
     // Others' word is asked before we listen: to them a router that has not begun is not there.
     let beginning = (config.role == Role::Router).then(|| founding::begin(config)).transpose()?;
@@ -210,6 +242,10 @@ fn start(
             };
             let settings = RouterSettings { paxos: log, generation, ..RouterSettings::default() };
             Node::Router(Router::new(paxos, rubberband::Config::founded(parts.terms), settings))
+        }
+        Role::Storage if let Some(former) = former => {
+            parts.engine = Some((former.engine, config.engine.muster()));
+            Node::Storage(Storage::again(peer, name, former.remains))
         }
         Role::Storage => {
             let begin = Instant::now();

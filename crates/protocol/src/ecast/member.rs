@@ -179,6 +179,8 @@ pub struct Member {
     generation: Generation,
     /// The last one before it of which more was heard than its beginning: what is kept was delivered there, or earlier.
     generation_before: Generation,
+    /// The generation in which something was delivered last.
+    delivered_in: Generation,
     /// What was said when the generation began may not have been heard: nothing has come of it yet.
     tail_unheard: bool,
     /// How much of the log was behind the present set of routers when we heard of it.
@@ -251,6 +253,7 @@ impl Member {
             repairing: false,
             generation: Generation::FIRST,
             generation_before: Generation::FIRST,
+            delivered_in: Generation::FIRST,
             tail_unheard: false,
             routers_as_of: 0,
             kept: Kept::default(),
@@ -281,6 +284,11 @@ impl Member {
     /// The generation of the routers that it listens to.
     pub fn generation(&self) -> Generation {
         self.generation
+    }
+
+    /// Whether what was delivered here last was delivered in the generation that this process belongs to.
+    pub fn is_of_its_generation(&self) -> bool {
+        self.delivered_in == self.generation
     }
 
     /// The last position executed here.
@@ -652,6 +660,7 @@ impl Member {
                 continue;
             }
             self.repairing = false;
+            self.delivered_in = self.generation;
             let class = if item.kind == DeliveryKind::Control { Class::Control } else { Class::Data };
             self.delivered = item.at;
             out.emit(MemberEvent::Deliver {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Control, DataHeader, DataKind, MadeUpIds, Range, RequestId, control::Removal, placement::Segment,
+    Control, DataHeader, DataKind, Keeps, MadeUpIds, Range, RequestId, control::Removal, placement::Segment,
 };
 use crate::{
     admission::{NotAdmitted, Terms},
@@ -104,6 +104,8 @@ pub enum StorageState {
     /// On the ring, suspected, and without a complete replica of some range that is not: waited for (S14). What it
     /// replicates takes no writes meanwhile, so that it has missed nothing when it returns.
     Unreachable,
+    /// On no ring: it keeps the rows of a former life until others have them ([keeping](super::keeping)).
+    Keeping(Keeps),
 }
 
 /// A table.
@@ -228,14 +230,14 @@ impl Config {
         !self.storage.contains_key(&process)
     }
 
-    /// Whether `copy` gives `new` all rows of its ranges, each from a replica that has them. A range that is lost has
+    /// Whether `copy` gives `new` all rows of its ranges, each from a process that has them. A range that is lost has
     /// none, and begins empty.
     fn check_copy(&self, new: ProcessId, copy: &[(Range, ProcessId)]) -> Result<(), Refusal> {
         for segment in self.segments().iter().filter(|segment| segment.replicas.contains(&new)) {
             let mut sources = copy.iter().filter(|(range, _)| *range == segment.range);
             let sound = match (sources.next(), sources.next()) {
-                (Some((_, source)), None) => self.complete(segment).any(|replica| replica == *source),
-                (None, _) => self.is_lost(segment),
+                (Some((_, source)), None) => self.may_copy(segment, new, Some(*source)),
+                (None, _) => self.may_copy(segment, new, None),
                 _ => false,
             };
             if !sound {
@@ -359,7 +361,7 @@ impl Routing for Rubberband {
         let mut change = Change { state: config.state.clone(), placement: false };
         let state = &mut change.state;
         match control {
-            Control::Join { role, name, address, terms } => {
+            Control::Join { role, name, address, terms, keeps } => {
                 if state.members.contains_key(&sender) {
                     return Ok(None);
                 }
@@ -379,10 +381,18 @@ impl Routing for Rubberband {
                     state.sessions.insert(sender.incarnation.0, 0);
                 }
                 if role == Role::Storage {
-                    state.storage.insert(sender, StorageState::Standby);
+                    // Rows of a life that is no member any more, at a place that there is.
+                    let keeps = keeps.filter(|keeps| {
+                        state.ring.contains_key(&keeps.place)
+                            && !state.members.contains_key(&keeps.former)
+                            && keeps.through < at
+                    });
+                    let stands = keeps.map_or(StorageState::Standby, StorageState::Keeping);
+                    state.storage.insert(sender, stands);
                     change.placement = true;
                 }
             }
+            Control::Leave if config.is_needed(sender) => return Ok(None),
             Control::Leave => change.depart(sender, at),
             Control::Suspect { processes } => {
                 only(Role::Super)?;
@@ -452,8 +462,8 @@ impl Routing for Rubberband {
                 let state = &mut change.state;
                 state.ring.insert(key, new);
                 state.storage.insert(new, StorageState::Receiving { change: at });
-                if let Some(old) = state.storage.get_mut(&old) {
-                    *old = StorageState::Standby;
+                if let Some(stands) = state.storage.get_mut(&old) {
+                    *stands = StorageState::Keeping(Keeps { former: old, place: key, through: at });
                 }
                 change.placement = true;
                 let changed = change.finish();
@@ -512,6 +522,14 @@ impl Routing for Rubberband {
                     only(Role::Super)?;
                 }
                 return Ok(None);
+            }
+            Control::Dismiss { process } => {
+                only(Role::Super)?;
+                if config.keeps(process).is_none() || config.is_needed(process) {
+                    return Err(refusal::WRONG_STATE);
+                }
+                state.storage.insert(process, StorageState::Standby);
+                change.placement = true;
             }
         }
         let changed = change.state != config.state || change.placement;
@@ -585,7 +603,9 @@ impl Routing for Rubberband {
         match config.storage.get(&process) {
             Some(StorageState::Unreachable) => Pace::Waits,
             Some(StorageState::Receiving { .. }) => Pace::Receives,
-            Some(StorageState::Standby | StorageState::Active) | None => Pace::Executes,
+            Some(StorageState::Standby | StorageState::Active | StorageState::Keeping(_)) | None => {
+                Pace::Executes
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Range, Role};
+use super::{Keeps, Range, Role};
 use crate::{admission::Terms, ecast::Position, id::ProcessId};
 
 /// A control message. Submitted by the process that it is about, by a super, or (tables) by a gateway.
@@ -19,6 +19,8 @@ pub enum Control {
         address: String,
         /// What it takes the domain to be founded with; none if it does not say.
         terms: Option<Terms>,
+        /// Rows that its former life was removed with, and that it has still ([keeping](super::keeping)).
+        keeps: Option<Keeps>,
     },
     /// The sender stops being a member of its own will.
     Leave,
@@ -35,7 +37,8 @@ pub enum Control {
         /// Ring id and process.
         ring: Vec<(u64, ProcessId)>,
     },
-    /// A standby takes the ring id of a process that is dead, unreachable or in the way.
+    /// A standby takes the ring id of a process that is dead or in the way. One that lives keeps its rows until the standby is
+    /// complete ([keeping](super::keeping)).
     Replace {
         /// The placement version that the super saw; another one voids the message.
         expected: u64,
@@ -93,6 +96,11 @@ pub enum Control {
     Expire {
         /// Up to where.
         through: Position,
+    },
+    /// Others have the rows of a keeper: it drops them, and is a standby ([keeping](super::keeping)).
+    Dismiss {
+        /// Which.
+        process: ProcessId,
     },
 }
 

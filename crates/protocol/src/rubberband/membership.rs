@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Config, Control, DataHeader, Direct, Message, Role, Rubberband};
+use super::{Config, Control, DataHeader, Direct, Keeps, Message, Role, Rubberband};
 use crate::{
     admission::Terms,
     ecast::{
@@ -63,6 +63,7 @@ impl Membership {
         settings: MemberSettings,
         alive_every: Duration,
         terms: Option<Terms>,
+        keeps: Option<Keeps>,
     ) -> Self {
         let mut membership = Membership {
             me: me.id,
@@ -75,7 +76,7 @@ impl Membership {
             wedged: false,
             refused: 0,
         };
-        let join = Control::Join { role, name, address: me.address, terms };
+        let join = Control::Join { role, name, address: me.address, terms, keeps };
         membership.member.submit(INTERNAL, Class::Control, join.encode());
         membership
     }

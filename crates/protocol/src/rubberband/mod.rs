@@ -31,7 +31,7 @@
 //!   for a message the very assignment of ranges that the routers used.
 //! - *S14.* A process is removed in two ordered steps, between which it may [refute](suspicion). It is not removed where
 //!   a range would keep no complete replica that is unsuspected: it becomes unreachable, and the range refuses writes until
-//!   it returns or is declared lost.
+//!   it returns or is declared lost. A process that was removed [keeps](keeping) its rows until others have them.
 //! - *S15.* A write that can fail and spans ranges is evaluated by each replica at its position; verdicts are exchanged;
 //!   it is published where all are favourable and voided everywhere otherwise. Answers with different stamps are never
 //!   combined.
@@ -64,6 +64,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `config`, `control`, `placement` | the configuration, what changes it, and who holds which range by it |
+//! | [`keeping`] | a process that was removed keeps its rows until others have them |
 //! | `made_up` | ids that applications make up: one statement each, until they expire |
 //! | `message` | what travels in the order and beside it |
 //! | `membership` | what all members do: join, apply control messages, give signs of life |
@@ -75,6 +76,7 @@
 mod client;
 mod config;
 mod control;
+pub mod keeping;
 mod made_up;
 mod membership;
 mod message;
@@ -91,6 +93,7 @@ pub use self::{
         Config, MemberInfo, RING_MAX, ROUTING_VERSION, Role, Rubberband, StorageState, TableEntry, refusal,
     },
     control::{Control, Removal},
+    keeping::Keeps,
     made_up::MadeUpIds,
     message::{
         DataHeader, DataKind, Direct, Message, Reply, ReplyContent, RequestId, Spent, TransferCursor,
@@ -98,7 +101,8 @@ pub use self::{
     },
     placement::{Assignment, Range, Segment},
     storage::{
-        Storage, StorageCommand, StorageEvent, StorageSettings, StorageStatus, Task, TaskKind, TaskResult,
+        Remains, Storage, StorageCommand, StorageEvent, StorageSettings, StorageStatus, Task, TaskKind,
+        TaskResult,
     },
     superior::{Super, SuperCommand, SuperEvent, SuperSettings},
 };

@@ -105,6 +105,8 @@ pub struct Super {
     /// Members that others do not hear either: which suspicion of them was last acted upon (of `None`, one was announced), and when
     /// to do so again.
     announced: BTreeMap<ProcessId, (Option<Position>, Time)>,
+    /// Keepers that others have made up for, and when they are dismissed.
+    dismissals: BTreeMap<ProcessId, Time>,
     /// The placement version that waits for a change, and when we make it.
     due: Option<(u64, Time)>,
     /// Sessions of departed gateways, and when they end.
@@ -127,12 +129,14 @@ impl Super {
                 MemberSettings::default(),
                 every,
                 settings.terms,
+                None,
             ),
             detector: Detector::new(settings.detector),
             settings,
             hearings: BTreeMap::new(),
             hearing: 0,
             announced: BTreeMap::new(),
+            dismissals: BTreeMap::new(),
             due: None,
             sessions: BTreeMap::new(),
             passed: VecDeque::new(),
@@ -214,6 +218,7 @@ impl Super {
         let Some(config) = self.membership.config().cloned() else { return };
         self.hear(cx.now, out);
         self.judge(cx, out);
+        self.dismiss(cx, &config, out);
         self.place(cx, &config, out);
         let over: Vec<u128> =
             self.sessions.iter().filter(|(_, end)| **end <= cx.now).map(|(&session, _)| session).collect();
@@ -342,6 +347,12 @@ impl Super {
     /// Whether every range of `process` has another complete replica that is heard right now. One that only was not suspected
     /// yet may have died a moment ago.
     fn is_spared(&self, config: &Config, process: ProcessId, now: Time) -> bool {
+        let mut held = config.segments().iter().filter(|segment| segment.replicas.contains(&process));
+        held.all(|segment| self.is_heard_whole(config, segment, process, now))
+    }
+
+    /// Whether a complete replica of this segment, other than `process`, is heard right now, and not suspected.
+    fn is_heard_whole(&self, config: &Config, segment: &Segment, process: ProcessId, now: Time) -> bool {
         let heard = |replica: &ProcessId| {
             self.detector.opinion(*replica, now) == Some(Opinion::Heard)
                 || self
@@ -349,11 +360,35 @@ impl Super {
                     .get(replica)
                     .is_some_and(|hearing| hearing.is_heard(now, self.settings.patience.witness))
         };
-        let held = config.segments().iter().filter(|segment| segment.replicas.contains(&process));
-        held.into_iter().all(|segment| {
-            let mut others = config.complete(segment).filter(|replica| *replica != process);
-            others.any(|replica| !config.suspected.contains_key(&replica) && heard(&replica))
-        })
+        let mut others = config.complete(segment).filter(|replica| *replica != process);
+        others.any(|replica| !config.suspected.contains_key(&replica) && heard(&replica))
+    }
+
+    /// Dismisses keepers of whose ranges others have all rows, as is heard right now.
+    fn dismiss(&mut self, cx: &mut Context<'_>, config: &Config, out: &mut impl Sink<Self>) {
+        let over = |(process, keeps)| {
+            if config.is_needed(process) {
+                return None;
+            }
+            let mut kept = config.kept_by(keeps);
+            kept.all(|segment| self.is_heard_whole(config, segment, process, cx.now)).then_some(process)
+        };
+        let over: BTreeSet<ProcessId> = config.keepers().filter_map(over).collect();
+        self.dismissals.retain(|process, _| over.contains(process));
+        let wait = self.settings.rank_delay * self.rank(config);
+        for process in over {
+            let due = self.dismissals.entry(process).or_insert(cx.now + wait);
+            if *due <= cx.now {
+                *due = cx.now + AGAIN;
+                self.submit(cx, &Control::Dismiss { process }, out);
+            }
+        }
+    }
+
+    /// How many supers come before this one.
+    fn rank(&self, config: &Config) -> u32 {
+        let rank = config.role(Role::Super).position(|process| process == self.membership.me);
+        u32::try_from(rank.unwrap_or(0)).unwrap_or(8)
     }
 
     /// A process that hears this member: this super itself, or one that was asked.
@@ -391,11 +426,8 @@ impl Super {
             self.due = None;
             return;
         };
-        let rank = config.role(Role::Super).position(|process| process == self.membership.me).unwrap_or(0);
-        let (_, at) = *self.due.get_or_insert((
-            config.placement,
-            cx.now + self.settings.rank_delay * u32::try_from(rank).unwrap_or(8),
-        ));
+        let wait = self.settings.rank_delay * self.rank(config);
+        let (_, at) = *self.due.get_or_insert((config.placement, cx.now + wait));
         if at <= cx.now {
             self.due = Some((config.placement, cx.now + Duration::from_secs(2)));
             self.submit(cx, &control, out);
@@ -454,9 +486,18 @@ fn replacement(config: &Config, key: u64, old: ProcessId, new: ProcessId) -> Opt
     ring.insert(key, new);
     let mut left: Vec<Segment> = Segment::of_ring(&ring, config.replicas);
     left.retain(|segment| segment.replicas.contains(&new));
-    // A range whose last replica was declared lost begins empty.
-    left.retain(|segment| !config.is_lost(segment));
-    let mut copy: Vec<(Range, ProcessId)> = Vec::new();
+    // A range whose last replica was declared lost goes on from a keeper's rows, or begins empty.
+    let (lost, mut left): (Vec<Segment>, Vec<Segment>) =
+        left.into_iter().partition(|segment| config.is_lost(segment));
+    if lost.iter().any(|segment| config.is_received(segment, new)) {
+        return None;
+    }
+    let keeper = |segment: &Segment| {
+        // Of its own place, which is given away by this.
+        let before = config.segments().iter().find(|before| before.range == segment.range);
+        Some((segment.range, config.keeper(before?)?.0))
+    };
+    let mut copy: Vec<(Range, ProcessId)> = lost.iter().filter_map(keeper).collect();
     while !left.is_empty() {
         let holds = |process: &ProcessId| left.iter().filter(|s| s.replicas.contains(process)).count();
         let active = config.storage.iter().filter(|(_, state)| **state == StorageState::Active);

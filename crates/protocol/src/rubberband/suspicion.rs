@@ -47,10 +47,10 @@
 //! ground of those that are. It becomes unreachable, and with it every one judged thus. The living among them refute, and
 //! are active again having missed nothing, since their ranges took no writes; then the dead can be removed.
 //!
-//! **What remains.** Rows of a range that a living process holds are given up in two ways. An operator declares lost a process
-//! that nobody hears, and it returns: its place was given away, or its ranges wait for a standby and begin empty. And one that
-//! was cut off is removed while others hold its rows, and those others crash before they are copied. It cannot be taken back:
-//! what they wrote and acknowledged behind its removal is known to them alone.
+//! **What remains.** A process that was cut off is removed while others hold its rows, and those others crash before they are
+//! copied. It [keeps](super::keeping) its rows; but what the others wrote and acknowledged behind its removal is known to them
+//! alone. So it is taken up only once an operator declares them lost. The same holds for a process that is declared lost itself,
+//! and returns.
 //!
 //! **Attacks considered.**
 //! - *A super's bad moment* (its links break, it sleeps, it is cut off from all storage processes): it accuses everybody, and

@@ -46,7 +46,7 @@ fn perform(world: &mut World, step: &str) {
             world.run(Duration::from_millis(1500));
             world.trace.clear();
         }
-        ["crash", id] => world.crash(process(id)),
+        ["crash", id] => drop(world.crash(process(id))),
         ["cut", a, b] => world.cut(process(a), process(b)),
         ["unlink", a, b] => world.unlink(process(a), process(b)),
         ["relink"] => world.relink(),
@@ -225,4 +225,8 @@ scripts! { check:
     a_read_that_was_merely_there
     a_read_is_probed
     a_cut_is_no_death
+    keeper_is_dismissed
+    keeper_is_taken_up
+    the_later_keeper_is_taken_up
+    keeper_dies
 }

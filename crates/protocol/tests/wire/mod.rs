@@ -6,8 +6,8 @@ use quorate_protocol::{
     detector::Opinion,
     ecast::Position,
     rubberband::{
-        Control, DataHeader, DataKind, Direct, Message, Range, Removal, Reply, ReplyContent, RequestId, Role,
-        Spent, TransferCursor, WriteName,
+        Control, DataHeader, DataKind, Direct, Keeps, Message, Range, Removal, Reply, ReplyContent,
+        RequestId, Role, Spent, TransferCursor, WriteName,
     },
     wire::Wire,
 };
@@ -175,7 +175,18 @@ fn random_bytes_never_panic() {
     .map(encoded)
     .chain([
         header().encode(b"op"),
-        Control::Join { role: Role::Storage, name: "s".into(), address: "a:1".into(), terms: None }.encode(),
+        Control::Join {
+            role: Role::Storage,
+            name: "s".into(),
+            address: "a:1".into(),
+            terms: None,
+            keeps: Some(Keeps {
+                former: ProcessId { node: 1, incarnation: Incarnation(2) },
+                place: 3,
+                through: Position(4),
+            }),
+        }
+        .encode(),
     ])
     .collect();
     let mut state = 7u64;

@@ -4,8 +4,8 @@
 //! or drops them. A range is lost once the last living holder of all its rows has crashed; that is the world's doing. It is
 //! a violation that the last one ends, or drops its rows, of its own accord.
 //!
-//! A holder has all rows as long as it is a member, since routers deliver the rest to it. One that was removed has
-//! all rows until somebody executes a write that it has not delivered.
+//! A holder has all rows as long as it is a member that holds its ranges, since routers deliver the rest to it. One that was
+//! removed, or made way, has all rows until somebody executes a write that it has not delivered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,6 +52,15 @@ impl HoldersCheck {
     /// A living process has all rows of a range.
     pub fn holds(&mut self, keys: Keys, process: ProcessId) {
         self.ranges.entry(keys).or_default().holders.insert(process);
+    }
+
+    /// A process goes on as another, with the rows that it has.
+    pub fn renamed(&mut self, former: ProcessId, process: ProcessId) {
+        for held in self.ranges.values_mut() {
+            if held.holders.remove(&former) {
+                held.holders.insert(process);
+            }
+        }
     }
 
     /// Somebody executed a write in this range.

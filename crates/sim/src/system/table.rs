@@ -26,8 +26,8 @@ use quorate_protocol::{
     ecast::{Router, RouterCommand, RouterEvent, RouterSettings},
     paxos,
     rubberband::{
-        Client, ClientEvent, Config, Storage, StorageCommand, StorageEvent, StorageSettings, StorageState,
-        Super, SuperCommand, SuperEvent, Task, TaskKind,
+        Client, ClientEvent, Config, Keeps, Remains, Storage, StorageCommand, StorageEvent, StorageSettings,
+        StorageState, Super, SuperCommand, SuperEvent, Task, TaskKind,
     },
 };
 use quorate_table::{engine::Engine, host::Alone, plain::PlainEngine, scan::ScanEngine};
@@ -52,7 +52,14 @@ use citizen::{Citizen, Told, member, node};
 use deadly::Deadly;
 use operator::Operator;
 use replicas::Replicas;
-use twin::TableTwin;
+use twin::{TAKEN_UP, TableTwin};
+
+/// What is known of holders, apart from the holders.
+macro_rules! known {
+    ($town:expr) => {
+        Known { twin: &$town.order.twin, check: &$town.order.check, keepers: &$town.keepers }
+    };
+}
 
 /// Everything around the processes.
 struct Town {
@@ -76,6 +83,10 @@ struct Town {
     holders: HoldersCheck,
     /// Up to which control message the holders are known.
     held_at: u64,
+    /// What a process that is out leaves to the next life on its machine.
+    remains: BTreeMap<usize, Box<Remains>>,
+    /// Storage processes that keep the rows of a former life.
+    keepers: BTreeMap<ProcessId, Keeps>,
     /// Storage processes by machine, the last one each.
     present: BTreeMap<usize, ProcessId>,
     operator: Operator,
@@ -152,6 +163,8 @@ pub(crate) fn simulate(
         replicas: Replicas::default(),
         holders: HoldersCheck::default(),
         held_at: 0,
+        remains: BTreeMap::new(),
+        keepers: BTreeMap::new(),
         present: BTreeMap::new(),
         operator: Operator::new(seed, settings.losses, scenario.safety()),
         signs: Signs::default(),
@@ -184,6 +197,9 @@ impl Town {
             return true;
         }
         let Some(me) = world.id(machine) else { return false };
+        if self.holders.ranges().any(|keys| self.holders.holders(keys, &self.known()) == [me]) {
+            return false;
+        }
         let newest = newest_config(world).unwrap_or(&self.config);
         let complete = |id: &ProcessId| {
             *id != me && world.alive(*id) && newest.storage.get(id) == Some(&StorageState::Active)
@@ -243,6 +259,14 @@ impl Town {
     /// What runs on `machine`.
     fn node(&mut self, world: &World<Citizen>, machine: usize, id: ProcessId) -> Node {
         let me = Peer { id, address: World::<Citizen>::address(machine) };
+        if let Some(remains) = self.remains.remove(&machine) {
+            // Its rows are those of the life before.
+            if let Some(former) = self.present.insert(machine, id) {
+                self.holders.renamed(former, id);
+            }
+            self.keepers.insert(id, remains.keeps());
+            return Node::Storage(Storage::again(me, format!("storage {machine}"), remains));
+        }
         if self.storage.contains(&machine) {
             // The plain engine at some: where it and the one of production differ, replicas do.
             let engine: Box<dyn Engine> = match machine % 3 {
@@ -295,6 +319,9 @@ impl Town {
         }
         for what in self.order.twin.occurred() {
             world.count(what);
+            if what == TAKEN_UP {
+                self.bank.tear();
+            }
         }
         self.routers.told_members(world, told_at, &routers, false)?;
         self.hold(world);
@@ -324,7 +351,13 @@ impl Town {
         if self.dies_of_a_read(world, machine, &tasks)? {
             return Ok(());
         }
-        self.replicas.execute(me, &tasks, &self.order.twin, &self.order.check)?;
+        // What a former life was to execute is executed for it.
+        let for_former = |task: &&Task| self.keepers.get(&me).is_some_and(|keeps| task.at <= keeps.through);
+        let former = self.keepers.get(&me).map_or(me, |keeps| keeps.former);
+        let (twin, check) = (&self.order.twin, &self.order.check);
+        let late = tasks.iter().filter(for_former);
+        self.replicas.execute(former, late, twin, check)?;
+        self.replicas.execute(me, tasks.iter().filter(|task| !for_former(task)), twin, check)?;
         for task in &tasks {
             match &task.kind {
                 TaskKind::Write { ranges, held, .. } => {
@@ -334,8 +367,9 @@ impl Town {
                     ranges.iter().for_each(|range| self.holders.wrote((range.low, range.high), task.at.0));
                 }
                 TaskKind::Forget { .. } => {
-                    let known = Known { twin: &self.order.twin, check: &self.order.check };
+                    let known = known!(self);
                     self.holders.gave_up(me, &known)?;
+                    self.keepers.remove(&me);
                 }
                 _ => {}
             }
@@ -408,14 +442,24 @@ impl Town {
         world.count("process wedged");
         world.stop_after(machine, Duration::from_millis(1));
         if let Some(me) = world.id(machine) {
-            let known = Known { twin: &self.order.twin, check: &self.order.check };
+            let known = known!(self);
             self.holders.gave_up(me, &known)?;
         }
         Ok(())
     }
 
+    /// A process is out, and comes back with its rows.
+    fn out(&mut self, world: &mut World<Citizen>, machine: usize, remains: Box<Remains>) {
+        let Some(me) = world.id(machine) else { return };
+        world.count("process wedged");
+        world.stop_after(machine, Duration::from_millis(1));
+        self.keepers.insert(me, remains.keeps());
+        self.working.remove(&machine);
+        self.remains.insert(machine, remains);
+    }
+
     fn known(&self) -> Known<'_> {
-        Known { twin: &self.order.twin, check: &self.order.check }
+        known!(self)
     }
 
     /// Notes who has become complete by what was ordered.
@@ -433,6 +477,7 @@ impl Town {
     /// The process on `machine` was killed.
     fn killed(&mut self, world: &mut World<Citizen>, machine: usize, migrating: bool) {
         let Some(&id) = self.present.get(&machine) else { return };
+        self.remains.remove(&machine);
         world.count("storage killed");
         if migrating {
             world.count("storage killed during a migration");
@@ -442,7 +487,7 @@ impl Town {
 
     /// A storage process was killed.
     fn died(&mut self, world: &mut World<Citizen>, id: ProcessId) {
-        let known = Known { twin: &self.order.twin, check: &self.order.check };
+        let known = known!(self);
         for keys in self.holders.crashed(id, &known) {
             world.count("range lost");
             self.bank.lose(keys, world.now());
@@ -454,15 +499,24 @@ impl Town {
 struct Known<'a> {
     twin: &'a TableTwin,
     check: &'a RoutingCheck,
+    keepers: &'a BTreeMap<ProcessId, Keeps>,
+}
+
+impl Known<'_> {
+    /// Up to where a keeper, or one that is about to be one, has all rows.
+    fn through(&self, process: ProcessId) -> Option<u64> {
+        self.keepers.get(&process).map(|keeps| keeps.through.0).or_else(|| self.twin.behind(process))
+    }
 }
 
 impl Standings for Known<'_> {
     fn is_member(&self, process: ProcessId) -> bool {
-        self.twin.has_member(process)
+        // What is ordered for the ranges of a keeper does not come to it.
+        self.twin.has_member(process) && self.through(process).is_none()
     }
 
     fn delivered(&self, process: ProcessId) -> u64 {
-        self.check.delivered_last(process)
+        self.through(process).unwrap_or_else(|| self.check.delivered_last(process))
     }
 }
 
@@ -537,6 +591,7 @@ impl Environment<Citizen> for Town {
                 self.deadly.told(machine, world.now());
                 self.told_config(world, &config);
             }
+            Event::Storage(StorageEvent::Out(remains)) => self.out(world, machine, remains),
             Event::Storage(StorageEvent::Wedged)
             | Event::Super(SuperEvent::Wedged)
             | Event::Client(ClientEvent::Wedged) => self.again(world, machine)?,

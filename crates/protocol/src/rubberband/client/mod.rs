@@ -141,7 +141,15 @@ impl Client {
     pub fn new(me: Peer, name: String, settings: ClientSettings) -> Self {
         let member = MemberSettings::default();
         Client {
-            membership: Membership::new(me, Role::Client, name, member, settings.alive_every, settings.terms),
+            membership: Membership::new(
+                me,
+                Role::Client,
+                name,
+                member,
+                settings.alive_every,
+                settings.terms,
+                None,
+            ),
             settings,
             linked: BTreeSet::new(),
             unreached: BTreeMap::new(),

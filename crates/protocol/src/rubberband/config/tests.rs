@@ -140,3 +140,77 @@ fn nobody_is_removed_on_the_word_of_one() {
         assert_eq!(applied.is_ok(), allowed, "{witnesses:?}");
     }
 }
+
+/// The next life of a process.
+fn life(node: u64, number: u128) -> ProcessId {
+    ProcessId { node, incarnation: Incarnation(number) }
+}
+
+/// `process` joins at 200 with what its former life had of place `place`.
+fn keeping(config: &Config, process: ProcessId, former: ProcessId, place: u64, through: u64) -> Config {
+    let keeps = Keeps { former, place, through: Position(through) };
+    let (role, name, address) = (Role::Storage, String::new(), String::new());
+    let join = Control::Join { role, name, address, terms: None, keeps: Some(keeps) };
+    let changed = Rubberband::apply(config, Position(200), process, &join.encode());
+    changed.expect("it may join").expect("it joins")
+}
+
+fn dismissed(config: &Config, process: ProcessId) -> Result<Option<Config>, Refusal> {
+    let dismiss = Control::Dismiss { process }.encode();
+    Rubberband::apply(config, Position(300), super::super::sample::process(SUPER), &dismiss)
+}
+
+#[test]
+fn a_keeper_goes_when_others_have_its_rows_and_not_before() {
+    let town = after(&town(2, &[0, 10, 20, 30], "AAAA"), "?1 -1@100");
+    let keeper = life(1, 77);
+    let kept = keeping(&town, keeper, process(1), 0, 99);
+    let gone = dismissed(&kept, keeper).expect("2 and 4 have everything").expect("it goes");
+    assert_eq!(gone.storage[&keeper], StorageState::Standby);
+    assert_eq!(dismissed(&gone, keeper), Err(refusal::WRONG_STATE), "once");
+    let doubted = after(&kept, "?2");
+    assert_eq!(dismissed(&doubted, keeper), Err(refusal::WRONG_STATE), "2 may be dead");
+    let leave = Rubberband::apply(&doubted, Position(201), keeper, &Control::Leave.encode());
+    assert_eq!(leave, Ok(None), "nor does it leave");
+    for (former, place, through) in [(process(2), 0, 99), (process(1), 5, 99), (process(1), 0, 200)] {
+        let other = keeping(&town, keeper, former, place, through);
+        assert_eq!(other.storage[&keeper], StorageState::Standby, "{former} {place} {through}");
+    }
+}
+
+#[test]
+fn a_range_goes_on_from_the_keeper_that_knows_most() {
+    let town = after(&town(2, &[0, 10, 20, 30], "AAAA"), "?1 -1@100 ?2 -2@102");
+    assert_eq!(standing(&town), "2! 3 4");
+    let (early, late) = (life(1, 77), life(2, 77));
+    let keeper = |config: &Config| config.keeper(&config.segments()[0]).map(|(keeper, _)| keeper);
+    let both = keeping(&keeping(&town, early, process(1), 0, 90), late, life(2, 50), 10, 95);
+    assert_eq!(keeper(&both), None, "2 may return");
+    let lost = after(&both, "X2");
+    assert_eq!(keeper(&lost), Some(late));
+    let standby = |config: &Config| {
+        let mut state = State::from(config.clone());
+        state.storage.insert(process(5), StorageState::Standby);
+        state.storage.insert(process(6), StorageState::Standby);
+        Config::from(state)
+    };
+    let replace = |config: &Config, old: u64, new: u64, source: Option<ProcessId>| {
+        let ring: Vec<Range> = config.ranges_of(process(old));
+        let copy = ring.into_iter().filter_map(|range| match range.low {
+            0 => Some((range, source?)),
+            10 => Some((range, process(3))),
+            _ => Some((range, process(4))),
+        });
+        let (old, new, expected) = (process(old), process(new), config.placement);
+        let replace = Control::Replace { expected, old, new, copy: copy.collect() };
+        Rubberband::apply(config, Position(250), process(SUPER), &replace.encode())
+    };
+    let lost = standby(&lost);
+    for refused in [None, Some(early), Some(process(4))] {
+        assert_eq!(replace(&lost, 1, 5, refused), Err(refusal::range(0)), "{refused:?}");
+    }
+    let moving = replace(&lost, 1, 5, Some(late)).expect("it knows most").expect("it moves");
+    // Whatever becomes of that: as long as 5 receives the range, nobody else does.
+    assert_eq!(replace(&moving, 2, 6, Some(late)), Err(refusal::range(0)));
+    assert_eq!(dismissed(&moving, late), Err(refusal::WRONG_STATE));
+}

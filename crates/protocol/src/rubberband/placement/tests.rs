@@ -161,7 +161,7 @@ impl Walk<'_> {
             Some(StorageState::Active) => 'A',
             Some(StorageState::Receiving { .. }) => 'R',
             Some(StorageState::Unreachable) => 'U',
-            Some(StorageState::Standby) | None => 'D',
+            Some(StorageState::Standby | StorageState::Keeping(_)) | None => 'D',
         }
     }
 

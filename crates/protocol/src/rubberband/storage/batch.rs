@@ -51,7 +51,7 @@ pub(super) enum Purpose {
 impl Storage {
     /// Gives the engine its next batch if it is idle and there is something that may run.
     pub(super) fn execute(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
-        if !self.running.is_empty() {
+        if !self.running.is_empty() || self.is_out(out) {
             return;
         }
         let mut tasks = Vec::new();

@@ -2,7 +2,7 @@
 //!
 //! Every replica of a moving range pins the version as of the change, so that any of them can send; the receiver asks one for
 //! its rows, chunk by chunk, and takes them in before anything behind the change is executed. If its source dies it drops
-//! what it has of that and asks another. Behind the rows of a source comes what their ranges remember (S6), in sections.
+//! what it has of that and asks another. A range that no replica has is copied from a [keeper](crate::rubberband::keeping). Behind the rows of a source comes what their ranges remember (S6), in sections.
 
 use super::{Storage, StorageEvent, Task, TaskKind, batch::Purpose, import::ImportStep, steps::Step};
 use crate::{

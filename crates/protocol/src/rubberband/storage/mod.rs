@@ -10,6 +10,7 @@
 //! | `steps` | what the order delivers becomes steps |
 //! | `batch` | steps become batches, and results become answers |
 //! | `write`, `verdicts`, `replies` | a write's way from evaluation to its answer; the verdicts on it; what is remembered of it |
+//! | `remains` | what a process that is out leaves to its next life |
 //! | `outbox` | answers to reads, no faster than they are consumed |
 //! | `migration`, `import` | moving ranges: rows for others, and others' rows |
 //! | `direct` | what other members say beside the order |
@@ -19,6 +20,7 @@ mod direct;
 mod import;
 mod migration;
 mod outbox;
+mod remains;
 mod replies;
 mod steps;
 mod task;
@@ -27,7 +29,6 @@ mod write;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-pub use self::task::{Task, TaskKind, TaskResult};
 use self::{
     batch::Purpose,
     direct::retry,
@@ -39,8 +40,12 @@ use self::{
     verdicts::Verdicts,
     write::{Evaluated, Write},
 };
+pub use self::{
+    remains::Remains,
+    task::{Task, TaskKind, TaskResult},
+};
 use super::{
-    Config, Control, Direct, Message, Role, StorageState,
+    Config, Control, Direct, Keeps, Message, Role, StorageState,
     membership::{Delivered, INTERNAL, Membership},
 };
 use crate::{
@@ -97,7 +102,7 @@ pub enum StorageCommand {
 }
 
 /// What a storage process tells.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum StorageEvent {
     /// Have the engine do this. No further batch comes before [`StorageCommand::Executed`].
     Execute(Vec<Task>),
@@ -109,6 +114,9 @@ pub enum StorageEvent {
     },
     /// This process is out and must stop; it may come back as a new one.
     Wedged,
+    /// This process is out and must stop, and it is to come back with the same engine by [`Storage::again`]: nobody else
+    /// may have its rows.
+    Out(Box<Remains>),
 }
 
 /// Where a storage process stands.
@@ -164,6 +172,14 @@ pub struct Storage {
     import: Option<Import>,
     executed: Position,
     outboxes: Outboxes,
+    /// The rows of a former life that it keeps.
+    keeps: Option<Keeps>,
+    /// The configuration that this life's predecessor had last, until it is admitted.
+    before: Option<Config>,
+    /// It was asked to leave.
+    leaving: bool,
+    /// It is out, and hands over what it leaves as soon as its engine is idle.
+    parting: bool,
     repeated: u64,
     refused: u64,
 }
@@ -171,6 +187,10 @@ pub struct Storage {
 impl Storage {
     /// A storage process that joins as standby.
     pub fn new(me: Peer, name: String, settings: StorageSettings) -> Self {
+        Storage::joining(me, name, settings, None)
+    }
+
+    fn joining(me: Peer, name: String, settings: StorageSettings, keeps: Option<Keeps>) -> Self {
         let member = MemberSettings { executes: true, ..MemberSettings::default() };
         Storage {
             membership: Membership::new(
@@ -180,6 +200,7 @@ impl Storage {
                 member,
                 settings.alive_every,
                 settings.terms,
+                keeps,
             ),
             outboxes: Outboxes::new(settings.reply_window),
             replies: Replies::new(settings.remembered_bytes_max),
@@ -197,6 +218,10 @@ impl Storage {
             fetches: VecDeque::new(),
             import: None,
             executed: Position(0),
+            keeps,
+            before: None,
+            leaving: false,
+            parting: false,
             repeated: 0,
             refused: 0,
         }
@@ -250,7 +275,7 @@ impl Storage {
             Delivered::Injected { at, sender, header, operation, fits: true } => {
                 self.on_injected(cx.now, at, sender, header, operation, out);
             }
-            Delivered::Wedged => out.emit(StorageEvent::Wedged),
+            Delivered::Wedged => self.part(out),
             Delivered::Adrift(_) => {}
             Delivered::NotSent { token }
             | Delivered::NotInjected { token }
@@ -266,7 +291,10 @@ impl Storage {
         {
             self.ask_at = Some(cx.now + self.settings.ask_after);
             let ask = Direct::AskVerdict { at: write.at, name: write.header.name };
-            out.send(Destination::Many(self.may_know(write)), Message::Direct(ask), None);
+            let asked = self.may_know(write);
+            if !asked.is_empty() {
+                out.send(Destination::Many(asked), Message::Direct(ask), None);
+            }
             self.give_up(out);
         }
         if self.import.as_ref().and_then(Import::deadline).is_some_and(|at| at <= cx.now) {
@@ -296,6 +324,7 @@ impl Protocol for Storage {
                 self.member_input(cx, Input::Command(MemberCommand::Seeds(seeds)), out);
             }
             Input::Command(StorageCommand::Leave) => {
+                self.leaving = true;
                 self.membership.submit(cx, INTERNAL, Class::Control, Control::Leave.encode(), out);
             }
             Input::Deadline => {

@@ -149,8 +149,14 @@ impl Storage {
             self.membership.config().expect("a delivered control message leaves a configuration").clone();
         let Some(before) = before else {
             // Just admitted: the tables that exist.
-            for (&table, entry) in &config.tables {
+            let former = self.before.take();
+            let known = |table| former.as_ref().is_some_and(|former| former.tables.contains_key(&table));
+            for (&table, entry) in config.tables.iter().filter(|(table, _)| !known(**table)) {
                 self.queue.push_back(Step::Create { at, table, definition: entry.definition.clone() });
+            }
+            if let Some(former) = former {
+                self.departed = at;
+                self.catch_up(at, &former, &config);
             }
             return;
         };
@@ -174,6 +180,18 @@ impl Storage {
                     self.fetch(cx.now, out);
                 }
             }
+            Control::Replace { copy, .. } if self.keeps.is_some() => {
+                let ours = copy.into_iter().filter(|(_, source)| *source == me);
+                let moving: Vec<Range> = ours.map(|(range, _)| range).collect();
+                if !moving.is_empty() {
+                    self.pins_due.insert(at);
+                    self.queue.push_back(Step::Pin { at, ranges: moving });
+                }
+            }
+            Control::Dismiss { process } if process == me => {
+                let keeps = before.keeps(me).expect("only a keeper is dismissed");
+                self.drop_rows(at, before.ranges_at(keeps.place));
+            }
             Control::Replace { new, .. } => {
                 let mut moving = config.ranges_of(new);
                 moving.retain(|range| config.ranges_of(me).contains(range));
@@ -181,10 +199,8 @@ impl Storage {
                     self.pins_due.insert(at);
                     self.queue.push_back(Step::Pin { at, ranges: moving });
                 }
-                let held = before.ranges_of(me);
-                if !held.is_empty() && config.ranges_of(me).is_empty() {
-                    self.queue.push_back(Step::Clear { at, ranges: held });
-                }
+                // Another takes its place.
+                self.keeps = config.keeps(me);
             }
             _ => {}
         }

@@ -177,6 +177,12 @@ impl Storage {
             self.answer(&write, result, out);
             return done.max(at);
         }
+        if self.is_dismissed() {
+            // Its rows go, whatever the others say.
+            self.replies.finish(write.header.name);
+            self.settle = Some((at, false));
+            return done.max(at);
+        }
         let failure = result.as_ref().err().cloned();
         let ranges: Vec<Range> = write.here().collect();
         let verdict = Direct::Verdict { at, ranges: ranges.clone(), failure: failure.clone() };
@@ -213,10 +219,12 @@ impl Storage {
         self.answer(&write, result, out);
     }
 
-    /// Who may know more of a held write: all that were concerned and live, and who replicates its ranges by now.
+    /// Who may know more of a held write: all that were concerned and live, who replicates its ranges by now, and keepers.
     pub(super) fn may_know(&self, write: &Write) -> Vec<ProcessId> {
         let Some(config) = self.membership.config() else { return Vec::new() };
         let concerned = write.others.iter().map(|(process, _)| *process);
+        let keepers = config.keepers().map(|(keeper, _)| keeper);
+        let concerned = concerned.chain(keepers);
         let mut all: Vec<ProcessId> = concerned.chain(config.replicas_of(&write.header.ranges)).collect();
         all.retain(|process| *process != self.membership.me && config.members.contains_key(process));
         all.sort_unstable();
@@ -226,13 +234,13 @@ impl Storage {
 
     /// Publishes the held write if those that were to tell a verdict are all out, and nobody alive knows it.
     pub(super) fn give_up(&mut self, out: &mut impl Sink<Self>) {
-        let Some((write, _)) = &self.holding else { return };
+        let (Some((write, _)), Some(config)) = (&self.holding, self.membership.config()) else { return };
         let at = write.at;
         let missing = self.verdicts.missing(at, &write.header.ranges);
         let alive = self.may_know(write);
         let will_speak = |(process, held): &(ProcessId, Vec<Range>)| {
             let concerned = |range: &Range| missing.iter().any(|gap| gap.intersect(*range).is_some());
-            alive.contains(process) && held.iter().any(concerned)
+            (alive.contains(process) || config.is_kept_of(*process, at)) && held.iter().any(concerned)
         };
         let unknowing = |process: &ProcessId| self.verdicts.is_unknowing(at, *process, self.departed);
         if at > self.departed || write.others.iter().any(will_speak) || !alive.iter().all(unknowing) {

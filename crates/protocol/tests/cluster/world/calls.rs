@@ -179,6 +179,14 @@ impl World {
                     self.say(&format!("{} @{at} is waited for no more", name(id)));
                 }
                 StorageEvent::Wedged => self.wedge(id),
+                StorageEvent::Out(remains) => {
+                    self.count("keeps");
+                    let through = remains.keeps().through;
+                    self.say(&format!("{} is out, and keeps its rows through @{through}", name(id)));
+                    let process = self.processes.get_mut(&id).expect("it lives");
+                    process.wedged = true;
+                    process.remains = Some(remains);
+                }
             }
         }
     }

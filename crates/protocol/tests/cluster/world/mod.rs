@@ -17,7 +17,7 @@ use quorate_protocol::{
     ecast::{MessageId, Position, Router, RouterSettings},
     paxos::Paxos,
     rubberband::{
-        Client, ClientError, ClientSettings, Config, Storage, StorageSettings, Super, SuperSettings,
+        Client, ClientError, ClientSettings, Config, Remains, Storage, StorageSettings, Super, SuperSettings,
     },
 };
 
@@ -145,6 +145,11 @@ impl World {
                 Role::Client(Client::new(me, name, settings))
             }
         };
+        self.begin(id, role);
+    }
+
+    fn begin(&mut self, id: ProcessId, role: Role) {
+        let routers = self.routers();
         let generation = match &role {
             Role::Router(router) => router.status().generation,
             _ => Generation::FIRST,
@@ -156,6 +161,7 @@ impl World {
             undrained: true,
             tasks: None,
             wedged: false,
+            remains: None,
             paused: false,
             compared: Position(0),
             ticket: Ticket(0),
@@ -164,11 +170,18 @@ impl World {
         self.relink_due = true;
     }
 
-    pub(crate) fn crash(&mut self, id: ProcessId) {
-        self.processes.remove(&id);
+    /// A storage process that was out comes back with its rows.
+    fn again(&mut self, id: ProcessId, remains: Box<Remains>, engine: Engine) {
+        let storage = Storage::again(peer(id), name(id), remains);
+        self.begin(id, Role::Storage(storage, engine));
+    }
+
+    pub(crate) fn crash(&mut self, id: ProcessId) -> Option<Process> {
+        let process = self.processes.remove(&id);
         for other in self.links.of(id) {
             self.unlink(id, other);
         }
+        process
     }
 
     pub(crate) fn cut(&mut self, a: ProcessId, b: ProcessId) {

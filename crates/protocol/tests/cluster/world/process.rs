@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use quorate_protocol::{
     Generation, Input, ProcessId, Protocol, Session, Ticket, Time,
     ecast::{Position, Router},
-    rubberband::{Client, Config, Message, Rubberband, Storage, Super, Task},
+    rubberband::{Client, Config, Message, Remains, Rubberband, Storage, Super, Task},
 };
 
 use crate::cluster::engine::Engine;
@@ -29,6 +29,8 @@ pub(crate) struct Process {
     /// What the engine is at, and when it will be done.
     pub(super) tasks: Option<(Time, Vec<Task>)>,
     pub(super) wedged: bool,
+    /// What it leaves to its next life.
+    pub(super) remains: Option<Box<Remains>>,
     /// It stands still: what is sent to it waits, and nothing falls due.
     pub(crate) paused: bool,
     pub(super) generation: Generation,

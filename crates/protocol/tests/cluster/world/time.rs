@@ -75,8 +75,10 @@ impl World {
     fn bury(&mut self) {
         let out: Vec<_> = self.processes.iter().filter(|(_, it)| it.wedged).map(|(id, _)| *id).collect();
         for id in out {
-            self.crash(id);
-            if self.rebirth {
+            let process = self.crash(id);
+            if let Some(Process { role: Role::Storage(_, engine), remains: Some(remains), .. }) = process {
+                self.again(reborn(id), remains, engine);
+            } else if self.rebirth {
                 self.start(reborn(id));
             }
         }

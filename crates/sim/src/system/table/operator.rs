@@ -2,7 +2,7 @@
 //!
 //! In some runs all that hold a range die at once, for good: its rows are lost, and the operator says so
 //! once it has seen that the last of them is unreachable and will not return. It declares nobody lost while somebody lives
-//! who holds all rows. Sometimes it has a standby take the place of a process that is well.
+//! who holds all rows, unless that one offers them to the others. Sometimes it has a standby take the place of a process that is well.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -84,7 +84,7 @@ impl Town {
             let over = segments.all(|segment| {
                 let keys = (segment.range.low, segment.range.high);
                 config.complete(segment).next().is_some()
-                    || self.holders.holders(keys, &self.known()).is_empty()
+                    || self.holders.holders(keys, &self.known()).iter().all(|it| config.keeps(*it).is_some())
             });
             if over && since + BELIEF < world.now() {
                 world.count("operator: declared lost");

@@ -13,6 +13,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::system::order::{Twin, Unroutable};
 
+/// What occurs when a range goes on from the rows of a keeper.
+pub(super) const TAKEN_UP: &str = "kept rows taken up";
+
 /// Where a storage process stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -20,6 +23,8 @@ enum State {
     Receiving(u64),
     Active,
     Unreachable,
+    /// It keeps the rows of this place on the ring, up to a position, from a life that was removed.
+    Keeping(u64, u64),
 }
 
 /// What follows from the control messages so far.
@@ -35,6 +40,8 @@ struct Town {
     tables: BTreeMap<u32, String>,
     tables_ever: u32,
     sessions: BTreeMap<u128, u64>,
+    /// Who holds rows up to a position only, and receives none behind it.
+    behind: BTreeMap<ProcessId, u64>,
     /// How many control messages there were.
     controls: u64,
     /// Keys whose last replica was declared lost, and which it was.
@@ -114,6 +121,11 @@ impl TableTwin {
         self.town.roles.contains_key(&process)
     }
 
+    /// Up to where `process` has all rows, if it receives none behind that.
+    pub(super) fn behind(&self, process: ProcessId) -> Option<u64> {
+        self.town.behind.get(&process).copied()
+    }
+
     /// What occurred since this was asked last.
     pub(super) fn occurred(&mut self) -> Vec<&'static str> {
         std::mem::take(&mut self.occurred)
@@ -122,6 +134,7 @@ impl TableTwin {
     /// Notes where a control message meets the precondition of a rule.
     fn note_control(&mut self, sender: ProcessId, control: &Control) {
         let stored = |process: &&ProcessId| self.town.storage.contains_key(process);
+        let keeps = |it: &ProcessId| matches!(self.town.storage.get(it), Some(State::Keeping(..)));
         let several: &[(bool, &'static str)] = match control {
             Control::Suspect { processes } => &[
                 (processes.iter().filter(stored).count() > 1, "two suspects in one message"),
@@ -130,6 +143,9 @@ impl TableTwin {
                     "suspected: the last with all rows",
                 ),
             ],
+            Control::Join { keeps: Some(_), .. } => &[(true, "rows kept")],
+            Control::Dismiss { .. } => &[(true, "keeper dismissed")],
+            Control::Replace { copy, .. } => &[(copy.iter().any(|(_, source)| keeps(source)), TAKEN_UP)],
             Control::Refute { .. } => {
                 &[(self.town.is(sender, State::Unreachable), "returned from being unreachable")]
             }
@@ -260,6 +276,30 @@ impl Town {
         self.roles.iter().any(|(&process, &its)| process.node == node && stays(process, its))
     }
 
+    /// Of a keeper: whether everything that it keeps is held complete by somebody whom nobody suspects.
+    fn is_made_up_for(&self, process: ProcessId) -> Option<bool> {
+        let Some(State::Keeping(place, _)) = self.storage.get(&process) else { return None };
+        let holder = self.ring.get(place)?;
+        if matches!(self.storage.get(holder), Some(State::Receiving(_))) {
+            return Some(false);
+        }
+        let complete = |it: &ProcessId| self.is(*it, State::Active) && !self.doubted.contains_key(it);
+        let keys = self.samples(0, u64::MAX).into_iter().map(|key| self.holders(key));
+        Some(keys.filter(|holders| holders.contains(holder)).all(|holders| holders.iter().any(complete)))
+    }
+
+    /// The keeper that has a key's rows up to the latest position.
+    fn best_keeper(&self, key: u64) -> Option<ProcessId> {
+        let holders = self.holders(key);
+        let keepers = self.storage.iter().filter_map(|(&process, state)| match state {
+            State::Keeping(place, through) if holders.contains(&self.ring[place]) => {
+                Some((*through, process))
+            }
+            _ => None,
+        });
+        keepers.max().map(|(_, process)| process)
+    }
+
     fn remove(&mut self, process: ProcessId) -> bool {
         self.roles.remove(&process);
         self.doubted.remove(&process);
@@ -284,7 +324,7 @@ impl Town {
         let placed = match control {
             Control::Join { .. } if role.is_some() => false,
             Control::Join { role, .. } if self.is_in_use(sender.node, role) => return None,
-            Control::Join { role, .. } => {
+            Control::Join { role, keeps, .. } => {
                 if role == Role::Super {
                     let former =
                         |process: &ProcessId, its: Role| process.node == sender.node && its == Role::Super;
@@ -295,7 +335,24 @@ impl Town {
                 if role == Role::Client {
                     self.sessions.insert(sender.incarnation.0, 0);
                 }
-                role == Role::Storage && self.storage.insert(sender, State::Standby).is_none()
+                let sound = |town: &Town, former: ProcessId, place: u64, through: u64| {
+                    !town.roles.contains_key(&former) && town.ring.contains_key(&place) && through < position
+                };
+                let state = match keeps {
+                    Some(it) if sound(self, it.former, it.place, it.through.0) => {
+                        self.behind.insert(sender, it.through.0);
+                        State::Keeping(it.place, it.through.0)
+                    }
+                    _ => State::Standby,
+                };
+                role == Role::Storage && self.storage.insert(sender, state).is_none()
+            }
+            Control::Leave if self.is_made_up_for(sender) == Some(false) => false,
+            Control::Dismiss { process } => {
+                only(Role::Super)?;
+                (self.is_made_up_for(process) == Some(true)).then_some(())?;
+                self.storage.insert(process, State::Standby);
+                true
             }
             Control::Leave => self.part(sender, position),
             Control::Suspect { processes } => {
@@ -348,9 +405,11 @@ impl Town {
                 (free && spared).then_some(())?;
                 self.ring.insert(key, new);
                 self.storage.insert(new, State::Receiving(position));
-                if let Some(old) = self.storage.get_mut(&old) {
-                    *old = State::Standby;
+                if let Some(state) = self.storage.get_mut(&old) {
+                    *state = State::Keeping(key, position);
+                    self.behind.insert(old, position);
                 }
+                self.behind.remove(&new);
                 // Every stretch that it gets is copied once, from one that has it, unless nobody does.
                 for key in self.samples(0, u64::MAX) {
                     let holders = self.holders(key);
@@ -361,12 +420,22 @@ impl Town {
                             copy.iter().filter(|(range, _)| range.low <= key && key <= range.high);
                         let sound = match (sources.next(), sources.next()) {
                             (Some((_, source)), None) => has(source),
-                            (None, _) => !holders.iter().any(|&holder| {
-                                self.is(holder, State::Active) || self.is(holder, State::Unreachable)
-                            }),
-                            _ => false,
+                            (None, _) => false,
+                            _ => return None,
                         };
-                        sound.then_some(())?;
+                        let gone = !holders.iter().any(|&holder| {
+                            self.is(holder, State::Active) || self.is(holder, State::Unreachable)
+                        });
+                        let alone = !holders.iter().any(|&holder| {
+                            holder != new && matches!(self.storage.get(&holder), Some(State::Receiving(_)))
+                        });
+                        let from: Vec<ProcessId> = copy
+                            .iter()
+                            .filter(|(range, _)| range.low <= key && key <= range.high)
+                            .map(|(_, source)| *source)
+                            .collect();
+                        let kept: Vec<ProcessId> = self.best_keeper(key).into_iter().collect();
+                        (sound || gone && alone && from == kept).then_some(())?;
                     }
                 }
                 true
