@@ -11,7 +11,10 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
-use quorate_protocol::{DomainId, Duration, Terms, detector, rubberband::RING_MAX};
+use quorate_protocol::{
+    DomainId, Duration, Terms, detector,
+    rubberband::{RING_MAX, StorageSettings},
+};
 use quorate_runtime::{config::is_unspecified, crew::Muster};
 use quorate_table::engine::Bounds;
 use serde::{Deserialize, Serialize};
@@ -142,6 +145,10 @@ pub(crate) struct EngineConfig {
     pub(crate) pinned_bytes_max: u64,
     /// Bytes that are gathered for one query before it is answered.
     pub(crate) result_bytes_max: u64,
+    /// Bytes that are held of all results that their clients have yet to take.
+    pub(crate) held_bytes_max: u64,
+    /// How long a result may be held of which its client takes nothing, in milliseconds.
+    pub(crate) held_max_ms: u64,
     /// Threads that look at the rows in one pass.
     pub(crate) scan_threads: usize,
     /// Cores that they are bound to, one each; none if they may be anywhere.
@@ -150,10 +157,12 @@ pub(crate) struct EngineConfig {
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        let (bounds, muster) = (Bounds::default(), Muster::default());
+        let (bounds, muster, storage) = (Bounds::default(), Muster::default(), StorageSettings::default());
         EngineConfig {
             pinned_bytes_max: bounds.pinned_bytes_max,
             result_bytes_max: bounds.result_bytes_max,
+            held_bytes_max: storage.held_bytes_max,
+            held_max_ms: u64::try_from(storage.held_max.as_millis()).unwrap_or(u64::MAX),
             scan_threads: muster.threads,
             scan_cores: muster.cores,
         }

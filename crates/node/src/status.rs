@@ -281,6 +281,9 @@ impl Node {
                 status.leader = storage.member().leader().map(|leader| leader.to_string());
                 status.figure("pins", of_storage.pins as u64);
                 status.figure("answering", of_storage.answering as u64);
+                status.figure("held_bytes", of_storage.held_bytes);
+                status.figure("results_without_room", of_storage.no_room);
+                status.figure("results_untaken", of_storage.untaken);
                 status.figure("repeated", of_storage.repeated);
                 status.figure("remembered", of_storage.remembered);
                 status.figure("remembered_bytes", of_storage.remembered_bytes);

@@ -249,6 +249,22 @@ impl Events {
     }
 }
 
+/// Too much is held for others.
+fn no_room() -> Fault {
+    let what =
+        "out of memory: a storage process holds no more results for clients that are slow to take theirs";
+    let detail = "Results with ORDER BY, DISTINCT or GROUP BY are held whole until they are taken. Ask again later, ask for less, or \
+                  raise engine.held_bytes_max of the storage processes.";
+    Failure::new("53200", what).with_detail(detail).into()
+}
+
+/// A result was not taken in time.
+fn untaken() -> Fault {
+    let what = "canceling statement because its result was not taken in time";
+    let detail = "A storage process drops the rest of a result of which its client takes nothing for engine.held_max_ms.";
+    Failure::new("57014", what).with_detail(detail).into()
+}
+
 /// Ends streams of which some rows may have reached the user.
 fn break_off(
     streams: BTreeMap<ProcessId, mpsc::UnboundedSender<Result<Bytes, Fault>>>,
@@ -257,6 +273,8 @@ fn break_off(
     for stream in streams.into_values() {
         let fault = match error {
             Some(ClientError::Died { process, again }) => Fault::Died { process: process.to_string(), again },
+            Some(ClientError::NoRoom { .. }) => no_room(),
+            Some(ClientError::Untaken { .. }) => untaken(),
             _ => Fault::Retry { reason: String::from("a replica was lost in the middle of the answer") },
         };
         let _ = stream.send(Err(fault));
@@ -454,6 +472,8 @@ impl ClusterBackend {
             ClientError::Unreached { process } => Fault::Unreached { process: self.name_of(process) },
             ClientError::Died { process, again } => Fault::Died { process: self.name_of(process), again },
             ClientError::Forgotten { applied } => Fault::Forgotten { applied },
+            ClientError::NoRoom { .. } => no_room(),
+            ClientError::Untaken { .. } => untaken(),
             ClientError::Unanswered => {
                 Fault::Retry { reason: String::from("no replica was heard to be at it in time") }
             }

@@ -253,8 +253,13 @@ fn start(
             info!(group = costs.group, row = costs.row, "what scanning costs here");
             let engine = ScanEngine::new(config.engine.bounds()).with_costs(costs);
             parts.engine = Some((Box::new(engine), config.engine.muster()));
-            let settings =
-                StorageSettings { alive_every: detector.interval, terms, ..StorageSettings::default() };
+            let settings = StorageSettings {
+                alive_every: detector.interval,
+                held_bytes_max: config.engine.held_bytes_max,
+                held_max: Duration::from_millis(config.engine.held_max_ms),
+                terms,
+                ..StorageSettings::default()
+            };
             Node::Storage(Storage::new(peer, name, settings))
         }
         Role::Super => {

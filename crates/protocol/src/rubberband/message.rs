@@ -360,6 +360,10 @@ pub enum ReplyContent {
         /// Whether it took effect.
         applied: bool,
     },
+    /// The read was done, and its answer dropped: too much is held here for clients that are slow.
+    NoRoom,
+    /// The rest of the answer was dropped: the client did not take it in time.
+    Untaken,
 }
 
 fn put_ranges(out: &mut BytesMut, ranges: &[Range]) {
@@ -442,6 +446,8 @@ impl Wire for Direct {
                     ReplyContent::OtherStatement => out.put_u8(5),
                     ReplyContent::Forgotten { applied: true } => out.put_u8(6),
                     ReplyContent::Forgotten { applied: false } => out.put_u8(7),
+                    ReplyContent::NoRoom => out.put_u8(8),
+                    ReplyContent::Untaken => out.put_u8(9),
                 }
             }
             Direct::Consumed { token, bytes } => {
@@ -532,6 +538,8 @@ impl Wire for Direct {
                     5 => ReplyContent::OtherStatement,
                     6 => ReplyContent::Forgotten { applied: true },
                     7 => ReplyContent::Forgotten { applied: false },
+                    8 => ReplyContent::NoRoom,
+                    9 => ReplyContent::Untaken,
                     tag => return Err(WireError::Tag(tag)),
                 },
             }),

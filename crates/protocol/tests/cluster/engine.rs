@@ -94,6 +94,13 @@ impl Engine {
                 if operation == "count" || operation.starts_with(b"die") {
                     return TaskResult::Read(vec![Bytes::from(rows.len().to_string())]);
                 }
+                // `pieces 20 10000` answers 20 pieces of so many bytes.
+                if let Some(pieces) = operation.strip_prefix(b"pieces ") {
+                    let pieces = String::from_utf8_lossy(pieces);
+                    let (count, bytes) = pieces.split_once(' ').expect("two numbers");
+                    let number = |text: &str| text.parse::<usize>().expect("a number");
+                    return TaskResult::Read(vec![vec![b'x'; number(bytes)].into(); number(count)]);
+                }
                 if rows.len() > LONG_ROWS {
                     self.pin(at);
                     return TaskResult::Long;

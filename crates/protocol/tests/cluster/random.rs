@@ -425,7 +425,9 @@ impl Schedule {
                             | ClientError::Forgotten { applied: false }
                             | ClientError::Unanswered
                             | ClientError::Unreached { .. }
-                            | ClientError::Died { .. },
+                            | ClientError::Died { .. }
+                            | ClientError::NoRoom { .. }
+                            | ClientError::Untaken { .. },
                         ) => {
                             let attempts = self.asked.iter().filter(|(_, other)| {
                                 matches!(other, Asked::Write { operation: same, .. } if same == operation)

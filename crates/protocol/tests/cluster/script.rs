@@ -120,6 +120,26 @@ fn perform(world: &mut World, step: &str) {
         ["cancel", id, token] => {
             world.command_client(process(id), ClientCommand::Cancel { token: number(token) });
         }
+        // How much a client was told of a read.
+        ["told", id, token] => {
+            let parts = &world.told[&(process(id), number(token))].parts;
+            let bytes: usize = parts.iter().map(Bytes::len).sum();
+            world.say(&format!("{id} {token} has {bytes} bytes"));
+        }
+        // It has consumed all of it, from one storage process.
+        ["take", id, token, from] => {
+            let parts = &world.told[&(process(id), number(token))].parts;
+            let bytes = parts.iter().map(|part| part.len() as u64).sum();
+            let (token, from) = (number(token), process(from));
+            world.command_client(process(id), ClientCommand::Consumed { token, from, bytes });
+        }
+        ["held", id] => {
+            let Role::Storage(storage, _) = &world.processes[&process(id)].role else {
+                panic!("{id} is no storage process")
+            };
+            let held = storage.status().held_bytes;
+            world.say(&format!("{id} holds {held} bytes"));
+        }
         ["leave", id] => world.command_client(process(id), ClientCommand::Leave),
         ["lost", id, lost] => {
             let Role::Super(superior) = &world.processes[&process(id)].role else {
@@ -229,4 +249,5 @@ scripts! { check:
     keeper_is_taken_up
     the_later_keeper_is_taken_up
     keeper_dies
+    slow_clients
 }

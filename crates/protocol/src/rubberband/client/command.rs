@@ -163,7 +163,9 @@ impl ClientError {
             | ClientError::MaybeApplied { .. }
             | ClientError::Unanswered
             | ClientError::Unreached { .. }
-            | ClientError::Died { .. } => ClientError::MaybeApplied { request },
+            | ClientError::Died { .. }
+            | ClientError::NoRoom { .. }
+            | ClientError::Untaken { .. } => ClientError::MaybeApplied { request },
         }
     }
 }
@@ -203,5 +205,15 @@ pub enum ClientError {
         /// Whether it was the second. Otherwise it was the first, and if another one died some range would be left without a
         /// complete replica.
         again: bool,
+    },
+    /// A storage process holds too much of other answers that their clients do not take to hold this read's as well.
+    NoRoom {
+        /// Which.
+        process: ProcessId,
+    },
+    /// A storage process dropped the rest of a read's answer, because it was not taken in time.
+    Untaken {
+        /// Which.
+        process: ProcessId,
     },
 }

@@ -418,7 +418,7 @@ impl Client {
         let request = self.requests.get_mut(&token).expect("an attempt has its request");
         let attempt = request.attempt;
         let Kind::Read(read) = &mut request.kind else { panic!("only reads are answered in pieces") };
-        if matches!(reply.content, ReplyContent::Answer(_)) {
+        if matches!(reply.content, ReplyContent::Answer(_) | ReplyContent::NoRoom) {
             read.prove(from);
         }
         match reply.content {
@@ -483,6 +483,8 @@ impl Client {
                     self.done(token, at, out);
                 }
             }
+            ReplyContent::NoRoom => self.fail(cx.now, token, ClientError::NoRoom { process: from }, out),
+            ReplyContent::Untaken => self.fail(cx.now, token, ClientError::Untaken { process: from }, out),
             _ => self.retry_soon(cx, attempt),
         }
     }

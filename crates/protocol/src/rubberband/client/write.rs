@@ -151,7 +151,7 @@ impl Client {
             }
             // Asked about and not known there yet, or elsewhere in the order: it is asked about again.
             ReplyContent::Unknown | ReplyContent::Retry => {}
-            ReplyContent::Underway => self.refused += 1,
+            ReplyContent::Underway | ReplyContent::NoRoom | ReplyContent::Untaken => self.refused += 1,
         }
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::{
     Storage, StorageEvent, Task, TaskKind, TaskResult,
-    outbox::{Asked, Wanted},
+    outbox::{Answer, Asked, Wanted},
     steps::Step,
     write::Write,
 };
@@ -164,12 +164,14 @@ impl Storage {
                 }
                 (Purpose::Read { at, client, token, ranges, since, .. }, TaskResult::Read(pieces)) => {
                     let spent = Spent { waited: self.begun.since(since), took };
-                    self.outboxes.reply((client, token), at, &ranges, spent, pieces, out);
+                    let answer = Answer { at, ranges: &ranges, spent, now: cx.now };
+                    self.outboxes.reply((client, token), answer, pieces, out);
                     done = done.max(at);
                 }
                 (Purpose::Read { at, client, token, ranges, operation, since }, TaskResult::Long) => {
                     let spent = Spent { waited: self.begun.since(since), took };
-                    self.outboxes.begin((client, token), at, &ranges, spent, operation);
+                    let answer = Answer { at, ranges: &ranges, spent, now: cx.now };
+                    self.outboxes.begin((client, token), answer, operation);
                     done = done.max(at);
                 }
                 (Purpose::Withdrawn { at }, TaskResult::Read(_)) => done = done.max(at),
@@ -178,7 +180,7 @@ impl Storage {
                     done = done.max(at);
                 }
                 (Purpose::Page { asked, at }, TaskResult::Page { rows, cursor }) => {
-                    self.outboxes.page(asked, at, rows, cursor, out);
+                    self.outboxes.page(asked, at, rows, cursor, cx.now, out);
                 }
                 (Purpose::Export { to, at, asked }, TaskResult::Exported { rows, cursor }) => {
                     // Behind the rows comes what the ranges remember.

@@ -47,7 +47,7 @@ impl Storage {
                     retry(from, token, at, out);
                 }
             }
-            Direct::Consumed { token, bytes } => self.outboxes.consumed((from, token), bytes, out),
+            Direct::Consumed { token, bytes } => self.outboxes.consumed((from, token), bytes, cx.now, out),
             Direct::Cancel { token } => self.withdraw(|asked| asked == (from, token), out),
             Direct::Ask { name, token, ranges } => self.tell_remembered(from, name, token, &ranges, out),
             Direct::AskRead { token } => {

@@ -68,6 +68,10 @@ pub struct StorageSettings {
     pub ask_after: Duration,
     /// Bytes of one answer that may be under way to a client that has not consumed them.
     pub reply_window: u64,
+    /// Bytes that are held of all answers that their clients have yet to take. What would exceed them is refused.
+    pub held_bytes_max: u64,
+    /// How long an answer may be held of which its client takes nothing.
+    pub held_max: Duration,
     /// What it takes the domain to be founded with; none: whatever it is.
     pub terms: Option<Terms>,
     /// Bytes that each range keeps of what its writes answered. The same at every replica.
@@ -83,6 +87,8 @@ impl Default for StorageSettings {
             batch_max: 16_384,
             ask_after: Duration::from_millis(200),
             reply_window: 512 << 10,
+            held_bytes_max: 512 << 20,
+            held_max: Duration::from_secs(300),
             terms: None,
             remembered_bytes_max: REMEMBERED_BYTES_MAX,
             section_bytes_max: 1 << 20,
@@ -136,6 +142,12 @@ pub struct StorageStatus {
     pub pins: usize,
     /// Long answers under way.
     pub answering: usize,
+    /// Bytes of answers that their clients have yet to take.
+    pub held_bytes: u64,
+    /// Answers that were refused because too much was held.
+    pub no_room: u64,
+    /// Answers that were dropped because they were not taken.
+    pub untaken: u64,
     /// Writes that were answered from memory.
     pub repeated: u64,
     /// Writes that are remembered, by each range that they concern.
@@ -202,7 +214,7 @@ impl Storage {
                 settings.terms,
                 keeps,
             ),
-            outboxes: Outboxes::new(settings.reply_window),
+            outboxes: Outboxes::new(&settings),
             replies: Replies::new(settings.remembered_bytes_max),
             settings,
             queue: VecDeque::new(),
@@ -241,6 +253,7 @@ impl Storage {
     pub fn status(&self) -> StorageStatus {
         let me = self.membership.me;
         let (remembered, remembered_bytes) = self.replies.size();
+        let (no_room, untaken) = self.outboxes.dropped();
         StorageStatus {
             delivered: self.membership.member.delivered(),
             executed: self.executed,
@@ -249,6 +262,9 @@ impl Storage {
             importing: self.import.is_some(),
             pins: self.pins.len(),
             answering: self.outboxes.open(),
+            held_bytes: self.outboxes.held(),
+            no_room,
+            untaken,
             repeated: self.repeated,
             remembered,
             remembered_bytes,
@@ -297,6 +313,7 @@ impl Storage {
             }
             self.give_up(out);
         }
+        self.outboxes.look_after(cx.now, out);
         if self.import.as_ref().and_then(Import::deadline).is_some_and(|at| at <= cx.now) {
             // No news from the source: ask it again; it is replaced when it is suspected.
             self.import.as_mut().expect("just seen").again();
@@ -349,6 +366,9 @@ impl Protocol for Storage {
 
     fn deadline(&self) -> Option<Time> {
         let import = self.import.as_ref().and_then(Import::deadline);
-        [self.membership.deadline(), self.ask_at, import].into_iter().flatten().min()
+        [self.membership.deadline(), self.ask_at, import, self.outboxes.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }

@@ -4,18 +4,23 @@
 //! it: a page is asked for when the client has taken what went before, so that neither side ever holds more of it than a
 //! window; when many are open, their windows and pages shrink. One page of each answer, and few answers, are read in a
 //! batch, so that short reads do not wait for long ones.
+//!
+//! What does not go at once is *held*. All answers together hold a bounded number of bytes: the newest that would exceed
+//! it is refused, unless there is one that has been held for longer than the time limit, which goes first. And an answer that
+//! its client takes nothing of for that time is dropped, with the version that was kept for it.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::Storage;
+use super::{Storage, StorageSettings, direct::tell};
 use crate::{
     ecast::Position,
     id::ProcessId,
     rubberband::{Direct, Message, Range, Reply, ReplyContent, Spent},
     seam::{Destination, Sink},
+    time::{Duration, Time},
 };
 
 /// Answers that are read on in one batch.
@@ -29,14 +34,35 @@ const OPEN_BYTES: u64 = 4 << 20;
 const PAGE_ROWS_MAX: usize = 4096;
 /// Rows of the first page, when nobody knows how long they are.
 const PAGE_ROWS: usize = 512;
+/// How often, in the time that an answer may go untaken, it is looked for such answers.
+const LOOKS: u32 = 4;
 
 /// Whose answer, and to which of its questions.
 pub(super) type Asked = (ProcessId, u64);
+
+/// An answer that begins now.
+#[derive(Clone, Copy)]
+pub(super) struct Answer<'a> {
+    pub(super) at: Position,
+    pub(super) ranges: &'a [Range],
+    pub(super) spent: Spent,
+    pub(super) now: Time,
+}
 
 /// Long answers that are under way.
 pub(super) struct Outboxes {
     /// Bytes of one answer that may be sent and not consumed.
     window: u64,
+    /// Bytes that may be held of all of them, and that are.
+    held_max: u64,
+    held: u64,
+    /// How long one may go untaken.
+    patience: Duration,
+    /// When it is looked for such answers next.
+    look_at: Option<Time>,
+    /// How many were refused for want of room, and dropped because nobody took them.
+    refused: u64,
+    untaken: u64,
     open: BTreeMap<Asked, Outbox>,
     /// Whose page was read last: the next one's turn comes first.
     turn: Option<Asked>,
@@ -52,6 +78,11 @@ struct Outbox {
     piece: u32,
     sent: u64,
     consumed: u64,
+    /// The bytes of the pieces.
+    held: u64,
+    begun: Time,
+    /// When any of it was sent or consumed last.
+    moved: Time,
     /// Where the rest is, if it is not here.
     source: Option<Source>,
 }
@@ -76,8 +107,19 @@ pub(super) struct Wanted {
 }
 
 impl Outboxes {
-    pub(super) fn new(window: u64) -> Self {
-        Outboxes { window, open: BTreeMap::new(), turn: None, released: Vec::new() }
+    pub(super) fn new(settings: &StorageSettings) -> Self {
+        Outboxes {
+            window: settings.reply_window,
+            held_max: settings.held_bytes_max,
+            held: 0,
+            patience: settings.held_max,
+            look_at: None,
+            refused: 0,
+            untaken: 0,
+            open: BTreeMap::new(),
+            turn: None,
+            released: Vec::new(),
+        }
     }
 
     /// Bytes of one answer that may be under way, as many as there are.
@@ -91,41 +133,98 @@ impl Outboxes {
         self.open.len()
     }
 
+    /// Bytes that are held.
+    pub(super) fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// How many were refused for want of room, and how many dropped because nobody took them.
+    pub(super) fn dropped(&self) -> (u64, u64) {
+        (self.refused, self.untaken)
+    }
+
     /// Sends an answer: a short one at once, a long one piece by piece.
     pub(super) fn reply<S: Sink<Storage>>(
         &mut self,
         asked: Asked,
-        at: Position,
-        ranges: &[Range],
-        spent: Spent,
+        answer: Answer<'_>,
         pieces: Vec<Bytes>,
         out: &mut S,
     ) {
         assert!(!pieces.is_empty(), "every request ends in an answer");
-        let mut outbox = Outbox::new(at, ranges, spent, pieces.into(), None);
-        outbox.pump(asked, self.share(), out);
-        if !outbox.is_done() {
-            self.insert(asked, outbox);
+        let Answer { at, now, .. } = answer;
+        let mut outbox = Outbox::new(answer, pieces.into(), None);
+        let (share, (client, token)) = (self.share(), asked);
+        let rest = outbox.rest(share);
+        if rest > 0 && !self.has_room(rest, now, out) {
+            self.refused += 1;
+            return tell(client, token, at, ReplyContent::NoRoom, out);
         }
+        outbox.pump(asked, share, now, out);
+        if !outbox.is_done() {
+            self.insert(asked, outbox, now);
+        }
+    }
+
+    /// Whether so many bytes more may be held. Answers that have been held for too long make room, the oldest first.
+    fn has_room<S: Sink<Storage>>(&mut self, bytes: u64, now: Time, out: &mut S) -> bool {
+        while self.held + bytes > self.held_max {
+            let overdue =
+                |(_, outbox): &(&Asked, &Outbox)| outbox.held > 0 && outbox.begun + self.patience <= now;
+            let oldest = self.open.iter().filter(overdue).min_by_key(|(_, outbox)| outbox.begun);
+            let Some(oldest) = oldest.map(|(asked, _)| *asked) else { return false };
+            self.give_up(oldest, out);
+        }
+        true
+    }
+
+    /// Drops the rest of an answer, and says so.
+    fn give_up<S: Sink<Storage>>(&mut self, asked: Asked, out: &mut S) {
+        let outbox = self.take(asked).expect("an open answer");
+        self.untaken += 1;
+        tell(asked.0, asked.1, outbox.at, ReplyContent::Untaken, out);
+        self.give_back(outbox);
+    }
+
+    fn take(&mut self, asked: Asked) -> Option<Outbox> {
+        let outbox = self.open.remove(&asked)?;
+        self.held -= outbox.held;
+        Some(outbox)
+    }
+
+    /// When answers are to be looked after.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.look_at
+    }
+
+    /// Drops answers of which their clients have taken nothing for too long, if it is time to look.
+    pub(super) fn look_after<S: Sink<Storage>>(&mut self, now: Time, out: &mut S) {
+        if self.look_at.is_none_or(|at| at > now) {
+            return;
+        }
+        let share = self.share();
+        // Where the window is open, the client waits for us.
+        let untaken = |outbox: &Outbox| !outbox.is_open(share) && outbox.moved + self.patience <= now;
+        let untaken = self.open.iter().filter(|(_, outbox)| untaken(outbox)).map(|(asked, _)| *asked);
+        for asked in untaken.collect::<Vec<Asked>>() {
+            self.give_up(asked, out);
+        }
+        self.look_at = (!self.open.is_empty()).then(|| now + self.patience / LOOKS);
     }
 
     /// Begins an answer of which nothing is here: it is read from the version kept at this position.
-    pub(super) fn begin(
-        &mut self,
-        asked: Asked,
-        at: Position,
-        ranges: &[Range],
-        spent: Spent,
-        operation: Bytes,
-    ) {
+    pub(super) fn begin(&mut self, asked: Asked, answer: Answer<'_>, operation: Bytes) {
         let source = Source { operation, cursor: None, rows: PAGE_ROWS, reading: false };
-        self.insert(asked, Outbox::new(at, ranges, spent, VecDeque::new(), Some(source)));
+        self.insert(asked, Outbox::new(answer, VecDeque::new(), Some(source)), answer.now);
     }
 
-    fn insert(&mut self, asked: Asked, outbox: Outbox) {
-        if let Some(before) = self.open.insert(asked, outbox) {
+    fn insert(&mut self, asked: Asked, outbox: Outbox, now: Time) {
+        if let Some(before) = self.take(asked) {
             self.give_back(before);
         }
+        self.held += outbox.held;
+        self.open.insert(asked, outbox);
+        self.look_at.get_or_insert(now + self.patience / LOOKS);
     }
 
     /// The pages to be read now.
@@ -166,6 +265,7 @@ impl Outboxes {
         at: Position,
         content: Bytes,
         cursor: Option<Bytes>,
+        now: Time,
         out: &mut S,
     ) {
         let bytes = PAGE_BYTES.min(self.share() as usize / 2);
@@ -181,8 +281,10 @@ impl Outboxes {
         } else {
             source.cursor = cursor;
         }
+        outbox.held += content.len() as u64;
+        self.held += content.len() as u64;
         outbox.pieces.push_back(content);
-        self.pump(asked, out);
+        self.pump(asked, now, out);
     }
 
     /// Whether some of an answer is still to be sent.
@@ -191,16 +293,21 @@ impl Outboxes {
     }
 
     /// The client has consumed so many bytes of an answer in all.
-    pub(super) fn consumed<S: Sink<Storage>>(&mut self, asked: Asked, bytes: u64, out: &mut S) {
+    pub(super) fn consumed<S: Sink<Storage>>(&mut self, asked: Asked, bytes: u64, now: Time, out: &mut S) {
         let Some(outbox) = self.open.get_mut(&asked) else { return };
-        outbox.consumed = outbox.consumed.max(bytes).min(outbox.sent);
-        self.pump(asked, out);
+        let consumed = bytes.min(outbox.sent);
+        if consumed > outbox.consumed {
+            (outbox.consumed, outbox.moved) = (consumed, now);
+        }
+        self.pump(asked, now, out);
     }
 
-    fn pump<S: Sink<Storage>>(&mut self, asked: Asked, out: &mut S) {
+    fn pump<S: Sink<Storage>>(&mut self, asked: Asked, now: Time, out: &mut S) {
         let share = self.share();
         let Some(outbox) = self.open.get_mut(&asked) else { return };
-        outbox.pump(asked, share, out);
+        let before = outbox.held;
+        outbox.pump(asked, share, now, out);
+        self.held -= before - outbox.held;
         if outbox.is_done() {
             self.open.remove(&asked);
         }
@@ -210,7 +317,7 @@ impl Outboxes {
     pub(super) fn cancel(&mut self, unwanted: impl Fn(Asked) -> bool) {
         let gone: Vec<Asked> = self.open.keys().copied().filter(|asked| unwanted(*asked)).collect();
         for asked in gone {
-            let outbox = self.open.remove(&asked).expect("just seen");
+            let outbox = self.take(asked).expect("just seen");
             self.give_back(outbox);
         }
     }
@@ -233,15 +340,23 @@ impl Outboxes {
 }
 
 impl Outbox {
-    fn new(
-        at: Position,
-        ranges: &[Range],
-        spent: Spent,
-        pieces: VecDeque<Bytes>,
-        source: Option<Source>,
-    ) -> Self {
-        let ranges = SmallVec::from_slice(ranges);
-        Outbox { at, ranges, spent, pieces, piece: 0, sent: 0, consumed: 0, source }
+    fn new(answer: Answer<'_>, pieces: VecDeque<Bytes>, source: Option<Source>) -> Self {
+        let Answer { at, ranges, spent, now } = answer;
+        let (ranges, (begun, moved)) = (SmallVec::from_slice(ranges), (now, now));
+        let held = pieces.iter().map(|piece| piece.len() as u64).sum();
+        Outbox { at, ranges, spent, pieces, piece: 0, sent: 0, consumed: 0, held, begun, moved, source }
+    }
+
+    /// The bytes that would be left, were as much sent as may be.
+    fn rest(&self, window: u64) -> u64 {
+        let mut sent = 0;
+        for piece in &self.pieces {
+            if sent > 0 && sent >= window {
+                break;
+            }
+            sent += piece.len() as u64;
+        }
+        self.held - sent
     }
 
     /// Whether more may be sent.
@@ -253,10 +368,12 @@ impl Outbox {
         self.pieces.is_empty() && self.source.is_none()
     }
 
-    fn pump<S: Sink<Storage>>(&mut self, (client, token): Asked, window: u64, out: &mut S) {
+    fn pump<S: Sink<Storage>>(&mut self, (client, token): Asked, window: u64, now: Time, out: &mut S) {
         while self.is_open(window) {
             let Some(piece) = self.pieces.pop_front() else { return };
             self.sent += piece.len() as u64;
+            self.held -= piece.len() as u64;
+            self.moved = now;
             let reply = Reply {
                 token,
                 at: self.at,

@@ -125,7 +125,7 @@ impl Storage {
             settle: self.settle.take(),
             verdicts: std::mem::take(&mut self.verdicts),
             replies: std::mem::replace(&mut self.replies, Replies::new(0)),
-            outboxes: std::mem::replace(&mut self.outboxes, Outboxes::new(0)),
+            outboxes: std::mem::replace(&mut self.outboxes, Outboxes::new(&self.settings)),
         }
     }
 

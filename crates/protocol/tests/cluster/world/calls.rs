@@ -268,11 +268,15 @@ impl World {
                         ClientError::Unanswered => "unanswered",
                         ClientError::Unreached { .. } => "unreached",
                         ClientError::Died { .. } => "died",
+                        ClientError::NoRoom { .. } => "no room",
+                        ClientError::Untaken { .. } => "untaken",
                     });
                     self.end(id, token, Err(error));
                     let error = match error {
                         ClientError::MaybeApplied { request } => format!("MaybeApplied {}", request.number),
                         ClientError::Unreached { process } => format!("Unreached {}", name(process)),
+                        ClientError::NoRoom { process } => format!("NoRoom at {}", name(process)),
+                        ClientError::Untaken { process } => format!("Untaken, says {}", name(process)),
                         ClientError::Died { process, again } => {
                             let which = if again { "the second" } else { "and no other may" };
                             format!("Died {}, {which}", name(process))

@@ -135,6 +135,9 @@ impl World {
                 let settings = StorageSettings {
                     remembered_bytes_max: REMEMBERED_BYTES_MAX,
                     section_bytes_max: SECTION_BYTES_MAX,
+                    reply_window: REPLY_WINDOW,
+                    held_bytes_max: HELD_BYTES_MAX,
+                    held_max: HELD_MAX,
                     ..StorageSettings::default()
                 };
                 Role::Storage(Storage::new(me, name, settings), Engine::default())
@@ -237,4 +240,8 @@ impl World {
 /// Limits, scaled down: what ranges keep of answers, what of it travels at once, and what a message may have.
 const REMEMBERED_BYTES_MAX: usize = 400 << 10;
 const SECTION_BYTES_MAX: usize = 64 << 10;
+/// What of an answer goes at once, what is held of all that are not taken, and for how long.
+const REPLY_WINDOW: u64 = 40_000;
+const HELD_BYTES_MAX: u64 = 300_000;
+const HELD_MAX: Duration = Duration::from_secs(4);
 pub(super) const MESSAGE_BYTES_MAX: usize = 200 << 10;

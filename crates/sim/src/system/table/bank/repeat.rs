@@ -24,6 +24,8 @@ impl Bank {
             ClientError::Unanswered => "unanswered",
             ClientError::Unreached { .. } => "unreached",
             ClientError::Died { .. } => "not asked of another",
+            ClientError::NoRoom { .. } => "no room",
+            ClientError::Untaken { .. } => "untaken",
         };
         world.count(count);
         // A user believes what it is told. Only one that asked about an earlier attempt knows that an id has expired.
