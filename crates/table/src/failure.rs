@@ -4,7 +4,7 @@
 //! same rows reports the same SQLSTATE, message and detail. Texts are those of PostgreSQL 15 wherever it has one,
 //! because clients match on them. An `XX000` failure means that an operation reached an engine which no binder would
 //! have built; it is reported instead of panicking because operations arrive as bytes. Or it means that the engine
-//! panicked at a read ([`Failure::panicked`]), of which one replica is asked.
+//! panicked at a read (`Failure::panicked`), of which one replica is asked.
 
 use std::{
     any::Any,

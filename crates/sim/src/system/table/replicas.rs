@@ -41,7 +41,9 @@ impl Replicas {
             if twin.written(at) != Some(xxh3_64(operation)) {
                 return Err(Violation::new("valid", format!("{who} writes at {at} what is not there")));
             }
-            if !check.is_for(at, who) {}
+            if !check.is_for(at, who) {
+                return Err(Violation::new("minimal", format!("{who} writes at {at}, which is not for it")));
+            }
             let last = self.executed.entry(who).or_insert(0);
             if at <= *last {
                 return Err(Violation::new("delivery-ordered", format!("{who} writes at {at} after {last}")));
