@@ -20,7 +20,7 @@ use crate::{
     random::{Chance, Delay},
 };
 
-/// What disks are like.
+/// Speed and sizes of disks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DiskSettings {
@@ -47,9 +47,9 @@ impl Default for DiskSettings {
 pub(crate) struct Disk {
     settings: DiskSettings,
     mutation: Option<Mutation>,
-    /// What a power cut leaves.
+    /// Bytes that survive a power cut.
     files: BTreeMap<u64, Vec<u8>>,
-    /// What was written since, in order.
+    /// Writes that are not durable yet, in order.
     cached: VecDeque<Write>,
     /// Of the process that runs.
     journal: Option<Journal>,
@@ -66,7 +66,7 @@ pub(crate) struct Disk {
     forgotten: bool,
     /// The last record of which the process was told that it is durable.
     told: Ticket,
-    /// What waits, by whom it is for: its number, the record it waits for, and itself.
+    /// Messages that wait, by destination: number, the record each waits for, bytes.
     held: BTreeMap<ProcessId, VecDeque<(u64, Option<Ticket>, Bytes)>>,
     /// How many messages were sent on the lane that may wait, and the number of the last that left.
     numbers: BTreeMap<ProcessId, (u64, u64)>,
@@ -115,7 +115,7 @@ impl Disk {
         Settings { segment_bytes: self.settings.segment_bytes }
     }
 
-    /// Whose journal lies here, if it can be read as a whole.
+    /// The process whose journal lies here, if it can be read as a whole.
     pub(crate) fn owner(&self) -> Option<ProcessId> {
         if self.rotten {
             return None;

@@ -115,12 +115,12 @@ pub(crate) struct Outbox<P: Protocol> {
     pub(crate) collected: Option<Ticket>,
 }
 
-/// What a message may have to wait for.
+/// The queue that a message leaves by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// What was sent to the same peer earlier, and this record.
+    /// In order behind earlier messages to the same peer, and not before this record is durable.
     Ordered(Option<Ticket>),
-    /// Nothing.
+    /// At once.
     Aside,
 }
 

@@ -354,7 +354,7 @@ impl<R: Routing> Order<R> {
         for (process, acknowledged) in reported.iter().filter(|(process, _)| members.contains(process)) {
             let sender = self.senders.entry(*process).or_default();
             sender.acknowledge(*acknowledged);
-            // What is not recovered may have been delivered before the ground.
+            // A message that is not recovered may have been delivered before the ground.
             if let Some(sent) = ground.as_ref().and_then(|ground| ground.sent.get(process)) {
                 sender.leave_out(*sent);
             }

@@ -102,7 +102,7 @@ pub enum Pledge {
 /// What a member tells the founder that it follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Witness {
-    /// What it would answer a survivor.
+    /// The answer that it would give a survivor.
     pub tail: Tail,
     /// What it delivered behind this position is in the tail.
     pub kept_behind: Position,

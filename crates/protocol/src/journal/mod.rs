@@ -57,7 +57,7 @@ use crate::{
 /// The version of the byte form of headers, frames and records.
 pub const JOURNAL_VERSION: u32 = 1;
 
-/// Whose journal it is.
+/// The process that writes a journal, and its domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The domain.
@@ -86,7 +86,7 @@ pub struct Write {
     pub segment: u64,
     /// At which offset; zero begins the segment.
     pub offset: u64,
-    /// What.
+    /// The bytes.
     pub bytes: Bytes,
 }
 
@@ -102,7 +102,7 @@ pub struct Journal {
     /// The last record.
     last: Ticket,
     durable: Ticket,
-    /// What the newest frame says to be durable.
+    /// The newest durable record that any frame names.
     said: Ticket,
     /// Bytes that are not handed out yet, and where they go.
     buffer: BytesMut,

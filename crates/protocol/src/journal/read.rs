@@ -12,7 +12,7 @@ use crate::{
     wire::{WireError, take_process, take_u32, take_u128},
 };
 
-/// What was read.
+/// A journal as it was read.
 #[derive(Debug)]
 pub struct Recovered {
     /// The journal, to go on with.
@@ -158,7 +158,7 @@ impl Reader<'_> {
                 Err(_) => return Err(self.rotten(number, 0)),
             }
         }
-        // What comes before the oldest segment was not needed any more.
+        // Records before the oldest segment were not needed any more.
         let fits = |first: &Frame| self.last.is_none() || first.ticket == self.expected();
         let Some(first) = first.filter(fits) else {
             // It was not begun, or what came before it was lost.

@@ -51,7 +51,7 @@ pub(super) struct Core {
     held_record: Option<Ticket>,
     /// Records up to this one are durable.
     pub(super) durable: Option<Ticket>,
-    /// What was written since the last checkpoint takes about so much.
+    /// Bytes of records since the last checkpoint, about.
     pub(super) journaled: usize,
     /// What the user was told last.
     told: Option<ProcessId>,

@@ -286,7 +286,7 @@ pub struct Paxos {
     role: Role,
     /// Whether the first input has come.
     started: bool,
-    /// What the user is to be told first by a router that was made again from its records.
+    /// Events that a recovered router tells its user first.
     recovered: Option<Vec<Event>>,
     /// A checkpoint on its way to the disk.
     checkpoint: Option<Ticket>,

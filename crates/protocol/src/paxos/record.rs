@@ -1,4 +1,4 @@
-//! What a router writes to its disk, and how it is made again from that.
+//! Records that a router writes to its disk, and recovery from them.
 
 use std::sync::Arc;
 
@@ -68,13 +68,13 @@ pub enum Record {
         members: Arc<[Peer]>,
         /// The state behind it.
         state: Bytes,
-        /// What was accepted behind it.
+        /// The values accepted behind it.
         values: Vec<Value>,
     },
 }
 
 impl Record {
-    /// What it takes on disk, about.
+    /// Its length on disk in bytes, about.
     pub(super) fn bytes(&self) -> usize {
         let sum = |values: &[Value]| values.iter().map(Value::bytes).sum::<usize>();
         64 + match self {

@@ -326,7 +326,7 @@ impl Users {
         Ok(())
     }
 
-    /// Whoever does not know a leader looks for routers where some should be, as every real process does.
+    /// Processes that know no leader look for routers where some should be, as every real process does.
     fn look_for_routers(&self, world: &mut World<Replica>) {
         for machine in 0..self.machines() {
             let lost = |replica: &Replica| replica.paxos.leader().is_none();

@@ -351,7 +351,7 @@ impl Town {
         if self.dies_of_a_read(world, machine, &tasks)? {
             return Ok(());
         }
-        // What a former life was to execute is executed for it.
+        // The replica executes for its former life the tasks that were meant for that one.
         let for_former = |task: &&Task| self.keepers.get(&me).is_some_and(|keeps| task.at <= keeps.through);
         let former = self.keepers.get(&me).map_or(me, |keeps| keeps.former);
         let (twin, check) = (&self.order.twin, &self.order.check);

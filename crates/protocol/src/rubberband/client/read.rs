@@ -53,9 +53,9 @@ pub(super) struct Read {
     asked: Vec<ProcessId>,
     /// Who never did in earlier attempts: others are asked if there are any.
     silent: Vec<ProcessId>,
-    /// Who died while it was there, as far as is known.
+    /// Processes that died while it was there, as far as is known.
     died: SmallVec<[ProcessId; 2]>,
-    /// Who has told a part of an answer to it.
+    /// Processes that have told a part of the answer to it.
     proven: SmallVec<[ProcessId; 4]>,
     /// The attempt is only to see who lives through it.
     probing: bool,
@@ -296,7 +296,7 @@ impl Client {
         // the same rows for all of them; another division is tried when that one came to nothing.
         let wide = || read.ranges.iter().map(|range| config.count_segments(*range)).sum::<usize>() > 1;
         let first = if read.tries == 0 && wide() { 0 } else { random };
-        // Who cannot be heard cannot answer.
+        // A process that is not heard cannot answer.
         let heard = |process: &ProcessId| self.linked.contains(process) && !read.silent.contains(process);
         let readers = |offset: u32| config.readers(&read.ranges, offset).unwrap_or_default();
         let offsets = (0..u32::from(config.replicas)).map(|turn| first.wrapping_add(turn));

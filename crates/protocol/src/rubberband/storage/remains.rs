@@ -1,4 +1,4 @@
-//! What a process that is out leaves to its next life ([keeping](crate::rubberband::keeping)).
+//! State that a removed process hands to its next life ([keeping](crate::rubberband::keeping)).
 //!
 //! The next life has the same engine. What was delivered and not executed yet goes along, and is executed; what was asked for
 //! by others, or is bound to the old id, does not.
