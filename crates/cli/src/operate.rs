@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use quorate_node::operate::Operation;
+use quorate_tables::operate::Operation;
 
 use crate::{
     cluster::DirectoryArgs,

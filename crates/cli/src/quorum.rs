@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use quorate_node::status::MemberStatus;
+use quorate_tables::status::MemberStatus;
 use serde_json::{Value, json};
 
 use crate::{config::Role, status::Report};

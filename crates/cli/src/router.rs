@@ -6,9 +6,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use quorate_node::{operate::Operation, status::MemberStatus};
 use quorate_protocol::DomainId;
 use quorate_runtime::{config::is_unspecified, discover::discover};
+use quorate_tables::{operate::Operation, status::MemberStatus};
 use serde_json::json;
 
 use crate::{

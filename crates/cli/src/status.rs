@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
-use quorate_node::status::{MemberStatus, ReformStatus, TableStatus};
+use quorate_tables::status::{MemberStatus, ReformStatus, TableStatus};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{

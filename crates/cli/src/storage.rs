@@ -1,7 +1,7 @@
 //! `quorate storage`: what only an operator can say about storage processes.
 
 use anyhow::{Result, bail};
-use quorate_node::operate::Operation;
+use quorate_tables::operate::Operation;
 use serde_json::json;
 
 use crate::{

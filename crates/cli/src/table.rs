@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
-use quorate_node::operate::Operation;
+use quorate_tables::operate::Operation;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

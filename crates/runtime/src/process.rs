@@ -17,9 +17,6 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use quorate_node::{
-    Command, Event, Node, health::Hindrance, operate::Operation, status::Status, storage::execute,
-};
 use quorate_protocol::{
     DomainId, Generation, NotAdmitted, Peer, ProcessId, Terms, Time,
     ecast::{RefoundRefusal, RouterEvent},
@@ -28,6 +25,9 @@ use quorate_protocol::{
     rubberband::{ClientEvent, Remains, StorageCommand, StorageEvent, SuperEvent, Task},
 };
 use quorate_table::engine::{Engine, Pinned, Usage};
+use quorate_tables::{
+    Command, Event, Node, health::Hindrance, operate::Operation, status::Status, storage::execute,
+};
 use tracing::{debug, error, info, warn};
 
 use crate::{

@@ -14,7 +14,6 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use quorate_node::gateway;
 use quorate_protocol::rubberband;
 use quorate_table::{
     engine::Answer,
@@ -23,6 +22,7 @@ use quorate_table::{
     operation::{Operation, Select},
     schema::{Schema, TableId},
 };
+use quorate_tables::gateway;
 use thiserror::Error;
 use tokio::sync::mpsc;
 

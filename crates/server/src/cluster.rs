@@ -17,7 +17,6 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use quorate_node::{Command, Node, gateway};
 use quorate_protocol::{
     ProcessId,
     relay::Relay,
@@ -29,6 +28,7 @@ use quorate_table::{
     operation::{Operation, Select},
     schema::{Schema, TableId},
 };
+use quorate_tables::{Command, Node, gateway};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::{mpsc, oneshot};

@@ -8,13 +8,13 @@
 
 use std::{future::poll_fn, task::Poll, vec};
 
-use quorate_node::rows::{EncodedRows, Malformed};
 use quorate_table::{
     engine::{Answer, Failure},
     merge::{Finish, Input, Merge},
     operation::Order,
     value::Row,
 };
+use quorate_tables::rows::{EncodedRows, Malformed};
 
 use crate::{
     backend::{AnswerStream, Part, Piece},

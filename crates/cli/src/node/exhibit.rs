@@ -2,10 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use quorate_node::{
-    operate::Operation,
-    status::{MemberStatus, Status},
-};
 use quorate_protocol::{DomainId, Incarnation, ProcessId};
 use quorate_runtime::{
     discover::{Met, Presence, discover},
@@ -13,6 +9,10 @@ use quorate_runtime::{
     process::Process,
 };
 use quorate_table::engine::Usage;
+use quorate_tables::{
+    operate::Operation,
+    status::{MemberStatus, Status},
+};
 use serde_json::{Value, json};
 
 use crate::config::NodeConfig;

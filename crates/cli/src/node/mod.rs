@@ -14,7 +14,6 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use crossbeam_channel::{Receiver, select};
-use quorate_node::{Command, Node};
 use quorate_protocol::{
     Generation, Peer, ProcessId,
     ecast::{Router, RouterSettings},
@@ -34,6 +33,7 @@ use quorate_table::{
     engine::Engine,
     scan::{Costs, ScanEngine},
 };
+use quorate_tables::{Command, Node};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tracing::{error, info, warn};

@@ -5,7 +5,6 @@ use std::sync::{
     mpsc,
 };
 
-use quorate_node::storage::execute;
 use quorate_protocol::{
     ecast::Position,
     rubberband::{Range, Task, TaskKind, TaskResult},
@@ -23,6 +22,7 @@ use quorate_table::{
     schema::{Column, KeyRange, Partition, Schema, TableId},
     value::{Row, Type, Value},
 };
+use quorate_tables::storage::execute;
 
 const TABLE: TableId = TableId(1);
 /// Eight blocks.

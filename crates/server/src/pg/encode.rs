@@ -1,13 +1,13 @@
 //! Values on the wire, in text and in binary.
 
 use bytes::{BufMut, BytesMut};
-use quorate_node::rows::Cell;
 use quorate_table::{
     interval::Interval,
     numeric::Numeric,
     text::parse_text,
     value::{Type, Value},
 };
+use quorate_tables::rows::Cell;
 use smallvec::{SmallVec, smallvec};
 
 use crate::{

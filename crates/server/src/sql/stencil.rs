@@ -9,13 +9,13 @@
 //! is joined with another, and no argument can decide which ranges are concerned.
 
 use bytes::Bytes;
-use quorate_node::gateway;
 use quorate_table::{
     expr::{Binary, Expr},
     operation::Select,
     schema::{KeyRange, Schema},
     value::Value,
 };
+use quorate_tables::gateway;
 
 use super::{
     fold,

@@ -20,7 +20,6 @@ use std::{
     time::Duration,
 };
 
-use quorate_node::{Command, Event, Node, storage::execute};
 use quorate_protocol::{
     Peer, ProcessId,
     ecast::{Router, RouterCommand, RouterEvent, RouterSettings},
@@ -31,6 +30,7 @@ use quorate_protocol::{
     },
 };
 use quorate_table::{engine::Engine, host::Alone, plain::PlainEngine, scan::ScanEngine};
+use quorate_tables::{Command, Event, Node, storage::execute};
 
 use crate::{
     check::{HoldersCheck, RoutingCheck, holders::Standings},

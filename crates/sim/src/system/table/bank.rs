@@ -9,7 +9,6 @@ use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use quorate_history::{self as history, Action};
-use quorate_node::{Command, Node, gateway};
 use quorate_protocol::{
     ProcessId, Time,
     rubberband::{ClientCommand, ClientEvent, Config, Control, ReadStrength, RequestId},
@@ -20,6 +19,7 @@ use quorate_table::{
     schema::{Column, Partition, Schema},
     value::{Row, Type, Value},
 };
+use quorate_tables::{Command, Node, gateway};
 
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -1,7 +1,6 @@
 //! A process of the cluster as production runs it, with somebody at its gate who tells what it submits, and who breaks a
 //! rule if asked to.
 
-use quorate_node::{Command, Event, Node};
 use quorate_protocol::{
     Context, Generation, Input, Lift, ProcessId, Protocol, Sink, Time,
     ecast::{self, Member},
@@ -9,6 +8,7 @@ use quorate_protocol::{
     relay::{self, Relay, Relayed},
     rubberband::Message,
 };
+use quorate_tables::{Command, Event, Node};
 
 use crate::{mutation::Tamper, system::order::submissions, world::World};
 

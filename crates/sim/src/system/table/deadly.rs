@@ -6,11 +6,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
-use quorate_node::Node;
 use quorate_protocol::{
     ProcessId, Time,
     rubberband::{Config, Task, TaskKind},
 };
+use quorate_tables::Node;
 
 use super::{
     DOWN, Town,

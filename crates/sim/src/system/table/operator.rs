@@ -9,11 +9,11 @@ use std::{
     time::Duration,
 };
 
-use quorate_node::{Command, Node};
 use quorate_protocol::{
     ProcessId, Time,
     rubberband::{Range, StorageState, SuperCommand},
 };
+use quorate_tables::{Command, Node};
 
 use super::{
     BEREAVE, Town,

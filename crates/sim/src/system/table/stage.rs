@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use quorate_node::Node;
 use quorate_protocol::rubberband::{Role, StorageState};
+use quorate_tables::Node;
 
 use super::{
     Town, changes,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use quorate_history::Action;
-use quorate_node::Node;
 use quorate_protocol::rubberband::{ClientError, ReadStrength, RequestId};
+use quorate_tables::Node;
 
 use super::{Bank, Fate, Pending, Phase, What};
 use crate::{

@@ -1,4 +1,4 @@
-//! One process of a cluster, still pure: its roles wired together.
+//! The roles of a cluster of tables, wired to the scan engine, still pure.
 //!
 //! A [`Node`] is a router, a storage process, a super or a client (gateway), as one [`Protocol`]: one message type on
 //! every link, one command and event type for whoever hosts it. The same value runs in the simulator and in the real
