@@ -28,6 +28,8 @@ mod tamper;
 
 pub(crate) use tamper::Tamper;
 
+use quorate_world::Breach;
+
 /// A rule that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutation {
@@ -215,6 +217,17 @@ impl Mutation {
             name.push(letter.to_ascii_lowercase());
         }
         name
+    }
+
+    /// The rule of disks that this breaks, if it is one.
+    pub(crate) fn breach(self) -> Option<Breach> {
+        match self {
+            Mutation::SentBeforeDurable => Some(Breach::SentBeforeDurable),
+            Mutation::OvertakesDurable => Some(Breach::OvertakesDurable),
+            Mutation::RecoversHalf => Some(Breach::RecoversHalf),
+            Mutation::RotTakenForTail => Some(Breach::RotTakenForTail),
+            _ => None,
+        }
     }
 
     /// The mutation of this name.

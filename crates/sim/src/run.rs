@@ -16,12 +16,12 @@ use std::{
 
 use quorate_protocol::{Protocol, wire::Wire};
 
+use quorate_world::{Environment, Fault, Violation, World};
+
 use crate::{
-    fault::Fault,
     mutation::Mutation,
     scenario::{Scenario, System},
     system,
-    world::{Environment, Violation, World},
 };
 
 /// What a run showed.

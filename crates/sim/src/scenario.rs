@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{FaultSettings, MachineSettings, NetworkSettings, system};
+use quorate_world::{FaultSettings, MachineSettings, NetworkSettings};
+
+use crate::system;
 
 /// One scenario, as its file has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

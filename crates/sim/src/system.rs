@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 
 use quorate_protocol::{Protocol, wire::Wire};
 
-use crate::world::World;
+use quorate_world::World;
 
 /// What was last seen of each machine, to tell what has happened since.
 #[derive(Default)]

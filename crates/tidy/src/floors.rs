@@ -5,7 +5,7 @@ use crate::{Findings, Workspace};
 /// The house, lowest floor first.
 pub const FLOORS: [&[&str]; 6] = [
     &["protocol", "table", "history", "macros"],
-    &["node", "tables"],
+    &["node", "tables", "world"],
     &["runtime", "sim"],
     &["quorate", "server"],
     &["lab"],

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_protocol::ProcessId;
 
-use crate::world::Violation;
+use quorate_world::Violation;
 
 /// What is under way.
 #[derive(Debug)]

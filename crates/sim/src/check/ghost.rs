@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Debug};
 
-use crate::world::Violation;
+use quorate_world::Violation;
 
 /// What the world has learned, and how far each life of a process has. Lives have numbers of their own here: what a
 /// process says of its identity is none of the ghost's business.

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_protocol::ProcessId;
 
-use crate::world::Violation;
+use quorate_world::Violation;
 
 /// A range: its lowest and its highest key.
 pub type Keys = (u64, u64);

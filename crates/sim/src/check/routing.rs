@@ -30,7 +30,7 @@ use std::{
 
 use quorate_protocol::ProcessId;
 
-use crate::world::Violation;
+use quorate_world::Violation;
 
 /// What identifies a submission: who, and its number there, from zero.
 pub type Submission = (ProcessId, u64);

@@ -24,10 +24,10 @@ use super::{
     case::Case,
     graph::{Graph, Set},
 };
+use quorate_world::{Chance, Environment, MachineSettings, NetworkSettings, Violation, World};
+
 use crate::{
-    MachineSettings, NetworkSettings,
     mutation::{Mutation, Tamper},
-    random::Chance,
     run::failure_of,
     system::{
         ecast::process::{Ask, Process, Role, Told, role},
@@ -35,7 +35,6 @@ use crate::{
         rooms::{Floor, Rooms, RoomsTwin, Say},
         routers::{RouterSet, open_changes},
     },
-    world::{Environment, Violation, World},
 };
 
 /// The people behind the clients, and the judge.

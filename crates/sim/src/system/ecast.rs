@@ -23,11 +23,11 @@ use quorate_protocol::{
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
+use quorate_world::{Chance, Environment, Nemesis, Violation, World};
+
 use crate::{
     check::CreditCheck,
-    fault::Nemesis,
     mutation::{Mutation, Tamper},
-    random::Chance,
     run::{Report, Stage, two_phases},
     scenario::Scenario,
     system::{
@@ -36,7 +36,6 @@ use crate::{
         rooms::{Floor, Rooms, RoomsTwin, Say},
         routers::{RouterSet, open_changes},
     },
-    world::{Environment, Violation, World},
 };
 use operator::Operator;
 use process::{Ask, Process, Role, Told, role};

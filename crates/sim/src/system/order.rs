@@ -10,10 +10,9 @@ use quorate_protocol::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{
-    check::{CreditCheck, RoutingCheck},
-    world::Violation,
-};
+use quorate_world::Violation;
+
+use crate::check::{CreditCheck, RoutingCheck};
 
 /// What a routing should do, said in the simplest way and without a line of its code.
 pub(crate) trait Twin: Clone {

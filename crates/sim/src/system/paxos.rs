@@ -18,16 +18,14 @@ use quorate_protocol::{
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+use quorate_world::{Chance, DiskSettings, Environment, Nemesis, Violation, World};
+
 use crate::{
     check::GhostLog,
-    disk::DiskSettings,
-    fault::Nemesis,
     mutation::{Mutation, Tamper},
-    random::Chance,
     run::{Report, Stage, two_phases},
     scenario::Scenario,
     system::routers::{RouterSet, open_changes},
-    world::{Environment, Violation, World},
 };
 
 /// How large, and how busy.
@@ -270,7 +268,7 @@ pub(crate) fn simulate(
 ) -> Report {
     let mut world = World::new(seed, scenario.network, scenario.machines);
     if let Some(disk) = settings.disk {
-        world.with_disks(disk, mutation);
+        world.with_disks(disk, mutation.and_then(Mutation::breach));
     }
     let users = Users {
         settings: settings.clone(),

@@ -9,10 +9,7 @@ use quorate_protocol::{
     wire::Wire,
 };
 
-use crate::{
-    random::Chance,
-    world::{Violation, World},
-};
+use quorate_world::{Chance, Violation, World};
 
 /// The members that changes under way would make. Whoever holds a change acts on it; one of a reign that was followed by
 /// another is dead.

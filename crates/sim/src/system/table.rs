@@ -32,11 +32,11 @@ use quorate_protocol::{
 use quorate_table::{engine::Engine, host::Alone, plain::PlainEngine, scan::ScanEngine};
 use quorate_tables::{Command, Event, Node, storage::execute};
 
+use quorate_world::{Chance, Crash, Environment, Fault, Nemesis, Violation, World};
+
 use crate::{
     check::{HoldersCheck, RoutingCheck, holders::Standings},
-    fault::{Fault, Nemesis},
     mutation::{Mutation, Tamper},
-    random::Chance,
     run::{Report, two_phases},
     scenario::Scenario,
     system::{
@@ -44,7 +44,6 @@ use crate::{
         order::Order,
         routers::{RouterSet, open_changes},
     },
-    world::{Crash, Environment, Violation, World},
 };
 
 use bank::Bank;

@@ -1,7 +1,5 @@
-//! The simulator itself: does the world keep the promises of the seam, does a seed replay, do the scenarios hold, and do
-//! their checkers catch what is broken on purpose?
+//! The simulator itself: does a seed replay, do the scenarios hold, and do their checkers catch what is broken on purpose?
 
 mod graphs;
 mod mutations;
 mod scenarios;
-mod world;

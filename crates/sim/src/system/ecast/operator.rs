@@ -35,10 +35,7 @@ use quorate_protocol::{
 };
 
 use super::{Ask, People, Process, Role, changes, role, routers};
-use crate::{
-    random::Chance,
-    world::{Crash, Violation, World},
-};
+use quorate_world::{Chance, Crash, Violation, World};
 
 /// The operator, and the accidents that call for one.
 pub(super) struct Operator {

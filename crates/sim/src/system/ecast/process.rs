@@ -11,13 +11,14 @@ use quorate_protocol::{
     wire::{decode_body, encode_body},
 };
 
+use quorate_world::World;
+
 use crate::{
     mutation::Tamper,
     system::{
         order::submissions,
         rooms::{Floor, Rooms},
     },
-    world::World,
 };
 
 /// A process, and what tampers with it.

@@ -24,12 +24,9 @@ use quorate_tables::{Command, Node, gateway};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::citizen::{Citizen, node};
-use crate::{
-    check::holders::Keys,
-    mutation::Mutation,
-    random::Chance,
-    world::{Violation, World},
-};
+use quorate_world::{Chance, Violation, World};
+
+use crate::{check::holders::Keys, mutation::Mutation};
 use book::Book;
 
 /// What the gateways do, and what came of it.

@@ -10,7 +10,9 @@ use quorate_protocol::{
 };
 use quorate_tables::{Command, Event, Node};
 
-use crate::{mutation::Tamper, system::order::submissions, world::World};
+use quorate_world::World;
+
+use crate::{mutation::Tamper, system::order::submissions};
 
 /// A process, and the links below it.
 pub(crate) type Citizen = Relay<Resident>;

@@ -16,11 +16,7 @@ use super::{
     DOWN, Town,
     citizen::{Citizen, node},
 };
-use crate::{
-    fault::Fault,
-    random::Chance,
-    world::{Crash, Violation, World},
-};
+use quorate_world::{Chance, Crash, Fault, Violation, World};
 
 /// Queries of which processes die.
 pub(super) struct Deadly {

@@ -20,11 +20,9 @@ use super::{
     citizen::{Citizen, node},
     newest_config,
 };
-use crate::{
-    check::holders::Keys,
-    random::Chance,
-    world::{Crash, World},
-};
+use quorate_world::{Chance, Crash, World};
+
+use crate::check::holders::Keys;
 
 /// The operator.
 pub(super) struct Operator {

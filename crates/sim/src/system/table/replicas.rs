@@ -13,7 +13,9 @@ use quorate_table::{
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::twin::TableTwin;
-use crate::{check::RoutingCheck, mutation::Mutation, world::Violation};
+use quorate_world::Violation;
+
+use crate::{check::RoutingCheck, mutation::Mutation};
 
 /// What replicas were seen to hold.
 #[derive(Default)]

@@ -10,10 +10,9 @@ use super::{
     citizen::{Citizen, node},
     newest_config,
 };
-use crate::{
-    run::Stage,
-    world::{Violation, World},
-};
+use quorate_world::{Violation, World};
+
+use crate::run::Stage;
 
 impl Stage<Citizen> for Town {
     fn heal(&mut self, world: &mut World<Citizen>) {

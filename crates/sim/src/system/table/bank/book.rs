@@ -11,7 +11,7 @@ use quorate_protocol::Time;
 use quorate_table::value::{Row, Value};
 
 use super::{Bank, Fate};
-use crate::world::Violation;
+use quorate_world::Violation;
 
 /// What is known of entries and counters.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use super::{
     Bank, Fate,
     book::{COUNTERS_AT, ENTRIES_AT},
 };
-use crate::world::Violation;
+use quorate_world::Violation;
 
 impl Bank {
     /// Judges the whole.

@@ -7,10 +7,9 @@ use quorate_protocol::rubberband::{ClientError, ReadStrength, RequestId};
 use quorate_tables::Node;
 
 use super::{Bank, Fate, Pending, Phase, What};
-use crate::{
-    system::table::citizen::{Citizen, node},
-    world::World,
-};
+use quorate_world::World;
+
+use crate::system::table::citizen::{Citizen, node};
 
 impl Bank {
     pub(super) fn failed(&mut self, world: &mut World<Citizen>, pending: Pending, error: ClientError) {

@@ -10,7 +10,9 @@ use quorate_protocol::{
     Context, Destination, Input, Peer, ProcessId, Protocol, Session, Sink, Time,
     wire::{Wire, WireError, take_u64},
 };
-use quorate_sim::{Environment, FaultSettings, MachineSettings, Nemesis, NetworkSettings, Violation, World};
+use quorate_world::{
+    Environment, FaultSettings, MachineSettings, Nemesis, NetworkSettings, Violation, World,
+};
 
 /// Sends numbered messages to everyone, restarting at zero with every session, and checks what it receives.
 struct Gossip {

@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     machine::{Lane, Outgoing},
-    mutation::Mutation,
     random::{Chance, Delay},
 };
 
@@ -42,11 +41,24 @@ impl Default for DiskSettings {
     }
 }
 
+/// A rule of those who write to disks, broken on purpose: a test of checkers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Breach {
+    /// Messages leave before the records that they wait for are durable.
+    SentBeforeDurable,
+    /// Messages that wait for no record overtake those that do.
+    OvertakesDurable,
+    /// Of the records on a disk the later half is forgotten.
+    RecoversHalf,
+    /// Bytes that rotted are taken for a torn tail.
+    RotTakenForTail,
+}
+
 /// The disk of one machine, and the queues of its process that wait for it.
 #[derive(Debug)]
 pub(crate) struct Disk {
     settings: DiskSettings,
-    mutation: Option<Mutation>,
+    breach: Option<Breach>,
     /// Bytes that survive a power cut.
     files: BTreeMap<u64, Vec<u8>>,
     /// Writes that are not durable yet, in order.
@@ -91,10 +103,10 @@ const DOMAIN: DomainId = DomainId(1);
 const SECTOR: usize = 512;
 
 impl Disk {
-    pub(crate) fn new(settings: DiskSettings, mutation: Option<Mutation>) -> Disk {
+    pub(crate) fn new(settings: DiskSettings, breach: Option<Breach>) -> Disk {
         Disk {
             settings,
-            mutation,
+            breach,
             files: BTreeMap::new(),
             cached: VecDeque::new(),
             journal: None,
@@ -161,7 +173,7 @@ impl Disk {
                     for number in empty {
                         self.files.remove(&number);
                     }
-                    if self.mutation == Some(Mutation::RecoversHalf) {
+                    if self.breach == Some(Breach::RecoversHalf) {
                         records.truncate(records.len() / 2 + 1);
                     }
                     self.rotten = false;
@@ -170,7 +182,7 @@ impl Disk {
                     return (Some(owner.process), torn);
                 }
                 Err(Damage::Rotten { segment, offset, .. })
-                    if self.mutation == Some(Mutation::RotTakenForTail) =>
+                    if self.breach == Some(Breach::RotTakenForTail) =>
                 {
                     self.files.retain(|number, _| *number <= segment);
                     if let Some(file) = self.files.get_mut(&segment) {
@@ -350,9 +362,9 @@ impl Disk {
                         *sent += 1;
                         let number = *sent;
                         let behind = self.held.get(&peer).is_some_and(|queue| !queue.is_empty());
-                        let stays = match self.mutation {
-                            Some(Mutation::SentBeforeDurable) => false,
-                            Some(Mutation::OvertakesDurable) => waits(after),
+                        let stays = match self.breach {
+                            Some(Breach::SentBeforeDurable) => false,
+                            Some(Breach::OvertakesDurable) => waits(after),
                             _ => waits(after) || behind,
                         };
                         if stays {

@@ -53,7 +53,7 @@ where
     }
 
     /// What is cut, held or paused from now on is counted for `cause`, each time that it has an effect.
-    pub(crate) fn blame(&mut self, cause: &'static str) {
+    pub fn blame(&mut self, cause: &'static str) {
         self.blamed = cause;
     }
 

@@ -34,9 +34,8 @@ use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
-    disk::{Disk, DiskSettings},
+    disk::{Breach, Disk, DiskSettings},
     machine::{Arrival, Clock, Machine, MachineSettings},
-    mutation::Mutation,
     network::{Frame, Life, LinkState, Network, NetworkSettings, end},
     random::Chance,
 };
@@ -111,8 +110,8 @@ pub struct World<P: Protocol> {
     chance_network: Chance,
     chance_birth: Chance,
     chance_disk: Chance,
-    /// Whether machines have disks, what those are like, and which rule their hosts break.
-    disks: Option<(DiskSettings, Option<Mutation>)>,
+    /// Whether machines have disks, what those are like, and which rule of disks they break.
+    disks: Option<(DiskSettings, Option<Breach>)>,
     seed: u64,
     trace: Xxh3,
     steps: u64,
@@ -215,24 +214,24 @@ where
     }
 
     /// Machines that are added from now on have disks.
-    pub(crate) fn with_disks(&mut self, settings: DiskSettings, mutation: Option<Mutation>) {
-        self.disks = Some((settings, mutation));
+    pub fn with_disks(&mut self, settings: DiskSettings, breach: Option<Breach>) {
+        self.disks = Some((settings, breach));
     }
 
     /// The records of the process that is about to start on `machine`, if it goes on from its disk.
-    pub(crate) fn records(&mut self, machine: usize) -> Vec<Bytes> {
+    pub fn records(&mut self, machine: usize) -> Vec<Bytes> {
         self.machines[machine].disk.as_mut().map(Disk::take_records).unwrap_or_default()
     }
 
     /// The process on `machine` will not come back as the one it is: its disk is emptied when it ends.
-    pub(crate) fn wipe_at_end(&mut self, machine: usize) {
+    pub fn wipe_at_end(&mut self, machine: usize) {
         if let Some(disk) = &mut self.machines[machine].disk {
             disk.forget();
         }
     }
 
     /// How many lives there have been in this world.
-    pub(crate) fn births(&self) -> u64 {
+    pub fn births(&self) -> u64 {
         self.lives.len() as u64
     }
 
@@ -245,12 +244,12 @@ where
     }
 
     /// From now on every life of a machine takes the id of its first, as if there were no incarnations: a mutation.
-    pub(crate) fn reuse_ids(&mut self) {
+    pub fn reuse_ids(&mut self) {
         self.first_ids = Some(BTreeMap::new());
     }
 
     /// From now on any two generations talk: a mutation.
-    pub(crate) fn unfence(&mut self) {
+    pub fn unfence(&mut self) {
         self.unfenced = true;
     }
 
@@ -276,7 +275,7 @@ where
             work_at: None,
             wake_at: None,
             tickets: 0,
-            disk: self.disks.map(|(settings, mutation)| Disk::new(settings, mutation)),
+            disk: self.disks.map(|(settings, breach)| Disk::new(settings, breach)),
         });
         number
     }
