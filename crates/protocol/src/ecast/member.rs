@@ -1,17 +1,22 @@
 //! A member: an application process that submits, delivers and confirms (002 §5.4, algorithm 1).
 
+mod generation;
+mod routers;
 mod window;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use self::window::Window;
+use self::{
+    routers::{Course, RouterLink},
+    window::Window,
+};
 use super::{
     Class, MessageId, Outcome, Position,
-    message::{DeliverBlock, DeliveryKind, Message, Notice},
-    reform::{Kept, Tail},
-    refound::{Pledge, Witness},
+    block::{DeliverBlock, DeliveryKind},
+    message::{Message, Notice},
+    reform::Kept,
 };
 use crate::{
     admission::NotAdmitted,
@@ -201,30 +206,6 @@ pub struct Member {
     resends: u64,
 }
 
-#[derive(Debug)]
-struct RouterLink {
-    address: String,
-    /// A link stands, and on it the router has said who leads in the generation that this process belongs to. What is sent to
-    /// one that has not may be ordered in a later generation.
-    heard: bool,
-    /// Who leads, by its last word. A leader says so of itself for as long as a majority follows it.
-    says: Option<ProcessId>,
-    /// That word is old: nothing came from it for a while that should have, and another router knows of no leader.
-    stale: bool,
-}
-
-/// Whether a router leads, as far as this process hears.
-#[derive(Clone, Copy, Debug)]
-enum Course {
-    /// Nobody has, yet.
-    Joining,
-    Led,
-    /// Nobody does; that is told at this instant.
-    Drifting(Time),
-    /// It was told.
-    Adrift,
-}
-
 /// Added to the patience with what is under way, for each of its bytes: 2 MiB take a second.
 const BYTE_PATIENCE: Duration = Duration::from_nanos(500);
 
@@ -342,244 +323,9 @@ impl Member {
         !self.data.is_empty() && self.window.number() >= self.credit
     }
 
-    /// The router that leads, if a router in reach knows of one.
-    fn led_by(&self) -> Option<ProcessId> {
-        // Who names a leader that is in reach itself is believed only if that one says the same.
-        let leads = |leader: &ProcessId| match self.routers.get(leader).filter(|link| link.heard) {
-            Some(link) => link.says == Some(*leader) && !link.stale,
-            None => true,
-        };
-        self.routers.values().filter(|link| link.heard).find_map(|link| link.says.filter(leads))
-    }
-
-    /// Looks whether a router in reach knows of a leader.
-    fn look_for_leader(&mut self, now: Time, out: &mut impl Sink<Self>) {
-        let led = self.led_by().is_some();
-        self.course = match self.course {
-            Course::Adrift if led => {
-                out.emit(MemberEvent::Adrift(false));
-                Course::Led
-            }
-            _ if led => Course::Led,
-            Course::Led => Course::Drifting(now + self.settings.adrift_after),
-            Course::Drifting(at) if at <= now => {
-                out.emit(MemberEvent::Adrift(true));
-                Course::Adrift
-            }
-            same => same,
-        };
-    }
-
-    /// There is no news of what was submitted. If another router knows of no leader, the leader's own word is old: its
-    /// process may be stopped, with its links standing.
-    fn doubt_leader(&mut self) {
-        let leaderless = self.routers.values().any(|link| link.heard && link.says.is_none());
-        let leader = self.leader.and_then(|leader| self.routers.get_mut(&leader));
-        if let Some(link) = leader.filter(|_| leaderless) {
-            link.stale = true;
-        }
-    }
-
-    fn hears(&self, router: ProcessId) -> bool {
-        self.routers.get(&router).is_some_and(|link| link.heard)
-    }
-
-    /// The leader, or a router that hands on what is meant for it.
-    fn leader_or_way(&self) -> Option<ProcessId> {
-        self.leader.filter(|&leader| self.hears(leader)).or(self.target)
-    }
-
-    /// Chooses the router to send to: the leader where possible, else any that is heard.
-    fn choose(&mut self, avoid: Option<ProcessId>, random: u64) {
-        self.target =
-            self.leader.filter(|&leader| self.hears(leader) && Some(leader) != avoid).or_else(|| {
-                let mut heard: Vec<ProcessId> =
-                    self.routers.iter().filter(|(_, link)| link.heard).map(|(&router, _)| router).collect();
-                if heard.len() > 1 {
-                    heard.retain(|&router| Some(router) != avoid);
-                }
-                (!heard.is_empty()).then(|| heard[(random % heard.len() as u64) as usize])
-            });
-    }
-
     /// What was sent may have been lost on the way to the log: all of it is sent again.
     fn resend(&mut self) {
         self.resends += u64::from(self.window.resend());
-    }
-
-    /// From now on only routers of this generation are listened to; which they are, they will tell.
-    fn enter(&mut self, generation: Generation, router: ProcessId, out: &mut impl Sink<Self>) {
-        assert!(generation.is_later(self.generation), "a member only goes on to a later generation");
-        let before = std::mem::replace(&mut self.generation, generation);
-        if !std::mem::take(&mut self.tail_unheard) {
-            self.generation_before = before;
-        }
-        // Routers of the new generation may lack what is between them and the window: they could not be learned there.
-        for number in self.window.aside() {
-            self.answer(number, Outcome::MaybeApplied, out);
-        }
-        out.enter(generation);
-        self.base_is_old = true;
-        for other in self.routers.keys().copied().filter(|other| *other != router).collect::<Vec<_>>() {
-            self.routers.remove(&other);
-            out.forget(other);
-        }
-        for link in self.routers.values_mut() {
-            link.heard = false;
-        }
-        self.leader = None;
-        self.target = None;
-        self.routers_as_of = 0;
-        self.repairing = false;
-        self.confirm_to = None;
-        self.repair_from = None;
-    }
-
-    /// A generation begins with this router: it is told what was delivered here, which nobody of an earlier one adds to
-    /// any more.
-    fn on_gather(&mut self, from: ProcessId, generation: Generation, out: &mut impl Sink<Self>) {
-        if generation.is_later(self.generation) {
-            self.enter(generation, from, out);
-        } else if generation != self.generation {
-            self.refused += 1;
-            return;
-        }
-        // Who has delivered nothing lacks nothing, whether it is heard or not: it joins, perhaps once more.
-        self.tail_unheard = self.delivered > Position(0);
-        self.tell_tail(from, self.kept.blocks(), out);
-    }
-
-    fn tail(&self, blocks: Vec<DeliverBlock>) -> Tail {
-        Tail {
-            generation: self.generation,
-            before: self.generation_before,
-            delivered: self.delivered,
-            acknowledged: self.window.acknowledged(),
-            blocks,
-        }
-    }
-
-    fn tell_tail(&self, router: ProcessId, blocks: Vec<DeliverBlock>, out: &mut impl Sink<Self>) {
-        out.send(Destination::One(router), Message::Tail(self.tail(blocks)), None);
-    }
-
-    /// An operator told a router that has just started to go on from members alone.
-    fn on_call(&mut self, from: ProcessId, out: &mut impl Sink<Self>) {
-        let pledge = match (self.led_by(), self.pledged.filter(|founder| *founder != from)) {
-            (Some(leader), _) => Pledge::Led(leader),
-            (None, Some(founder)) => Pledge::FollowsAnother(founder),
-            (None, None) => {
-                self.pledged = Some(from);
-                Pledge::Follows
-            }
-        };
-        out.send(Destination::One(from), Message::Pledge(pledge), None);
-    }
-
-    /// A generation begins with a founder.
-    fn on_refound(&mut self, from: ProcessId, generation: Generation, out: &mut impl Sink<Self>) {
-        if self.pledged != Some(from) {
-            self.refused += 1;
-            return;
-        }
-        if generation.is_later(self.generation) {
-            self.enter(generation, from, out);
-        } else if generation != self.generation {
-            self.refused += 1;
-            return;
-        }
-        self.tail_unheard = self.delivered > Position(0);
-        out.emit(MemberEvent::WitnessWanted { founder: from });
-    }
-
-    /// What the founder that this process follows is told; `config` is the configuration at [`Member::delivered`], encoded,
-    /// or nothing if there is none.
-    pub fn witness(&self, config: Bytes) -> Message {
-        let (told, ref counted) = self.counted;
-        Message::Witness(Box::new(Witness {
-            tail: self.tail(self.kept.blocks()),
-            kept_behind: self.kept.behind(),
-            base: self.base,
-            sent: self.window.number(),
-            counted: if told == self.generation_before { counted.clone() } else { Vec::new() },
-            config,
-        }))
-    }
-
-    fn on_lead(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: ProcessId,
-        lead: (Generation, Option<ProcessId>, Vec<Peer>, u64),
-        out: &mut impl Sink<Self>,
-    ) {
-        let (generation, leader, routers, learned) = lead;
-        if generation.is_later(self.generation) {
-            self.enter(generation, from, out);
-            if self.delivered > Position(0) {
-                // The cut has been made, without what was delivered here.
-                return self.wedge(out);
-            }
-        } else if generation != self.generation {
-            self.refused += 1;
-            return;
-        }
-        if std::mem::take(&mut self.base_is_old) {
-            self.base = Position(0);
-        }
-        if self.tail_unheard {
-            // The cut has been made. Whoever it does not know, because what it had to say was lost, is told that it is out.
-            self.tell_tail(from, Vec::new(), out);
-        }
-        if let Some(link) = self.routers.get_mut(&from) {
-            link.heard = true;
-            (link.says, link.stale) = (leader, false);
-        }
-        let same = routers.len() == self.routers.len()
-            && routers.iter().all(|router| self.routers.contains_key(&router.id));
-        if !same && learned < self.routers_as_of {
-            // One that lags, or is no router any more, has old news; but it may be all that is in reach.
-            if self.target.is_none() {
-                let random = (cx.random)();
-                self.choose(None, random);
-                self.resend();
-            }
-            return;
-        }
-        self.routers_as_of = self.routers_as_of.max(learned);
-        let gone: Vec<ProcessId> = self
-            .routers
-            .keys()
-            .copied()
-            .filter(|known| !routers.iter().any(|router| router.id == *known))
-            .collect();
-        for router in gone {
-            if router != from {
-                self.routers.remove(&router);
-                out.forget(router);
-            }
-        }
-        for router in &routers {
-            self.routers.entry(router.id).or_insert_with(|| {
-                out.reach(router.id, &router.address);
-                let heard = router.id == from;
-                let says = leader.filter(|_| heard);
-                RouterLink { address: router.address.clone(), heard, says, stale: false }
-            });
-        }
-        self.leader = leader.or(self.leader);
-        if leader == Some(from) {
-            self.confirm_to = Some(from);
-            self.repairing = false;
-        }
-        let before = self.target;
-        let random = (cx.random)();
-        self.choose(None, random);
-        // A router that speaks up has a new leader, or a new way to it: what went through it may be lost.
-        if self.target != before || self.target == Some(from) {
-            self.resend();
-        }
-        out.emit(MemberEvent::Lead { leader, routers });
     }
 
     fn on_notice(&mut self, now: Time, notice: Notice, out: &mut impl Sink<Self>) {

@@ -67,8 +67,10 @@
 //! - A departed sender's id is remembered for the next 4,096 departures, so that a
 //!   duplicate of its join can not admit a ghost.
 
+mod block;
 mod detour;
 mod dispatch;
+mod entry;
 mod member;
 mod message;
 mod order;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Class, MessageId, Outcome, Position, Routing,
-    message::{LogEntry, RouteBlock},
+    entry::{LogEntry, RouteBlock},
     reform::{Ground, NUMBERS_MAX, Recovery, Reformed, is_plausible},
     stretch::{Runs, Stretch},
 };

@@ -76,7 +76,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Class, MessageId, Position,
-    message::{DeliverBlock, Delivery, DeliveryKind, LogEntry},
+    block::{DeliverBlock, Delivery, DeliveryKind},
+    entry::LogEntry,
 };
 use crate::{
     id::{Generation, ProcessId},

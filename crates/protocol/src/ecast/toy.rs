@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     Class, Destinations, MessageId, Pace, Position, Refusal, Routing,
-    message::{LogEntry, RouteBlockBuilder},
+    entry::{LogEntry, RouteBlockBuilder},
     order::Order,
 };
 use crate::id::{Incarnation, ProcessId};

@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 use crate::{
     ecast::{
         Class, Pace, Position, Routing,
-        message::{DeliverBlock, DeliverBlockBuilder, Delivery, DeliveryKind, Message},
+        block::{DeliverBlock, DeliverBlockBuilder, Delivery, DeliveryKind},
+        message::Message,
         order::Order,
     },
     id::ProcessId,

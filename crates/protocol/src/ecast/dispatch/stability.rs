@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use crate::ecast::{Outcome, Position, message::LogEntry};
+use crate::ecast::{Outcome, Position, entry::LogEntry};
 
 /// Outcomes on their way into the log.
 #[derive(Default)]

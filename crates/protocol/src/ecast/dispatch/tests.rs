@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::ecast::{
-    message::DeliveryKind,
+    block::DeliveryKind,
     toy::{Toy, block, process, stable},
 };
 

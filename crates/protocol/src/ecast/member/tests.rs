@@ -2,8 +2,12 @@
 
 use super::*;
 use crate::{
-    ecast::message::{DeliverBlockBuilder, Delivery, DeliveryKind, LogEntry},
     ecast::reform::Gathering,
+    ecast::{
+        block::{DeliverBlockBuilder, Delivery, DeliveryKind},
+        entry::LogEntry,
+        reform::Tail,
+    },
     id::Incarnation,
     seam::{Session, Ticket},
 };

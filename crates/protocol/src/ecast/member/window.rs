@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    ecast::{Class, message::RouteBlockBuilder},
+    ecast::{Class, entry::RouteBlockBuilder},
     id::ProcessId,
 };
 
@@ -191,7 +191,7 @@ impl Window {
 mod tests {
     use super::*;
     use crate::{
-        ecast::message::{LogEntry, RouteBlock},
+        ecast::entry::{LogEntry, RouteBlock},
         id::Incarnation,
     };
 

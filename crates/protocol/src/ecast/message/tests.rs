@@ -1,5 +1,12 @@
 use super::*;
-use crate::{ecast::MessageId, id::Incarnation};
+use crate::{
+    ecast::{
+        Class, MessageId, Position, Refusal,
+        block::{DeliverBlockBuilder, Delivery, DeliveryKind},
+        entry::{LogEntry, RouteBlockBuilder},
+    },
+    id::Incarnation,
+};
 
 fn process(node: u64) -> ProcessId {
     ProcessId { node, incarnation: Incarnation(u128::from(node) << 64 | 0xab) }

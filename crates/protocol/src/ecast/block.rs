@@ -1,0 +1,206 @@
+//! Blocks of deliveries to one destination, and their bytes.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use super::Position;
+use crate::{
+    id::ProcessId,
+    wire::{
+        PAYLOAD_BYTES_SHARED, WireError, need, put_bytes, put_payload, put_process, take_bytes, take_count,
+        take_process, take_u32, take_u64,
+    },
+};
+
+/// The least that a block takes.
+pub(super) const BLOCK_BYTES_MIN: usize = 4 + 4 + 8 + 4;
+
+/// A block that has grown to so many bytes, or senders, takes no more.
+const BLOCK_BYTES_FULL: usize = 256 << 10;
+const SENDERS_FULL: usize = 60_000;
+
+/// Deliveries to one destination. Senders are listed once; each item names its sender by index.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct DeliverBlock {
+    senders: Vec<ProcessId>,
+    count: u32,
+    /// Everything up to here is stable, as the leader knew when it made the block.
+    pub(super) base: Position,
+    items: Bytes,
+    /// The body of the last item, if it is large and this block was made here: all destinations share it. Over the wire
+    /// it is the end of the items.
+    last: Option<Bytes>,
+}
+
+/// One delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Delivery {
+    pub(super) kind: DeliveryKind,
+    /// For an ordered message its position; for an injected one the last position before it.
+    pub(super) at: Position,
+    /// The position before it for this destination.
+    pub(super) previous: Position,
+    pub(super) sender: ProcessId,
+    /// The message's number; for an injected one the sender's token.
+    pub(super) number: u64,
+    pub(super) body: Bytes,
+    pub(super) attachment: Option<Bytes>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DeliveryKind {
+    Data,
+    Control,
+    Injected,
+}
+
+#[derive(Default)]
+pub(super) struct DeliverBlockBuilder {
+    senders: Vec<ProcessId>,
+    count: u32,
+    items: BytesMut,
+    last: Option<Bytes>,
+}
+
+impl DeliverBlockBuilder {
+    /// Appends a delivery to a block that is not full.
+    pub(super) fn push(&mut self, item: &Delivery) {
+        assert!(self.last.is_none(), "nothing comes behind the body that ends a block");
+        // The sender is nearly always the same as that of the item before.
+        let index = match self.senders.iter().rposition(|&sender| sender == item.sender) {
+            Some(index) => index,
+            None => {
+                self.senders.push(item.sender);
+                self.senders.len() - 1
+            }
+        };
+        let kind: u8 = match item.kind {
+            DeliveryKind::Data => 0,
+            DeliveryKind::Control => 1,
+            DeliveryKind::Injected => 2,
+        };
+        let attached: u8 = if item.attachment.is_some() { 0x10 } else { 0 };
+        let shared = item.body.len() >= PAYLOAD_BYTES_SHARED && item.attachment.is_none();
+        self.items.reserve(1 + 2 + 8 * 3 + 4 + if shared { 0 } else { item.body.len() });
+        self.items.put_u8(kind | attached);
+        self.items.put_u16_le(u16::try_from(index).expect("a block is flushed long before 65,536 senders"));
+        self.items.put_u64_le(item.at.0);
+        self.items.put_u64_le(item.previous.0);
+        self.items.put_u64_le(item.number);
+        if shared {
+            self.last = put_payload(&mut self.items, &item.body);
+        } else {
+            put_bytes(&mut self.items, &item.body);
+        }
+        if let Some(attachment) = &item.attachment {
+            put_bytes(&mut self.items, attachment);
+        }
+        self.count += 1;
+    }
+
+    /// Whether it is to be finished before anything else is appended.
+    pub(super) fn is_full(&self) -> bool {
+        self.items.len() >= BLOCK_BYTES_FULL || self.senders.len() >= SENDERS_FULL || self.last.is_some()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// `base`: everything up to there is stable.
+    pub(super) fn finish(&mut self, base: Position) -> DeliverBlock {
+        let block = DeliverBlock {
+            senders: std::mem::take(&mut self.senders),
+            count: self.count,
+            base,
+            items: self.items.split().freeze(),
+            last: self.last.take(),
+        };
+        self.count = 0;
+        block
+    }
+}
+
+impl DeliverBlock {
+    /// What it takes to keep it, about.
+    pub(super) fn bytes(&self) -> usize {
+        64 + self.senders.len() * 24 + self.items.len() + self.last.as_ref().map_or(0, Bytes::len)
+    }
+
+    /// The same, in memory of its own where it would keep much more than itself from being freed.
+    pub(super) fn detached(&self) -> DeliverBlock {
+        let small = self.items.len() < 4096;
+        let items = if small { Bytes::copy_from_slice(&self.items) } else { self.items.clone() };
+        DeliverBlock {
+            senders: self.senders.clone(),
+            count: self.count,
+            base: self.base,
+            items,
+            last: self.last.clone(),
+        }
+    }
+
+    /// The deliveries in order; an error ends them.
+    pub(super) fn into_items(self) -> impl Iterator<Item = Result<Delivery, WireError>> {
+        let DeliverBlock { senders, count, items: mut rest, last, .. } = self;
+        if let Some(last) = last {
+            rest = [rest, last].concat().into();
+        }
+        let mut left = count;
+        std::iter::from_fn(move || {
+            if left == 0 {
+                return (!rest.is_empty()).then(|| {
+                    let trailing = rest.len();
+                    rest.clear();
+                    Err(WireError::Trailing(trailing))
+                });
+            }
+            left -= 1;
+            let item = decode_delivery(&mut rest, &senders);
+            if item.is_err() {
+                left = 0;
+                rest.clear();
+            }
+            Some(item)
+        })
+    }
+}
+
+fn decode_delivery(rest: &mut Bytes, senders: &[ProcessId]) -> Result<Delivery, WireError> {
+    need(rest, 1 + 2 + 8 * 3)?;
+    let flags = rest.get_u8();
+    let kind = match flags & 0x0f {
+        0 => DeliveryKind::Data,
+        1 => DeliveryKind::Control,
+        2 => DeliveryKind::Injected,
+        tag => return Err(WireError::Tag(tag)),
+    };
+    let index = usize::from(rest.get_u16_le());
+    let sender = *senders.get(index).ok_or(WireError::Body)?;
+    let at = Position(rest.get_u64_le());
+    let previous = Position(rest.get_u64_le());
+    let number = rest.get_u64_le();
+    let body = take_bytes(rest)?;
+    let attachment = if flags & 0x10 != 0 { Some(take_bytes(rest)?) } else { None };
+    Ok(Delivery { kind, at, previous, sender, number, body, attachment })
+}
+
+pub(super) fn put_block(out: &mut BytesMut, block: &DeliverBlock) -> Option<Bytes> {
+    out.put_u32_le(block.senders.len() as u32);
+    for &sender in &block.senders {
+        put_process(out, sender);
+    }
+    out.put_u32_le(block.count);
+    out.put_u64_le(block.base.0);
+    let Some(last) = &block.last else { return put_payload(out, &block.items) };
+    let length = block.items.len() + last.len();
+    out.put_u32_le(u32::try_from(length).expect("a block is bounded far below 4 GiB"));
+    out.put_slice(&block.items);
+    Some(last.clone())
+}
+
+pub(super) fn take_block(input: &mut Bytes) -> Result<DeliverBlock, WireError> {
+    let count = take_count(input, 24)?;
+    let senders = (0..count).map(|_| take_process(input)).collect::<Result<_, _>>()?;
+    let (count, base) = (take_u32(input)?, Position(take_u64(input)?));
+    Ok(DeliverBlock { senders, count, base, items: take_bytes(input)?, last: None })
+}

@@ -1,0 +1,220 @@
+//! What the routers' log holds, and its bytes: blocks of messages as members submit them, what became stable, and what a
+//! generation begins with.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{Class, Outcome, Refusal, reform::Recovery};
+use crate::{
+    id::ProcessId,
+    wire::{
+        WireError, decode_body, encode_body, put_bytes, put_process, take_bytes, take_count, take_process,
+        take_u8, take_u32, take_u64,
+    },
+};
+
+/// A batch of messages of one sender, with consecutive numbers: the unit of proposal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RouteBlock {
+    /// Who submits.
+    pub sender: ProcessId,
+    /// The sender has handled the outcomes of all its messages up to this number.
+    pub acknowledged: u64,
+    /// The number of the first message.
+    pub first: u64,
+    /// How many there are.
+    pub count: u32,
+    /// The messages: class, length, body.
+    messages: Bytes,
+}
+
+/// Builds a [`RouteBlock`] in its byte form.
+pub(super) struct RouteBlockBuilder {
+    bytes: BytesMut,
+    count: u32,
+}
+
+const ROUTE_HEADER: usize = 1 + 24 + 8 + 8 + 4;
+const ROUTE_COUNT_AT: usize = ROUTE_HEADER - 4;
+
+impl RouteBlockBuilder {
+    pub(super) fn new(sender: ProcessId, acknowledged: u64, first: u64) -> Self {
+        let mut bytes = BytesMut::with_capacity(4096);
+        bytes.put_u8(LOG_ROUTE);
+        put_process(&mut bytes, sender);
+        bytes.put_u64_le(acknowledged);
+        bytes.put_u64_le(first);
+        bytes.put_u32_le(0);
+        RouteBlockBuilder { bytes, count: 0 }
+    }
+
+    pub(super) fn push(&mut self, class: Class, body: &[u8]) {
+        self.bytes.put_u8(match class {
+            Class::Data => 0,
+            Class::Control => 1,
+        });
+        put_bytes(&mut self.bytes, body);
+        self.count += 1;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(super) fn finish(mut self) -> Bytes {
+        self.bytes[ROUTE_COUNT_AT..ROUTE_HEADER].copy_from_slice(&self.count.to_le_bytes());
+        self.bytes.freeze()
+    }
+}
+
+impl RouteBlock {
+    /// Whether every message in the block decodes; to be asked before a block from a peer is proposed, since what has
+    /// been chosen can not be refused any more.
+    pub(super) fn is_sound(&self) -> bool {
+        let mut messages = self.messages();
+        let whole = messages.by_ref().count() == self.count as usize;
+        whole && messages.rest.is_empty()
+    }
+
+    /// The messages in order.
+    pub(super) fn messages(&self) -> RouteMessages {
+        RouteMessages { rest: self.messages.clone(), left: self.count }
+    }
+
+    /// The number of the last message.
+    pub(super) fn last(&self) -> u64 {
+        self.first + u64::from(self.count) - 1
+    }
+}
+
+pub(super) struct RouteMessages {
+    rest: Bytes,
+    left: u32,
+}
+
+impl Iterator for RouteMessages {
+    type Item = (Class, Bytes);
+
+    fn next(&mut self) -> Option<(Class, Bytes)> {
+        if self.left == 0 {
+            return None;
+        }
+        self.left -= 1;
+        let class = match take_u8(&mut self.rest).ok()? {
+            0 => Class::Data,
+            1 => Class::Control,
+            _ => return None,
+        };
+        Some((class, take_bytes(&mut self.rest).ok()?))
+    }
+}
+
+/// What the routers' log holds.
+pub(super) enum LogEntry {
+    /// Messages to append.
+    Route(RouteBlock),
+    /// Positions that are stable: runs `(first, count)`, and outcomes other than [`Outcome::Stable`].
+    Stable { runs: Vec<(u64, u32)>, others: Vec<(u64, Outcome)> },
+    /// What a new generation begins with.
+    Recovered(Recovery),
+    /// The configuration that the domain was founded with; the founder's first.
+    Founded(Bytes),
+}
+
+const LOG_ROUTE: u8 = 1;
+const LOG_STABLE: u8 = 2;
+const LOG_RECOVERED: u8 = 3;
+const LOG_FOUNDED: u8 = 4;
+
+impl LogEntry {
+    pub(super) fn decode(mut payload: Bytes) -> Result<LogEntry, WireError> {
+        match take_u8(&mut payload)? {
+            LOG_ROUTE => {
+                let sender = take_process(&mut payload)?;
+                let acknowledged = take_u64(&mut payload)?;
+                let first = take_u64(&mut payload)?;
+                let count = take_u32(&mut payload)?;
+                // Numbers run from 1, a block has a message, and what is acknowledged lies before it.
+                if acknowledged >= first || count == 0 || first.checked_add(u64::from(count)).is_none() {
+                    return Err(WireError::Body);
+                }
+                Ok(LogEntry::Route(RouteBlock { sender, acknowledged, first, count, messages: payload }))
+            }
+            LOG_STABLE => {
+                let (runs, others) = (take_runs(&mut payload)?, take_outcomes(&mut payload)?);
+                Ok(LogEntry::Stable { runs, others })
+            }
+            LOG_RECOVERED => Ok(LogEntry::Recovered(decode_body(&mut payload)?)),
+            LOG_FOUNDED => Ok(LogEntry::Founded(payload)),
+            tag => Err(WireError::Tag(tag)),
+        }
+    }
+
+    pub(super) fn encode_founded<C: serde::Serialize>(config: &C) -> Bytes {
+        let mut out = BytesMut::new();
+        out.put_u8(LOG_FOUNDED);
+        encode_body(&mut out, config);
+        out.freeze()
+    }
+
+    pub(super) fn encode_recovered(recovery: &Recovery) -> Bytes {
+        let mut out = BytesMut::new();
+        out.put_u8(LOG_RECOVERED);
+        encode_body(&mut out, recovery);
+        out.freeze()
+    }
+
+    pub(super) fn encode_stable(runs: &[(u64, u32)], others: &[(u64, Outcome)]) -> Bytes {
+        let mut out = BytesMut::with_capacity(16 + runs.len() * 12 + others.len() * 17);
+        out.put_u8(LOG_STABLE);
+        put_runs(&mut out, runs);
+        put_outcomes(&mut out, others);
+        out.freeze()
+    }
+}
+
+pub(super) fn put_runs(out: &mut BytesMut, runs: &[(u64, u32)]) {
+    out.put_u32_le(runs.len() as u32);
+    for &(first, count) in runs {
+        out.put_u64_le(first);
+        out.put_u32_le(count);
+    }
+}
+
+pub(super) fn take_runs(input: &mut Bytes) -> Result<Vec<(u64, u32)>, WireError> {
+    let count = take_count(input, 12)?;
+    (0..count).map(|_| Ok((take_u64(input)?, take_u32(input)?))).collect()
+}
+
+pub(super) fn put_outcomes(out: &mut BytesMut, outcomes: &[(u64, Outcome)]) {
+    out.put_u32_le(outcomes.len() as u32);
+    for &(number, outcome) in outcomes {
+        out.put_u64_le(number);
+        let (tag, detail) = match outcome {
+            Outcome::Stable => (0, 0),
+            Outcome::MaybeApplied => (1, 0),
+            Outcome::Rejected(Refusal(reason)) => (2, reason),
+            Outcome::Wedged => (3, 0),
+        };
+        out.put_u8(tag);
+        out.put_u64_le(detail);
+    }
+}
+
+pub(super) fn take_outcomes(input: &mut Bytes) -> Result<Vec<(u64, Outcome)>, WireError> {
+    let count = take_count(input, 17)?;
+    let mut outcomes = Vec::with_capacity(count);
+    for _ in 0..count {
+        let number = take_u64(input)?;
+        let tag = take_u8(input)?;
+        let detail = take_u64(input)?;
+        let outcome = match tag {
+            0 => Outcome::Stable,
+            1 => Outcome::MaybeApplied,
+            2 => Outcome::Rejected(Refusal(detail)),
+            3 => Outcome::Wedged,
+            tag => return Err(WireError::Tag(tag)),
+        };
+        outcomes.push((number, outcome));
+    }
+    Ok(outcomes)
+}

@@ -1,0 +1,122 @@
+//! A member's part as a new generation begins: it says what it has delivered, and goes over (`reform`, `refound`).
+
+use bytes::Bytes;
+
+use super::{Member, MemberEvent};
+use crate::{
+    ecast::{
+        Outcome, Position,
+        block::DeliverBlock,
+        message::Message,
+        reform::Tail,
+        refound::{Pledge, Witness},
+    },
+    id::{Generation, ProcessId},
+    seam::{Destination, Sink},
+};
+
+impl Member {
+    /// From now on only routers of this generation are listened to; which they are, they will tell.
+    pub(super) fn enter(&mut self, generation: Generation, router: ProcessId, out: &mut impl Sink<Self>) {
+        assert!(generation.is_later(self.generation), "a member only goes on to a later generation");
+        let before = std::mem::replace(&mut self.generation, generation);
+        if !std::mem::take(&mut self.tail_unheard) {
+            self.generation_before = before;
+        }
+        // Routers of the new generation may lack what is between them and the window: they could not be learned there.
+        for number in self.window.aside() {
+            self.answer(number, Outcome::MaybeApplied, out);
+        }
+        out.enter(generation);
+        self.base_is_old = true;
+        for other in self.routers.keys().copied().filter(|other| *other != router).collect::<Vec<_>>() {
+            self.routers.remove(&other);
+            out.forget(other);
+        }
+        for link in self.routers.values_mut() {
+            link.heard = false;
+        }
+        self.leader = None;
+        self.target = None;
+        self.routers_as_of = 0;
+        self.repairing = false;
+        self.confirm_to = None;
+        self.repair_from = None;
+    }
+
+    /// Whether it goes along as a generation begins with this router. Until that router has heard what was delivered here,
+    /// nothing is submitted to it.
+    fn begin(&mut self, from: ProcessId, generation: Generation, out: &mut impl Sink<Self>) -> bool {
+        if generation.is_later(self.generation) {
+            self.enter(generation, from, out);
+        } else if generation != self.generation {
+            self.refused += 1;
+            return false;
+        }
+        // A member that has delivered nothing lacks nothing, whether it is heard or not: it joins, perhaps once more.
+        self.tail_unheard = self.delivered > Position(0);
+        true
+    }
+
+    /// A generation begins with this router: it is told what was delivered here, which nobody of an earlier one adds to
+    /// any more.
+    pub(super) fn on_gather(&mut self, from: ProcessId, generation: Generation, out: &mut impl Sink<Self>) {
+        if !self.begin(from, generation, out) {
+            return;
+        }
+        self.tell_tail(from, self.kept.blocks(), out);
+    }
+
+    fn tail(&self, blocks: Vec<DeliverBlock>) -> Tail {
+        Tail {
+            generation: self.generation,
+            before: self.generation_before,
+            delivered: self.delivered,
+            acknowledged: self.window.acknowledged(),
+            blocks,
+        }
+    }
+
+    pub(super) fn tell_tail(&self, router: ProcessId, blocks: Vec<DeliverBlock>, out: &mut impl Sink<Self>) {
+        out.send(Destination::One(router), Message::Tail(self.tail(blocks)), None);
+    }
+
+    /// An operator told a router that has just started to go on from members alone.
+    pub(super) fn on_call(&mut self, from: ProcessId, out: &mut impl Sink<Self>) {
+        let pledge = match (self.led_by(), self.pledged.filter(|founder| *founder != from)) {
+            (Some(leader), _) => Pledge::Led(leader),
+            (None, Some(founder)) => Pledge::FollowsAnother(founder),
+            (None, None) => {
+                self.pledged = Some(from);
+                Pledge::Follows
+            }
+        };
+        out.send(Destination::One(from), Message::Pledge(pledge), None);
+    }
+
+    /// A generation begins with a founder.
+    pub(super) fn on_refound(&mut self, from: ProcessId, generation: Generation, out: &mut impl Sink<Self>) {
+        if self.pledged != Some(from) {
+            self.refused += 1;
+            return;
+        }
+        if !self.begin(from, generation, out) {
+            return;
+        }
+        out.emit(MemberEvent::WitnessWanted { founder: from });
+    }
+
+    /// What the founder that this process follows is told; `config` is the configuration at [`Member::delivered`], encoded,
+    /// or nothing if there is none.
+    pub fn witness(&self, config: Bytes) -> Message {
+        let (told, ref counted) = self.counted;
+        Message::Witness(Box::new(Witness {
+            tail: self.tail(self.kept.blocks()),
+            kept_behind: self.kept.behind(),
+            base: self.base,
+            sent: self.window.number(),
+            counted: if told == self.generation_before { counted.clone() } else { Vec::new() },
+            config,
+        }))
+    }
+}
