@@ -189,6 +189,9 @@ impl Paxos {
 
     /// This process is a member no more.
     pub(super) fn be_removed(&mut self, out: &mut impl Sink<Self>) {
+        if let Role::Leader(reign) = &self.role {
+            out.emit(Event::Deposed { ballot: reign.ballot });
+        }
         self.role = Role::Removed;
         self.core.leader = None;
         self.core.tell_leader(false, out);

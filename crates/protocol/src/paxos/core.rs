@@ -198,6 +198,14 @@ impl Core {
         out.send(Destination::One(to), message, self.awaited(self.promise));
     }
 
+    /// Says which ballot stands: aside of what waits for the disk, unless the promise itself does.
+    pub(super) fn send_vote(&self, to: ProcessId, message: Message, out: &mut impl Sink<Paxos>) {
+        match self.awaited(self.promise) {
+            Some(promise) => out.send(Destination::One(to), message, Some(promise)),
+            None => out.send_aside(Destination::One(to), message),
+        }
+    }
+
     pub(super) fn send_all(&self, to: Vec<ProcessId>, message: Message, out: &mut impl Sink<Paxos>) {
         if let Some(to) = destination(to) {
             out.send(to, message, self.awaited(self.promise));

@@ -286,7 +286,7 @@ impl Paxos {
         self.attempts = 0;
         self.election = None;
         self.core.leader = Some(ballot);
-        let mut reign = Reign::new(&self.core, ballot, ticket);
+        let mut reign = Reign::begin(&self.core, ballot, ticket, out);
         self.core.watch_members(reign.peers.keys().copied(), cx.now);
         for progress in reign.peers.values() {
             self.core.reach(&progress.peer, out);

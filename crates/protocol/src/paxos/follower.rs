@@ -1,7 +1,8 @@
 //! Following: what the leader sends is accepted and learned, what the user proposes is forwarded.
 
 use super::{
-    Ballot, Context, Duration, Message, Paxos, ProcessId, Refusal, Role, Sink, Slot, Value, core::Chunk,
+    Ballot, Context, Duration, Event, Message, Paxos, ProcessId, Refusal, Role, Sink, Slot, Value,
+    core::Chunk,
 };
 use crate::wire::FRAME_BYTES_MAX;
 
@@ -43,14 +44,20 @@ impl Paxos {
 
     /// Leaves whatever part this process played in an earlier reign.
     pub(super) fn stand_back(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
-        if matches!(self.role, Role::Leader(_) | Role::Candidate(_)) {
-            self.role = Role::Follower;
+        match &self.role {
+            Role::Leader(reign) => {
+                out.emit(Event::Deposed { ballot: reign.ballot });
+                self.role = Role::Follower;
+            }
+            Role::Candidate(_) => self.role = Role::Follower,
+            _ => {}
         }
         self.core.leader = None;
         self.core.snapshot_underway = false;
         self.core.watch_members([], cx.now);
         self.forward.clear();
         self.acceptance_due = false;
+        self.confirmation_due = None;
         self.reach_members(out);
     }
 
@@ -80,6 +87,10 @@ impl Paxos {
             && let Some(through) = self.core.held(ballot)
         {
             self.core.send_held(ballot.router, Message::Accepted { ballot, through }, out);
+        }
+        if let Some(round) = self.confirmation_due.take() {
+            assert!(self.core.promised == ballot, "a ballot is confirmed while no higher one was promised");
+            self.core.send_vote(ballot.router, Message::Confirmed { ballot, round }, out);
         }
         let mut waiting = std::mem::take(&mut self.forward).into_iter().peekable();
         while waiting.peek().is_some() {

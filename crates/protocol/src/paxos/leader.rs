@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use super::{Ballot, Core, Event, Message, Paxos, Slot, Value};
+use super::{Ballot, Core, Event, Message, Paxos, Slot, Value, confirm::Rounds};
 use crate::{
     id::{Peer, ProcessId},
     quorum,
@@ -19,7 +19,11 @@ pub(super) struct Reign {
     /// The other members, and the learners that would be members.
     pub(super) peers: BTreeMap<ProcessId, Progress>,
     /// The end of the log with which it began.
-    start: Slot,
+    pub(super) start: Slot,
+    /// Whether the user was told that the reign is settled.
+    pub(super) settled: bool,
+    /// The questions whether it still stands.
+    pub(super) rounds: Rounds,
     /// The last slot that this process itself has accepted durably.
     own: Slot,
     /// Its acceptances on their way to the disk.
@@ -55,6 +59,8 @@ pub(super) struct Progress {
     pub(super) acked: Slot,
     /// It learned through this slot.
     pub(super) chosen: Slot,
+    /// The last round that it confirmed.
+    pub(super) confirmed: u64,
     /// Since when it seems to have failed.
     pub(super) suspected: Option<Time>,
     /// A younger incarnation of its node was heard of.
@@ -93,6 +99,7 @@ impl Progress {
             phase: Phase::Probing,
             acked: Slot::ZERO,
             chosen: Slot::ZERO,
+            confirmed: 0,
             suspected: None,
             replaced: false,
             demanded: None,
@@ -102,7 +109,7 @@ impl Progress {
 
 impl Reign {
     /// Begins a reign over the log as phase 1 made it; `ticket` is of its record.
-    pub(super) fn new(core: &Core, ballot: Ballot, ticket: Ticket) -> Reign {
+    pub(super) fn begin(core: &Core, ballot: Ballot, ticket: Ticket, out: &mut impl Sink<Paxos>) -> Reign {
         assert!(
             core.accepted == ballot && core.promised == ballot,
             "a leader accepts first what it proposes"
@@ -112,12 +119,15 @@ impl Reign {
         let peers = core.members.iter().chain(would_be).filter(|peer| peer.id != core.me.id);
         let open: VecDeque<_> =
             core.log.range(core.chosen, core.log.last()).iter().map(Value::bytes).collect();
+        out.emit(Event::Reign { ballot, start: core.log.last() });
         Reign {
             ballot,
             peers: peers
                 .map(|peer| (peer.id, Progress::new(peer.clone(), core.is_member(peer.id))))
                 .collect(),
             start: core.log.last(),
+            settled: false,
+            rounds: Rounds::default(),
             own: core.chosen,
             tickets: VecDeque::from([(ticket, core.log.last())]),
             pending: VecDeque::new(),

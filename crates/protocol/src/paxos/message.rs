@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// What routers say to each other. The first six are hot and have a form of their own; so have those that carry values
+/// What routers say to each other. The first eight are hot and have a form of their own; so have those that carry values
 /// or state, to share its memory; the rest are small and rare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
@@ -69,6 +69,20 @@ pub enum Message {
         chosen: Slot,
         /// The sender lacks something that was sent to it.
         lacks: bool,
+    },
+    /// Does the receiver still hold `ballot` to be the highest?
+    Confirm {
+        /// The leader's ballot.
+        ballot: Ballot,
+        /// Counts the rounds of one reign.
+        round: u64,
+    },
+    /// When the round began, the sender had promised no higher ballot.
+    Confirmed {
+        /// The leader's ballot.
+        ballot: Ballot,
+        /// The last round that came.
+        round: u64,
     },
     /// Replaces everything behind `start` in one step by the leader's log, to its end. What phase 2 begins with.
     Sync {
@@ -256,6 +270,8 @@ const CHUNK: u8 = 9;
 const CHUNK_TAKEN: u8 = 10;
 const PROMISE: u8 = 11;
 const RARE: u8 = 12;
+const CONFIRM: u8 = 13;
+const CONFIRMED: u8 = 14;
 
 const PAYLOADS: u8 = 0;
 const MEMBERS: u8 = 1;
@@ -320,6 +336,16 @@ impl Wire for Message {
                 }
                 put_slots(out, [chosen]);
                 out.put_u8(u8::from(*lacks));
+            }
+            Message::Confirm { ballot, round } => {
+                out.put_u8(CONFIRM);
+                ballot.encode(out);
+                out.put_u64_le(*round);
+            }
+            Message::Confirmed { ballot, round } => {
+                out.put_u8(CONFIRMED);
+                ballot.encode(out);
+                out.put_u64_le(*round);
             }
             Message::Sync { ballot, start, chosen, values } => {
                 out.put_u8(SYNC);
@@ -433,6 +459,8 @@ impl Wire for Message {
                 start: take_slot(input)?,
                 values: take_values(input)?,
             },
+            CONFIRM => Message::Confirm { ballot: Ballot::decode(input)?, round: take_u64(input)? },
+            CONFIRMED => Message::Confirmed { ballot: Ballot::decode(input)?, round: take_u64(input)? },
             RARE => decode_body::<Rare>(input)?.into(),
             tag => return Err(WireError::Tag(tag)),
         })

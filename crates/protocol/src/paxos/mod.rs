@@ -73,6 +73,13 @@
 //! - *A snapshot that is overtaken.* It carries the members of its slot, and takes the place of the chosen prefix only:
 //!   what was accepted behind it stays accepted. The log behind a snapshot that is under way is kept longer.
 //!
+//! **Proposals that rest on a reign.** A user whose proposals rest on what it knew while it led (a change of a state that
+//! only the leader has computed) binds them to its ballot ([`Command::ProposeIn`]). They are never forwarded and wait in the
+//! reign's own queue, which ends with it. A log that one ballot's leader proposed is taken over from its beginning, so of such
+//! proposals a prefix survives the reign, in order, and behind it nothing of that reign. The user is told when a reign begins, when
+//! all that it began with is chosen, and when it ends, before anything of a later one is learned. [`confirm`] says how it finds
+//! out whether its reign still stands.
+//!
 //! **Where we differ, and why.** Ballots belong to logs and not to slots (above): it makes FIFO of proposers, stop
 //! commands and gaps a matter of course. The pre-vote is not in the paper: without it every router that returns from a
 //! cut deposes the leader. Safety never rests on time (rule S11): the detector says only when to try.
@@ -94,6 +101,7 @@
 mod ballot;
 mod candidate;
 mod change;
+mod confirm;
 mod contacts;
 mod core;
 mod election;
@@ -184,6 +192,24 @@ pub enum Command {
         /// The bytes; opaque here.
         payload: Bytes,
     },
+    /// Put this into the log, in this reign or not at all: it rests on what this process knew when it led in `ballot`. Never
+    /// forwarded, and never proposed in another reign. While the process leads in `ballot` it is learned behind
+    /// [`Event::Reign`]'s `start`, in the order in which it was proposed. [`Event::Refused`] says that it never will be; after
+    /// [`Event::Deposed`] it may still be learned as a part of another leader's log.
+    ProposeIn {
+        /// The reign.
+        ballot: Ballot,
+        /// The bytes; opaque here.
+        payload: Bytes,
+    },
+    /// Find out whether this process still led in `ballot` after this was asked. Questions are numbered in rising order. Ends
+    /// in [`Event::Confirmed`] or [`Event::Deposed`].
+    Confirm {
+        /// The reign.
+        ballot: Ballot,
+        /// The last question's number.
+        through: u64,
+    },
     /// Make this process, which must be running and joining, a router, beyond the wanted number too. Ends in
     /// [`Event::Members`] or [`Event::ChangeRefused`].
     AddRouter(Peer),
@@ -222,6 +248,41 @@ pub enum Event {
     /// Who leads now, as far as this process knows. Told again when the link to the leader was renewed, or the leader
     /// had no room: propose again what was not learned. Told to members only.
     Leader(Option<ProcessId>),
+    /// This process leads from now on. Slots up to `start` come from earlier reigns; each one behind holds proposals of this
+    /// reign alone, or is a change of the members.
+    Reign {
+        /// Its ballot.
+        ballot: Ballot,
+        /// The end of the log with which it began.
+        start: Slot,
+    },
+    /// All that the reign began with is chosen and learned, and a majority of the members accepted it in this ballot: both
+    /// phases are complete (003 §VI.B, *New leader*).
+    Settled {
+        /// The reign.
+        ballot: Ballot,
+    },
+    /// This process does not lead in this ballot any more, or did not when it was asked to [`Command::Confirm`]. Comes before
+    /// anything is learned of a later reign. Proposals that were not learned may be a part of another leader's log.
+    Deposed {
+        /// The reign that ended.
+        ballot: Ballot,
+    },
+    /// A [`Command::ProposeIn`] came to nothing: this process does not lead in the ballot, or has no room. In the latter case
+    /// it would take smaller ones; its user must not propose what rests on this one.
+    Refused {
+        /// The reign that it named.
+        ballot: Ballot,
+        /// What was proposed.
+        payload: Bytes,
+    },
+    /// When the questions up to `through` were asked, no later reign had chosen anything.
+    Confirmed {
+        /// The reign.
+        ballot: Ballot,
+        /// The last question's number.
+        through: u64,
+    },
     /// The leader is reached through this router from now on; `None`: directly, or not at all.
     Detour(Option<ProcessId>),
     /// The state is wanted as it is behind this slot, which is the last one learned: for others, or for the disk.
@@ -304,6 +365,8 @@ pub struct Paxos {
     forward: Vec<Bytes>,
     /// The leader is to be told what was accepted.
     acceptance_due: bool,
+    /// The round to be confirmed to the leader.
+    confirmation_due: Option<u64>,
     /// The user is to be told the leader again, so that it proposes again.
     tell_again: bool,
     /// While joining: the process of this one's node that is in its way.
@@ -350,6 +413,7 @@ impl Paxos {
             attempts: 0,
             forward: Vec::new(),
             acceptance_due: false,
+            confirmation_due: None,
             tell_again: false,
             namesake: None,
         }
@@ -461,6 +525,9 @@ impl Protocol for Paxos {
             self.core.members_changed = false;
             self.members_changed(cx, out);
         }
+        if let Role::Leader(reign) = &mut self.role {
+            reign.settle(&self.core, out);
+        }
         if matches!(self.role, Role::Follower | Role::Candidate(_)) && !self.core.concerns(cx.me) {
             self.be_removed(out);
         }
@@ -514,7 +581,7 @@ impl Paxos {
             self.core.learn(Slot(1), out);
         }
         self.core.leader = Some(ballot);
-        self.role = Role::Leader(Box::new(Reign::new(&self.core, ballot, ticket)));
+        self.role = Role::Leader(Box::new(Reign::begin(&self.core, ballot, ticket, out)));
         self.core.tell_leader(again, out);
     }
 
@@ -559,6 +626,11 @@ impl Paxos {
                     self.chunk(ballot, chunk, out);
                 }
             }
+            Message::Confirm { ballot, round } => {
+                if self.follow(cx, from, ballot, out) {
+                    self.confirmation_due = self.confirmation_due.max(Some(round));
+                }
+            }
             Message::Resign { ballot } => {
                 if self.core.leader == Some(ballot) && from == ballot.router {
                     self.lose_leader(cx, Duration::ZERO, out);
@@ -585,6 +657,13 @@ impl Paxos {
                 {
                     reign.accepted(&self.core, from, through);
                     reign.advance(&mut self.core, out);
+                }
+            }
+            Message::Confirmed { ballot, round } => {
+                if let Role::Leader(reign) = &mut self.role
+                    && reign.ballot == ballot
+                {
+                    reign.confirmed(&self.core, from, round, out);
                 }
             }
             Message::Following { ballot, through, chosen, lacks } => {
@@ -650,6 +729,16 @@ impl Paxos {
             }
             // Nobody is known to lead: the attempt ends here, and `Event::Leader` will call for the next.
             (Command::Propose { .. }, _) => {}
+            (Command::ProposeIn { ballot, payload }, Role::Leader(reign)) if reign.ballot == ballot => {
+                if !reign.propose(&mut self.core, [payload.clone()], out) {
+                    out.emit(Event::Refused { ballot, payload });
+                }
+            }
+            (Command::ProposeIn { ballot, payload }, _) => out.emit(Event::Refused { ballot, payload }),
+            (Command::Confirm { ballot, through }, Role::Leader(reign)) if reign.ballot == ballot => {
+                reign.ask(through);
+            }
+            (Command::Confirm { ballot, .. }, _) => out.emit(Event::Deposed { ballot }),
             (Command::AddRouter(peer), _) => self.change(cx, cx.me, Change::Add(peer), out),
             (Command::RemoveRouter(process), _) => self.change(cx, cx.me, Change::Remove(process), out),
             (Command::Reform, _) => self.reform(cx, out),
@@ -675,6 +764,7 @@ impl Paxos {
             Role::Leader(reign) => {
                 reign.probe(&self.core, peer, out);
                 reign.tell_departed(&self.core, peer, out);
+                reign.ask_again(&self.core, peer, out);
             }
             Role::Candidate(candidacy) if self.core.concerns(peer) || candidacy.asks(peer) => {
                 let question = candidacy.question();
@@ -731,6 +821,7 @@ impl Paxos {
             if self.core.is_connected(cx.now) {
                 reign.release_snapshot(&mut self.core);
                 reign.heartbeat(&self.core, out);
+                reign.repeat_round(&self.core, out);
                 self.core.collect(reign.everybody(&self.core));
                 self.reach_members(out);
             } else {
@@ -754,6 +845,7 @@ impl Paxos {
                 reign.open_slots(&mut self.core, out, false);
                 reign.consider_change(&mut self.core, cx.now, out);
                 reign.tell_chosen(&self.core, out);
+                reign.open_rounds(&self.core, out);
             }
             _ => self.flush_follower(out),
         }

@@ -79,7 +79,7 @@ impl Paxos {
         self.attempts = 0;
         self.election = None;
         self.core.leader = Some(ballot);
-        self.role = Role::Leader(Box::new(Reign::new(&self.core, ballot, ticket)));
+        self.role = Role::Leader(Box::new(Reign::begin(&self.core, ballot, ticket, out)));
         self.core.tell_leader(true, out);
     }
 

@@ -104,6 +104,24 @@ fn perform(world: &mut World, step: &str) {
             }
             world.input(process(id), Input::Drained);
         }
+        ["show", "reigns"] => world.reigns = true,
+        // In the reign that it was told of last, whether it has ended or not.
+        ["bind", id, ref payloads @ ..] => {
+            let ballot = world.nodes[&process(id)].reign.expect("it has led");
+            for payload in payloads {
+                let payload = Bytes::copy_from_slice(payload.as_bytes());
+                world.input(process(id), Input::Command(Command::ProposeIn { ballot, payload }));
+            }
+            world.input(process(id), Input::Drained);
+        }
+        ["ask", id, ref questions @ ..] => {
+            let ballot = world.nodes[&process(id)].reign.expect("it has led");
+            for question in questions {
+                let through = question.parse().expect("a number");
+                world.input(process(id), Input::Command(Command::Confirm { ballot, through }));
+            }
+            world.input(process(id), Input::Drained);
+        }
         ["fill", id, count, bytes] => {
             let bytes: usize = bytes.parse().expect("a number");
             for n in 0..count.parse::<u8>().expect("a number") {
@@ -172,4 +190,10 @@ scripts! { check:
     newcomer_of_an_idle_domain_is_told
     reform_though_half_of_the_former_are_there
     reform_goes_on_from_what_is_chosen
+    bound_to_a_reign
+    bound_and_deposed
+    a_reign_is_settled
+    rounds_are_shared
+    a_round_finds_a_later_reign
+    a_round_waits_for_an_open_change
 }

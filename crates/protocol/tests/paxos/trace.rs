@@ -20,6 +20,10 @@ pub(crate) fn texts(payloads: &[Bytes]) -> String {
     payloads.iter().map(text).collect::<Vec<_>>().join(" ")
 }
 
+pub(crate) fn round(ballot: Ballot) -> String {
+    format!("b{}/{}", ballot.round, name(ballot.router))
+}
+
 fn value(value: &Value) -> String {
     match value {
         Value::Payloads(payloads) => format!("[{}]", texts(payloads)),
@@ -33,7 +37,7 @@ fn values(values: &[Value]) -> String {
 
 /// A message as traces show it; `None` for those that come all the time.
 pub(crate) fn brief(message: &Message) -> Option<String> {
-    let b = |ballot: &Ballot| format!("b{}/{}", ballot.round, name(ballot.router));
+    let b = |ballot: &Ballot| round(*ballot);
     Some(match message {
         Message::Heartbeat { .. } | Message::Pulse(_) | Message::Following { lacks: false, .. } => {
             return None;
@@ -45,6 +49,8 @@ pub(crate) fn brief(message: &Message) -> Option<String> {
         Message::Accept { ballot, slot, chosen, value: v } => {
             format!("Accept {} {slot} {} chosen {chosen}", b(ballot), value(v))
         }
+        Message::Confirm { ballot, round } => format!("Confirm {} round {round}", b(ballot)),
+        Message::Confirmed { ballot, round } => format!("Confirmed {} round {round}", b(ballot)),
         Message::Accepted { ballot, through } => format!("Accepted {} {through}", b(ballot)),
         Message::Chosen { through, .. } => format!("Chosen {through}"),
         Message::Sync { ballot, start, chosen, values: v } => {

@@ -10,11 +10,11 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     Context, Destination, Duration, Incarnation, Input, Peer, ProcessId, Protocol, Ticket, Time,
-    paxos::{Command, Event, Message, Paxos, Settings, Slot},
+    paxos::{Ballot, Command, Event, Message, Paxos, Settings, Slot},
     wire::Wire,
 };
 
-use super::trace::{brief, names, texts};
+use super::trace::{brief, names, round, texts};
 use crate::world::{Chance, Links, Outputs};
 
 /// A process by the name that scripts give it: `3` is the first life of node 3, `3b` the second.
@@ -50,6 +50,8 @@ pub(crate) struct Node {
     ticket: Ticket,
     /// Records that are not yet said to be on disk.
     unsaid: Option<Ticket>,
+    /// The reign that it was told of last.
+    pub(crate) reign: Option<Ballot>,
     /// All that it has written, as bytes.
     pub(crate) records: Vec<Bytes>,
 }
@@ -62,6 +64,8 @@ pub(crate) struct World {
     pub(crate) settings: Settings,
     /// Whether users propose again what they have not learned (rule S3).
     pub(crate) persistent: bool,
+    /// Whether the trace shows what users are told of reigns.
+    pub(crate) reigns: bool,
     pub(crate) links: Links<Bytes>,
     chance: Chance,
     pub(crate) trace: String,
@@ -77,6 +81,7 @@ impl World {
             ghost_members: BTreeMap::new(),
             settings,
             persistent: false,
+            reigns: false,
             links: Links::default(),
             chance: Chance(seed.wrapping_mul(2).wrapping_add(1)),
             trace: String::new(),
@@ -115,6 +120,7 @@ impl World {
             wanted: BTreeSet::new(),
             ticket: Ticket(0),
             unsaid: None,
+            reign: None,
             records: Vec::new(),
         };
         self.nodes.insert(id, node);
@@ -247,6 +253,17 @@ impl World {
             Event::Learned { slot, payloads } => format!("learned {slot} {}", texts(payloads)),
             Event::Leader(None) => "knows no leader".to_owned(),
             Event::Leader(Some(leader)) => format!("has leader {}", name(*leader)),
+            Event::Reign { ballot, start } => {
+                format!("begins to reign in {}, behind {start}", round(*ballot))
+            }
+            Event::Settled { ballot } => format!("is settled in {}", round(*ballot)),
+            Event::Deposed { ballot } => format!("is deposed from {}", round(*ballot)),
+            Event::Refused { ballot, payload } => {
+                format!("is refused {} in {}", texts(std::slice::from_ref(payload)), round(*ballot))
+            }
+            Event::Confirmed { ballot, through } => {
+                format!("has {} confirmed for questions up to {through}", round(*ballot))
+            }
             Event::Detour(None) => "goes round no more".to_owned(),
             Event::Detour(Some(router)) => format!("goes round by {}", name(*router)),
             Event::SnapshotWanted { slot } => format!("asks for a snapshot at {slot}"),
@@ -255,7 +272,13 @@ impl World {
             Event::Removed => "is removed".to_owned(),
             Event::ChangeRefused { change, reason } => format!("is refused {change:?}: {reason:?}"),
         };
-        self.say(&format!("{} {line}", name(id)));
+        let of_reigns = matches!(
+            event,
+            Event::Reign { .. } | Event::Settled { .. } | Event::Deposed { .. } | Event::Confirmed { .. }
+        );
+        if self.reigns || !of_reigns {
+            self.say(&format!("{} {line}", name(id)));
+        }
         let node = self.nodes.get_mut(&id).expect("events come from living processes");
         match event {
             Event::Learned { slot, payloads } => {
@@ -308,7 +331,16 @@ impl World {
                 assert_eq!(made, Some(&members), "{id} installed other members at {slot}");
                 *self.counts.entry("members").or_default() += 1;
             }
-            Event::ChangeRefused { .. } | Event::Detour(_) => {}
+            Event::Reign { ballot, start } => {
+                assert!(start >= node.applied, "{id} begins behind what it has learned");
+                node.reign = Some(ballot);
+            }
+            Event::ChangeRefused { .. }
+            | Event::Detour(_)
+            | Event::Settled { .. }
+            | Event::Deposed { .. }
+            | Event::Refused { .. }
+            | Event::Confirmed { .. } => {}
         }
     }
 

@@ -155,7 +155,12 @@ impl Replica {
                 Event::Members(members) => out.emit(Told::Members(members)),
                 Event::Removed => out.emit(Told::Removed),
                 Event::ChangeRefused { .. } => out.emit(Told::ChangeRefused),
-                Event::Detour(_) => {}
+                Event::Detour(_)
+                | Event::Reign { .. }
+                | Event::Settled { .. }
+                | Event::Deposed { .. }
+                | Event::Refused { .. }
+                | Event::Confirmed { .. } => {}
             }
         }
     }
