@@ -304,8 +304,12 @@ impl<R: Routing> Router<R> {
                 out.emit(RouterEvent::Removed);
             }
             paxos::Event::ChangeRefused { reason, .. } => out.emit(RouterEvent::ChangeRefused(reason)),
-            // A message means the same in every reign: nothing is bound to one, and nobody asks whether one still stands.
-            paxos::Event::Reign { .. }
+            // A message means the same in every reign: nothing is bound to one, and nobody asks whether one still stands. The
+            // state is small, and given whole.
+            paxos::Event::SnapshotPartWanted { .. }
+            | paxos::Event::SnapshotUnwanted { .. }
+            | paxos::Event::InstallPart { .. }
+            | paxos::Event::Reign { .. }
             | paxos::Event::Settled { .. }
             | paxos::Event::Deposed { .. }
             | paxos::Event::Refused { .. }

@@ -7,7 +7,9 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Ballot, Event, Log, Message, Paxos, Record, Settings, Slot, Value, contacts::Contacts};
+use super::{
+    Ballot, Event, Log, Message, Paxos, Record, Settings, Slot, Value, contacts::Contacts, snapshot::Arriving,
+};
 use crate::{
     detector::Detector,
     id::{Peer, ProcessId},
@@ -59,6 +61,8 @@ pub(super) struct Core {
     pub(super) snapshot_underway: bool,
     /// Part of a snapshot that is coming.
     pub(super) incoming: Option<Incoming>,
+    /// A snapshot that is coming in parts.
+    pub(super) arriving: Option<Arriving>,
 }
 
 /// A snapshot on its way in.
@@ -95,6 +99,7 @@ impl Core {
             told: None,
             snapshot_underway: false,
             incoming: None,
+            arriving: None,
             settings,
         }
     }
@@ -159,7 +164,7 @@ impl Core {
     }
 
     /// Writes a record of the log.
-    fn persist(&mut self, record: Record, out: &mut impl Sink<Paxos>) -> Ticket {
+    pub(super) fn persist(&mut self, record: Record, out: &mut impl Sink<Paxos>) -> Ticket {
         self.journaled += record.bytes();
         let ticket = out.persist(record);
         self.held_record = Some(ticket);

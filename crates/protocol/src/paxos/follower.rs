@@ -1,7 +1,7 @@
 //! Following: what the leader sends is accepted and learned, what the user proposes is forwarded.
 
 use super::{
-    Ballot, Context, Duration, Event, Message, Paxos, ProcessId, Refusal, Role, Sink, Slot, Value,
+    Ballot, Context, Duration, Event, Message, Part, Paxos, ProcessId, Refusal, Role, Sink, Slot, Value,
     core::Chunk,
 };
 use crate::wire::FRAME_BYTES_MAX;
@@ -222,6 +222,18 @@ impl Paxos {
     pub(super) fn chunk(&mut self, ballot: Ballot, chunk: Chunk, out: &mut impl Sink<Self>) {
         let slot = chunk.slot;
         match self.core.take_chunk(ballot, chunk, out) {
+            Some(offset) => {
+                let message = Message::ChunkTaken { ballot, slot, offset };
+                self.core.send_held(ballot.router, message, out);
+            }
+            None => self.say_following(ballot, true, out),
+        }
+    }
+
+    /// A part of a snapshot that comes in parts.
+    pub(super) fn part(&mut self, ballot: Ballot, part: Part, out: &mut impl Sink<Self>) {
+        let slot = part.slot;
+        match self.core.take_part(ballot, part, out) {
             Some(offset) => {
                 let message = Message::ChunkTaken { ballot, slot, offset };
                 self.core.send_held(ballot.router, message, out);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use super::{Ballot, Core, Event, Message, Paxos, Slot, Value, confirm::Rounds};
+use super::{Ballot, Core, Event, Message, Paxos, Slot, Value, confirm::Rounds, snapshot::Held};
 use crate::{
     id::{Peer, ProcessId},
     quorum,
@@ -39,9 +39,9 @@ pub(super) struct Reign {
     /// The watermark that the followers were told.
     told: Slot,
     /// A snapshot that is being sent.
-    snapshot: Option<Held>,
+    pub(super) snapshot: Option<Held>,
     /// The snapshot that the user was asked for: the members behind its slot.
-    asked: Option<(Slot, Vec<Peer>)>,
+    pub(super) asked: Option<(Slot, Vec<Peer>)>,
     /// Who is to be removed by command, and who said so.
     pub(super) removals: VecDeque<(ProcessId, ProcessId)>,
     /// Who was voted out, by which slot, and is not let go yet.
@@ -78,17 +78,10 @@ pub(super) enum Phase {
     CatchingUp(Slot),
     /// It lacks more than the log that is kept, and waits for the user to give a snapshot.
     Waiting,
-    /// It is sent the snapshot: bytes sent, bytes that came.
+    /// It is sent the snapshot: how much was sent, how much came, in bytes of a whole one or in parts.
     Installing { slot: Slot, sent: u64, taken: u64 },
     /// It was sent everything, and gets what is new as it comes.
     Streaming,
-}
-
-#[derive(Debug)]
-struct Held {
-    slot: Slot,
-    members: Vec<Peer>,
-    state: Bytes,
 }
 
 impl Progress {
@@ -303,7 +296,8 @@ impl Reign {
 
     /// The slot through which everybody holds the log, or will by snapshot.
     pub(super) fn everybody(&self, core: &Core) -> Slot {
-        let snapshot = self.snapshot.as_ref().map(|held| held.slot);
+        let asked = self.asked.as_ref().map(|(slot, _)| *slot);
+        let snapshot = self.snapshot.as_ref().map(|held| held.slot).or(asked);
         let least = self.peers.values().map(|peer| match peer.phase {
             Phase::Installing { slot, .. } => slot,
             Phase::Waiting => snapshot.unwrap_or(core.chosen),
@@ -351,7 +345,13 @@ impl Reign {
     }
 
     /// Sends what comes behind `position`.
-    fn feed(&mut self, core: &mut Core, to: ProcessId, position: Slot, out: &mut impl Sink<Paxos>) {
+    pub(super) fn feed(
+        &mut self,
+        core: &mut Core,
+        to: ProcessId,
+        position: Slot,
+        out: &mut impl Sink<Paxos>,
+    ) {
         let ballot = self.ballot;
         let Some(peer) = self.peers.get_mut(&to) else { return };
         if position < core.log.start() {
@@ -369,105 +369,5 @@ impl Reign {
             let values = core.log.range(position, core.log.last());
             core.send(to, Message::Sync { ballot, start: position, chosen: core.chosen, values }, out);
         }
-    }
-
-    /// Begins to send a snapshot to those that wait for it, or asks the user for one.
-    fn offer_snapshot(&mut self, core: &mut Core, out: &mut impl Sink<Paxos>) {
-        match &self.snapshot {
-            Some(held) if held.slot >= core.log.start() => {
-                let slot = held.slot;
-                let mut started = Vec::new();
-                for (id, peer) in &mut self.peers {
-                    if peer.phase == Phase::Waiting {
-                        peer.phase = Phase::Installing { slot, sent: 0, taken: 0 };
-                        started.push(*id);
-                    }
-                }
-                for id in started {
-                    self.send_chunks(core, id, out);
-                }
-                core.snapshot_underway = true;
-            }
-            _ if self.asked.is_none() => {
-                self.asked = Some((core.chosen, core.members.clone()));
-                out.emit(Event::SnapshotWanted { slot: core.chosen });
-            }
-            _ => {}
-        }
-    }
-
-    /// Whether the user was asked for a snapshot and has not given it.
-    pub(super) fn asks_for_snapshot(&self) -> bool {
-        self.asked.is_some()
-    }
-
-    /// The user gives the snapshot that it was asked for.
-    pub(super) fn snapshot(&mut self, core: &mut Core, slot: Slot, state: Bytes, out: &mut impl Sink<Paxos>) {
-        let Some((asked, members)) = self.asked.take() else { return };
-        assert!(asked == slot, "the snapshot asked for is that of {asked}, not {slot}");
-        self.snapshot = Some(Held { slot, members, state });
-        for peer in self.peers.values_mut() {
-            // Whoever was still sent an older one starts over: the log behind that one is gone.
-            if matches!(peer.phase, Phase::Installing { .. }) {
-                peer.phase = Phase::Waiting;
-            }
-        }
-        self.offer_snapshot(core, out);
-    }
-
-    /// How much of the snapshot came.
-    pub(super) fn chunk_taken(
-        &mut self,
-        core: &mut Core,
-        from: ProcessId,
-        slot: Slot,
-        offset: u64,
-        out: &mut impl Sink<Paxos>,
-    ) {
-        let Some(peer) = self.peers.get_mut(&from) else { return };
-        let Phase::Installing { slot: expected, sent, .. } = peer.phase else { return };
-        let total = self.snapshot.as_ref().map_or(0, |held| held.state.len() as u64);
-        if slot != expected || offset > sent {
-            return;
-        }
-        peer.phase = Phase::Installing { slot, sent, taken: offset };
-        if offset == total {
-            peer.chosen = peer.chosen.max(slot);
-            let position = peer.chosen;
-            self.feed(core, from, position, out);
-        } else {
-            self.send_chunks(core, from, out);
-        }
-    }
-
-    fn send_chunks(&mut self, core: &Core, to: ProcessId, out: &mut impl Sink<Paxos>) {
-        let (Some(peer), Some(held)) = (self.peers.get_mut(&to), &self.snapshot) else { return };
-        let Phase::Installing { slot, sent, taken } = &mut peer.phase else { return };
-        let total = held.state.len() as u64;
-        let chunk = core.settings.chunk_bytes.max(1) as u64;
-        // Four in flight hide the round trip and hold up nobody else on the link for long.
-        while (*sent == 0 || *sent < total) && *sent < *taken + 4 * chunk {
-            let end = total.min(*sent + chunk);
-            let bytes = held.state.slice(*sent as usize..end as usize);
-            let members = held.members.clone();
-            core.send(
-                to,
-                Message::Chunk { ballot: self.ballot, slot: *slot, members, total, offset: *sent, bytes },
-                out,
-            );
-            *sent = end;
-            if total == 0 {
-                break;
-            }
-        }
-    }
-
-    /// Frees the snapshot when nobody needs it any more.
-    pub(super) fn release_snapshot(&mut self, core: &mut Core) {
-        let needed = |peer: &Progress| matches!(peer.phase, Phase::Installing { .. } | Phase::Waiting);
-        if !self.peers.values().any(needed) {
-            self.snapshot = None;
-        }
-        core.snapshot_underway = self.snapshot.is_some();
     }
 }

@@ -119,13 +119,28 @@ pub enum Message {
         /// The bytes.
         bytes: Bytes,
     },
+    /// A part of a snapshot whose length nobody knows yet.
+    Part {
+        /// The leader's ballot.
+        ballot: Ballot,
+        /// The state is the one behind this slot.
+        slot: Slot,
+        /// The members behind this slot.
+        members: Vec<Peer>,
+        /// Counts the parts, from 0.
+        number: u64,
+        /// Whether it is the last.
+        last: bool,
+        /// The bytes.
+        bytes: Bytes,
+    },
     /// How much of a snapshot has come.
     ChunkTaken {
         /// The leader's ballot.
         ballot: Ballot,
         /// Which snapshot.
         slot: Slot,
-        /// How many bytes from its beginning.
+        /// How many bytes from its beginning, or how many parts.
         offset: u64,
     },
     /// Phase 1b: the sender takes part in no ballot below this one. Carries what the candidate may lack.
@@ -272,6 +287,7 @@ const PROMISE: u8 = 11;
 const RARE: u8 = 12;
 const CONFIRM: u8 = 13;
 const CONFIRMED: u8 = 14;
+const PART: u8 = 15;
 
 const PAYLOADS: u8 = 0;
 const MEMBERS: u8 = 1;
@@ -368,6 +384,15 @@ impl Wire for Message {
                 out.put_u64_le(*offset);
                 return put_payload(out, bytes);
             }
+            Message::Part { ballot, slot, members, number, last, bytes } => {
+                out.put_u8(PART);
+                ballot.encode(out);
+                put_slots(out, [slot]);
+                encode_body(out, members);
+                out.put_u64_le(*number);
+                out.put_u8(u8::from(*last));
+                return put_payload(out, bytes);
+            }
             Message::ChunkTaken { ballot, slot, offset } => {
                 out.put_u8(CHUNK_TAKEN);
                 ballot.encode(out);
@@ -461,6 +486,14 @@ impl Wire for Message {
             },
             CONFIRM => Message::Confirm { ballot: Ballot::decode(input)?, round: take_u64(input)? },
             CONFIRMED => Message::Confirmed { ballot: Ballot::decode(input)?, round: take_u64(input)? },
+            PART => Message::Part {
+                ballot: Ballot::decode(input)?,
+                slot: take_slot(input)?,
+                members: decode_body(input)?,
+                number: take_u64(input)?,
+                last: take_bool(input)?,
+                bytes: take_bytes(input)?,
+            },
             RARE => decode_body::<Rare>(input)?.into(),
             tag => return Err(WireError::Tag(tag)),
         })

@@ -77,8 +77,8 @@
 //! only the leader has computed) binds them to its ballot ([`Command::ProposeIn`]). They are never forwarded and wait in the
 //! reign's own queue, which ends with it. A log that one ballot's leader proposed is taken over from its beginning, so of such
 //! proposals a prefix survives the reign, in order, and behind it nothing of that reign. The user is told when a reign begins, when
-//! all that it began with is chosen, and when it ends, before anything of a later one is learned. [`confirm`] says how it finds
-//! out whether its reign still stands.
+//! all that it began with is chosen, and when it ends, before anything of a later one is learned. [`Command::Confirm`] is how it
+//! finds out whether its reign still stands.
 //!
 //! **Where we differ, and why.** Ballots belong to logs and not to slots (above): it makes FIFO of proposers, stop
 //! commands and gaps a matter of course. The pre-vote is not in the paper: without it every router that returns from a
@@ -94,6 +94,9 @@
 //! sent besides is as good as lost on the way, which links may always do. So it goes on under its incarnation, as a
 //! follower. Pulses and proposals go aside of what waits for the disk: a slow disk is no dead router. Once
 //! [`Settings::checkpoint_bytes`] have been written the user gives its state, and one record takes the place of all before it.
+//!
+//! **Snapshots.** Whoever lacks more than the log that is kept is fed the user's state, whole or in parts. A user whose
+//! state is large takes a cheap checkpoint and gives its parts over many turns, while the log goes on.
 //!
 //! **Memory.** Without a disk, a majority that fails at once stops the domain for good (rule S1). Chosen log is kept
 //! until every member reports it, and never more of it than [`Settings::log_bytes_kept`].
@@ -111,6 +114,8 @@ mod log;
 mod message;
 mod record;
 mod reform;
+mod snapshot;
+mod user;
 
 use bytes::Bytes;
 
@@ -121,224 +126,20 @@ pub use self::{
     message::{Change, ChangeRefusal, Message, Prepare, Refusal},
     record::{Corrupt, Record},
     reform::ReformRefusal,
+    user::{Command, Event, Settings, Status},
 };
 use self::{
     candidate::{Candidacy, Promise, Stage},
     core::{Chunk, Core},
     leader::Reign,
     log::Log,
+    snapshot::Part,
 };
 use crate::{
-    detector,
     id::{Peer, ProcessId},
     seam::{Context, Input, Protocol, Sink, Ticket},
     time::{Duration, Time},
 };
-
-/// How a router set behaves.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
-    /// When a router is suspected.
-    pub detector: detector::Settings,
-    /// How many routers there should be.
-    pub wanted: usize,
-    /// How long a router stays suspected before it is removed.
-    pub remove_after: Duration,
-    /// No slot holds more bytes of payload, unless one payload alone does.
-    pub batch_bytes_max: usize,
-    /// The window never closes further than to this many slots in flight.
-    pub window_min: usize,
-    /// The window never opens further than to this many slots in flight.
-    pub window_max: usize,
-    /// No slot is opened while this many bytes are in flight.
-    pub in_flight_bytes_max: usize,
-    /// Proposals that wait for a slot beyond this many bytes are dropped, and their proposer told.
-    pub pending_bytes_max: usize,
-    /// How much chosen log is kept for those that lag.
-    pub log_bytes_kept: usize,
-    /// How much of a snapshot or of a long log goes into one message.
-    pub chunk_bytes: usize,
-    /// On a disk: once about so many bytes of records have been written since the last checkpoint, another one is made.
-    /// `None`: there is no disk.
-    pub checkpoint_bytes: Option<usize>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            detector: detector::Settings::default(),
-            wanted: 3,
-            remove_after: Duration::from_secs(1),
-            batch_bytes_max: 256 << 10,
-            window_min: 2,
-            window_max: 32,
-            in_flight_bytes_max: 8 << 20,
-            pending_bytes_max: 256 << 20,
-            log_bytes_kept: 64 << 20,
-            chunk_bytes: 256 << 10,
-            checkpoint_bytes: None,
-        }
-    }
-}
-
-/// What the user of the log asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// Put this into the log. An *attempt*: it is lost when no leader is known, or with a leader or a link to it. Within
-    /// one reign and one link session, what one process proposes is learned in the order in which it was proposed. Until
-    /// it has learned its proposal the proposer proposes again upon every [`Event::Leader`] that names one, and tells
-    /// repetitions apart itself (rule S3).
-    Propose {
-        /// The bytes; opaque here.
-        payload: Bytes,
-    },
-    /// Put this into the log, in this reign or not at all: it rests on what this process knew when it led in `ballot`. Never
-    /// forwarded, and never proposed in another reign. While the process leads in `ballot` it is learned behind
-    /// [`Event::Reign`]'s `start`, in the order in which it was proposed. [`Event::Refused`] says that it never will be; after
-    /// [`Event::Deposed`] it may still be learned as a part of another leader's log.
-    ProposeIn {
-        /// The reign.
-        ballot: Ballot,
-        /// The bytes; opaque here.
-        payload: Bytes,
-    },
-    /// Find out whether this process still led in `ballot` after this was asked. Questions are numbered in rising order. Ends
-    /// in [`Event::Confirmed`] or [`Event::Deposed`].
-    Confirm {
-        /// The reign.
-        ballot: Ballot,
-        /// The last question's number.
-        through: u64,
-    },
-    /// Make this process, which must be running and joining, a router, beyond the wanted number too. Ends in
-    /// [`Event::Members`] or [`Event::ChangeRefused`].
-    AddRouter(Peer),
-    /// Remove this router, which may be this one. Ends in [`Event::Members`], [`Event::Removed`] or
-    /// [`Event::ChangeRefused`].
-    RemoveRouter(ProcessId),
-    /// Go on as the only member: an operator says that a majority of the others is gone for good. To be given only when
-    /// [`Paxos::can_reform`] allows it.
-    Reform,
-    /// Begin a log as the only member, as a founder does: an operator says that all routers are gone for good. To be given
-    /// only when [`Paxos::can_found`] allows it.
-    Found,
-    /// The answer to [`Event::SnapshotWanted`], in the same turn.
-    Snapshot {
-        /// The slot that was told.
-        slot: Slot,
-        /// The state behind it.
-        state: Bytes,
-    },
-    /// More processes to ask for admission, while joining. Any other router looks for a link to each for a moment: if a later
-    /// generation has begun without it, and has gone on to other members, nobody else would tell it.
-    Seeds(Vec<Peer>),
-}
-
-/// What the user of the log is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A slot is chosen. In the order of slots, each exactly once, all from the installed snapshot on. The payloads may
-    /// be none.
-    Learned {
-        /// Which.
-        slot: Slot,
-        /// What it holds.
-        payloads: Vec<Bytes>,
-    },
-    /// Who leads now, as far as this process knows. Told again when the link to the leader was renewed, or the leader
-    /// had no room: propose again what was not learned. Told to members only.
-    Leader(Option<ProcessId>),
-    /// This process leads from now on. Slots up to `start` come from earlier reigns; each one behind holds proposals of this
-    /// reign alone, or is a change of the members.
-    Reign {
-        /// Its ballot.
-        ballot: Ballot,
-        /// The end of the log with which it began.
-        start: Slot,
-    },
-    /// All that the reign began with is chosen and learned, and a majority of the members accepted it in this ballot: both
-    /// phases are complete (003 §VI.B, *New leader*).
-    Settled {
-        /// The reign.
-        ballot: Ballot,
-    },
-    /// This process does not lead in this ballot any more, or did not when it was asked to [`Command::Confirm`]. Comes before
-    /// anything is learned of a later reign. Proposals that were not learned may be a part of another leader's log.
-    Deposed {
-        /// The reign that ended.
-        ballot: Ballot,
-    },
-    /// A [`Command::ProposeIn`] came to nothing: this process does not lead in the ballot, or has no room. In the latter case
-    /// it would take smaller ones; its user must not propose what rests on this one.
-    Refused {
-        /// The reign that it named.
-        ballot: Ballot,
-        /// What was proposed.
-        payload: Bytes,
-    },
-    /// When the questions up to `through` were asked, no later reign had chosen anything.
-    Confirmed {
-        /// The reign.
-        ballot: Ballot,
-        /// The last question's number.
-        through: u64,
-    },
-    /// The leader is reached through this router from now on; `None`: directly, or not at all.
-    Detour(Option<ProcessId>),
-    /// The state is wanted as it is behind this slot, which is the last one learned: for others, or for the disk.
-    SnapshotWanted {
-        /// The last slot learned.
-        slot: Slot,
-    },
-    /// Replace the state; the next slot learned is the one behind.
-    Install {
-        /// The slot behind which the state is this one.
-        slot: Slot,
-        /// As it was given to [`Command::Snapshot`] somewhere.
-        state: Bytes,
-    },
-    /// From the next slot on these are the members. Comes right behind the `Learned` or `Install` that brought it.
-    Members(Vec<Peer>),
-    /// This process was a router and is one no more. It takes no further part; only a new incarnation may join.
-    Removed,
-    /// A change of the members will not be.
-    ChangeRefused {
-        /// What.
-        change: Change,
-        /// Why.
-        reason: ChangeRefusal,
-    },
-}
-
-/// What a router looks like from outside.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
-    /// Which part it plays: `joining`, `follower`, `candidate`, `leader` or `removed`.
-    pub role: &'static str,
-    /// Who leads, if known.
-    pub leader: Option<ProcessId>,
-    /// The highest ballot promised.
-    pub promised: Ballot,
-    /// The ballot in which the log was accepted.
-    pub accepted: Ballot,
-    /// The last slot chosen and learned.
-    pub chosen: Slot,
-    /// The last slot of the log.
-    pub last: Slot,
-    /// The newest log of which a part is known for sure, by its ballot, and how far: who of several has the greatest knows
-    /// everything that they can have learned.
-    pub known: (Ballot, Slot),
-    /// The members behind the last slot learned.
-    pub members: Vec<Peer>,
-    /// The members that an open change would make. It is by a majority of these that a leader is elected.
-    pub members_open: Option<Vec<Peer>>,
-    /// Members that the leader suspects.
-    pub suspected: Vec<ProcessId>,
-    /// Slots that may be in flight, when leading.
-    pub window: usize,
-    /// Bytes that wait for a slot, when leading.
-    pub pending_bytes: usize,
-}
 
 /// A router's part in the log.
 #[derive(Debug)]
@@ -631,6 +432,12 @@ impl Paxos {
                     self.confirmation_due = self.confirmation_due.max(Some(round));
                 }
             }
+            Message::Part { ballot, slot, members, number, last, bytes } => {
+                if self.follow(cx, from, ballot, out) {
+                    let part = Part { slot, members, number, last, bytes };
+                    self.part(ballot, part, out);
+                }
+            }
             Message::Resign { ballot } => {
                 if self.core.leader == Some(ballot) && from == ballot.router {
                     self.lose_leader(cx, Duration::ZERO, out);
@@ -751,6 +558,15 @@ impl Paxos {
                     reign.snapshot(&mut self.core, slot, state, out);
                 }
             }
+            (Command::SnapshotBegins { slot }, Role::Leader(reign)) => {
+                reign.snapshot_begins(&mut self.core, slot, out);
+            }
+            (Command::SnapshotBegins { slot }, _) => out.emit(Event::SnapshotUnwanted { slot }),
+            (Command::SnapshotPart { slot, bytes, last }, Role::Leader(reign)) => {
+                reign.snapshot_part(&mut self.core, slot, bytes, last, out);
+            }
+            // The snapshot ended with the reign.
+            (Command::SnapshotPart { .. }, _) => {}
             (Command::Seeds(peers), Role::Joining { .. }) => self.look_for(peers, out),
             (Command::Seeds(peers), _) => self.meet(&peers, out),
         }
@@ -819,7 +635,7 @@ impl Paxos {
         if let Role::Leader(reign) = &mut self.role {
             reign.suspect(&mut self.core, cx.now, out);
             if self.core.is_connected(cx.now) {
-                reign.release_snapshot(&mut self.core);
+                reign.release_snapshot(&mut self.core, out);
                 reign.heartbeat(&self.core, out);
                 reign.repeat_round(&self.core, out);
                 self.core.collect(reign.everybody(&self.core));

@@ -33,6 +33,10 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
     world.settings.log_bytes_kept = [500, 3000, 1 << 20][(world.random() % 3) as usize];
     world.settings.wanted = if world.random().is_multiple_of(3) { 5 } else { 3 };
     world.persistent = true;
+    if seed % 4 == 1 {
+        world.parts = true;
+        world.settings.checkpoint_bytes = Some(usize::MAX);
+    }
     let nodes = world.settings.wanted as u64;
     let mut lives = BTreeMap::new();
     let mut proposed = 0_u64;

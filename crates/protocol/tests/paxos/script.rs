@@ -104,6 +104,8 @@ fn perform(world: &mut World, step: &str) {
             }
             world.input(process(id), Input::Drained);
         }
+        ["snapshots", "in", "parts", "later"] => (world.parts, world.later) = (true, true),
+        ["begin", "snapshot", id] => world.begin_snapshot(process(id)),
         ["show", "reigns"] => world.reigns = true,
         // In the reign that it was told of last, whether it has ended or not.
         ["bind", id, ref payloads @ ..] => {
@@ -196,4 +198,6 @@ scripts! { check:
     rounds_are_shared
     a_round_finds_a_later_reign
     a_round_waits_for_an_open_change
+    a_snapshot_in_parts
+    a_snapshot_for_a_second_one
 }

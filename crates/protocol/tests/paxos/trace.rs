@@ -60,6 +60,10 @@ pub(crate) fn brief(message: &Message) -> Option<String> {
         Message::Chunk { slot, total, offset, bytes, .. } => {
             format!("Chunk {slot} {offset}+{} of {total}", bytes.len())
         }
+        Message::Part { slot, number, last, bytes, .. } => {
+            let end = if *last { ", the last" } else { "" };
+            format!("Part {slot} number {number}: {} bytes{end}", bytes.len())
+        }
         Message::ChunkTaken { slot, offset, .. } => format!("ChunkTaken {slot} {offset}"),
         Message::Promise { ballot, accepted, last, chosen, start, values: v } => format!(
             "Promise {} accepted {} {last} chosen {chosen}, behind {start}: {}",

@@ -52,6 +52,10 @@ pub(crate) struct Node {
     unsaid: Option<Ticket>,
     /// The reign that it was told of last.
     pub(crate) reign: Option<Ballot>,
+    /// The state that it gives in parts, as it was when it began.
+    giving: Vec<u8>,
+    /// The state that comes to it in parts.
+    coming: Vec<u8>,
     /// All that it has written, as bytes.
     pub(crate) records: Vec<Bytes>,
 }
@@ -66,6 +70,10 @@ pub(crate) struct World {
     pub(crate) persistent: bool,
     /// Whether the trace shows what users are told of reigns.
     pub(crate) reigns: bool,
+    /// Whether users give their state in parts.
+    pub(crate) parts: bool,
+    /// Whether users begin to give their state only when a script says so.
+    pub(crate) later: bool,
     pub(crate) links: Links<Bytes>,
     chance: Chance,
     pub(crate) trace: String,
@@ -82,6 +90,8 @@ impl World {
             settings,
             persistent: false,
             reigns: false,
+            parts: false,
+            later: false,
             links: Links::default(),
             chance: Chance(seed.wrapping_mul(2).wrapping_add(1)),
             trace: String::new(),
@@ -121,6 +131,8 @@ impl World {
             ticket: Ticket(0),
             unsaid: None,
             reign: None,
+            giving: Vec::new(),
+            coming: Vec::new(),
             records: Vec::new(),
         };
         self.nodes.insert(id, node);
@@ -267,6 +279,11 @@ impl World {
             Event::Detour(None) => "goes round no more".to_owned(),
             Event::Detour(Some(router)) => format!("goes round by {}", name(*router)),
             Event::SnapshotWanted { slot } => format!("asks for a snapshot at {slot}"),
+            Event::SnapshotPartWanted { slot, .. } => format!("asks for a part of {slot}"),
+            Event::SnapshotUnwanted { slot } => format!("needs no more of {slot}"),
+            Event::InstallPart { number, bytes, .. } => {
+                format!("is given part {number}, {} bytes", bytes.len())
+            }
             Event::Install { slot, state } => format!("installs a snapshot at {slot}, {} bytes", state.len()),
             Event::Members(members) => format!("has members {}", names(members)),
             Event::Removed => "is removed".to_owned(),
@@ -293,11 +310,31 @@ impl World {
             }
             Event::SnapshotWanted { slot } => {
                 assert_eq!(slot, node.applied, "a snapshot is wanted of the state that there is");
+                if self.parts {
+                    if !self.later {
+                        self.begin_snapshot(id);
+                    }
+                    return;
+                }
                 let state = Bytes::from(encode_state(&node.state));
                 *self.counts.entry("snapshot").or_default() += 1;
                 self.input(id, Input::Command(Command::Snapshot { slot, state }));
             }
+            Event::SnapshotPartWanted { slot, bytes } => {
+                let rest = node.giving.split_off(bytes.min(node.giving.len()));
+                let bytes = Bytes::from(std::mem::replace(&mut node.giving, rest));
+                let last = node.giving.is_empty();
+                self.input(id, Input::Command(Command::SnapshotPart { slot, bytes, last }));
+            }
+            Event::InstallPart { number, bytes, .. } => {
+                if number == 0 {
+                    node.coming.clear();
+                }
+                node.coming.extend_from_slice(&bytes);
+            }
             Event::Install { slot, state } => {
+                let state =
+                    if state.is_empty() { Bytes::from(std::mem::take(&mut node.coming)) } else { state };
                 assert!(slot > node.applied, "a snapshot never goes back");
                 node.applied = slot;
                 node.installed = slot;
@@ -335,13 +372,23 @@ impl World {
                 assert!(start >= node.applied, "{id} begins behind what it has learned");
                 node.reign = Some(ballot);
             }
-            Event::ChangeRefused { .. }
+            Event::SnapshotUnwanted { .. }
+            | Event::ChangeRefused { .. }
             | Event::Detour(_)
             | Event::Settled { .. }
             | Event::Deposed { .. }
             | Event::Refused { .. }
             | Event::Confirmed { .. } => {}
         }
+    }
+
+    /// The user of `id` begins to give its state in parts.
+    pub(crate) fn begin_snapshot(&mut self, id: ProcessId) {
+        let node = self.nodes.get_mut(&id).expect("it lives");
+        node.giving = encode_state(&node.state);
+        let slot = node.applied;
+        *self.counts.entry("snapshot").or_default() += 1;
+        self.input(id, Input::Command(Command::SnapshotBegins { slot }));
     }
 
     /// Delivers the oldest message of one link. Says whether there was one.

@@ -156,6 +156,9 @@ impl Replica {
                 Event::Removed => out.emit(Told::Removed),
                 Event::ChangeRefused { .. } => out.emit(Told::ChangeRefused),
                 Event::Detour(_)
+                | Event::SnapshotPartWanted { .. }
+                | Event::SnapshotUnwanted { .. }
+                | Event::InstallPart { .. }
                 | Event::Reign { .. }
                 | Event::Settled { .. }
                 | Event::Deposed { .. }

@@ -1,0 +1,329 @@
+//! Feeding the user's state to those that lack more than the log that is kept.
+//!
+//! The leader asks its user for the state ([`Event::SnapshotWanted`]). The user gives it whole, in the same turn or in a later
+//! one, or says that it comes in parts and gives each part when it is asked for it. Parts go to everybody who waited when
+//! the first one was sent, at the pace of the slowest, and a part that all of these have taken is dropped: of a large state only a few
+//! parts are in memory at a time. Processes that begin to wait later get the next snapshot.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+use super::{
+    Ballot, Core, Event, Message, Paxos, Record, Reign, Slot,
+    leader::{Phase, Progress},
+};
+use crate::{
+    id::{Peer, ProcessId},
+    seam::Sink,
+};
+
+/// A snapshot that is being sent.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) slot: Slot,
+    members: Vec<Peer>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Whole(Bytes),
+    Parts(Parts),
+}
+
+/// The parts that somebody has not taken.
+#[derive(Debug, Default)]
+struct Parts {
+    /// The number of the first one that is kept.
+    first: u64,
+    kept: VecDeque<Bytes>,
+    /// Whether the last one has been given.
+    whole: bool,
+    /// Whether the user was asked for another.
+    wanted: bool,
+}
+
+impl Parts {
+    /// The number of the next one that the user gives.
+    fn end(&self) -> u64 {
+        self.first + self.kept.len() as u64
+    }
+}
+
+impl Reign {
+    /// Begins to send a snapshot to those that wait for it, or asks the user for one.
+    pub(super) fn offer_snapshot(&mut self, core: &mut Core, out: &mut impl Sink<Paxos>) {
+        match &self.snapshot {
+            Some(Held { state: State::Parts(parts), .. }) if parts.first > 0 => {
+                // Some of it is gone. Those that wait get the next one.
+            }
+            Some(held) if held.slot >= core.log.start() => {
+                let slot = held.slot;
+                let mut started = Vec::new();
+                for (id, peer) in &mut self.peers {
+                    if peer.phase == Phase::Waiting {
+                        peer.phase = Phase::Installing { slot, sent: 0, taken: 0 };
+                        started.push(*id);
+                    }
+                }
+                for id in started {
+                    self.send_chunks(core, id, out);
+                }
+                core.snapshot_underway = true;
+                self.want_part(core, out);
+            }
+            _ if self.asked.is_none() => {
+                self.asked = Some((core.chosen, core.members.clone()));
+                core.snapshot_underway = true;
+                out.emit(Event::SnapshotWanted { slot: core.chosen });
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the user was asked for a snapshot and has not given it.
+    pub(super) fn asks_for_snapshot(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// The user gives the snapshot that it was asked for.
+    pub(super) fn snapshot(&mut self, core: &mut Core, slot: Slot, state: Bytes, out: &mut impl Sink<Paxos>) {
+        let Some((asked, members)) = self.asked.take() else { return };
+        assert!(asked == slot, "the snapshot asked for is that of {asked}, not {slot}");
+        self.hold(core, Held { slot, members, state: State::Whole(state) }, out);
+    }
+
+    /// The user has begun a snapshot of the state behind `slot`, of which it will give parts.
+    pub(super) fn snapshot_begins(&mut self, core: &mut Core, slot: Slot, out: &mut impl Sink<Paxos>) {
+        if self.asked.is_none() {
+            out.emit(Event::SnapshotUnwanted { slot });
+            return;
+        }
+        self.asked = Some((core.chosen, core.members.clone()));
+        if slot == core.chosen {
+            let (_, members) = self.asked.take().expect("it was just set");
+            self.hold(core, Held { slot, members, state: State::Parts(Parts::default()) }, out);
+        } else {
+            // The members behind that slot are not known any more.
+            out.emit(Event::SnapshotWanted { slot: core.chosen });
+        }
+    }
+
+    fn hold(&mut self, core: &mut Core, held: Held, out: &mut impl Sink<Paxos>) {
+        self.snapshot = Some(held);
+        for peer in self.peers.values_mut() {
+            // Whoever was still sent an older one starts over: the log behind that one is gone.
+            if matches!(peer.phase, Phase::Installing { .. }) {
+                peer.phase = Phase::Waiting;
+            }
+        }
+        self.offer_snapshot(core, out);
+    }
+
+    /// The user gives the next part.
+    pub(super) fn snapshot_part(
+        &mut self,
+        core: &mut Core,
+        slot: Slot,
+        bytes: Bytes,
+        last: bool,
+        out: &mut impl Sink<Paxos>,
+    ) {
+        let Some(Held { slot: held, state: State::Parts(parts), .. }) = &mut self.snapshot else { return };
+        if *held != slot || !std::mem::take(&mut parts.wanted) {
+            return;
+        }
+        parts.kept.push_back(bytes);
+        parts.whole = last;
+        let takers = self.peers.iter().filter(|(_, peer)| matches!(peer.phase, Phase::Installing { .. }));
+        for id in takers.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.send_chunks(core, id, out);
+        }
+        self.want_part(core, out);
+    }
+
+    /// Asks the user for another part, if there is room for it.
+    fn want_part(&mut self, core: &Core, out: &mut impl Sink<Paxos>) {
+        if let Some(Held { slot, state: State::Parts(parts), .. }) = &mut self.snapshot
+            && !parts.whole
+            && !parts.wanted
+            && parts.kept.len() < PARTS_KEPT_MAX
+        {
+            parts.wanted = true;
+            out.emit(Event::SnapshotPartWanted { slot: *slot, bytes: core.settings.chunk_bytes });
+        }
+    }
+
+    /// How much of the snapshot came: bytes of a whole one, or parts.
+    pub(super) fn chunk_taken(
+        &mut self,
+        core: &mut Core,
+        from: ProcessId,
+        slot: Slot,
+        offset: u64,
+        out: &mut impl Sink<Paxos>,
+    ) {
+        let (Some(peer), Some(held)) = (self.peers.get_mut(&from), &self.snapshot) else { return };
+        let Phase::Installing { slot: expected, sent, taken } = peer.phase else { return };
+        if slot != expected || offset > sent || offset < taken {
+            return;
+        }
+        let ends = match &held.state {
+            State::Whole(state) => offset == state.len() as u64,
+            State::Parts(parts) => parts.whole && offset == parts.end(),
+        };
+        peer.phase = Phase::Installing { slot, sent, taken: offset };
+        if ends {
+            peer.chosen = peer.chosen.max(slot);
+            let position = peer.chosen;
+            self.feed(core, from, position, out);
+        } else {
+            self.send_chunks(core, from, out);
+        }
+        self.drop_parts();
+        self.want_part(core, out);
+    }
+
+    /// Forgets the parts that everybody has taken.
+    fn drop_parts(&mut self) {
+        let taken = self.peers.values().filter_map(|peer| match peer.phase {
+            Phase::Installing { taken, .. } => Some(taken),
+            _ => None,
+        });
+        let (taken, Some(Held { state: State::Parts(parts), .. })) = (taken.min(), &mut self.snapshot) else {
+            return;
+        };
+        while parts.first < taken.unwrap_or(0) && parts.kept.pop_front().is_some() {
+            parts.first += 1;
+        }
+    }
+
+    fn send_chunks(&mut self, core: &mut Core, to: ProcessId, out: &mut impl Sink<Paxos>) {
+        let (Some(peer), Some(held)) = (self.peers.get_mut(&to), &self.snapshot) else { return };
+        match &held.state {
+            State::Whole(state) => send_whole(core, self.ballot, peer, held, state, out),
+            State::Parts(parts) => send_parts(core, self.ballot, peer, held, parts, out),
+        }
+    }
+
+    /// Frees the snapshot when nobody needs it any more.
+    pub(super) fn release_snapshot(&mut self, core: &mut Core, out: &mut impl Sink<Paxos>) {
+        let is_in = |phase: fn(&Phase) -> bool| self.peers.values().any(|peer| phase(&peer.phase));
+        let installing = is_in(|phase| matches!(phase, Phase::Installing { .. }));
+        let waiting = is_in(|phase| *phase == Phase::Waiting);
+        let begun =
+            matches!(&self.snapshot, Some(Held { state: State::Parts(parts), .. }) if parts.first > 0);
+        if !installing
+            && (!waiting || begun)
+            && let Some(Held { slot, state, .. }) = self.snapshot.take()
+        {
+            if let State::Parts(_) = state {
+                out.emit(Event::SnapshotUnwanted { slot });
+            }
+            if waiting {
+                self.offer_snapshot(core, out);
+            }
+        }
+        core.snapshot_underway = self.snapshot.is_some() || self.asked.is_some();
+    }
+}
+
+fn send_whole(
+    core: &Core,
+    ballot: Ballot,
+    peer: &mut Progress,
+    held: &Held,
+    state: &Bytes,
+    out: &mut impl Sink<Paxos>,
+) {
+    let Phase::Installing { slot, sent, taken } = &mut peer.phase else { return };
+    let total = state.len() as u64;
+    let chunk = core.settings.chunk_bytes.max(1) as u64;
+    // Four in flight hide the round trip and hold up nobody else on the link for long.
+    while (*sent == 0 || *sent < total) && *sent < *taken + 4 * chunk {
+        let end = total.min(*sent + chunk);
+        let bytes = state.slice(*sent as usize..end as usize);
+        let members = held.members.clone();
+        let message = Message::Chunk { ballot, slot: *slot, members, total, offset: *sent, bytes };
+        core.send(peer.peer.id, message, out);
+        *sent = end;
+        if total == 0 {
+            break;
+        }
+    }
+}
+
+fn send_parts(
+    core: &Core,
+    ballot: Ballot,
+    peer: &mut Progress,
+    held: &Held,
+    parts: &Parts,
+    out: &mut impl Sink<Paxos>,
+) {
+    let Phase::Installing { slot, sent, .. } = &mut peer.phase else { return };
+    while let Some(bytes) = parts.kept.get((*sent - parts.first) as usize) {
+        let (number, bytes, members) = (*sent, bytes.clone(), held.members.clone());
+        *sent += 1;
+        let last = parts.whole && *sent == parts.end();
+        core.send(peer.peer.id, Message::Part { ballot, slot: *slot, members, number, last, bytes }, out);
+    }
+}
+
+/// Parts that are in memory at a time: so many are in flight to the slowest.
+const PARTS_KEPT_MAX: usize = 4;
+
+/// What [`Message::Part`] carries.
+pub(super) struct Part {
+    pub(super) slot: Slot,
+    pub(super) members: Vec<Peer>,
+    pub(super) number: u64,
+    pub(super) last: bool,
+    pub(super) bytes: Bytes,
+}
+
+/// A snapshot that comes in parts.
+#[derive(Debug)]
+pub(super) struct Arriving {
+    ballot: Ballot,
+    slot: Slot,
+    /// How many parts came.
+    taken: u64,
+    /// What came, for the disk if there is one.
+    bytes: BytesMut,
+}
+
+impl Core {
+    /// Takes a part of a snapshot and hands it on. Says how many came; `None` when this one does not continue them.
+    pub(super) fn take_part(
+        &mut self,
+        ballot: Ballot,
+        part: Part,
+        out: &mut impl Sink<Paxos>,
+    ) -> Option<u64> {
+        let Part { slot, members, number, last, bytes } = part;
+        if slot <= self.chosen {
+            return None;
+        }
+        if number == 0 {
+            self.arriving = Some(Arriving { ballot, slot, taken: 0, bytes: BytesMut::new() });
+        }
+        let arriving = self.arriving.as_mut()?;
+        if (arriving.ballot, arriving.slot, arriving.taken) != (ballot, slot, number) {
+            return None;
+        }
+        arriving.taken += 1;
+        if self.settings.checkpoint_bytes.is_some() {
+            arriving.bytes.extend_from_slice(&bytes);
+        }
+        out.emit(Event::InstallPart { slot, number, bytes });
+        if last {
+            let state = self.arriving.take().expect("its last part just came").bytes.freeze();
+            self.taught = self.taught.max(ballot);
+            self.install(slot, members.clone(), Bytes::new(), out);
+            self.persist(Record::Installed { ballot, slot, members: members.into(), state }, out);
+        }
+        Some(number + 1)
+    }
+}
