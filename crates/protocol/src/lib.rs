@@ -17,6 +17,7 @@
 //! | [`paxos`] | one log that all routers agree on |
 //! | [`ecast`] | ordered multicast as stateful routing |
 //! | [`rubberband`] | elastic, replicated tables on E-Cast |
+//! | [`partial`] | maps whose every read and write says how many replicas it waits for |
 //! | [`relay`] | two processes that cannot talk directly talk by way of a router |
 
 pub mod admission;
@@ -24,6 +25,7 @@ pub mod detector;
 pub mod ecast;
 pub mod id;
 pub mod journal;
+pub mod partial;
 pub mod paxos;
 pub mod quorum;
 pub mod relay;

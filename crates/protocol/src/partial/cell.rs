@@ -1,0 +1,351 @@
+//! A cell: replica and coordinator in one process, and what both need to know of the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    clock::Clock,
+    coordinator::{Coordinator, Operation, Patience, Turn},
+    layout::{CellNumber, Layout, LayoutOrder, LayoutRefusal, LayoutVersion, MapId},
+    message::{Answer, Message, Refusal, Request},
+    operation::{Outcome, Rejection},
+    replica::{Limits, Refused, Replica},
+    ring::{Ring, Site},
+};
+use crate::{
+    detector::{self, Detector},
+    id::ProcessId,
+    seam::{Context, Destination, Input, Protocol, Sink},
+    time::{Duration, Time},
+};
+
+/// How a cell behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// When another cell is suspected. It is not asked meanwhile, if there are others; nothing else follows.
+    pub detector: detector::Settings,
+    /// How the cell coordinates.
+    pub patience: Patience,
+    /// How much it keeps.
+    pub limits: Limits,
+    /// How far a stamp may be ahead of the wall clock.
+    pub skew_max: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            detector: detector::Settings::default(),
+            patience: Patience {
+                timeout: Duration::from_secs(2),
+                speculate_after: Duration::from_millis(10),
+                key_bytes_max: 64 << 10,
+                value_bytes_max: 4 << 20,
+                in_flight_bytes_max: 64 << 20,
+            },
+            limits: Limits { entry_bytes_max: 8 << 20, store_bytes_max: 1 << 30 },
+            skew_max: Duration::from_millis(500),
+        }
+    }
+}
+
+/// What a cell is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Coordinate this. Ends in exactly one [`Event::Ended`].
+    Operate(Operation),
+    /// The next change of the layout, in the order that all cells have in common. Ends in [`Event::Laid`] or
+    /// [`Event::LayoutRefused`].
+    Order(LayoutOrder),
+    /// The wall clock less the boot-time clock, in nanoseconds, as it is from now on.
+    Adjust(i64),
+}
+
+/// What a cell tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// An operation ended.
+    Ended {
+        /// The name that the user gave it.
+        id: u64,
+        /// How.
+        outcome: Outcome,
+    },
+    /// The layout has this version now.
+    Laid(LayoutVersion),
+    /// The order's change was refused, here and at every other cell.
+    LayoutRefused(LayoutRefusal),
+}
+
+/// What a cell looks like from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Its number, once it is a cell.
+    pub number: Option<CellNumber>,
+    /// The version of its layout.
+    pub layout: LayoutVersion,
+    /// The cells that it would ask now, itself included.
+    pub reachable: Vec<CellNumber>,
+    /// Operations under way.
+    pub running: usize,
+    /// Bytes of keys and entries, about.
+    pub bytes: usize,
+    /// Requests that it refused.
+    pub refused: Refused,
+    /// Messages of processes that are no cells.
+    pub strays: u64,
+}
+
+/// A process that keeps keys of maps, and coordinates operations on all of them.
+#[derive(Debug)]
+pub struct Cell {
+    me: ProcessId,
+    settings: Settings,
+    layout: Layout,
+    numbers: BTreeMap<ProcessId, CellNumber>,
+    rings: BTreeMap<MapId, Ring>,
+    clock: Clock,
+    replica: Replica,
+    coordinator: Coordinator,
+    detector: Detector,
+    /// The processes that there is a link to: cells, or such that the order has not made cells here yet.
+    linked: BTreeSet<ProcessId>,
+    /// The cells that can be asked.
+    reachable: BTreeSet<CellNumber>,
+    beat_at: Time,
+    strays: u64,
+}
+
+impl Cell {
+    /// A process that will be a cell once the layout says so. `offset` is the wall clock less the boot-time clock, in
+    /// nanoseconds. It keeps nothing, so it must never have been one under this incarnation.
+    pub fn new(me: ProcessId, settings: Settings, offset: i64, now: Time) -> Cell {
+        Cell {
+            me,
+            settings,
+            layout: Layout::default(),
+            numbers: BTreeMap::new(),
+            rings: BTreeMap::new(),
+            clock: Clock::new(offset, settings.skew_max),
+            replica: Replica::new(settings.limits),
+            coordinator: Coordinator::new(settings.patience),
+            detector: Detector::new(settings.detector),
+            linked: BTreeSet::new(),
+            reachable: BTreeSet::new(),
+            beat_at: now,
+            strays: 0,
+        }
+    }
+
+    /// The layout as this cell has it.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The entries that it keeps.
+    pub fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    /// How it is.
+    pub fn status(&self) -> Status {
+        Status {
+            number: self.number(),
+            layout: self.layout.version(),
+            reachable: self.reachable.iter().copied().collect(),
+            running: self.coordinator.count(),
+            bytes: self.replica.bytes(),
+            refused: self.replica.refused(),
+            strays: self.strays,
+        }
+    }
+
+    fn number(&self) -> Option<CellNumber> {
+        self.numbers.get(&self.me).copied()
+    }
+
+    fn order(&mut self, order: &LayoutOrder, now: Time, out: &mut impl Sink<Cell>) {
+        if let Err(refusal) = self.layout.apply(order) {
+            out.emit(Event::LayoutRefused(refusal));
+            return;
+        }
+        match order {
+            LayoutOrder::AddCell(member) => {
+                let peer = &member.peer;
+                let number = self.layout.number(peer.id).expect("it was added");
+                self.numbers.insert(peer.id, number);
+                if peer.id != self.me {
+                    self.detector.watch(peer.id, now);
+                    if !self.linked.contains(&peer.id) {
+                        self.detector.unlinked(peer.id, now);
+                    }
+                    out.reach(peer.id, &peer.address);
+                }
+            }
+            LayoutOrder::CreateMap(id, map) => {
+                self.rings.insert(*id, Ring::new(&self.layout, &map.copies));
+            }
+            LayoutOrder::DropMap(id) => {
+                self.rings.remove(id);
+                self.replica.adopt(&self.layout);
+            }
+        }
+        self.survey(now);
+        out.emit(Event::Laid(self.layout.version()));
+    }
+
+    /// Who can be asked: cells with a link, of which something was heard lately, and this one.
+    fn survey(&mut self, now: Time) {
+        let fit = |process: &ProcessId| {
+            *process == self.me || self.linked.contains(process) && !self.detector.suspects(*process, now)
+        };
+        let reachable = self.numbers.iter().filter(|(process, _)| fit(process));
+        self.reachable = reachable.map(|(_, number)| *number).collect();
+    }
+
+    /// Signs of life, and a look at those of others.
+    fn beat(&mut self, now: Time, out: &mut impl Sink<Cell>) {
+        if now < self.beat_at {
+            return;
+        }
+        self.beat_at = now + self.settings.detector.interval;
+        self.detector.tick(now);
+        let others = self.numbers.keys().filter(|process| self.linked.contains(process));
+        let others: Vec<_> = others.copied().collect();
+        if !others.is_empty() {
+            out.send_aside(Destination::Many(others), Message::Alive);
+        }
+        self.survey(now);
+    }
+
+    fn receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        message: Message,
+        out: &mut impl Sink<Cell>,
+    ) {
+        let Some(number) = self.numbers.get(&from).copied() else {
+            self.strays += 1;
+            // It may be a cell that the order has not told of here yet: it asks again later.
+            if let Message::Request(Request { round, .. }) = message {
+                let answer = Answer::Refused(Refusal::Layout);
+                out.send(Destination::One(from), Message::Answer { round, answer }, None);
+            }
+            return;
+        };
+        self.detector.heard(from, cx.now);
+        match message {
+            Message::Alive => {}
+            Message::Request(request) => {
+                let answer = self.serve(request, cx.now);
+                out.send(Destination::One(from), answer, None);
+            }
+            Message::Answer { round, answer } => {
+                self.coordinate(cx, out, |coordinator, turn| coordinator.answer(number, round, answer, turn));
+            }
+        }
+    }
+
+    fn serve(&mut self, request: Request, now: Time) -> Message {
+        let round = request.round;
+        Message::Answer { round, answer: self.replica.answer(request, &self.layout, &mut self.clock, now) }
+    }
+
+    /// Lets the coordinator work; what it asks of this cell itself is answered at once. Nothing without a number.
+    fn coordinate(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut impl Sink<Cell>,
+        work: impl FnOnce(&mut Coordinator, &mut Turn<'_>),
+    ) {
+        let Some(me) = self.number() else { return };
+        let site = self.layout.cell(me).map_or(Site::default(), |member| member.site);
+        let (mut messages, mut ended) = (Vec::new(), Vec::new());
+        let mut own: Vec<Message> = Vec::new();
+        let mut work = Some(work);
+        loop {
+            let mut turn = Turn {
+                now: cx.now,
+                me,
+                site,
+                layout: &self.layout,
+                rings: &self.rings,
+                clock: &mut self.clock,
+                reachable: &self.reachable,
+                random: &mut *cx.random,
+                out: &mut messages,
+                ended: &mut ended,
+            };
+            if let Some(work) = work.take() {
+                work(&mut self.coordinator, &mut turn);
+            }
+            for answer in own.drain(..) {
+                let Message::Answer { round, answer } = answer else { unreachable!("only answers are kept") };
+                self.coordinator.answer(me, round, answer, &mut turn);
+            }
+            for (to, message) in messages.drain(..) {
+                match message {
+                    Message::Request(request) if to == me => own.push(self.serve(request, cx.now)),
+                    message => {
+                        let peer = self.layout.cell(to).expect("owners are cells").peer.id;
+                        out.send(Destination::One(peer), message, None);
+                    }
+                }
+            }
+            if own.is_empty() {
+                break;
+            }
+        }
+        for (id, outcome) in ended {
+            out.emit(Event::Ended { id, outcome });
+        }
+    }
+}
+
+impl Protocol for Cell {
+    type Message = Message;
+    type Record = ();
+    type Command = Command;
+    type Event = Event;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Cell>, out: &mut impl Sink<Cell>) {
+        match input {
+            Input::Receive { from, message } => self.receive(cx, from, message, out),
+            Input::Command(Command::Operate(operation)) => {
+                if self.number().is_none() {
+                    let outcome = Outcome::Rejected(Rejection::NoCell);
+                    out.emit(Event::Ended { id: operation.id, outcome });
+                    return;
+                }
+                self.coordinate(cx, out, |coordinator, turn| coordinator.begin(operation, turn));
+            }
+            Input::Command(Command::Order(order)) => self.order(&order, cx.now, out),
+            Input::Command(Command::Adjust(offset)) => self.clock.adjust(offset),
+            Input::Deadline => {
+                self.beat(cx.now, out);
+                self.coordinate(cx, out, |coordinator, turn| coordinator.tick(turn));
+            }
+            Input::Linked { peer, .. } => {
+                self.linked.insert(peer);
+                self.detector.linked(peer, cx.now);
+                self.survey(cx.now);
+            }
+            Input::Unlinked { peer } => {
+                self.linked.remove(&peer);
+                self.detector.unlinked(peer, cx.now);
+                self.survey(cx.now);
+                if let Some(number) = self.numbers.get(&peer) {
+                    self.coordinator.unlinked(*number);
+                }
+            }
+            Input::Progress { peer } => self.detector.heard(peer, cx.now),
+            // Nothing is on a disk, and nothing waits for the end of a batch.
+            Input::Persisted(_) | Input::Drained => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let beat = (!self.numbers.is_empty()).then_some(self.beat_at);
+        beat.into_iter().chain(self.coordinator.deadline()).min()
+    }
+}

@@ -1,0 +1,141 @@
+//! Hybrid clocks: stamps that follow the wall clock, and never fall behind a stamp that was seen.
+//!
+//! After Kulkarni and others, *Logical Physical Clocks* (2014). The logical part needs no bits of its own: the wall clock
+//! counts nanoseconds, and a clock that must go beyond it goes one further. A stamp is issued once. Its time ascends
+//! within one life of a cell, and its second half names this life; so two writes never share a stamp.
+//!
+//! No promise of this module's users rests on clocks being right. A stamp far in the future would make a key
+//! unwritable for others until then, so it is refused: by the cell that would issue it and by each replica that would
+//! take it.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::layout::CellNumber;
+use crate::time::{Duration, Time};
+
+/// The place of a write among the writes of its key: the greater one wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Stamp {
+    /// Nanoseconds of the coordinator's hybrid clock.
+    pub time: u64,
+    /// The coordinator, which decides between equal times.
+    pub cell: CellNumber,
+}
+
+impl Stamp {
+    /// Below every stamp that is issued: the stamp of a key that was never written.
+    pub const ZERO: Stamp = Stamp { time: 0, cell: CellNumber(0) };
+}
+
+/// A stamp lies further ahead of a wall clock than is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a stamp is {ahead:?} ahead of the wall clock, and {allowed:?} are allowed")]
+pub struct Skewed {
+    /// How far ahead.
+    pub ahead: Duration,
+    /// How far it may be.
+    pub allowed: Duration,
+}
+
+/// The clock of one life of a cell.
+#[derive(Debug)]
+pub struct Clock {
+    /// Wall clock less boot-time clock, in nanoseconds.
+    offset: i64,
+    /// The greatest time issued or admitted.
+    last: u64,
+    skew_max: Duration,
+}
+
+impl Clock {
+    /// A clock that has issued nothing. `offset` is the wall clock less the boot-time clock, in nanoseconds.
+    pub fn new(offset: i64, skew_max: Duration) -> Clock {
+        Clock { offset, last: 0, skew_max }
+    }
+
+    /// The wall clock was set, or measured anew.
+    pub fn adjust(&mut self, offset: i64) {
+        self.offset = offset;
+    }
+
+    /// The wall clock, in nanoseconds.
+    pub fn wall(&self, now: Time) -> u64 {
+        now.0.saturating_add_signed(self.offset)
+    }
+
+    /// Issues a stamp of `cell`, whose clock this is, above `floor` and above all that this clock has issued or admitted.
+    pub fn issue(&mut self, cell: CellNumber, floor: Stamp, now: Time) -> Result<Stamp, Skewed> {
+        let time = self.last.max(floor.time).saturating_add(1).max(self.wall(now));
+        self.check(time, now)?;
+        assert!(time > self.last, "stamp {time} issued again");
+        self.last = time;
+        Ok(Stamp { time, cell })
+    }
+
+    /// Takes note of a stamp that another cell issued.
+    pub fn admit(&mut self, stamp: Stamp, now: Time) -> Result<(), Skewed> {
+        self.check(stamp.time, now)?;
+        self.last = self.last.max(stamp.time);
+        Ok(())
+    }
+
+    fn check(&self, time: u64, now: Time) -> Result<(), Skewed> {
+        let ahead = Duration::from_nanos(time.saturating_sub(self.wall(now)));
+        if ahead > self.skew_max || time == u64::MAX {
+            return Err(Skewed { ahead, allowed: self.skew_max });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALLOWED: Duration = Duration::from_millis(100);
+
+    const ME: CellNumber = CellNumber(2);
+
+    fn clock(offset: i64) -> Clock {
+        Clock::new(offset, ALLOWED)
+    }
+
+    #[test]
+    fn stamps_ascend_though_the_wall_clock_stands_or_goes_back() {
+        let mut clock = clock(1_000_000);
+        let first = clock.issue(ME, Stamp::ZERO, Time(5)).unwrap();
+        assert_eq!(first, Stamp { time: 1_000_005, cell: CellNumber(2) });
+        let second = clock.issue(ME, Stamp::ZERO, Time(5)).unwrap();
+        clock.adjust(0);
+        let third = clock.issue(ME, Stamp::ZERO, Time(6)).unwrap();
+        assert!(first < second && second < third);
+    }
+
+    #[test]
+    fn a_stamp_is_above_its_floor_and_above_what_was_admitted() {
+        let mut clock = clock(0);
+        let floor = Stamp { time: 900, cell: CellNumber(7) };
+        assert!(clock.issue(ME, floor, Time(10)).unwrap() > floor);
+        let seen = Stamp { time: 5_000, cell: CellNumber(1) };
+        clock.admit(seen, Time(10)).unwrap();
+        assert!(clock.issue(ME, Stamp::ZERO, Time(10)).unwrap() > seen);
+    }
+
+    #[test]
+    fn beyond_the_allowed_skew_stamps_are_neither_admitted_nor_issued() {
+        let mut clock = clock(0);
+        let allowed = ALLOWED.as_nanos() as u64;
+        let far = Stamp { time: allowed + 1, cell: CellNumber(1) };
+        assert_eq!(clock.admit(far, Time(0)).unwrap_err().ahead, Duration::from_nanos(allowed + 1));
+        assert!(clock.issue(ME, far, Time(0)).is_err());
+        // What was refused has left no trace.
+        assert_eq!(clock.issue(ME, Stamp::ZERO, Time(3)).unwrap().time, 3);
+        // The wall clock goes back by a second: nothing above the last stamp may be issued until it has come near again.
+        clock.admit(Stamp { time: allowed, cell: CellNumber(1) }, Time(3)).unwrap();
+        clock.adjust(-1_000_000_000);
+        assert!(clock.issue(ME, Stamp::ZERO, Time(4)).is_err());
+        assert!(clock.issue(ME, Stamp::ZERO, Time(1_000_000_001)).is_ok());
+        assert!(clock.admit(Stamp { time: u64::MAX, cell: CellNumber(1) }, Time(u64::MAX)).is_err());
+    }
+}

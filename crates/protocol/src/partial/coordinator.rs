@@ -1,0 +1,327 @@
+//! The coordinator: operations that are under way, their timers, and what they may take of memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::{
+    clock::{Clock, Stamp},
+    entry::Entry,
+    layout::{CellNumber, Layout, MapId, ReadRepair},
+    level::Level,
+    message::{Answer, Demand, Message, Request, Round},
+    operation::{Draft, Outcome, Rejection, Running, Stage, Step, Surroundings},
+    ring::{Owners, Ring, Share, Site, Token},
+};
+use crate::time::{Duration, Time};
+
+/// What a user asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// The user's name for it: its outcome carries it.
+    pub id: u64,
+    /// The map.
+    pub map: MapId,
+    /// The key.
+    pub key: Bytes,
+    /// How many replicas are waited for.
+    pub level: Level,
+    /// A smaller level that will do if the other one cannot be met, or not in time (004 §IV). The outcome says which one was.
+    pub fallback: Option<Level>,
+    /// What is to be done.
+    pub action: Action,
+}
+
+/// What is to be done with a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Read it.
+    Read,
+    /// Give it a string, in place of all that is there.
+    Put {
+        /// The string.
+        value: Bytes,
+        /// After how long it is as good as deleted.
+        lifetime: Option<Duration>,
+    },
+    /// Delete it.
+    Delete,
+    /// Write some fields; those without a value are deleted.
+    PutFields(Vec<(Bytes, Option<Bytes>)>),
+}
+
+/// How a coordinator behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// When an operation ends without having met its level.
+    pub timeout: Duration,
+    /// After how long another replica is asked too, and those that were cut off are asked again. Doubles each time.
+    pub speculate_after: Duration,
+    /// No key is longer.
+    pub key_bytes_max: usize,
+    /// No write has more bytes of values and names.
+    pub value_bytes_max: usize,
+    /// Operations that would need more bytes beside those under way are refused.
+    pub in_flight_bytes_max: usize,
+}
+
+/// What an operation takes of memory beside key and value.
+const OPERATION_BYTES: usize = 512;
+
+/// What a coordinator sees of its cell during a turn.
+pub(super) struct Turn<'a> {
+    pub(super) now: Time,
+    pub(super) me: CellNumber,
+    pub(super) site: Site,
+    pub(super) layout: &'a Layout,
+    pub(super) rings: &'a BTreeMap<MapId, Ring>,
+    pub(super) clock: &'a mut Clock,
+    /// The cells that can be asked, this one included.
+    pub(super) reachable: &'a BTreeSet<CellNumber>,
+    pub(super) random: &'a mut dyn FnMut() -> u64,
+    /// Messages to cells, this one included.
+    pub(super) out: &'a mut Vec<(CellNumber, Message)>,
+    /// Operations that ended.
+    pub(super) ended: &'a mut Vec<(u64, Outcome)>,
+}
+
+/// The operations that a cell coordinates.
+#[derive(Debug)]
+pub(super) struct Coordinator {
+    patience: Patience,
+    running: BTreeMap<Round, Running>,
+    timers: BTreeSet<(Time, Round)>,
+    rounds: u64,
+    bytes: usize,
+}
+
+impl Coordinator {
+    pub(super) fn new(patience: Patience) -> Coordinator {
+        Coordinator { patience, running: BTreeMap::new(), timers: BTreeSet::new(), rounds: 0, bytes: 0 }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.timers.first().map(|(time, _)| *time)
+    }
+
+    /// How many operations are under way.
+    pub(super) fn count(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Begins an operation.
+    pub(super) fn begin(&mut self, operation: Operation, turn: &mut Turn<'_>) {
+        let id = operation.id;
+        match self.prepare(operation, turn) {
+            Err(outcome) => turn.ended.push((id, outcome)),
+            Ok(mut running) => {
+                let round = self.next_round();
+                self.bytes += running.bytes;
+                let thorough = self.is_thorough(&running, turn);
+                let step = with_surroundings(&running.owners.clone(), turn, |around| match running.draft {
+                    None => running.begin_read(thorough, around),
+                    Some(_) => running.begin_write(around),
+                });
+                self.perform(round, running, step, turn);
+            }
+        }
+    }
+
+    /// A replica answered.
+    pub(super) fn answer(&mut self, from: CellNumber, round: Round, answer: Answer, turn: &mut Turn<'_>) {
+        let Some(running) = self.running.get_mut(&round) else { return };
+        let Some(index) = running.owners.index(from) else { return };
+        if running.take(index, answer) {
+            self.advance(round, turn);
+        }
+    }
+
+    /// What was sent to a cell may be lost.
+    pub(super) fn unlinked(&mut self, cell: CellNumber) {
+        for running in self.running.values_mut() {
+            if let Some(index) = running.owners.index(cell).filter(|index| running.sent.has(*index)) {
+                running.sent = running.sent.without(index);
+                running.repeated = true;
+            }
+        }
+    }
+
+    /// Time has passed.
+    pub(super) fn tick(&mut self, turn: &mut Turn<'_>) {
+        while let Some((_, round)) = self.timers.first().copied().filter(|(time, _)| *time <= turn.now) {
+            let mut running = self.remove(round);
+            let owners = running.owners.clone();
+            let step = with_surroundings(&owners, turn, |around| {
+                if running.deadline <= around.now {
+                    return if running.is_answered() {
+                        running.sweep(None)
+                    } else {
+                        Step::End(running.late(around))
+                    };
+                }
+                Step::Wait(running.press(around))
+            });
+            running.pause *= 2;
+            running.timer = (turn.now + running.pause).min(running.deadline);
+            self.perform(round, running, step, turn);
+        }
+    }
+
+    fn advance(&mut self, round: Round, turn: &mut Turn<'_>) {
+        let mut running = self.remove(round);
+        let owners = running.owners.clone();
+        let step = with_surroundings(&owners, turn, |around| running.advance(around));
+        self.perform(round, running, step, turn);
+    }
+
+    /// Does what an operation needs next, and keeps it if it has not ended.
+    fn perform(&mut self, round: Round, mut running: Running, step: Step, turn: &mut Turn<'_>) {
+        match step {
+            Step::Wait(share) => {
+                transmit(&mut running, round, share, turn);
+                self.keep(round, running);
+            }
+            Step::Round(share) => {
+                // Another number: answers of the round before say nothing about this one.
+                let round = self.next_round();
+                (running.sent, running.refused) = (Share::NONE, Share::NONE);
+                (running.repeated, running.reason) = (false, None);
+                transmit(&mut running, round, share, turn);
+                self.keep(round, running);
+            }
+            Step::End(outcome) => {
+                self.bytes -= running.bytes;
+                turn.ended.push((running.id, outcome));
+            }
+            Step::Linger(outcome) => {
+                turn.ended.push((running.id, outcome));
+                self.keep(round, running);
+            }
+            Step::Sweep(outcome, entry, behind) => {
+                self.bytes -= running.bytes;
+                turn.ended.extend(outcome.map(|outcome| (running.id, outcome)));
+                let round = self.next_round();
+                for index in behind.iter() {
+                    let (map, key, layout) = (running.map, running.key.clone(), turn.layout.version());
+                    let demand = Demand::Write(Entry::clone(&entry));
+                    let request = Request { round, layout, map, key, demand };
+                    turn.out.push((running.owners.cell(index), Message::Request(request)));
+                }
+            }
+        }
+    }
+
+    fn keep(&mut self, round: Round, running: Running) {
+        self.timers.insert((running.timer, round));
+        let before = self.running.insert(round, running);
+        assert!(before.is_none(), "a round's number is used again");
+    }
+
+    fn remove(&mut self, round: Round) -> Running {
+        let running = self.running.remove(&round).expect("what has a timer or was found is there");
+        self.timers.remove(&(running.timer, round));
+        running
+    }
+
+    fn next_round(&mut self) -> Round {
+        self.rounds += 1;
+        Round(self.rounds)
+    }
+
+    /// Whether this read asks every owner, to bring those behind up to date.
+    fn is_thorough(&self, running: &Running, turn: &mut Turn<'_>) -> bool {
+        match turn.layout.map(running.map).map(|map| map.read_repair) {
+            Some(ReadRepair::Background { per_million }) if running.draft.is_none() => {
+                (turn.random)() % 1_000_000 < u64::from(per_million)
+            }
+            _ => false,
+        }
+    }
+
+    /// An operation as it is before its first request, or why there is none.
+    fn prepare(&mut self, operation: Operation, turn: &mut Turn<'_>) -> Result<Running, Outcome> {
+        let Operation { id, map, key, level, fallback, action } = operation;
+        let reject = |rejection| Err(Outcome::Rejected(rejection));
+        let (Some(settings), Some(ring)) = (turn.layout.map(map), turn.rings.get(&map)) else {
+            return reject(Rejection::NoMap);
+        };
+        let draft = match action {
+            Action::Read => None,
+            Action::Delete => Some(Draft::Whole { value: None, expires: None }),
+            Action::PutFields(fields) => Some(Draft::Fields(fields)),
+            Action::Put { value, lifetime } => {
+                let wall = Time(turn.clock.wall(turn.now));
+                Some(Draft::Whole {
+                    value: Some(value),
+                    expires: lifetime.map(|lifetime| (wall + lifetime).0),
+                })
+            }
+        };
+        let written = draft.as_ref().map_or(0, Draft::bytes);
+        if key.len() > self.patience.key_bytes_max || written > self.patience.value_bytes_max {
+            return reject(Rejection::TooLarge);
+        }
+        let bytes = OPERATION_BYTES + key.len() + written;
+        if self.bytes + bytes > self.patience.in_flight_bytes_max {
+            return reject(Rejection::Busy);
+        }
+        let owners = ring.owners(Token::of(map, &key)).clone();
+        let reachable = owners.share(|owner| turn.reachable.contains(&owner.cell));
+        // A level that promises more than the one that was asked for is no smaller one.
+        let fallback = fallback.filter(|smaller| level.is_quorum() || !smaller.is_quorum());
+        let mut levels = [Some(level), fallback].into_iter().flatten();
+        let Some(level) = levels.find(|level| level.is_met(&owners, reachable, turn.site)) else {
+            return Err(Outcome::Unavailable);
+        };
+        let deadline = turn.now + self.patience.timeout;
+        Ok(Running {
+            id,
+            map,
+            key,
+            level,
+            fallback: fallback.filter(|smaller| *smaller != level),
+            blocking: settings.read_repair == ReadRepair::Blocking,
+            draft,
+            preferred: preferred(&owners, turn),
+            owners,
+            deadline,
+            pause: self.patience.speculate_after,
+            timer: (turn.now + self.patience.speculate_after).min(deadline),
+            bytes,
+            sent: Share::NONE,
+            repeated: false,
+            refused: Share::NONE,
+            reason: None,
+            stage: Stage::Asking { told: Share::NONE, newest: Stamp::ZERO },
+        })
+    }
+}
+
+/// This cell first, then those of its site, each lot from a place on that chance gives, so that load spreads.
+fn preferred(owners: &Owners, turn: &mut Turn<'_>) -> SmallVec<[usize; 6]> {
+    let (count, first) = (owners.count(), (turn.random)() as usize);
+    let mut order: SmallVec<[usize; 6]> = (0..count).map(|index| (first % count + index) % count).collect();
+    let sites: SmallVec<[Site; 6]> = owners.iter().map(|owner| owner.site).collect();
+    order.sort_by_key(|index| (owners.cell(*index) != turn.me, sites[*index] != turn.site));
+    order
+}
+
+fn transmit(running: &mut Running, round: Round, share: Share, turn: &mut Turn<'_>) {
+    for index in share.iter() {
+        turn.out.push((running.owners.cell(index), running.request(round, turn.layout, index)));
+    }
+    running.sent = running.sent.or(share);
+}
+
+fn with_surroundings<T>(
+    owners: &Owners,
+    turn: &mut Turn<'_>,
+    work: impl FnOnce(&mut Surroundings<'_>) -> T,
+) -> T {
+    let (me, now) = (turn.me, turn.now);
+    let wall = turn.clock.wall(now);
+    let reachable = owners.share(|owner| turn.reachable.contains(&owner.cell));
+    let issue = &mut |floor: Stamp| turn.clock.issue(me, floor, now);
+    work(&mut Surroundings { site: turn.site, now, wall, reachable, issue })
+}

@@ -1,0 +1,239 @@
+//! What cells say to each other, and its bytes.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{
+    clock::Stamp,
+    entry::{Digest, Entry, put_stamp, take_stamp},
+    layout::{LayoutVersion, MapId},
+};
+use crate::wire::{Wire, WireError, put_bytes, take_bytes, take_u8, take_u32, take_u64};
+
+/// One round of requests of one coordinator. Its answers name it, and it is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Round(pub u64);
+
+/// What a request is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What its answer names.
+    pub round: Round,
+    /// The layout of which the coordinator took the owners.
+    pub layout: LayoutVersion,
+    /// The map.
+    pub map: MapId,
+    /// The key.
+    pub key: Bytes,
+    /// What to do.
+    pub demand: Demand,
+}
+
+/// What a replica is asked to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// Tell the highest stamp of the key.
+    Ask,
+    /// Take this, unless it is held already.
+    Write(Entry),
+    /// Give the entry.
+    Read,
+    /// Give the entry's digest.
+    Digest,
+}
+
+/// What a replica answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The highest stamp of the key.
+    Told(Stamp),
+    /// The replica holds what was to be written, or newer.
+    Written {
+        /// The highest stamp that is above that of the write; zero if there is none.
+        newer: Stamp,
+    },
+    /// The entry.
+    Entry(Entry),
+    /// Its digest.
+    Digest(Digest),
+    /// Nothing was done.
+    Refused(Refusal),
+}
+
+/// Why a replica did nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It has another version of the layout.
+    Layout,
+    /// A stamp is too far ahead of its wall clock.
+    Skewed,
+    /// The key's entry would be larger than is allowed.
+    TooLarge,
+    /// The memory for entries is used up.
+    Full,
+}
+
+/// What cells say to each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// From a coordinator to a replica.
+    Request(Request),
+    /// From a replica to a coordinator.
+    Answer {
+        /// The request's.
+        round: Round,
+        /// What.
+        answer: Answer,
+    },
+    /// A sign of life.
+    Alive,
+}
+
+const ASK: u8 = 1;
+const WRITE: u8 = 2;
+const READ: u8 = 3;
+const DIGEST: u8 = 4;
+const TOLD: u8 = 5;
+const WRITTEN: u8 = 6;
+const FOUND: u8 = 7;
+const DIGESTED: u8 = 8;
+const REFUSED: u8 = 9;
+const ALIVE: u8 = 10;
+
+impl Refusal {
+    const ALL: [Refusal; 4] = [Refusal::Layout, Refusal::Skewed, Refusal::TooLarge, Refusal::Full];
+
+    fn tag(self) -> u8 {
+        match self {
+            Refusal::Layout => 0,
+            Refusal::Skewed => 1,
+            Refusal::TooLarge => 2,
+            Refusal::Full => 3,
+        }
+    }
+}
+
+impl Wire for Message {
+    fn encode(&self, out: &mut BytesMut) {
+        match self {
+            Message::Request(Request { round, layout, map, key, demand }) => {
+                out.put_u8(match demand {
+                    Demand::Ask => ASK,
+                    Demand::Write(_) => WRITE,
+                    Demand::Read => READ,
+                    Demand::Digest => DIGEST,
+                });
+                out.put_u64_le(round.0);
+                out.put_u64_le(layout.0);
+                out.put_u32_le(map.0);
+                put_bytes(out, key);
+                if let Demand::Write(entry) = demand {
+                    entry.encode(out);
+                }
+            }
+            Message::Answer { round, answer } => {
+                out.put_u8(match answer {
+                    Answer::Told(_) => TOLD,
+                    Answer::Written { .. } => WRITTEN,
+                    Answer::Entry(_) => FOUND,
+                    Answer::Digest(_) => DIGESTED,
+                    Answer::Refused(_) => REFUSED,
+                });
+                out.put_u64_le(round.0);
+                match answer {
+                    Answer::Told(stamp) | Answer::Written { newer: stamp } => put_stamp(out, *stamp),
+                    Answer::Entry(entry) => entry.encode(out),
+                    Answer::Digest(digest) => digest.encode(out),
+                    Answer::Refused(refusal) => out.put_u8(refusal.tag()),
+                }
+            }
+            Message::Alive => out.put_u8(ALIVE),
+        }
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Message, WireError> {
+        let tag = take_u8(input)?;
+        if tag == ALIVE {
+            return Ok(Message::Alive);
+        }
+        if !(ASK..ALIVE).contains(&tag) {
+            return Err(WireError::Tag(tag));
+        }
+        let round = Round(take_u64(input)?);
+        let answer = match tag {
+            TOLD => Answer::Told(take_stamp(input)?),
+            WRITTEN => Answer::Written { newer: take_stamp(input)? },
+            FOUND => Answer::Entry(Entry::decode(input)?),
+            DIGESTED => Answer::Digest(Digest::decode(input)?),
+            REFUSED => {
+                let tag = take_u8(input)?;
+                let refusal = Refusal::ALL.into_iter().find(|refusal| refusal.tag() == tag);
+                Answer::Refused(refusal.ok_or(WireError::Tag(tag))?)
+            }
+            _ => {
+                let layout = LayoutVersion(take_u64(input)?);
+                let map = MapId(take_u32(input)?);
+                let key = take_bytes(input)?;
+                let demand = match tag {
+                    ASK => Demand::Ask,
+                    WRITE => Demand::Write(Entry::decode(input)?),
+                    READ => Demand::Read,
+                    _ => Demand::Digest,
+                };
+                return Ok(Message::Request(Request { round, layout, map, key, demand }));
+            }
+        };
+        Ok(Message::Answer { round, answer })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::layout::CellNumber, *};
+
+    #[test]
+    fn bytes_of_messages_are_pinned() {
+        let stamp = Stamp { time: 5, cell: CellNumber(2) };
+        let entry = Entry::whole(stamp, Some(Bytes::from_static(b"v")), None);
+        let request = |demand| {
+            let (round, layout, map) = (Round(7), LayoutVersion(3), MapId(1));
+            Message::Request(Request { round, layout, map, key: Bytes::from_static(b"k"), demand })
+        };
+        let answer = |answer| Message::Answer { round: Round(7), answer };
+        let head = "070000000000000003000000000000000100000001000000".to_owned() + "6b";
+        let written = "0500000000000000020000000101000000".to_owned() + "7600000000";
+        let samples = [
+            (request(Demand::Ask), format!("01{head}")),
+            (request(Demand::Write(entry.clone())), format!("02{head}{written}")),
+            (request(Demand::Read), format!("03{head}")),
+            (request(Demand::Digest), format!("04{head}")),
+            (answer(Answer::Told(stamp)), "050700000000000000050000000000000002000000".to_owned()),
+            (
+                answer(Answer::Written { newer: Stamp::ZERO }),
+                "060700000000000000000000000000000000000000".to_owned(),
+            ),
+            (answer(Answer::Entry(entry)), format!("070700000000000000{written}")),
+            (
+                answer(Answer::Digest(Digest { newest: stamp, print: 9 })),
+                "0807000000000000000500000000000000020000000900000000000000".to_owned(),
+            ),
+            (answer(Answer::Refused(Refusal::Skewed)), "09070000000000000001".to_owned()),
+            (Message::Alive, "0a".to_owned()),
+        ];
+        for (message, hex) in samples {
+            let mut out = BytesMut::new();
+            message.encode(&mut out);
+            assert_eq!(out.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), hex);
+            let whole = out.freeze();
+            let mut rest = whole.clone();
+            assert_eq!(Message::decode(&mut rest).unwrap(), message);
+            assert!(rest.is_empty());
+            for end in 0..whole.len() {
+                assert!(Message::decode(&mut whole.slice(..end)).is_err(), "{end} bytes of {message:?}");
+            }
+        }
+        for tag in [0, ALIVE + 1, 255] {
+            let mut input = Bytes::copy_from_slice(&[tag; 40]);
+            assert_eq!(Message::decode(&mut input), Err(WireError::Tag(tag)));
+        }
+    }
+}

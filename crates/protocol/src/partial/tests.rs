@@ -1,0 +1,266 @@
+//! Cells together: claims of the essay one by one, and random schedules with checkers.
+
+mod check;
+mod net;
+mod random;
+
+use bytes::Bytes;
+
+use self::net::{Net, TIMEOUT};
+use super::{layout::tests::process, *};
+use crate::time::Duration;
+
+const FIXED: [Level; 3] = [Level::One, Level::Quorum, Level::All];
+
+fn bytes(text: &'static str) -> Bytes {
+    Bytes::from_static(text.as_bytes())
+}
+
+fn found(outcome: &Outcome) -> Option<Value> {
+    match outcome {
+        Outcome::Found { value, .. } => Some(value.clone()),
+        _ => None,
+    }
+}
+
+fn string(text: &'static str) -> Option<Value> {
+    Some(Value::String(bytes(text)))
+}
+
+#[test]
+fn what_is_written_is_read_at_every_pair_of_levels() {
+    for repair in [ReadRepair::None, ReadRepair::Background { per_million: 1_000_000 }, ReadRepair::Blocking]
+    {
+        let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], repair, 1);
+        for (write, read) in FIXED.iter().flat_map(|write| FIXED.map(|read| (*write, read))) {
+            for cell in 1..=4 {
+                let done = net.put(cell, "k", "v", write);
+                assert!(matches!(done, Outcome::Done { level, .. } if level == write), "{done:?}");
+                net.run(Duration::from_millis(5));
+                let answer = net.read(5 - cell, "k", read);
+                assert_eq!(found(&answer), string("v"));
+            }
+        }
+        assert_eq!(found(&net.read(1, "other", Level::Quorum)), Some(Value::Nothing));
+    }
+}
+
+/// 004 §I: of the nine pairs of levels four survive the failure of one server.
+#[test]
+fn four_pairs_of_nine_survive_a_dead_cell() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    net.cut(3, 1);
+    net.cut(3, 2);
+    net.run(Duration::from_secs(1));
+    let mut survived = Vec::new();
+    for (read, write) in FIXED.iter().flat_map(|read| FIXED.map(|write| (*read, write))) {
+        let done = net.put(1, "k", "v", write);
+        let answer = net.read(2, "k", read);
+        if matches!(done, Outcome::Done { .. }) && found(&answer).is_some() {
+            survived.push((read, write));
+        } else {
+            assert!(done == Outcome::Unavailable || answer == Outcome::Unavailable);
+        }
+    }
+    use Level::{One, Quorum};
+    assert_eq!(survived, [(One, One), (One, Quorum), (Quorum, One), (Quorum, Quorum)]);
+}
+
+#[test]
+fn a_quorum_write_goes_above_the_stamp_of_a_fast_clock() {
+    let stamp = |outcome: &Outcome| match outcome {
+        Outcome::Done { stamp, .. } => *stamp,
+        other => panic!("{other:?}"),
+    };
+    for repair in [ReadRepair::None, ReadRepair::Blocking] {
+        let mut net = Net::new(&[0, 0, 0], &[(0, 3)], repair, 1);
+        net.adjust(1, 300_000_000);
+        let fast = net.put(1, "k", "fast", Level::Quorum);
+        let slow = net.put(2, "k", "slow", Level::Quorum);
+        assert!(stamp(&slow) > stamp(&fast));
+        assert_eq!(found(&net.read(3, "k", Level::Quorum)), string("slow"));
+    }
+    // At levels that do not meet, the second write is done and lost.
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    net.adjust(1, 300_000_000);
+    net.hold(1, 2);
+    net.put(1, "k", "fast", Level::One);
+    assert!(matches!(net.put(2, "k", "slow", Level::One), Outcome::Done { .. }));
+    net.release();
+    net.run(Duration::from_millis(5));
+    assert_eq!(found(&net.read(2, "k", Level::All)), string("fast"));
+}
+
+#[test]
+fn a_clock_that_is_too_far_ahead_writes_nothing() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    net.adjust(1, 3_000_000_000);
+    // Its own replica shares its clock; the other two refuse.
+    assert_eq!(net.put(1, "k", "v", Level::Quorum), Outcome::MaybeApplied);
+    assert_eq!(net.status(2).refused.skewed, 1);
+    // A coordinator that is no owner holds nothing itself, and can say for sure.
+    let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    let stranger = net.stranger("k");
+    net.adjust(stranger, 3_000_000_000);
+    assert_eq!(net.put(stranger, "k", "v", Level::Quorum), Outcome::Rejected(Rejection::Skewed));
+}
+
+#[test]
+fn a_write_that_is_not_acknowledged_in_time_may_be_applied() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::Blocking, 1);
+    net.hold(2, 1);
+    net.hold(3, 1);
+    let at = net.begin(1, "k", Some("v"), Level::Quorum, None);
+    net.run(TIMEOUT);
+    // It had no stamp yet.
+    assert_eq!(net.outcome(at), Some(&Outcome::NotApplied));
+    net.release();
+    net.run(Duration::from_millis(100));
+    let at = net.begin(1, "k", Some("v"), Level::Quorum, None);
+    net.run_until_writing(1);
+    net.hold(2, 1);
+    net.hold(3, 1);
+    net.run(TIMEOUT);
+    assert_eq!(net.outcome(at), Some(&Outcome::MaybeApplied));
+    // The answers that come now find nothing.
+    net.release();
+    net.run(Duration::from_millis(5));
+    assert_eq!(found(&net.read(2, "k", Level::Quorum)), string("v"));
+}
+
+#[test]
+fn a_smaller_level_is_fallen_back_to_and_told() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    for other in [2, 3] {
+        net.cut(1, other);
+    }
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.put(1, "k", "v", Level::Quorum), Outcome::Unavailable);
+    let at = net.begin(1, "k", Some("v"), Level::Quorum, Some(Level::One));
+    assert!(matches!(net.outcome(at), Some(Outcome::Done { level: Level::One, .. })));
+    net.heal();
+    net.run(Duration::from_millis(100));
+    // Reachable, but silent: known only when time is over.
+    net.hold(2, 1);
+    net.hold(3, 1);
+    let at = net.begin(1, "k", None, Level::Quorum, Some(Level::One));
+    net.run(TIMEOUT);
+    assert!(
+        matches!(net.outcome(at), Some(Outcome::Found { level: Level::One, .. })),
+        "{:?}",
+        net.outcome(at)
+    );
+}
+
+#[test]
+fn a_local_quorum_needs_no_other_site() {
+    let mut net = Net::new(&[0, 0, 0, 1, 1, 1], &[(0, 3), (1, 3)], ReadRepair::None, 1);
+    assert!(matches!(net.put(4, "k", "a", Level::EachQuorum), Outcome::Done { .. }));
+    for (near, far) in (1..=3).flat_map(|near| (4..=6).map(move |far| (near, far))) {
+        net.cut(near, far);
+    }
+    net.run(Duration::from_secs(1));
+    assert_eq!(found(&net.read(1, "k", Level::LocalQuorum)), string("a"));
+    assert_eq!(net.read(1, "k", Level::Quorum), Outcome::Unavailable);
+    assert_eq!(net.put(1, "k", "b", Level::EachQuorum), Outcome::Unavailable);
+    assert!(matches!(net.put(1, "k", "b", Level::LocalQuorum), Outcome::Done { .. }));
+    assert_eq!(found(&net.read(5, "k", Level::LocalQuorum)), string("a"));
+}
+
+/// A write reaches one replica of three and its coordinator dies. Under blocking repair the first read that sees it
+/// leaves it at a quorum; without repair the next read may not see it.
+#[test]
+fn a_read_leaves_what_it_saw_at_a_quorum() {
+    for (repair, holders) in [(ReadRepair::None, 1), (ReadRepair::Blocking, 2)] {
+        let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], repair, 1);
+        let owners = net.owners("k");
+        let stranger = net.stranger("k");
+        // Of the three requests one arrives.
+        for owner in &owners[1..] {
+            net.hold(stranger, *owner);
+        }
+        net.begin(stranger, "k", Some("v"), Level::One, None);
+        net.run(Duration::from_millis(1));
+        net.crash(stranger);
+        assert_eq!(net.holders("k"), 1);
+        let answer = net.read(owners[0], "k", Level::Quorum);
+        assert_eq!(found(&answer), string("v"));
+        assert!(net.holders("k") >= holders, "{repair:?}");
+    }
+}
+
+#[test]
+fn a_thorough_read_brings_all_up_to_date() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::Background { per_million: 1_000_000 }, 1);
+    net.cut(1, 2);
+    net.cut(1, 3);
+    net.put(1, "k", "v", Level::One);
+    net.heal();
+    net.run(Duration::from_millis(100));
+    net.read(2, "k", Level::One);
+    net.run(Duration::from_millis(100));
+    assert_eq!(net.holders("k"), 3);
+}
+
+#[test]
+fn a_slow_replica_is_not_waited_for() {
+    let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    net.put(1, "k", "v", Level::All);
+    let (owners, stranger) = (net.owners("k"), net.stranger("k"));
+    for owner in &owners {
+        net.hold(*owner, stranger);
+        let at = net.begin(stranger, "k", None, Level::Quorum, None);
+        net.run(Duration::from_millis(100));
+        assert_eq!(net.outcome(at).and_then(found), string("v"), "without {owner}");
+        net.release();
+    }
+}
+
+#[test]
+fn requests_lost_with_a_link_are_sent_again() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    net.hold(1, 2);
+    net.hold(1, 3);
+    let at = net.begin(1, "k", Some("v"), Level::All, None);
+    net.run(Duration::from_millis(1));
+    net.cut(1, 2);
+    net.cut(1, 3);
+    net.release();
+    net.heal();
+    net.run(Duration::from_millis(500));
+    assert!(matches!(net.outcome(at), Some(Outcome::Done { .. })), "{:?}", net.outcome(at));
+}
+
+#[test]
+fn fields_merge_and_a_delete_stays() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    let fields = |net: &mut Net, cell, name, value: Option<&'static str>| {
+        net.act(cell, "h", Action::PutFields(vec![(bytes(name), value.map(bytes))]), Level::Quorum)
+    };
+    fields(&mut net, 1, "a", Some("1"));
+    fields(&mut net, 2, "b", Some("2"));
+    fields(&mut net, 3, "a", None);
+    let hash = Value::Hash(vec![(bytes("b"), bytes("2"))]);
+    assert_eq!(found(&net.read(1, "h", Level::Quorum)), Some(hash));
+    net.act(2, "h", Action::Delete, Level::Quorum);
+    assert_eq!(found(&net.read(3, "h", Level::All)), Some(Value::Nothing));
+    let value = bytes("x");
+    let lifetime = Some(Duration::from_millis(50));
+    net.act(1, "h", Action::Put { value, lifetime }, Level::All);
+    assert_eq!(found(&net.read(3, "h", Level::One)), string("x"));
+    net.run(Duration::from_millis(60));
+    assert_eq!(found(&net.read(3, "h", Level::One)), Some(Value::Nothing));
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_in_words() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    let large = Action::Put { value: Bytes::from(vec![0; 5 << 20]), lifetime: None };
+    assert_eq!(net.act(1, "k", large, Level::One), Outcome::Rejected(Rejection::TooLarge));
+    net.order(&LayoutOrder::DropMap(MapId(1)));
+    assert_eq!(net.read(1, "k", Level::One), Outcome::Rejected(Rejection::NoMap));
+    let mut cell = Cell::new(process(9), Settings::default(), 0, crate::Time::ZERO);
+    let events =
+        net::alone(&mut cell, Command::Operate(net::operation(1, "k", Action::Read, Level::One, None)));
+    assert_eq!(events, [Event::Ended { id: 1, outcome: Outcome::Rejected(Rejection::NoCell) }]);
+}

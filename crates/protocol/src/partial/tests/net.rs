@@ -1,0 +1,332 @@
+//! A few cells, their links, and a clock. Every message goes through its bytes.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::{Bytes, BytesMut};
+
+use super::super::{layout::tests::process, *};
+use crate::{
+    Context, Destination, Duration, Generation, Input, Peer, ProcessId, Protocol, Session, Sink, Ticket,
+    Time, wire::Wire,
+};
+
+pub(super) const MAP: MapId = MapId(1);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(2);
+
+#[derive(Default)]
+struct Out {
+    sends: Vec<(ProcessId, Message)>,
+    events: Vec<Event>,
+}
+
+impl Sink<Cell> for Out {
+    fn send(&mut self, to: Destination, message: Message, _: Option<Ticket>) {
+        match to {
+            Destination::One(to) => self.sends.push((to, message)),
+            Destination::Many(many) => self.sends.extend(many.into_iter().map(|to| (to, message.clone()))),
+        }
+    }
+
+    fn persist(&mut self, (): ()) -> Ticket {
+        unreachable!("a cell writes no records")
+    }
+
+    fn emit(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    fn reach(&mut self, _: ProcessId, _: &str) {}
+    fn forget(&mut self, _: ProcessId) {}
+    fn enter(&mut self, _: Generation) {}
+}
+
+/// The events of a cell that nobody is linked to.
+pub(super) fn alone(cell: &mut Cell, command: Command) -> Vec<Event> {
+    let mut out = Out::default();
+    let mut cx = Context { now: Time::ZERO, me: process(9), random: &mut || 0 };
+    cell.handle(&mut cx, Input::Command(command), &mut out);
+    out.events
+}
+
+pub(super) fn operation(
+    id: u64,
+    key: &'static str,
+    action: Action,
+    level: Level,
+    fallback: Option<Level>,
+) -> Operation {
+    Operation { id, map: MAP, key: Bytes::from_static(key.as_bytes()), level, fallback, action }
+}
+
+pub(super) struct Net {
+    pub(super) now: Time,
+    pub(super) cells: BTreeMap<u64, Cell>,
+    /// Messages on their way, by sender and receiver.
+    queues: BTreeMap<(u64, u64), VecDeque<Bytes>>,
+    cuts: BTreeSet<(u64, u64)>,
+    held: BTreeSet<(u64, u64)>,
+    chance: u64,
+    sessions: u64,
+    operations: u64,
+    pub(super) outcomes: BTreeMap<u64, Outcome>,
+}
+
+impl Net {
+    /// Cells 1, 2 … at these sites, linked with each other, and one map.
+    pub(super) fn new(sites: &[u16], copies: &[(u16, u8)], read_repair: ReadRepair, seed: u64) -> Net {
+        let mut net = Net {
+            now: Time(1_000_000_000),
+            cells: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            cuts: BTreeSet::new(),
+            held: BTreeSet::new(),
+            chance: seed,
+            sessions: 0,
+            operations: 0,
+            outcomes: BTreeMap::new(),
+        };
+        for node in 1..=sites.len() as u64 {
+            net.cells.insert(node, Cell::new(process(node), Settings::default(), 0, net.now));
+        }
+        for (node, site) in (1u64..).zip(sites) {
+            let peer = Peer { id: process(node), address: format!("h{node}:1") };
+            let tokens = (0..4).map(|n| Token((node * 4 + n).wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+            net.order(&LayoutOrder::AddCell(Member { peer, site: Site(*site), tokens }));
+        }
+        let copies = Copies::new(copies.iter().map(|(site, count)| (Site(*site), *count))).unwrap();
+        net.order(&LayoutOrder::CreateMap(MAP, Map { copies, read_repair }));
+        net.heal();
+        net.run(Duration::from_millis(200));
+        net
+    }
+
+    pub(super) fn random(&mut self) -> u64 {
+        self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.chance;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.random() % bound
+    }
+
+    pub(super) fn order(&mut self, order: &LayoutOrder) {
+        for node in self.nodes() {
+            self.input(node, Input::Command(Command::Order(order.clone())));
+        }
+    }
+
+    pub(super) fn nodes(&self) -> Vec<u64> {
+        self.cells.keys().copied().collect()
+    }
+
+    pub(super) fn input(&mut self, node: u64, input: Input<Cell>) {
+        let mut chance = self.random();
+        let Some(cell) = self.cells.get_mut(&node) else { return };
+        let mut out = Out::default();
+        let mut random = || {
+            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            chance >> 11
+        };
+        let mut cx = Context { now: self.now, me: process(node), random: &mut random };
+        cell.handle(&mut cx, input, &mut out);
+        for (to, message) in out.sends {
+            let mut bytes = BytesMut::new();
+            message.encode(&mut bytes);
+            let pair = (node, to.node);
+            if self.cells.contains_key(&to.node) && !self.cuts.contains(&pair) {
+                self.queues.entry(pair).or_default().push_back(bytes.freeze());
+            }
+        }
+        for event in out.events {
+            if let Event::Ended { id, outcome } = event {
+                let before = self.outcomes.insert(id, outcome);
+                assert!(before.is_none(), "operation {id} ended twice");
+            }
+        }
+    }
+
+    /// Pairs that have a message which may be delivered now.
+    pub(super) fn ready(&self) -> Vec<(u64, u64)> {
+        let ready =
+            |(pair, queue): &(&(u64, u64), &VecDeque<Bytes>)| !queue.is_empty() && !self.held.contains(pair);
+        self.queues.iter().filter(ready).map(|(pair, _)| *pair).collect()
+    }
+
+    pub(super) fn deliver(&mut self, (from, to): (u64, u64)) {
+        let mut bytes = self.queues.get_mut(&(from, to)).and_then(VecDeque::pop_front).expect("it is ready");
+        let message = Message::decode(&mut bytes).expect("our own bytes");
+        self.input(to, Input::Receive { from: process(from), message });
+    }
+
+    /// Fires the deadlines that have come.
+    pub(super) fn fire(&mut self) {
+        for node in self.nodes() {
+            if self.cells[&node].deadline().is_some_and(|deadline| deadline <= self.now) {
+                self.input(node, Input::Deadline);
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        while let Some(pair) = self.ready().first().copied() {
+            self.deliver(pair);
+        }
+    }
+
+    pub(super) fn run(&mut self, span: Duration) {
+        let end = self.now + span;
+        loop {
+            self.settle();
+            let next = self.cells.values().filter_map(Cell::deadline).min();
+            match next.filter(|next| *next <= end) {
+                Some(next) => self.now = self.now.max(next),
+                None => break,
+            }
+            self.fire();
+        }
+        self.now = end;
+    }
+
+    pub(super) fn unlink(&mut self, a: u64, b: u64) {
+        self.queues.remove(&(a, b));
+        self.queues.remove(&(b, a));
+        self.input(a, Input::Unlinked { peer: process(b) });
+        self.input(b, Input::Unlinked { peer: process(a) });
+    }
+
+    pub(super) fn link(&mut self, a: u64, b: u64) {
+        self.sessions += 1;
+        let session = Session(self.sessions);
+        self.input(a, Input::Linked { peer: process(b), session });
+        self.input(b, Input::Linked { peer: process(a), session });
+    }
+
+    pub(super) fn cut(&mut self, a: u64, b: u64) {
+        self.cuts.extend([(a, b), (b, a)]);
+        self.unlink(a, b);
+    }
+
+    pub(super) fn heal(&mut self) {
+        self.cuts.clear();
+        let nodes = self.nodes();
+        for (a, b) in nodes.iter().flat_map(|a| nodes.iter().map(move |b| (*a, *b))).filter(|(a, b)| a < b) {
+            self.link(a, b);
+        }
+    }
+
+    pub(super) fn crash(&mut self, node: u64) {
+        self.cells.remove(&node);
+        for other in self.nodes() {
+            self.unlink(node, other);
+        }
+    }
+
+    /// What one sends to the other waits.
+    pub(super) fn hold(&mut self, from: u64, to: u64) {
+        self.held.insert((from, to));
+    }
+
+    pub(super) fn release(&mut self) {
+        self.held.clear();
+    }
+
+    pub(super) fn adjust(&mut self, node: u64, offset: i64) {
+        self.input(node, Input::Command(Command::Adjust(offset)));
+    }
+
+    pub(super) fn status(&self, node: u64) -> Status {
+        self.cells[&node].status()
+    }
+
+    /// Begins a write, or with no value a read.
+    pub(super) fn begin(
+        &mut self,
+        node: u64,
+        key: &'static str,
+        value: Option<&'static str>,
+        level: Level,
+        fallback: Option<Level>,
+    ) -> u64 {
+        let action = match value {
+            Some(value) => Action::Put { value: Bytes::from_static(value.as_bytes()), lifetime: None },
+            None => Action::Read,
+        };
+        self.start(node, key, action, level, fallback)
+    }
+
+    pub(super) fn start(
+        &mut self,
+        node: u64,
+        key: &'static str,
+        action: Action,
+        level: Level,
+        fallback: Option<Level>,
+    ) -> u64 {
+        self.operations += 1;
+        let operation = operation(self.operations, key, action, level, fallback);
+        self.input(node, Input::Command(Command::Operate(operation)));
+        self.operations
+    }
+
+    pub(super) fn outcome(&self, id: u64) -> Option<&Outcome> {
+        self.outcomes.get(&id)
+    }
+
+    /// Does it, and lets time pass until it has ended.
+    pub(super) fn act(&mut self, node: u64, key: &'static str, action: Action, level: Level) -> Outcome {
+        let id = self.start(node, key, action, level, None);
+        let end = self.now + TIMEOUT;
+        while !self.outcomes.contains_key(&id) {
+            assert!(self.now <= end, "operation {id} does not end");
+            match self.ready().first().copied() {
+                Some(pair) => self.deliver(pair),
+                None => self.run(Duration::from_millis(1)),
+            }
+        }
+        self.outcomes[&id].clone()
+    }
+
+    pub(super) fn put(&mut self, node: u64, key: &'static str, value: &'static str, level: Level) -> Outcome {
+        let value = Bytes::from_static(value.as_bytes());
+        self.act(node, key, Action::Put { value, lifetime: None }, level)
+    }
+
+    pub(super) fn read(&mut self, node: u64, key: &'static str, level: Level) -> Outcome {
+        self.act(node, key, Action::Read, level)
+    }
+
+    /// Delivers until this cell has sent a write.
+    pub(super) fn run_until_writing(&mut self, node: u64) {
+        let writes = |bytes: &Bytes| {
+            let message = Message::decode(&mut bytes.clone());
+            matches!(message, Ok(Message::Request(Request { demand: Demand::Write(_), .. })))
+        };
+        while !self.queues.iter().any(|((from, _), queue)| *from == node && queue.iter().any(writes)) {
+            let pair = *self.ready().first().expect("a write comes");
+            self.deliver(pair);
+        }
+    }
+
+    /// The cells that own a key, by node.
+    pub(super) fn owners(&self, key: &str) -> Vec<u64> {
+        let layout = self.cells.values().next().expect("there is a cell").layout();
+        let ring = Ring::new(layout, &layout.map(MAP).expect("there is a map").copies);
+        let owners = ring.owners(Token::of(MAP, key.as_bytes()));
+        owners.iter().map(|owner| layout.cell(owner.cell).unwrap().peer.id.node).collect()
+    }
+
+    /// A cell that does not own a key.
+    pub(super) fn stranger(&self, key: &str) -> u64 {
+        let owners = self.owners(key);
+        *self.cells.keys().find(|node| !owners.contains(node)).expect("there are more cells than copies")
+    }
+
+    /// How many cells hold something under a key.
+    pub(super) fn holders(&self, key: &'static str) -> usize {
+        let key = Bytes::from_static(key.as_bytes());
+        self.cells.values().filter(|cell| cell.replica().entry(MAP, &key).is_some()).count()
+    }
+}

@@ -1,0 +1,233 @@
+//! Random schedules: any message may be next, links break, cells pause and die, clocks differ and jump.
+
+use bytes::Bytes;
+
+use super::{
+    super::*,
+    check::{Seen, What, is_atomic, is_regular},
+    net::Net,
+};
+use crate::time::Duration;
+
+const KEYS: [&str; 2] = ["left", "right"];
+
+/// What a run does besides delivering messages.
+struct Plan {
+    repair: ReadRepair,
+    reads: &'static [Level],
+    writes: &'static [Level],
+    operations: u64,
+}
+
+struct Begun {
+    id: u64,
+    node: u64,
+    key: usize,
+    start: u64,
+    end: Option<u64>,
+    what: What,
+}
+
+/// A run, while it goes on.
+struct Run {
+    net: Net,
+    begun: Vec<Begun>,
+    step: u64,
+    crashed: bool,
+}
+
+/// Runs a plan to the end of all its operations.
+fn run(plan: &Plan, seed: u64) -> Run {
+    let net = Net::new(&[0, 0, 0, 0], &[(0, 3)], plan.repair, seed);
+    let mut run = Run { net, begun: Vec::new(), step: 0, crashed: false };
+    for node in 1..=4 {
+        run.adjust(node);
+    }
+    while (run.begun.len() as u64) < plan.operations
+        || run.begun.iter().any(|it| !run.net.outcomes.contains_key(&it.id))
+    {
+        run.step += 1;
+        assert!(run.step < 100_000, "seed {seed}: an operation does not end");
+        run.step(plan);
+        for it in run.begun.iter_mut().filter(|it| it.end.is_none() && run.net.outcomes.contains_key(&it.id))
+        {
+            it.end = Some(run.step);
+        }
+    }
+    run
+}
+
+impl Run {
+    fn step(&mut self, plan: &Plan) {
+        match self.net.below(100) {
+            0..=7 if (self.begun.len() as u64) < plan.operations => self.begin(plan),
+            8 => {
+                let (a, b) = (self.net.below(4) + 1, self.net.below(4) + 1);
+                if a != b && self.net.cells.contains_key(&a) && self.net.cells.contains_key(&b) {
+                    self.net.unlink(a, b);
+                    self.net.link(a, b);
+                }
+            }
+            9..=10 => {
+                let (a, b) = (self.net.below(4) + 1, self.net.below(4) + 1);
+                self.net.hold(a, b);
+            }
+            11 => self.net.release(),
+            12 => {
+                let node = self.net.below(4) + 1;
+                self.adjust(node);
+            }
+            13 if !self.crashed && self.step > 300 => self.crash(),
+            14 => self.pass(Duration::from_millis(40)),
+            15..=20 => self.pass(Duration::from_millis(1)),
+            _ => {
+                let ready = self.net.ready();
+                if ready.is_empty() {
+                    self.pass(Duration::from_millis(5));
+                } else {
+                    let pair = ready[self.net.below(ready.len() as u64) as usize];
+                    self.net.deliver(pair);
+                }
+            }
+        }
+    }
+
+    fn pass(&mut self, span: Duration) {
+        self.net.now = self.net.now + span;
+        self.net.fire();
+    }
+
+    /// Clocks differ by up to 400 ms, of 500 that are allowed.
+    fn adjust(&mut self, node: u64) {
+        let offset = self.net.below(400_000_000) as i64 - 200_000_000;
+        self.net.adjust(node, offset);
+    }
+
+    fn begin(&mut self, plan: &Plan) {
+        let nodes = self.net.nodes();
+        let node = nodes[self.net.below(nodes.len() as u64) as usize];
+        let key = self.net.below(2) as usize;
+        let number = self.begun.len() as u64 + 1;
+        let (action, what) = match self.net.below(10) {
+            0..=4 => (Action::Read, What::Read(None)),
+            5 => (Action::Delete, What::Wrote(None)),
+            _ => {
+                let value = Bytes::from(number.to_string());
+                (Action::Put { value, lifetime: None }, What::Wrote(Some(number)))
+            }
+        };
+        let levels = if matches!(what, What::Read(_)) { plan.reads } else { plan.writes };
+        let level = levels[self.net.below(levels.len() as u64) as usize];
+        let id = self.net.start(node, KEYS[key], action, level, None);
+        self.begun.push(Begun { id, node, key, start: self.step, end: None, what });
+    }
+
+    /// A cell dies with its operations: nobody knows what became of its writes, and its reads told nobody anything.
+    fn crash(&mut self) {
+        self.crashed = true;
+        let node = self.net.below(4) + 1;
+        self.net.crash(node);
+        for it in self.begun.iter().filter(|it| it.node == node && it.end.is_none()) {
+            let outcome =
+                if matches!(it.what, What::Read(_)) { Outcome::Unanswered } else { Outcome::MaybeApplied };
+            self.net.outcomes.insert(it.id, outcome);
+        }
+    }
+
+    /// What clients saw of each key.
+    fn histories(&self) -> [Vec<Seen>; 2] {
+        let mut histories = [Vec::new(), Vec::new()];
+        for it in &self.begun {
+            let end = it.end.expect("it ended");
+            let (end, what) = match (&it.what, &self.net.outcomes[&it.id]) {
+                (What::Wrote(value), Outcome::Done { .. }) => (Some(end), What::Wrote(*value)),
+                (What::Wrote(value), Outcome::MaybeApplied) => (None, What::Wrote(*value)),
+                (What::Read(_), Outcome::Found { value, .. }) => (Some(end), What::Read(number(value))),
+                _ => continue,
+            };
+            // An operation ends behind its own beginning, in the same step too.
+            histories[it.key].push(Seen { start: it.start * 2, end: end.map(|end| end * 2 + 1), what });
+        }
+        histories
+    }
+}
+
+fn number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Nothing => None,
+        Value::String(text) => Some(std::str::from_utf8(text).expect("digits").parse().expect("a number")),
+        Value::Hash(_) => panic!("nobody wrote a hash"),
+    }
+}
+
+const QUORUMS: &[Level] = &[Level::Quorum, Level::Quorum, Level::All, Level::EachQuorum];
+
+fn quorums(repair: ReadRepair) -> Plan {
+    Plan { repair, reads: QUORUMS, writes: QUORUMS, operations: 40 }
+}
+
+const THOROUGH: ReadRepair = ReadRepair::Background { per_million: 500_000 };
+
+#[test]
+fn quorums_are_regular_without_repair() {
+    for seed in 0..400 {
+        let repair = if seed % 2 == 0 { ReadRepair::None } else { THOROUGH };
+        for history in run(&quorums(repair), seed).histories() {
+            assert!(is_regular(&history), "seed {seed}: {history:#?}");
+        }
+    }
+}
+
+#[test]
+fn quorums_are_atomic_with_blocking_repair() {
+    for seed in 0..600 {
+        for history in run(&quorums(ReadRepair::Blocking), seed).histories() {
+            assert!(is_regular(&history) && is_atomic(&history), "seed {seed}: {history:#?}");
+        }
+    }
+}
+
+/// The runs are hard enough that weaker levels and modes are caught: else the two tests above would say nothing.
+#[test]
+fn what_is_not_promised_does_not_hold() {
+    let one =
+        || Plan { repair: ReadRepair::None, reads: &[Level::One], writes: &[Level::One], operations: 40 };
+    let is_irregular = |seed: u64| run(&one(), seed).histories().iter().any(|history| !is_regular(history));
+    assert!((0..200).any(is_irregular), "ONE and ONE look regular");
+    let not_atomic = |seed: u64| {
+        run(&quorums(ReadRepair::None), seed).histories().iter().any(|history| !is_atomic(history))
+    };
+    assert!((0..400).any(not_atomic), "quorums without repair look atomic");
+}
+
+/// After healing one thorough read of each key is enough for all replicas to be equal.
+#[test]
+fn replicas_converge_once_everything_is_read() {
+    let levels: &[Level] = &[Level::One, Level::Quorum];
+    let always = ReadRepair::Background { per_million: 1_000_000 };
+    for seed in 0..200 {
+        let mut run = run(&Plan { repair: always, reads: levels, writes: levels, operations: 40 }, seed);
+        run.net.release();
+        run.net.heal();
+        run.net.run(Duration::from_secs(3));
+        let reader = run.net.nodes()[0];
+        for key in KEYS {
+            run.net.read(reader, key, Level::One);
+            run.net.run(Duration::from_millis(50));
+            let key = Bytes::from_static(key.as_bytes());
+            let owners = run.net.owners(std::str::from_utf8(&key).expect("a name"));
+            let alive = owners.iter().filter_map(|owner| run.net.cells.get(owner));
+            let digests: Vec<_> = alive
+                .map(|cell| cell.replica().entry(MapId(1), &key).map(Entry::digest).unwrap_or_default())
+                .collect();
+            assert!(digests.windows(2).all(|pair| pair[0] == pair[1]), "seed {seed}: {digests:?}");
+        }
+    }
+}
+
+/// The same seed gives the same run.
+#[test]
+fn runs_replay() {
+    let plan = quorums(ReadRepair::Blocking);
+    assert_eq!(run(&plan, 7).histories(), run(&plan, 7).histories());
+}
