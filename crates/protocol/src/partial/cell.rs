@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     clock::Clock,
     coordinator::{Coordinator, Operation, Patience, Turn},
+    hints::{HintCounts, HintLimits},
     layout::{CellNumber, Layout, LayoutOrder, LayoutRefusal, LayoutVersion, MapId},
     message::{Answer, Message, Refusal, Request},
     operation::{Outcome, Rejection},
@@ -41,6 +42,12 @@ impl Default for Settings {
                 key_bytes_max: 64 << 10,
                 value_bytes_max: 4 << 20,
                 in_flight_bytes_max: 64 << 20,
+                hints: HintLimits {
+                    bytes_max: 64 << 20,
+                    age_max: Duration::from_secs(3 * 3600),
+                    in_flight_max: 64,
+                },
+                hints_every: Duration::from_millis(100),
             },
             limits: Limits { entry_bytes_max: 8 << 20, store_bytes_max: 1 << 30 },
             skew_max: Duration::from_millis(500),
@@ -70,6 +77,8 @@ pub enum Event {
         /// How.
         outcome: Outcome,
     },
+    /// Hints for this cell were given up: it lacks writes that this one coordinated. Told once of each cell.
+    Lacks(CellNumber),
     /// The layout has this version now.
     Laid(LayoutVersion),
     /// The order's change was refused, here and at every other cell.
@@ -93,6 +102,10 @@ pub struct Status {
     pub refused: Refused,
     /// Messages of processes that are no cells.
     pub strays: u64,
+    /// What it keeps for cells that have not acknowledged writes.
+    pub hints: HintCounts,
+    /// Cells of which it gave hints up.
+    pub lacking: Vec<CellNumber>,
 }
 
 /// A process that keeps keys of maps, and coordinates operations on all of them.
@@ -156,6 +169,8 @@ impl Cell {
             bytes: self.replica.bytes(),
             refused: self.replica.refused(),
             strays: self.strays,
+            hints: self.coordinator.hints().counts(),
+            lacking: self.coordinator.hints().lacking().collect(),
         }
     }
 
@@ -187,6 +202,7 @@ impl Cell {
             LayoutOrder::DropMap(id) => {
                 self.rings.remove(id);
                 self.replica.adopt(&self.layout);
+                self.coordinator.adopt(&self.layout);
             }
         }
         self.survey(now);
@@ -260,7 +276,7 @@ impl Cell {
     ) {
         let Some(me) = self.number() else { return };
         let site = self.layout.cell(me).map_or(Site::default(), |member| member.site);
-        let (mut messages, mut ended) = (Vec::new(), Vec::new());
+        let (mut messages, mut ended, mut lacking) = (Vec::new(), Vec::new(), Vec::new());
         let mut own: Vec<Message> = Vec::new();
         let mut work = Some(work);
         loop {
@@ -275,6 +291,7 @@ impl Cell {
                 random: &mut *cx.random,
                 out: &mut messages,
                 ended: &mut ended,
+                lacking: &mut lacking,
             };
             if let Some(work) = work.take() {
                 work(&mut self.coordinator, &mut turn);
@@ -298,6 +315,9 @@ impl Cell {
         }
         for (id, outcome) in ended {
             out.emit(Event::Ended { id, outcome });
+        }
+        for cell in lacking {
+            out.emit(Event::Lacks(cell));
         }
     }
 }

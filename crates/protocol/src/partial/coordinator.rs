@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::{
     clock::{Clock, Stamp},
     entry::Entry,
+    hints::{HintLimits, Hints},
     layout::{CellNumber, Layout, MapId, ReadRepair},
     level::Level,
     message::{Answer, Demand, Message, Request, Round},
@@ -64,6 +65,10 @@ pub struct Patience {
     pub value_bytes_max: usize,
     /// Operations that would need more bytes beside those under way are refused.
     pub in_flight_bytes_max: usize,
+    /// What is kept for owners that have not acknowledged a write.
+    pub hints: HintLimits,
+    /// How often it is tried to send hints.
+    pub hints_every: Duration,
 }
 
 /// What an operation takes of memory beside key and value.
@@ -84,6 +89,8 @@ pub(super) struct Turn<'a> {
     pub(super) out: &'a mut Vec<(CellNumber, Message)>,
     /// Operations that ended.
     pub(super) ended: &'a mut Vec<(u64, Outcome)>,
+    /// Owners of which hints were given up for the first time.
+    pub(super) lacking: &'a mut Vec<CellNumber>,
 }
 
 /// The operations that a cell coordinates.
@@ -94,15 +101,37 @@ pub(super) struct Coordinator {
     timers: BTreeSet<(Time, Round)>,
     rounds: u64,
     bytes: usize,
+    hints: Hints,
+    /// When hints are looked at next, as long as there are any.
+    hints_at: Time,
 }
 
 impl Coordinator {
     pub(super) fn new(patience: Patience) -> Coordinator {
-        Coordinator { patience, running: BTreeMap::new(), timers: BTreeSet::new(), rounds: 0, bytes: 0 }
+        Coordinator {
+            patience,
+            running: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            rounds: 0,
+            bytes: 0,
+            hints: Hints::new(patience.hints),
+            hints_at: Time::ZERO,
+        }
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.timers.first().map(|(time, _)| *time)
+        let hints = (self.hints.counts().kept > 0).then_some(self.hints_at);
+        self.timers.first().map(|(time, _)| *time).into_iter().chain(hints).min()
+    }
+
+    /// The hints that it keeps.
+    pub(super) fn hints(&self) -> &Hints {
+        &self.hints
+    }
+
+    /// The layout changed.
+    pub(super) fn adopt(&mut self, layout: &Layout) {
+        self.hints.adopt(layout);
     }
 
     /// How many operations are under way.
@@ -130,6 +159,10 @@ impl Coordinator {
 
     /// A replica answered.
     pub(super) fn answer(&mut self, from: CellNumber, round: Round, answer: Answer, turn: &mut Turn<'_>) {
+        if let Some(lacks) = self.hints.answer(from, round, &answer) {
+            turn.lacking.extend(lacks.then_some(from));
+            return self.replay(turn);
+        }
         let Some(running) = self.running.get_mut(&round) else { return };
         let Some(index) = running.owners.index(from) else { return };
         if running.take(index, answer) {
@@ -139,6 +172,7 @@ impl Coordinator {
 
     /// What was sent to a cell may be lost.
     pub(super) fn unlinked(&mut self, cell: CellNumber) {
+        self.hints.unlinked(cell);
         for running in self.running.values_mut() {
             if let Some(index) = running.owners.index(cell).filter(|index| running.sent.has(*index)) {
                 running.sent = running.sent.without(index);
@@ -154,11 +188,7 @@ impl Coordinator {
             let owners = running.owners.clone();
             let step = with_surroundings(&owners, turn, |around| {
                 if running.deadline <= around.now {
-                    return if running.is_answered() {
-                        running.sweep(None)
-                    } else {
-                        Step::End(running.late(around))
-                    };
+                    return running.expire(around);
                 }
                 Step::Wait(running.press(around))
             });
@@ -166,6 +196,20 @@ impl Coordinator {
             running.timer = (turn.now + running.pause).min(running.deadline);
             self.perform(round, running, step, turn);
         }
+        if self.hints.counts().kept > 0 && self.hints_at <= turn.now {
+            self.hints_at = turn.now + self.patience.hints_every;
+            turn.lacking.extend(self.hints.expire(turn.now));
+            self.replay(turn);
+        }
+    }
+
+    fn replay(&mut self, turn: &mut Turn<'_>) {
+        let rounds = &mut self.rounds;
+        let next = || {
+            *rounds += 1;
+            Round(*rounds)
+        };
+        self.hints.replay(turn.layout, turn.reachable, next, turn.out);
     }
 
     fn advance(&mut self, round: Round, turn: &mut Turn<'_>) {
@@ -197,6 +241,16 @@ impl Coordinator {
             Step::Linger(outcome) => {
                 turn.ended.push((running.id, outcome));
                 self.keep(round, running);
+            }
+            Step::Hint(outcome, entry, lacking) => {
+                self.bytes -= running.bytes;
+                turn.ended.extend(outcome.map(|outcome| (running.id, outcome)));
+                for index in lacking.iter() {
+                    let owner = running.owners.cell(index);
+                    if self.hints.keep(owner, running.map, &running.key, &entry, turn.now) {
+                        turn.lacking.push(owner);
+                    }
+                }
             }
             Step::Sweep(outcome, entry, behind) => {
                 self.bytes -= running.bytes;

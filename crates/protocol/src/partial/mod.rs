@@ -89,6 +89,11 @@
 //! that the owners which count do not change in the middle (one layout's version for a whole operation), and that nothing is
 //! taken for never written because its deletion was forgotten while a copy of it is still under way. Deletions are kept.
 //!
+//! **Hints.** A write goes to all owners. The coordinator waits beyond the level for those that can be reached, and keeps a hint
+//! for each owner that has not acknowledged when the operation's time is over (Dynamo §4.6). A hint is a copy of a write, never
+//! an acknowledgement: a level counts owners only. Hints have limits of bytes and of age; where one is given up, the coordinator says
+//! so ([`Event::Lacks`]). Hints die with their coordinator.
+//!
 //! **Attacks considered.**
 //!
 //! - *A replica with the stamp of a fast clock.* A completed write holds stamp 100, and the next coordinator's clock says 50. The
@@ -106,6 +111,8 @@
 //! - *A timed-out write that one read sees and the next one does not.* Blocking repair: the first read leaves it at a quorum.
 //!   Else that is what regular allows.
 //! - *A copy of an old write that arrives after a delete.* The delete's entry is kept and has the higher stamp.
+//! - *A hint replayed after a delete.* The same. And a hint of a delete after a later write loses to that write's stamp.
+//! - *A hint that is acknowledged while more is merged into it.* It stays: only what was sent is done.
 //! - *A replica that counts twice* because it answered two requests, or a request that was sent again. Answers are a set of
 //!   owners, by index; a digest and an entry of one replica are one answer.
 //! - *A cell that restarts.* Its next life is another process and no owner, and what it says is refused.
@@ -122,6 +129,7 @@ mod cell;
 mod clock;
 mod coordinator;
 mod entry;
+mod hints;
 mod layout;
 mod level;
 mod message;
@@ -136,6 +144,7 @@ pub use self::{
     clock::{Clock, Skewed, Stamp},
     coordinator::{Action, Operation, Patience},
     entry::{Digest, Entry, Register, Value},
+    hints::{HintCounts, HintLimits},
     layout::{
         CellNumber, Copies, Layout, LayoutOrder, LayoutRefusal, LayoutVersion, Map, MapId, Member,
         ReadRepair, TOKENS_MAX,

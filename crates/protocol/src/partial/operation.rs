@@ -115,6 +115,8 @@ pub(super) enum Stage {
         newer: Stamp,
         /// Whether newer stamps are none of its concern: it is above all that ended before it began.
         last: bool,
+        /// The user has its answer.
+        answered: bool,
     },
     /// A read gathers copies.
     Reading {
@@ -148,6 +150,8 @@ pub(super) enum Step {
     Linger(Outcome),
     /// The user has been told; those that are behind get this. An outcome that is left to be told comes first.
     Sweep(Option<Outcome>, Entry, Share),
+    /// The same of a write: hints of it are kept for these.
+    Hint(Option<Outcome>, Entry, Share),
 }
 
 /// What an operation needs to know of its cell.
@@ -282,11 +286,12 @@ impl Running {
                 }
                 self.wait_or(Level::Quorum, around, Outcome::NotApplied)
             }
+            Stage::Writing { answered: true, .. } => self.rest(None, around),
             Stage::Writing { stamp, held, newer, last, .. } => {
                 if self.level.is_met(&self.owners, *held, around.site) {
                     let (stamp, newer) = (*stamp, *newer);
                     if *last || newer == Stamp::ZERO || !self.level.is_quorum() {
-                        return Step::End(Outcome::Done { stamp, level: self.level });
+                        return self.rest(Some(Outcome::Done { stamp, level: self.level }), around);
                     }
                     return match self.write_above(newer, true, around) {
                         Ok(step) => step,
@@ -315,7 +320,7 @@ impl Running {
     }
 
     /// How it ends if its time is over now.
-    pub(super) fn late(&self, around: &Surroundings<'_>) -> Outcome {
+    fn late(&self, around: &Surroundings<'_>) -> Outcome {
         let fallback = |share| self.fallback.filter(|level| level.is_met(&self.owners, share, around.site));
         match &self.stage {
             Stage::Asking { .. } => Outcome::NotApplied,
@@ -361,6 +366,30 @@ impl Running {
         }
     }
 
+    /// What is left to do of a write that met its level: those owners that can be asked are waited for, as long as its time
+    /// lasts; for the others hints are kept.
+    fn rest(&mut self, outcome: Option<Outcome>, around: &Surroundings<'_>) -> Step {
+        let Stage::Writing { held, answered, .. } = &mut self.stage else { unreachable!("a write") };
+        let lacking = around.reachable.minus(*held).minus(self.refused);
+        if lacking.is_empty() {
+            return self.close(outcome);
+        }
+        *answered = true;
+        match outcome {
+            Some(outcome) => Step::Linger(outcome),
+            None => Step::Wait(Share::NONE),
+        }
+    }
+
+    /// Keeps hints for all owners that have not taken the write, those that refused it for its size apart.
+    fn close(&self, outcome: Option<Outcome>) -> Step {
+        let Stage::Writing { entry, held, .. } = &self.stage else { unreachable!("a write") };
+        let lacking = self.owners.all().minus(*held);
+        let lacking =
+            if self.reason == Some(Refusal::TooLarge) { lacking.minus(self.refused) } else { lacking };
+        Step::Hint(outcome, entry.clone(), lacking)
+    }
+
     /// Whether a write asks a quorum before it takes a stamp.
     fn asks_first(&self) -> bool {
         self.blocking && self.level.is_quorum()
@@ -375,7 +404,8 @@ impl Running {
         let stamp = (around.issue)(floor)?;
         assert!(stamp > floor, "a write's stamp is above those that it was told");
         let entry = self.draft.as_ref().expect("only writes are written").stamped(stamp);
-        self.stage = Stage::Writing { stamp, entry, held: Share::NONE, newer: Stamp::ZERO, last };
+        let (held, newer) = (Share::NONE, Stamp::ZERO);
+        self.stage = Stage::Writing { stamp, entry, held, newer, last, answered: false };
         Ok(Step::Round(around.reachable))
     }
 
@@ -477,7 +507,7 @@ impl Running {
     }
 
     /// Brings those that answered and are behind up to date.
-    pub(super) fn sweep(&self, outcome: Option<Outcome>) -> Step {
+    fn sweep(&self, outcome: Option<Outcome>) -> Step {
         let entry = self.merged();
         let has = self.copies().iter().fold(Share::NONE, |share, copy| share.with(copy.index));
         let behind = has.minus(self.holders(&entry));
@@ -485,8 +515,18 @@ impl Running {
     }
 
     /// Whether the user has its answer already.
-    pub(super) fn is_answered(&self) -> bool {
-        matches!(self.stage, Stage::Reading { answered: true, .. })
+    fn is_answered(&self) -> bool {
+        matches!(self.stage, Stage::Reading { answered: true, .. } | Stage::Writing { answered: true, .. })
+    }
+
+    /// Its time is over.
+    pub(super) fn expire(&self, around: &Surroundings<'_>) -> Step {
+        let outcome = (!self.is_answered()).then(|| self.late(around));
+        match (&self.stage, outcome) {
+            (Stage::Writing { .. }, outcome) => self.close(outcome),
+            (_, Some(outcome)) => Step::End(outcome),
+            (_, None) => self.sweep(None),
+        }
     }
 }
 

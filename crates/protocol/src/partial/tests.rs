@@ -264,3 +264,33 @@ fn what_cannot_be_done_is_refused_in_words() {
         net::alone(&mut cell, Command::Operate(net::operation(1, "k", Action::Read, Level::One, None)));
     assert_eq!(events, [Event::Ended { id: 1, outcome: Outcome::Rejected(Rejection::NoCell) }]);
 }
+
+#[test]
+fn who_was_away_gets_hints() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    net.cut(1, 3);
+    net.put(1, "k", "old", Level::Quorum);
+    net.put(1, "k", "new", Level::Quorum);
+    net.put(1, "gone", "x", Level::Quorum);
+    net.run(Duration::from_secs(3));
+    assert_eq!((net.holders("k"), net.status(1).hints.kept), (2, 2));
+    // Meanwhile one of the keys is deleted by somebody who reaches the cell: the hint comes too late.
+    net.act(2, "gone", Action::Delete, Level::All);
+    net.heal();
+    net.run(Duration::from_secs(1));
+    let hints = net.status(1).hints;
+    assert_eq!((hints.kept, hints.bytes, hints.delivered, hints.lost), (0, 0, 2, 0));
+    assert_eq!(found(&net.read(3, "k", Level::One)), string("new"));
+    assert_eq!(found(&net.read(3, "gone", Level::One)), Some(Value::Nothing));
+}
+
+#[test]
+fn a_hint_is_no_acknowledgement() {
+    let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    let stranger = net.stranger("k");
+    for owner in net.owners("k") {
+        net.cut(stranger, owner);
+    }
+    assert_eq!(net.put(stranger, "k", "v", Level::One), Outcome::Unavailable);
+    assert_eq!(net.status(stranger).hints.kept, 0);
+}

@@ -38,8 +38,13 @@ struct Run {
 
 /// Runs a plan to the end of all its operations.
 fn run(plan: &Plan, seed: u64) -> Run {
+    run_until_ended(plan, seed, false)
+}
+
+/// The same, in which no cell dies any more if one has `crashed` already.
+fn run_until_ended(plan: &Plan, seed: u64, crashed: bool) -> Run {
     let net = Net::new(&[0, 0, 0, 0], &[(0, 3)], plan.repair, seed);
-    let mut run = Run { net, begun: Vec::new(), step: 0, crashed: false };
+    let mut run = Run { net, begun: Vec::new(), step: 0, crashed };
     for node in 1..=4 {
         run.adjust(node);
     }
@@ -134,6 +139,16 @@ impl Run {
         }
     }
 
+    /// What the living owners of a key hold.
+    fn digests(&self, key: &'static str) -> Vec<Digest> {
+        let owners = self.net.owners(key);
+        let key = Bytes::from_static(key.as_bytes());
+        let alive = owners.iter().filter_map(|owner| self.net.cells.get(owner));
+        alive
+            .map(|cell| cell.replica().entry(MapId(1), &key).map(Entry::digest).unwrap_or_default())
+            .collect()
+    }
+
     /// What clients saw of each key.
     fn histories(&self) -> [Vec<Seen>; 2] {
         let mut histories = [Vec::new(), Vec::new()];
@@ -214,14 +229,28 @@ fn replicas_converge_once_everything_is_read() {
         for key in KEYS {
             run.net.read(reader, key, Level::One);
             run.net.run(Duration::from_millis(50));
-            let key = Bytes::from_static(key.as_bytes());
-            let owners = run.net.owners(std::str::from_utf8(&key).expect("a name"));
-            let alive = owners.iter().filter_map(|owner| run.net.cells.get(owner));
-            let digests: Vec<_> = alive
-                .map(|cell| cell.replica().entry(MapId(1), &key).map(Entry::digest).unwrap_or_default())
-                .collect();
+            let digests = run.digests(key);
             assert!(digests.windows(2).all(|pair| pair[0] == pair[1]), "seed {seed}: {digests:?}");
         }
+    }
+}
+
+/// Without any read, hints alone make all replicas equal, as long as no coordinator dies.
+#[test]
+fn replicas_converge_by_hints() {
+    let levels: &[Level] = &[Level::One, Level::Quorum];
+    for seed in 0..200 {
+        let plan = Plan { repair: ReadRepair::None, reads: levels, writes: levels, operations: 40 };
+        let mut run = run_until_ended(&plan, seed, true);
+        run.net.release();
+        run.net.heal();
+        run.net.run(Duration::from_secs(5));
+        for key in KEYS {
+            let digests = run.digests(key);
+            assert!(digests.windows(2).all(|pair| pair[0] == pair[1]), "seed {seed}: {digests:?}");
+        }
+        let hints: Vec<_> = run.net.nodes().into_iter().map(|node| run.net.status(node).hints).collect();
+        assert!(hints.iter().all(|hints| (hints.kept, hints.lost) == (0, 0)), "seed {seed}: {hints:?}");
     }
 }
 

@@ -1,0 +1,293 @@
+//! Hinted handoff: writes that an owner did not acknowledge are kept for it, and sent when it can be reached again
+//! (Dynamo §4.6).
+//!
+//! A hint never counts for a level: it only shortens the time until replicas are equal. It is kept at the coordinator, in
+//! memory, within limits of bytes and of age. Where a limit takes hints away, the owner is named among those that *lack* writes,
+//! for good: nothing here can say any more which.
+//!
+//! Hints of one key are one: merged, as a replica would. They leave in the order of their keys, a few at a time, and each
+//! stays until its owner acknowledged just what it holds then.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use super::{
+    entry::{Digest, Entry},
+    layout::{CellNumber, Layout, MapId},
+    message::{Answer, Demand, Message, Refusal, Request, Round},
+};
+use crate::time::{Duration, Time};
+
+/// How much is kept for owners that cannot be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HintLimits {
+    /// All hints together take no more bytes.
+    pub bytes_max: usize,
+    /// No hint is kept longer.
+    pub age_max: Duration,
+    /// So many are sent to one cell before the first of them is acknowledged.
+    pub in_flight_max: usize,
+}
+
+/// What became of hints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct HintCounts {
+    /// Kept now.
+    pub kept: usize,
+    /// Bytes of these, about.
+    pub bytes: usize,
+    /// Acknowledged by their owners so far.
+    pub delivered: u64,
+    /// Given up: for want of room, for their age, or because the owner refused them for good.
+    pub lost: u64,
+}
+
+#[derive(Debug)]
+struct Hint {
+    entry: Entry,
+    /// When the first write in it was kept.
+    since: Time,
+    bytes: usize,
+}
+
+/// The hints of one coordinator.
+#[derive(Debug)]
+pub(super) struct Hints {
+    limits: HintLimits,
+    kept: BTreeMap<CellNumber, BTreeMap<(MapId, Bytes), Hint>>,
+    /// Hints under way, as they were when they were sent.
+    sent: BTreeMap<Round, (CellNumber, (MapId, Bytes), Digest)>,
+    /// Owners of which hints were given up.
+    lacking: BTreeSet<CellNumber>,
+    counts: HintCounts,
+}
+
+const HINT_BYTES: usize = size_of::<Hint>() + size_of::<(MapId, Bytes)>();
+
+impl Hints {
+    pub(super) fn new(limits: HintLimits) -> Hints {
+        Hints {
+            limits,
+            kept: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            lacking: BTreeSet::new(),
+            counts: HintCounts::default(),
+        }
+    }
+
+    pub(super) fn counts(&self) -> HintCounts {
+        self.counts
+    }
+
+    /// The owners of which hints were given up.
+    pub(super) fn lacking(&self) -> impl Iterator<Item = CellNumber> + '_ {
+        self.lacking.iter().copied()
+    }
+
+    /// Keeps a write for an owner. Says whether this is the first of its hints that there is no room for.
+    pub(super) fn keep(
+        &mut self,
+        owner: CellNumber,
+        map: MapId,
+        key: &Bytes,
+        entry: &Entry,
+        now: Time,
+    ) -> bool {
+        let hints = self.kept.entry(owner).or_default();
+        let at = (map, key.clone());
+        let mut merged = hints.get(&at).map_or_else(Entry::nothing, |hint| hint.entry.clone());
+        merged.merge(entry);
+        let (since, before) = hints.get(&at).map_or((now, None), |hint| (hint.since, Some(hint.bytes)));
+        let bytes = HINT_BYTES + key.len() + merged.bytes();
+        let total = self.counts.bytes - before.unwrap_or(0) + bytes;
+        if total > self.limits.bytes_max {
+            self.counts.lost += 1;
+            return self.lacking.insert(owner);
+        }
+        self.counts.bytes = total;
+        self.counts.kept += usize::from(before.is_none());
+        hints.insert(at, Hint { entry: merged, since, bytes });
+        false
+    }
+
+    /// Gives up what is too old, and returns the owners of which that is the first.
+    pub(super) fn expire(&mut self, now: Time) -> Vec<CellNumber> {
+        let mut fresh = Vec::new();
+        for (owner, hints) in &mut self.kept {
+            let before = hints.len();
+            hints.retain(|_, hint| {
+                let keep = now.since(hint.since) <= self.limits.age_max;
+                self.counts.bytes -= if keep { 0 } else { hint.bytes };
+                keep
+            });
+            let gone = before - hints.len();
+            self.counts.kept -= gone;
+            self.counts.lost += gone as u64;
+            if gone > 0 && self.lacking.insert(*owner) {
+                fresh.push(*owner);
+            }
+        }
+        self.kept.retain(|_, hints| !hints.is_empty());
+        fresh
+    }
+
+    /// Sends what may be sent to the cells that can be reached.
+    pub(super) fn replay(
+        &mut self,
+        layout: &Layout,
+        reachable: &BTreeSet<CellNumber>,
+        mut round: impl FnMut() -> Round,
+        out: &mut Vec<(CellNumber, Message)>,
+    ) {
+        for (owner, hints) in self.kept.iter().filter(|(owner, _)| reachable.contains(owner)) {
+            let under_way: BTreeSet<&(MapId, Bytes)> =
+                self.sent.values().filter(|(to, _, _)| to == owner).map(|(_, at, _)| at).collect();
+            let room = self.limits.in_flight_max.saturating_sub(under_way.len());
+            let waiting = hints.iter().filter(|(at, _)| !under_way.contains(at));
+            let next: Vec<_> =
+                waiting.take(room).map(|(at, hint)| (at.clone(), hint.entry.clone())).collect();
+            for (at, entry) in next {
+                let round = round();
+                self.sent.insert(round, (*owner, at.clone(), entry.digest()));
+                let (map, key) = at;
+                let demand = Demand::Write(entry);
+                let request = Request { round, layout: layout.version(), map, key, demand };
+                out.push((*owner, Message::Request(request)));
+            }
+        }
+    }
+
+    /// An owner answered a hint; says whether it was one, and whether it is the first of the owner's that is given up.
+    pub(super) fn answer(&mut self, from: CellNumber, round: Round, answer: &Answer) -> Option<bool> {
+        let (_, at, sent) = self.sent.get(&round).filter(|(owner, _, _)| *owner == from)?.clone();
+        self.sent.remove(&round);
+        match answer {
+            Answer::Written { .. } => {
+                // More may have been merged into it meanwhile: then it stays.
+                let done = self.forget(from, &at, Some(sent));
+                self.counts.delivered += u64::from(done);
+            }
+            Answer::Refused(Refusal::TooLarge) => {
+                self.forget(from, &at, None);
+                self.counts.lost += 1;
+                return Some(self.lacking.insert(from));
+            }
+            // Clocks, memory and layouts change: sent again.
+            _ => {}
+        }
+        Some(false)
+    }
+
+    /// What was sent to this cell may be lost.
+    pub(super) fn unlinked(&mut self, cell: CellNumber) {
+        self.sent.retain(|_, (owner, _, _)| *owner != cell);
+    }
+
+    /// The layout changed: hints for maps that were dropped are of no use.
+    pub(super) fn adopt(&mut self, layout: &Layout) {
+        for hints in self.kept.values_mut() {
+            hints.retain(|(map, _), hint| {
+                let keep = layout.map(*map).is_some();
+                self.counts.bytes -= if keep { 0 } else { hint.bytes };
+                self.counts.kept -= usize::from(!keep);
+                keep
+            });
+        }
+        self.kept.retain(|_, hints| !hints.is_empty());
+    }
+
+    fn forget(&mut self, owner: CellNumber, at: &(MapId, Bytes), sent: Option<Digest>) -> bool {
+        let Some(hints) = self.kept.get_mut(&owner) else { return false };
+        let done = |hint: &Hint| sent.is_none_or(|sent| hint.entry.digest() == sent);
+        if !hints.get(at).is_some_and(done) {
+            return false;
+        }
+        let hint = hints.remove(at).expect("it was found");
+        self.counts.bytes -= hint.bytes;
+        self.counts.kept -= 1;
+        if hints.is_empty() {
+            self.kept.remove(&owner);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::clock::Stamp, *};
+
+    const MAP: MapId = MapId(1);
+    const OWNER: CellNumber = CellNumber(2);
+
+    fn hints(bytes_max: usize, in_flight_max: usize) -> Hints {
+        Hints::new(HintLimits { bytes_max, age_max: Duration::from_secs(10), in_flight_max })
+    }
+
+    fn put(time: u64, bytes: usize) -> Entry {
+        Entry::whole(Stamp { time, cell: CellNumber(1) }, Some(Bytes::from(vec![b'x'; bytes])), None)
+    }
+
+    fn key(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
+    }
+
+    /// Sends what it may, and returns the rounds.
+    fn replay(hints: &mut Hints, next: &mut u64) -> Vec<Round> {
+        let (mut out, mut rounds) = (Vec::new(), Vec::new());
+        let round = || {
+            *next += 1;
+            rounds.push(Round(*next));
+            Round(*next)
+        };
+        hints.replay(&Layout::default(), &BTreeSet::from([OWNER]), round, &mut out);
+        assert_eq!(out.len(), rounds.len());
+        rounds
+    }
+
+    const TAKEN: Answer = Answer::Written { newer: Stamp::ZERO };
+
+    #[test]
+    fn a_hint_stays_until_all_of_it_is_acknowledged() {
+        let (mut hints, mut next) = (hints(10_000, 8), 0);
+        hints.keep(OWNER, MAP, &key("k"), &put(5, 1), Time(0));
+        let rounds = replay(&mut hints, &mut next);
+        assert!(replay(&mut hints, &mut next).is_empty(), "one is under way");
+        hints.keep(OWNER, MAP, &key("k"), &put(6, 1), Time(0));
+        assert_eq!(hints.answer(OWNER, rounds[0], &TAKEN), Some(false));
+        assert_eq!(hints.counts().kept, 1);
+        let rounds = replay(&mut hints, &mut next);
+        assert_eq!(hints.answer(CellNumber(9), rounds[0], &TAKEN), None, "somebody else's word");
+        hints.unlinked(OWNER);
+        assert_eq!(hints.answer(OWNER, rounds[0], &TAKEN), None, "of a link that broke");
+        let rounds = replay(&mut hints, &mut next);
+        assert_eq!(hints.answer(OWNER, rounds[0], &TAKEN), Some(false));
+        assert_eq!(hints.counts(), HintCounts { delivered: 1, ..HintCounts::default() });
+    }
+
+    #[test]
+    fn few_are_under_way_at_once() {
+        let (mut hints, mut next) = (hints(10_000, 2), 0);
+        for name in ["a", "b", "c"] {
+            hints.keep(OWNER, MAP, &key(name), &put(5, 1), Time(0));
+        }
+        let rounds = replay(&mut hints, &mut next);
+        assert_eq!(rounds.len(), 2);
+        hints.answer(OWNER, rounds[1], &Answer::Refused(Refusal::Full));
+        hints.answer(OWNER, rounds[0], &TAKEN);
+        assert_eq!(replay(&mut hints, &mut next).len(), 2);
+        assert_eq!(hints.counts().kept, 2);
+    }
+
+    #[test]
+    fn what_is_given_up_is_told() {
+        let mut hints = hints(500, 8);
+        assert!(!hints.keep(OWNER, MAP, &key("k"), &put(5, 1), Time(0)));
+        assert!(hints.keep(OWNER, MAP, &key("l"), &put(5, 500), Time(1)));
+        assert!(!hints.keep(OWNER, MAP, &key("m"), &put(5, 500), Time(1)), "told once");
+        assert!(hints.expire(Time(10_000_000_000)).is_empty());
+        assert!(hints.expire(Time(10_000_000_001)).is_empty(), "told before");
+        assert_eq!(hints.counts(), HintCounts { lost: 3, ..HintCounts::default() });
+        assert_eq!(hints.lacking().collect::<Vec<_>>(), [OWNER]);
+    }
+}
