@@ -22,7 +22,7 @@ use crate::{
 /// How a cell behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// When another cell is suspected. It is not asked meanwhile, if there are others; nothing else follows.
+    /// The patience with silent cells. A suspected cell is not asked, and nothing else follows.
     pub detector: detector::Settings,
     /// How the cell coordinates.
     pub patience: Patience,
@@ -55,7 +55,7 @@ impl Default for Settings {
     }
 }
 
-/// What a cell is asked for.
+/// A request to a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Coordinate this. Ends in exactly one [`Event::Ended`].
@@ -67,7 +67,7 @@ pub enum Command {
     Adjust(i64),
 }
 
-/// What a cell tells.
+/// A cell's word to its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// An operation ended.
@@ -85,7 +85,7 @@ pub enum Event {
     LayoutRefused(LayoutRefusal),
 }
 
-/// What a cell looks like from outside.
+/// A cell as it looks from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Its number, once it is a cell.
@@ -102,7 +102,7 @@ pub struct Status {
     pub refused: Refused,
     /// Messages of processes that are no cells.
     pub strays: u64,
-    /// What it keeps for cells that have not acknowledged writes.
+    /// Hints that it keeps for others.
     pub hints: HintCounts,
     /// Cells of which it gave hints up.
     pub lacking: Vec<CellNumber>,
@@ -209,7 +209,7 @@ impl Cell {
         out.emit(Event::Laid(self.layout.version()));
     }
 
-    /// Who can be asked: cells with a link, of which something was heard lately, and this one.
+    /// Finds the cells that can be asked: those with a link, of which something was heard lately, and this one.
     fn survey(&mut self, now: Time) {
         let fit = |process: &ProcessId| {
             *process == self.me || self.linked.contains(process) && !self.detector.suspects(*process, now)

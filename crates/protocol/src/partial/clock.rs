@@ -129,7 +129,7 @@ mod tests {
         let far = Stamp { time: allowed + 1, cell: CellNumber(1) };
         assert_eq!(clock.admit(far, Time(0)).unwrap_err().ahead, Duration::from_nanos(allowed + 1));
         assert!(clock.issue(ME, far, Time(0)).is_err());
-        // What was refused has left no trace.
+        // The refused stamps have left no trace.
         assert_eq!(clock.issue(ME, Stamp::ZERO, Time(3)).unwrap().time, 3);
         // The wall clock goes back by a second: nothing above the last stamp may be issued until it has come near again.
         clock.admit(Stamp { time: allowed, cell: CellNumber(1) }, Time(3)).unwrap();

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::time::{Duration, Time};
 
-/// What a user asks for.
+/// A user's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// The user's name for it: its outcome carries it.
@@ -30,11 +30,11 @@ pub struct Operation {
     pub level: Level,
     /// A smaller level that will do if the other one cannot be met, or not in time (004 §IV). The outcome says which one was.
     pub fallback: Option<Level>,
-    /// What is to be done.
+    /// The deed.
     pub action: Action,
 }
 
-/// What is to be done with a key.
+/// A deed on a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Read it.
@@ -55,7 +55,7 @@ pub enum Action {
 /// How a coordinator behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// When an operation ends without having met its level.
+    /// The time after which an operation ends without having met its level.
     pub timeout: Duration,
     /// After how long another replica is asked too, and those that were cut off are asked again. Doubles each time.
     pub speculate_after: Duration,
@@ -65,16 +65,16 @@ pub struct Patience {
     pub value_bytes_max: usize,
     /// Operations that would need more bytes beside those under way are refused.
     pub in_flight_bytes_max: usize,
-    /// What is kept for owners that have not acknowledged a write.
+    /// The limits of hints.
     pub hints: HintLimits,
     /// How often it is tried to send hints.
     pub hints_every: Duration,
 }
 
-/// What an operation takes of memory beside key and value.
+/// The memory of an operation beside key and value, about.
 const OPERATION_BYTES: usize = 512;
 
-/// What a coordinator sees of its cell during a turn.
+/// The parts of its cell that a coordinator works with during a turn.
 pub(super) struct Turn<'a> {
     pub(super) now: Time,
     pub(super) me: CellNumber,
@@ -102,7 +102,7 @@ pub(super) struct Coordinator {
     rounds: u64,
     bytes: usize,
     hints: Hints,
-    /// When hints are looked at next, as long as there are any.
+    /// The next look at hints, as long as there are any.
     hints_at: Time,
 }
 
@@ -170,7 +170,7 @@ impl Coordinator {
         }
     }
 
-    /// What was sent to a cell may be lost.
+    /// The link to a cell broke: requests sent to it may be lost.
     pub(super) fn unlinked(&mut self, cell: CellNumber) {
         self.hints.unlinked(cell);
         for running in self.running.values_mut() {

@@ -1,4 +1,4 @@
-//! What is kept under a key, and how two copies of it become one.
+//! The entry of a key, and how two copies of it become one.
 //!
 //! An entry is a *base*, the last write of the whole key, and the fields written since. A write of the whole key (a string, a
 //! delete) replaces every field with a lower stamp. So each field is a register, of which the writes are those of the field
@@ -45,7 +45,7 @@ impl Register {
     }
 }
 
-/// What a register takes besides its value.
+/// The memory of a register besides its value.
 const REGISTER_BYTES: usize = size_of::<Register>();
 
 /// All that is known of a key.
@@ -58,7 +58,7 @@ pub struct Entry {
     fields: Option<Box<BTreeMap<Bytes, Register>>>,
 }
 
-/// What a digest request is answered with: entries with the same digest are the same.
+/// The answer to a digest request: entries with the same digest are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Digest {
     /// The highest stamp in the entry.
@@ -140,7 +140,7 @@ impl Entry {
         stamps.fold(self.base.stamp, Stamp::max)
     }
 
-    /// What tells it from other entries of the key.
+    /// The digest, which tells it from other entries of the key.
     pub fn digest(&self) -> Digest {
         if *self == Entry::default() {
             return Digest::default();
@@ -150,7 +150,7 @@ impl Entry {
         Digest { newest: self.newest(), print: xxh3_64(&bytes) }
     }
 
-    /// What a user sees at this instant of the wall clock. Live fields hide a string: they were written later.
+    /// The value that a user sees at this instant of the wall clock. Live fields hide a string: they were written later.
     pub fn value(&self, wall: u64) -> Value {
         let live =
             self.fields().filter_map(|(name, register)| Some((name.clone(), register.live(wall)?.clone())));
@@ -170,7 +170,7 @@ impl Entry {
     }
 }
 
-/// What a user sees under a key.
+/// The value that a user sees under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// No value: never written, deleted or expired.

@@ -30,7 +30,7 @@ pub struct HintLimits {
     pub in_flight_max: usize,
 }
 
-/// What became of hints.
+/// The fate of hints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct HintCounts {
     /// Kept now.
@@ -46,7 +46,7 @@ pub struct HintCounts {
 #[derive(Debug)]
 struct Hint {
     entry: Entry,
-    /// When the first write in it was kept.
+    /// The instant at which the first write in it was kept.
     since: Time,
     bytes: usize,
 }
@@ -179,7 +179,7 @@ impl Hints {
         Some(false)
     }
 
-    /// What was sent to this cell may be lost.
+    /// The link to this cell broke: hints sent to it may be lost.
     pub(super) fn unlinked(&mut self, cell: CellNumber) {
         self.sent.retain(|_, (owner, _, _)| *owner != cell);
     }

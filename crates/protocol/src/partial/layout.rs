@@ -1,4 +1,4 @@
-//! Which cells there are, what they own, and which maps: the configuration that the order hands in.
+//! The layout: cells, their places, and maps. It is the configuration that the order hands in.
 //!
 //! A [`Layout`] is a value that all cells compute alike from the same orders. Data never passes through the order.
 
@@ -27,7 +27,7 @@ pub struct LayoutVersion(pub u64);
 pub struct Member {
     /// The process and its address.
     pub peer: Peer,
-    /// Where it is.
+    /// Its site.
     pub site: Site,
     /// Its places on the ring.
     pub tokens: Vec<Token>,
@@ -60,7 +60,7 @@ impl Copies {
     }
 }
 
-/// What a read does about replicas that differ.
+/// The way in which a read deals with replicas that differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReadRepair {
     /// Nothing: it answers with the newest that it saw.
@@ -79,7 +79,7 @@ pub enum ReadRepair {
 pub struct Map {
     /// How many copies, and where.
     pub copies: Copies,
-    /// What reads do about replicas that differ.
+    /// The way in which reads deal with replicas that differ.
     pub read_repair: ReadRepair,
 }
 
@@ -115,7 +115,7 @@ pub enum LayoutRefusal {
     /// A site has fewer cells than the map wants copies there.
     #[error("site {} has {cells} cells, and {wanted} copies are wanted there", site.0)]
     TooFewCells {
-        /// Which site.
+        /// The site.
         site: Site,
         /// How many cells it has.
         cells: usize,

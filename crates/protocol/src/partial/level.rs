@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::ring::{Owners, Share, Site};
 use crate::quorum::majority;
 
-/// Which replicas of a key an operation waits for.
+/// The number and the sites of the replicas that an operation waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Level {
     /// Any one.

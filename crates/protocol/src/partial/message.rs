@@ -1,4 +1,4 @@
-//! What cells say to each other, and its bytes.
+//! The messages between cells, and their bytes.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -13,10 +13,10 @@ use crate::wire::{Wire, WireError, put_bytes, take_bytes, take_u8, take_u32, tak
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Round(pub u64);
 
-/// What a request is about.
+/// A request to a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What its answer names.
+    /// The round that its answer names.
     pub round: Round,
     /// The layout of which the coordinator took the owners.
     pub layout: LayoutVersion,
@@ -24,11 +24,11 @@ pub struct Request {
     pub map: MapId,
     /// The key.
     pub key: Bytes,
-    /// What to do.
+    /// The demand.
     pub demand: Demand,
 }
 
-/// What a replica is asked to do.
+/// A demand on a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Demand {
     /// Tell the highest stamp of the key.
@@ -41,7 +41,7 @@ pub enum Demand {
     Digest,
 }
 
-/// What a replica answers.
+/// A replica's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The highest stamp of the key.
@@ -72,7 +72,7 @@ pub enum Refusal {
     Full,
 }
 
-/// What cells say to each other.
+/// A message between cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// From a coordinator to a replica.
@@ -81,7 +81,7 @@ pub enum Message {
     Answer {
         /// The request's.
         round: Round,
-        /// What.
+        /// The answer.
         answer: Answer,
     },
     /// A sign of life.

@@ -17,7 +17,7 @@
 //! moment may differ by the skew of clocks.
 //!
 //! **Source.** 004 §I (partial quorums), §II.C (coordinator, direct and digest requests, timestamps, read repair), §IV
-//! (timeouts, and another try at a smaller quorum). What that stands on: DeCandia and others, *Dynamo* (2007), §4.2 ring, §4.5
+//! (timeouts, and another try at a smaller quorum). It stands on DeCandia and others, *Dynamo* (2007), §4.2 ring, §4.5
 //! coordinator; Lakshman and Malik, *Cassandra* (2010). Atomic registers: Attiya, Bar-Noy and Dolev (1995); with several
 //! writers, Lynch and Shvartsman (1997).
 //!
@@ -85,9 +85,9 @@
 //! repair is no read and ends no write, so it adds nothing to the order. Should a coordinator die half way, its operation
 //! is of unknown outcome, and no other question arises.
 //!
-//! What the argument needs besides: that replicas do not forget (a cell that comes back without its memory is another cell),
-//! that the owners which count do not change in the middle (one layout's version for a whole operation), and that nothing is
-//! taken for never written because its deletion was forgotten while a copy of it is still under way. Deletions are kept.
+//! The argument needs three more things. Replicas do not forget: a cell that comes back without its memory is another cell. The
+//! owners of a key do not change in the middle of an operation. No deletion is forgotten while a copy of an older write is
+//! still under way: deletions are kept.
 //!
 //! **Hints.** A write goes to all owners. The coordinator waits beyond the level for those that can be reached, and keeps a hint
 //! for each owner that has not acknowledged when the operation's time is over (Dynamo §4.6). A hint is a copy of a write, never

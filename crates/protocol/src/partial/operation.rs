@@ -18,7 +18,7 @@ use crate::time::{Duration, Time};
 pub enum Outcome {
     /// The read's answer.
     Found {
-        /// What is under the key.
+        /// The value under the key.
         value: Value,
         /// The highest stamp that was seen.
         newest: Stamp,
@@ -61,7 +61,7 @@ pub enum Rejection {
     Full,
 }
 
-/// What is written.
+/// The content of a write, without its stamp.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Draft {
     /// The whole key.
@@ -137,7 +137,7 @@ pub(super) enum Stage {
     },
 }
 
-/// What the coordinator does next about an operation.
+/// The next step of an operation.
 #[derive(Debug)]
 pub(super) enum Step {
     /// It waits, after it has sent requests to these.
@@ -154,7 +154,7 @@ pub(super) enum Step {
     Hint(Option<Outcome>, Entry, Share),
 }
 
-/// What an operation needs to know of its cell.
+/// The facts of its cell that an operation needs.
 pub(super) struct Surroundings<'a> {
     pub(super) site: Site,
     pub(super) now: Time,
@@ -176,7 +176,7 @@ pub(super) struct Running {
     pub(super) fallback: Option<Level>,
     /// Whether reads leave what they answer at a quorum, and writes ask first.
     pub(super) blocking: bool,
-    /// What is written; none for a read.
+    /// The content of a write; none for a read.
     pub(super) draft: Option<Draft>,
     pub(super) owners: Owners,
     /// Indexes of owners, those to be asked first at the front.
@@ -184,7 +184,7 @@ pub(super) struct Running {
     pub(super) deadline: Time,
     /// How long it waited before it was looked at last.
     pub(super) pause: Duration,
-    /// When it is looked at again.
+    /// The next look at it.
     pub(super) timer: Time,
     /// How many bytes of memory it is counted for.
     pub(super) bytes: usize,
@@ -273,7 +273,7 @@ impl Running {
         true
     }
 
-    /// What follows from the answers so far.
+    /// Draws the consequence of the answers so far.
     pub(super) fn advance(&mut self, around: &mut Surroundings<'_>) -> Step {
         match &self.stage {
             Stage::Asking { told, newest } => {
@@ -366,7 +366,7 @@ impl Running {
         }
     }
 
-    /// What is left to do of a write that met its level: those owners that can be asked are waited for, as long as its time
+    /// The rest of a write that met its level: those owners that can be asked are waited for, as long as its time
     /// lasts; for the others hints are kept.
     fn rest(&mut self, outcome: Option<Outcome>, around: &Surroundings<'_>) -> Step {
         let Stage::Writing { held, answered, .. } = &mut self.stage else { unreachable!("a write") };

@@ -22,7 +22,7 @@ pub struct Limits {
     pub store_bytes_max: usize,
 }
 
-/// What a replica refused, by reason.
+/// Refusals of a replica, by reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Refused {
     /// Requests of another layout.
@@ -56,7 +56,7 @@ impl Replica {
         self.bytes
     }
 
-    /// What it refused so far.
+    /// Its refusals so far.
     pub fn refused(&self) -> Refused {
         self.refused
     }
@@ -114,7 +114,7 @@ impl Replica {
         let beside = entry.newest_beside(write);
         if entry.merge(write) {
             let size = entry_bytes(&at.1, &entry);
-            // What makes nothing larger is always taken, and so are deletes.
+            // A write that makes nothing larger is always taken, and so is a delete.
             let grows = size > size_before && !write.is_delete();
             if grows && size > self.limits.entry_bytes_max {
                 self.refused.too_large += 1;

@@ -19,7 +19,7 @@ pub struct Site(pub u16);
 pub struct Token(pub u64);
 
 impl Token {
-    /// Where a key of a map lies. Maps differ, so that a hot key's name is not hot at the same cells in every map.
+    /// The place of a key of a map. Maps differ, so that a hot key's name is not hot at the same cells in every map.
     pub fn of(map: MapId, key: &[u8]) -> Token {
         Token(xxh3_64_with_seed(key, u64::from(map.0)))
     }
@@ -28,9 +28,9 @@ impl Token {
 /// A cell that keeps a copy of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Which cell.
+    /// The cell.
     pub cell: CellNumber,
-    /// Where it is.
+    /// Its site.
     pub site: Site,
 }
 
@@ -87,7 +87,7 @@ impl Owners {
     }
 }
 
-/// Some of a key's owners, by their index. Who is in it twice counts once.
+/// Some of a key's owners, by their index. An owner that is added twice counts once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Share(u64);
 
@@ -144,7 +144,7 @@ impl Share {
 /// The owners of every key for one number of copies.
 #[derive(Clone, Debug)]
 pub struct Ring {
-    /// Where each arc ends, ascending, and the owners of the keys in it. An arc's last token belongs to it, and the first arc
+    /// The last token of each arc, ascending, and the owners of the keys in it. An arc's last token belongs to it, and the first arc
     /// begins behind the last one.
     arcs: Vec<(Token, Owners)>,
 }
@@ -201,7 +201,7 @@ mod tests {
         *,
     };
 
-    /// What the walk says, from the definition: all tokens in order from the key's on, first meetings only.
+    /// The walk by its definition: all tokens in order from the key's on, first meetings only.
     fn naive(layout: &Layout, copies: &Copies, token: Token) -> Vec<CellNumber> {
         let mut places = Vec::new();
         for (cell, member) in layout.cells() {

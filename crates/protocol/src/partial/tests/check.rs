@@ -11,7 +11,7 @@ pub(super) struct Seen {
     pub(super) what: What,
 }
 
-/// What an operation did. Values are written once; `None` is a deleted or unwritten key.
+/// The deed of an operation. Values are written once; `None` is a deleted or unwritten key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Wrote(Option<u64>),

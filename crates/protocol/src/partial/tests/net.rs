@@ -224,7 +224,7 @@ impl Net {
         }
     }
 
-    /// What one sends to the other waits.
+    /// Messages from one to the other wait.
     pub(super) fn hold(&mut self, from: u64, to: u64) {
         self.held.insert((from, to));
     }

@@ -11,7 +11,7 @@ use crate::time::Duration;
 
 const KEYS: [&str; 2] = ["left", "right"];
 
-/// What a run does besides delivering messages.
+/// The conditions of a run.
 struct Plan {
     repair: ReadRepair,
     reads: &'static [Level],
@@ -139,7 +139,7 @@ impl Run {
         }
     }
 
-    /// What the living owners of a key hold.
+    /// The digests of a key at its living owners.
     fn digests(&self, key: &'static str) -> Vec<Digest> {
         let owners = self.net.owners(key);
         let key = Bytes::from_static(key.as_bytes());
@@ -149,7 +149,7 @@ impl Run {
             .collect()
     }
 
-    /// What clients saw of each key.
+    /// The history of each key, as its clients saw it.
     fn histories(&self) -> [Vec<Seen>; 2] {
         let mut histories = [Vec::new(), Vec::new()];
         for it in &self.begun {
