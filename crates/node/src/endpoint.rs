@@ -1,0 +1,158 @@
+//! Endpoints: a protocol as its node sees it, whatever its types.
+
+use std::any::Any;
+
+use bytes::{Bytes, BytesMut};
+use quorate_protocol::{
+    Context, Destination, Duration, Generation, Input, ProcessId, Protocol, Sink, Ticket, Time,
+    wire::{Wire, WireError},
+};
+
+use crate::channel::Encoded;
+
+/// A command or an event of some protocol.
+pub type Parcel = Box<dyn Any + Send>;
+
+/// A protocol in bytes: its messages and records are encoded, its commands and events are boxed. It has no values; it
+/// names the types that an [`Endpoint`] exchanges with its node.
+#[derive(Clone, Copy, Debug)]
+pub enum Opaque {}
+
+impl Protocol for Opaque {
+    type Message = Encoded;
+    type Record = Encoded;
+    type Command = Parcel;
+    type Event = Parcel;
+
+    fn handle(&mut self, _: &mut Context<'_>, _: Input<Self>, _: &mut impl Sink<Self>) {
+        match *self {}
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        match *self {}
+    }
+}
+
+/// A protocol of any type, to be added to a node at run time. [`Guest`] makes one of a [`Protocol`].
+pub trait Endpoint: Send {
+    /// As [`Protocol::handle`]. An error says that a message does not decode; then nothing was done.
+    fn handle(
+        &mut self,
+        cx: &mut Context<'_>,
+        input: Input<Opaque>,
+        out: &mut dyn Sink<Opaque>,
+    ) -> Result<(), WireError>;
+
+    /// As [`Protocol::deadline`].
+    fn deadline(&self) -> Option<Time>;
+
+    /// As [`Protocol::gathering`].
+    fn gathering(&self) -> Duration;
+}
+
+/// A protocol as an [`Endpoint`]. A command of another type than its own is a bug of the host, and ends it.
+pub struct Guest<P>(pub P);
+
+impl<P> Endpoint for Guest<P>
+where
+    P: Protocol + Send,
+    P::Message: Wire,
+    P::Command: 'static,
+    P::Event: Send + 'static,
+{
+    fn handle(
+        &mut self,
+        cx: &mut Context<'_>,
+        input: Input<Opaque>,
+        out: &mut dyn Sink<Opaque>,
+    ) -> Result<(), WireError> {
+        let message = match input {
+            Input::Receive { from, message } => Input::Receive { from, message: message.decode_as()? },
+            other => other.map(|_| unreachable!("messages are decoded above"), own_command::<P>),
+        };
+        self.0.handle(cx, message, &mut InBytes(out));
+        Ok(())
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.0.deadline()
+    }
+
+    fn gathering(&self) -> Duration {
+        self.0.gathering()
+    }
+}
+
+fn own_command<P: Protocol<Command: 'static>>(command: Parcel) -> P::Command {
+    *command.downcast().expect("a host gives an endpoint commands of its own")
+}
+
+/// The sink of a protocol in a [`Guest`].
+struct InBytes<'a>(&'a mut dyn Sink<Opaque>);
+
+impl<P> Sink<P> for InBytes<'_>
+where
+    P: Protocol,
+    P::Message: Wire,
+    P::Event: Send + 'static,
+{
+    fn send(&mut self, to: Destination, message: P::Message, after: Option<Ticket>) {
+        self.0.send(to, Encoded::of(&message), after);
+    }
+
+    fn send_aside(&mut self, to: Destination, message: P::Message) {
+        self.0.send_aside(to, Encoded::of(&message));
+    }
+
+    fn persist(&mut self, record: P::Record) -> Ticket {
+        let mut bytes = BytesMut::new();
+        record.encode(&mut bytes);
+        self.0.persist(Encoded { head: bytes.freeze(), payload: None })
+    }
+
+    fn collect(&mut self, before: Ticket) {
+        self.0.collect(before);
+    }
+
+    fn emit(&mut self, event: P::Event) {
+        self.0.emit(Box::new(event));
+    }
+
+    fn reach(&mut self, peer: ProcessId, address: &str) {
+        self.0.reach(peer, address);
+    }
+
+    fn forget(&mut self, peer: ProcessId) {
+        self.0.forget(peer);
+    }
+
+    fn enter(&mut self, generation: Generation) {
+        self.0.enter(generation);
+    }
+}
+
+/// Who may have a session with an endpoint: each end shows a pass, and both judge the other's.
+pub trait Policy: Send {
+    /// What it shows; at most [`PASS_BYTES_MAX`](crate::PASS_BYTES_MAX) bytes.
+    fn pass(&self) -> Bytes {
+        Bytes::new()
+    }
+
+    /// Whether a peer that shows this may have a session. The bytes are from outside.
+    fn admits(&self, theirs: &[u8]) -> bool;
+
+    /// The endpoint belongs to this generation from now on ([`Sink::enter`]).
+    fn entered(&mut self, generation: Generation) {
+        let _ = generation;
+    }
+}
+
+/// Everybody may.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Anyone;
+
+impl Policy for Anyone {
+    fn admits(&self, _: &[u8]) -> bool {
+        true
+    }
+}

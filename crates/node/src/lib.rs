@@ -1,0 +1,534 @@
+//! One process, still pure: endpoints by channel, over one set of links.
+//!
+//! **Promise.** Each endpoint is a [`Protocol`] of its own, as if it had the process for itself. An endpoint to which nothing
+//! happens costs nothing: it is not called, not asked and not looped over.
+//!
+//! **Shape.** After quinn's `Endpoint`, which hands datagrams to the connections in a slab. A [`Node`] is itself a
+//! [`Protocol`], so whatever carries one protocol (the simulator, the real runtime) carries a process of many.
+//!
+//! ```text
+//!                        Node
+//!  Letter{channel, …} ─▶ directory ─▶ seat 0: home     the protocol `H`, known when this is compiled: not boxed, and
+//!                                     seat 1: home     its messages are written straight to where they leave
+//!                                     seat 2: guest    any protocol in bytes (`Endpoint`), added at run time
+//!                    due: (time, seat) · touched: seats that got something · sessions by peer · records
+//! ```
+//!
+//! **Links.** Processes have one link, which their endpoints share; two endpoints of one channel have a [`session`] on it. It
+//! opens when one of them has reached for the other's process, the processes are linked, and the [`Policy`] of each admits
+//! what the other shows. An endpoint is told `Linked` and `Unlinked` of its sessions, not of links. A node wants a link as
+//! long as one of its endpoints has reached for the peer, and gives it up once no endpoint has a session on it either.
+//! What breaks an endpoint's session (it leaves, its policy changes, a message does not decode) breaks no other.
+//!
+//! **Time.** The instants that endpoints ask for are kept in order. Those of endpoints that got something since the last
+//! [`Input::Drained`] are asked for anew there; `Drained` goes to these alone.
+//!
+//! **Records** of all endpoints stand in one row, each with its channel, under tickets of one counter. `Persisted` goes to
+//! those whose records became durable. The row is collected up to the first record that some endpoint still needs: one that
+//! never collects holds the others' back.
+//!
+//! **A panic** ends the endpoint in which it happens: its sessions end, the host is told ([`Event::Ended`]), others go on. Its
+//! records are kept until the host removes it. One that is [vital](Newcomer::vital) (a router: the others cannot do without
+//! it) takes the process with it.
+//!
+//! **Bytes from outside.** A letter for an endpoint that is not there, of a domain that is not ours, or without a session is
+//! counted and dropped ([`Figures`]). A message that does not decode ends the session it came by.
+//!
+//! **Differs from one protocol alone.** What is sent aside right after a session opens may be lost
+//! ([`session`]). [`Input::Progress`] goes to every endpoint that has a session with the peer.
+
+mod channel;
+mod desk;
+mod endpoint;
+mod host;
+mod records;
+pub mod session;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    any::Any,
+    collections::{BTreeMap, BTreeSet},
+    marker::PhantomData,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use quorate_protocol::{
+    Context, Duration, Input, ProcessId, Protocol, Sink, Time,
+    wire::{Wire, WireError},
+};
+use rustc_hash::FxHashMap;
+use slab::Slab;
+
+use channel::{Content, Signal, Tag};
+use desk::{AsGuest, AsHome, Board, Desk, News};
+use session::Line;
+
+pub use channel::{Channel, Encoded, EndpointId, Entry, HEADER_BYTES, Letter, PASS_BYTES_MAX};
+pub use endpoint::{Anyone, Endpoint, Guest, Opaque, Parcel, Policy};
+pub use host::{Command, Ending, Event, Figures, Newcomer};
+
+/// A process: its endpoints, of which some are of the type `H`.
+pub struct Node<H: Protocol = Opaque> {
+    seats: Slab<Seat<H>>,
+    /// Looked up, never walked.
+    directory: FxHashMap<Tag, usize>,
+    /// How many endpoints are here of each domain, folded.
+    domains: BTreeMap<u32, usize>,
+    /// When endpoints want to be called.
+    due: BTreeSet<(Time, usize)>,
+    /// Seats that got something since the last drain, in that order.
+    touched: Vec<usize>,
+    /// The least wish of those that got something before the last drain.
+    gathering: Duration,
+    board: Board,
+    figures: Figures,
+}
+
+struct Seat<H> {
+    channel: Channel,
+    occupant: Occupant<H>,
+    policy: Box<dyn Policy>,
+    vital: bool,
+    sessions: desk::Sessions,
+    touched: bool,
+    /// As it stands in `due`.
+    deadline: Option<Time>,
+}
+
+enum Occupant<H> {
+    Home(H),
+    Guest(Box<dyn Endpoint>),
+}
+
+/// An input for one endpoint.
+enum Inbound<H: Protocol> {
+    Message { from: ProcessId, content: Content<H::Message> },
+    Home(H::Command),
+    Guest(Parcel),
+    Other(Input<Opaque>),
+}
+
+impl<H> Default for Node<H>
+where
+    H: Protocol,
+    H::Message: Wire,
+{
+    fn default() -> Self {
+        Node::new()
+    }
+}
+
+impl<H> Node<H>
+where
+    H: Protocol,
+    H::Message: Wire,
+{
+    /// A process without endpoints.
+    pub fn new() -> Self {
+        Node {
+            seats: Slab::new(),
+            directory: FxHashMap::default(),
+            domains: BTreeMap::new(),
+            due: BTreeSet::new(),
+            touched: Vec::new(),
+            gathering: Duration::ZERO,
+            board: Board::default(),
+            figures: Figures::default(),
+        }
+    }
+
+    /// Takes an endpoint in, unless another one is there.
+    pub fn add(&mut self, newcomer: Newcomer<H>) -> Result<(), Newcomer<H>> {
+        let tag = newcomer.channel.tag();
+        if self.directory.contains_key(&tag) {
+            return Err(newcomer);
+        }
+        let Newcomer { channel, occupant, policy, vital, recovered } = newcomer;
+        if let Some(first) = recovered {
+            self.board.records.need(channel, first);
+        }
+        let sessions = desk::Sessions::new();
+        let seat = Seat { channel, occupant, policy, vital, sessions, touched: false, deadline: None };
+        let key = self.seats.insert(seat);
+        self.directory.insert(tag, key);
+        *self.domains.entry(tag.domain).or_default() += 1;
+        self.schedule(key);
+        Ok(())
+    }
+
+    /// The channels of all endpoints.
+    pub fn channels(&self) -> impl Iterator<Item = Channel> + '_ {
+        self.seats.iter().map(|(_, seat)| seat.channel)
+    }
+
+    /// The home endpoint at a channel.
+    pub fn home(&self, channel: Channel) -> Option<&H> {
+        match &self.seats[self.seat(channel)?].occupant {
+            Occupant::Home(home) => Some(home),
+            Occupant::Guest(_) => None,
+        }
+    }
+
+    /// What it has dropped.
+    pub fn figures(&self) -> Figures {
+        self.figures
+    }
+
+    fn seat(&self, channel: Channel) -> Option<usize> {
+        let key = *self.directory.get(&channel.tag())?;
+        (self.seats[key].channel == channel).then_some(key)
+    }
+
+    /// Hands an input to one endpoint.
+    fn step(&mut self, cx: &mut Context<'_>, key: usize, inbound: Inbound<H>, out: &mut impl Sink<Self>) {
+        let seat = &mut self.seats[key];
+        if !std::mem::replace(&mut seat.touched, true) {
+            self.touched.push(key);
+        }
+        let from = if let Inbound::Message { from, .. } = inbound { Some(from) } else { None };
+        let (me, now) = (cx.me, cx.now);
+        let Seat { channel, occupant, policy, sessions, .. } = seat;
+        let board = &mut self.board;
+        let mut desk = Desk {
+            key,
+            channel: *channel,
+            sessions,
+            policy: &mut **policy,
+            board,
+            out,
+            me,
+            now,
+            home: PhantomData,
+        };
+        let stepped = if seat.vital {
+            Ok(occupant.step(cx, inbound, &mut desk))
+        } else {
+            catch_unwind(AssertUnwindSafe(|| occupant.step(cx, inbound, &mut desk)))
+        };
+        match stepped {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                let peer = from.expect("only messages are decoded");
+                self.figures.malformed += 1;
+                desk.end(peer);
+                let channel = desk.channel;
+                out.emit(Event::Malformed { channel, peer, error });
+            }
+            Err(panic) => self.end(key, Ending::Panicked(words(&*panic)), out),
+        }
+    }
+
+    /// [`Node::step`], and what endpoints are to be told of sessions that began or ended by it.
+    fn give(&mut self, cx: &mut Context<'_>, key: usize, inbound: Inbound<H>, out: &mut impl Sink<Self>) {
+        self.step(cx, key, inbound, out);
+        self.tell(cx, out);
+    }
+
+    fn tell(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        while let Some((key, news)) = self.board.news.pop_front() {
+            let input = match news {
+                News::Linked(peer, session) => Input::Linked { peer, session },
+                News::Unlinked(peer) => Input::Unlinked { peer },
+                News::Stranger(peer, pass) => {
+                    let channel = self.seats[key].channel;
+                    out.emit(Event::Stranger { channel, peer, pass });
+                    continue;
+                }
+            };
+            self.step(cx, key, Inbound::Other(input), out);
+        }
+    }
+
+    /// What a seat is lent while something of its sessions is done.
+    fn at_desk<S: Sink<Self>>(
+        &mut self,
+        cx: &Context<'_>,
+        key: usize,
+        out: &mut S,
+        work: impl FnOnce(&mut Desk<'_, H, S>),
+    ) {
+        let (me, now) = (cx.me, cx.now);
+        let Seat { channel, policy, sessions, .. } = &mut self.seats[key];
+        let board = &mut self.board;
+        work(&mut Desk {
+            key,
+            channel: *channel,
+            sessions,
+            policy: &mut **policy,
+            board,
+            out,
+            me,
+            now,
+            home: PhantomData,
+        });
+    }
+
+    fn end(&mut self, key: usize, ending: Ending, out: &mut impl Sink<Self>) {
+        let seat = self.seats.remove(key);
+        let tag = seat.channel.tag();
+        self.directory.remove(&tag);
+        let left = self.domains.get_mut(&tag.domain).expect("every endpoint is counted");
+        *left -= 1;
+        if *left == 0 {
+            self.domains.remove(&tag.domain);
+        }
+        self.touched.retain(|touched| *touched != key);
+        if let Some(time) = seat.deadline {
+            self.due.remove(&(time, key));
+        }
+        self.board.vacate(key, seat.channel, seat.sessions, out);
+        if ending == Ending::Removed {
+            self.release(seat.channel, out);
+        }
+        // It may be in no state to be taken apart.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(seat.occupant)));
+        out.emit(Event::Ended(seat.channel, ending));
+    }
+
+    fn release(&mut self, channel: Channel, out: &mut impl Sink<Self>) {
+        if let Some(floor) = self.board.records.release(channel) {
+            out.collect(floor);
+        }
+    }
+
+    /// Notes when an endpoint wants to be called next.
+    fn schedule(&mut self, key: usize) {
+        let seat = &mut self.seats[key];
+        let deadline = seat.occupant.deadline();
+        if deadline != seat.deadline {
+            if let Some(before) = std::mem::replace(&mut seat.deadline, deadline) {
+                self.due.remove(&(before, key));
+            }
+            if let Some(time) = deadline {
+                self.due.insert((time, key));
+            }
+        }
+    }
+
+    fn command(&mut self, cx: &mut Context<'_>, command: Command<H>, out: &mut impl Sink<Self>) {
+        let is_home = |key: &usize| matches!(self.seats[*key].occupant, Occupant::Home(_));
+        match command {
+            Command::Home(channel, command) => match self.seat(channel).filter(is_home) {
+                Some(key) => self.give(cx, key, Inbound::Home(command), out),
+                None => out.emit(Event::Unserved(Command::Home(channel, command))),
+            },
+            Command::Guest(channel, command) => match self.seat(channel).filter(|key| !is_home(key)) {
+                Some(key) => self.give(cx, key, Inbound::Guest(command), out),
+                None => out.emit(Event::Unserved(Command::Guest(channel, command))),
+            },
+            Command::Add(newcomer) => {
+                let channel = newcomer.channel;
+                out.emit(match self.add(newcomer) {
+                    Ok(()) => Event::Added(channel),
+                    Err(newcomer) => Event::Occupied(newcomer),
+                });
+            }
+            Command::Remove(channel) => match self.seat(channel) {
+                Some(key) => self.end(key, Ending::Removed, out),
+                None => {
+                    self.release(channel, out);
+                    out.emit(Event::Ended(channel, Ending::Removed));
+                }
+            },
+        }
+    }
+
+    fn receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        Letter { tag, content }: Letter<H::Message>,
+        out: &mut impl Sink<Self>,
+    ) {
+        let Some(&key) = self.directory.get(&tag) else {
+            if self.domains.contains_key(&tag.domain) {
+                self.figures.absent += 1;
+            } else {
+                self.figures.foreign += 1;
+            }
+            return desk::refuse(from, tag, &content, out);
+        };
+        match content {
+            Content::Signal(Signal::Hail { domain, .. }) if domain != self.seats[key].channel.domain => {
+                self.figures.foreign += 1;
+                desk::refuse(from, tag, &content, out);
+            }
+            Content::Signal(signal) => {
+                self.at_desk(cx, key, out, |desk| desk.signal(from, signal));
+                self.tell(cx, out);
+            }
+            content if from == cx.me || self.seats[key].sessions.get(&from).is_some_and(Line::stands) => {
+                self.give(cx, key, Inbound::Message { from, content }, out);
+            }
+            _ => self.figures.late += 1,
+        }
+    }
+
+    fn alarm(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        for (key, peer) in self.board.take_retries(cx.now) {
+            self.at_desk(cx, key, out, |desk| desk.hail(peer));
+        }
+        let touched = self.touched.clone();
+        for key in touched {
+            self.schedule(key);
+        }
+        let due: Vec<usize> =
+            self.due.iter().take_while(|(time, _)| *time <= cx.now).map(|(_, key)| *key).collect();
+        for key in due {
+            // One that came before it may have ended it.
+            if self.seats.contains(key) {
+                self.give(cx, key, Inbound::Other(Input::Deadline), out);
+            }
+        }
+    }
+
+    fn drain(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        let mut gathering = None;
+        for key in std::mem::take(&mut self.touched) {
+            if !self.seats.contains(key) {
+                continue;
+            }
+            self.step(cx, key, Inbound::Other(Input::Drained), out);
+            if let Some(seat) = self.seats.get_mut(key) {
+                seat.touched = false;
+                let wish = seat.occupant.gathering();
+                gathering = Some(gathering.map_or(wish, |least: Duration| least.min(wish)));
+                self.schedule(key);
+            }
+        }
+        self.gathering = gathering.unwrap_or_default();
+        self.tell(cx, out);
+    }
+}
+
+impl<H> Protocol for Node<H>
+where
+    H: Protocol,
+    H::Message: Wire,
+{
+    type Message = Letter<H::Message>;
+    type Record = Entry<H::Record>;
+    type Command = Command<H>;
+    type Event = Event<H>;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        match input {
+            Input::Receive { from, message } => self.receive(cx, from, message, out),
+            Input::Command(command) => self.command(cx, command, out),
+            Input::Deadline => self.alarm(cx, out),
+            Input::Persisted(ticket) => {
+                for key in self.board.records.persisted(ticket) {
+                    if self.seats.contains(key) {
+                        self.give(cx, key, Inbound::Other(Input::Persisted(ticket)), out);
+                    }
+                }
+            }
+            Input::Linked { peer, .. } => {
+                for key in self.board.linked(peer) {
+                    self.at_desk(cx, key, out, |desk| desk.hail(peer));
+                }
+                self.tell(cx, out);
+            }
+            Input::Unlinked { peer } => {
+                for key in self.board.unlinked(peer) {
+                    self.at_desk(cx, key, out, |desk| desk.unlinked(peer));
+                }
+                self.board.settle(peer, out);
+                self.tell(cx, out);
+            }
+            Input::Progress { peer } => {
+                for key in self.board.with(peer) {
+                    if self.seats.get(key).is_some_and(|seat| seat.sessions[&peer].stands()) {
+                        self.give(cx, key, Inbound::Other(Input::Progress { peer }), out);
+                    }
+                }
+            }
+            Input::Drained => self.drain(cx, out),
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let is_settled = |(_, key): &&(Time, usize)| !self.seats[*key].touched;
+        let settled = self.due.iter().find(is_settled).map(|(time, _)| *time);
+        let touched = self.touched.iter().filter_map(|key| self.seats[*key].occupant.deadline()).min();
+        [settled, touched, self.board.retry_at()].into_iter().flatten().min()
+    }
+
+    fn gathering(&self) -> Duration {
+        self.gathering
+    }
+}
+
+impl<H> Occupant<H>
+where
+    H: Protocol,
+    H::Message: Wire,
+{
+    fn step<S: Sink<Node<H>>>(
+        &mut self,
+        cx: &mut Context<'_>,
+        inbound: Inbound<H>,
+        desk: &mut Desk<'_, H, S>,
+    ) -> Result<(), WireError> {
+        match self {
+            Occupant::Home(home) => {
+                let input = match inbound {
+                    Inbound::Message { from, content: Content::Home(message) } => {
+                        Input::Receive { from, message }
+                    }
+                    Inbound::Message { from, content: Content::Encoded(message) } => {
+                        Input::Receive { from, message: message.decode_as()? }
+                    }
+                    Inbound::Home(command) => Input::Command(command),
+                    Inbound::Other(input) => input.map(|_| unreachable!(), |_| unreachable!()),
+                    Inbound::Message { content: Content::Signal(_), .. } | Inbound::Guest(_) => {
+                        unreachable!("neither is given to a home")
+                    }
+                };
+                home.handle(cx, input, &mut AsHome(desk));
+                Ok(())
+            }
+            Occupant::Guest(guest) => {
+                let input = match inbound {
+                    Inbound::Message { from, content: Content::Encoded(message) } => {
+                        Input::Receive { from, message }
+                    }
+                    // It was sent to itself by an endpoint that has ended since.
+                    Inbound::Message { content: Content::Home(_), .. } => return Ok(()),
+                    Inbound::Guest(command) => Input::Command(command),
+                    Inbound::Other(input) => input,
+                    Inbound::Message { content: Content::Signal(_), .. } | Inbound::Home(_) => {
+                        unreachable!("neither is given to a guest")
+                    }
+                };
+                guest.handle(cx, input, &mut AsGuest(desk))
+            }
+        }
+    }
+
+    /// A guest that panics when it is asked has none.
+    fn deadline(&self) -> Option<Time> {
+        match self {
+            Occupant::Home(home) => home.deadline(),
+            Occupant::Guest(guest) => catch_unwind(AssertUnwindSafe(|| guest.deadline())).unwrap_or_default(),
+        }
+    }
+
+    /// A guest that panics when it is asked has none.
+    fn gathering(&self) -> Duration {
+        match self {
+            Occupant::Home(home) => home.gathering(),
+            Occupant::Guest(guest) => {
+                catch_unwind(AssertUnwindSafe(|| guest.gathering())).unwrap_or_default()
+            }
+        }
+    }
+}
+
+/// What a panic says.
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| String::from("no words"))
+}

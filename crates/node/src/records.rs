@@ -1,0 +1,71 @@
+//! Records: one row for all endpoints of a process.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry};
+
+use quorate_protocol::Ticket;
+
+use crate::channel::Channel;
+
+/// Whose records wait for the disk, and from where on each endpoint needs its own.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    /// Records that are not known to be durable, and the seats that wrote them.
+    waiting: VecDeque<(Ticket, usize)>,
+    /// The first record that an endpoint needs, and the same the other way round.
+    needed: BTreeMap<Channel, Ticket>,
+    floors: BTreeSet<(Ticket, Channel)>,
+    collected: Option<Ticket>,
+}
+
+impl Records {
+    /// An endpoint needs its records from `first` on, unless it needs earlier ones.
+    pub(crate) fn need(&mut self, channel: Channel, first: Ticket) {
+        if let Entry::Vacant(entry) = self.needed.entry(channel) {
+            entry.insert(first);
+            self.floors.insert((first, channel));
+        }
+    }
+
+    pub(crate) fn written(&mut self, channel: Channel, seat: usize, ticket: Ticket) {
+        self.waiting.push_back((ticket, seat));
+        self.need(channel, ticket);
+    }
+
+    /// Everything up to `ticket` is durable: the seats that wrote some of it, in the order of their first.
+    pub(crate) fn persisted(&mut self, ticket: Ticket) -> Vec<usize> {
+        let mut seats = Vec::new();
+        while let Some((_, seat)) = self.waiting.pop_front_if(|(waiting, _)| *waiting <= ticket) {
+            if !seats.contains(&seat) {
+                seats.push(seat);
+            }
+        }
+        seats
+    }
+
+    /// An endpoint needs nothing before `before`. Returns the record before which nobody needs any, if that is news.
+    pub(crate) fn collect(&mut self, channel: Channel, before: Ticket) -> Option<Ticket> {
+        if let Some(needed) = self.needed.get_mut(&channel).filter(|needed| **needed < before) {
+            self.floors.remove(&(*needed, channel));
+            *needed = before;
+            self.floors.insert((before, channel));
+        }
+        self.floor()
+    }
+
+    /// A seat is empty: nobody waits for its records. They are needed as before.
+    pub(crate) fn vacate(&mut self, seat: usize) {
+        self.waiting.retain(|(_, waiting)| *waiting != seat);
+    }
+
+    /// The records of an endpoint are needed no more.
+    pub(crate) fn release(&mut self, channel: Channel) -> Option<Ticket> {
+        let needed = self.needed.remove(&channel)?;
+        self.floors.remove(&(needed, channel));
+        self.floor()
+    }
+
+    fn floor(&mut self) -> Option<Ticket> {
+        let (floor, _) = *self.floors.first()?;
+        (self.collected < Some(floor)).then(|| *self.collected.insert(floor))
+    }
+}

@@ -1,0 +1,170 @@
+//! A protocol that does what it is told, and tells what happens to it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use quorate_protocol::{
+    Context, Destination, Generation, Input, ProcessId, Protocol, Session, Sink, Ticket, Time,
+    wire::{self, Wire, WireError},
+};
+
+use super::{World, channel, id};
+use crate::{Command, Ending, Event, Guest, Newcomer, Policy};
+
+/// The session it was sent in, and how many came before it there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Word {
+    pub(crate) session: u64,
+    pub(crate) number: u64,
+}
+
+impl Wire for Word {
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_u64_le(self.session);
+        out.put_u64_le(self.number);
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Self, WireError> {
+        Ok(Word { session: wire::take_u64(input)?, number: wire::take_u64(input)? })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Do {
+    Reach(usize),
+    Forget(usize),
+    Say(usize),
+    Persist,
+    Collect(Ticket),
+    Enter(Generation),
+    Wake(Time),
+    Panic,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Heard(ProcessId, Word),
+    Linked(ProcessId, Session),
+    Unlinked(ProcessId),
+    Persisted(Ticket),
+    Woken,
+}
+
+#[derive(Default)]
+pub(crate) struct Chat {
+    /// With whom there is a session, how much was said in it and heard.
+    sessions: BTreeMap<ProcessId, (Session, u64, u64)>,
+    wake: Option<Time>,
+    pub(crate) calls: Arc<AtomicUsize>,
+}
+
+impl Protocol for Chat {
+    type Message = Word;
+    type Record = Word;
+    type Command = Do;
+    type Event = Told;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        match input {
+            Input::Receive { from, message } => {
+                if from != cx.me {
+                    let (session, _, heard) = self.sessions.get_mut(&from).expect("only in a session");
+                    assert_eq!(
+                        message,
+                        Word { session: session.0, number: *heard },
+                        "in it, in order, without a gap"
+                    );
+                    *heard += 1;
+                }
+                out.emit(Told::Heard(from, message));
+            }
+            Input::Command(Do::Reach(peer)) => out.reach(id(peer), "somewhere"),
+            Input::Command(Do::Forget(peer)) => out.forget(id(peer)),
+            Input::Command(Do::Say(peer)) => {
+                let word = match self.sessions.get_mut(&id(peer)) {
+                    Some((session, said, _)) => {
+                        *said += 1;
+                        Word { session: session.0, number: *said - 1 }
+                    }
+                    None => Word { session: 0, number: 0 },
+                };
+                out.send(Destination::One(id(peer)), word, None);
+            }
+            Input::Command(Do::Persist) => {
+                out.persist(Word { session: 1, number: 2 });
+            }
+            Input::Command(Do::Collect(before)) => out.collect(before),
+            Input::Command(Do::Enter(generation)) => out.enter(generation),
+            Input::Command(Do::Wake(at)) => self.wake = Some(at),
+            Input::Command(Do::Panic) => panic!("as told"),
+            Input::Deadline => {
+                assert!(self.wake.is_some_and(|at| at <= cx.now), "never before");
+                self.wake = None;
+                out.emit(Told::Woken);
+            }
+            Input::Persisted(ticket) => out.emit(Told::Persisted(ticket)),
+            Input::Linked { peer, session } => {
+                assert!(self.sessions.insert(peer, (session, 0, 0)).is_none(), "one session at a time");
+                out.emit(Told::Linked(peer, session));
+            }
+            Input::Unlinked { peer } => {
+                self.sessions.remove(&peer);
+                out.emit(Told::Unlinked(peer));
+            }
+            Input::Progress { .. } | Input::Drained => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.wake
+    }
+}
+
+impl<H: Protocol<Message: Wire>> World<H> {
+    /// A chat at an endpoint of a node; returns its count of calls.
+    pub(crate) fn chat(&mut self, node: usize, endpoint: u64) -> Arc<AtomicUsize> {
+        let chat = Chat::default();
+        let calls = chat.calls.clone();
+        assert!(self.nodes[node].add(Newcomer::guest(channel(endpoint), Guest(chat))).is_ok());
+        calls
+    }
+
+    pub(crate) fn chat_with(&mut self, node: usize, endpoint: u64, policy: impl Policy + 'static) {
+        let newcomer = Newcomer::guest(channel(endpoint), Guest(Chat::default())).policy(policy);
+        assert!(self.nodes[node].add(newcomer).is_ok());
+    }
+
+    pub(crate) fn tell(&mut self, node: usize, endpoint: u64, what: Do) {
+        self.command(node, Command::Guest(channel(endpoint), Box::new(what)));
+    }
+
+    /// What chats of a node told since this was last asked; other events of the node are passed over.
+    pub(crate) fn told(&mut self, node: usize) -> Vec<(u64, Told)> {
+        let told = |event| match event {
+            Event::Guest(channel, told) => Some((channel.endpoint.0, *told.downcast::<Told>().unwrap())),
+            Event::Ended(_, Ending::Panicked(why)) => {
+                assert_eq!(why, "as told", "a chat found something broken");
+                None
+            }
+            _ => None,
+        };
+        self.take_events(node).into_iter().filter_map(told).collect()
+    }
+}
+
+/// The session of a chat with a peer, by what it told last; `told` is what it told so far.
+pub(crate) fn session(told: &[(u64, Told)], endpoint: u64, peer: usize) -> Option<Session> {
+    let of_peer = told.iter().rev().filter(|(at, _)| *at == endpoint).find_map(|(_, told)| match told {
+        Told::Linked(with, session) if *with == id(peer) => Some(Some(*session)),
+        Told::Unlinked(with) if *with == id(peer) => Some(None),
+        _ => None,
+    });
+    of_peer.flatten()
+}

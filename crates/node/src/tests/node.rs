@@ -1,0 +1,334 @@
+//! What a node promises beside sessions.
+
+use std::sync::atomic::Ordering;
+
+use bytes::{Bytes, BytesMut};
+use quorate_protocol::{
+    Duration, Generation, Input, Protocol, Standing, Ticket, Time,
+    wire::{self, Wire},
+};
+
+use super::{
+    World, channel,
+    chat::{Chat, Do, Told, Word, session},
+    id,
+};
+use crate::{
+    Channel, Command, Encoded, Ending, Event, Figures, Guest, Letter, Newcomer, Policy, channel::Content,
+};
+
+fn letter(channel: Channel, body: &'static [u8]) -> Bytes {
+    let content = Content::Encoded(Encoded { head: Bytes::from_static(body), payload: None });
+    let mut out = BytesMut::new();
+    Letter::<Encoded> { tag: channel.tag(), content }.encode(&mut out);
+    out.freeze()
+}
+
+/// Two linked nodes with a chat each at these endpoints, in session.
+fn talking(endpoints: &[u64]) -> World {
+    let mut world: World = World::new(2);
+    for &endpoint in endpoints {
+        for node in 0..2 {
+            world.chat(node, endpoint);
+        }
+        world.tell(0, endpoint, Do::Reach(1));
+    }
+    world.settle();
+    for node in 0..2 {
+        let told = world.told(node);
+        let stands = |endpoint: &u64| session(&told, *endpoint, 1 - node).is_some();
+        assert!(endpoints.iter().all(stands));
+    }
+    world
+}
+
+#[test]
+fn ten_thousand_idle_endpoints_are_not_called() {
+    let mut world: World = World::new(1);
+    let calls: Vec<_> = (0..10_000).map(|endpoint| world.chat(0, endpoint)).collect();
+    for endpoint in 0..10_000 {
+        world.tell(0, endpoint, Do::Wake(Time::ZERO + Duration::from_secs(1 + endpoint)));
+    }
+    let counts = || calls.iter().map(|calls| calls.load(Ordering::Relaxed)).collect::<Vec<_>>();
+    assert!(counts().iter().all(|&calls| calls == 2), "a command, and the end of its batch");
+    world.tell(0, 7, Do::Say(0));
+    assert!(world.deliver(0, 0));
+    let said = counts();
+    assert_eq!((said[7], said.iter().sum::<usize>()), (6, 20_004), "four calls to the one that was meant");
+    world.now = Time::ZERO + Duration::from_secs(10);
+    assert_eq!(world.nodes[0].deadline(), Some(Time::ZERO + Duration::from_secs(1)));
+    world.give(0, Input::Deadline);
+    assert_eq!(counts().iter().sum::<usize>(), 20_004 + 2 * 10, "the ten that were due");
+    assert_eq!(world.nodes[0].deadline(), Some(Time::ZERO + Duration::from_secs(11)));
+    let one = world.take_events(0).len();
+    assert_eq!(one, 11, "one heard itself, ten woke");
+    for _ in 0..100 {
+        world.hand(0, Input::Drained);
+    }
+    assert_eq!(counts().iter().sum::<usize>(), 20_024, "a turn in which nothing happened to them");
+}
+
+#[test]
+fn a_batch_is_closed_once_for_those_that_got_something() {
+    let mut world = talking(&[1, 2, 3]);
+    for endpoint in [1, 1, 2] {
+        world.hand(0, Input::Command(Command::Guest(channel(endpoint), Box::new(Do::Say(1)))));
+    }
+    let calls = world.chat(0, 4);
+    world.hand(0, Input::Drained);
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
+    while world.deliver(0, 1) {}
+    assert_eq!(world.told(1).len(), 3);
+}
+
+#[test]
+fn a_deadline_counts_before_the_batch_is_closed() {
+    let mut world: World = World::new(1);
+    world.chat(0, 1);
+    let at = Time::ZERO + Duration::from_secs(5);
+    world.hand(0, Input::Command(Command::Guest(channel(1), Box::new(Do::Wake(at)))));
+    assert_eq!(world.nodes[0].deadline(), Some(at));
+    world.hand(0, Input::Drained);
+    assert_eq!(world.nodes[0].deadline(), Some(at));
+    // It changes its mind, and is not called at the instant that stands in the index.
+    let later = at + Duration::from_secs(5);
+    world.hand(0, Input::Command(Command::Guest(channel(1), Box::new(Do::Wake(later)))));
+    world.now = at;
+    assert_eq!(world.nodes[0].deadline(), Some(later));
+    world.give(0, Input::Deadline);
+    assert_eq!(world.told(0), []);
+}
+
+#[test]
+fn a_link_is_shared_and_given_up_with_the_last_that_wants_it() {
+    let mut world = talking(&[1, 2]);
+    assert!(world.stands(0, 1));
+    world.tell(0, 1, Do::Forget(1));
+    while world.deliver(0, 1) || world.deliver(1, 0) {}
+    assert!(world.stands(0, 1), "the other endpoint has a session on it");
+    assert_eq!(world.told(0), [(1, Told::Unlinked(id(1)))]);
+    assert_eq!(world.told(1), [(1, Told::Unlinked(id(0)))]);
+    world.tell(0, 2, Do::Say(1));
+    assert!(world.deliver(0, 1));
+    assert!(matches!(world.told(1)[..], [(2, Told::Heard(..))]));
+    world.tell(0, 2, Do::Forget(1));
+    assert!(!world.stands(0, 1));
+}
+
+#[test]
+fn an_endpoint_that_panics_ends_and_others_go_on() {
+    let mut world = talking(&[1, 2]);
+    world.tell(0, 1, Do::Panic);
+    let ended = world.take_events(0);
+    let why = Ending::Panicked(String::from("as told"));
+    assert!(matches!(&ended[..], [Event::Ended(at, it)] if *at == channel(1) && *it == why));
+    while world.deliver(0, 1) {}
+    assert_eq!(world.told(1), [(1, Told::Unlinked(id(0)))]);
+    world.tell(0, 1, Do::Say(1));
+    assert!(matches!(world.take_events(0)[..], [Event::Unserved(_)]), "a command ends in an event");
+    world.tell(0, 2, Do::Say(1));
+    while world.deliver(0, 1) {}
+    assert!(matches!(world.told(1)[..], [(2, Told::Heard(..))]));
+}
+
+#[test]
+#[should_panic = "as told"]
+fn a_vital_endpoint_takes_the_process_with_it() {
+    let mut world: World = World::new(1);
+    let newcomer = Newcomer::guest(channel(1), Guest(Chat::default())).vital();
+    assert!(world.nodes[0].add(newcomer).is_ok());
+    world.tell(0, 1, Do::Panic);
+}
+
+#[test]
+fn letters_for_nobody_are_counted_and_dropped() {
+    let mut world = talking(&[1]);
+    world.receive(0, 1, letter(channel(9), b"anything"));
+    let mut foreign = channel(1);
+    foreign.domain.0 ^= 1;
+    world.receive(0, 1, letter(foreign, b"anything"));
+    assert_eq!(world.nodes[1].figures(), Figures { absent: 1, foreign: 1, late: 0, malformed: 0 });
+    world.chat(1, 3);
+    world.receive(0, 1, letter(channel(3), b"anything"));
+    assert_eq!(world.nodes[1].figures().late, 1, "there is no session");
+    // A domain with the same fold is another one all the same.
+    let mut alike = channel(5);
+    alike.domain.0 ^= 1 | 1 << 32;
+    assert_eq!(alike.tag(), channel(5).tag());
+    world.chat(0, 5);
+    let newcomer = Newcomer::guest(alike, Guest(Chat::default()));
+    assert!(world.nodes[1].add(newcomer).is_ok());
+    world.tell(0, 5, Do::Reach(1));
+    world.settle();
+    assert_eq!(world.told(0), [(5, Told::Unlinked(id(1)))], "told once that it comes to nothing");
+    assert!(world.nodes[1].figures().foreign > 1);
+    assert_eq!(world.told(1), []);
+}
+
+#[test]
+fn what_is_no_message_ends_its_session_and_no_other() {
+    let mut world = talking(&[1, 2]);
+    world.receive(0, 1, letter(channel(1), b"too short"));
+    let events = world.take_events(1);
+    assert!(
+        matches!(&events[0], Event::Malformed { channel: at, peer, .. } if (*at, *peer) == (channel(1), id(0)))
+    );
+    assert_eq!(world.nodes[1].figures().malformed, 1);
+    world.settle();
+    let told = world.told(0);
+    assert!(
+        matches!(told[..], [(1, Told::Unlinked(_)), (1, Told::Linked(..))]),
+        "and it asks again: {told:?}"
+    );
+    assert!(world.stands(0, 1));
+}
+
+#[test]
+fn a_channel_has_one_endpoint_and_every_command_an_end() {
+    let mut world: World = World::new(1);
+    world.command(0, Command::Add(Newcomer::guest(channel(1), Guest(Chat::default()))));
+    world.command(0, Command::Add(Newcomer::guest(channel(1), Guest(Chat::default()))));
+    world.command(0, Command::Remove(channel(1)));
+    world.command(0, Command::Remove(channel(1)));
+    let events = world.take_events(0);
+    assert!(matches!(
+        events[..],
+        [
+            Event::Added(_),
+            Event::Occupied(_),
+            Event::Ended(_, Ending::Removed),
+            Event::Ended(_, Ending::Removed)
+        ]
+    ));
+}
+
+#[test]
+fn records_of_all_stand_in_one_row() {
+    let mut world: World = World::new(1);
+    let idle = world.chat(0, 3);
+    for endpoint in [1, 2] {
+        world.chat(0, endpoint);
+    }
+    for endpoint in [1, 2, 1] {
+        world.tell(0, endpoint, Do::Persist);
+    }
+    let channels: Vec<u64> = world.outputs[0].entries.iter().map(|it| it.channel.endpoint.0).collect();
+    assert_eq!(channels, [1, 2, 1]);
+    world.give(0, Input::Persisted(Ticket(2)));
+    let persisted = |ticket| Told::Persisted(Ticket(ticket));
+    assert_eq!(world.told(0), [(1, persisted(2)), (2, persisted(2))]);
+    world.give(0, Input::Persisted(Ticket(3)));
+    assert_eq!(world.told(0), [(1, persisted(3))], "the other one has nothing new");
+    assert_eq!(idle.load(Ordering::Relaxed), 0);
+
+    world.tell(0, 1, Do::Collect(Ticket(3)));
+    assert_eq!(world.outputs[0].collected, Some(Ticket(2)), "the other one needs its own");
+    world.tell(0, 2, Do::Panic);
+    assert_eq!(world.outputs[0].collected, Some(Ticket(2)), "a process made again may have it back");
+    world.command(0, Command::Remove(channel(2)));
+    assert_eq!(world.outputs[0].collected, Some(Ticket(3)));
+
+    let mut world: World = World::new(1);
+    let newcomer = Newcomer::guest(channel(1), Guest(Chat::default())).recovered(Ticket(5));
+    assert!(world.nodes[0].add(newcomer).is_ok());
+    world.chat(0, 2);
+    world.tell(0, 2, Do::Persist);
+    world.tell(0, 2, Do::Collect(Ticket(9)));
+    assert_eq!(world.outputs[0].collected, Some(Ticket(5)));
+}
+
+/// Routers and members of generations, as E-Cast fences them.
+struct Fence(Standing);
+
+impl Policy for Fence {
+    fn pass(&self) -> Bytes {
+        let mut out = BytesMut::from(&[u8::from(self.0.router)][..]);
+        wire::put_generation(&mut out, self.0.generation);
+        out.freeze()
+    }
+
+    fn admits(&self, theirs: &[u8]) -> bool {
+        let mut bytes = Bytes::copy_from_slice(theirs);
+        let theirs = wire::take_u8(&mut bytes).and_then(|router| {
+            Ok(Standing { router: router == 1, generation: wire::take_generation(&mut bytes)? })
+        });
+        theirs.is_ok_and(|theirs| self.0.may_link(theirs))
+    }
+
+    fn entered(&mut self, generation: Generation) {
+        self.0.generation = generation;
+    }
+}
+
+#[test]
+fn a_fence_parts_one_endpoint_and_not_its_process() {
+    let mut world = talking(&[2]);
+    let fence = |router| Fence(Standing { router, generation: Generation::FIRST });
+    world.chat_with(0, 1, fence(true));
+    world.chat_with(1, 1, fence(false));
+    world.tell(1, 1, Do::Reach(0));
+    world.settle();
+    assert!(session(&world.told(0), 1, 1).is_some());
+    assert!(session(&world.told(1), 1, 0).is_some());
+    // What is under way from the old router is not taken behind the fence.
+    world.tell(0, 1, Do::Say(1));
+    let next = Generation { number: 1, survivor: id(5).incarnation };
+    world.tell(1, 1, Do::Enter(next));
+    assert_eq!(world.told(1), [(1, Told::Unlinked(id(0)))]);
+    while world.deliver(0, 1) {}
+    assert_eq!((world.told(1), world.nodes[1].figures().late), (vec![], 1));
+    world.settle();
+    let events = world.take_events(0);
+    let told = events.iter().any(
+        |event| matches!(event, Event::Stranger { peer, pass, .. } if *peer == id(1) && pass.contains(&1)),
+    );
+    assert!(told, "the router hears of the generation that leaves it behind");
+    assert!(events.iter().all(|event| !matches!(event, Event::Ended(..))));
+    // The other endpoint talks on.
+    world.take_events(1);
+    world.tell(0, 2, Do::Say(1));
+    while world.deliver(0, 1) {}
+    assert!(matches!(world.told(1)[..], [(2, Told::Heard(..))]));
+    // The router follows: they are linked again.
+    world.tell(0, 1, Do::Enter(next));
+    world.settle();
+    assert!(session(&world.told(1), 1, 0).is_some());
+}
+
+#[test]
+fn homes_and_guests_of_a_channel_talk_with_each_other() {
+    let mut world: World<Chat> = World::new(2);
+    assert!(world.nodes[0].add(Newcomer::home(channel(1), Chat::default())).is_ok());
+    assert!(world.nodes[0].home(channel(1)).is_some() && world.nodes[0].home(channel(2)).is_none());
+    world.chat(0, 2);
+    world.chat(1, 1);
+    for what in [Do::Reach(1), Do::Persist] {
+        world.command(0, Command::Home(channel(1), what));
+    }
+    world.settle();
+    let told = world.told(1);
+    let ours = session(&told, 1, 0).expect("they are in session");
+    let heard =
+        |told: &[(u64, Told)]| told.iter().filter(|(_, told)| matches!(told, Told::Heard(..))).count();
+    for to in [1, 0] {
+        world.command(0, Command::Home(channel(1), Do::Say(to)));
+    }
+    world.tell(1, 1, Do::Say(0));
+    while world.deliver(0, 0) || world.deliver(0, 1) || world.deliver(1, 0) {}
+    assert_eq!(heard(&world.told(1)), 1);
+    let events = world.take_events(0);
+    let homely: Vec<&Told> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Home(at, told) if *at == channel(1) => Some(told),
+            _ => None,
+        })
+        .collect();
+    assert!(
+        matches!(homely[..], [Told::Linked(_, session), Told::Heard(..), Told::Heard(..)] if *session == ours),
+        "{homely:?}"
+    );
+    assert_eq!(world.outputs[0].entries[0].record(), Ok(Word { session: 1, number: 2 }));
+    world.command(0, Command::Home(channel(2), Do::Panic));
+    assert!(matches!(world.take_events(0)[..], [Event::Unserved(_)]), "no home is there");
+}
