@@ -76,6 +76,17 @@ impl Wire for () {
     }
 }
 
+/// A number, little-endian.
+impl Wire for u64 {
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_u64_le(*self);
+    }
+
+    fn decode(input: &mut Bytes) -> Result<u64, WireError> {
+        take_u64(input)
+    }
+}
+
 /// Checks that `wanted` bytes are left.
 pub fn need(input: &Bytes, wanted: usize) -> Result<(), WireError> {
     if input.remaining() < wanted {

@@ -3,9 +3,18 @@
 pub mod credits;
 pub mod ghost;
 pub mod holders;
+pub(crate) mod log;
+pub(crate) mod order;
+pub(crate) mod outcome;
 pub mod routing;
+pub(crate) mod submissions;
+pub(crate) mod suspicion;
 
 pub use credits::CreditCheck;
 pub use ghost::GhostLog;
 pub use holders::HoldersCheck;
+pub(crate) use log::LogCheck;
+pub(crate) use outcome::outcome;
 pub use routing::RoutingCheck;
+pub(crate) use submissions::SubmissionsCheck;
+pub(crate) use suspicion::suspicion;

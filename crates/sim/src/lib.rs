@@ -5,6 +5,8 @@
 //!
 //! | module | |
 //! |---|---|
+//! | [`stage`] | what all simulated systems have in common, and how to write one |
+//! | [`system`] | the systems |
 //! | [`check`] | promises, judged from outside |
 //! | [`scenario`] | files that say which cluster, which workload, which faults |
 //! | [`mod@run`] | one seed in two phases: safety under faults, then liveness |
@@ -20,8 +22,10 @@ pub mod graphs;
 pub mod mutation;
 pub mod run;
 pub mod scenario;
+pub mod stage;
 pub mod system;
 
 pub use mutation::Mutation;
 pub use run::{Report, Sweep, run, sweep};
 pub use scenario::Scenario;
+pub use stage::{Stage, Workload};

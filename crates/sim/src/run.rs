@@ -14,15 +14,9 @@ use std::{
     time::Duration,
 };
 
-use quorate_protocol::{Protocol, wire::Wire};
+use quorate_world::{Fault, Violation};
 
-use quorate_world::{Environment, Fault, Violation, World};
-
-use crate::{
-    mutation::Mutation,
-    scenario::{Scenario, System},
-    system,
-};
+use crate::{mutation::Mutation, scenario::Scenario};
 
 /// What a run showed.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,40 +35,6 @@ pub struct Report {
     pub trace: u64,
 }
 
-/// An environment that can end its faults and say whether all is well.
-pub(crate) trait Stage<P: Protocol>: Environment<P> {
-    /// The faults have ended: stop making trouble, bring up what is down.
-    fn heal(&mut self, world: &mut World<P>);
-    /// Whether everything has come right.
-    fn settled(&mut self, world: &mut World<P>) -> bool;
-    /// Why not everything has come right: what was lost for good, so that it could not, or which promise is broken.
-    fn unsettled(&self, world: &World<P>) -> Result<&'static str, Violation>;
-    /// Judges what can be judged of a run that was lost for good.
-    fn judge_stopped(&mut self) -> Result<(), Violation> {
-        Ok(())
-    }
-    /// Judges what can be judged only at the end.
-    fn judge(&mut self, world: &mut World<P>) -> Result<(), Violation>;
-}
-
-/// Runs both phases and tells what they showed.
-pub(crate) fn two_phases<P, S>(mut world: World<P>, mut stage: S, scenario: &Scenario, seed: u64) -> Report
-where
-    P: Protocol,
-    P::Message: Wire,
-    S: Stage<P>,
-{
-    let failure = failure_of(|| phases(&mut world, &mut stage, scenario));
-    Report {
-        seed,
-        failure,
-        counts: world.counts().iter().map(|(&what, &count)| (what.to_owned(), count)).collect(),
-        steps: world.steps(),
-        span: Duration::from_nanos(world.now().0),
-        trace: world.trace(),
-    }
-}
-
 /// What broke while this ran: a promise, or an assertion of the code itself.
 pub(crate) fn failure_of(run: impl FnOnce() -> Result<(), Violation>) -> Option<String> {
     keep_panics_quiet();
@@ -88,37 +48,9 @@ pub(crate) fn failure_of(run: impl FnOnce() -> Result<(), Violation>) -> Option<
     }
 }
 
-fn phases<P, S>(world: &mut World<P>, stage: &mut S, scenario: &Scenario) -> Result<(), Violation>
-where
-    P: Protocol,
-    P::Message: Wire,
-    S: Stage<P>,
-{
-    let end = world.now() + scenario.safety();
-    world.run(stage, end, |_, _| false)?;
-    world.heal();
-    stage.heal(world);
-    let end = world.now() + scenario.liveness();
-    while !stage.settled(world) {
-        if world.now() >= end {
-            let lost = stage.unsettled(world)?;
-            world.count(lost);
-            return stage.judge_stopped();
-        }
-        let next = world.now() + GLANCE;
-        world.run(stage, next, |_, _| false)?;
-    }
-    world.count("came right");
-    stage.judge(world)
-}
-
 /// Runs one seed.
 pub fn run(scenario: &Scenario, seed: u64, mutation: Option<Mutation>) -> Report {
-    match &scenario.system {
-        System::Ecast(settings) => system::ecast::simulate(scenario, settings, seed, mutation),
-        System::Table(settings) => system::table::simulate(scenario, settings, seed, mutation),
-        System::Paxos(settings) => system::paxos::simulate(scenario, settings, seed, mutation),
-    }
+    scenario.system.simulate(scenario, seed, mutation)
 }
 
 /// What a sweep over many seeds showed.
@@ -216,6 +148,3 @@ fn keep_panics_quiet() {
         }));
     });
 }
-
-/// How often the second phase looks whether all is well.
-const GLANCE: Duration = Duration::from_millis(20);

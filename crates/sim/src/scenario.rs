@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use quorate_world::{FaultSettings, MachineSettings, NetworkSettings};
 
-use crate::system;
+use crate::system::{self, System};
 
 /// One scenario, as its file has it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// What it is for, in a sentence.
@@ -34,18 +34,6 @@ pub struct Scenario {
     pub expect: Vec<String>,
 }
 
-/// The systems that can be simulated.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum System {
-    /// A router set and its log.
-    Paxos(system::paxos::Settings),
-    /// Routers, and members that talk through them.
-    Ecast(system::ecast::Settings),
-    /// A whole cluster: routers, storage, supers and gateways.
-    Table(system::table::Settings),
-}
-
 impl Scenario {
     /// Reads a scenario.
     pub fn parse(text: &str) -> Result<Self, String> {
@@ -54,13 +42,13 @@ impl Scenario {
 
     /// The scenario called `name`, of those that come with Quorate.
     pub fn named(name: &str) -> Option<Self> {
-        let (_, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
+        let (_, text) = system::scenarios().find(|(known, _)| *known == name)?;
         Some(Self::parse(text).expect("a test reads every scenario that comes with Quorate"))
     }
 
     /// The names of the scenarios that come with Quorate.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        BUILT_IN.iter().map(|(name, _)| *name)
+        system::scenarios().map(|(name, _)| name)
     }
 
     pub(crate) fn safety(&self) -> Duration {
@@ -71,16 +59,6 @@ impl Scenario {
         Duration::from_millis(self.liveness_ms)
     }
 }
-
-const BUILT_IN: [(&str, &str); 7] = [
-    ("ecast", include_str!("../../../scenarios/ecast.toml")),
-    ("table", include_str!("../../../scenarios/table.toml")),
-    ("accidents", include_str!("../../../scenarios/accidents.toml")),
-    ("paxos", include_str!("../../../scenarios/paxos.toml")),
-    ("paxos_disk", include_str!("../../../scenarios/paxos_disk.toml")),
-    ("refound", include_str!("../../../scenarios/refound.toml")),
-    ("reform", include_str!("../../../scenarios/reform.toml")),
-];
 
 #[cfg(test)]
 mod tests {

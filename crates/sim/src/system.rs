@@ -5,58 +5,91 @@
 //! | [`paxos`] | routers and their log, nothing else |
 //! | [`ecast`] | routers, and members that talk in rooms through them |
 //! | [`table`] | a whole cluster, as production runs it |
-//! | `routers` | what all of them know of their routers from outside |
-//! | `order` | the order, judged by the predicates of correct routing; with a twin for each routing |
+//! | [`token`] | three machines that pass a token: an example to start from |
+//!
+//! A system is found by its name. Another one is a line for its module and one in [`SYSTEMS`].
 
 pub mod ecast;
-pub(crate) mod order;
 pub mod paxos;
 pub(crate) mod rooms;
-pub(crate) mod routers;
+mod signs;
 pub mod table;
+pub mod token;
 
-pub(crate) use order::NUMBER_AT;
+pub(crate) use signs::Signs;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
-use quorate_protocol::{Protocol, wire::Wire};
+use serde::Deserialize;
 
-use quorate_world::World;
+use crate::{
+    mutation::Mutation,
+    run::Report,
+    scenario::Scenario,
+    stage::{self, Workload},
+};
 
-/// What was last seen of each machine, to tell what has happened since.
-#[derive(Default)]
-pub(crate) struct Signs(BTreeMap<usize, Sign>);
+/// All of them.
+static SYSTEMS: [Kind; 4] =
+    [kind::<ecast::People>(), kind::<table::Town>(), kind::<paxos::Users>(), kind::<token::Ring>()];
 
-#[derive(Default)]
-struct Sign {
-    life: u64,
-    resends: u64,
-    starved: bool,
+/// A system, as a scenario file has it: `[system.<name>]`, and its settings.
+#[derive(Clone, Deserialize)]
+#[serde(try_from = "BTreeMap<String, toml::Table>")]
+pub struct System {
+    kind: &'static Kind,
+    settings: toml::Table,
 }
 
-impl Signs {
-    /// The process on `machine` has sent again so often, and is out of credits, or not: `again` is counted when that grew,
-    /// and exhaustion when it began.
-    pub(crate) fn note<P: Protocol>(
-        &mut self,
-        world: &mut World<P>,
-        machine: usize,
-        (again, resends): (&'static str, u64),
-        starved: bool,
-    ) where
-        P::Message: Wire,
-    {
-        let life = world.life(machine);
-        let sign = self.0.entry(machine).or_default();
-        if sign.life != life {
-            *sign = Sign { life, ..Sign::default() };
-        }
-        if resends > sign.resends {
-            world.count(again);
-        }
-        if starved && !sign.starved {
-            world.count("credits exhausted");
-        }
-        (sign.resends, sign.starved) = (resends, starved);
+/// A kind of systems.
+struct Kind {
+    name: &'static str,
+    scenarios: &'static [(&'static str, &'static str)],
+    check: fn(&toml::Table) -> Result<(), toml::de::Error>,
+    simulate: fn(&Scenario, &toml::Table, u64, Option<Mutation>) -> Report,
+}
+
+const fn kind<W: Workload>() -> Kind {
+    Kind {
+        name: W::NAME,
+        scenarios: W::SCENARIOS,
+        check: |settings| settings.clone().try_into::<W::Settings>().map(drop),
+        simulate: |scenario, settings, seed, mutation| {
+            let settings = settings.clone().try_into::<W::Settings>();
+            stage::simulate::<W>(scenario, settings.expect("checked when it was read"), seed, mutation)
+        },
+    }
+}
+
+impl System {
+    pub(crate) fn simulate(&self, scenario: &Scenario, seed: u64, mutation: Option<Mutation>) -> Report {
+        (self.kind.simulate)(scenario, &self.settings, seed, mutation)
+    }
+}
+
+/// The scenarios that come with Quorate: name, and text.
+pub(crate) fn scenarios() -> impl Iterator<Item = (&'static str, &'static str)> {
+    SYSTEMS.iter().flat_map(|kind| kind.scenarios.iter().copied())
+}
+
+impl TryFrom<BTreeMap<String, toml::Table>> for System {
+    type Error = String;
+
+    fn try_from(mut systems: BTreeMap<String, toml::Table>) -> Result<Self, String> {
+        let (Some((name, settings)), true) = (systems.pop_first(), systems.is_empty()) else {
+            return Err("a scenario has one system".to_owned());
+        };
+        let kind = SYSTEMS.iter().find(|kind| kind.name == name).ok_or_else(|| {
+            let known: Vec<&str> = SYSTEMS.iter().map(|kind| kind.name).collect();
+            format!("no system \"{name}\": known are {}", known.join(", "))
+        })?;
+        (kind.check)(&settings).map_err(|error| format!("system.{name}: {error}"))?;
+        Ok(System { kind, settings })
+    }
+}
+
+impl fmt::Debug for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?}", self.kind.name, self.settings)
     }
 }

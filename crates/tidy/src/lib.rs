@@ -9,11 +9,13 @@
 //! | [`floors`] | a crate imports only from lower floors |
 //! | [`lints`] | pure crates carry the purity rules; `unsafe` only where an argument stands beside it |
 //! | [`origin`] | dependencies come from the registry, under licences we allow |
+//! | [`stage`] | a simulated system has no faults, timers, healing or routers of its own |
 //! | [`texts`] | the map names every crate, links lead somewhere, no file names a place of one machine |
 
 pub mod floors;
 pub mod lints;
 pub mod origin;
+pub mod stage;
 pub mod texts;
 mod workspace;
 

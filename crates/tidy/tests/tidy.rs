@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use quorate_tidy::{Dependency, Findings, Package, Workspace, floors, lints, origin, texts};
+use quorate_tidy::{Dependency, Findings, Package, Workspace, floors, lints, origin, stage, texts};
 
 #[test]
 fn the_house_is_tidy() {
@@ -16,6 +16,7 @@ fn the_house_is_tidy() {
     let mut findings = floors::findings(&workspace);
     findings.extend(lints::findings(&workspace).unwrap());
     findings.extend(origin::findings(&workspace, &origin::allowed(&deny).unwrap()));
+    findings.extend(stage::findings(&files));
     findings.extend(texts::map_findings(&workspace, &architecture));
     findings.extend(texts::link_findings(root, &files));
     findings.extend(texts::place_findings(&files));
@@ -119,4 +120,16 @@ fn texts_are_true() {
     check(texts::place_findings(&[text("a.rs", "fn main() {}"), text("b.sh", home)]), &["b.sh:2: names"]);
     let named = "`protocol/` `table/` `node/` `runtime/` `sim/` `cli/`";
     check(texts::map_findings(&workspace(&[], "", ""), named), &["lacks `tidy/`"]);
+}
+
+#[test]
+fn systems_stand_on_the_stage() {
+    let text = |path: &str, content: &str| texts::Text { path: path.into(), content: content.into() };
+    let long = format!("impl Workload for X {{}}\n{}", "\n".repeat(200));
+    let texts = [
+        text("crates/sim/src/system/x.rs", &long),
+        text("crates/sim/src/system/y/z.rs", "let nemesis = Nemesis::new();"),
+        text("crates/sim/src/stage/play.rs", "impl Environment<P> for Play"),
+    ];
+    check(stage::findings(&texts), &["x.rs: has 201 lines", "z.rs: has Nemesis of its own"]);
 }

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_protocol::ProcessId;
-
 use quorate_world::Violation;
 
 /// What is under way.

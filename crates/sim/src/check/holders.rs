@@ -10,7 +10,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_protocol::ProcessId;
-
 use quorate_world::Violation;
 
 /// A range: its lowest and its highest key.

@@ -29,7 +29,6 @@ use std::{
 };
 
 use quorate_protocol::ProcessId;
-
 use quorate_world::Violation;
 
 /// What identifies a submission: who, and its number there, from zero.

@@ -27,13 +27,13 @@ use super::{
 use quorate_world::{Chance, Environment, MachineSettings, NetworkSettings, Violation, World};
 
 use crate::{
+    check::order::Order,
     mutation::{Mutation, Tamper},
     run::failure_of,
+    stage::{RouterSet, open_changes},
     system::{
         ecast::process::{Ask, Process, Role, Told, role},
-        order::Order,
         rooms::{Floor, Rooms, RoomsTwin, Say},
-        routers::{RouterSet, open_changes},
     },
 };
 

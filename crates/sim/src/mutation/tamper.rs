@@ -13,7 +13,7 @@ use quorate_protocol::{
 use quorate_table::engine::Answer;
 
 use super::Mutation;
-use crate::system::NUMBER_AT;
+use crate::check::order::NUMBER_AT;
 
 /// The adapter around one process.
 pub(crate) struct Tamper {

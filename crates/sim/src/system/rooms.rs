@@ -13,7 +13,7 @@ use quorate_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::order::{Twin, Unroutable};
+use crate::check::order::{Twin, Unroutable};
 
 /// What members submit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -35,6 +35,20 @@ fn joiners_that_outlive_whom_they_know_come_in() {
 }
 
 #[test]
+fn a_token_goes_round() {
+    check("token", 0..50);
+}
+
+/// Nothing in a world is done for each pair of machines.
+#[test]
+fn a_thousand_machines_cost_a_thousand_machines() {
+    let text = "about = ''\nsafety_ms = 3000\nliveness_ms = 9000\nsystem.token.machines = 1000\nfaults.interval_ms = 60";
+    let report = run(&Scenario::parse(text).expect("a scenario"), 1, None);
+    assert_eq!(report.failure, None);
+    assert!(report.steps < 100_000, "{} steps", report.steps);
+}
+
+#[test]
 fn ecast_holds() {
     check("ecast", 0..60);
 }

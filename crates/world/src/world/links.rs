@@ -125,23 +125,6 @@ where
         most.powf((drawn >> 11) as f64 / (1u64 << 53) as f64)
     }
 
-    /// What the links between living processes are like, for those who wonder why nothing goes on.
-    pub fn links(&mut self) -> String {
-        let mut found = Vec::new();
-        for one in 0..self.machines.len() {
-            for other in one + 1..self.machines.len() {
-                let (Some(a), Some(b)) = (self.present(one), self.present(other)) else { continue };
-                if let Some(link) = self.network.existing(a, b) {
-                    found.push(format!(
-                        "{one}-{other} {:?} {:?} dialing {}",
-                        link.state, link.ends, link.dialing
-                    ));
-                }
-            }
-        }
-        found.join("; ")
-    }
-
     pub(super) fn reach(&mut self, machine: usize, peer: ProcessId, address: &str) {
         let life = self.machines[machine].life;
         let Some(&other) = self.life_of.get(&peer) else {

@@ -7,7 +7,7 @@
 //! After a while the operator asks one of those that vote and answer to begin another generation: any of them, not the
 //! one that knows most, as the tool would; so more is lost than need be. Fresh routers join it, as supervisors start them.
 //!
-//! **What is promised afterwards**, and judged for each generation by itself ([`Generations`](crate::system::order::Generations)):
+//! **What is promised afterwards**, and judged for each generation by itself ([`Generations`](crate::check::order::Generations)):
 //!
 //! - *What the survivor had learned stays* where it was: the generation's order is the earlier one up to there.
 //! - *Facts keep their positions.* Whatever a member has delivered that is a member still, and was not cut off, is at its
@@ -29,13 +29,15 @@ use std::time::Duration;
 
 use quorate_protocol::{
     Generation, Peer, ProcessId, Time,
-    ecast::{Ordered, Position, Reformed, RouterCommand},
+    ecast::{Ordered, Position, Reformed, Router, RouterCommand},
     paxos::ReformRefusal,
     quorum::majority,
 };
 
-use super::{Ask, People, Process, Role, changes, role, routers};
-use quorate_world::{Chance, Crash, Violation, World};
+use quorate_world::{Chance, Crash, Violation};
+
+use super::{Ask, People, Role, Stage, World, role};
+use crate::{stage::changes, system::rooms::Rooms};
 
 /// The operator, and the accidents that call for one.
 pub(super) struct Operator {
@@ -108,7 +110,7 @@ impl Operator {
 
 impl People {
     /// Looks after the routers.
-    pub(super) fn operate(&mut self, world: &mut World<Process>) {
+    pub(super) fn operate(&mut self, stage: &mut Stage, world: &mut World) {
         let now = world.now();
         if self.operator.asked.is_some_and(|asked| {
             world.process(asked.machine).is_none() || world.life(asked.machine) != asked.life
@@ -116,8 +118,8 @@ impl People {
             self.operator.asked = None;
             self.operator.bereft = true;
         }
-        if self.operator.extinctions.pop_if(|at| *at <= now).is_some() && !self.healed {
-            self.extinguish(world);
+        if self.operator.extinctions.pop_if(|at| *at <= now).is_some() && !stage.is_healed() {
+            self.extinguish(stage, world);
         }
         if self.operator.doomed_founder.take_if(|at| *at <= now).is_some()
             && let Some(asked) = self.operator.asked
@@ -127,14 +129,14 @@ impl People {
             world.restart_after(asked.machine, Duration::ZERO);
         }
         if let Some((_, doomed)) = self.operator.doomed.take_if(|(at, _)| *at <= now) {
-            self.lose(world, doomed);
+            self.lose(stage, world, doomed);
         }
-        let open = changes(world, self.orders.current());
-        if !self.routers.seem_lost(world, &open) {
+        let open = changes(self, world);
+        if !stage.routers.seem_lost(world, &open) {
             self.operator.believes_at = None;
             let due = self.operator.losses.last().is_some_and(|&at| at <= now);
             let idle = self.operator.asked.is_none() && self.operator.doomed.is_none();
-            if due && idle && !self.healed && self.doom(world) {
+            if due && idle && !stage.is_healed() && self.doom(stage, world) {
                 self.operator.losses.pop();
             }
             return;
@@ -145,7 +147,7 @@ impl People {
             .believes_at
             .get_or_insert_with(|| now + chance.between(Duration::ZERO, DISBELIEF_MAX));
         if believes_at <= now && self.operator.asked.is_none() {
-            let survivors = self.survivors(world);
+            let survivors = self.survivors(stage, world);
             if let Some(machine) = self.operator.chance.pick(&survivors) {
                 let patience = self.operator.chance.between(PATIENCE_MIN, PATIENCE_MAX);
                 let (life, before) = (world.life(machine), self.orders.current());
@@ -158,11 +160,11 @@ impl People {
     }
 
     /// All routers die at once, and some members with them.
-    fn extinguish(&mut self, world: &mut World<Process>) {
+    fn extinguish(&mut self, stage: &mut Stage, world: &mut World) {
         let chance = &mut self.operator.chance;
         // Members take those that vanish for alive for a while.
         let vanish = chance.happens(0.2);
-        for &machine in &self.routers.machines {
+        for &machine in &stage.routers.machines {
             world.crash(machine, if vanish { Crash::Vanished } else { Crash::Killed });
             world.restart_after(machine, chance.between(Duration::ZERO, DOWN_MAX));
         }
@@ -176,7 +178,7 @@ impl People {
     }
 
     /// Asks a router that knows nothing to go on from the members that live. It may die of it.
-    fn refound(&mut self, world: &mut World<Process>) {
+    fn refound(&mut self, world: &mut World) {
         let fresh = (0..world.machines()).filter(|&machine| match role(world, machine) {
             Some(Role::Router(router, _)) => router.log().can_found(),
             _ => false,
@@ -192,7 +194,7 @@ impl People {
         let living = self.members.iter().filter_map(|&machine| Some((machine, world.id(machine)?)));
         let living: Vec<(usize, ProcessId)> = living.collect();
         let before = living.iter().map(|&(machine, _)| world.generation(machine)).max().unwrap_or_default();
-        let address = |machine| World::<Process>::address(machine);
+        let address = |machine| World::address(machine);
         let members = living.iter().map(|&(machine, id)| Peer { id, address: address(machine) }).collect();
         let (life, current) = (world.life(machine), self.orders.current());
         self.operator.asked = Some(Asked { machine, life, before: current, at: now, patience });
@@ -200,18 +202,18 @@ impl People {
     }
 
     /// Routers that answer and that a generation could begin with.
-    pub(super) fn survivors(&self, world: &World<Process>) -> Vec<usize> {
+    pub(super) fn survivors(&self, stage: &Stage, world: &World) -> Vec<usize> {
         let votes = routers(world, self.orders.current())
             .filter(|router| router.log().can_reform() != Err(ReformRefusal::NotMember));
         let ids = votes.map(|router| router.log().me());
-        ids.filter(|id| self.routers.answers(world, *id)).map(|id| id.node as usize).collect()
+        ids.filter(|id| stage.routers.answers(world, *id)).map(|id| id.node as usize).collect()
     }
 
     /// A majority of the routers will be lost soon. What they agree on until then the others may not hear.
-    fn doom(&mut self, world: &mut World<Process>) -> bool {
+    fn doom(&mut self, stage: &mut Stage, world: &mut World) -> bool {
         let chance = &mut self.operator.chance;
-        let members = &self.routers.members;
-        let living = members.iter().filter(|id| self.routers.answers(world, **id));
+        let members = &stage.routers.members;
+        let living = members.iter().filter(|id| stage.routers.answers(world, **id));
         let mut lost: Vec<usize> = living.map(|id| id.node as usize).collect();
         if members.len() < 2 {
             return false;
@@ -219,7 +221,7 @@ impl People {
         let lag = if chance.happens(0.7) { chance.between(Duration::ZERO, LAG_MAX) } else { Duration::ZERO };
         for _ in 0..1 + chance.index(majority(members.len()) - 1) {
             let kept = lost.swap_remove(chance.index(lost.len()));
-            for &other in &self.routers.machines {
+            for &other in &stage.routers.machines {
                 if other != kept && !lag.is_zero() {
                     world.clog(other, kept, lag + LAG_MAX);
                 }
@@ -230,10 +232,10 @@ impl People {
     }
 
     /// These are lost, most of the routers, and perhaps some members with them.
-    fn lose(&mut self, world: &mut World<Process>, mut lost: Vec<usize>) {
+    fn lose(&mut self, stage: &mut Stage, world: &mut World, mut lost: Vec<usize>) {
         let chance = &mut self.operator.chance;
         // Whoever was to be left may have died since.
-        let living = self.routers.members.iter().filter(|id| self.routers.answers(world, **id));
+        let living = stage.routers.members.iter().filter(|id| stage.routers.answers(world, **id));
         let living: Vec<usize> = living.map(|id| id.node as usize).collect();
         if living.iter().all(|machine| lost.contains(machine))
             && let Some(left) = chance.pick(&living)
@@ -245,7 +247,7 @@ impl People {
         for machine in lost {
             let crash = match chance.below(3) {
                 0 => {
-                    self.routers.silent_until(machine, world.now() + span);
+                    stage.routers.silent_until(machine, world.now() + span);
                     world.count("router silent");
                     silent.push(machine);
                     continue;
@@ -277,7 +279,8 @@ impl People {
     /// A generation has begun.
     pub(super) fn begin(
         &mut self,
-        world: &mut World<Process>,
+        stage: &mut Stage,
+        world: &mut World,
         machine: usize,
         reformed: &Reformed,
     ) -> Result<(), Violation> {
@@ -289,7 +292,7 @@ impl People {
         };
         let (position, learned) = std::mem::take(&mut self.operator.learned);
         self.orders.begin(asked.before, asked.life, reformed, &learned)?;
-        self.routers.begin(router.log().me(), router.log().applied().0);
+        stage.routers.begin(router.log().me(), router.log().applied().0);
         self.learned(world, machine, position, learned)?;
         self.operator.believes_at = None;
         world.count(if asked.before == Generation::FIRST {
@@ -321,6 +324,16 @@ impl People {
         }
         Ok(())
     }
+}
+
+/// The routers of a generation.
+fn routers(world: &World, generation: Generation) -> impl Iterator<Item = &Router<Rooms>> {
+    let processes = (0..world.machines()).filter_map(|machine| role(world, machine));
+    let routers = processes.filter_map(|process| match process {
+        Role::Router(router, _) => Some(router.as_ref()),
+        Role::Member(..) => None,
+    });
+    routers.filter(move |router| router.generation() == generation)
 }
 
 /// The operator waits no longer for those that are silent.

@@ -1,24 +1,23 @@
 //! A process: a router or a member, and what tampers with it.
 
+use std::time::Duration;
+
 use bytes::BytesMut;
 use quorate_protocol::{
-    Context, Destination, Input, Lift, Protocol, Sink, Time,
+    Context, Destination, Input, Lift, ProcessId, Protocol, Sink, Time,
     ecast::{
-        Class, Member, MemberCommand, MemberEvent, Message, Ordered, Position, Router, RouterCommand,
-        RouterEvent, Routing,
+        Class, Member, MemberCommand, MemberEvent, MemberSettings, Message, Ordered, Position, Router,
+        RouterCommand, RouterEvent, RouterSettings, Routing,
     },
     paxos,
     wire::{decode_body, encode_body},
 };
 
-use quorate_world::World;
-
+use super::{People, Stage, Timer, World};
 use crate::{
+    check::order::submissions,
     mutation::Tamper,
-    system::{
-        order::submissions,
-        rooms::{Floor, Rooms},
-    },
+    system::rooms::{Floor, Rooms},
 };
 
 /// A process, and what tampers with it.
@@ -50,6 +49,35 @@ pub(crate) enum Told {
     Member(MemberEvent),
     /// It submitted its next message, of which this is the hash.
     Submitted(u64),
+}
+
+impl People {
+    /// The process of a new life of `machine`.
+    pub(super) fn process(
+        &mut self,
+        stage: &mut Stage,
+        world: &mut World,
+        machine: usize,
+        id: ProcessId,
+    ) -> Process {
+        if self.members.contains(&machine) {
+            let settings = MemberSettings { executes: true, ..MemberSettings::default() };
+            // Its first submission makes it a member; it is asked as soon as it runs.
+            stage.after(world, Duration::ZERO, Timer::Join(machine));
+            let role = Role::Member(Box::new(Member::new(id, settings)), None);
+            return Process::new(role, stage.mutation.map(Tamper::new));
+        }
+        let paxos = stage.routers.start(world, machine, id, self.router_settings.paxos.clone());
+        // It finds out which generation others belong to before it joins them.
+        let known = (0..world.machines()).filter_map(|machine| match role(world, machine)? {
+            Role::Router(router, _) => Some(router.generation()),
+            Role::Member(..) => None,
+        });
+        let generation = known.max().unwrap_or_default();
+        let settings = RouterSettings { generation, ..self.router_settings.clone() };
+        let router = Router::new(paxos, Floor::default(), settings);
+        Process::new(Role::Router(Box::new(router), Position(0)), stage.mutation.map(Tamper::new))
+    }
 }
 
 impl Process {
@@ -183,6 +211,6 @@ fn follow(floor: &mut Option<Floor>, event: &MemberEvent) {
 }
 
 /// The role of the process on `machine`, while one runs.
-pub(crate) fn role(world: &World<Process>, machine: usize) -> Option<&Role> {
+pub(crate) fn role(world: &World, machine: usize) -> Option<&Role> {
     world.process(machine).map(|process| &process.role)
 }

@@ -9,10 +9,9 @@ use quorate_protocol::{
     rubberband::Message,
 };
 use quorate_tables::{Command, Event, Node};
-
 use quorate_world::World;
 
-use crate::{mutation::Tamper, system::order::submissions};
+use crate::{check::order::submissions, mutation::Tamper};
 
 /// A process, and the links below it.
 pub(crate) type Citizen = Relay<Resident>;
@@ -38,6 +37,12 @@ pub(crate) enum Told {
 pub(super) fn citizen(node: Node, tamper: Option<Tamper>) -> Citizen {
     let resident = Resident { node, submitted: 0, tamper };
     Relay::new(resident, Generation::FIRST, relay::Settings::default())
+}
+
+impl Resident {
+    pub(super) fn node(&self) -> &Node {
+        &self.node
+    }
 }
 
 impl Relayed for Resident {

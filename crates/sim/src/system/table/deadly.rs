@@ -12,11 +12,8 @@ use quorate_protocol::{
 };
 use quorate_tables::Node;
 
-use super::{
-    DOWN, Town,
-    citizen::{Citizen, node},
-};
-use quorate_world::{Chance, Crash, Fault, Violation, World};
+use super::{Town, World, citizen::node, storage::DOWN};
+use quorate_world::{Chance, Crash, Fault, Violation};
 
 /// Queries of which processes die.
 pub(super) struct Deadly {
@@ -57,7 +54,7 @@ impl Deadly {
 
 impl Town {
     /// A gateway asks a query that kills: one row, or all.
-    pub(super) fn ask_deadly(&mut self, world: &mut World<Citizen>) {
+    pub(super) fn ask_deadly(&mut self, world: &mut World) {
         let gateway = self.gateways[self.deadly.chance.index(self.gateways.len())];
         let wide = self.deadly.chance.happens(0.3);
         let number = self.deadly.chance.below(1 << 62) as i64;
@@ -69,14 +66,14 @@ impl Town {
     /// Whether the process on `machine` dies of one of these tasks.
     pub(super) fn dies_of_a_read(
         &mut self,
-        world: &mut World<Citizen>,
+        world: &mut World,
         machine: usize,
         tasks: &[Task],
     ) -> Result<bool, Violation> {
         let (Some(me), Some(operation)) = (world.id(machine), self.deadly.met(tasks)) else {
             return Ok(false);
         };
-        let lasts = !self.may_crash(world, machine);
+        let lasts = !self.survives_without(world, machine);
         let query = &self.deadly.queries[&operation];
         // The gateway is told when a link breaks, and of removals, a moment later than all this.
         let span = world.now().since(query.asked) + WELL;

@@ -15,12 +15,8 @@ use quorate_protocol::{
 };
 use quorate_tables::{Command, Node};
 
-use super::{
-    BEREAVE, Town,
-    citizen::{Citizen, node},
-    newest_config,
-};
-use quorate_world::{Chance, Crash, World};
+use super::{Stage, Timer, Town, World, citizen::node, newest_config};
+use quorate_world::{Chance, Crash};
 
 use crate::check::holders::Keys;
 
@@ -60,12 +56,15 @@ impl Operator {
 
 impl Town {
     /// The operator looks after the storage processes.
-    pub(super) fn operate(&mut self, world: &mut World<Citizen>) {
-        if self.operator.accident_at.is_some_and(|at| at <= world.now()) && !self.healed && self.doom(world) {
+    pub(super) fn operate(&mut self, stage: &mut Stage, world: &mut World) {
+        if self.operator.accident_at.is_some_and(|at| at <= world.now())
+            && !stage.is_healed()
+            && self.doom(world)
+        {
             self.operator.accident_at = None;
         }
         if self.operator.doomed.is_some_and(|(_, at)| at <= world.now()) {
-            self.bereave(world);
+            self.bereave(stage, world);
         }
         let Some(config) = newest_config(world).cloned() else { return };
         let supers: Vec<usize> = (self.supers.iter().copied())
@@ -93,7 +92,7 @@ impl Town {
             }
         }
         let ring: Vec<ProcessId> = config.ring.values().copied().collect();
-        if !self.healed
+        if !stage.is_healed()
             && self.operator.chance.happens(0.02)
             && let Some(old) = self.operator.chance.pick(&ring)
             && config.storage.get(&old) == Some(&StorageState::Active)
@@ -105,7 +104,7 @@ impl Town {
     }
 
     /// Dooms all that hold some range: what they say does not reach somebody else any more. Tells whether it came to that.
-    fn doom(&mut self, world: &mut World<Citizen>) -> bool {
+    fn doom(&mut self, world: &mut World) -> bool {
         let ranges: Vec<_> = self.holders.ranges().collect();
         let Some(keys) = self.operator.chance.pick(&ranges) else { return false };
         let holders = self.holders.holders(keys, &self.known());
@@ -124,16 +123,16 @@ impl Town {
     }
 
     /// A write is evaluated whose verdicts are to be exchanged: those that are doomed tell theirs, and die.
-    pub(super) fn exchanged(&self, world: &mut World<Citizen>, ranges: &[Range]) {
+    pub(super) fn exchanged(&self, stage: &mut Stage, world: &mut World, ranges: &[Range]) {
         let concerns = |(low, high): Keys| ranges.iter().any(|range| range.low <= high && low <= range.high);
         if self.operator.doomed.is_some_and(|(keys, _)| concerns(keys)) {
-            world.timer(TOLD, BEREAVE);
+            stage.after(world, TOLD, Timer::Bereave);
         }
     }
 
     /// All that hold the doomed range die at once.
-    pub(super) fn bereave(&mut self, world: &mut World<Citizen>) {
-        let Some((keys, _)) = self.operator.doomed.take().filter(|_| !self.healed) else { return };
+    pub(super) fn bereave(&mut self, stage: &Stage, world: &mut World) {
+        let Some((keys, _)) = self.operator.doomed.take().filter(|_| !stage.is_healed()) else { return };
         world.count("accident: all that hold a range die");
         for id in self.holders.holders(keys, &self.known()) {
             let machine = id.node as usize;

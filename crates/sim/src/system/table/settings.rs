@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use quorate_protocol::{
     Terms,
+    ecast::RouterSettings,
+    paxos,
     rubberband::{ClientSettings, SuperSettings},
 };
 use serde::{Deserialize, Serialize};
@@ -79,6 +81,23 @@ impl Settings {
         }
     }
 
+    /// How routers behave.
+    pub(super) fn routers(&self) -> RouterSettings {
+        RouterSettings {
+            paxos: paxos::Settings {
+                wanted: self.routers,
+                log_bytes_kept: self.log_bytes_kept,
+                chunk_bytes: 4 << 10,
+                batch_bytes_max: 4 << 10,
+                window_max: 8,
+                ..paxos::Settings::default()
+            },
+            credit: self.credit,
+            kept_max: KEPT_MAX,
+            ..RouterSettings::default()
+        }
+    }
+
     /// How supers behave.
     pub(super) fn supers(&self) -> SuperSettings {
         SuperSettings { retention: Duration::from_millis(self.retention_ms), ..SuperSettings::default() }
@@ -94,3 +113,6 @@ impl Settings {
         }
     }
 }
+
+/// Few, so that what is open is kept apart in every run.
+const KEPT_MAX: usize = 8;

@@ -11,7 +11,7 @@ use quorate_protocol::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::system::order::{Twin, Unroutable};
+use crate::check::order::{Twin, Unroutable};
 
 /// What occurs when a range goes on from the rows of a keeper.
 pub(super) const TAKEN_UP: &str = "kept rows taken up";

@@ -1,4 +1,4 @@
-//! What all systems know about their routers from outside.
+//! The routers of a system, as they are known from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,12 +8,11 @@ use quorate_protocol::{
     quorum::majority,
     wire::Wire,
 };
-
 use quorate_world::{Chance, Violation, World};
 
 /// The members that changes under way would make. Whoever holds a change acts on it; one of a reign that was followed by
 /// another is dead.
-pub(crate) fn open_changes<'a>(logs: impl Iterator<Item = &'a Paxos>) -> Vec<Vec<Peer>> {
+pub fn open_changes<'a>(logs: impl Iterator<Item = &'a Paxos>) -> Vec<Vec<Peer>> {
     let statuses: Vec<paxos::Status> = logs.map(Paxos::status).collect();
     let newest = statuses.iter().map(|status| status.accepted).max();
     let current = statuses.into_iter().filter(|status| Some(status.accepted) == newest);
@@ -22,15 +21,15 @@ pub(crate) fn open_changes<'a>(logs: impl Iterator<Item = &'a Paxos>) -> Vec<Vec
 
 /// The router set as the world at large sees it.
 #[derive(Debug, Default)]
-pub(crate) struct RouterSet {
+pub struct RouterSet {
     /// The machines that run routers, or wait to.
-    pub(crate) machines: Vec<usize>,
+    pub machines: Vec<usize>,
     /// How many routers there should be.
     wanted: usize,
     /// Whether the domain was founded: only the first router ever does.
     founded: bool,
     /// The newest members that anybody has learned of.
-    pub(crate) members: Vec<ProcessId>,
+    pub members: Vec<ProcessId>,
     /// How far who told of them had learned.
     told_at: u64,
     leader: Option<ProcessId>,
@@ -39,22 +38,23 @@ pub(crate) struct RouterSet {
 }
 
 impl RouterSet {
-    pub(crate) fn new(machines: Vec<usize>, wanted: usize) -> Self {
+    /// The router set of these machines, of which so many should be routers.
+    pub fn new(machines: Vec<usize>, wanted: usize) -> Self {
         RouterSet { machines, wanted, ..RouterSet::default() }
     }
 
     /// Whether the domain was founded.
-    pub(crate) fn founded(&self) -> bool {
+    pub fn founded(&self) -> bool {
         self.founded
     }
 
     /// The next router founds the domain once more: a mutation.
-    pub(crate) fn found_again(&mut self) {
+    pub fn found_again(&mut self) {
         self.founded = false;
     }
 
     /// The log of the router `id` that starts on `machine`: the first founds the domain, any other joins.
-    pub(crate) fn start<P: Protocol>(
+    pub fn start<P: Protocol>(
         &mut self,
         world: &World<P>,
         machine: usize,
@@ -74,7 +74,7 @@ impl RouterSet {
 
     /// With this probability an operator takes out a router that is well; it comes back as a new process. Tells which
     /// machine is asked and whom it is about. An operator asks nothing of a set that lacks members already.
-    pub(crate) fn operate<P: Protocol>(
+    pub fn operate<P: Protocol>(
         &self,
         world: &World<P>,
         chance: &mut Chance,
@@ -91,13 +91,13 @@ impl RouterSet {
     }
 
     /// Whom the nemesis strikes: any router, and as often the one that leads.
-    pub(crate) fn targets(&self) -> [Vec<usize>; 2] {
+    pub fn targets(&self) -> [Vec<usize>; 2] {
         let leader = self.leader.map(|leader| vec![leader.node as usize]);
         [self.machines.clone(), leader.unwrap_or_else(|| self.machines.clone())]
     }
 
     /// The routers that live, for those who look for one.
-    pub(crate) fn living<P: Protocol>(&self, world: &World<P>) -> Vec<Peer>
+    pub fn living<P: Protocol>(&self, world: &World<P>) -> Vec<Peer>
     where
         P::Message: Wire,
     {
@@ -105,14 +105,22 @@ impl RouterSet {
         living.map(|(id, machine)| Peer { id, address: World::<P>::address(machine) }).collect()
     }
 
+    /// Whether there are as many members as there should be, and all live.
+    pub fn are_whole<P: Protocol>(&self, world: &World<P>) -> bool
+    where
+        P::Message: Wire,
+    {
+        self.members.len() == self.wanted && self.members.iter().all(|&id| world.alive(id))
+    }
+
     /// Whether the domain has members that anybody learned of.
-    pub(crate) fn begun(&self) -> bool {
+    pub fn begun(&self) -> bool {
         !self.members.is_empty()
     }
 
     /// Whether the members would still have a majority without the process on `machine`, and so would those that `open`
     /// changes make.
-    pub(crate) fn may_crash<P: Protocol>(&self, world: &World<P>, machine: usize, open: &[Vec<Peer>]) -> bool
+    pub fn may_crash<P: Protocol>(&self, world: &World<P>, machine: usize, open: &[Vec<Peer>]) -> bool
     where
         P::Message: Wire,
     {
@@ -120,12 +128,12 @@ impl RouterSet {
     }
 
     /// An operator does not see `machine` until then.
-    pub(crate) fn silent_until(&mut self, machine: usize, until: Time) {
+    pub fn silent_until(&mut self, machine: usize, until: Time) {
         self.silent.insert(machine, until);
     }
 
     /// Whether the process `id` lives and an operator sees it.
-    pub(crate) fn answers<P: Protocol>(&self, world: &World<P>, id: ProcessId) -> bool
+    pub fn answers<P: Protocol>(&self, world: &World<P>, id: ProcessId) -> bool
     where
         P::Message: Wire,
     {
@@ -135,7 +143,7 @@ impl RouterSet {
 
     /// Whether so few routers answer an operator that it can take a majority of them, or of those that an open change makes,
     /// for lost.
-    pub(crate) fn seem_lost<P: Protocol>(&self, world: &World<P>, open: &[Vec<Peer>]) -> bool
+    pub fn seem_lost<P: Protocol>(&self, world: &World<P>, open: &[Vec<Peer>]) -> bool
     where
         P::Message: Wire,
     {
@@ -143,17 +151,19 @@ impl RouterSet {
     }
 
     /// A generation begins: `survivor` is the only member, and has learned up to `position`.
-    pub(crate) fn begin(&mut self, survivor: ProcessId, position: u64) {
+    pub fn begin(&mut self, survivor: ProcessId, position: u64) {
         (self.members, self.told_at) = (vec![survivor], position);
     }
 
     /// What is lost if no majority of the members lives, or of those that an open change makes: the domain has stopped for
     /// good then (rule S1).
-    pub(crate) fn lost<P: Protocol>(&self, world: &World<P>, open: &[Vec<Peer>]) -> Option<&'static str>
+    pub fn lost<P: Protocol>(&self, world: &World<P>, open: &[Vec<Peer>]) -> Option<&'static str>
     where
         P::Message: Wire,
     {
-        if !self.have_majorities(&[], |id| world.alive(id)) {
+        if self.machines.is_empty() {
+            None
+        } else if !self.have_majorities(&[], |id| world.alive(id)) {
             Some("lost: a majority of the routers")
         } else if !self.have_majorities(open, |id| world.alive(id)) {
             Some("lost: a majority of the routers that a change makes")
@@ -169,7 +179,7 @@ impl RouterSet {
     }
 
     /// A router that had learned `position` told of the members behind it; `one_by_one`: and tells of each such change.
-    pub(crate) fn told_members<P: Protocol>(
+    pub fn told_members<P: Protocol>(
         &mut self,
         world: &mut World<P>,
         position: u64,
@@ -206,7 +216,7 @@ impl RouterSet {
     }
 
     /// A router told who leads.
-    pub(crate) fn told_leader<P: Protocol>(&mut self, world: &mut World<P>, leader: Option<ProcessId>)
+    pub fn told_leader<P: Protocol>(&mut self, world: &mut World<P>, leader: Option<ProcessId>)
     where
         P::Message: Wire,
     {

@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use quorate_world::Violation;
 
-use crate::check::{CreditCheck, RoutingCheck};
+use super::{CreditCheck, RoutingCheck};
 
 /// What a routing should do, said in the simplest way and without a line of its code.
 pub(crate) trait Twin: Clone {

@@ -1,0 +1,49 @@
+//! What a member is told of a submission is what became of it.
+
+use quorate_protocol::{
+    Generation,
+    ecast::{Class, MessageId, Outcome},
+};
+use quorate_world::Violation;
+
+use super::order::{Generations, Twin};
+
+/// A member of `generation` is told the outcome of its submission `id`.
+pub(crate) fn outcome<T: Twin>(
+    orders: &mut Generations<T>,
+    generation: Generation,
+    id: MessageId,
+    class: Class,
+    outcome: Outcome,
+) -> Result<(), Violation> {
+    let broken = |what: String| Err(Violation::new("outcome", what));
+    let submission = (id.sender, id.number - 1);
+    let judge = orders.judge_of(generation);
+    if judge != generation && outcome != Outcome::MaybeApplied {
+        let what = format!("{} is told {outcome:?} in {generation:?}, which has not begun", id.sender);
+        return Err(Violation::new("silence before the cut", what));
+    }
+    let out = orders.is_out(judge, id.sender);
+    let order = orders.of(judge).expect("it has begun");
+    let position = order.check.position_of(submission);
+    let refused = position.is_some_and(|position| order.is_refused(position));
+    match outcome {
+        Outcome::Stable => {
+            order.check.stable(submission, class == Class::Data)?;
+            if refused {
+                return broken(format!("{id:?} was refused, and told to be stable"));
+            }
+        }
+        Outcome::MaybeApplied if !out && !order.check.may_be_lost(submission) => {
+            return broken(format!("{id:?} is told to be lost, perhaps, and all its destinations are well"));
+        }
+        Outcome::Rejected(_) if !refused => {
+            return broken(format!("{id:?} at {position:?} was rejected, and had destinations"));
+        }
+        Outcome::Wedged if position.is_some() => {
+            return broken(format!("{id:?} is told to be nowhere, and is at {position:?}"));
+        }
+        _ => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! A process that has just slept suspects nobody for the silence that it slept through (S11).
+
+use std::time::Duration;
+
+use quorate_protocol::{ProcessId, Protocol, wire::Wire};
+use quorate_world::{Violation, World};
+
+/// The process on `machine` suspects another.
+pub(crate) fn suspicion<P>(world: &World<P>, machine: usize, process: ProcessId) -> Result<(), Violation>
+where
+    P: Protocol<Message: Wire>,
+{
+    let other = process.node as usize;
+    let well = world.alive(process)
+        && world.untroubled(other, QUIET)
+        && world.slept_until(other) + QUIET < world.now()
+        && world.untroubled(machine, QUIET);
+    let slept = world.slept_until(machine);
+    if well && slept <= world.now() && world.now() < slept + AWAKE {
+        let what = format!("machine {machine} slept until {slept:?}, and suspects {process}, which was well");
+        return Err(Violation::new("S11", what));
+    }
+    Ok(())
+}
+
+/// After so long without trouble everyone has heard of everyone.
+const QUIET: Duration = Duration::from_secs(1);
+/// Nobody is suspected of a shorter silence.
+const AWAKE: Duration = Duration::from_millis(500);

@@ -1,0 +1,171 @@
+//! How a run goes: a workload on its stage, through both phases.
+
+use std::time::Duration;
+
+use quorate_protocol::{ProcessId, Protocol, Standing};
+use quorate_world::{Environment, Violation, World};
+
+use super::{Alarm, Stage, StageOf, Workload, WorldOf, changes};
+use crate::{
+    mutation::Mutation,
+    run::{Report, failure_of},
+    scenario::Scenario,
+};
+
+/// Runs one seed.
+pub(crate) fn simulate<W: Workload>(
+    scenario: &Scenario,
+    settings: W::Settings,
+    seed: u64,
+    mutation: Option<Mutation>,
+) -> Report {
+    let mut world = World::new(seed, scenario.network, scenario.machines);
+    let mut stage = Stage::new(scenario, seed, mutation);
+    let workload = W::new(&mut stage, &mut world, settings);
+    stage.set(&mut world, W::CALM, Alarm::Strike);
+    if !stage.routers.machines.is_empty() {
+        stage.set(&mut world, W::REMOVALS.0, Alarm::Remove);
+    }
+    let mut play = Play { stage, workload };
+    let failure = failure_of(|| play.perform(&mut world, scenario));
+    Report {
+        seed,
+        failure,
+        counts: world.counts().iter().map(|(&what, &count)| (what.to_owned(), count)).collect(),
+        steps: world.steps(),
+        span: Duration::from_nanos(world.now().0),
+        trace: world.trace(),
+    }
+}
+
+struct Play<W: Workload> {
+    stage: StageOf<W>,
+    workload: W,
+}
+
+impl<W: Workload> Play<W> {
+    fn perform(&mut self, world: &mut WorldOf<W>, scenario: &Scenario) -> Result<(), Violation> {
+        let end = world.now() + scenario.safety();
+        world.run(self, end, |_, _| false)?;
+        self.heal(world);
+        let end = world.now() + scenario.liveness();
+        while !self.settled(world) {
+            if world.now() >= end {
+                return self.unsettled(world);
+            }
+            let next = world.now() + GLANCE;
+            world.run(self, next, |_, _| false)?;
+        }
+        world.count("came right");
+        self.workload.owed(&self.stage, world)?;
+        self.workload.judge(&self.stage, world)
+    }
+
+    /// The faults are over: nothing makes trouble any more, and all that is down comes up.
+    fn heal(&mut self, world: &mut WorldOf<W>) {
+        world.heal();
+        self.stage.nemesis = None;
+        for machine in 0..world.machines() {
+            world.restart_after(machine, Duration::ZERO);
+        }
+    }
+
+    fn settled(&mut self, world: &mut WorldOf<W>) -> bool {
+        self.stage.routers.are_whole(world)
+            && self.workload.settled(&mut self.stage, world)
+            && self.workload.owed(&self.stage, world).is_ok()
+    }
+
+    /// Not everything has come right: it was lost for good, or a promise is broken.
+    fn unsettled(&mut self, world: &mut WorldOf<W>) -> Result<(), Violation> {
+        let Play { stage, workload } = self;
+        let lost = stage.routers.lost(world, &changes(workload, world));
+        if let Some(lost) = lost.and_then(|lost| workload.lost(stage, world, lost)) {
+            world.count(lost);
+            return workload.judge_lost();
+        }
+        let owed = workload.owed(stage, world).err();
+        let (rule, detail) = owed.map_or(("liveness", String::new()), |it| (it.rule, it.detail + "; "));
+        let members = &stage.routers.members;
+        let report = workload.report(stage, world);
+        Err(Violation::new(rule, format!("{detail}routers {members:?}; {report}")))
+    }
+
+    fn strike(&mut self, world: &mut WorldOf<W>) {
+        let Play { stage, workload } = self;
+        let Some(mut nemesis) = stage.nemesis.take() else { return };
+        let targets = workload.targets(stage, world);
+        let struck = nemesis.strike(world, &targets, |world, machine| {
+            if stage.routers.machines.contains(&machine) {
+                stage.routers.may_crash(world, machine, &changes(workload, world))
+            } else {
+                workload.may_crash(stage, world, machine)
+            }
+        });
+        if let Some((fault, hit)) = struck {
+            workload.struck(stage, world, fault, hit);
+        }
+        if let Some(pause) = nemesis.pause() {
+            stage.set(world, pause, Alarm::Strike);
+        }
+        stage.nemesis = Some(nemesis);
+    }
+
+    /// Perhaps an operator takes out a router that is well.
+    fn remove(&mut self, world: &mut WorldOf<W>) {
+        let Play { stage, .. } = self;
+        if !stage.is_healed()
+            && let Some((asked, router)) = stage.routers.operate(world, &mut stage.chance, W::REMOVALS.1)
+            && let Some(command) = W::removal(router)
+        {
+            world.command(asked, command);
+        }
+        stage.set(world, REMOVAL, Alarm::Remove);
+    }
+}
+
+impl<W: Workload> Environment<W::Process> for Play<W> {
+    fn start(&mut self, world: &mut WorldOf<W>, machine: usize, id: ProcessId) -> W::Process {
+        self.workload.start(&mut self.stage, world, machine, id)
+    }
+
+    fn event(
+        &mut self,
+        world: &mut WorldOf<W>,
+        machine: usize,
+        event: <W::Process as Protocol>::Event,
+    ) -> Result<(), Violation> {
+        self.workload.event(&mut self.stage, world, machine, event)
+    }
+
+    fn timer(&mut self, world: &mut WorldOf<W>, token: u64) -> Result<(), Violation> {
+        match self.stage.alarms.remove(&token).expect("each alarm is set once") {
+            Alarm::Strike => self.strike(world),
+            Alarm::Remove => self.remove(world),
+            Alarm::Own(timer) => self.workload.act(&mut self.stage, world, timer)?,
+        }
+        Ok(())
+    }
+
+    fn standing(&self, process: &W::Process) -> Standing {
+        W::standing(process)
+    }
+
+    fn entered(&mut self, world: &mut WorldOf<W>, machine: usize) -> Result<(), Violation> {
+        self.workload.entered(world, machine);
+        Ok(())
+    }
+
+    fn outdated(&mut self, world: &mut WorldOf<W>, machine: usize) {
+        self.workload.outdated(world, machine);
+    }
+
+    fn stepped(&mut self, world: &mut WorldOf<W>, machine: usize) -> Result<(), Violation> {
+        self.workload.stepped(&mut self.stage, world, machine)
+    }
+}
+
+/// How often the second phase looks whether all is well.
+const GLANCE: Duration = Duration::from_millis(20);
+/// How often an operator thinks of taking out a router.
+const REMOVAL: Duration = Duration::from_secs(1);

@@ -1,0 +1,68 @@
+//! How a run of E-Cast ends: when all is well, and what is wrong if it is not.
+
+use quorate_protocol::ProcessId;
+use quorate_world::Violation;
+
+use super::{People, Role, Stage, World, role};
+
+impl People {
+    /// Whether all has been said, and everyone has heard it.
+    pub(super) fn is_settled(&mut self, stage: &Stage, world: &World) -> bool {
+        let end = self.orders.last().end();
+        let at_end = |id: &ProcessId| match role(world, id.node as usize) {
+            Some(Role::Router(router, _)) => router.position().0 == end,
+            _ => false,
+        };
+        let idle = |&machine: &usize| match role(world, machine) {
+            Some(Role::Member(member, _)) => member.outstanding() == (0, 0),
+            _ => false,
+        };
+        self.words >= self.settings.words
+            && stage.routers.members.iter().all(at_end)
+            && self.members.iter().all(idle)
+            && self.members.clone().into_iter().all(|machine| {
+                world.generation(machine) == self.orders.current() && self.is_member(world, machine)
+            })
+    }
+
+    /// Each living member was told what became of what it submitted.
+    pub(super) fn all_told(&self, world: &World) -> Result<(), Violation> {
+        self.waits(world).map_or(Ok(()), |(life, token)| {
+            let what = format!("life {life} was never told what became of its token {token}");
+            Err(Violation::new("one outcome", what))
+        })
+    }
+
+    /// What is lost for good where an operator may have the domain go on.
+    pub(super) fn lost_for_good(
+        &self,
+        stage: &Stage,
+        world: &World,
+        lost: &'static str,
+    ) -> Option<&'static str> {
+        match (self.settings.losses, self.settings.extinctions) {
+            (0, 0) => Some(lost),
+            (_, 0) if self.survivors(stage, world).is_empty() => Some(self.operator.lost()),
+            _ => None,
+        }
+    }
+
+    /// The state of all processes.
+    pub(super) fn describe(&self, world: &World) -> String {
+        let processes: Vec<String> = (0..world.machines())
+            .map(|machine| match role(world, machine) {
+                Some(Role::Router(router, _)) => format!("router {machine}: {:?}", router.status()),
+                Some(Role::Member(member, _)) => format!(
+                    "member {machine}: {:?} in {:?}, delivered {}, outstanding {:?}, leader {:?}",
+                    world.id(machine),
+                    world.generation(machine),
+                    member.delivered(),
+                    member.outstanding(),
+                    member.leader()
+                ),
+                None => format!("machine {machine}: down"),
+            })
+            .collect();
+        format!("the order ends at {}; {}", self.orders.newest().end(), processes.join("; "))
+    }
+}

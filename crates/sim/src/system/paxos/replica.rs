@@ -1,0 +1,192 @@
+//! A router and its user, who appends numbered entries.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use quorate_protocol::{
+    Context, Destination, Input, Lift, Peer, ProcessId, Protocol, Sink, Time,
+    paxos::{self, Command, Event, Paxos},
+    wire::{decode_body, encode_body, put_process, take_process, take_u64},
+};
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::mutation::Tamper;
+
+/// A router and its user.
+pub(crate) struct Replica {
+    pub(crate) paxos: Paxos,
+    /// Under which name it numbers its entries: one that is made again from its disk does not know which it proposed last.
+    author: ProcessId,
+    pub(crate) state: State,
+    /// Own entries that are not learned yet, in order.
+    pub(crate) own: VecDeque<(u64, Bytes)>,
+    own_next: u64,
+    queue: VecDeque<Event>,
+    tamper: Option<Tamper>,
+}
+
+/// What the log adds up to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) slot: u64,
+    chain: u64,
+    /// How many entries of each proposer are in.
+    appended: BTreeMap<ProcessId, u64>,
+}
+
+pub(crate) enum Ask {
+    Append(Bytes),
+    Remove(ProcessId),
+    /// Routers that were found where some should be.
+    Seeds(Vec<Peer>),
+}
+
+#[derive(Debug)]
+pub(crate) enum Told {
+    Learned { slot: u64, payloads: Vec<Bytes>, chain: u64 },
+    Installed { slot: u64, chain: u64 },
+    Members(Vec<Peer>),
+    Leader(Option<ProcessId>),
+    SnapshotMade,
+    Removed,
+    ChangeRefused,
+}
+
+impl Replica {
+    pub(crate) fn new(paxos: Paxos, author: ProcessId, tamper: Option<Tamper>) -> Self {
+        let state = State::default();
+        Replica { paxos, author, state, own: VecDeque::new(), own_next: 0, queue: VecDeque::new(), tamper }
+    }
+
+    fn give(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Replica>) {
+        let Replica { paxos, queue, tamper, .. } = self;
+        let mut lift = Lift::<Replica, _, _, _>::new::<Paxos>(
+            out,
+            |_, _, message| match tamper {
+                Some(tamper) => tamper.told(message),
+                None => Some(message),
+            },
+            |_, event| queue.push_back(event),
+        );
+        paxos.handle(cx, input, &mut lift);
+    }
+
+    fn settle(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Replica>) {
+        while let Some(event) = self.queue.pop_front() {
+            match event {
+                Event::Learned { slot, payloads } => {
+                    for payload in &payloads {
+                        self.learned(payload);
+                    }
+                    self.state.slot = slot.0;
+                    self.state.chain = chained(self.state.chain, slot.0, &payloads);
+                    out.emit(Told::Learned { slot: slot.0, payloads, chain: self.state.chain });
+                }
+                Event::Leader(leader) => {
+                    let once = self.tamper.as_ref().is_some_and(Tamper::proposes_once);
+                    if leader.is_some() && !once {
+                        for (_, payload) in self.own.clone() {
+                            self.give(cx, Input::Command(Command::Propose { payload }), out);
+                        }
+                    }
+                    out.emit(Told::Leader(leader));
+                }
+                Event::SnapshotWanted { slot } => {
+                    assert_eq!(slot.0, self.state.slot, "a snapshot is wanted of what was not last learned");
+                    let mut state = BytesMut::new();
+                    encode_body(&mut state, &self.state);
+                    let command = Command::Snapshot { slot, state: state.freeze() };
+                    self.give(cx, Input::Command(command), out);
+                    out.emit(Told::SnapshotMade);
+                }
+                Event::Install { slot, mut state } => {
+                    self.state = decode_body(&mut state).expect("a snapshot arrives as it was made");
+                    let known = self.state.appended.get(&self.author).copied().unwrap_or(0);
+                    self.own.retain(|&(number, _)| number >= known);
+                    out.emit(Told::Installed { slot: slot.0, chain: self.state.chain });
+                }
+                Event::Members(members) => out.emit(Told::Members(members)),
+                Event::Removed => out.emit(Told::Removed),
+                Event::ChangeRefused { .. } => out.emit(Told::ChangeRefused),
+                Event::Detour(_)
+                | Event::SnapshotPartWanted { .. }
+                | Event::SnapshotUnwanted { .. }
+                | Event::InstallPart { .. }
+                | Event::Reign { .. }
+                | Event::Settled { .. }
+                | Event::Deposed { .. }
+                | Event::Refused { .. }
+                | Event::Confirmed { .. } => {}
+            }
+        }
+    }
+
+    fn learned(&mut self, payload: &Bytes) {
+        let (proposer, number) = opened(payload);
+        let next = self.state.appended.entry(proposer).or_insert(0);
+        if number == *next {
+            *next += 1;
+            if proposer == self.author {
+                let (first, _) = self.own.pop_front().expect("what we propose we keep until it is learned");
+                assert_eq!(first, number, "own entries are learned in order");
+            }
+        }
+    }
+}
+
+impl Protocol for Replica {
+    type Message = paxos::Message;
+    type Record = paxos::Record;
+    type Command = Ask;
+    type Event = Told;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        let author = self.author;
+        let input = input.map(std::convert::identity, |ask| match ask {
+            Ask::Append(filler) => {
+                let payload = sealed(author, self.own_next, &filler);
+                self.own.push_back((self.own_next, payload.clone()));
+                self.own_next += 1;
+                Command::Propose { payload }
+            }
+            Ask::Remove(router) => Command::RemoveRouter(router),
+            Ask::Seeds(seeds) => Command::Seeds(seeds),
+        });
+        match (input, &mut self.tamper) {
+            (Input::Receive { from, message }, Some(tamper)) => {
+                for (to, vote) in tamper.votes(cx.me, &self.paxos, &message) {
+                    out.send(Destination::One(to), vote, None);
+                }
+                self.give(cx, Input::Receive { from, message }, out);
+            }
+            (input, _) => self.give(cx, input, out),
+        }
+        self.settle(cx, out);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.paxos.deadline()
+    }
+}
+
+fn sealed(proposer: ProcessId, number: u64, filler: &[u8]) -> Bytes {
+    let mut payload = BytesMut::with_capacity(32 + filler.len());
+    put_process(&mut payload, proposer);
+    payload.put_u64_le(number);
+    payload.put_slice(filler);
+    payload.freeze()
+}
+
+/// Who proposed a payload, and which of its entries it is.
+pub(crate) fn opened(payload: &Bytes) -> (ProcessId, u64) {
+    let mut rest = payload.clone();
+    let proposer = take_process(&mut rest).expect("a payload is as it was proposed");
+    (proposer, take_u64(&mut rest).expect("a payload is as it was proposed"))
+}
+
+/// What a log adds up to behind one more slot.
+pub(crate) fn chained(chain: u64, slot: u64, payloads: &[Bytes]) -> u64 {
+    let chain = xxh3_64_with_seed(&slot.to_le_bytes(), chain);
+    payloads.iter().fold(chain, |chain, payload| xxh3_64_with_seed(payload, chain))
+}

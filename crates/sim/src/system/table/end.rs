@@ -1,0 +1,82 @@
+//! How a run of a whole cluster ends: when all is well, and what is wrong if it is not.
+
+use quorate_protocol::{
+    ProcessId,
+    rubberband::{Role, StorageState},
+};
+use quorate_tables::Node;
+
+use super::{Stage, Town, World, citizen::node, known::newest_config};
+use crate::stage::Workload;
+
+impl Town {
+    /// Whether everyone is in, and everything at rest.
+    pub(super) fn is_settled(&mut self, stage: &Stage, world: &mut World) -> bool {
+        let at_end = |id: &ProcessId| match node(world, id.node as usize) {
+            Some(Node::Router(router)) => router.position().0 == self.order.end(),
+            _ => false,
+        };
+        let config = &self.config;
+        let active = |id| world.alive(id) && config.storage.get(&id) == Some(&StorageState::Active);
+        let ring = config.ring.len() == self.settings.storage && config.ring.values().copied().all(active);
+        let members = (self.storage.iter().chain(&self.supers).chain(&self.gateways))
+            .all(|&machine| world.id(machine).is_some_and(|id| config.members.contains_key(&id)));
+        let well = stage.routers.members.iter().all(at_end)
+            && ring
+            && members
+            && self.owed(stage, world).is_ok()
+            && self.bank.is_idle(world);
+        // With everything well, one last look at all rows, and everything at rest.
+        well && self.bank.ask_last(world) && self.is_at_rest(world)
+    }
+
+    /// The state of all processes.
+    pub(super) fn describe(&self, world: &World) -> String {
+        let config = newest_config(world).unwrap_or(&self.config);
+        let processes: Vec<String> = (0..world.machines())
+            .map(|machine| match node(world, machine) {
+                Some(Node::Router(router)) => format!(
+                    "router {machine}: at {}, {}, leader {:?}",
+                    router.position(),
+                    router.log().status().role,
+                    router.log().leader()
+                ),
+                Some(Node::Storage(storage)) => format!("storage {machine}: {:?}", storage.status()),
+                Some(Node::Super(superior)) => format!(
+                    "super {machine}: version {:?}, suspects {:?}",
+                    superior.config().map(|config| config.version),
+                    superior.suspected().collect::<Vec<_>>()
+                ),
+                Some(Node::Client(client)) => format!(
+                    "gateway {machine}: {} outstanding, {:?} in the order, delivered {}",
+                    client.outstanding(),
+                    client.member().outstanding(),
+                    client.member().delivered()
+                ),
+                None => format!("machine {machine}: down"),
+            })
+            .collect();
+        format!(
+            "{}; the order ends at {}; ring {:?}; states {:?}; {}",
+            self.bank.waits(),
+            self.order.end(),
+            config.ring,
+            config.storage,
+            processes.join("; ")
+        )
+    }
+
+    /// Whether every replica has executed all that was ordered for it.
+    fn is_at_rest(&self, world: &World) -> bool {
+        let executed = |machine: &usize| match node(world, *machine) {
+            Some(Node::Storage(storage)) => {
+                let status = storage.status();
+                status.queued == 0 && status.executed == status.delivered && !status.importing
+            }
+            _ => true,
+        };
+        self.working.is_empty()
+            && self.storage.iter().all(executed)
+            && self.config.role(Role::Storage).count() >= self.settings.storage
+    }
+}

@@ -1,0 +1,168 @@
+//! What processes tell their users, and what that must agree with.
+
+use std::time::Duration;
+
+use quorate_protocol::{
+    ProcessId,
+    ecast::RouterEvent,
+    rubberband::{ClientEvent, Config, Remains, StorageEvent, StorageState, SuperCommand, SuperEvent},
+};
+use quorate_tables::{Command, Event, Node};
+use quorate_world::Violation;
+
+use super::{
+    Stage, Town, World,
+    citizen::node,
+    known::{Known, known},
+    twin::TAKEN_UP,
+};
+use crate::{check, mutation::Mutation};
+
+impl Town {
+    /// A process told its user something.
+    pub(super) fn told(
+        &mut self,
+        stage: &mut Stage,
+        world: &mut World,
+        machine: usize,
+        event: Event,
+    ) -> Result<(), Violation> {
+        match event {
+            Event::Router(event) => {
+                self.compare(stage, world, machine)?;
+                match event {
+                    RouterEvent::Leader(leader) => stage.routers.told_leader(world, leader),
+                    RouterEvent::Removed => self.again(world, machine)?,
+                    RouterEvent::Corrupt(why) => {
+                        return Err(Violation::new("snapshot", format!("machine {machine}: {why}")));
+                    }
+                    RouterEvent::Routers(_) | RouterEvent::Config(..) | RouterEvent::ChangeRefused(_) => {}
+                    RouterEvent::Reformed(_)
+                    | RouterEvent::ReformRefused(_)
+                    | RouterEvent::RefoundRefused(_) => {
+                        panic!("no scenario begins a generation: {event:?}")
+                    }
+                }
+            }
+            Event::Storage(StorageEvent::Execute(tasks)) => self.execute(stage, world, machine, tasks)?,
+            // The engine has done the batch already: its host has only yet to say so.
+            Event::Storage(StorageEvent::Withdraw { .. }) => world.count("read withdrawn at the engine"),
+            Event::Super(SuperEvent::Suspected(process)) => {
+                check::suspicion(world, machine, process)?;
+                world.count(if world.alive(process) { "false suspicion" } else { "true suspicion" });
+            }
+            Event::Super(SuperEvent::Removing { process, .. }) => {
+                world.count(if world.alive(process) { "false removal" } else { "true removal" });
+            }
+            Event::Super(SuperEvent::Replacing { .. }) => world.count("replacement ordered"),
+            Event::Super(SuperEvent::Config(_)) => {}
+            Event::NotAdmitted(_) => world.count("not admitted"),
+            Event::Client(ClientEvent::Config(config)) => {
+                self.deadly.told(machine, world.now());
+                self.told_config(stage, world, &config);
+            }
+            Event::Storage(StorageEvent::Out(remains)) => self.out(world, machine, remains),
+            Event::Storage(StorageEvent::Wedged)
+            | Event::Super(SuperEvent::Wedged)
+            | Event::Client(ClientEvent::Wedged) => self.again(world, machine)?,
+            Event::Client(event) => self.bank.told(world, machine, event)?,
+            Event::Status { .. } | Event::Operated { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Compares what a router has learned with the order.
+    pub(super) fn compare(
+        &mut self,
+        stage: &mut Stage,
+        world: &mut World,
+        machine: usize,
+    ) -> Result<(), Violation> {
+        let Some(Node::Router(router)) = node(world, machine) else { return Ok(()) };
+        let (told_at, routers) = (router.log().applied().0, router.log().members().to_vec());
+        for what in self.order.compare(world.life(machine), router)? {
+            world.count(what);
+        }
+        for what in self.order.twin.occurred() {
+            world.count(what);
+            if what == TAKEN_UP {
+                self.bank.tear();
+            }
+        }
+        stage.routers.told_members(world, told_at, &routers, false)?;
+        self.hold(world);
+        let undeclared = |(_, process): &&(u64, ProcessId)| !self.operator.declared(*process);
+        if let Some((key, process)) = self.order.twin.forsaken().iter().find(undeclared) {
+            let what = format!("{process}, the last replica of {key}, is declared lost, and nobody said so");
+            return Err(Violation::new("S14", what));
+        }
+        Ok(())
+    }
+
+    pub(super) fn told_config(&mut self, stage: &Stage, world: &mut World, config: &Config) {
+        if config.version <= self.config.version {
+            return;
+        }
+        for (process, state) in &config.storage {
+            let before = self.config.storage.get(process);
+            match state {
+                StorageState::Receiving { .. } if before != Some(state) => world.count("migration begun"),
+                StorageState::Active if matches!(before, Some(StorageState::Receiving { .. })) => {
+                    world.count("storage replaced");
+                }
+                StorageState::Unreachable if before != Some(state) => world.count("storage unreachable"),
+                _ => {}
+            }
+        }
+        self.lose(stage, world, config);
+        for (process, before) in &self.config.storage {
+            if !config.storage.contains_key(process) {
+                world.count("storage suspected");
+                if matches!(before, StorageState::Receiving { .. }) {
+                    world.count("migration interrupted");
+                }
+            }
+        }
+        self.config = config.clone();
+    }
+
+    /// Has those dropped that have become unreachable, if a mutation wants that: all of them, or the first of several as if
+    /// the others had still counted for complete.
+    fn lose(&self, stage: &Stage, world: &mut World, config: &Config) {
+        let unreachable = |config: &Config, process: &ProcessId| {
+            config.storage.get(process) == Some(&StorageState::Unreachable)
+        };
+        let mut newly: Vec<ProcessId> = config.storage.keys().copied().collect();
+        newly.retain(|process| unreachable(config, process) && !unreachable(&self.config, process));
+        match stage.mutation {
+            Some(Mutation::LossUndeclared) => {}
+            Some(Mutation::SuspectsOneByOne) if newly.len() > 1 => newly.truncate(1),
+            _ => return,
+        }
+        for (&machine, &process) in self.supers.iter().flat_map(|it| newly.iter().map(move |lost| (it, lost)))
+        {
+            world.command(machine, Command::Super(SuperCommand::DeclareLost(process)));
+        }
+    }
+
+    /// A process is out, and ends of its own accord.
+    pub(super) fn again(&mut self, world: &mut World, machine: usize) -> Result<(), Violation> {
+        world.count("process wedged");
+        world.stop_after(machine, Duration::from_millis(1));
+        if let Some(me) = world.id(machine) {
+            let known = known!(self);
+            self.holders.gave_up(me, &known)?;
+        }
+        Ok(())
+    }
+
+    /// A process is out, and comes back with its rows.
+    pub(super) fn out(&mut self, world: &mut World, machine: usize, remains: Box<Remains>) {
+        let Some(me) = world.id(machine) else { return };
+        world.count("process wedged");
+        world.stop_after(machine, Duration::from_millis(1));
+        self.keepers.insert(me, remains.keeps());
+        self.working.remove(&machine);
+        self.remains.insert(machine, remains);
+    }
+}

@@ -1,0 +1,143 @@
+//! Everything around the processes of a cluster.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use quorate_protocol::{
+    Peer, ProcessId,
+    ecast::{Router, RouterSettings},
+    rubberband::{Client, Config, Keeps, Remains, Storage, StorageSettings, Super},
+};
+use quorate_table::{engine::Engine, plain::PlainEngine, scan::ScanEngine};
+use quorate_tables::{Command, Node};
+
+use super::{
+    Settings, Stage, Timer, World,
+    bank::Bank,
+    citizen::{member, node},
+    deadly::Deadly,
+    operator::Operator,
+    replicas::Replicas,
+    twin::TableTwin,
+};
+use crate::{
+    check::{HoldersCheck, order::Order},
+    system::Signs,
+};
+
+/// Everything around the processes.
+pub(crate) struct Town {
+    pub(super) settings: Settings,
+    pub(super) router_settings: RouterSettings,
+    pub(super) storage: Vec<usize>,
+    pub(super) supers: Vec<usize>,
+    pub(super) gateways: Vec<usize>,
+    pub(super) engines: BTreeMap<usize, Box<dyn Engine>>,
+    /// Storage machines whose process dies at its next task.
+    pub(super) doomed: BTreeSet<usize>,
+    pub(super) deadly: Deadly,
+    /// Storage machines whose engine works.
+    pub(super) working: BTreeSet<usize>,
+    /// The newest configuration that a gateway told of.
+    pub(super) config: Config,
+    pub(super) bank: Bank,
+    pub(super) order: Order<TableTwin>,
+    pub(super) replicas: Replicas,
+    pub(super) holders: HoldersCheck,
+    /// Up to which control message the holders are known.
+    pub(super) held_at: u64,
+    /// What a process that is out leaves to the next life on its machine.
+    pub(super) remains: BTreeMap<usize, Box<Remains>>,
+    /// Storage processes that keep the rows of a former life.
+    pub(super) keepers: BTreeMap<ProcessId, Keeps>,
+    /// Storage processes by machine, the last one each.
+    pub(super) present: BTreeMap<usize, ProcessId>,
+    pub(super) operator: Operator,
+    pub(super) signs: Signs,
+    /// How many relayed links each machine's process has begun.
+    pub(super) relayed: BTreeMap<usize, u64>,
+    /// The longest pause between two bursts of commands, so that they last as long as the faults.
+    pub(super) pace: Duration,
+}
+
+impl Town {
+    /// Adds the machines and sets the first timers.
+    pub(super) fn build(stage: &mut Stage, world: &mut World, settings: Settings) -> Self {
+        stage.add_routers(world, settings.routers, settings.spares);
+        let storage = stage.add_machines(world, settings.storage + settings.standbys);
+        let supers = stage.add_machines(world, settings.supers);
+        let gateways = stage.add_machines(world, settings.gateways);
+        stage.after(world, Duration::from_millis(100), Timer::Act);
+        stage.after(world, Duration::from_millis(100), Timer::Watch);
+        Town {
+            router_settings: settings.routers(),
+            storage,
+            supers,
+            gateways: gateways.clone(),
+            engines: BTreeMap::new(),
+            doomed: BTreeSet::new(),
+            deadly: Deadly::new(stage.seed),
+            working: BTreeSet::new(),
+            config: Config::founded(settings.terms()),
+            bank: Bank::new(settings.accounts, settings.commands, gateways, stage.mutation),
+            order: Order::new(TableTwin::new(settings.replicas)),
+            replicas: Replicas::default(),
+            holders: HoldersCheck::default(),
+            held_at: 0,
+            remains: BTreeMap::new(),
+            keepers: BTreeMap::new(),
+            present: BTreeMap::new(),
+            operator: Operator::new(stage.seed, settings.losses, stage.safety()),
+            signs: Signs::default(),
+            relayed: BTreeMap::new(),
+            pace: stage.safety().mul_f64(7.0 / settings.commands as f64),
+            settings,
+        }
+    }
+
+    /// What runs on `machine`.
+    pub(super) fn node(&mut self, stage: &mut Stage, world: &World, machine: usize, id: ProcessId) -> Node {
+        let me = Peer { id, address: World::address(machine) };
+        if let Some(remains) = self.remains.remove(&machine) {
+            // Its rows are those of the life before.
+            if let Some(former) = self.present.insert(machine, id) {
+                self.holders.renamed(former, id);
+            }
+            self.keepers.insert(id, remains.keeps());
+            return Node::Storage(Storage::again(me, format!("storage {machine}"), remains));
+        }
+        if self.storage.contains(&machine) {
+            // The plain engine at some: where it and the one of production differ, replicas do.
+            let engine: Box<dyn Engine> = match machine % 3 {
+                0 => Box::new(PlainEngine::default()),
+                _ => Box::new(ScanEngine::default()),
+            };
+            self.engines.insert(machine, engine);
+            self.working.remove(&machine);
+            self.present.insert(machine, id);
+            return Node::Storage(Storage::new(me, format!("storage {machine}"), StorageSettings::default()));
+        }
+        if self.supers.contains(&machine) {
+            return Node::Super(Super::new(me, format!("super {machine}"), self.settings.supers()));
+        }
+        if self.gateways.contains(&machine) {
+            return Node::Client(Client::new(me, format!("gateway {machine}"), self.settings.gateways()));
+        }
+        let paxos = stage.routers.start(world, machine, id, self.router_settings.paxos.clone());
+        let config = Config::founded(self.settings.terms());
+        Node::Router(Router::new(paxos, config, self.router_settings.clone()))
+    }
+
+    /// Tells those who know only routers of the past where routers run.
+    pub(super) fn seed(&self, stage: &Stage, world: &mut World, machine: usize) {
+        let lost = node(world, machine)
+            .and_then(member)
+            .is_some_and(|member| member.leader().is_none_or(|leader| !world.alive(leader)));
+        if lost {
+            let seeds = stage.routers.living(world);
+            world.command(machine, Command::Seeds(seeds));
+        }
+    }
+}
