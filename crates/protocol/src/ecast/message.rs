@@ -92,7 +92,8 @@ pub enum Message {
         /// The members that follow.
         members: Vec<ProcessId>,
     },
-    /// Member → router: do you hear this process? Answered by [`Message::Opinion`] at once, and once more if it is heard.
+    /// Member → router: do you hear this process? Answered by [`Message::Opinion`] at once, and once more if it is heard, by a
+    /// router that knows a way to the leader.
     AskOpinion {
         /// Whom the question is about.
         about: ProcessId,

@@ -547,6 +547,8 @@ impl<R: Routing> Router<R> {
             Message::Up { member, hops, message } => self.on_up(cx, member, hops, message, out),
             Message::Down { member, hops, message } => self.on_down(member, hops, message, out),
             Message::Reach { members } => self.on_reach(from, members, cx.now),
+            // What reaches this router goes nowhere from here: it has no opinion. It neither keeps a suspect nor agrees.
+            Message::AskOpinion { .. } | Message::Alive { .. } if !self.paxos.reaches_leader(cx.now) => {}
             Message::AskOpinion { about, hearing } if R::is_member(self.order.config(), from) => {
                 let linked = self.linked.contains(&about);
                 if linked {

@@ -278,6 +278,14 @@ impl Paxos {
         self.core.talks(process, now)
     }
 
+    /// Whether what is handed to this router gets to the leader, as far as it knows: it leads, talks with the leader, or knows
+    /// another router on the way.
+    pub fn reaches_leader(&self, now: Time) -> bool {
+        self.is_leader()
+            || self.detour().is_some()
+            || self.leader().is_some_and(|leader| self.talks_with(leader, now))
+    }
+
     /// The leader, if it is known at all: directly or through another router.
     pub fn leader_known(&self) -> Option<ProcessId> {
         self.core.contacts.detour.map(|way| way.ballot.router).or(self.leader())

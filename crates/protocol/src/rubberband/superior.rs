@@ -318,11 +318,10 @@ impl Super {
             {
                 continue;
             }
-            let mut bench: Vec<ProcessId> = self.membership.member.routers().collect();
-            bench.extend(self.other_supers(config, process));
-            bench.sort_unstable();
+            let routers: Vec<ProcessId> = self.membership.member.routers().collect();
+            let supers = self.other_supers(config, process);
             let fresh = self.settings.detector.interval * 4;
-            let verdict = hearing.verdict(&bench, cx.now, fresh, &self.settings.patience);
+            let verdict = hearing.verdict((&routers, &supers), cx.now, fresh, &self.settings.patience);
             let Verdict::Failed(witnesses) = verdict else { continue };
             if suspected.is_some() && config.can_lose(process) && !self.is_spared(config, process, cx.now) {
                 continue;

@@ -17,7 +17,7 @@
 //!     │◀── Opinion: what its detector says ─────┤                    │
 //!     │ AskOpinion ────────────────────────────▶│── Probe ──────────▶│      if there is a link
 //!     │◀── Opinion: unlinked, or linked ────────┤◀── Alive ──────────┤
-//!     │◀── Opinion: heard ──────────────────────┤
+//!     │◀── Opinion: heard ──────────────────────┤     (from routers that know a way to the leader)
 //!     │ Suspect ─────────▶ ordered @7                                       if a majority does not hear it, and nobody does
 //!     │                    (the suspect, if it lives: Refute @7 ─▶ ordered @8)
 //!     │ Remove @7 ───────▶ ordered @9                                       delivered @7, and the bench says so still
@@ -27,10 +27,11 @@
 //! - *Who agrees.* A witness without a link to the suspect agrees at once: a process that is killed breaks all its links.
 //!   One with a link agrees once it has said so for [`Patience::witness`] without hearing it. A witness that says nothing
 //!   does not agree, whatever the reason. The accuser agrees once the link is broken, or the suspect is silent for
-//!   [`Patience::silence`]: a process that stands still for a second keeps its place.
-//! - *How many.* More than half of the bench and the accuser must agree. While any witness hears the suspect, it stays; only
-//!   after [`Patience::doubt`] a minority that hears it no longer keeps it: by then what it cannot say to the others could
-//!   have gone by that minority, and has not.
+//!   [`Patience::silence`]: a process that stands still for a second keeps its place. A router that knows no way to the
+//!   leader has no opinion.
+//! - *How many.* More than half of the bench and the accuser must agree. While a router hears the suspect, it stays, however
+//!   long that lasts: the router hands on what the suspect and the leader say to each other. While another super alone
+//!   hears it, it stays for [`Patience::doubt`]. A super hands nothing on, so nothing the suspect does gets anywhere.
 //! - *Two steps.* `Suspect` is ordered first and changes nothing but this: its subject is no ground any more on which others
 //!   may be removed. Its subject gets it like everybody and, if it lives, refutes it by an ordered message, which brings it
 //!   back from unreachable, too. `Remove` names the position of the suspicion, and is void once that was refuted. It also
@@ -56,6 +57,11 @@
 //! - *A super's bad moment* (its links break, it sleeps, it is cut off from all storage processes): it accuses everybody, and
 //!   the bench hears them. Its own late tick excuses everybody besides (S11).
 //! - *Both supers cannot hear a process:* they are two of five; a router hears it.
+//! - *One router hears a process, and nobody else does:* if that router talks with the leader, or with one that does, the process
+//!   goes on by way of it, slower, and stays. If it is cut off as well, it has no opinion. It may believe for a moment that it
+//!   knows a way when that is cut already, and keeps the process for so long. A leader that lost its majority leads for no
+//!   longer than an election takes, and orders nothing.
+//! - *No router knows a way to a leader:* there is none, nobody agrees, and nothing could be ordered.
 //! - *Two supers that contradict each other:* each is a witness of the other's accusations. If they cannot hear each other,
 //!   each accuses the other, and the routers hear both.
 //! - *An opinion that never comes* is no agreement, so that nothing is decided by silence. A majority of the routers and the
@@ -91,7 +97,7 @@ pub struct Patience {
     pub silence: Duration,
     /// How long a witness with a link listens.
     pub witness: Duration,
-    /// How long few witnesses that hear a suspect keep it.
+    /// How long supers that hear a suspect keep it where no router does.
     pub doubt: Duration,
 }
 
@@ -170,10 +176,11 @@ impl Hearing {
         self.testimonies.iter().find(|(_, it)| hears(it)).map(|(&witness, _)| witness)
     }
 
-    /// What follows if the accuser, too, takes the suspect for failed. Words count for `fresh`.
+    /// What follows if the accuser, too, takes the suspect for failed. Its bench are these routers and supers. Words count for
+    /// `fresh`.
     pub(super) fn verdict(
         &self,
-        bench: &[ProcessId],
+        (routers, supers): (&[ProcessId], &[ProcessId]),
         now: Time,
         fresh: Duration,
         patience: &Patience,
@@ -188,12 +195,16 @@ impl Hearing {
         let agrees = |witness: &&ProcessId| {
             said(witness).is_some_and(|testimony| !testimony.linked || silent(testimony))
         };
-        if bench.iter().any(|witness| hears(&witness)) && now.since(self.opened) <= patience.doubt {
+        let in_doubt = now.since(self.opened) <= patience.doubt;
+        let is_heard = |bench: &[ProcessId]| bench.iter().any(|witness| hears(&witness));
+        if is_heard(routers) || is_heard(supers) && in_doubt {
             return Verdict::Stays;
         }
-        let agreeing: Vec<ProcessId> = bench.iter().filter(agrees).copied().collect();
+        let mut agreeing: Vec<ProcessId> = routers.iter().chain(supers).filter(agrees).copied().collect();
+        agreeing.sort_unstable();
         // The accuser is one of those who are counted.
-        match agreeing.len() + 1 >= majority(bench.len() + 1) && !agreeing.is_empty() {
+        let counted = routers.len() + supers.len() + 1;
+        match agreeing.len() + 1 >= majority(counted) && !agreeing.is_empty() {
             true => Verdict::Failed(agreeing),
             false => Verdict::Stays,
         }

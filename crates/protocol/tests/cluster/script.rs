@@ -250,4 +250,5 @@ scripts! { check:
     the_later_keeper_is_taken_up
     keeper_dies
     slow_clients
+    who_one_router_hears_stays
 }
