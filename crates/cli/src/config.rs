@@ -172,7 +172,8 @@ impl Default for EngineConfig {
 impl EngineConfig {
     /// The same for the engine.
     pub(crate) fn bounds(&self) -> Bounds {
-        Bounds { pinned_bytes_max: self.pinned_bytes_max, result_bytes_max: self.result_bytes_max }
+        let EngineConfig { pinned_bytes_max, result_bytes_max, .. } = *self;
+        Bounds { pinned_bytes_max, result_bytes_max, batch_bytes_max: result_bytes_max }
     }
 
     /// The threads for it.

@@ -170,11 +170,14 @@ pub struct Bounds {
     /// Bytes that are gathered for one read before it is answered: rows with an order or DISTINCT, groups, and rows
     /// that are asked for at once. Beyond them it fails (53200).
     pub result_bytes_max: u64,
+    /// Bytes that are gathered for all reads of one call together, beside the first 16 KiB of each; at least
+    /// `result_bytes_max`. One that finds them spent fails as crowded ([`Failure::is_crowded`]), and can be asked alone.
+    pub batch_bytes_max: u64,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { pinned_bytes_max: 256 << 20, result_bytes_max: 256 << 20 }
+        Bounds { pinned_bytes_max: 256 << 20, result_bytes_max: 256 << 20, batch_bytes_max: 256 << 20 }
     }
 }
 

@@ -50,6 +50,16 @@ impl Failure {
         Failure::new("53200", what).with_detail(detail)
     }
 
+    /// `53200`: the reads of a batch gathered as much as they may together. Alone, this one can be answered.
+    pub(crate) fn crowded() -> Failure {
+        Failure::new("53200", CROWDED)
+    }
+
+    /// Whether it is that a read had to share its batch with others that gathered much.
+    pub fn is_crowded(&self) -> bool {
+        self.is_too_much() && self.message == CROWDED
+    }
+
     /// Whether it is that a read gathered too much.
     pub fn is_too_much(&self) -> bool {
         self.sqlstate == "53200"
@@ -116,3 +126,5 @@ pub fn sheltered<T>(look: impl FnOnce() -> T) -> Result<T, Failure> {
 
 /// What a query is told that made the engine panic.
 const PANICKED: &str = "internal error: the engine of a storage process panicked at this query";
+/// What a query is told that others left no room for.
+const CROWDED: &str = "out of memory: the queries that came together gather as much as they may";

@@ -256,7 +256,7 @@ impl Rows for Blocks {
                 return Some(Err(Failure::withdrawn()));
             }
             let ranges = read.reach(schema);
-            let mut gathering = Gathering::new(read.select, read.bytes_max);
+            let mut gathering = Gathering::new(read.select, read.allowance);
             let mut rows = self.within(&ranges, Place::first(0));
             while !gathering.is_complete()
                 && let Some((_, row)) = rows.next()

@@ -1,7 +1,7 @@
 //! What one read may gather before it is answered, and one statement return.
 
 use quorate_table::{
-    engine::{Answer, Bounds, Engine, Epoch, Job},
+    engine::{Answer, Bounds, Engine, Epoch, Holder, Job},
     expr::{Aggregate, AggregateFunction, Binary, Expr},
     host::Alone,
     operation::{Operation, Order, Output, Select},
@@ -116,6 +116,57 @@ fn what_is_gathered_is_bounded() {
     a_read_gathers_no_more_than_it_may(ScanEngine::new);
     a_statement_returns_no_more_than_fits(PlainEngine::new);
     a_statement_returns_no_more_than_fits(ScanEngine::new);
+}
+
+fn reads_that_come_together_share<E: Engine>(make: impl Fn(Bounds) -> E) {
+    let all = || (0..ROWS).map(|n| vec![Value::Int4(n), Value::text_of(format!("{n:050}"))]).collect();
+    let bounds = Bounds { result_bytes_max: 12 << 20, batch_bytes_max: 12 << 20, ..Bounds::default() };
+    let mut engine = loaded(make(bounds), all());
+    let mut large = loaded(make(Bounds { batch_bytes_max: u64::MAX, ..bounds }), all());
+    let max = AggregateFunction::Max;
+    let groups = Output::Groups {
+        keys: vec![number()],
+        aggregates: vec![Aggregate { function: max, argument: Some(text()), distinct: false }],
+    };
+    for output in [rows(None, true, false), rows(None, false, true), rows(None, false, false), groups] {
+        let mut jobs = vec![read(output.clone()); 20];
+        jobs.extend(vec![read(rows(Some(10), true, false)); 20]);
+        let (mut together, mut kept) = (0, 0);
+        let answers = engine.apply_keeping(
+            &jobs,
+            &mut |_, answer| {
+                let crowded = matches!(answer, Answer::Failed(failure) if failure.is_crowded());
+                kept += usize::from(crowded);
+                crowded
+            },
+            &Alone,
+        );
+        let expected = large.apply(&jobs);
+        for (answer, expected) in answers.iter().zip(&expected) {
+            match answer {
+                Answer::Failed(failure) => assert!(failure.is_crowded(), "{failure:?}"),
+                answer => {
+                    assert_eq!(answer, expected);
+                    together += 1;
+                }
+            }
+        }
+        assert!((21..30).contains(&together), "{together} of 40 are answered, of {output:?}");
+        assert_eq!(kept + together, 40);
+        // Alone it is answered, of the version that it was asked of, whatever was written meanwhile.
+        let delete = Operation::Delete { table: TABLE, filter: None, returning: Vec::new() };
+        engine.apply(&[job(3, delete)]);
+        assert_eq!(engine.apply(&jobs[..1]), expected[..1]);
+        (0..kept).for_each(|_| engine.release(Epoch(2), Holder::Reader));
+        assert_eq!(engine.pinned().readers, 0);
+        engine = loaded(make(bounds), all());
+    }
+}
+
+#[test]
+fn what_a_batch_gathers_is_bounded() {
+    reads_that_come_together_share(PlainEngine::new);
+    reads_that_come_together_share(ScanEngine::new);
 }
 
 /// A read that outgrows its parts' shares of the bound, though not the bound, and that a write before it touches.

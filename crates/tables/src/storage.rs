@@ -184,6 +184,11 @@ fn is_long(answer: &Answer) -> bool {
     }
 }
 
+/// Whether a read had to share its batch with others that gathered much.
+fn is_crowded(answer: &Answer) -> bool {
+    matches!(answer, Answer::Failed(failure) if failure.is_crowded())
+}
+
 /// Neighbouring jobs, and where their results belong.
 #[derive(Default)]
 struct Jobs {
@@ -240,7 +245,11 @@ impl Jobs {
         let places = &self.places;
         let answers = engine.apply_keeping(
             &self.jobs,
-            &mut |job, answer| places[job].1 == Purpose::Plain && is_long(answer),
+            &mut |job, answer| match places[job].1 {
+                Purpose::Plain => is_long(answer),
+                Purpose::Read => is_crowded(answer),
+                Purpose::Write | Purpose::Definition => false,
+            },
             &JobsHost { host, places },
         );
         assert_eq!(answers.len(), self.jobs.len(), "only the last job of a batch is held");
@@ -252,6 +261,7 @@ impl Jobs {
                 ),
                 (Purpose::Write, answer) => TaskResult::Failed(encode(&answer)),
                 (Purpose::Plain, answer) if is_long(&answer) => TaskResult::Long,
+                (Purpose::Read, answer) if is_crowded(&answer) => TaskResult::Crowded,
                 (Purpose::Read | Purpose::Plain, answer) => {
                     let answer = match answer {
                         Answer::Failed(failure) => failed(failure, host),
@@ -343,9 +353,14 @@ fn encode<T: serde::Serialize>(value: &T) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use quorate_protocol::ecast::Position;
     use quorate_table::{
+        engine::Bounds,
         expr::Expr,
+        host::Alone,
+        operation::Order,
         plain::PlainEngine,
+        scan::ScanEngine,
         schema::{Column, Partition},
         value::{Type, Value},
     };
@@ -354,6 +369,17 @@ mod tests {
 
     fn rows(texts: &[usize]) -> Vec<Row> {
         texts.iter().map(|length| vec![Value::Text("x".repeat(*length).into())]).collect()
+    }
+
+    fn texts_schema() -> Schema {
+        let (name, ty) = (String::from("t"), Type::Text);
+        let column = Column { name, ty, modifier: None, not_null: false, default: None };
+        Schema {
+            name: String::from("texts"),
+            columns: vec![column],
+            primary_key: Vec::new(),
+            partition: Partition::Hash { column: 0 },
+        }
     }
 
     fn taken(pieces: &[Bytes]) -> Vec<Row> {
@@ -377,6 +403,45 @@ mod tests {
         assert_eq!(pieces(Answer::Rows(rows(&[1; 1500]))).len(), 3);
     }
 
+    /// Twenty queries that sort all rows, each near the bound of one, come in one batch.
+    #[test]
+    fn reads_that_come_together_gather_no_more_than_one() {
+        let bounds = Bounds { result_bytes_max: 1 << 20, batch_bytes_max: 1 << 20, ..Bounds::default() };
+        let mut engine = ScanEngine::new(bounds);
+        let texts: Vec<usize> = vec![50 << 10; 15];
+        let (table, ranges) = (TableId(1), vec![KeyRange::ALL]);
+        let job = |operation| Job { epoch: Epoch(1), ranges: ranges.clone(), operation, held: false };
+        let insert = Operation::Insert { table, rows: rows(&texts), returning: Vec::new() };
+        engine.apply(&[job(Operation::CreateTable { table, schema: texts_schema() }), job(insert)]);
+
+        let order = vec![Order { column: 0, descending: false, nulls_first: false }];
+        let columns = vec![Expr::Column(0, Type::Text)];
+        let output = Output::Rows { columns, order, limit: None, distinct: false };
+        let operation = encode(&Operation::Select(Select { table, filter: None, output }));
+        let read = || Task {
+            at: Position(1),
+            kind: TaskKind::Read { ranges: vec![Range::ALL], operation: operation.clone() },
+        };
+        let bytes = |results: &[TaskResult]| -> usize {
+            let pieces = results.iter().flat_map(|result| match result {
+                TaskResult::Read(pieces) => pieces.as_slice(),
+                TaskResult::Crowded => &[],
+                other => panic!("{other:?}"),
+            });
+            pieces.map(Bytes::len).sum()
+        };
+        let results = execute(&mut engine, (0..20).map(|_| read()).collect(), &Alone);
+        let crowded = results.iter().filter(|result| **result == TaskResult::Crowded).count();
+        assert!((500 << 10..1100 << 10).contains(&bytes(&results)), "{} bytes", bytes(&results));
+        for _ in 0..crowded {
+            let alone = execute(&mut engine, vec![read()], &Alone);
+            assert!(bytes(&alone) > 700 << 10, "it is answered alone");
+            let finish = Task { at: Position(1), kind: TaskKind::Finish };
+            execute(&mut engine, vec![finish], &Alone);
+        }
+        assert_eq!(engine.pinned().readers, 0);
+    }
+
     #[test]
     fn a_row_that_fits_into_no_message_fails() {
         let told = pieces(Answer::Rows(rows(&[1, CONTENT_BYTES_MAX])));
@@ -389,19 +454,7 @@ mod tests {
     fn a_page_is_cut_where_rows_become_longer_than_those_it_was_sized_by() {
         let mut engine = PlainEngine::default();
         let texts = [vec![1; 20], vec![300 << 10; 20], vec![1; 20]].concat();
-        let column = Column {
-            name: String::from("t"),
-            ty: Type::Text,
-            modifier: None,
-            not_null: false,
-            default: None,
-        };
-        let schema = Schema {
-            name: String::from("texts"),
-            columns: vec![column],
-            primary_key: Vec::new(),
-            partition: Partition::Hash { column: 0 },
-        };
+        let schema = texts_schema();
         let table = TableId(1);
         let ranges = vec![KeyRange::ALL];
         let job = |operation| Job { epoch: Epoch(1), ranges: ranges.clone(), operation, held: false };

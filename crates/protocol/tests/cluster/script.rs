@@ -95,7 +95,7 @@ fn perform(world: &mut World, step: &str) {
         ["retention", span] => {
             world.retention = Duration::from_millis(number(span.strip_suffix("ms").expect("ms")));
         }
-        // `die` kills who reads, `die 17` only where key 17 is read.
+        // `die` kills who reads, `die 17` only where key 17 is read; `large` needs a batch without other reads.
         ["count", id, token, strength, ranges, ref op @ ..] => {
             let strength = match strength {
                 "basic" => ReadStrength::Basic,
@@ -250,5 +250,6 @@ scripts! { check:
     the_later_keeper_is_taken_up
     keeper_dies
     slow_clients
+    reads_that_gather_much
     who_one_router_hears_stays
 }

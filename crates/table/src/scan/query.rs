@@ -10,7 +10,7 @@ use crate::{
     operation::{Output, Select},
     schema::{KeyRange, Schema},
     value::{Row, Value},
-    versions::{Gathering, Spot, Task, reach},
+    versions::{Allowance, Gathering, Spot, Task, reach},
 };
 
 use super::{
@@ -47,8 +47,8 @@ pub(super) enum Way {
 
 /// What one operation asks.
 pub(super) struct Query<'a> {
-    /// What becomes of the rows, and the bytes that may be gathered; None of a write.
-    read: Option<(&'a Select, u64)>,
+    /// What becomes of the rows, and what may be gathered of them; None of a write.
+    read: Option<(&'a Select, Allowance<'a>)>,
     /// Whether a read remembers what it is given.
     followed: bool,
     pub(super) depends: Depends,
@@ -163,7 +163,7 @@ impl<'a> Query<'a> {
             (Some(_), false) => Vec::new(),
         };
         query.used.retain(|column| *column < width);
-        query.read = Some((read.select, read.bytes_max));
+        query.read = Some((read.select, read.allowance));
         query.job = Some(read.job);
         if let Output::Groups { aggregates, .. } = &read.select.output {
             query.in_order = aggregates.iter().any(Aggregate::adds_floats);
@@ -190,7 +190,7 @@ impl<'a> Query<'a> {
 
     /// Nothing yet.
     pub(super) fn harvest(&self) -> Harvest<'a> {
-        let bytes_max = self.read.map_or(0, |(_, bytes_max)| bytes_max);
+        let bytes_max = self.read.map_or(0, |(_, allowance)| allowance.bytes_max);
         let mut harvest = Harvest { bytes_max, ..self.part(1) };
         harvest.sink(self);
         harvest
@@ -199,7 +199,8 @@ impl<'a> Query<'a> {
     /// One of so many parts of a harvest. It takes its share of the bytes, all of them together less than would have a
     /// single one drop rows in vain.
     pub(super) fn part(&self, parts: usize) -> Harvest<'a> {
-        let bytes_max = self.read.map_or(0, |(_, bytes)| (bytes - bytes / 8) / parts as u64);
+        let bytes_max = self.read.map_or(0, |(_, allowance)| allowance.bytes_max);
+        let bytes_max = (bytes_max - bytes_max / 8) / parts as u64;
         let given = (self.followed && self.read.is_some()).then(Vec::new);
         Harvest { sink: None, bytes_max, given, given_from: 0, visited: 0, left: self.limit }
     }
@@ -220,7 +221,10 @@ impl<'a> Harvest<'a> {
     /// Where what the query is given goes.
     fn sink(&mut self, query: &Query<'a>) -> &mut Sink<'a> {
         self.sink.get_or_insert_with(|| match query.read {
-            Some((select, _)) => Sink::Rows(Box::new(Gathering::new(select, self.bytes_max))),
+            Some((select, allowance)) => {
+                let allowance = Allowance { bytes_max: self.bytes_max, ..allowance };
+                Sink::Rows(Box::new(Gathering::new(select, allowance)))
+            }
             None => Sink::Spots(Vec::new(), true),
         })
     }

@@ -24,7 +24,9 @@ use crate::{
     value::{Row, Value},
 };
 
-use super::{Read, Rows, Table, Task, Version, no_table, pins::Pins, write::Effect};
+use super::{
+    Allowance, Read, Rows, Table, Task, Version, budget::Budget, no_table, pins::Pins, write::Effect,
+};
 
 /// An engine: all tables, in the present version and in those that are pinned.
 pub struct Versions<R: Rows> {
@@ -45,6 +47,13 @@ impl<R: Rows> Default for Versions<R> {
 
 /// Tables that are read, and the jobs that read them.
 type Shared<R> = BTreeMap<(Option<Epoch>, TableId), (Arc<Table<R>>, Vec<usize>)>;
+
+/// What the jobs of one call share.
+#[derive(Clone, Copy)]
+struct Call<'c> {
+    host: &'c dyn Host,
+    budget: &'c Budget,
+}
 
 /// A job that waits for its verdict.
 struct Held<R> {
@@ -74,7 +83,7 @@ impl<R: Rows> Versions<R> {
     }
 
     /// What reads with no write between them answer; `first` is the number of the first job.
-    fn read(&mut self, jobs: &[Job], first: usize, host: &dyn Host) -> Vec<Answer> {
+    fn read(&mut self, jobs: &[Job], first: usize, call: Call<'_>) -> Vec<Answer> {
         let mut answers: Vec<Option<Answer>> = vec![None; jobs.len()];
         // By version and table.
         let mut shared: Shared<R> = BTreeMap::new();
@@ -91,7 +100,7 @@ impl<R: Rows> Versions<R> {
             }
         }
         for (table, indexes) in shared.into_values() {
-            self.look(&table, jobs, &indexes, first, host, &mut answers);
+            self.look(&table, jobs, &indexes, first, call, &mut answers);
         }
         answers.into_iter().map(|answer| answer.expect("every read has one answer")).collect()
     }
@@ -103,18 +112,18 @@ impl<R: Rows> Versions<R> {
         jobs: &[Job],
         indexes: &[usize],
         first: usize,
-        host: &dyn Host,
+        call: Call<'_>,
         answers: &mut [Option<Answer>],
     ) {
-        match (sheltered(|| self.look_together(table, jobs, indexes, first, host)), indexes) {
+        match (sheltered(|| self.look_together(table, jobs, indexes, first, call)), indexes) {
             (Ok(told), _) => {
                 indexes.iter().zip(told).for_each(|(&index, answer)| answers[index] = Some(answer));
             }
             (Err(panic), &[index]) => answers[index] = Some(Answer::Failed(panic)),
             (Err(_), _) => {
                 let (one, other) = indexes.split_at(indexes.len() / 2);
-                self.look(table, jobs, one, first, host, answers);
-                self.look(table, jobs, other, first, host, answers);
+                self.look(table, jobs, one, first, call, answers);
+                self.look(table, jobs, other, first, call, answers);
             }
         }
     }
@@ -126,11 +135,11 @@ impl<R: Rows> Versions<R> {
         jobs: &[Job],
         indexes: &[usize],
         first: usize,
-        host: &dyn Host,
+        call: Call<'_>,
     ) -> Vec<Answer> {
         let tasks: Vec<Task<'_>> =
-            indexes.iter().map(|&index| self.task(&jobs[index], first + index)).collect();
-        let mut foresight = table.rows.foresee(&table.schema, &tasks, false, &self.costs, host);
+            indexes.iter().map(|&index| self.task(&jobs[index], first + index, call.budget)).collect();
+        let mut foresight = table.rows.foresee(&table.schema, &tasks, false, &self.costs, call.host);
         let mut answers = Vec::with_capacity(indexes.len());
         for (number, &index) in indexes.iter().enumerate() {
             let explained = match jobs[index].operation {
@@ -166,11 +175,11 @@ impl<R: Rows> Versions<R> {
     }
 
     /// What an operation asks.
-    fn task<'j>(&self, job: &'j Job, number: usize) -> Task<'j> {
+    fn task<'j>(&self, job: &'j Job, number: usize, batch: &'j Budget) -> Task<'j> {
         match &job.operation {
             Operation::Select(select) | Operation::Explain(select) => {
-                let bytes_max = self.bounds.result_bytes_max;
-                Task::Read(Read { ranges: &job.ranges, select, job: number, bytes_max })
+                let allowance = Allowance { bytes_max: self.bounds.result_bytes_max, batch };
+                Task::Read(Read { ranges: &job.ranges, select, job: number, allowance })
             }
             Operation::Update { filter, assignments, .. } => {
                 Task::Find { ranges: &job.ranges, filter: filter.as_ref(), assigned: assignments }
@@ -188,7 +197,7 @@ impl<R: Rows> Versions<R> {
         jobs: &[Job],
         first: usize,
         keep: &mut dyn FnMut(usize, &Answer) -> bool,
-        host: &dyn Host,
+        call: Call<'_>,
     ) -> Vec<Answer> {
         self.expect(jobs);
         let mut indexes: BTreeMap<TableId, Vec<usize>> = BTreeMap::new();
@@ -201,13 +210,15 @@ impl<R: Rows> Versions<R> {
         let mut foresights: BTreeMap<TableId, R::Foresight<'_>> = BTreeMap::new();
         for (id, indexes) in indexes {
             let table = &self.present.tables[&id];
-            let tasks: Vec<Task<'_>> =
-                indexes.into_iter().map(|index| self.task(&jobs[index], first + index)).collect();
-            match sheltered(|| table.rows.foresee(&table.schema, &tasks, true, &self.costs, host)) {
+            let tasks: Vec<Task<'_>> = indexes
+                .into_iter()
+                .map(|index| self.task(&jobs[index], first + index, call.budget))
+                .collect();
+            match sheltered(|| table.rows.foresee(&table.schema, &tasks, true, &self.costs, call.host)) {
                 Ok(foresight) => drop(foresights.insert(id, foresight)),
                 // Nothing has changed so far. The caller goes on behind the first half.
-                Err(_) if jobs.len() > 1 => return self.run(&jobs[..jobs.len() / 2], first, keep, host),
-                Err(_) => return self.run_alone(&jobs[0], first, keep, host),
+                Err(_) if jobs.len() > 1 => return self.run(&jobs[..jobs.len() / 2], first, keep, call),
+                Err(_) => return self.run_alone(&jobs[0], first, keep, call),
             }
         }
         let mut answers = Vec::with_capacity(jobs.len());
@@ -224,7 +235,7 @@ impl<R: Rows> Versions<R> {
                 let broken = foreseen.is_err();
                 let answer = match foreseen {
                     Ok(Some(answer)) => answer.unwrap_or_else(Answer::Failed),
-                    Ok(None) | Err(_) => self.read(std::slice::from_ref(job), here, host).remove(0),
+                    Ok(None) | Err(_) => self.read(std::slice::from_ref(job), here, call).remove(0),
                 };
                 if keep(here, &answer) {
                     self.pins.pin(job.epoch, Holder::Reader);
@@ -262,7 +273,7 @@ impl<R: Rows> Versions<R> {
         job: &Job,
         first: usize,
         keep: &mut dyn FnMut(usize, &Answer) -> bool,
-        host: &dyn Host,
+        call: Call<'_>,
     ) -> Vec<Answer> {
         let answer = match job.operation.is_write() {
             true => {
@@ -270,7 +281,7 @@ impl<R: Rows> Versions<R> {
                 self.take_place(job.epoch, effect);
                 answer
             }
-            false => self.read(std::slice::from_ref(job), first, host).remove(0),
+            false => self.read(std::slice::from_ref(job), first, call).remove(0),
         };
         if !job.operation.is_write() && keep(first, &answer) {
             self.pins.pin(job.epoch, Holder::Reader);
@@ -347,17 +358,20 @@ impl<R: Rows + Sync> Engine for Versions<R> {
         host: &dyn Host,
     ) -> Vec<Answer> {
         assert!(self.held.is_none(), "a held job is settled before the next call");
+        // One that is alone is bounded by itself.
+        let budget = Budget::new(self.bounds.batch_bytes_max.max(self.bounds.result_bytes_max));
+        let call = Call { host, budget: &budget };
         let mut answers = Vec::with_capacity(jobs.len());
         while let Some(job) = jobs.get(answers.len()) {
             let rest = &jobs[answers.len()..];
             let together = self.foreseeable(rest);
             if together > 0 {
-                answers.extend(self.run(&rest[..together], answers.len(), keep, host));
+                answers.extend(self.run(&rest[..together], answers.len(), keep, call));
                 continue;
             }
             let reads = rest.iter().take_while(|job| !job.operation.is_write() && !job.held).count();
             if reads > 0 {
-                for (job, answer) in rest.iter().zip(self.read(&rest[..reads], answers.len(), host)) {
+                for (job, answer) in rest.iter().zip(self.read(&rest[..reads], answers.len(), call)) {
                     if keep(answers.len(), &answer) {
                         self.pins.pin(job.epoch, Holder::Reader);
                     }
@@ -368,7 +382,7 @@ impl<R: Rows + Sync> Engine for Versions<R> {
             let (answer, effect) = if job.operation.is_write() {
                 self.evaluate(job)
             } else {
-                (self.read(&rest[..1], answers.len(), host).remove(0), None)
+                (self.read(&rest[..1], answers.len(), call).remove(0), None)
             };
             answers.push(answer);
             if job.held {

@@ -32,6 +32,7 @@ use crate::{
 };
 
 mod batch;
+mod budget;
 mod migrate;
 mod pins;
 mod read;
@@ -40,6 +41,7 @@ mod upsert;
 mod write;
 
 pub(crate) use batch::Versions;
+pub(crate) use budget::Allowance;
 pub(crate) use read::{Gathering, output_of};
 pub(crate) use write::Change;
 
@@ -102,8 +104,8 @@ pub struct Read<'a> {
     pub select: &'a Select,
     /// Which job of the batch asks, as the host numbers them.
     pub job: usize,
-    /// The bytes that may be gathered for it.
-    pub bytes_max: u64,
+    /// What may be gathered for it.
+    pub allowance: Allowance<'a>,
 }
 
 /// What an operation asks of rows.

@@ -14,15 +14,17 @@ use crate::{
     value::{Row, Value, key_of},
 };
 
-use super::{Found, Place, Rows, Table};
+use super::{Allowance, Found, Place, Rows, Table, budget::Grant};
 
 /// A read under way: what it has made of the rows so far. It takes a bounded number of bytes, of which a read with an order
-/// and a limit needs few: rows beyond the limit are dropped now and then.
+/// and a limit needs few: rows beyond the limit are dropped now and then. Together with the other reads of its batch it takes
+/// no more than their [budget](super::budget).
 pub(crate) struct Gathering<'a> {
     select: &'a Select,
     limit: usize,
     bytes_max: u64,
     bytes: u64,
+    grant: Grant<'a>,
     output: Vec<Row>,
     /// Keys of the output rows so far, for DISTINCT.
     seen: HashSet<Vec<u8>, FxBuildHasher>,
@@ -33,7 +35,8 @@ pub(crate) struct Gathering<'a> {
 
 impl<'a> Gathering<'a> {
     /// Nothing yet.
-    pub(crate) fn new(select: &'a Select, bytes_max: u64) -> Gathering<'a> {
+    pub(crate) fn new(select: &'a Select, allowance: Allowance<'a>) -> Gathering<'a> {
+        let Allowance { bytes_max, batch } = allowance;
         let (mut groups, mut failure, mut most) = (None, None, usize::MAX);
         match &select.output {
             Output::Rows { columns, order, limit, .. } => {
@@ -43,7 +46,8 @@ impl<'a> Gathering<'a> {
             Output::Groups { keys, aggregates } => groups = Some(Groups::new(keys.len(), aggregates.clone())),
         }
         let seen = HashSet::with_hasher(FxBuildHasher);
-        Gathering { select, limit: most, bytes_max, bytes: 0, output: Vec::new(), seen, groups, failure }
+        let (grant, output) = (Grant::new(batch), Vec::new());
+        Gathering { select, limit: most, bytes_max, bytes: 0, grant, output, seen, groups, failure }
     }
 
     /// The read that it is for.
@@ -53,7 +57,7 @@ impl<'a> Gathering<'a> {
 
     /// The same read from the beginning.
     pub(crate) fn anew(&self) -> Gathering<'a> {
-        Gathering::new(self.select, self.bytes_max)
+        Gathering::new(self.select, Allowance { bytes_max: self.bytes_max, batch: self.grant.batch() })
     }
 
     /// Whether its rows stand in the order in which it was given them, one for each.
@@ -67,10 +71,14 @@ impl<'a> Gathering<'a> {
     }
 
     /// The answer of a read of plain rows with these rows, unless they are too much.
-    pub(crate) fn answer(&self, mut rows: Vec<Row>) -> Option<Answer> {
+    pub(crate) fn answer(&mut self, mut rows: Vec<Row>) -> Option<Answer> {
         rows.truncate(self.limit);
         let bytes: u64 = rows.iter().map(bytes_of).sum();
-        (bytes <= self.bytes_max).then_some(Answer::Rows(rows))
+        if bytes > self.bytes_max || !self.grant.covers(bytes) {
+            return None;
+        }
+        self.grant.keep();
+        Some(Answer::Rows(rows))
     }
 
     /// Whether further rows would change nothing.
@@ -91,13 +99,13 @@ impl<'a> Gathering<'a> {
 
     /// Gives everything up: nobody waits for it any more.
     pub(crate) fn withdraw(&mut self) {
-        *self = Gathering { failure: Some(Failure::withdrawn()), ..self.anew() };
+        self.fail(Failure::withdrawn());
     }
 
     /// Whether a row satisfies the filter; if that cannot be said, the read has failed.
     pub(crate) fn wants(&mut self, row: &[Value]) -> bool {
         satisfies(self.select.filter.as_ref(), row).unwrap_or_else(|failure| {
-            self.failure = Some(failure);
+            self.fail(failure);
             false
         })
     }
@@ -105,8 +113,13 @@ impl<'a> Gathering<'a> {
     /// Takes the next row, which satisfies the filter.
     pub(crate) fn take(&mut self, row: &[Value]) {
         if let Err(failure) = self.add(row) {
-            self.failure = Some(failure);
+            self.fail(failure);
         }
+    }
+
+    /// The read has failed: what it gathered is of no use, and others may take as much.
+    fn fail(&mut self, failure: Failure) {
+        *self = Gathering { failure: Some(failure), ..self.anew() };
     }
 
     fn add(&mut self, row: &[Value]) -> Result<(), Failure> {
@@ -143,14 +156,19 @@ impl<'a> Gathering<'a> {
 
     /// Fails if too much was gathered.
     fn check(&mut self) -> Result<(), Failure> {
-        if self.bytes <= self.bytes_max {
+        let fits = self.bytes <= self.bytes_max;
+        if fits && self.grant.covers(self.bytes) {
             return Ok(());
         }
         self.drop_surplus();
-        // So near the bound, rows would be dropped again and again.
-        match self.bytes <= self.bytes_max - self.bytes_max / 8 {
+        // So near a bound, rows would be dropped again and again.
+        let is_well_within = |bytes_max: u64| self.bytes <= bytes_max - bytes_max / 8;
+        if !fits && !is_well_within(self.bytes_max) {
+            return Err(Failure::too_much(self.bytes_max));
+        }
+        match is_well_within(self.grant.covered()) || !fits && self.grant.covers(self.bytes) {
             true => Ok(()),
-            false => Err(Failure::too_much(self.bytes_max)),
+            false => Err(Failure::crowded()),
         }
     }
 
@@ -177,7 +195,9 @@ impl<'a> Gathering<'a> {
         let first = self.output.len();
         self.output.extend(rows);
         self.bytes += self.output[first..].iter().map(bytes_of).sum::<u64>();
-        self.failure = self.check().err();
+        if let Err(failure) = self.check() {
+            self.fail(failure);
+        }
     }
 
     /// Takes over what the rows behind have come to in a gathering of their own, as if they had been taken here one after
@@ -194,6 +214,7 @@ impl<'a> Gathering<'a> {
             *self = Gathering { bytes_max: self.bytes_max, ..behind };
             return true;
         }
+        self.grant.absorb(std::mem::replace(&mut behind.grant, Grant::new(self.grant.batch())));
         match (&self.select.output, &mut self.groups, behind.groups) {
             (Output::Groups { .. }, Some(groups), Some(more)) => {
                 if !more.into_groups().into_iter().all(|group| groups.absorb(group).is_ok()) {
@@ -225,6 +246,7 @@ impl<'a> Gathering<'a> {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
+        self.grant.keep();
         if let Some(groups) = self.groups {
             return Ok(Answer::Groups(groups.into_groups()));
         }

@@ -2,6 +2,11 @@
 //!
 //! The engine has one batch at a time. What is urgent beside the order comes first in it: the settling of a held write, rows
 //! to be moved, pages of long answers. Then come as many steps as may run together. What a task is for is noted beside it.
+//!
+//! Reads that come together share what the engine gathers for a batch. One that finds that spent is *crowded*: the version that it
+//! is of is kept, and it is asked again in a batch without other reads. In between other steps have their turn.
+
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 
@@ -29,6 +34,8 @@ pub(super) enum Purpose {
         ranges: Vec<Range>,
         operation: Bytes,
         since: Time,
+        /// The version that it is of is kept for it: it was crowded out of an earlier batch.
+        kept: bool,
     },
     /// A read that nobody waits for.
     Withdrawn {
@@ -48,6 +55,15 @@ pub(super) enum Purpose {
     Settle,
 }
 
+/// A read that other reads of its batch left no room for. The engine keeps the version that it is of.
+pub(super) struct Crowded {
+    at: Position,
+    asked: Asked,
+    ranges: Vec<Range>,
+    operation: Bytes,
+    since: Time,
+}
+
 impl Storage {
     /// Gives the engine its next batch if it is idle and there is something that may run.
     pub(super) fn execute(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
@@ -60,10 +76,15 @@ impl Storage {
         }
         self.push_transfers(&mut tasks, out);
         self.push_pages(&mut tasks);
-        while self.holding.is_none()
-            && tasks.len() < self.settings.batch_max
-            && self.push_step(&mut tasks, out)
-        {}
+        if self.holding.is_none() && !self.push_crowded(&mut tasks) {
+            while self.holding.is_none()
+                && tasks.len() < self.settings.batch_max
+                && self.push_step(&mut tasks, out)
+            {}
+            if tasks.is_empty() {
+                self.push_crowded(&mut tasks);
+            }
+        }
         if !tasks.is_empty() {
             self.begun = cx.now;
             out.emit(StorageEvent::Execute(tasks));
@@ -88,6 +109,19 @@ impl Storage {
         }
     }
 
+    /// The next read that was crowded out of its batch has one without other reads, unless it is the turn of steps.
+    fn push_crowded(&mut self, tasks: &mut Vec<Task>) -> bool {
+        let turn_of_steps = std::mem::take(&mut self.crowded_last) && !self.queue.is_empty();
+        let next = if turn_of_steps { None } else { self.crowded.pop_front() };
+        let Some(Crowded { at, asked: (client, token), ranges, operation, since }) = next else {
+            return false;
+        };
+        self.crowded_last = true;
+        let kind = TaskKind::Read { ranges: ranges.clone(), operation: operation.clone() };
+        self.push(tasks, at, kind, Purpose::Read { at, client, token, ranges, operation, since, kept: true });
+        true
+    }
+
     /// Moves the next step into the batch; `false` when it can not run yet, or must be the last.
     fn push_step(&mut self, tasks: &mut Vec<Task>, out: &mut impl Sink<Self>) -> bool {
         match self.queue.front() {
@@ -108,7 +142,12 @@ impl Storage {
             Step::Write(write) => return self.push_write(tasks, write, out),
             Step::Read { at, client, token, ranges, operation, since } => {
                 let kind = TaskKind::Read { ranges: ranges.clone(), operation: operation.clone() };
-                self.push(tasks, at, kind, Purpose::Read { at, client, token, ranges, operation, since });
+                self.push(
+                    tasks,
+                    at,
+                    kind,
+                    Purpose::Read { at, client, token, ranges, operation, since, kept: false },
+                );
             }
             Step::Create { at, table, definition } => {
                 self.push(tasks, at, TaskKind::CreateTable { table, definition }, Purpose::Step(at));
@@ -162,20 +201,35 @@ impl Storage {
                 (Purpose::Write(write), TaskResult::Failed(failure)) => {
                     done = self.wrote(cx, write, Err(failure), done, out);
                 }
-                (Purpose::Read { at, client, token, ranges, since, .. }, TaskResult::Read(pieces)) => {
+                (Purpose::Read { at, client, token, ranges, since, kept, .. }, TaskResult::Read(pieces)) => {
+                    if kept {
+                        self.outboxes.unwanted(at);
+                    }
                     let spent = Spent { waited: self.begun.since(since), took };
                     let answer = Answer { at, ranges: &ranges, spent, now: cx.now };
                     self.outboxes.reply((client, token), answer, pieces, out);
                     done = done.max(at);
                 }
-                (Purpose::Read { at, client, token, ranges, operation, since }, TaskResult::Long) => {
+                (
+                    Purpose::Read { at, client, token, ranges, operation, since, kept },
+                    TaskResult::Crowded,
+                ) => {
+                    if kept {
+                        // It is kept once more.
+                        self.outboxes.unwanted(at);
+                    }
+                    let asked = (client, token);
+                    self.crowded.push_back(Crowded { at, asked, ranges, operation, since });
+                    done = done.max(at);
+                }
+                (Purpose::Read { at, client, token, ranges, operation, since, .. }, TaskResult::Long) => {
                     let spent = Spent { waited: self.begun.since(since), took };
                     let answer = Answer { at, ranges: &ranges, spent, now: cx.now };
                     self.outboxes.begin((client, token), answer, operation);
                     done = done.max(at);
                 }
                 (Purpose::Withdrawn { at }, TaskResult::Read(_)) => done = done.max(at),
-                (Purpose::Withdrawn { at }, TaskResult::Long) => {
+                (Purpose::Withdrawn { at }, TaskResult::Long | TaskResult::Crowded) => {
                     self.outboxes.unwanted(at);
                     done = done.max(at);
                 }
@@ -204,7 +258,11 @@ impl Storage {
             |step: &Step| matches!(step, Step::Read { client, token, .. } if (*client, *token) == asked);
         let runs =
             |at: &Purpose| matches!(at, Purpose::Read { client, token, .. } if (*client, *token) == asked);
-        self.outboxes.is_open(asked) || self.running.iter().any(runs) || self.queue.iter().any(waits)
+        let crowded = self.crowded.iter().any(|it| it.asked == asked);
+        crowded
+            || self.outboxes.is_open(asked)
+            || self.running.iter().any(runs)
+            || self.queue.iter().any(waits)
     }
 
     /// Nobody waits any more for the answers to these questions.
@@ -214,14 +272,26 @@ impl Storage {
             _ => true,
         });
         for (task, purpose) in self.running.iter_mut().enumerate() {
-            if let Purpose::Read { at, client, token, .. } = purpose
+            if let Purpose::Read { at, client, token, kept, .. } = purpose
                 && unwanted((*client, *token))
             {
+                if *kept {
+                    self.outboxes.unwanted(*at);
+                }
                 *purpose = Purpose::Withdrawn { at: *at };
                 out.emit(StorageEvent::Withdraw { task });
             }
         }
+        self.drop_crowded(&unwanted);
         self.outboxes.cancel(unwanted);
+    }
+
+    /// Nobody waits any more for these reads that were crowded out of their batches.
+    pub(super) fn drop_crowded(&mut self, unwanted: impl Fn(Asked) -> bool) {
+        let (gone, stay): (VecDeque<Crowded>, VecDeque<Crowded>) =
+            std::mem::take(&mut self.crowded).into_iter().partition(|it| unwanted(it.asked));
+        self.crowded = stay;
+        gone.into_iter().for_each(|it| self.outboxes.unwanted(it.at));
     }
 
     fn advance(&mut self, cx: &mut Context<'_>, through: Position, out: &mut impl Sink<Self>) {

@@ -30,7 +30,7 @@ mod write;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use self::{
-    batch::Purpose,
+    batch::{Crowded, Purpose},
     direct::retry,
     import::Import,
     migration::Fetch,
@@ -184,6 +184,9 @@ pub struct Storage {
     import: Option<Import>,
     executed: Position,
     outboxes: Outboxes,
+    /// Reads that were crowded out of their batches, and whether the last batch was of one.
+    crowded: VecDeque<Crowded>,
+    crowded_last: bool,
     /// The rows of a former life that it keeps.
     keeps: Option<Keeps>,
     /// The configuration that this life's predecessor had last, until it is admitted.
@@ -230,6 +233,8 @@ impl Storage {
             fetches: VecDeque::new(),
             import: None,
             executed: Position(0),
+            crowded: VecDeque::new(),
+            crowded_last: false,
             keeps,
             before: None,
             leaving: false,
@@ -257,7 +262,7 @@ impl Storage {
         StorageStatus {
             delivered: self.membership.member.delivered(),
             executed: self.executed,
-            queued: self.queue.len(),
+            queued: self.queue.len() + self.crowded.len(),
             state: self.config().and_then(|config| config.storage.get(&me).copied()),
             importing: self.import.is_some(),
             pins: self.pins.len(),

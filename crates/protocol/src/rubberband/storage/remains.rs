@@ -103,6 +103,7 @@ impl Storage {
     }
 
     fn remains(&mut self, keeps: Keeps) -> Remains {
+        self.drop_crowded(|_| true);
         self.outboxes.cancel(|_| true);
         let config = self.before.take().or_else(|| self.membership.config().cloned());
         let mut queue: VecDeque<Step> = self.pins.keys().map(|&at| Step::Release { at }).collect();

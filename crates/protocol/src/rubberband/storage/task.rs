@@ -61,7 +61,7 @@ pub enum TaskKind {
         /// Its number.
         table: u32,
     },
-    /// A read that is [`TaskResult::Long`] needs its version no more.
+    /// A read that is [`TaskResult::Long`] or [`TaskResult::Crowded`] needs its version no more.
     Finish,
     /// Keeps the present version readable as of this position, for a move of ranges.
     Pin,
@@ -105,6 +105,9 @@ pub enum TaskResult {
     /// The answer is too long to be held whole: the version it is of is kept, until [`TaskKind::Finish`], and its rows
     /// are to be asked for by [`TaskKind::Page`].
     Long,
+    /// Other reads of the batch gathered so much that there was no room for this one. The version it is of is kept, until
+    /// [`TaskKind::Finish`], and it is to be asked again in a batch without other reads.
+    Crowded,
     /// Some rows of a long answer.
     Page {
         /// The rows.

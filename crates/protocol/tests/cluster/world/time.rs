@@ -2,7 +2,7 @@
 
 use quorate_protocol::{
     Duration, ProcessId, Time,
-    rubberband::{Message, StorageCommand, TaskKind},
+    rubberband::{Message, StorageCommand, TaskKind, TaskResult},
     wire::Wire,
 };
 
@@ -100,8 +100,8 @@ impl World {
             return;
         }
         let Role::Storage(_, engine) = &mut process.role else { panic!("only storage works") };
-        let results: Vec<_> = tasks.iter().map(|task| engine.run(task)).collect();
-        for task in &tasks {
+        let results = engine.run_all(&tasks);
+        for (task, result) in tasks.iter().zip(&results) {
             let what = match &task.kind {
                 TaskKind::Write { ranges, operation, held } => {
                     let how = if *held { "holds" } else { "writes" };
@@ -109,6 +109,9 @@ impl World {
                 }
                 TaskKind::Settle { publish: true } => "publishes".to_owned(),
                 TaskKind::Settle { publish: false } => "voids".to_owned(),
+                TaskKind::Read { ranges, .. } if *result == TaskResult::Crowded => {
+                    format!("has no room for a read of {}", range_names(ranges))
+                }
                 TaskKind::Read { ranges, .. } => format!("reads {}", range_names(ranges)),
                 TaskKind::Page { ranges, .. } => format!("reads on in {}", range_names(ranges)),
                 TaskKind::CreateTable { table, .. } => format!("creates table {table}"),
