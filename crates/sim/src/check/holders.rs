@@ -6,10 +6,14 @@
 //!
 //! A holder has all rows as long as it is a member that holds its ranges, since routers deliver the rest to it. One that was
 //! removed, or made way, has all rows until somebody executes a write that it has not delivered.
+//!
+//! A member that lags counts for a holder when the other one crashes, for the routers have what it lacks. But it may be removed
+//! the moment after: nobody can know of the crash yet. Then the range is lost by the crash, too, and what the other had written
+//! and nobody has is no fault of anybody. It is a violation if the crash is as old as to be known ([`KNOWN_AFTER`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use quorate_protocol::ProcessId;
+use quorate_protocol::{Duration, ProcessId, Time};
 use quorate_world::Violation;
 
 /// A range: its lowest and its highest key.
@@ -27,7 +31,12 @@ struct Held {
     holders: BTreeSet<ProcessId>,
     /// The last position at which anybody executed a write.
     written: u64,
+    /// When somebody who had all rows crashed last.
+    crashed_at: Option<Time>,
 }
+
+/// By then a crash is known: the order has a suspicion of whoever crashed, and nobody is removed in reliance on it.
+pub const KNOWN_AFTER: Duration = Duration::from_secs(5);
 
 /// What is known of processes otherwise.
 pub trait Standings {
@@ -70,15 +79,43 @@ impl HoldersCheck {
     }
 
     /// A process was killed. Tells which ranges are lost by that.
-    pub fn crashed(&mut self, process: ProcessId, standings: &impl Standings) -> Vec<Keys> {
+    pub fn crashed(&mut self, process: ProcessId, now: Time, standings: &impl Standings) -> Vec<Keys> {
         let mut lost = Vec::new();
         for (&keys, held) in &mut self.ranges {
+            if held.holders.contains(&process) && held.has_all(process, standings) {
+                held.crashed_at = Some(now);
+            }
             if held.holders.remove(&process) && !held.have_all(standings) {
                 held.holders.clear();
                 lost.push(keys);
             }
         }
         lost
+    }
+
+    /// Of those ranges that `concerns` names by their keys and holders: which nobody living has whole, and will not have. `removed`
+    /// says when holders were removed.
+    pub fn bereft(
+        &mut self,
+        concerns: impl Fn(Keys, &BTreeSet<ProcessId>) -> bool,
+        removed: &BTreeMap<ProcessId, Time>,
+        standings: &impl Standings,
+    ) -> Result<Vec<Keys>, Violation> {
+        let mut lost = Vec::new();
+        for (&keys, held) in &mut self.ranges {
+            if held.holders.is_empty() || !concerns(keys, &held.holders) || held.have_all(standings) {
+                continue;
+            }
+            let last = held.holders.iter().filter_map(|holder| removed.get(holder)).max();
+            let known = |&last: &Time| held.crashed_at.is_none_or(|crashed| crashed + KNOWN_AFTER < last);
+            if last.is_some_and(known) {
+                let what = format!("{:?} lack rows of {keys:x?}, and were removed last", held.holders);
+                return Err(Violation::new("S14", what));
+            }
+            held.holders.clear();
+            lost.push(keys);
+        }
+        Ok(lost)
     }
 
     /// A process ends, or drops all its rows, though nothing has happened to it.
@@ -135,10 +172,11 @@ mod tests {
     }
 
     /// What the check says of a run: `hN` process N becomes complete, `mN` and `rN`: it becomes a member, or is removed;
-    /// `wP` a write is executed at P, `dN` process N has delivered all that was written; `xN` it crashes, `eN` it ends.
+    /// `wP` a write is executed at P, `dN` process N has delivered all that was written; `xN` it crashes, `eN` it ends, `pN` it hears that
+    /// it was removed, just now; `+S` so many seconds pass.
     fn check(run: &str) -> &'static str {
         let (mut check, mut known, mut written) = (HoldersCheck::default(), Known::default(), 0);
-        let mut verdict = "held";
+        let (mut verdict, mut now) = ("held", Time::ZERO);
         for step in run.split_whitespace() {
             let (kind, number) = step.split_at(1);
             let number: u64 = number.parse().expect("a number");
@@ -153,10 +191,16 @@ mod tests {
                 }
                 "d" => known.delivered.extend([(who, written)]),
                 "x" => {
-                    if !check.crashed(who, &known).is_empty() {
+                    if !check.crashed(who, now, &known).is_empty() {
                         verdict = "lost";
                     }
                 }
+                "+" => now = now + Duration::from_secs(number),
+                "p" => match check.bereft(|_, it| it.contains(&who), &BTreeMap::from([(who, now)]), &known) {
+                    Ok(lost) if lost.is_empty() => {}
+                    Ok(_) => verdict = "lost",
+                    Err(_) => return "S14",
+                },
                 _ => {
                     if check.gave_up(who, &known).is_err() {
                         return "S14";
@@ -183,6 +227,12 @@ mod tests {
             // Nobody has the rows who only became a member.
             ("m1 m2 h1 r1 e1", "S14"),
             ("m1 m2 h1 x1 h2 e2", "S14"),
+            // The other crashed while this one was a member and lagged; it was removed before anybody could know.
+            ("m1 m2 h1 h2 w9 x2 r1 p1", "lost"),
+            ("m1 m2 h1 h2 w9 x2 +5 r1 p1", "lost"),
+            ("m1 m2 h1 h2 w9 x2 +6 r1 p1", "S14"),
+            ("m1 m2 h1 h2 w9 x2 +6 d1 r1 p1", "held"),
+            ("m1 m2 h1 h2 w9 r1 p1", "held"),
         ] {
             assert_eq!(check(run), verdict, "{run}");
         }

@@ -129,6 +129,22 @@ fn who_imports_says_what_it_does_not_know() {
     }
 }
 
+/// The last replica but one had crashed when the last, which lagged, was removed: nobody could know. What the first had written was
+/// found to be missing by the checker.
+#[test]
+fn what_the_last_but_one_wrote_may_be_lost_with_it() {
+    check("accidents", 175..176);
+    check("accidents", 288..289);
+}
+
+/// Everybody who had delivered anything died before a generation could begin, and the checker waited for one.
+#[test]
+fn where_nobody_is_left_nothing_goes_on() {
+    for seed in [113, 219, 948] {
+        check("refound", seed..seed + 1);
+    }
+}
+
 #[test]
 fn a_seed_is_a_run() {
     for name in Scenario::names() {

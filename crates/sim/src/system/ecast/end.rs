@@ -1,6 +1,6 @@
 //! How a run of E-Cast ends: when all is well, and what is wrong if it is not.
 
-use quorate_protocol::ProcessId;
+use quorate_protocol::{ProcessId, ecast::Position};
 use quorate_world::Violation;
 
 use super::{People, Role, Stage, World, role};
@@ -42,7 +42,12 @@ impl People {
     ) -> Option<&'static str> {
         match (self.settings.losses, self.settings.extinctions) {
             (0, 0) => Some(lost),
-            (_, 0) if self.survivors(stage, world).is_empty() => Some(self.operator.lost()),
+            _ if !self.survivors(stage, world).is_empty() => None,
+            (_, 0) => Some(self.operator.lost()),
+            // There is nothing to go on from. A member that delivered anything has crashed, or was judged to be out when it ended.
+            _ if self.members.iter().all(|&machine| !has_delivered(world, machine)) => {
+                Some("lost: everybody who had delivered anything")
+            }
             _ => None,
         }
     }
@@ -65,4 +70,9 @@ impl People {
             .collect();
         format!("the order ends at {}; {}", self.orders.newest().end(), processes.join("; "))
     }
+}
+
+/// Whether the member on `machine` lives and has delivered anything.
+fn has_delivered(world: &World, machine: usize) -> bool {
+    matches!(role(world, machine), Some(Role::Member(member, _)) if member.delivered() > Position(0))
 }

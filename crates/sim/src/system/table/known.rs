@@ -1,15 +1,19 @@
 //! What is known of holders of rows, apart from the holders.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_protocol::{
     ProcessId,
     rubberband::{Config, Keeps, StorageState},
 };
 use quorate_tables::Node;
+use quorate_world::Violation;
 
 use super::{Town, World, citizen::node, twin::TableTwin};
-use crate::check::{RoutingCheck, holders::Standings};
+use crate::check::{
+    RoutingCheck,
+    holders::{Keys, Standings},
+};
 
 /// What is known of holders, apart from the holders.
 macro_rules! known {
@@ -75,6 +79,9 @@ impl Town {
     pub(super) fn hold(&mut self, world: &World) {
         let at = self.order.twin.controls();
         if std::mem::replace(&mut self.held_at, at) != at {
+            for process in self.present.values().filter(|it| self.order.check.has_departed(**it)) {
+                self.removed.entry(*process).or_insert(world.now());
+            }
             for (keys, complete) in self.order.twin.complete() {
                 for holder in complete.into_iter().filter(|&holder| world.alive(holder)) {
                     self.holders.holds(keys, holder);
@@ -94,10 +101,24 @@ impl Town {
         self.died(world, id);
     }
 
+    /// These ranges will be as whole as they are now: their last holder is out, or an operator gave it up.
+    pub(super) fn bereft(
+        &mut self,
+        world: &mut World,
+        concerns: impl Fn(Keys, &BTreeSet<ProcessId>) -> bool,
+    ) -> Result<(), Violation> {
+        let known = known!(self);
+        for keys in self.holders.bereft(concerns, &self.removed, &known)? {
+            world.count("range lost as its last holder was removed");
+            self.bank.lose(keys, world.now());
+        }
+        Ok(())
+    }
+
     /// A storage process was killed.
     pub(super) fn died(&mut self, world: &mut World, id: ProcessId) {
         let known = known!(self);
-        for keys in self.holders.crashed(id, &known) {
+        for keys in self.holders.crashed(id, world.now(), &known) {
             world.count("range lost");
             self.bank.lose(keys, world.now());
         }

@@ -61,7 +61,7 @@ impl Town {
                 self.deadly.told(machine, world.now());
                 self.told_config(stage, world, &config);
             }
-            Event::Storage(StorageEvent::Out(remains)) => self.out(world, machine, remains),
+            Event::Storage(StorageEvent::Out(remains)) => self.out(world, machine, remains)?,
             Event::Storage(StorageEvent::Wedged)
             | Event::Super(SuperEvent::Wedged)
             | Event::Client(ClientEvent::Wedged) => self.again(world, machine)?,
@@ -95,6 +95,11 @@ impl Town {
         if let Some((key, process)) = self.order.twin.forsaken().iter().find(undeclared) {
             let what = format!("{process}, the last replica of {key}, is declared lost, and nobody said so");
             return Err(Violation::new("S14", what));
+        }
+        let forsaken: Vec<u64> = self.order.twin.forsaken().iter().map(|(key, _)| *key).collect();
+        for key in forsaken.into_iter().skip(self.forsaken) {
+            self.forsaken += 1;
+            self.bereft(world, |(low, high), _| low <= key && key <= high)?;
         }
         Ok(())
     }
@@ -149,20 +154,25 @@ impl Town {
     pub(super) fn again(&mut self, world: &mut World, machine: usize) -> Result<(), Violation> {
         world.count("process wedged");
         world.stop_after(machine, Duration::from_millis(1));
-        if let Some(me) = world.id(machine) {
-            let known = known!(self);
-            self.holders.gave_up(me, &known)?;
-        }
-        Ok(())
+        let Some(me) = world.id(machine) else { return Ok(()) };
+        self.bereft(world, |_, holders| holders.contains(&me))?;
+        let known = known!(self);
+        self.holders.gave_up(me, &known)
     }
 
     /// A process is out, and comes back with its rows.
-    pub(super) fn out(&mut self, world: &mut World, machine: usize, remains: Box<Remains>) {
-        let Some(me) = world.id(machine) else { return };
+    pub(super) fn out(
+        &mut self,
+        world: &mut World,
+        machine: usize,
+        remains: Box<Remains>,
+    ) -> Result<(), Violation> {
+        let Some(me) = world.id(machine) else { return Ok(()) };
         world.count("process wedged");
         world.stop_after(machine, Duration::from_millis(1));
         self.keepers.insert(me, remains.keeps());
         self.working.remove(&machine);
         self.remains.insert(machine, remains);
+        self.bereft(world, |_, holders| holders.contains(&me))
     }
 }

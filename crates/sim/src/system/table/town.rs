@@ -6,7 +6,7 @@ use std::{
 };
 
 use quorate_protocol::{
-    Peer, ProcessId,
+    Peer, ProcessId, Time,
     ecast::{Router, RouterSettings},
     rubberband::{Client, Config, Keeps, Remains, Storage, StorageSettings, Super},
 };
@@ -52,6 +52,10 @@ pub(crate) struct Town {
     pub(super) remains: BTreeMap<usize, Box<Remains>>,
     /// Storage processes that keep the rows of a former life.
     pub(super) keepers: BTreeMap<ProcessId, Keeps>,
+    /// When storage processes were removed.
+    pub(super) removed: BTreeMap<ProcessId, Time>,
+    /// How many of the keys whose last replica was given up were looked at.
+    pub(super) forsaken: usize,
     /// Storage processes by machine, the last one each.
     pub(super) present: BTreeMap<usize, ProcessId>,
     pub(super) operator: Operator,
@@ -88,6 +92,8 @@ impl Town {
             held_at: 0,
             remains: BTreeMap::new(),
             keepers: BTreeMap::new(),
+            removed: BTreeMap::new(),
+            forsaken: 0,
             present: BTreeMap::new(),
             operator: Operator::new(stage.seed, settings.losses, stage.safety()),
             signs: Signs::default(),
