@@ -14,13 +14,13 @@
 //! | S3 learning | appended iff next (`ecast::order`) | `forwarded_in_order`; unit tests of the order | `SequenceUnchecked`, `NotProposedAgain`, `StableTooEarly`, `ForeignConfirmation` |
 //! | S4 delivering | stability after the last confirmation (`ecast::dispatch`) | `link_breaks_and_resend`, `leader_change_with_unstable_messages` | `ConfirmBeyond`, `RepairLost`, `PreviousUnchecked`, `DeliverTwice` |
 //! | S5 outcomes | one outcome per token (checkers *stable*, *outcome*) | `wedged_member`, `lost_for_good` | `OutcomeForged` |
-//! | S6 ids | a request begins and ends once (`rubberband::replies`) | `same_request_takes_effect_once`, `another_statement_under_a_known_id`, `replies_move_in_sections`; unit tests of the replies | `RepeatedUnderNewName`, `RepetitionDenied`, `RepliesLost` |
+//! | S6 ids | a request begins and ends once (`rubberband::replies`) | `same_request_takes_effect_once`, `another_statement_under_a_known_id`, `replies_move_in_sections`; unit tests of the replies | `RepeatedUnderNewName`, `RepetitionDenied`, `RepliesLost`, `RepliesInOnePiece` |
 //! | S7 credits | nothing in product code; checker *credits* | unit tests of the dispatcher | `CreditsOnConfirmation` |
 //! | S8 versions of routing | the placement is compared in `Storage::on_direct`; checker *answer* | cluster schedules with basic reads | `RetryAnswered` |
 //! | S11 time | nothing in product code; checker *S11* | unit tests of the detector; clocks drift in every seed | `LateTickCounts` |
 //! | S14 suspicion | `Change::depart` refuses; the twin of the routing; checker *S14* (`check::holders`), which knows who holds all rows | unit tests of the configuration; `suspects_are_judged_together`, `suspicions_are_withdrawn`, `a_bad_moment_of_a_super`, `unreachable_is_waited_for`, `unreachable_is_replaced`, `lost_for_good`, `keeper_is_dismissed`, `keeper_is_taken_up`, `the_later_keeper_is_taken_up`, `keeper_dies` | `LossUndeclared`, `SuspectsOneByOne`, `StaleSuspicionObeyed` |
 //! | S14 reads that kill | nothing in product code; checker *query of death* (`system::table::deadly`) | `a_read_that_kills`, `a_read_that_kills_one_of_two`, `a_read_of_all_that_kills`, `a_read_is_probed`, `a_cut_is_no_death` | `ReadAskedAgain` |
-//! | S15 statements are atomic | published only what is favourable here (`Storage::decide`) | `atomic_or_void`, `verdict_of_the_dead`, `verdict_from_memory` | `VoidedPublished`, `WriteSkipped`, `ImportLost`, `RetryAnswered` |
+//! | S15 statements are atomic | published only what is favourable here (`Storage::decide`) | `atomic_or_void`, `verdict_of_the_dead`, `verdict_from_memory` | `VoidedPublished`, `VerdictUnanswered`, `WriteSkipped`, `ImportLost`, `RetryAnswered` |
 //! | S19 partial partitions | nothing in product code; scenario `graphs`, which computes from the graph who is promised what | `half_deaf_leader`, `heard_by_another`, `who_cannot_be_heard_reaches_nobody` | `HearsEverybody`, `GoesNoWayRound` |
 //! | disk (`seam`) | what is recovered follows from itself (`paxos::record`); the simulator's host numbers what it sends | unit tests of the journal; `recovery` tests of the log | `SentBeforeDurable`, `OvertakesDurable`, `RecoversHalf`, `RotTakenForTail` |
 
@@ -81,6 +81,8 @@ pub enum Mutation {
     RepetitionDenied,
     /// A range moves without the replies that it remembers (S6).
     RepliesLost,
+    /// What a range remembers moves in one message, however long (S6).
+    RepliesInOnePiece,
     /// Credits return on confirmation (S7).
     CreditsOnConfirmation,
     /// What should be refused for another placement or stamp is answered with what there is: nothing (S8, S15).
@@ -97,6 +99,8 @@ pub enum Mutation {
     ReadAskedAgain,
     /// A replica publishes a write that all others void (S15).
     VoidedPublished,
+    /// A replica that knows a verdict does not answer who asks for it (S15).
+    VerdictUnanswered,
     /// A replica skips a write (S15).
     WriteSkipped,
     /// A migration loses rows (S15).
@@ -120,7 +124,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 40] = [
+    pub const ALL: [Mutation; 42] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -145,6 +149,7 @@ impl Mutation {
         Mutation::RepeatedUnderNewName,
         Mutation::RepetitionDenied,
         Mutation::RepliesLost,
+        Mutation::RepliesInOnePiece,
         Mutation::CreditsOnConfirmation,
         Mutation::RetryAnswered,
         Mutation::LateTickCounts,
@@ -153,6 +158,7 @@ impl Mutation {
         Mutation::StaleSuspicionObeyed,
         Mutation::ReadAskedAgain,
         Mutation::VoidedPublished,
+        Mutation::VerdictUnanswered,
         Mutation::WriteSkipped,
         Mutation::ImportLost,
         Mutation::HearsEverybody,
@@ -197,8 +203,10 @@ impl Mutation {
             | Mutation::StaleSuspicionObeyed
             | Mutation::ReadAskedAgain
             | Mutation::VoidedPublished
+            | Mutation::VerdictUnanswered
             | Mutation::WriteSkipped
             | Mutation::ImportLost => "table",
+            Mutation::RepliesInOnePiece => "replies",
             Mutation::HearsEverybody | Mutation::GoesNoWayRound => "graphs",
             Mutation::SentBeforeDurable
             | Mutation::OvertakesDurable

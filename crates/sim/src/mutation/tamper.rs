@@ -175,8 +175,18 @@ impl Tamper {
     }
 
     /// What leaves a process of a cluster instead of a message to `to`.
-    pub(crate) fn leave(&mut self, to: &Destination, message: rubberband::Message) -> rubberband::Message {
-        match (self.mutation, message) {
+    pub(crate) fn leave(
+        &mut self,
+        to: &Destination,
+        message: rubberband::Message,
+    ) -> Option<rubberband::Message> {
+        Some(match (self.mutation, message) {
+            // To one alone goes the answer to its question.
+            (Mutation::VerdictUnanswered, rubberband::Message::Direct(Direct::Verdict { .. }))
+                if matches!(to, Destination::One(_)) =>
+            {
+                return None;
+            }
             (Mutation::StaleSuspicionObeyed, rubberband::Message::Order(Message::Route(block))) => {
                 let block = without_refutations(&block);
                 rubberband::Message::Order(Message::Route(block))
@@ -205,7 +215,7 @@ impl Tamper {
                 rubberband::Message::Direct(Direct::Reply(reply))
             }
             (_, message) => message,
-        }
+        })
     }
 
     /// Loses one block of submissions in the middle, and closes the gap that it leaves in the numbers.

@@ -51,6 +51,7 @@ impl Workload for Town {
     const SCENARIOS: &'static [(&'static str, &'static str)] = &[
         ("table", include_str!("../../../../scenarios/table.toml")),
         ("accidents", include_str!("../../../../scenarios/accidents.toml")),
+        ("replies", include_str!("../../../../scenarios/replies.toml")),
     ];
     const CALM: Duration = Duration::from_millis(1_500);
     const REMOVALS: (Duration, f64) = (Duration::from_millis(2_000), 0.1);

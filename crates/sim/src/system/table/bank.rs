@@ -23,7 +23,10 @@ use quorate_tables::{Command, Node, gateway};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::citizen::{Citizen, node};
+use super::{
+    Settings,
+    citizen::{Citizen, node},
+};
 use quorate_world::{Chance, Violation, World};
 
 use crate::{check::holders::Keys, mutation::Mutation};
@@ -32,6 +35,8 @@ use book::Book;
 /// What the gateways do, and what came of it.
 pub(super) struct Bank {
     accounts: i64,
+    /// The bytes of text that statements give back for each row beside.
+    returned_bytes: usize,
     left: u64,
     tokens: u64,
     schemas: [Schema; 4],
@@ -122,12 +127,7 @@ const COUNTERS_MAX: u64 = 12;
 const BALANCE: i64 = 1_000;
 
 impl Bank {
-    pub(super) fn new(
-        accounts: i64,
-        commands: u64,
-        gateways: Vec<usize>,
-        mutation: Option<Mutation>,
-    ) -> Self {
+    pub(super) fn new(settings: &Settings, gateways: Vec<usize>, mutation: Option<Mutation>) -> Self {
         let column = |name: &str, not_null| Column {
             name: name.to_owned(),
             ty: Type::Int8,
@@ -150,8 +150,9 @@ impl Bank {
             schema(COUNTERS, counter, true),
         ];
         Bank {
-            accounts,
-            left: commands,
+            accounts: settings.accounts,
+            returned_bytes: settings.returned_bytes,
+            left: settings.commands,
             tokens: 0,
             schemas,
             phase: Phase::Founding,

@@ -74,7 +74,7 @@ impl Protocol for Resident {
             out,
             |out, to, message| {
                 let message = match tamper {
-                    Some(tamper) => tamper.leave(to, message),
+                    Some(tamper) => tamper.leave(to, message)?,
                     None => message,
                 };
                 if let Message::Order(ecast::Message::Route(block)) = &message {

@@ -6,9 +6,11 @@ use quorate_protocol::{
     Terms,
     ecast::RouterSettings,
     paxos,
-    rubberband::{ClientSettings, SuperSettings},
+    rubberband::{ClientSettings, StorageSettings, SuperSettings},
 };
 use serde::{Deserialize, Serialize};
+
+use crate::mutation::Mutation;
 
 /// How large, and how busy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,6 +46,10 @@ pub struct Settings {
     pub remembered: u64,
     /// After how many more a gateway lets the ranges forget.
     pub forget_every: u64,
+    /// The bytes of text that statements give back for each row, beside what is asked for.
+    pub returned_bytes: usize,
+    /// Bytes of one message of what ranges remember.
+    pub section_bytes_max: usize,
     /// How likely all that hold a range are to die at once in a run, and an operator has to declare them lost (S14).
     pub losses: f64,
 }
@@ -66,6 +72,8 @@ impl Default for Settings {
             retention_ms: 600_000,
             remembered: 65_536,
             forget_every: 16_384,
+            returned_bytes: 0,
+            section_bytes_max: 64 << 10,
             losses: 0.0,
         }
     }
@@ -101,6 +109,15 @@ impl Settings {
     /// How supers behave.
     pub(super) fn supers(&self) -> SuperSettings {
         SuperSettings { retention: Duration::from_millis(self.retention_ms), ..SuperSettings::default() }
+    }
+
+    /// How storage processes behave.
+    pub(super) fn storage_settings(&self, mutation: Option<Mutation>) -> StorageSettings {
+        let section_bytes_max = match mutation {
+            Some(Mutation::RepliesInOnePiece) => usize::MAX,
+            _ => self.section_bytes_max,
+        };
+        StorageSettings { section_bytes_max, ..StorageSettings::default() }
     }
 
     /// How gateways behave.

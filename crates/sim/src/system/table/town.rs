@@ -8,7 +8,7 @@ use std::{
 use quorate_protocol::{
     Peer, ProcessId, Time,
     ecast::{Router, RouterSettings},
-    rubberband::{Client, Config, Keeps, Remains, Storage, StorageSettings, Super},
+    rubberband::{Client, Config, Keeps, Remains, Storage, Super},
 };
 use quorate_table::{engine::Engine, plain::PlainEngine, scan::ScanEngine};
 use quorate_tables::{Command, Node};
@@ -85,7 +85,7 @@ impl Town {
             deadly: Deadly::new(stage.seed),
             working: BTreeSet::new(),
             config: Config::founded(settings.terms()),
-            bank: Bank::new(settings.accounts, settings.commands, gateways, stage.mutation),
+            bank: Bank::new(&settings, gateways, stage.mutation),
             order: Order::new(TableTwin::new(settings.replicas)),
             replicas: Replicas::default(),
             holders: HoldersCheck::default(),
@@ -123,7 +123,8 @@ impl Town {
             self.engines.insert(machine, engine);
             self.working.remove(&machine);
             self.present.insert(machine, id);
-            return Node::Storage(Storage::new(me, format!("storage {machine}"), StorageSettings::default()));
+            let settings = self.settings.storage_settings(stage.mutation);
+            return Node::Storage(Storage::new(me, format!("storage {machine}"), settings));
         }
         if self.supers.contains(&machine) {
             return Node::Super(Super::new(me, format!("super {machine}"), self.settings.supers()));

@@ -63,13 +63,14 @@ impl Bank {
             }
             What::Enter { entry } => {
                 let rows = book::entry_rows(*entry).map(single).collect();
-                (Operation::Insert { table: entries, rows, returning: vec![column(0)] }, entries_schema)
+                let returning = self.padded(vec![column(0)]);
+                (Operation::Insert { table: entries, rows, returning }, entries_schema)
             }
             What::Count { counters: both } => {
                 let rows = both.iter().map(|&id| vec![Value::Int8(id), Value::Int8(1)]).collect();
                 let more = Expr::binary(Binary::Add, column(1), number(1));
                 let conflict = Conflict::Update { assignments: vec![(1, more)], filter: None };
-                let returning = vec![column(0), column(1)];
+                let returning = self.padded(vec![column(0), column(1)]);
                 (Operation::Upsert { table: counters, rows, conflict, returning }, counters_schema)
             }
             What::Stage { load, part } => {
@@ -93,6 +94,17 @@ impl Bank {
                 (select(id, columns, None), schema)
             }
         })
+    }
+}
+
+impl Bank {
+    /// What a statement gives back, with a text that makes it long if the scenario wants that.
+    fn padded(&self, mut returning: Vec<Expr>) -> Vec<Expr> {
+        if self.returned_bytes > 0 {
+            let text = Value::text_of("x".repeat(self.returned_bytes));
+            returning.push(Expr::constant(text, Type::Text));
+        }
+        returning
     }
 }
 
