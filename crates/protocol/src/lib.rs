@@ -36,5 +36,5 @@ pub mod wire;
 
 pub use admission::{NotAdmitted, Terms};
 pub use id::{DomainId, Generation, Incarnation, Peer, ProcessId};
-pub use seam::{Context, Destination, Input, Lift, Protocol, Session, Sink, Standing, Ticket};
+pub use seam::{CommandId, Context, Destination, Input, Lift, Protocol, Session, Sink, Standing, Ticket};
 pub use time::{Duration, Time};

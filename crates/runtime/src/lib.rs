@@ -88,6 +88,7 @@
 //! # }
 //! ```
 
+mod calls;
 pub mod chance;
 pub mod clock;
 pub mod config;

@@ -10,7 +10,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -18,9 +18,8 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use quorate_protocol::{
-    DomainId, Generation, NotAdmitted, Peer, ProcessId, Terms, Time,
-    ecast::{RefoundRefusal, RouterEvent},
-    paxos::{ChangeRefusal, ReformRefusal},
+    CommandId, DomainId, Generation, NotAdmitted, Peer, ProcessId, Terms, Time,
+    ecast::RouterEvent,
     relay::{self, Relay},
     rubberband::{ClientEvent, Remains, StorageCommand, StorageEvent, SuperEvent, Task},
 };
@@ -31,6 +30,7 @@ use quorate_tables::{
 use tracing::{debug, error, info, warn};
 
 use crate::{
+    calls::{Calls, Unanswered},
     clock,
     config::{Config, StartError},
     crew::{Crew, Muster},
@@ -87,15 +87,10 @@ enum Job {
 /// What the threads of a process share.
 struct Shared {
     handle: OnceLock<Handle<Relay<Node>>>,
-    /// Statuses that were asked for.
-    asked: Mutex<BTreeMap<u64, Sender<Status>>>,
-    /// Operations that were asked for.
-    operated: Mutex<BTreeMap<u64, Sender<Result<(), String>>>>,
-    /// Why the last operation came to nothing, if it did.
-    refusal: Mutex<Option<String>>,
+    statuses: Calls<Status>,
+    operations: Calls<Result<(), String>>,
     /// What a storage process that is out leaves to its next life.
     remains: Mutex<Option<Box<Remains>>>,
-    token: AtomicU64,
     stopping: AtomicBool,
 }
 
@@ -125,11 +120,9 @@ impl Process {
     pub fn start(node: Node, config: Config, parts: Parts) -> Result<Process, StartError> {
         let shared = Arc::new(Shared {
             handle: OnceLock::new(),
-            asked: Mutex::new(BTreeMap::new()),
-            operated: Mutex::new(BTreeMap::new()),
-            refusal: Mutex::new(None),
+            statuses: Calls::default(),
+            operations: Calls::default(),
             remains: Mutex::new(None),
-            token: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
         });
         let (end, ended) = bounded(1);
@@ -185,13 +178,8 @@ impl Process {
 
     /// Where the process stands; `None` when the protocol thread does not answer within `patience`.
     pub fn status(&self, patience: Duration) -> Option<Status> {
-        let token = self.shared.token.fetch_add(1, Ordering::Relaxed);
-        let (sender, receiver) = bounded(1);
-        lock(&self.shared.asked).insert(token, sender);
-        let sent = self.handle.try_command(Command::Status { token });
-        let status = sent.ok().and_then(|()| receiver.recv_timeout(patience).ok());
-        lock(&self.shared.asked).remove(&token);
-        status
+        let ask = |token| self.handle.try_command(Command::Status { token }).is_ok();
+        self.shared.statuses.call(patience, ask).ok()
     }
 
     /// What a storage process's tables take; `None` when its engine does not answer within `patience`, or there is none.
@@ -201,39 +189,16 @@ impl Process {
         receiver.recv_timeout(patience).ok()
     }
 
-    /// Does what an operator asks, and waits until `done` says that it has come about. An error says why it will not, or
-    /// has not within `patience`.
-    pub fn operate(
-        &self,
-        operation: Operation,
-        patience: Duration,
-        done: impl Fn(&Status) -> bool,
-    ) -> Result<Status, String> {
-        let silent = || String::from("the process does not answer");
-        let token = self.shared.token.fetch_add(1, Ordering::Relaxed);
-        let (sender, receiver) = bounded(1);
-        *lock(&self.shared.refusal) = None;
-        lock(&self.shared.operated).insert(token, sender);
-        let sent = self.handle.try_command(Command::Operate { token, operation });
-        let taken = sent.map_err(|_| silent()).and_then(|()| {
-            receiver.recv_timeout(patience).map_err(|_| silent()).and_then(std::convert::identity)
-        });
-        lock(&self.shared.operated).remove(&token);
-        taken?;
-        let began = Instant::now();
-        loop {
-            let status = self.status(patience).ok_or_else(silent)?;
-            if done(&status) {
-                return Ok(status);
-            }
-            if let Some(refusal) = lock(&self.shared.refusal).take() {
-                return Err(refusal);
-            }
-            if began.elapsed() > patience {
-                return Err(format!("it has not come about within {} s", patience.as_secs()));
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
+    /// Does what an operator asks, and waits until it has come about. An error says why it will not, or has not within
+    /// `patience`.
+    pub fn operate(&self, operation: Operation, patience: Duration) -> Result<(), String> {
+        let ask = |id| self.handle.try_command(Command::Operate { id: CommandId(id), operation }).is_ok();
+        self.shared.operations.call(patience, ask).unwrap_or_else(|unanswered| {
+            Err(match unanswered {
+                Unanswered::Untaken => String::from("the process does not answer"),
+                Unanswered::Late => format!("it has not come about within {} s", patience.as_secs()),
+            })
+        })
     }
 
     /// What a storage process that is out leaves to its next life, with its engine, once: that life is to keep its rows.
@@ -512,52 +477,8 @@ impl NodeHost {
                 self.compare_terms(config.terms());
                 info!(%at, version = config.version, placement = config.placement, "configuration");
             }
-            RouterEvent::ChangeRefused(reason) => {
-                let why = match reason {
-                    ChangeRefusal::NoLeader => "no router leads at the moment: try again when one does",
-                    ChangeRefusal::AlreadySo => "it is so already",
-                    ChangeRefusal::TooFew => {
-                        "too few routers that are well would be left: add or mend one first"
-                    }
-                    ChangeRefusal::Unreachable => {
-                        "the leader cannot reach that process, or it was removed before"
-                    }
-                };
-                warn!(%why, "a change of the routers was refused");
-                *lock(&self.shared.refusal) = Some(String::from(why));
-            }
             RouterEvent::Reformed(reformed) => warn!(?reformed, "a new generation of the domain began here"),
-            RouterEvent::ReformRefused(reason) => {
-                let why = match reason {
-                    ReformRefusal::LeaderLives => "this router has a leader that seems well: nothing is lost",
-                    ReformRefusal::NotMember => "this router does not vote: it may lack anything",
-                };
-                warn!(%why, "no new generation of the domain begins here");
-                *lock(&self.shared.refusal) = Some(String::from(why));
-            }
-            RouterEvent::RefoundRefused(reason) => {
-                let why = match reason {
-                    RefoundRefusal::NotFresh => String::from(
-                        "this router belongs to the domain, or others feed it: nothing is lost, or it is a survivor",
-                    ),
-                    RefoundRefusal::Underway => String::from("it was asked already, and waits for members"),
-                    RefoundRefusal::LeaderLives(leader) => {
-                        format!("a member hears that {leader} is the leader: nothing is lost")
-                    }
-                    RefoundRefusal::FollowsAnother(founder) => format!(
-                        "members follow the router {founder}, which was told to go on from them too: see whether it does"
-                    ),
-                    RefoundRefusal::Unfollowed { followed, named } => format!(
-                        "only {followed} of {named} members followed, and more than half of them have to: wait for others, \
-                         or name those that are gone for good"
-                    ),
-                    RefoundRefusal::Nothing => {
-                        String::from("no member that followed has anything that could be gone on from")
-                    }
-                };
-                warn!(%why, "no new generation of the domain begins here");
-                *lock(&self.shared.refusal) = Some(why);
-            }
+            RouterEvent::Ended { .. } => unreachable!("told as operated"),
             RouterEvent::Removed => self.end(End::Wedged),
             RouterEvent::Corrupt(why) => self.end(End::Broken(format!("a router's snapshot: {why}"))),
         }
@@ -581,18 +502,12 @@ impl Host<Relay<Node>> for NodeHost {
 
     fn event(&mut self, event: Event, _now: Time) {
         match event {
-            Event::Status { token, status } => {
-                let asked = lock(&self.shared.asked).remove(&token);
-                if let Some(sender) = asked {
-                    // Whoever asked may have lost patience.
-                    let _ = sender.try_send(*status);
+            Event::Status { token, status } => self.shared.statuses.answer(token, *status),
+            Event::Operated { id, result } => {
+                if let Err(why) = &result {
+                    warn!(%why, "an operator's command came to nothing");
                 }
-            }
-            Event::Operated { token, taken } => {
-                let asked = lock(&self.shared.operated).remove(&token);
-                if let Some(sender) = asked {
-                    let _ = sender.try_send(taken);
-                }
+                self.shared.operations.answer(id.0, result);
             }
             Event::Router(event) => self.router(event),
             Event::NotAdmitted(why) => self.not_admitted(why),
@@ -616,6 +531,7 @@ impl Host<Relay<Node>> for NodeHost {
                 warn!(%process, witnesses = witnesses.join(" "), "failed: these do not hear it either");
             }
             Event::Super(SuperEvent::Replacing { old, new }) => info!(%old, %new, "replacing"),
+            Event::Super(SuperEvent::Ended { .. }) => unreachable!("told as operated"),
             Event::Super(SuperEvent::Config(config)) => {
                 info!(version = config.version, placement = config.placement, "configuration");
             }

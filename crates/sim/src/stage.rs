@@ -39,7 +39,9 @@ pub use routers::{RouterSet, open_changes};
 
 use std::{collections::BTreeMap, time::Duration};
 
-use quorate_protocol::{Generation, Peer, ProcessId, Protocol, Standing, paxos::Paxos, wire::Wire};
+use quorate_protocol::{
+    CommandId, Generation, Peer, ProcessId, Protocol, Standing, paxos::Paxos, wire::Wire,
+};
 use quorate_world::{Chance, Fault, Nemesis, Violation, World};
 use serde::de::DeserializeOwned;
 
@@ -149,7 +151,7 @@ pub trait Workload: Sized {
     }
 
     /// How a router is asked to take out another.
-    fn removal(_router: ProcessId) -> Option<<Self::Process as Protocol>::Command> {
+    fn removal(_id: CommandId, _router: ProcessId) -> Option<<Self::Process as Protocol>::Command> {
         None
     }
 
@@ -257,6 +259,14 @@ impl<T> Stage<T> {
     pub fn is_healed(&self) -> bool {
         self.nemesis.is_none()
     }
+}
+
+/// A name for an operator's command: operators ask one thing at a time.
+pub fn command_id<P: Protocol>(world: &World<P>) -> CommandId
+where
+    P::Message: Wire,
+{
+    CommandId(world.now().0)
 }
 
 /// The members that changes under way would make.

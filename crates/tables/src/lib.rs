@@ -23,7 +23,8 @@ pub mod storage;
 use std::convert::identity;
 
 use quorate_protocol::{
-    Context, Duration, Generation, Input, Lift, NotAdmitted, Peer, ProcessId, Protocol, Sink, Time,
+    CommandId, Context, Duration, Generation, Input, Lift, NotAdmitted, Peer, ProcessId, Protocol, Sink,
+    Time,
     ecast::{self, Member, Router, RouterCommand, RouterEvent},
     paxos,
     relay::{Figures, Relayed},
@@ -65,7 +66,7 @@ pub enum Command {
     /// Do what an operator asks. Answered by [`Event::Operated`].
     Operate {
         /// The asker's name for it.
-        token: u64,
+        id: CommandId,
         /// What.
         operation: Operation,
     },
@@ -92,9 +93,9 @@ pub enum Event {
     /// The answer to [`Command::Operate`].
     Operated {
         /// The asker's name for it.
-        token: u64,
-        /// It was taken on, or why it cannot be.
-        taken: Result<(), String>,
+        id: CommandId,
+        /// It has come about, or why it does not.
+        result: Result<(), String>,
     },
     /// From a router.
     Router(RouterEvent<Config>),
@@ -120,6 +121,24 @@ fn run<R: Protocol<Record = paxos::Record>>(
     let mut lift =
         Lift::<Node, _, _, _>::new::<R>(out, |_, _, it| Some(message(it)), |out, it| out.emit(event(it)));
     role.handle(cx, input, &mut lift);
+}
+
+fn of_router(event: RouterEvent<Config>) -> Event {
+    match event {
+        RouterEvent::Ended { id, result } => ended(id, result),
+        event => Event::Router(event),
+    }
+}
+
+fn of_super(event: SuperEvent) -> Event {
+    match event {
+        SuperEvent::Ended { id, result } => ended(id, result),
+        event => Event::Super(event),
+    }
+}
+
+fn ended(id: CommandId, result: Result<(), impl ToString>) -> Event {
+    Event::Operated { id, result: result.map_err(|refusal| refusal.to_string()) }
 }
 
 /// Whether it says why this process is not taken in.
@@ -166,12 +185,9 @@ impl Protocol for Node {
             return;
         }
         let input = match input {
-            Input::Command(Command::Operate { token, operation }) => match self.plan(operation) {
-                Ok(command) => {
-                    out.emit(Event::Operated { token, taken: Ok(()) });
-                    Input::Command(command)
-                }
-                Err(why) => return out.emit(Event::Operated { token, taken: Err(why) }),
+            Input::Command(Command::Operate { id, operation }) => match self.plan(id, operation) {
+                Ok(command) => Input::Command(command),
+                Err(why) => return out.emit(Event::Operated { id, result: Err(why) }),
             },
             input => input,
         };
@@ -191,7 +207,7 @@ impl Protocol for Node {
                     Command::Seeds(seeds) => RouterCommand::Seeds(seeds),
                     other => panic!("a router was asked for {other:?}"),
                 });
-                run(router, cx, input, Message::Order, Event::Router, out);
+                run(router, cx, input, Message::Order, of_router, out);
             }
             Node::Storage(storage) => {
                 let input = input.map(identity, |command| match command {
@@ -207,7 +223,7 @@ impl Protocol for Node {
                     Command::Seeds(seeds) => SuperCommand::Seeds(seeds),
                     other => panic!("a super was asked for {other:?}"),
                 });
-                run(superior, cx, input, identity, Event::Super, out);
+                run(superior, cx, input, identity, of_super, out);
             }
             Node::Client(client) => {
                 let input = input.map(identity, |command| match command {

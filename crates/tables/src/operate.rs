@@ -1,11 +1,12 @@
 //! What an operator may ask of a process, beyond what the processes do by themselves.
 //!
-//! Each is handed to the role that can bring it about; whether it came about is seen in [`Status`](crate::status::Status)
-//! afterwards. What cannot come about is refused at once, in words for the operator.
+//! Each is handed to the role that can bring it about, and ends in one [`Event::Operated`](crate::Event::Operated) once it has
+//! come about or will not. What cannot come about is refused at once, in words for the operator.
 
 use quorate_protocol::{
-    Generation, Incarnation, Peer, ProcessId,
+    CommandId, Generation, Incarnation, Peer, ProcessId,
     ecast::RouterCommand,
+    paxos::Change,
     rubberband::{Config, StorageState, SuperCommand},
     time::Duration,
 };
@@ -58,22 +59,23 @@ pub enum Operation {
 
 impl Node {
     /// The command that brings an operation about, or why it cannot be.
-    pub(crate) fn plan(&self, operation: Operation) -> Result<Command, String> {
+    pub(crate) fn plan(&self, id: CommandId, operation: Operation) -> Result<Command, String> {
+        let change = |change| Ok(Command::Router(RouterCommand::Change { id, change }));
         match (self, operation) {
             (Node::Router(_), Operation::AddRouter { process: (node, incarnation), address }) => {
                 let id = ProcessId { node, incarnation: Incarnation(incarnation) };
-                Ok(Command::Router(RouterCommand::Add(Peer { id, address })))
+                change(Change::Add(Peer { id, address }))
             }
             (Node::Router(router), Operation::RemoveRouter { process }) => {
                 let routers = router.log().members();
                 match routers.iter().find(|router| router.id.to_string() == process) {
-                    Some(router) => Ok(Command::Router(RouterCommand::Remove(router.id))),
+                    Some(router) => change(Change::Remove(router.id)),
                     None => Err(format!("{process} is no router of this domain")),
                 }
             }
             (Node::Router(_), Operation::Reform { patience_ms }) => {
                 let patience = Duration::from_millis(patience_ms);
-                Ok(Command::Router(RouterCommand::Reform { patience }))
+                Ok(Command::Router(RouterCommand::Reform { id, patience }))
             }
             (Node::Router(_), Operation::Refound { patience_ms, before: (number, survivor), members }) => {
                 let peer = |(node, incarnation, address)| Peer {
@@ -81,6 +83,7 @@ impl Node {
                     address,
                 };
                 Ok(Command::Router(RouterCommand::Refound {
+                    id,
                     before: Generation { number, survivor: Incarnation(survivor) },
                     members: members.into_iter().map(peer).collect(),
                     patience: Duration::from_millis(patience_ms),
@@ -89,25 +92,25 @@ impl Node {
             (Node::Super(superior), Operation::DeclareLost { process }) => {
                 let config = superior.config().ok_or("this super has not joined yet")?;
                 let unreachable = |id: &ProcessId| config.storage.get(id) == Some(&StorageState::Unreachable);
-                let Some(id) = storage(config, &process)?.into_iter().find(unreachable) else {
+                let Some(lost) = storage(config, &process)?.into_iter().find(unreachable) else {
                     return Err(format!(
                         "{process} is not unreachable: others hold what it holds, and nothing need be declared lost"
                     ));
                 };
-                match superior.hearer(id) {
+                match superior.hearer(lost) {
                     Some(hearer) => Err(format!(
                         "{process} is not lost: {hearer} hears it, and it is back once the routers reach it"
                     )),
-                    None => Ok(Command::Super(SuperCommand::DeclareLost(id))),
+                    None => Ok(Command::Super(SuperCommand::DeclareLost { id, process: lost })),
                 }
             }
             (Node::Super(superior), Operation::Replace { process }) => {
                 let config = superior.config().ok_or("this super has not joined yet")?;
                 let on_ring = |id: &ProcessId| config.ring.values().any(|holder| holder == id);
-                let Some(id) = storage(config, &process)?.into_iter().find(on_ring) else {
+                let Some(old) = storage(config, &process)?.into_iter().find(on_ring) else {
                     return Err(format!("{process} is a standby: it holds nothing"));
                 };
-                if config.storage.get(&id) == Some(&StorageState::Unreachable) {
+                if config.storage.get(&old) == Some(&StorageState::Unreachable) {
                     return Err(format!(
                         "{process} is unreachable: declare it lost, and a standby takes its place"
                     ));
@@ -115,7 +118,7 @@ impl Node {
                 if !config.storage.values().any(|state| *state == StorageState::Standby) {
                     return Err(String::from("there is no standby that could take its place: start one"));
                 }
-                Ok(Command::Super(SuperCommand::Replace(id)))
+                Ok(Command::Super(SuperCommand::Replace { id, process: old }))
             }
             (Node::Router(_), _) => Err(String::from("this is a router: ask a super")),
             (Node::Super(_), _) => Err(String::from("this is a super: ask a router")),

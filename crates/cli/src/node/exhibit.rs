@@ -2,17 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use quorate_protocol::{DomainId, Incarnation, ProcessId};
+use quorate_protocol::{DomainId, ProcessId};
 use quorate_runtime::{
     discover::{Met, Presence, discover},
     metrics::Metrics,
     process::Process,
 };
 use quorate_table::engine::Usage;
-use quorate_tables::{
-    operate::Operation,
-    status::{MemberStatus, Status},
-};
+use quorate_tables::operate::Operation;
 use serde_json::{Value, json};
 
 use crate::config::NodeConfig;
@@ -47,43 +44,16 @@ impl Exhibit {
     }
 }
 
-/// Whether an operation has come about.
-type Done = Box<dyn Fn(&Status) -> bool>;
-
-/// How long an operation may take, and when it has come about.
-fn goal(operation: &Operation, before: &Status) -> (Duration, Done) {
-    let generation = before.generation;
-    match operation.clone() {
-        Operation::AddRouter { process: (node, incarnation), .. } => {
-            let id = ProcessId { node, incarnation: Incarnation(incarnation) }.to_string();
-            (MOVE_PATIENCE, Box::new(move |status| status.routers.contains(&id)))
+/// How long an operation may take.
+fn patience(operation: &Operation) -> Duration {
+    match *operation {
+        Operation::AddRouter { .. } => MOVE_PATIENCE,
+        Operation::Reform { patience_ms } | Operation::Refound { patience_ms, .. } => {
+            OPERATE_PATIENCE + Duration::from_millis(patience_ms)
         }
-        // A router that is taken out itself says so in its state.
-        Operation::RemoveRouter { process } => (
-            OPERATE_PATIENCE,
-            Box::new(move |status| !status.routers.contains(&process) || status.state == "removed"),
-        ),
-        Operation::Reform { patience_ms } | Operation::Refound { patience_ms, .. } => (
-            OPERATE_PATIENCE + Duration::from_millis(patience_ms),
-            Box::new(move |status| {
-                status.generation > generation && status.reformed.is_some() && status.state == "leading"
-            }),
-        ),
-        Operation::DeclareLost { process } => (
-            OPERATE_PATIENCE,
-            Box::new(move |status| {
-                !status.members.iter().any(|it| {
-                    it.name == process && it.state.as_deref() == Some("unreachable") || it.process == process
-                })
-            }),
-        ),
-        Operation::Replace { process } => (
-            OPERATE_PATIENCE,
-            Box::new(move |status| {
-                let named = |it: &&MemberStatus| it.name == process || it.process == process;
-                status.members.iter().find(named).is_none_or(|it| it.ring.is_none())
-            }),
-        ),
+        Operation::RemoveRouter { .. } | Operation::DeclareLost { .. } | Operation::Replace { .. } => {
+            OPERATE_PATIENCE
+        }
     }
 }
 
@@ -133,9 +103,8 @@ impl quorate_server::http::Exhibit for Exhibit {
     fn operate(&self, operation: &str) -> Result<String, String> {
         let operation: Operation =
             serde_json::from_str(operation).map_err(|error| format!("no operation: {error}"))?;
-        let before = self.process.status(PATIENCE).ok_or("the protocol thread does not answer")?;
-        let (patience, done) = goal(&operation, &before);
-        self.process.operate(operation, patience, done)?;
+        let patience = patience(&operation);
+        self.process.operate(operation, patience)?;
         Ok(quorate_server::http::Exhibit::status(self))
     }
 }

@@ -68,6 +68,7 @@
 //!   duplicate of its join can not admit a ghost.
 
 mod block;
+mod commands;
 mod detour;
 mod dispatch;
 mod entry;
@@ -93,12 +94,13 @@ use crate::{
 };
 
 pub use self::{
+    commands::{RouterCommand, RouterEvent, RouterRefusal},
     member::{Member, MemberCommand, MemberEvent, MemberSettings},
     message::Message,
     order::Ordered,
     reform::{Reformed, Tail},
     refound::{Pledge, RefoundRefusal, Witness},
-    router::{Router, RouterCommand, RouterEvent, RouterSettings, RouterStatus},
+    router::{Router, RouterSettings, RouterStatus},
 };
 
 /// A position in the total order. The first message has 1; 0 means "nothing yet".

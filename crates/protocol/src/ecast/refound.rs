@@ -75,6 +75,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::{
     Message, Position, Router, RouterEvent, Routing,
@@ -83,7 +84,7 @@ use super::{
 use crate::{
     id::{Generation, Peer, ProcessId},
     paxos,
-    seam::{Context, Destination, Input, Sink},
+    seam::{CommandId, Context, Destination, Input, Sink},
     time::{Duration, Time},
     wire::decode_body,
 };
@@ -117,17 +118,25 @@ pub struct Witness {
 }
 
 /// Why no generation begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RefoundRefusal {
     /// This process is a router, or one feeds it the log: ask it to go on as a survivor.
+    #[error("this router belongs to the domain, or others feed it: nothing is lost, or it is a survivor")]
     NotFresh,
     /// It was asked already, and waits for members.
+    #[error("it was asked already, and waits for members")]
     Underway,
     /// A member hears that this router leads.
+    #[error("a member hears that {0} is the leader: nothing is lost")]
     LeaderLives(ProcessId),
     /// So many members follow another founder that no majority is left. This is one such.
+    #[error("members follow the router {0}, which was told to go on from them too: see whether it does")]
     FollowsAnother(ProcessId),
     /// Not more than half of the members followed in time.
+    #[error(
+        "only {followed} of {named} members followed, and more than half of them have to: wait for others, or name those \
+         that are gone for good"
+    )]
     Unfollowed {
         /// How many did.
         followed: usize,
@@ -135,6 +144,7 @@ pub enum RefoundRefusal {
         named: usize,
     },
     /// None of those who followed has delivered anything that could be gone on from.
+    #[error("no member that followed has anything that could be gone on from")]
     Nothing,
 }
 
@@ -236,16 +246,18 @@ impl<R: Routing> Router<R> {
     pub(super) fn refound(
         &mut self,
         cx: &mut Context<'_>,
+        id: CommandId,
         (before, members): (Generation, Vec<Peer>),
         patience: Duration,
         out: &mut impl Sink<Self>,
     ) {
         if self.refounding.is_some() || self.gathering.is_some() {
-            return out.emit(RouterEvent::RefoundRefused(RefoundRefusal::Underway));
+            return out.emit(RouterEvent::Ended { id, result: Err(RefoundRefusal::Underway.into()) });
         }
         if !self.paxos.can_found() {
-            return out.emit(RouterEvent::RefoundRefused(RefoundRefusal::NotFresh));
+            return out.emit(RouterEvent::Ended { id, result: Err(RefoundRefusal::NotFresh.into()) });
         }
+        self.commands.generation = Some(id);
         if before.is_later(self.settings.generation) {
             // Members link to routers of their own generation and of later ones.
             self.settings.generation = before;
@@ -393,7 +405,8 @@ impl<R: Routing> Router<R> {
             self.asked.remove(&member);
             out.forget(member);
         }
-        out.emit(RouterEvent::RefoundRefused(refusal));
+        let id = self.commands.generation.take().expect("an operator asked for it");
+        out.emit(RouterEvent::Ended { id, result: Err(refusal.into()) });
     }
 }
 

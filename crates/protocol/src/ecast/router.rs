@@ -5,21 +5,22 @@ use std::{collections::BTreeSet, sync::Arc};
 use bytes::Bytes;
 
 use super::{
-    Ordered, Position, Routing,
+    Ordered, Position, RouterRefusal, Routing,
+    commands::{Commands, RouterCommand, RouterEvent},
     detour::{Detours, HOPS_MAX},
     dispatch::Dispatch,
     entry::LogEntry,
     message::{Message, Notice},
     order::Order,
     reform::{Gathering, Reformed, Tail},
-    refound::{RefoundRefusal, Refounding},
+    refound::Refounding,
 };
 use crate::{
     admission::NotAdmitted,
     detector::Opinion,
     id::{Generation, Peer, ProcessId},
-    paxos::{self, Paxos, ReformRefusal},
-    seam::{Context, Destination, Input, Lift, Protocol, Sink},
+    paxos::{self, Change, Paxos},
+    seam::{CommandId, Context, Destination, Input, Lift, Protocol, Sink},
     time::{Duration, Time},
 };
 
@@ -48,56 +49,6 @@ impl Default for RouterSettings {
             kept_max: 1 << 16,
         }
     }
-}
-
-/// What a router may be asked.
-#[derive(Clone, Debug)]
-pub enum RouterCommand {
-    /// Processes to ask for admission, while joining; to look at for a moment afterwards.
-    Seeds(Vec<Peer>),
-    /// Make this process, which runs and joins, a router, beyond the wanted number too.
-    Add(Peer),
-    /// Take this router out of the set.
-    Remove(ProcessId),
-    /// Begin the next generation alone: an operator says that a majority of the routers is gone for good ([`Reformed`]).
-    /// Ends in [`RouterEvent::Reformed`] or [`RouterEvent::ReformRefused`].
-    Reform {
-        /// How long members may take to say what they have.
-        patience: Duration,
-    },
-    /// Begin the next generation from members alone: an operator says that all routers are gone for good. To be given to one
-    /// that has just started, and joins. Ends in [`RouterEvent::Reformed`] or [`RouterEvent::RefoundRefused`].
-    Refound {
-        /// The latest generation that a member is in.
-        before: Generation,
-        /// All members but those that are gone for good; more than half of them have to follow.
-        members: Vec<Peer>,
-        /// How long they may take to say what they have.
-        patience: Duration,
-    },
-}
-
-/// What a router tells.
-#[derive(Clone, Debug)]
-pub enum RouterEvent<C> {
-    /// Who leads, as far as this router knows.
-    Leader(Option<ProcessId>),
-    /// The routers have changed.
-    Routers(Vec<Peer>),
-    /// The application's configuration has changed.
-    Config(Position, Arc<C>),
-    /// This router has been taken out of the set: the process must stop, and may come back as a new one.
-    Removed,
-    /// A change of the routers that was asked for will not be.
-    ChangeRefused(paxos::ChangeRefusal),
-    /// A generation began with this router.
-    Reformed(Reformed),
-    /// No generation begins with this router.
-    ReformRefused(ReformRefusal),
-    /// No generation begins with this router, which was to go on from members alone.
-    RefoundRefused(RefoundRefusal),
-    /// A snapshot from another router did not decode: the process must stop.
-    Corrupt(String),
 }
 
 /// Where a router stands.
@@ -143,6 +94,8 @@ pub struct Router<R: Routing> {
     unlogged: bool,
     /// The log's events, reused.
     events: Vec<paxos::Event>,
+    /// What operators asked for.
+    pub(super) commands: Commands,
     /// A generation is about to begin here: what members have is waited for.
     pub(super) gathering: Option<Gathering>,
     /// No router survived, and members are asked whether they follow.
@@ -168,6 +121,7 @@ impl<R: Routing> Router<R> {
             founding: false,
             unlogged: false,
             events: Vec::new(),
+            commands: Commands::default(),
             gathering: None,
             refounding: None,
             asked: BTreeSet::new(),
@@ -246,11 +200,20 @@ impl<R: Routing> Router<R> {
         self.log_input(cx, input, &mut events, out);
         // Handling an event may make new ones (a snapshot that is wanted); they go to the end of the queue.
         let mut next = 0;
-        while next < events.len() {
-            let event = std::mem::replace(&mut events[next], paxos::Event::Leader(None));
-            next += 1;
-            if let Some(command) = self.on_paxos(event, out) {
-                self.log_input(cx, Input::Command(command), &mut events, out);
+        loop {
+            while next < events.len() {
+                let event = std::mem::replace(&mut events[next], paxos::Event::Leader(None));
+                next += 1;
+                if let Some(command) = self.on_paxos(event, out) {
+                    self.log_input(cx, Input::Command(command), &mut events, out);
+                }
+            }
+            let again = self.commands.take_again();
+            if again.is_empty() {
+                break;
+            }
+            for change in again {
+                self.log_input(cx, Input::Command(command_of(change)), &mut events, out);
             }
         }
         events.clear();
@@ -280,7 +243,10 @@ impl<R: Routing> Router<R> {
                     self.learn(payload, out);
                 }
             }
-            paxos::Event::Leader(leader) => self.lead(leader, out),
+            paxos::Event::Leader(leader) => {
+                self.commands.leader(leader);
+                self.lead(leader, out);
+            }
             // Members learn of another way to the leader, or of none: what went the way before may be lost.
             paxos::Event::Detour(_) => self.tell_lead(self.linked.iter().copied().collect(), out),
             paxos::Event::SnapshotWanted { slot } => {
@@ -296,14 +262,19 @@ impl<R: Routing> Router<R> {
             },
             paxos::Event::Members(routers) => {
                 self.tell_lead(self.linked.iter().copied().collect(), out);
+                for id in self.commands.settle(&routers) {
+                    out.emit(RouterEvent::Ended { id, result: Ok(()) });
+                }
                 out.emit(RouterEvent::Routers(routers));
             }
             paxos::Event::Removed => {
                 self.dispatch = None;
                 self.stable_due = None;
+                for (id, result) in self.commands.take_all(self.paxos.me()) {
+                    out.emit(RouterEvent::Ended { id, result });
+                }
                 out.emit(RouterEvent::Removed);
             }
-            paxos::Event::ChangeRefused { reason, .. } => out.emit(RouterEvent::ChangeRefused(reason)),
             // A message means the same in every reign: nothing is bound to one, and nobody asks whether one still stands. The
             // state is small, and given whole.
             paxos::Event::SnapshotPartWanted { .. }
@@ -314,6 +285,11 @@ impl<R: Routing> Router<R> {
             | paxos::Event::Deposed { .. }
             | paxos::Event::Refused { .. }
             | paxos::Event::Confirmed { .. } => {}
+            paxos::Event::ChangeRefused { change, reason } => {
+                if let Some((id, result)) = self.commands.refuse(&change, reason) {
+                    out.emit(RouterEvent::Ended { id, result });
+                }
+            }
         }
         None
     }
@@ -416,11 +392,32 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// An operator says that a majority of the routers is gone for good.
-    fn reform(&mut self, cx: &mut Context<'_>, patience: Duration, out: &mut impl Sink<Self>) {
-        if let Err(refusal) = self.paxos.can_reform() {
-            return out.emit(RouterEvent::ReformRefused(refusal));
+    /// An operator wants other routers.
+    fn change(&mut self, cx: &mut Context<'_>, id: CommandId, change: Change, out: &mut impl Sink<Self>) {
+        let is_router = self.paxos.members().iter().any(|router| router.id == cx.me);
+        let begun = if !is_router {
+            Err(RouterRefusal::NotRouter)
+        } else if self.gathering.is_some() {
+            Err(RouterRefusal::GenerationBegins)
+        } else {
+            self.commands.begin(id, change.clone())
+        };
+        match begun {
+            Ok(()) => self.drive(cx, Input::Command(command_of(change)), out),
+            refused => out.emit(RouterEvent::Ended { id, result: refused }),
         }
+    }
+
+    /// An operator says that a majority of the routers is gone for good.
+    fn reform(&mut self, cx: &mut Context<'_>, id: CommandId, patience: Duration, out: &mut impl Sink<Self>) {
+        let possible = match self.paxos.can_reform() {
+            Ok(()) if self.commands.generation.is_some() => Err(RouterRefusal::GenerationBegins),
+            possible => possible.map_err(RouterRefusal::from),
+        };
+        if possible.is_err() {
+            return out.emit(RouterEvent::Ended { id, result: possible });
+        }
+        self.commands.generation = Some(id);
         let (until, unchosen) = (cx.now + patience, self.paxos.unchosen());
         let before = self.settings.generation;
         let gathering = Gathering::new(before, cx.me, self.order.last(), until, unchosen);
@@ -477,6 +474,8 @@ impl<R: Routing> Router<R> {
         self.linked = &self.linked - self.order.fenced();
         if began_here {
             self.lead(self.paxos.leader(), out);
+            let id = self.commands.generation.take().expect("an operator asked for it");
+            out.emit(RouterEvent::Ended { id, result: Ok(()) });
         }
     }
 
@@ -716,18 +715,10 @@ impl<R: Routing> Protocol for Router<R> {
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
         match input {
             Input::Receive { from, message } => self.receive(cx, from, message, out),
-            Input::Command(RouterCommand::Add(_)) if self.gathering.is_some() => {
-                out.emit(RouterEvent::ChangeRefused(paxos::ChangeRefusal::NoLeader));
-            }
-            Input::Command(RouterCommand::Add(peer)) => {
-                self.drive(cx, Input::Command(paxos::Command::AddRouter(peer)), out);
-            }
-            Input::Command(RouterCommand::Reform { patience }) => self.reform(cx, patience, out),
-            Input::Command(RouterCommand::Refound { before, members, patience }) => {
-                self.refound(cx, (before, members), patience, out);
-            }
-            Input::Command(RouterCommand::Remove(router)) => {
-                self.drive(cx, Input::Command(paxos::Command::RemoveRouter(router)), out);
+            Input::Command(RouterCommand::Change { id, change }) => self.change(cx, id, change, out),
+            Input::Command(RouterCommand::Reform { id, patience }) => self.reform(cx, id, patience, out),
+            Input::Command(RouterCommand::Refound { id, before, members, patience }) => {
+                self.refound(cx, id, (before, members), patience, out);
             }
             Input::Command(RouterCommand::Seeds(seeds)) => {
                 self.drive(cx, Input::Command(paxos::Command::Seeds(seeds)), out);
@@ -742,6 +733,7 @@ impl<R: Routing> Protocol for Router<R> {
             Input::Persisted(ticket) => self.drive(cx, Input::Persisted(ticket), out),
             Input::Linked { peer, session } => {
                 self.linked.insert(peer);
+                self.commands.linked(peer);
                 self.detours.due = true;
                 self.drive(cx, Input::Linked { peer, session }, out);
                 if self.order.is_fenced(peer) && self.gathering.is_none() {
@@ -783,6 +775,13 @@ impl<R: Routing> Protocol for Router<R> {
         let gathered = self.gathering.as_ref().and_then(Gathering::until);
         let followed = self.refounding.as_ref().map(Refounding::until);
         [self.paxos.deadline(), self.stable_due, gathered, followed].into_iter().flatten().min()
+    }
+}
+
+fn command_of(change: Change) -> paxos::Command {
+    match change {
+        Change::Add(peer) => paxos::Command::AddRouter(peer),
+        Change::Remove(router) => paxos::Command::RemoveRouter(router),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::{Ballot, Pulse, Slot, Value};
 use crate::{
@@ -261,15 +262,19 @@ pub enum Change {
 }
 
 /// Why a change of the members will not be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
 pub enum ChangeRefusal {
     /// Nobody leads.
+    #[error("no router leads at the moment: try again when one does")]
     NoLeader,
     /// It is so already.
+    #[error("it is so already")]
     AlreadySo,
     /// Too few would remain, or too few of those seem well.
+    #[error("too few routers that are well would be left: add or mend one first")]
     TooFew,
     /// The process to add does not answer, or was voted out: only a new incarnation may come in.
+    #[error("the leader cannot reach that process, or it was removed before")]
     Unreachable,
 }
 

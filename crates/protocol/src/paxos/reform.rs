@@ -20,15 +20,18 @@
 //! What only the others held is lost to the log; [`ecast`](crate::ecast::Reformed) recovers what was delivered.
 
 use bytes::Bytes;
+use thiserror::Error;
 
 use super::{Ballot, Context, Paxos, Reign, Role, Sink, Slot, Value};
 
 /// Why a router cannot go on alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ReformRefusal {
     /// It knows a leader that seems well, or leads itself: nothing is lost.
+    #[error("this router has a leader that seems well: nothing is lost")]
     LeaderLives,
     /// It is no member, nor about to be one, or about to be none: it may lack anything.
+    #[error("this router does not vote: it may lack anything")]
     NotMember,
 }
 

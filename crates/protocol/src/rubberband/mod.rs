@@ -80,6 +80,7 @@ pub mod keeping;
 mod made_up;
 mod membership;
 mod message;
+mod operator;
 mod placement;
 #[cfg(test)]
 mod sample;
@@ -99,10 +100,11 @@ pub use self::{
         DataHeader, DataKind, Direct, Message, Reply, ReplyContent, RequestId, Spent, TransferCursor,
         WriteName,
     },
+    operator::{SuperCommand, SuperEvent, SuperRefusal},
     placement::{Assignment, Range, Segment},
     storage::{
         Remains, Storage, StorageCommand, StorageEvent, StorageSettings, StorageStatus, Task, TaskKind,
         TaskResult,
     },
-    superior::{Super, SuperCommand, SuperEvent, SuperSettings},
+    superior::{Super, SuperSettings},
 };

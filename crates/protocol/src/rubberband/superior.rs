@@ -8,16 +8,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::{
     Config, Control, Direct, Message, Range, Removal, Role, StorageState,
     membership::{Delivered, INTERNAL, Membership},
+    operator::{Commands, SuperCommand, SuperEvent, SuperRefusal},
     placement::Segment,
     suspicion::{Hearing, Patience, Verdict},
 };
 use crate::{
     admission::Terms,
     detector::{self, Detector, Opinion},
-    ecast::{self, Class, Member, MemberCommand, MemberSettings, Position},
+    ecast::{self, Class, Member, MemberCommand, MemberSettings, Outcome, Position},
     id::{Peer, ProcessId},
     paxos,
-    seam::{Context, Destination, Input, Protocol, Sink},
+    seam::{CommandId, Context, Destination, Input, Protocol, Sink},
     time::{Duration, Time},
 };
 
@@ -49,45 +50,6 @@ impl Default for SuperSettings {
     }
 }
 
-/// What a super may be asked.
-#[derive(Clone, Debug)]
-pub enum SuperCommand {
-    /// An operator says that an unreachable storage process will not return. Not to be given while there is a
-    /// [`Super::hearer`].
-    DeclareLost(ProcessId),
-    /// An operator wants a standby in the place of this storage process, which becomes a standby itself.
-    Replace(ProcessId),
-    /// Processes that may be routers.
-    Seeds(Vec<Peer>),
-    /// Leave the cluster.
-    Leave,
-}
-
-/// What a super tells.
-#[derive(Clone, Debug)]
-pub enum SuperEvent {
-    /// A new configuration.
-    Config(std::sync::Arc<Config>),
-    /// It suspects this process, and asks others.
-    Suspected(ProcessId),
-    /// It has this process removed, or called unreachable: others do not hear it either.
-    Removing {
-        /// Whom.
-        process: ProcessId,
-        /// Which others.
-        witnesses: Vec<ProcessId>,
-    },
-    /// It has a standby take the place of a dead process.
-    Replacing {
-        /// Who goes.
-        old: ProcessId,
-        /// Who comes.
-        new: ProcessId,
-    },
-    /// This process is out and must stop; it may come back as a new one.
-    Wedged,
-}
-
 /// What a super says of those who seem to have failed goes by this token.
 const SUSPICION: u64 = INTERNAL | 1;
 /// It is said again after so long, should nothing have come of it.
@@ -97,6 +59,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub struct Super {
     settings: SuperSettings,
     membership: Membership,
+    /// What operators asked for.
+    commands: Commands,
     detector: Detector,
     /// Members that seem to have failed, and what others say of them.
     hearings: BTreeMap<ProcessId, Hearing>,
@@ -131,6 +95,7 @@ impl Super {
                 settings.terms,
                 None,
             ),
+            commands: Commands::default(),
             detector: Detector::new(settings.detector),
             settings,
             hearings: BTreeMap::new(),
@@ -170,12 +135,16 @@ impl Super {
         while let Some(item) = self.membership.next(out) {
             match item {
                 Delivered::Control { before, .. } => self.on_config(cx, before, out),
-                Delivered::Wedged => out.emit(SuperEvent::Wedged),
+                Delivered::Wedged => {
+                    for id in self.commands.take_all() {
+                        out.emit(SuperEvent::Ended { id, result: Err(SuperRefusal::Wedged) });
+                    }
+                    out.emit(SuperEvent::Wedged);
+                }
                 Delivered::Data { .. } | Delivered::Injected { .. } => self.refused += 1,
-                Delivered::Outcome { .. }
-                | Delivered::NotSent { .. }
-                | Delivered::NotInjected { .. }
-                | Delivered::Adrift(_) => {}
+                Delivered::Outcome { token, outcome } => self.ended(token, Some(outcome), out),
+                Delivered::NotSent { token } => self.ended(token, None, out),
+                Delivered::NotInjected { .. } | Delivered::Adrift(_) => {}
             }
         }
     }
@@ -209,6 +178,34 @@ impl Super {
 
     fn submit(&mut self, cx: &mut Context<'_>, control: &Control, out: &mut impl Sink<Self>) {
         self.membership.submit(cx, INTERNAL, Class::Control, control.encode(), out);
+    }
+
+    fn ended(&mut self, token: u64, outcome: Option<Outcome>, out: &mut impl Sink<Self>) {
+        if let Some((id, result)) = self.commands.end(token, outcome) {
+            out.emit(SuperEvent::Ended { id, result });
+        }
+    }
+
+    /// Submits what an operator asked for, unless there is nothing that would bring it about.
+    fn operate(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: CommandId,
+        control: Result<Control, SuperRefusal>,
+        out: &mut impl Sink<Self>,
+    ) {
+        let submission = match control {
+            _ if self.membership.is_wedged() => Err(SuperRefusal::Wedged),
+            _ if self.membership.config().is_none() => Err(SuperRefusal::NotJoined),
+            Ok(control) => self.commands.begin(id).map(|token| (token, control)),
+            Err(refusal) => Err(refusal),
+        };
+        match submission {
+            Ok((token, control)) => {
+                self.membership.submit(cx, token, Class::Control, control.encode(), out);
+            }
+            Err(refusal) => out.emit(SuperEvent::Ended { id, result: Err(refusal) }),
+        }
     }
 
     fn tick(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
@@ -545,13 +542,12 @@ impl Protocol for Super {
                 self.detector.heard(from, cx.now);
             }
             Input::Receive { .. } => self.refused += 1,
-            Input::Command(SuperCommand::DeclareLost(process)) => {
-                self.submit(cx, &Control::DeclareLost { process }, out);
+            Input::Command(SuperCommand::DeclareLost { id, process }) => {
+                self.operate(cx, id, Ok(Control::DeclareLost { process }), out);
             }
-            Input::Command(SuperCommand::Replace(old)) => {
-                if let Some(control) = self.replacement_of(old, cx.now) {
-                    self.submit(cx, &control, out);
-                }
+            Input::Command(SuperCommand::Replace { id, process }) => {
+                let control = self.replacement_of(process, cx.now).ok_or(SuperRefusal::NoReplacement);
+                self.operate(cx, id, control, out);
             }
             Input::Command(SuperCommand::Seeds(seeds)) => {
                 self.member_input(cx, Input::Command(MemberCommand::Seeds(seeds)), out);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use quorate_protocol::{
-    Duration,
+    CommandId, Duration,
     rubberband::{ClientCommand, Control, DataHeader, ReadStrength, RequestId, SuperCommand},
 };
 
@@ -147,7 +147,10 @@ fn perform(world: &mut World, step: &str) {
             };
             match superior.hearer(process(lost)) {
                 Some(hearer) => world.say(&format!("{lost} is not lost: {} hears it", name(hearer))),
-                None => world.command_super(process(id), SuperCommand::DeclareLost(process(lost))),
+                None => {
+                    let (id, lost) = (process(id), process(lost));
+                    world.command_super(id, SuperCommand::DeclareLost { id: CommandId(1), process: lost });
+                }
             }
         }
         ["run", span] => {

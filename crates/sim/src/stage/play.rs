@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorate_protocol::{ProcessId, Protocol, Standing};
 use quorate_world::{Environment, Violation, World};
 
-use super::{Alarm, Stage, StageOf, Workload, WorldOf, changes};
+use super::{Alarm, Stage, StageOf, Workload, WorldOf, changes, command_id};
 use crate::{
     mutation::Mutation,
     run::{Report, failure_of},
@@ -116,7 +116,7 @@ impl<W: Workload> Play<W> {
         let Play { stage, .. } = self;
         if !stage.is_healed()
             && let Some((asked, router)) = stage.routers.operate(world, &mut stage.chance, W::REMOVALS.1)
-            && let Some(command) = W::removal(router)
+            && let Some(command) = W::removal(command_id(world), router)
         {
             world.command(asked, command);
         }

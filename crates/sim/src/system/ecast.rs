@@ -16,9 +16,9 @@ pub use settings::Settings;
 use std::time::Duration;
 
 use quorate_protocol::{
-    Generation, ProcessId, Standing,
+    CommandId, Generation, ProcessId, Standing,
     ecast::{MemberCommand, RouterCommand},
-    paxos::Paxos,
+    paxos::{Change, Paxos},
 };
 use quorate_world::Violation;
 
@@ -136,8 +136,8 @@ impl Workload for People {
         }
     }
 
-    fn removal(router: ProcessId) -> Option<Ask> {
-        Some(Ask::Router(RouterCommand::Remove(router)))
+    fn removal(id: CommandId, router: ProcessId) -> Option<Ask> {
+        Some(Ask::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
     }
 
     fn standing(process: &Process) -> Standing {

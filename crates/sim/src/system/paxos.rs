@@ -13,7 +13,7 @@ pub use settings::Settings;
 use std::{collections::BTreeMap, time::Duration};
 
 use quorate_protocol::{
-    Peer, ProcessId,
+    CommandId, Peer, ProcessId,
     paxos::{self, Paxos},
 };
 use quorate_world::Violation;
@@ -178,7 +178,7 @@ impl Workload for Users {
         Some(&replica.paxos)
     }
 
-    fn removal(router: ProcessId) -> Option<Ask> {
+    fn removal(_: CommandId, router: ProcessId) -> Option<Ask> {
         Some(Ask::Remove(router))
     }
 }

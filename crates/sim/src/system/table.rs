@@ -21,7 +21,11 @@ pub use settings::Settings;
 
 use std::time::Duration;
 
-use quorate_protocol::{ProcessId, ecast::RouterCommand, paxos::Paxos};
+use quorate_protocol::{
+    CommandId, ProcessId,
+    ecast::RouterCommand,
+    paxos::{Change, Paxos},
+};
 use quorate_tables::{Command, Node};
 use quorate_world::{Fault, Violation};
 
@@ -192,7 +196,7 @@ impl Workload for Town {
         }
     }
 
-    fn removal(router: ProcessId) -> Option<Command> {
-        Some(Command::Router(RouterCommand::Remove(router)))
+    fn removal(id: CommandId, router: ProcessId) -> Option<Command> {
+        Some(Command::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
     }
 }

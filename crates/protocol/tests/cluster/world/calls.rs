@@ -2,8 +2,8 @@
 
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
-    Context, Destination, Duration, Input, ProcessId, Protocol,
-    ecast::{Position, RefoundRefusal, Router, RouterCommand, RouterEvent},
+    CommandId, Context, Destination, Duration, Input, ProcessId, Protocol,
+    ecast::{Position, RefoundRefusal, Router, RouterCommand, RouterEvent, RouterRefusal},
     rubberband::{
         Client, ClientCommand, ClientError, ClientEvent, DataHeader, Message, Range, RequestId, Rubberband,
         Storage, StorageCommand, StorageEvent, Super, SuperCommand, SuperEvent,
@@ -75,10 +75,10 @@ impl World {
                         fenced.join(" ")
                     ));
                 }
-                RouterEvent::ReformRefused(refusal) => {
+                RouterEvent::Ended { result: Err(RouterRefusal::Reform(refusal)), .. } => {
                     self.say(&format!("{} does not go on alone: {refusal:?}", name(id)));
                 }
-                RouterEvent::RefoundRefused(refusal) => {
+                RouterEvent::Ended { result: Err(RouterRefusal::Refound(refusal)), .. } => {
                     let why = match refusal {
                         RefoundRefusal::FollowsAnother(other) => format!("members follow {}", name(other)),
                         RefoundRefusal::LeaderLives(leader) => format!("{} leads", name(leader)),
@@ -98,7 +98,7 @@ impl World {
         let process = self.processes.get_mut(&id).expect("it lives");
         process.undrained = true;
         let patience = Duration::from_secs(1);
-        self.input_router(id, Input::Command(RouterCommand::Reform { patience }));
+        self.input_router(id, Input::Command(RouterCommand::Reform { id: CommandId(1), patience }));
     }
 
     /// An operator has a router that knows nothing begin the next generation from these members.
@@ -107,7 +107,7 @@ impl World {
         let members = members.iter().map(|member| peer(*member)).collect();
         let patience = Duration::from_secs(1);
         self.processes.get_mut(&id).expect("it lives").undrained = true;
-        let refound = RouterCommand::Refound { before, members, patience };
+        let refound = RouterCommand::Refound { id: CommandId(1), before, members, patience };
         self.input_router(id, Input::Command(refound));
         self.relink();
     }
@@ -139,7 +139,7 @@ impl World {
                     ));
                 }
                 SuperEvent::Wedged => self.wedge(id),
-                SuperEvent::Config(_) => {}
+                SuperEvent::Config(_) | SuperEvent::Ended { .. } => {}
             }
         }
     }

@@ -37,7 +37,10 @@ use quorate_protocol::{
 use quorate_world::{Chance, Crash, Violation};
 
 use super::{Ask, People, Role, Stage, World, role};
-use crate::{stage::changes, system::rooms::Rooms};
+use crate::{
+    stage::{changes, command_id},
+    system::rooms::Rooms,
+};
 
 /// The operator, and the accidents that call for one.
 pub(super) struct Operator {
@@ -152,7 +155,8 @@ impl People {
                 let patience = self.operator.chance.between(PATIENCE_MIN, PATIENCE_MAX);
                 let (life, before) = (world.life(machine), self.orders.current());
                 self.operator.asked = Some(Asked { machine, life, before, at: now, patience });
-                world.command(machine, Ask::Router(RouterCommand::Reform { patience }));
+                world
+                    .command(machine, Ask::Router(RouterCommand::Reform { id: command_id(world), patience }));
             } else if self.settings.extinctions > 0 {
                 self.refound(world);
             }
@@ -198,7 +202,8 @@ impl People {
         let members = living.iter().map(|&(machine, id)| Peer { id, address: address(machine) }).collect();
         let (life, current) = (world.life(machine), self.orders.current());
         self.operator.asked = Some(Asked { machine, life, before: current, at: now, patience });
-        world.command(machine, Ask::Router(RouterCommand::Refound { before, members, patience }));
+        let id = command_id(world);
+        world.command(machine, Ask::Router(RouterCommand::Refound { id, before, members, patience }));
     }
 
     /// Routers that answer and that a generation could begin with.

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use quorate_protocol::{
-    ecast::{MemberCommand, MemberEvent, MessageId, Ordered, Outcome, Position, RefoundRefusal, RouterEvent},
+    ecast::{
+        MemberCommand, MemberEvent, MessageId, Ordered, Outcome, Position, RefoundRefusal, RouterEvent,
+        RouterRefusal,
+    },
     wire::decode_body,
 };
 use quorate_world::Violation;
@@ -38,10 +41,10 @@ impl People {
             Told::Router(RouterEvent::Corrupt(why)) => {
                 return Err(Violation::new("snapshot", format!("machine {machine}: {why}")));
             }
-            Told::Router(RouterEvent::ChangeRefused(_)) => world.count("change refused"),
             Told::Router(RouterEvent::Routers(_) | RouterEvent::Config(..)) => {}
             Told::Router(RouterEvent::Reformed(reformed)) => self.begin(stage, world, machine, &reformed)?,
-            Told::Router(RouterEvent::RefoundRefused(why)) => {
+            Told::Router(RouterEvent::Ended { result: Ok(()), .. }) => {}
+            Told::Router(RouterEvent::Ended { result: Err(RouterRefusal::Refound(why)), .. }) => {
                 world.count(match why {
                     RefoundRefusal::LeaderLives(_) => "refound refused: a leader is heard",
                     RefoundRefusal::Unfollowed { .. } => "refound refused: no majority",
@@ -49,10 +52,11 @@ impl People {
                 });
                 self.operator.refused();
             }
-            Told::Router(RouterEvent::ReformRefused(_)) => {
+            Told::Router(RouterEvent::Ended { result: Err(RouterRefusal::Reform(_)), .. }) => {
                 world.count("reform refused");
                 self.operator.refused();
             }
+            Told::Router(RouterEvent::Ended { result: Err(_), .. }) => world.count("change refused"),
             Told::Submitted(content) => {
                 if let Some(me) = world.id(machine) {
                     self.submissions.sent(me, content)?;

@@ -18,7 +18,7 @@ use quorate_tables::{Command, Node};
 use super::{Stage, Timer, Town, World, citizen::node, newest_config};
 use quorate_world::{Chance, Crash};
 
-use crate::check::holders::Keys;
+use crate::{check::holders::Keys, stage::command_id};
 
 /// The operator.
 pub(super) struct Operator {
@@ -86,7 +86,8 @@ impl Town {
             if over && since + BELIEF < world.now() {
                 world.count("operator: declared lost");
                 self.operator.declared.insert(id);
-                world.command(asked, Command::Super(SuperCommand::DeclareLost(id)));
+                let command = SuperCommand::DeclareLost { id: command_id(world), process: id };
+                world.command(asked, Command::Super(command));
                 // Again after a while, should it not come about.
                 self.operator.unreachable.insert(id, world.now());
             }
@@ -99,7 +100,8 @@ impl Town {
             && world.alive(old)
         {
             world.count("operator: replaced who was well");
-            world.command(asked, Command::Super(SuperCommand::Replace(old)));
+            let command = SuperCommand::Replace { id: command_id(world), process: old };
+            world.command(asked, Command::Super(command));
         }
     }
 

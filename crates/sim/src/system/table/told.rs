@@ -16,7 +16,7 @@ use super::{
     known::{Known, known},
     twin::TAKEN_UP,
 };
-use crate::{check, mutation::Mutation};
+use crate::{check, mutation::Mutation, stage::command_id};
 
 impl Town {
     /// A process told its user something.
@@ -36,10 +36,8 @@ impl Town {
                     RouterEvent::Corrupt(why) => {
                         return Err(Violation::new("snapshot", format!("machine {machine}: {why}")));
                     }
-                    RouterEvent::Routers(_) | RouterEvent::Config(..) | RouterEvent::ChangeRefused(_) => {}
-                    RouterEvent::Reformed(_)
-                    | RouterEvent::ReformRefused(_)
-                    | RouterEvent::RefoundRefused(_) => {
+                    RouterEvent::Routers(_) | RouterEvent::Config(..) | RouterEvent::Ended { .. } => {}
+                    RouterEvent::Reformed(_) => {
                         panic!("no scenario begins a generation: {event:?}")
                     }
                 }
@@ -55,7 +53,7 @@ impl Town {
                 world.count(if world.alive(process) { "false removal" } else { "true removal" });
             }
             Event::Super(SuperEvent::Replacing { .. }) => world.count("replacement ordered"),
-            Event::Super(SuperEvent::Config(_)) => {}
+            Event::Super(SuperEvent::Config(_) | SuperEvent::Ended { .. }) => {}
             Event::NotAdmitted(_) => world.count("not admitted"),
             Event::Client(ClientEvent::Config(config)) => {
                 self.deadly.told(machine, world.now());
@@ -146,7 +144,8 @@ impl Town {
         }
         for (&machine, &process) in self.supers.iter().flat_map(|it| newly.iter().map(move |lost| (it, lost)))
         {
-            world.command(machine, Command::Super(SuperCommand::DeclareLost(process)));
+            let id = command_id(world);
+            world.command(machine, Command::Super(SuperCommand::DeclareLost { id, process }));
         }
     }
 
