@@ -169,7 +169,7 @@ impl Disk {
                     self.wipe();
                     return (None, Some("nothing was durable"));
                 }
-                Ok(Recovered { journal, mut records, torn_bytes, empty }) => {
+                Ok(Recovered { journal, mut records, torn_bytes, empty, .. }) => {
                     for number in empty {
                         self.files.remove(&number);
                     }

@@ -19,10 +19,12 @@ pub struct Recovered {
     pub journal: Journal,
     /// The records that are kept, in order.
     pub records: Vec<Bytes>,
-    /// How many bytes of a torn tail were left out.
+    /// How many bytes of a torn tail were left out, without zeros at its end.
     pub torn_bytes: u64,
     /// Segments that hold nothing any more, to be removed.
     pub empty: Vec<u64>,
+    /// How long each segment is that is kept: what lies behind is a torn tail, or was never written, and may be cut off.
+    pub lengths: Vec<(u64, u64)>,
 }
 
 /// Why a journal cannot be gone on with. The process that wrote it must not come back as the one it was.
@@ -113,26 +115,38 @@ impl Journal {
         settings: Settings,
         segments: &BTreeMap<u64, Bytes>,
     ) -> Result<Recovered, Damage> {
-        let mut reader =
-            Reader { segments, records: Vec::new(), kept: VecDeque::new(), last: None, torn_bytes: 0 };
+        let mut reader = Reader {
+            segments,
+            records: Vec::new(),
+            kept: VecDeque::new(),
+            lengths: Vec::new(),
+            last: None,
+            torn_bytes: 0,
+        };
         for (&number, bytes) in segments {
             if !reader.segment(owner, number, bytes)? {
                 break;
             }
         }
-        let Reader { records, kept, last, torn_bytes, .. } = reader;
+        let Reader { records, kept, lengths, last, torn_bytes, .. } = reader;
         let newest = kept.back().map_or(0, |(number, _)| *number);
         let empty = segments.range(newest + 1..).map(|(number, _)| *number).collect();
         let last = last.unwrap_or(Ticket(0));
         let journal = Journal::begin(owner, settings, kept, newest + 1, last);
-        Ok(Recovered { journal, records, torn_bytes, empty })
+        Ok(Recovered { journal, records, torn_bytes, empty, lengths })
     }
+}
+
+/// How many of these bytes may have been written: zeros at the end are what a file reserves.
+fn written(bytes: &[u8]) -> u64 {
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
 }
 
 struct Reader<'a> {
     segments: &'a BTreeMap<u64, Bytes>,
     records: Vec<Bytes>,
     kept: VecDeque<(u64, Ticket)>,
+    lengths: Vec<(u64, u64)>,
     last: Option<Ticket>,
     torn_bytes: u64,
 }
@@ -163,8 +177,7 @@ impl Reader<'_> {
         let Some(first) = first.filter(fits) else {
             // It was not begun, or what came before it was lost.
             self.prove_torn(number, 0)?;
-            self.torn_bytes +=
-                self.segments.range(number..).map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
+            self.torn_bytes += self.segments.range(number..).map(|(_, bytes)| written(bytes)).sum::<u64>();
             return Ok(false);
         };
         self.last = Some(Ticket(first.ticket.0 - 1));
@@ -180,11 +193,12 @@ impl Reader<'_> {
                 Some(it) if it.magic == SEAL => offset = it.next,
                 _ => {
                     self.prove_torn(number, offset)?;
-                    self.torn_bytes += (bytes.len() - offset) as u64;
+                    self.torn_bytes += written(&bytes[offset..]);
                     break;
                 }
             }
         }
+        self.lengths.push((number, offset.min(bytes.len()) as u64));
         Ok(true)
     }
 

@@ -58,6 +58,9 @@ impl Files {
 
     fn recover(&mut self, settings: Settings) -> Result<(Journal, Vec<Bytes>), Damage> {
         let recovered = Journal::recover(owner(1), settings, &self.read())?;
+        for (number, length) in recovered.lengths {
+            self.0.get_mut(&number).unwrap().truncate(length as usize);
+        }
         for number in recovered.empty {
             self.0.remove(&number);
         }
