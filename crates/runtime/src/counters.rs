@@ -43,6 +43,12 @@ pub struct Counters {
     pub busy_nanoseconds: Counter,
     /// Inputs per turn.
     pub batch: Histogram,
+    /// Syncs of a segment of the journal.
+    pub disk_syncs: Counter,
+    /// Bytes of the journal made durable.
+    pub disk_bytes: Counter,
+    /// Nanoseconds the disk thread wrote and synced.
+    pub disk_busy_nanoseconds: Counter,
 }
 
 impl Counters {
@@ -71,6 +77,9 @@ impl Counters {
             links: metrics.gauge("links", "Links that stand"),
             turns: counter("turns", "Turns of the protocol thread's loop"),
             busy_nanoseconds: counter("busy_nanoseconds", "Time the protocol thread was awake"),
+            disk_syncs: counter("disk_syncs", "Syncs of a segment of the journal"),
+            disk_bytes: counter("disk_bytes", "Bytes of the journal made durable"),
+            disk_busy_nanoseconds: counter("disk_busy_nanoseconds", "Time the disk thread wrote and synced"),
             batch: metrics.histogram(
                 "batch",
                 "Inputs per turn of the protocol thread",

@@ -175,10 +175,16 @@ impl Iterator for Frames {
 }
 
 /// A message for several peers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Encoded {
     pub(crate) head: Bytes,
     pub(crate) payload: Option<Bytes>,
+}
+
+impl Encoded {
+    pub(crate) fn len(&self) -> usize {
+        self.head.len() + self.payload.as_ref().map_or(0, Bytes::len)
+    }
 }
 
 /// What a write left behind.
@@ -250,7 +256,7 @@ impl Outlet {
     /// Appends a message whose bytes others share, as [`Outlet::push`] does.
     pub(crate) fn push_shared(&mut self, message: &Encoded, length_max: usize) -> Result<(), Oversized> {
         let Encoded { head, payload } = message;
-        let length = head.len() + payload.as_ref().map_or(0, Bytes::len);
+        let length = message.len();
         if length > length_max {
             return Err(Oversized { length });
         }

@@ -1,4 +1,4 @@
-//! Sockets, clocks and threads that carry a node.
+//! Sockets, clocks, threads and disks that carry a node.
 //!
 //! Protocols are pure (see `quorate_protocol`); this crate is the world around one. A [`Reactor`] runs a protocol on a
 //! thread of its own and links it with its peers over TCP. Nothing here is async: the protocol thread waits for its
@@ -7,6 +7,7 @@
 //! | module | promise |
 //! |---|---|
 //! | [`reactor`] | one protocol thread: inputs drained into batches, outputs written together |
+//! | [`disk`] | the journal of a process on real files |
 //! | `link` | one connection for each pair of processes, made again when it breaks |
 //! | `hello` | who speaks on a new connection, or why it is refused |
 //! | `frame` | streams cut into frames, payloads shared, writes gathered |
@@ -95,6 +96,7 @@ pub mod config;
 pub mod counters;
 pub mod crew;
 pub mod discover;
+pub mod disk;
 mod frame;
 mod hello;
 mod link;
@@ -106,4 +108,5 @@ mod withdrawals;
 pub mod worker;
 
 pub use config::{Config, Limits, StartError};
+pub use disk::Disk;
 pub use reactor::{Handle, Host, Reactor, Untaken};

@@ -14,7 +14,11 @@
 //! A protocol with much under way may have input gather a little longer ([`Protocol::gathering`]): turns are then that
 //! far apart at least, as a network card moderates its interrupts.
 //!
-//! Records are complete at once (memory mode): [`Input::Persisted`] comes before the next input.
+//! Without a disk ([`Reactor::start`]) records are complete at once, and [`Input::Persisted`] comes before the next input. With
+//! one ([`Reactor::start_on_disk`]) a turn's records are handed to the disk thread at its end, behind what may leave at once;
+//! what waits is in `durable`.
+
+mod durable;
 
 use std::{
     collections::VecDeque,
@@ -34,14 +38,16 @@ use quorate_protocol::{
 };
 use thiserror::Error;
 
+use self::durable::{Durable, Spread};
 use crate::{
     chance::Chance,
     clock,
     config::{Config, Limits, StartError, is_unspecified},
     counters::Counters,
     discover::Presence,
+    disk::{Disk, DiskError},
     hello::ADDRESS_BYTES_MAX,
-    link::{Happening, Identity, Links, Sent},
+    link::{Happening, Identity, Links},
 };
 
 /// Where a protocol's events go. Called on the protocol thread: it must not block, and must not use
@@ -65,6 +71,11 @@ pub trait Host<P: Protocol>: Send {
     /// to do for hosts of other processes.
     fn outdated(&mut self, generation: Generation) {
         let _ = generation;
+    }
+
+    /// The disk has failed, and the protocol thread ends. The process should end too: what it told to be durable is.
+    fn disk_failed(&mut self, error: &DiskError) {
+        let _ = error;
     }
 }
 
@@ -133,9 +144,10 @@ struct Outside<P: Protocol> {
     own: VecDeque<P::Message>,
     ticket: Ticket,
     persisted: Option<Ticket>,
+    /// With a disk.
+    durable: Option<Durable<P::Message>>,
     told: bool,
-    sent: u64,
-    unlinked: u64,
+    spread: Spread,
 }
 
 impl<P, H> Reactor<P, H>
@@ -145,8 +157,20 @@ where
     P::Command: Send,
     H: Host<P> + 'static,
 {
-    /// Listens, and starts the protocol thread.
+    /// Listens, and starts the protocol thread. Nothing is remembered when it ends.
     pub fn start(protocol: P, host: H, config: Config) -> Result<Handle<P>, StartError> {
+        Reactor::start_with(protocol, host, config, None)
+    }
+
+    /// The same for a process that goes on from `disk`, or begins with it. The protocol was made from the records that were
+    /// found there.
+    pub fn start_on_disk(protocol: P, host: H, config: Config, disk: Disk) -> Result<Handle<P>, StartError> {
+        assert!(config.me == disk.process(), "a process begins as the owner of its directory");
+        let config = Config { generation: disk.generation(), ..config };
+        Reactor::start_with(protocol, host, config, Some(disk))
+    }
+
+    fn start_with(protocol: P, host: H, config: Config, disk: Option<Disk>) -> Result<Handle<P>, StartError> {
         let mut listeners = Vec::new();
         let permitted =
             |address: SocketAddr| match config.insecure || address.ip().to_canonical().is_loopback() {
@@ -183,9 +207,18 @@ where
             me: config.me,
             address,
         };
-        let links = Links::new(identity, config.limits, counters.clone(), (poll, waker.clone()), listeners)?;
+        let mut links =
+            Links::new(identity, config.limits, counters.clone(), (poll, waker.clone()), listeners)?;
         let shared =
             Arc::new(Shared { waker, sleeping: AtomicBool::new(false), stop: AtomicBool::new(false) });
+        let durable = match disk {
+            None => None,
+            Some(disk) => {
+                links.number_from(disk.number);
+                let wake = shared.clone();
+                Some(Durable::start(disk, counters.clone(), move || wake.rouse())?)
+            }
+        };
         let (sender, receiver) = bounded(config.limits.commands_max);
         let reactor = Reactor {
             protocol,
@@ -201,9 +234,9 @@ where
                 own: VecDeque::new(),
                 ticket: Ticket(0),
                 persisted: None,
+                durable,
                 told: false,
-                sent: 0,
-                unlinked: 0,
+                spread: Spread::default(),
             },
         };
         let thread = thread::Builder::new().name("protocol".to_owned()).spawn(move || reactor.run())?;
@@ -220,7 +253,8 @@ where
 
     fn run(mut self) {
         let mut now = clock::now();
-        while !self.shared.stop.load(Ordering::Acquire) {
+        let mut failed = None;
+        while failed.is_none() && !self.shared.stop.load(Ordering::Acquire) {
             let timeout = self.timeout(now);
             self.wait(timeout).expect("waiting on a poll of our own does not fail");
             now = clock::now();
@@ -229,6 +263,12 @@ where
             self.counters.turns.inc();
             self.counters.busy_nanoseconds.inc_by(done.since(now).as_nanos() as u64);
             self.counters.batch.observe(inputs as f64);
+            if let Some(durable) = &mut self.outside.durable {
+                failed = durable.hand_out(done, &self.links).err();
+                if durable.has_failed() {
+                    break;
+                }
+            }
             // Slept rather than waited: whatever comes meanwhile wakes nobody.
             let rest = self.protocol.gathering().saturating_sub(done.since(now));
             if !rest.is_zero() {
@@ -236,15 +276,40 @@ where
             }
             now = done;
         }
-        self.links.flush_all();
+        self.end(failed);
+    }
+
+    fn end(mut self, failed: Option<DiskError>) {
+        if let Some(error) = &failed {
+            self.host.disk_failed(error);
+        }
+        match self.outside.durable.take() {
+            None => self.links.flush_all(),
+            Some(durable) => {
+                if !durable.is_silenced() {
+                    self.links.flush_all();
+                }
+                if let Err(error) = durable.finish() {
+                    self.host.disk_failed(&error);
+                }
+            }
+        }
     }
 
     /// How long the network may be waited for.
     fn timeout(&mut self, now: Time) -> Option<Duration> {
+        let mut sealing = None;
+        if let Some(durable) = &self.outside.durable {
+            if durable.is_pressed() {
+                // Links have more to be read; looking for what else is due is cheap. The disk's news wake us.
+                return Some(PRESSED_PAUSE);
+            }
+            sealing = durable.deadline();
+        }
         if !self.outside.own.is_empty() || !self.commands.is_empty() {
             return Some(Duration::ZERO);
         }
-        let wake = [self.protocol.deadline(), self.links.deadline()].into_iter().flatten().min()?;
+        let wake = [self.protocol.deadline(), self.links.deadline(), sealing].into_iter().flatten().min()?;
         Some(wake.since(now))
     }
 
@@ -256,11 +321,11 @@ where
         // Pairs with the fence in `Shared::rouse`: either we see the command (or the stop) that was put in before, or
         // its sender sees that we sleep, and wakes us.
         fence(Ordering::SeqCst);
-        let timeout = if self.commands.is_empty() && !self.shared.stop.load(Ordering::Relaxed) {
-            timeout
-        } else {
-            Some(Duration::ZERO)
-        };
+        let durable = self.outside.durable.as_ref();
+        let idle = !durable.is_some_and(Durable::has_news)
+            && (self.commands.is_empty() || durable.is_some_and(Durable::is_pressed))
+            && !self.shared.stop.load(Ordering::Relaxed);
+        let timeout = if idle { timeout } else { Some(Duration::ZERO) };
         let waited = self.links.wait(timeout);
         self.shared.sleeping.store(false, Ordering::Relaxed);
         waited
@@ -274,11 +339,14 @@ where
             self.links.present(self.host.presence(&self.protocol));
         }
         inputs += self.take_happenings(now);
-        for _ in 0..readable {
-            self.links.read();
-            inputs += self.take_happenings(now);
+        inputs += self.take_durable(now);
+        if !self.outside.durable.as_ref().is_some_and(Durable::is_pressed) {
+            for _ in 0..readable {
+                self.links.read();
+                inputs += self.take_happenings(now);
+            }
+            inputs += self.take_commands(now);
         }
-        inputs += self.take_commands(now);
         if self.protocol.deadline().is_some_and(|deadline| deadline <= now) {
             self.handle(now, Input::Deadline);
             inputs += 1;
@@ -297,9 +365,18 @@ where
             self.host.drained(now);
         }
         self.links.flush();
-        self.counters.messages_sent.inc_by(std::mem::take(&mut self.outside.sent));
-        self.counters.messages_unlinked.inc_by(std::mem::take(&mut self.outside.unlinked));
+        let Spread { sent, unlinked } = std::mem::take(&mut self.outside.spread);
+        self.counters.messages_sent.inc_by(sent);
+        self.counters.messages_unlinked.inc_by(unlinked);
         inputs
+    }
+
+    /// What became durable since the last turn.
+    fn take_durable(&mut self, now: Time) -> usize {
+        let Outside { durable: Some(durable), own, .. } = &mut self.outside else { return 0 };
+        let Some(ticket) = durable.take_news(now, &mut self.links, own) else { return 0 };
+        self.handle(now, Input::Persisted(ticket));
+        1
     }
 
     fn take_happenings(&mut self, now: Time) -> usize {
@@ -309,7 +386,12 @@ where
                 Happening::Linked { peer, session } => self.handle(now, Input::Linked { peer, session }),
                 Happening::Outdated { generation } => self.host.outdated(generation),
                 Happening::Progress { from } => self.handle(now, Input::Progress { peer: from }),
-                Happening::Unlinked { peer } => self.handle(now, Input::Unlinked { peer }),
+                Happening::Unlinked { peer } => {
+                    if let Some(durable) = &mut self.outside.durable {
+                        durable.drop_held(peer);
+                    }
+                    self.handle(now, Input::Unlinked { peer });
+                }
                 Happening::Frames { from, frames } => {
                     let mut messages = 0;
                     for mut frame in frames {
@@ -397,33 +479,41 @@ where
     H: Host<P>,
 {
     fn send(&mut self, to: Destination, message: P::Message, after: Option<Ticket>) {
-        // Tickets given out are complete, so nothing has to wait.
-        assert!(after.is_none_or(|after| after <= self.outside.ticket), "{after:?} was never given out");
-        match to {
-            Destination::One(to) if to == self.me => self.outside.own.push_back(message),
-            Destination::One(to) => match self.links.send(to, &message) {
-                Sent::Queued => self.outside.sent += 1,
-                Sent::Dropped => self.outside.unlinked += 1,
-            },
-            Destination::Many(many) => {
-                let bytes = self.links.encode_shared(&message);
-                for to in many.iter().copied().filter(|to| *to != self.me) {
-                    match self.links.send_shared(to, &bytes) {
-                        Sent::Queued => self.outside.sent += 1,
-                        Sent::Dropped => self.outside.unlinked += 1,
-                    }
-                }
-                if many.contains(&self.me) {
-                    self.outside.own.push_back(message);
+        let Outside { durable, own, spread, ticket, .. } = &mut *self.outside;
+        match durable {
+            None => {
+                // Tickets given out are complete, so nothing has to wait.
+                assert!(after.is_none_or(|after| after <= *ticket), "{after:?} was never given out");
+                self.leave(to, message);
+            }
+            Some(durable) => {
+                let place = (self.me, &mut *self.links);
+                if let Some((to, message)) = durable.admit(place, (to, message, after), own, spread) {
+                    self.leave(to, message);
                 }
             }
         }
     }
 
-    fn persist(&mut self, _: P::Record) -> Ticket {
+    fn send_aside(&mut self, to: Destination, message: P::Message) {
+        if !self.outside.durable.as_ref().is_some_and(Durable::is_silenced) {
+            self.leave(to, message);
+        }
+    }
+
+    fn persist(&mut self, record: P::Record) -> Ticket {
+        if let Some(durable) = &mut self.outside.durable {
+            return durable.persist(&record);
+        }
         self.outside.ticket.0 += 1;
         self.outside.persisted = Some(self.outside.ticket);
         self.outside.ticket
+    }
+
+    fn collect(&mut self, before: Ticket) {
+        if let Some(durable) = &mut self.outside.durable {
+            durable.collect(before);
+        }
     }
 
     fn emit(&mut self, event: P::Event) {
@@ -436,13 +526,45 @@ where
     }
 
     fn forget(&mut self, peer: ProcessId) {
+        if let Some(durable) = &mut self.outside.durable {
+            durable.drop_held(peer);
+        }
         self.links.forget(peer);
     }
 
     fn enter(&mut self, generation: Generation) {
+        if let Some(durable) = &mut self.outside.durable {
+            durable.enter(generation);
+        }
         self.links.enter(generation);
     }
 }
+
+impl<P, H> World<'_, P, H>
+where
+    P: Protocol,
+    P::Message: Wire,
+{
+    /// A message leaves now.
+    fn leave(&mut self, to: Destination, message: P::Message) {
+        match to {
+            Destination::One(to) if to == self.me => self.outside.own.push_back(message),
+            Destination::One(to) => self.outside.spread.count(self.links.send(to, &message)),
+            Destination::Many(many) => {
+                let bytes = self.links.encode_shared(&message);
+                for to in many.iter().copied().filter(|to| *to != self.me) {
+                    self.outside.spread.count(self.links.send_shared(to, &bytes));
+                }
+                if many.contains(&self.me) {
+                    self.outside.own.push_back(message);
+                }
+            }
+        }
+    }
+}
+
+/// How long a reactor whose disk is far behind sleeps between looks at what is due.
+const PRESSED_PAUSE: Duration = Duration::from_millis(1);
 
 impl<P: Protocol> Handle<P> {
     /// Hands a command over; waits while too many others do.

@@ -326,6 +326,21 @@ impl Links {
         self.take_in(token);
     }
 
+    /// Greetings are numbered from here on: an earlier life of this process used up to this number.
+    pub(crate) fn number_from(&mut self, number: u32) {
+        self.number = number;
+    }
+
+    /// The number of the last greeting.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Whether a link to this peer stands.
+    pub(crate) fn is_linked(&self, peer: ProcessId) -> bool {
+        self.standing(peer).is_some()
+    }
+
     /// The next thing that the protocol is to hear of.
     pub(crate) fn happening(&mut self) -> Option<Happening> {
         self.happenings.pop_front()

@@ -1,0 +1,96 @@
+//! What goes wrong with a disk, by who must act.
+
+use std::{io, path::PathBuf};
+
+use quorate_protocol::{DomainId, journal::Owner};
+use thiserror::Error;
+
+/// Why a directory was not opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// Another process has it.
+    #[error(
+        "{} is in use by process {}: one directory belongs to one process at a time",
+        .directory.display(),
+        .pid.map_or_else(|| String::from("of an unknown id"), |pid| pid.to_string())
+    )]
+    Locked {
+        /// Which directory.
+        directory: PathBuf,
+        /// The operating system's id of the holder, if it wrote one.
+        pid: Option<u32>,
+    },
+    /// It belongs to another domain or node.
+    #[error(
+        "{} belongs to node {} of domain {}, and this is node {node} of domain {domain}: give each its own directory",
+        .directory.display(), .owner.process.node, .owner.domain
+    )]
+    Foreign {
+        /// Which directory.
+        directory: PathBuf,
+        /// Whose it is.
+        owner: Owner,
+        /// The domain that wanted it.
+        domain: DomainId,
+        /// The node that wanted it.
+        node: u64,
+    },
+    /// It was written by a later version.
+    #[error("{} has format {version}, which this build does not read: use a later one", .directory.display())]
+    Newer {
+        /// Which directory.
+        directory: PathBuf,
+        /// Its format.
+        version: u32,
+    },
+    /// The system does not let it be used.
+    #[error("cannot use the disk: {0}")]
+    System(io::Error),
+}
+
+/// Why a process that runs cannot go on with its disk. It ends: what it told to be durable is, and nothing else was told.
+#[derive(Debug, Error)]
+pub enum DiskError {
+    /// There is no room.
+    #[error("the disk is full: cannot {operation} {file}; make room and start the process again")]
+    Full {
+        /// What was being done.
+        operation: &'static str,
+        /// To which file.
+        file: String,
+    },
+    /// The file system takes no writes any more, usually because it found an error.
+    #[error(
+        "the disk is read-only: cannot {operation} {file}; look into the system's log before starting again"
+    )]
+    ReadOnly {
+        /// What was being done.
+        operation: &'static str,
+        /// To which file.
+        file: String,
+    },
+    /// Anything else.
+    #[error("the disk failed: cannot {operation} {file}: {error}")]
+    Failed {
+        /// What was being done.
+        operation: &'static str,
+        /// To which file.
+        file: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// It has taken nothing for very long: the numbers of greetings that it let the process use are used up.
+    #[error("the disk is stuck: it has taken nothing while this process made thousands of connections")]
+    Stuck,
+}
+
+impl DiskError {
+    pub(super) fn new(operation: &'static str, file: &str, error: io::Error) -> DiskError {
+        let file = file.to_owned();
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DiskError::Full { operation, file },
+            io::ErrorKind::ReadOnlyFilesystem => DiskError::ReadOnly { operation, file },
+            _ => DiskError::Failed { operation, file, error },
+        }
+    }
+}

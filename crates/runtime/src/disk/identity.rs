@@ -1,0 +1,193 @@
+//! Whose directory it is, in a small file that a person can read.
+
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    io::{self, Read as _, Seek as _, Write as _},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+use quorate_protocol::{DomainId, Generation, Incarnation, ProcessId, journal::Owner};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{Files, OpenError};
+
+/// The owner of a directory, and what goes on over its restarts besides its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) domain: DomainId,
+    pub(crate) process: ProcessId,
+    /// The generation of the domain that it belongs to.
+    pub(crate) generation: Generation,
+    /// Numbers of greetings up to this one may have been used.
+    pub(crate) numbers: u32,
+}
+
+/// How many numbers of greetings are reserved at a time.
+pub(crate) const NUMBERS_RESERVED: u32 = 8192;
+
+/// The version of the directory's form.
+const FORMAT: u32 = 1;
+const NAME: &str = "identity";
+const LOCK: &str = "lock";
+
+impl Identity {
+    /// Of a process that begins.
+    pub(super) fn new(domain: DomainId, process: ProcessId) -> Identity {
+        Identity { domain, process, generation: Generation::FIRST, numbers: NUMBERS_RESERVED }
+    }
+
+    pub(super) fn owner(&self) -> Owner {
+        Owner { domain: self.domain, process: self.process }
+    }
+
+    /// The same with so many more numbers; `None`: there are no more.
+    pub(crate) fn reserved(self, count: u32) -> Option<Identity> {
+        // Sessions of links that are relayed have the highest bit.
+        let numbers = self.numbers.checked_add(count).filter(|numbers| *numbers < 1 << 31)?;
+        Some(Identity { numbers, ..self })
+    }
+
+    pub(crate) fn write(&self, files: &mut dyn Files) -> io::Result<()> {
+        files.replace(NAME, self.encode().as_bytes())
+    }
+
+    /// The owner of the directory, if it has one that can be read. One that cannot be read is as good as none: whoever it
+    /// was, nobody goes on as that process.
+    pub(super) fn read(
+        files: &mut dyn Files,
+        directory: &Path,
+        domain: DomainId,
+        node: u64,
+    ) -> Result<Option<Identity>, OpenError> {
+        if !files.list().map_err(OpenError::System)?.iter().any(|name| name == NAME) {
+            return Ok(None);
+        }
+        let bytes = files.read(NAME).map_err(OpenError::System)?;
+        match Identity::decode(&String::from_utf8_lossy(&bytes)) {
+            Read::Newer(version) => Err(OpenError::Newer { directory: directory.to_owned(), version }),
+            Read::Whole(found) if (found.domain, found.process.node) != (domain, node) => {
+                Err(OpenError::Foreign {
+                    directory: directory.to_owned(),
+                    owner: found.owner(),
+                    domain,
+                    node,
+                })
+            }
+            Read::Whole(found) => Ok(Some(found)),
+            Read::Damaged => Ok(None),
+        }
+    }
+
+    fn encode(&self) -> String {
+        let body = format!(
+            "quorate directory, format {FORMAT}\ndomain {:032x}\nnode {}\nincarnation {:032x}\ngeneration {} {:032x}\n\
+             numbers {}\n",
+            self.domain.0,
+            self.process.node,
+            self.process.incarnation.0,
+            self.generation.number,
+            self.generation.survivor.0,
+            self.numbers
+        );
+        format!("{body}checksum {:016x}\n", xxh3_64(body.as_bytes()))
+    }
+
+    fn decode(text: &str) -> Read {
+        let version = text.lines().next().and_then(|line| line.strip_prefix("quorate directory, format "));
+        match version.and_then(|version| version.parse::<u32>().ok()) {
+            Some(version) if version > FORMAT => return Read::Newer(version),
+            Some(FORMAT) => {}
+            _ => return Read::Damaged,
+        }
+        Identity::parse(text).filter(|found| found.encode() == text).map_or(Read::Damaged, Read::Whole)
+    }
+
+    fn parse(text: &str) -> Option<Identity> {
+        let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let hex = |digits: &str| u128::from_str_radix(digits, 16).ok();
+        let (number, survivor) = value("generation")?.split_once(' ')?;
+        Some(Identity {
+            domain: DomainId(hex(value("domain")?)?),
+            process: ProcessId {
+                node: value("node")?.parse().ok()?,
+                incarnation: Incarnation(hex(value("incarnation")?)?),
+            },
+            generation: Generation { number: number.parse().ok()?, survivor: Incarnation(hex(survivor)?) },
+            numbers: value("numbers")?.parse().ok()?,
+        })
+    }
+}
+
+enum Read {
+    Whole(Identity),
+    Newer(u32),
+    Damaged,
+}
+
+/// Locks a directory for this process. The system lets go of it when the process ends.
+pub(super) fn lock(directory: &Path) -> Result<File, OpenError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let mut file = options.open(directory.join(LOCK)).map_err(OpenError::System)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            let _ = file.read_to_string(&mut holder);
+            return Err(OpenError::Locked {
+                directory: directory.to_owned(),
+                pid: holder.trim().parse().ok(),
+            });
+        }
+        Err(TryLockError::Error(error)) => return Err(OpenError::System(error)),
+    }
+    let written =
+        file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
+    written.map_err(OpenError::System)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> Identity {
+        Identity {
+            domain: DomainId(0xd0),
+            process: ProcessId { node: 3, incarnation: Incarnation(0x1c << 120) },
+            generation: Generation { number: 2, survivor: Incarnation(9) },
+            numbers: 16_384,
+        }
+    }
+
+    #[test]
+    fn an_identity_is_read_as_it_was_written() {
+        assert!(matches!(Identity::decode(&identity().encode()), Read::Whole(read) if read == identity()));
+    }
+
+    /// Any one byte that is another, and any end that is missing.
+    #[test]
+    fn a_damaged_identity_is_nobodys() {
+        let text = identity().encode();
+        for at in 0..text.len() {
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] ^= 1;
+            let read = Identity::decode(&String::from_utf8_lossy(&bytes));
+            assert!(!matches!(read, Read::Whole(_)), "{at}");
+            assert!(matches!(Identity::decode(&text[..at]), Read::Damaged), "{at}");
+        }
+    }
+
+    #[test]
+    fn a_later_format_is_named() {
+        let text = identity().encode().replace("format 1", "format 2");
+        assert!(matches!(Identity::decode(&text), Read::Newer(2)));
+    }
+
+    #[test]
+    fn numbers_end() {
+        let all = Identity { numbers: (1 << 31) - 1, ..identity() };
+        assert_eq!(all.reserved(1), None);
+    }
+}

@@ -1,0 +1,447 @@
+//! Processes with a disk: what is durable comes back, what waits for it waits in order, and what fails ends the process.
+
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use crossbeam_channel::{Receiver, unbounded};
+use quorate_protocol::{
+    Context, Destination, Generation, Incarnation, Input, ProcessId, Protocol, Sink, Ticket, Time, journal,
+    wire::{Wire, WireError, take_u64},
+};
+use quorate_runtime::{
+    Config, Handle, Host, Reactor, Untaken,
+    disk::{
+        Directory, Disk, DiskError, Files, Found, OpenError, Opened, Settings,
+        faults::{Faults, Faulty, Late},
+    },
+};
+use tempfile::TempDir;
+
+use crate::chat::{DOMAIN, PATIENCE, config, eventually, id};
+
+/// A number, as message and as record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry(u64);
+
+impl Wire for Entry {
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_u64_le(self.0);
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Self, WireError> {
+        Ok(Entry(take_u64(input)?))
+    }
+}
+
+/// Writes and sends as it is told.
+struct Diary;
+
+enum Command {
+    Reach(ProcessId, String),
+    /// Write a number.
+    Write(u64),
+    /// Write a number, and send it once that is durable.
+    Durable(Vec<ProcessId>, u64),
+    /// Send a number; it may wait for others.
+    Plain(ProcessId, u64),
+    /// Send a number at once.
+    Aside(ProcessId, u64),
+    Enter(Generation),
+    /// Let go of what comes before this record.
+    Collect(Ticket),
+}
+
+#[derive(Debug, PartialEq)]
+enum Event {
+    Linked,
+    Unlinked,
+    Heard(u64),
+    Persisted(Ticket),
+    Failed(String),
+}
+
+impl Protocol for Diary {
+    type Message = Entry;
+    type Record = Entry;
+    type Command = Command;
+    type Event = Event;
+
+    fn handle(&mut self, _: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        match input {
+            Input::Command(Command::Reach(peer, address)) => out.reach(peer, &address),
+            Input::Command(Command::Write(number)) => {
+                out.persist(Entry(number));
+            }
+            Input::Command(Command::Durable(to, number)) => {
+                let ticket = out.persist(Entry(number));
+                out.send(Destination::Many(to), Entry(number), Some(ticket));
+            }
+            Input::Command(Command::Plain(to, number)) => out.send(Destination::One(to), Entry(number), None),
+            Input::Command(Command::Aside(to, number)) => out.send_aside(Destination::One(to), Entry(number)),
+            Input::Command(Command::Enter(generation)) => out.enter(generation),
+            Input::Command(Command::Collect(before)) => out.collect(before),
+            Input::Receive { message, .. } => out.emit(Event::Heard(message.0)),
+            Input::Persisted(ticket) => out.emit(Event::Persisted(ticket)),
+            Input::Linked { .. } => out.emit(Event::Linked),
+            Input::Unlinked { .. } => out.emit(Event::Unlinked),
+            _ => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+}
+
+struct Ear(crossbeam_channel::Sender<Event>);
+
+impl Host<Diary> for Ear {
+    fn event(&mut self, event: Event, _: Time) {
+        let _ = self.0.send(event);
+    }
+
+    fn disk_failed(&mut self, error: &DiskError) {
+        let _ = self.0.send(Event::Failed(error.to_string()));
+    }
+}
+
+struct Process {
+    id: ProcessId,
+    handle: Handle<Diary>,
+    events: Receiver<Event>,
+}
+
+impl Process {
+    fn start(disk: Disk) -> Process {
+        Process::with(disk, config(id(1)))
+    }
+
+    fn with(disk: Disk, config: Config) -> Process {
+        let (sender, events) = unbounded();
+        let id = disk.process();
+        let handle = Reactor::start_on_disk(Diary, Ear(sender), Config { me: id, ..config }, disk).unwrap();
+        Process { id, handle, events }
+    }
+
+    fn in_memory() -> Process {
+        Process::in_memory_as(config(id(9)))
+    }
+
+    fn in_memory_as(config: Config) -> Process {
+        let (sender, events) = unbounded();
+        let id = config.me;
+        let handle = Reactor::start(Diary, Ear(sender), config).unwrap();
+        Process { id, handle, events }
+    }
+
+    fn tell(&self, command: Command) {
+        assert!(self.handle.command(command).is_ok());
+    }
+
+    #[track_caller]
+    fn next(&self) -> Event {
+        self.events.recv_timeout(PATIENCE).expect("an event")
+    }
+
+    /// Waits until that many records are durable.
+    #[track_caller]
+    fn persisted(&self, ticket: u64) {
+        while self.next() != Event::Persisted(Ticket(ticket)) {}
+    }
+
+    /// Links it with another one.
+    #[track_caller]
+    fn reach(&self, peer: &Process) {
+        self.tell(Command::Reach(peer.id, peer.handle.addresses()[0].to_string()));
+        assert_eq!((self.next(), peer.next()), (Event::Linked, Event::Linked));
+    }
+}
+
+const NODE: u64 = 1;
+
+fn small() -> Settings {
+    Settings { journal: journal::Settings { segment_bytes: 4096 }, ..Settings::default() }
+}
+
+fn open(place: &TempDir) -> Opened {
+    Disk::open(place.path(), DOMAIN, NODE, small()).unwrap()
+}
+
+fn faulty(place: &TempDir, settings: Settings) -> (Disk, Faults) {
+    let faults = Faults::default();
+    let files = |files| Box::new(Faulty::new(files, faults.clone())) as Box<dyn Files>;
+    (Disk::open_on(place.path(), files, DOMAIN, NODE, settings).unwrap().disk, faults)
+}
+
+fn numbers(records: &[Bytes]) -> Vec<u64> {
+    records.iter().map(|record| Entry::decode(&mut record.clone()).unwrap().0).collect()
+}
+
+fn segments(place: &Path) -> Vec<std::path::PathBuf> {
+    let mut paths: Vec<_> = fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|it| it == "segment"));
+    paths.sort();
+    paths
+}
+
+#[test]
+fn records_come_back() {
+    let place = tempfile::tempdir().unwrap();
+    let Opened { disk, records, found } = open(&place);
+    assert!(records.is_empty() && found == Found::Nothing);
+    let first = Process::start(disk);
+    (0..500).for_each(|number| first.tell(Command::Write(number)));
+    first.persisted(500);
+    first.handle.stop().unwrap();
+    assert!(segments(place.path()).len() > 2);
+    for path in segments(place.path()) {
+        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    for life in 0..3 {
+        let Opened { disk, records, found } = open(&place);
+        assert_eq!(disk.process(), first.id);
+        assert!(matches!(found, Found::Records { .. }), "{found:?}");
+        assert_eq!(numbers(&records), (0..500 + life).collect::<Vec<_>>());
+        let again = Process::start(disk);
+        again.tell(Command::Write(500 + life));
+        again.persisted(501 + life);
+        again.handle.stop().unwrap();
+    }
+}
+
+/// Many lives that write little do not each leave a segment of full length.
+#[test]
+fn what_was_reserved_is_given_back() {
+    let place = tempfile::tempdir().unwrap();
+    for _ in 0..6 {
+        let process =
+            Process::start(Disk::open(place.path(), DOMAIN, NODE, Settings::default()).unwrap().disk);
+        process.tell(Command::Write(1));
+        assert!(matches!(process.next(), Event::Persisted(_)));
+        process.handle.stop().unwrap();
+    }
+    let Opened { records, .. } = open(&place);
+    let bytes: u64 = segments(place.path()).iter().map(|path| fs::metadata(path).unwrap().len()).sum();
+    assert!(records.len() == 6 && bytes < 4096, "{} records, {bytes} bytes", records.len());
+}
+
+/// What is let go of is written over, and is not taken for records when it is read again.
+#[test]
+fn segments_are_written_over() {
+    let place = tempfile::tempdir().unwrap();
+    for life in 0..3 {
+        let process = Process::start(open(&place).disk);
+        for round in 0..20 {
+            let begin = 1000 * life + 50 * round;
+            (begin..begin + 50).for_each(|number| process.tell(Command::Write(number)));
+            process.persisted(begin + 50);
+            process.tell(Command::Collect(Ticket(begin + 1)));
+        }
+        process.handle.stop().unwrap();
+        let Opened { records, found, .. } = open(&place);
+        assert!(matches!(found, Found::Records { .. }), "{found:?}");
+        let (numbers, end) = (numbers(&records), 1000 * (life + 1));
+        assert_eq!(numbers, (numbers[0]..end).collect::<Vec<_>>());
+        assert!(numbers[0] > 1000 * life && segments(place.path()).len() < 10, "{}", numbers[0]);
+    }
+}
+
+#[test]
+fn a_generation_is_remembered() {
+    let place = tempfile::tempdir().unwrap();
+    let process = Process::start(open(&place).disk);
+    let generation = Generation { number: 3, survivor: Incarnation(7) };
+    process.tell(Command::Enter(generation));
+    process.tell(Command::Write(1));
+    process.persisted(1);
+    process.handle.stop().unwrap();
+    assert_eq!(open(&place).disk.generation(), generation);
+}
+
+/// To one peer in the order of sending, but for what is sent aside; others are not held back.
+#[test]
+fn what_waits_for_the_disk_holds_back_what_follows() {
+    let place = tempfile::tempdir().unwrap();
+    let (disk, faults) = faulty(&place, small());
+    let (writer, waiting, other) = (Process::start(disk), Process::in_memory(), Process::in_memory());
+    writer.reach(&waiting);
+    writer.reach(&other);
+    faults.slow(Duration::from_millis(300));
+    let begun = Instant::now();
+    writer.tell(Command::Durable(vec![waiting.id], 1));
+    writer.tell(Command::Plain(waiting.id, 2));
+    writer.tell(Command::Aside(waiting.id, 3));
+    writer.tell(Command::Plain(other.id, 4));
+    assert_eq!((other.next(), waiting.next()), (Event::Heard(4), Event::Heard(3)));
+    assert!(begun.elapsed() < Duration::from_millis(300), "they did not wait");
+    assert_eq!((waiting.next(), waiting.next()), (Event::Heard(1), Event::Heard(2)));
+    assert!(begun.elapsed() >= Duration::from_millis(300), "not before it is durable");
+    // To several, of whom one is this process.
+    writer.tell(Command::Durable(vec![waiting.id, other.id, writer.id], 5));
+    assert_eq!((waiting.next(), other.next()), (Event::Heard(5), Event::Heard(5)));
+    eventually("it hears itself", || writer.events.try_iter().any(|event| event == Event::Heard(5)));
+}
+
+/// What waits for a session that has ended is lost with it, and is not sent in the next one.
+#[test]
+fn what_waits_for_an_ended_session_is_dropped() {
+    let place = tempfile::tempdir().unwrap();
+    let (disk, faults) = faulty(&place, small());
+    let (writer, peer) = (Process::start(disk), Process::in_memory());
+    writer.reach(&peer);
+    faults.slow(Duration::from_secs(2));
+    writer.tell(Command::Durable(vec![peer.id], 1));
+    let address = peer.handle.addresses()[0];
+    peer.handle.stop().unwrap();
+    // The same process again, as far as the writer can tell.
+    let peer = Process::in_memory_as(Config { listen: vec![address], ..config(peer.id) });
+    assert_eq!((writer.next(), writer.next()), (Event::Unlinked, Event::Linked));
+    assert_eq!(peer.next(), Event::Linked);
+    writer.tell(Command::Durable(vec![peer.id], 2));
+    assert_eq!(peer.next(), Event::Heard(2));
+    assert_eq!(writer.next(), Event::Persisted(Ticket(1)));
+}
+
+#[test]
+fn a_failed_operation_ends_the_process() {
+    let ways = [
+        ("sync", io::ErrorKind::Other, "the disk failed: cannot sync"),
+        ("write", io::ErrorKind::StorageFull, "the disk is full: cannot write"),
+        ("create", io::ErrorKind::StorageFull, "the disk is full: cannot create"),
+        ("write", io::ErrorKind::ReadOnlyFilesystem, "the disk is read-only: cannot write"),
+    ];
+    for (operation, kind, message) in ways {
+        let place = tempfile::tempdir().unwrap();
+        let (disk, faults) = faulty(&place, small());
+        let (writer, peer) = (Process::start(disk), Process::in_memory());
+        writer.reach(&peer);
+        writer.tell(Command::Durable(vec![peer.id], 1));
+        writer.persisted(1);
+        assert_eq!(peer.next(), Event::Heard(1));
+        faults.fail(operation, kind);
+        for number in 2..600 {
+            // It may have ended already.
+            let _ = writer.handle.command(Command::Durable(vec![peer.id], number));
+        }
+        let failed = loop {
+            match writer.next() {
+                Event::Failed(failed) => break failed,
+                Event::Persisted(_) if operation == "create" => {}
+                other => panic!("{other:?} after the disk failed to {operation}"),
+            }
+        };
+        assert!(failed.starts_with(message), "{failed}");
+        writer.handle.wait().unwrap();
+        let heard: Vec<Event> = std::iter::from_fn(|| match peer.next() {
+            Event::Unlinked => None,
+            event => Some(event),
+        })
+        .collect();
+        let kept = numbers(&open(&place).records);
+        assert!(operation == "create" || heard.is_empty(), "{heard:?}");
+        // Whatever a peer heard of is there.
+        let told = heard.iter().map(|event| if let Event::Heard(number) = event { *number } else { 0 });
+        assert!(told.max().unwrap_or(1) <= *kept.last().unwrap());
+    }
+}
+
+/// Far behind, it takes nothing more in, and its senders feel that; nothing is lost.
+#[test]
+fn a_slow_disk_presses_back() {
+    let place = tempfile::tempdir().unwrap();
+    let (disk, faults) = faulty(&place, Settings { waiting_bytes_max: 16 << 10, ..small() });
+    let mut config = config(id(1));
+    config.limits.commands_max = 64;
+    config.limits.commands_per_turn = 64;
+    let process = Process::with(disk, config);
+    faults.slow(Duration::from_millis(50));
+    let (mut taken, mut refused) = (0, 0);
+    while refused < 100 {
+        match process.handle.try_command(Command::Write(taken)) {
+            Ok(()) => taken += 1,
+            Err(Untaken::Full(_)) => {
+                refused += 1;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(Untaken::Stopped(_)) => panic!("it runs"),
+        }
+    }
+    faults.slow(Duration::ZERO);
+    process.persisted(taken);
+    process.handle.stop().unwrap();
+    assert_eq!(numbers(&open(&place).records), (0..taken).collect::<Vec<_>>());
+}
+
+#[test]
+fn one_directory_has_one_process() {
+    let place = tempfile::tempdir().unwrap();
+    let process = Process::start(open(&place).disk);
+    let pid = std::process::id();
+    match Disk::open(place.path(), DOMAIN, NODE, small()) {
+        Err(OpenError::Locked { pid: holder, .. }) => assert_eq!(holder, Some(pid)),
+        other => panic!("{other:?}"),
+    }
+    process.handle.stop().unwrap();
+    open(&place);
+}
+
+#[test]
+fn directories_of_others_are_refused_by_name() {
+    let place = tempfile::tempdir().unwrap();
+    drop(open(&place));
+    let refused = |domain, node| match Disk::open(place.path(), domain, node, small()) {
+        Err(refused) => refused.to_string(),
+        Ok(opened) => panic!("{opened:?}"),
+    };
+    let message = refused(DOMAIN, 2);
+    assert!(message.contains("belongs to node 1") && message.contains("this is node 2"), "{message}");
+    let message = refused(quorate_protocol::DomainId(0xe0), NODE);
+    assert!(message.contains(&DOMAIN.to_string()), "{message}");
+    let path = place.path().join("identity");
+    fs::write(&path, fs::read_to_string(&path).unwrap().replace("format 1", "format 9")).unwrap();
+    let message = refused(DOMAIN, NODE);
+    assert!(message.contains("format 9"), "{message}");
+}
+
+/// One byte in a record that was durable: a new incarnation, and the old journal is kept beside.
+#[test]
+fn rot_begins_a_new_process() {
+    let place = tempfile::tempdir().unwrap();
+    let process = Process::start(open(&place).disk);
+    (0..10).for_each(|number| process.tell(Command::Write(number)));
+    process.persisted(10);
+    process.handle.stop().unwrap();
+    let path = &segments(place.path())[0];
+    let mut bytes = fs::read(path).unwrap();
+    bytes[200] ^= 1;
+    fs::write(path, bytes).unwrap();
+    let Opened { disk, records, found } = open(&place);
+    assert!(matches!(found, Found::Damaged(journal::Damage::Rotten { .. })), "{found:?}");
+    assert!(records.is_empty() && disk.process() != process.id && disk.process().node == NODE);
+    let fresh = disk.process();
+    let process = Process::start(disk);
+    process.tell(Command::Write(77));
+    process.persisted(1);
+    process.handle.stop().unwrap();
+    let Opened { disk, records, .. } = open(&place);
+    assert_eq!((disk.process(), numbers(&records)), (fresh, vec![77]));
+    let aside = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(aside.into_iter().any(|name| name.to_string_lossy().ends_with(".segment.aside")));
+}
+
+/// Bytes that no sync has taken are not there after a crash, and a piece of a write is a torn tail.
+#[test]
+fn late_files_tear() {
+    let place = tempfile::tempdir().unwrap();
+    let mut late = Late::new(Directory::create(place.path()).unwrap());
+    late.create("a", 100).unwrap();
+    late.write("a", 0, &[Bytes::from_static(b"one "), Bytes::from_static(b"two")]).unwrap();
+    assert_eq!(late.read("a").unwrap(), [0; 100]);
+    late.sync("a").unwrap();
+    assert_eq!(late.read("a").unwrap()[..8], *b"one two\0");
+}
