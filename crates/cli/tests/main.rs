@@ -5,6 +5,7 @@ mod check;
 mod cluster;
 mod command;
 mod door;
+mod durable;
 mod killing;
 mod large;
 mod manners;

@@ -7,6 +7,7 @@ mod check;
 mod ecast;
 mod failover;
 mod load;
+mod paxos;
 mod processor;
 mod result;
 mod scan;
@@ -35,6 +36,9 @@ enum Bench {
     Ecast(ecast::Args),
     #[command(hide = true)]
     EcastProcess(ecast::ProcessArgs),
+    Paxos(paxos::Args),
+    #[command(hide = true)]
+    PaxosProcess(paxos::ProcessArgs),
     Wire(wire::Args),
     #[command(hide = true)]
     WireLoad(wire::LoadArgs),
@@ -49,6 +53,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Bench::Scan(args) => scan::run(&args),
         Bench::Ecast(args) => ecast::run(args),
         Bench::EcastProcess(args) => ecast::run_process(args),
+        Bench::Paxos(args) => paxos::run(args),
+        Bench::PaxosProcess(args) => paxos::run_process(args),
         Bench::Wire(args) => wire::run(args),
         Bench::WireLoad(args) => wire::run_load(&args),
     }

@@ -1,0 +1,238 @@
+//! All routers are killed at once under load, again and again, and go on from their disks.
+//!
+//! Their files hand bytes to the system only at a sync, and in pieces (`Late`): a kill then loses what was not durable and
+//! tears what was being made durable, as a power cut does. The bench outlives them and remembers which values were
+//! acknowledged. At the end one byte of one journal is changed: that router must find it and come back as another
+//! process, which the others let in.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use quorate_protocol::DomainId;
+use quorate_runtime::chance;
+use serde_json::json;
+
+use super::{
+    ROUTERS, Spawned, addresses,
+    process::{Begun, DiskSpec, Line, RouterSpec, Spec},
+    replica::Report,
+    wait_until,
+};
+
+const IN_FLIGHT: usize = 256;
+/// Little, so that segments end, and checkpoints are made, within each life.
+const SEGMENT_BYTES: u64 = 64 << 10;
+const CHECKPOINT_BYTES: usize = 256 << 10;
+
+/// The routers and what was acknowledged.
+struct Cluster<'a> {
+    domain: DomainId,
+    addresses: Vec<String>,
+    place: &'a Path,
+    routers: Vec<Spawned>,
+    begun: Vec<Begun>,
+    /// How many values of each author were acknowledged.
+    acknowledged: BTreeMap<u64, u64>,
+}
+
+pub(super) fn run(kills: usize, place: &Path, json: bool) -> Result<()> {
+    let mut cluster = Cluster {
+        domain: chance::domain(),
+        addresses: addresses()?,
+        place,
+        routers: Vec::new(),
+        begun: Vec::new(),
+        acknowledged: BTreeMap::new(),
+    };
+    cluster.start(true)?;
+    cluster.settled()?;
+    for kill in 0..kills {
+        cluster.load(IN_FLIGHT)?;
+        // Now and then before they have done anything.
+        if kill % 5 != 4 {
+            cluster.acknowledges().with_context(|| format!("after {kill} kills"))?;
+            cluster.check().with_context(|| format!("after {kill} kills"))?;
+        }
+        thread::sleep(Duration::from_millis(below(60)));
+        cluster.kill()?;
+        cluster.start(false)?;
+        for begun in &cluster.begun {
+            let Begun { process, recovered, damage, .. } = begun;
+            ensure!(*recovered, "{process} did not go on from its disk after kill {kill}: {damage:?}");
+        }
+    }
+    cluster.load(0)?;
+    cluster.settled()?;
+    cluster.check()?;
+
+    // Rot.
+    cluster.kill()?;
+    let old = cluster.begun[2].process.clone();
+    rot(&cluster.directory(ROUTERS))?;
+    cluster.start(false)?;
+    let found = cluster.begun[2].clone();
+    let damage = found.damage.context("the rot was not found")?;
+    ensure!(found.process != old && !found.recovered, "a router with a damaged journal went on as {old}");
+    ensure!(cluster.begun[..2].iter().all(|it| it.recovered), "the other two go on");
+    cluster.settled()?;
+    cluster.load(IN_FLIGHT)?;
+    cluster.acknowledges()?;
+    cluster.load(0)?;
+    cluster.settled()?;
+    cluster.check()?;
+
+    let acknowledged: u64 = cluster.acknowledged.values().sum();
+    if json {
+        let figures = json!({
+            "bench": "paxos", "kills": kills, "routers": ROUTERS, "acknowledged": acknowledged, "lost": 0,
+            "rot": damage,
+        });
+        println!("{figures}");
+    } else {
+        println!(
+            "{kills} times all {ROUTERS} routers were killed at once, with {IN_FLIGHT} values of each under way"
+        );
+        println!("{acknowledged} values were acknowledged, and none was lost");
+        println!("rot: {damage}; the router came back as another process and was let in");
+    }
+    Ok(())
+}
+
+impl Cluster<'_> {
+    fn directory(&self, node: u64) -> std::path::PathBuf {
+        self.place.join(format!("router-{node}"))
+    }
+
+    fn start(&mut self, founds: bool) -> Result<()> {
+        for node in 1..=ROUTERS {
+            let spec = RouterSpec {
+                domain: self.domain.0,
+                node,
+                address: self.addresses[node as usize - 1].clone(),
+                routers: self.addresses.clone(),
+                founds: founds && node == 1,
+                disk: Some(DiskSpec {
+                    directory: self.directory(node),
+                    late: true,
+                    segment_bytes: SEGMENT_BYTES,
+                    checkpoint_bytes: CHECKPOINT_BYTES,
+                }),
+                value_bytes: 100,
+                tells: true,
+            };
+            self.routers.push(Spawned::start(format!("router {node}"), &Spec::Router(spec))?);
+        }
+        self.begun = Vec::new();
+        for router in &self.routers {
+            let begun: Begun = serde_json::from_str(&router.line()?)?;
+            self.begun.push(begun);
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, in_flight: usize) -> Result<()> {
+        self.routers.iter_mut().try_for_each(|router| router.tell(&format!("load {in_flight}")))
+    }
+
+    /// Kills all at once; what they had said before counts.
+    fn kill(&mut self) -> Result<()> {
+        self.routers.iter_mut().try_for_each(|router| router.child.kill())?;
+        for (mut router, begun) in self.routers.drain(..).zip(&self.begun) {
+            router.child.wait()?;
+            for line in router.lines.iter() {
+                match serde_json::from_str(&line) {
+                    Ok(Line::Acknowledged(number)) => raise(&mut self.acknowledged, begun.author, number),
+                    Ok(Line::Report(..)) => {}
+                    // The kill cut it off.
+                    Err(_) => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn reports(&mut self) -> Result<Vec<Report>> {
+        let acknowledged = &mut self.acknowledged;
+        let reports = self.routers.iter_mut().zip(&self.begun).map(|(router, begun)| {
+            let (report, _) = router.report(|number| raise(acknowledged, begun.author, number))?;
+            Ok(report)
+        });
+        reports.collect()
+    }
+
+    /// Waits until each router has something acknowledged in this life: then it has learned all that was before it.
+    fn acknowledges(&mut self) -> Result<()> {
+        let authors: Vec<u64> = self.begun.iter().map(|begun| begun.author).collect();
+        wait_until("every router has something acknowledged", || {
+            self.reports()?;
+            Ok(authors.iter().all(|author| self.acknowledged.contains_key(author)).then_some(()))
+        })
+    }
+
+    /// Waits until all are members, and know the same.
+    fn settled(&mut self) -> Result<()> {
+        let mut last = Vec::new();
+        let met = wait_until("all routers are members and know the same", || {
+            let reports = self.reports()?;
+            let processes: BTreeSet<&str> = reports.iter().map(|report| &report.process[..]).collect();
+            let met = reports.iter().all(|report| {
+                let members: BTreeSet<&str> = report.members.iter().map(|member| &member[..]).collect();
+                members == processes && report.slot == reports[0].slot
+            }) && reports.iter().any(|report| report.leads);
+            if met && reports.iter().any(|report| report.values != reports[0].values) {
+                bail!("routers disagree about what is in the log up to slot {}", reports[0].slot);
+            }
+            last = reports;
+            Ok(met.then_some(()))
+        });
+        met.with_context(|| format!("{last:?}"))
+    }
+
+    /// Everything that was acknowledged is in the log, as each router knows it.
+    fn check(&mut self) -> Result<()> {
+        // As it was before the routers are asked: they may lack what others are told meanwhile.
+        let authors: Vec<u64> = self.begun.iter().map(|begun| begun.author).collect();
+        let mut before = self.acknowledged.clone();
+        before.retain(|author, _| !authors.contains(author));
+        for report in self.reports()? {
+            for (author, number) in &before {
+                let there = report.values.get(author).copied().unwrap_or(0);
+                ensure!(
+                    there >= *number,
+                    "lost: {number} values of author {author} were acknowledged, and {} has {there}",
+                    report.process
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn raise(acknowledged: &mut BTreeMap<u64, u64>, author: u64, number: u64) {
+    let known = acknowledged.entry(author).or_default();
+    *known = number.max(*known);
+}
+
+/// Changes a byte of the first record in the oldest segment of a journal.
+fn rot(directory: &Path) -> Result<()> {
+    let mut segments: Vec<_> =
+        fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    segments.retain(|path| path.extension().is_some_and(|extension| extension == "segment"));
+    segments.sort();
+    let oldest = segments.first().context("there is a journal")?;
+    let mut bytes = fs::read(oldest)?;
+    // Behind the header, which has 80 bytes, and the head of the record.
+    bytes[80 + 33] ^= 1;
+    Ok(fs::write(oldest, bytes)?)
+}
+
+/// A random number below `limit`.
+fn below(limit: u64) -> u64 {
+    chance::incarnation().0 as u64 % limit
+}

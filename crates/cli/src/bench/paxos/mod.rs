@@ -1,0 +1,384 @@
+//! `quorate bench paxos`: the log of the routers alone, in memory and on disk.
+//!
+//! Three routers, each an operating-system process on loopback, and a user inside the leader's that keeps values under way.
+//! A figure of a disk means nothing alone. So the same run measures what the disk takes: how long a sync takes while three
+//! files are synced at once, and how many bytes a second three bare journals write, with as much at a time as the routers
+//! have under way.
+//!
+//! With `--kills` nothing is measured: all routers are killed at once under load, again and again, and go on from their
+//! disks; nothing that was acknowledged may be lost (`kills`).
+
+mod kills;
+mod process;
+mod replica;
+
+use std::{
+    env,
+    io::{BufRead, BufReader, Write},
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
+use serde_json::json;
+
+use self::{
+    process::{Bare, Begun, DiskSpec, Line, RouterSpec, Spec, Work},
+    replica::Report,
+};
+
+/// Measures the routers' log, in memory and on disk; or kills its routers.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Bytes of each value.
+    #[arg(long, default_value_t = 100)]
+    bytes: usize,
+    /// Values under way: a run for each.
+    #[arg(long, value_delimiter = ',', default_values_t = [8192, 1])]
+    in_flight: Vec<usize>,
+    /// Seconds of each run, after a warm-up of one second.
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// A directory on the disk to measure; a new one in it is used, and removed.
+    #[arg(long)]
+    directory: Option<PathBuf>,
+    /// Kill all routers at once so many times, instead of measuring.
+    #[arg(long)]
+    kills: Option<usize>,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+const ROUTERS: u64 = 3;
+/// Little, so that segments are written over, as in a long run, before the measuring begins.
+const SEGMENT_BYTES: u64 = 16 << 20;
+/// About what passes between two syncs of a router that has one value under way. A disk that is never left alone answers
+/// up to several times as fast as one that rests in between.
+const REST: Duration = Duration::from_micros(100);
+/// A disk that syncs faster is none.
+const SYNC_LEAST_US: f64 = 50.0;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    ensure!(args.bytes >= replica::VALUE_BYTES_MIN, "--bytes: at least {}", replica::VALUE_BYTES_MIN);
+    ensure!(args.in_flight.iter().all(|it| (1..=1 << 16).contains(it)), "--in-flight: between 1 and 65536");
+    let base = args.directory.clone().unwrap_or_else(env::temp_dir);
+    let place = Scratch::new(&base)?;
+    match args.kills {
+        Some(kills) => kills::run(kills, &place.0, args.json),
+        None => measure(&args, &place.0),
+    }
+}
+
+/// A directory that goes with the bench.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(base: &Path) -> Result<Scratch> {
+        let path = base.join(format!("quorate-bench-paxos-{}", std::process::id()));
+        std::fs::create_dir_all(&path).with_context(|| format!("cannot use {}", base.display()))?;
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn measure(args: &Args, place: &Path) -> Result<()> {
+    let alone = bare(place, 256, REST, args.seconds.min(3.0))?;
+    let sync_p50 = median(alone.iter().map(|one| one.p50_us).collect());
+    let mut runs = Vec::new();
+    for &in_flight in &args.in_flight {
+        let bytes = (in_flight * args.bytes).clamp(256, 32 << 20);
+        let bare = bare(place, bytes, Duration::ZERO, args.seconds.min(3.0))?;
+        let bare_rate = bare.iter().map(|one| one.bytes as f64 / one.seconds).fold(f64::INFINITY, f64::min);
+        let memory = one_run(args, in_flight, None)?;
+        let disk = one_run(args, in_flight, Some(place))?;
+        runs.push(Pair { in_flight, memory, disk, bare_rate, sync_p50 });
+    }
+    if args.json {
+        let runs: Vec<_> = runs.iter().map(Pair::json).collect();
+        let figures = json!({
+            "bench": "paxos", "routers": ROUTERS, "bytes": args.bytes, "seconds": args.seconds,
+            "sync_p50_us": sync_p50, "runs": runs,
+        });
+        println!("{figures}");
+        return Ok(());
+    }
+    println!("a sync takes {sync_p50:.0} µs while three files are synced at once");
+    for run in &runs {
+        run.print();
+    }
+    Ok(())
+}
+
+/// A run in memory, one on disk, and what the disk can do.
+struct Pair {
+    in_flight: usize,
+    memory: Run,
+    disk: Run,
+    /// Bytes a second of the slowest of three bare journals.
+    bare_rate: f64,
+    sync_p50: f64,
+}
+
+/// One run: what the leader's user measured, and what each router's threads did, the leader first.
+struct Run {
+    report: Report,
+    work: Vec<Work>,
+}
+
+impl Run {
+    fn rate(&self) -> f64 {
+        self.report.measured as f64 / self.report.seconds
+    }
+
+    fn bytes_per_value(&self) -> f64 {
+        self.work.iter().map(|work| work.disk_bytes as f64 / self.report.measured as f64).fold(0.0, f64::max)
+    }
+
+    fn json(&self) -> serde_json::Value {
+        json!({
+            "per_second": self.rate().round(), "p50_us": self.report.p50_us, "p99_us": self.report.p99_us,
+            "threads": self.work.iter().map(|work| json!({
+                "protocol_cores": work.protocol_seconds / self.report.seconds,
+                "disk_busy": work.disk_seconds / self.report.seconds,
+                "syncs_per_second": (work.disk_syncs as f64 / self.report.seconds).round(),
+                "bytes_per_sync": (work.disk_bytes as f64 / work.disk_syncs.max(1) as f64).round(),
+                "turns_per_second": (work.turns as f64 / self.report.seconds).round(),
+            })).collect::<Vec<_>>(),
+        })
+    }
+
+    fn print(&self, mode: &str) {
+        let Report { p50_us, p99_us, seconds, .. } = self.report;
+        println!("  {mode}: {:.0} values/s, p50 {p50_us:.0} µs, p99 {p99_us:.0} µs", self.rate());
+        for (number, work) in self.work.iter().enumerate() {
+            let part = if number == 0 { "leader" } else { "follower" };
+            print!("    {part}: protocol thread {:.0} % busy", 100.0 * work.protocol_seconds / seconds);
+            if work.disk_syncs > 0 {
+                print!(
+                    ", disk thread {:.0} %: {:.0} syncs/s of {:.0} KiB",
+                    100.0 * work.disk_seconds / seconds,
+                    work.disk_syncs as f64 / seconds,
+                    work.disk_bytes as f64 / work.disk_syncs as f64 / 1024.0
+                );
+            }
+            println!();
+        }
+    }
+}
+
+impl Pair {
+    /// Values a second that three bare journals would take.
+    fn bare_values(&self) -> f64 {
+        self.bare_rate / self.disk.bytes_per_value()
+    }
+
+    /// What the run is judged by, and whether it holds; `None`: there is no disk to judge by.
+    fn verdict(&self) -> (String, Option<bool>) {
+        if self.sync_p50 < SYNC_LEAST_US {
+            let why =
+                format!("a sync takes {:.0} µs: this is no disk, so there is no verdict", self.sync_p50);
+            return (why, None);
+        }
+        if self.in_flight == 1 {
+            let most = 1.3 * self.sync_p50 + 100.0;
+            let p50 = self.disk.report.p50_us;
+            return (format!("p50 {p50:.0} µs of at most 1.3 syncs + 100 = {most:.0} µs"), Some(p50 <= most));
+        }
+        let least = 0.7 * self.memory.rate().min(self.bare_values());
+        let says = format!(
+            "{:.2} of memory, {:.2} of three bare journals ({:.0} MB/s each)",
+            self.disk.rate() / self.memory.rate(),
+            self.disk.rate() / self.bare_values(),
+            self.bare_rate / 1e6
+        );
+        (says, Some(self.disk.rate() >= least))
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let (says, holds) = self.verdict();
+        json!({
+            "in_flight": self.in_flight, "memory": self.memory.json(), "disk": self.disk.json(),
+            "bare_bytes_per_second": self.bare_rate.round(), "bytes_per_value": self.disk.bytes_per_value(),
+            "verdict": says, "holds": holds,
+        })
+    }
+
+    fn print(&self) {
+        println!("{} in flight", self.in_flight);
+        self.memory.print("memory");
+        self.disk.print("disk");
+        let (says, holds) = self.verdict();
+        let word = match holds {
+            Some(true) => "holds: ",
+            Some(false) => "misses: ",
+            None => "",
+        };
+        println!("  {word}{says}");
+    }
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// A process of the bench, killed when it is dropped.
+struct Spawned {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+    name: String,
+}
+
+impl Drop for Spawned {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Spawned {
+    fn start(name: String, spec: &Spec) -> Result<Spawned> {
+        let mut child = Command::new(env::current_exe()?)
+            .args(["bench", "paxos-process", &serde_json::to_string(spec)?])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().context("no pipe")?);
+        let (tell, lines) = unbounded();
+        // What a process has said is read to its end, also after it was killed.
+        thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                if tell.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Spawned { child, stdin, lines, name })
+    }
+
+    fn tell(&mut self, word: &str) -> Result<()> {
+        let stdin = self.stdin.as_mut().context("its pipe is closed")?;
+        writeln!(stdin, "{word}")?;
+        Ok(stdin.flush()?)
+    }
+
+    fn line(&self) -> Result<String> {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => Ok(line),
+            Err(RecvTimeoutError::Timeout) => bail!("{} says nothing", self.name),
+            Err(RecvTimeoutError::Disconnected) => bail!("{} ended early", self.name),
+        }
+    }
+
+    /// What it knows; the acknowledgements that came before go to `acknowledged`.
+    fn report(&mut self, mut acknowledged: impl FnMut(u64)) -> Result<(Report, Work)> {
+        self.tell("report")?;
+        loop {
+            match serde_json::from_str(&self.line()?)? {
+                Line::Acknowledged(number) => acknowledged(number),
+                Line::Report(report, work) => return Ok((*report, work)),
+            }
+        }
+    }
+}
+
+/// Three bare journals that write so many bytes at a time, all at once.
+fn bare(place: &Path, bytes: usize, rest: Duration, seconds: f64) -> Result<Vec<Bare>> {
+    let mut journals = Vec::new();
+    for number in 0..ROUTERS {
+        let directory = place.join(format!("bare-{number}"));
+        let journal =
+            Spawned::start(format!("journal {number}"), &Spec::Journal { directory, bytes, rest, seconds })?;
+        ensure!(journal.line()? == "ready", "{} did not begin", journal.name);
+        journals.push(journal);
+    }
+    journals.iter_mut().try_for_each(|journal| journal.tell("go"))?;
+    journals.iter().map(|journal| Ok(serde_json::from_str(&journal.line()?)?)).collect()
+}
+
+/// Ports that are free, each for one router and its later lives.
+fn addresses() -> Result<Vec<String>> {
+    let held: Vec<TcpListener> =
+        (0..ROUTERS).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+    held.iter().map(|listener| Ok(listener.local_addr()?.to_string())).collect()
+}
+
+/// Waits until something is so that `look` sees.
+fn wait_until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let limit = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        ensure!(Instant::now() < limit, "never: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn one_run(args: &Args, in_flight: usize, disk: Option<&Path>) -> Result<Run> {
+    let (domain, addresses) = (quorate_runtime::chance::domain(), addresses()?);
+    let mut routers = Vec::new();
+    for node in 1..=ROUTERS {
+        let spec = RouterSpec {
+            domain: domain.0,
+            node,
+            address: addresses[node as usize - 1].clone(),
+            routers: addresses.clone(),
+            founds: node == 1,
+            disk: disk.map(|place| DiskSpec {
+                directory: place.join(format!("router-{node}")),
+                late: false,
+                segment_bytes: SEGMENT_BYTES,
+                checkpoint_bytes: SEGMENT_BYTES as usize,
+            }),
+            value_bytes: args.bytes,
+            tells: false,
+        };
+        let router = Spawned::start(format!("router {node}"), &Spec::Router(spec))?;
+        let _: Begun = serde_json::from_str(&router.line()?)?;
+        routers.push(router);
+    }
+    wait_until("all routers are members", || {
+        let (report, _) = routers[0].report(|_| {})?;
+        Ok((report.leads && report.members.len() == ROUTERS as usize).then_some(()))
+    })?;
+    routers[0].tell(&format!("load {in_flight}"))?;
+    thread::sleep(Duration::from_secs(1));
+    routers.iter_mut().try_for_each(|router| router.tell("reset"))?;
+    thread::sleep(Duration::from_secs_f64(args.seconds));
+    let reports: Vec<_> = routers.iter_mut().map(|router| router.report(|_| {})).collect::<Result<_>>()?;
+    ensure!(reports[0].0.leads, "the leader changed during the run");
+    let report = reports[0].0.clone();
+    ensure!(report.measured > 0, "nothing was learned");
+    drop(routers);
+    if let Some(place) = disk {
+        for node in 1..=ROUTERS {
+            std::fs::remove_dir_all(place.join(format!("router-{node}")))?;
+        }
+    }
+    Ok(Run { report, work: reports.into_iter().map(|(_, work)| work).collect() })
+}
+
+/// One process of the bench; started by the bench.
+#[derive(clap::Args)]
+pub(crate) struct ProcessArgs {
+    /// What it is, as JSON.
+    spec: String,
+}
+
+pub(crate) fn run_process(args: ProcessArgs) -> Result<()> {
+    process::run(serde_json::from_str(&args.spec)?)
+}

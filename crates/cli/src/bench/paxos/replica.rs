@@ -1,0 +1,220 @@
+//! A router and its user, who keeps a number of own values under way.
+//!
+//! Values are numbered by their author, and one counts iff it is the next of its author (rule S3). An author is one life of
+//! an operating-system process: a router that goes on from its disk is the same member and another author.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use hdrhistogram::Histogram;
+use quorate_protocol::{
+    Context, Input, Lift, Peer, Protocol, Sink, Time,
+    paxos::{self, Command, Event, Paxos},
+    wire::{decode_body, encode_body},
+};
+use serde::{Deserialize, Serialize};
+
+/// Author and number.
+pub(super) const VALUE_BYTES_MIN: usize = 16;
+
+pub(super) struct Replica {
+    paxos: Paxos,
+    author: u64,
+    state: State,
+    /// Own values that are not learned yet: number, when it was proposed, and the value.
+    own: VecDeque<(u64, Time, Bytes)>,
+    own_next: u64,
+    in_flight: usize,
+    value_bytes: usize,
+    queue: VecDeque<Event>,
+    since: Time,
+    measured: u64,
+    latency: Histogram<u64>,
+    /// The user has heard of own values up to this number.
+    told: u64,
+}
+
+/// What the log adds up to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct State {
+    slot: u64,
+    /// How many values of each author are in.
+    values: BTreeMap<u64, u64>,
+}
+
+pub(super) enum Ask {
+    Seeds(Vec<Peer>),
+    /// Keep so many own values under way.
+    Load(usize),
+    /// Measure from now on.
+    Reset,
+    Report,
+}
+
+pub(super) enum Told {
+    /// All own values below this number are in the log, and learned.
+    Acknowledged(u64),
+    Report(Box<Report>),
+}
+
+/// What a router knows, and has measured.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Report {
+    pub(super) process: String,
+    pub(super) author: u64,
+    pub(super) leads: bool,
+    pub(super) members: Vec<String>,
+    pub(super) slot: u64,
+    /// How many values of each author are in the log.
+    pub(super) values: BTreeMap<u64, u64>,
+    pub(super) measured: u64,
+    pub(super) seconds: f64,
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+}
+
+impl Replica {
+    pub(super) fn new(paxos: Paxos, author: u64, value_bytes: usize) -> Replica {
+        Replica {
+            paxos,
+            author,
+            state: State::default(),
+            own: VecDeque::new(),
+            own_next: 0,
+            in_flight: 0,
+            value_bytes,
+            queue: VecDeque::new(),
+            since: Time::ZERO,
+            measured: 0,
+            latency: Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("sound bounds"),
+            told: 0,
+        }
+    }
+
+    fn give(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Replica>) {
+        let queue = &mut self.queue;
+        let mut lift = Lift::<Replica, _, _, _>::new::<Paxos>(
+            out,
+            |_, _, message| Some(message),
+            |_, event| queue.push_back(event),
+        );
+        self.paxos.handle(cx, input, &mut lift);
+    }
+
+    fn settle(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Replica>) {
+        while let Some(event) = self.queue.pop_front() {
+            match event {
+                Event::Learned { slot, payloads } => {
+                    self.state.slot = slot.0;
+                    payloads.iter().for_each(|payload| self.learned(cx.now, payload));
+                }
+                Event::Leader(Some(_)) => {
+                    for (_, _, payload) in self.own.clone() {
+                        self.give(cx, Input::Command(Command::Propose { payload }), out);
+                    }
+                }
+                Event::SnapshotWanted { slot } => {
+                    let mut state = BytesMut::new();
+                    encode_body(&mut state, &self.state);
+                    let state = state.freeze();
+                    self.give(cx, Input::Command(Command::Snapshot { slot, state }), out);
+                }
+                Event::Install { mut state, .. } => {
+                    self.state = decode_body(&mut state).expect("a snapshot arrives as it was made");
+                    let known = self.state.values.get(&self.author).copied().unwrap_or(0);
+                    self.own.retain(|(number, ..)| *number >= known);
+                }
+                Event::Removed => std::process::exit(3),
+                // Nothing else concerns a user that proposes anywhere and gives its state whole.
+                _ => {}
+            }
+        }
+    }
+
+    fn learned(&mut self, now: Time, payload: &Bytes) {
+        let mut rest = &payload[..];
+        let (author, number) = (rest.get_u64_le(), rest.get_u64_le());
+        let next = self.state.values.entry(author).or_insert(0);
+        if number != *next {
+            return;
+        }
+        *next += 1;
+        if author == self.author {
+            let (first, proposed, _) =
+                self.own.pop_front().expect("an own value is kept until it is learned");
+            assert_eq!(first, number, "own values are learned in order");
+            self.measured += 1;
+            self.latency.saturating_record(now.since(proposed).as_nanos() as u64);
+        }
+    }
+
+    fn propose(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Replica>) {
+        while self.own.len() < self.in_flight {
+            let mut payload = BytesMut::with_capacity(self.value_bytes);
+            payload.put_u64_le(self.author);
+            payload.put_u64_le(self.own_next);
+            payload.resize(self.value_bytes, self.own_next as u8);
+            let payload = payload.freeze();
+            self.own.push_back((self.own_next, cx.now, payload.clone()));
+            self.own_next += 1;
+            self.give(cx, Input::Command(Command::Propose { payload }), out);
+        }
+    }
+
+    fn report(&self, now: Time) -> Report {
+        let microseconds = |quantile| self.latency.value_at_quantile(quantile) as f64 / 1000.0;
+        Report {
+            process: self.paxos.me().to_string(),
+            author: self.author,
+            leads: self.paxos.is_leader(),
+            members: self.paxos.members().iter().map(|peer| peer.id.to_string()).collect(),
+            slot: self.state.slot,
+            values: self.state.values.clone(),
+            measured: self.measured,
+            seconds: now.since(self.since).as_secs_f64(),
+            p50_us: microseconds(0.5),
+            p99_us: microseconds(0.99),
+        }
+    }
+}
+
+impl Protocol for Replica {
+    type Message = paxos::Message;
+    type Record = paxos::Record;
+    type Command = Ask;
+    type Event = Told;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        let input = match input {
+            Input::Command(Ask::Load(in_flight)) => {
+                self.in_flight = in_flight;
+                return;
+            }
+            Input::Command(Ask::Reset) => {
+                (self.since, self.measured) = (cx.now, 0);
+                return self.latency.reset();
+            }
+            Input::Command(Ask::Report) => {
+                return out.emit(Told::Report(Box::new(self.report(cx.now))));
+            }
+            input => input.map(std::convert::identity, |ask| match ask {
+                Ask::Seeds(seeds) => Command::Seeds(seeds),
+                _ => unreachable!("answered above"),
+            }),
+        };
+        if matches!(input, Input::Drained) {
+            self.propose(cx, out);
+        }
+        self.give(cx, input, out);
+        self.settle(cx, out);
+        let acknowledged = self.own.front().map_or(self.own_next, |(number, ..)| *number);
+        if acknowledged > self.told {
+            self.told = acknowledged;
+            out.emit(Told::Acknowledged(acknowledged));
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.paxos.deadline()
+    }
+}
