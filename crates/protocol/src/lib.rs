@@ -16,6 +16,7 @@
 //! | [`detector`] | who seems to have failed |
 //! | [`paxos`] | one log that all routers agree on |
 //! | [`ecast`] | ordered multicast as stateful routing |
+//! | [`service`] | replicated services that need not be deterministic |
 //! | [`rubberband`] | elastic, replicated tables on E-Cast |
 //! | [`partial`] | maps whose every read and write says how many replicas it waits for |
 //! | [`relay`] | two processes that cannot talk directly talk by way of a router |
@@ -31,6 +32,7 @@ pub mod quorum;
 pub mod relay;
 pub mod rubberband;
 pub mod seam;
+pub mod service;
 pub mod time;
 pub mod wire;
 

@@ -2,5 +2,6 @@
 
 mod cluster;
 mod paxos;
+mod service;
 mod wire;
 mod world;

@@ -49,12 +49,12 @@ impl Ballot {
     /// Below every ballot that anybody leads.
     pub const ZERO: Ballot = Ballot { round: 0, router: ProcessId { node: 0, incarnation: Incarnation(0) } };
 
-    pub(super) fn encode(self, out: &mut BytesMut) {
+    pub(crate) fn encode(self, out: &mut BytesMut) {
         out.put_u64_le(self.round);
         put_process(out, self.router);
     }
 
-    pub(super) fn decode(input: &mut Bytes) -> Result<Ballot, WireError> {
+    pub(crate) fn decode(input: &mut Bytes) -> Result<Ballot, WireError> {
         Ok(Ballot { round: take_u64(input)?, router: take_process(input)? })
     }
 }

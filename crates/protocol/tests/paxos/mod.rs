@@ -4,5 +4,5 @@ mod bytes;
 mod random;
 mod recovery;
 mod script;
-mod trace;
+pub(crate) mod trace;
 mod world;

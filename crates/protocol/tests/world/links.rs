@@ -101,6 +101,11 @@ impl<T> Links<T> {
         moving.map(|(way, queue)| (*way, queue))
     }
 
+    /// The ways on which something is, and nothing holds it.
+    pub(crate) fn on_the_way(&self) -> Vec<(ProcessId, ProcessId)> {
+        self.moving().filter(|(_, queue)| !queue.is_empty()).map(|(way, _)| way).collect()
+    }
+
     /// The oldest thing on its way, if nothing holds it and it satisfies a condition.
     pub(crate) fn next_if(&mut self, from: ProcessId, to: ProcessId, due: impl Fn(&T) -> bool) -> Option<T> {
         if self.held.contains(&(from, to)) {

@@ -1,0 +1,144 @@
+//! What the log holds: instances that were executed one after another in one reign.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{CallId, SessionId};
+use crate::{
+    paxos::Ballot,
+    wire::{Wire, WireError, put_bytes, take_bytes, take_count, take_u8, take_u64},
+};
+
+/// Instances in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// The reign in which they were executed.
+    pub ballot: Ballot,
+    /// The number of the first one. Its change rests on the state behind the one before.
+    pub first: u64,
+    /// The instances.
+    pub instances: Vec<Instance>,
+}
+
+/// One instance: a request that was executed, what it answered and what it changed (003 §VI.A.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Instance {
+    /// A session begins. It is named after the instance's number.
+    Open,
+    /// A call.
+    Call {
+        /// Which.
+        id: CallId,
+        /// The session's answers below this number are needed no more.
+        done: u64,
+        /// The reply, which nobody can compute again.
+        reply: Bytes,
+        /// The change, if there is one; as the log mode has it.
+        change: Option<Bytes>,
+    },
+}
+
+/// A batch that grows.
+#[derive(Debug, Default)]
+pub(super) struct Builder {
+    bytes: BytesMut,
+    count: u32,
+}
+
+/// Where the count of instances stands: behind the ballot and the first number.
+const COUNT_AT: usize = 32 + 8;
+
+const OPEN: u8 = 0;
+const CALL: u8 = 1;
+const CHANGE: u8 = 2;
+
+impl Builder {
+    /// Begins with the instance of this number.
+    fn begin(&mut self, ballot: Ballot, first: u64) {
+        if self.count == 0 {
+            self.bytes.clear();
+            ballot.encode(&mut self.bytes);
+            self.bytes.put_u64_le(first);
+            self.bytes.put_u32_le(0);
+        }
+        self.count += 1;
+    }
+
+    pub(super) fn open(&mut self, ballot: Ballot, number: u64) {
+        self.begin(ballot, number);
+        self.bytes.put_u8(OPEN);
+    }
+
+    pub(super) fn call(
+        &mut self,
+        ballot: Ballot,
+        number: u64,
+        id: CallId,
+        done: u64,
+        reply: &[u8],
+        change: Option<&[u8]>,
+    ) {
+        self.begin(ballot, number);
+        self.bytes.put_u8(if change.is_some() { CHANGE } else { CALL });
+        for number in [id.session.0, id.number, done] {
+            self.bytes.put_u64_le(number);
+        }
+        put_bytes(&mut self.bytes, reply);
+        if let Some(change) = change {
+            put_bytes(&mut self.bytes, change);
+        }
+    }
+
+    /// The bytes of the instances so far, and none from now on.
+    pub(super) fn finish(&mut self) -> Option<Bytes> {
+        let count = std::mem::take(&mut self.count);
+        if count == 0 {
+            return None;
+        }
+        self.bytes[COUNT_AT..COUNT_AT + 4].copy_from_slice(&count.to_le_bytes());
+        Some(self.bytes.split().freeze())
+    }
+
+    /// How many bytes the instances so far take.
+    pub(super) fn bytes(&self) -> usize {
+        if self.count == 0 { 0 } else { self.bytes.len() }
+    }
+}
+
+impl Wire for Batch {
+    fn encode(&self, out: &mut BytesMut) {
+        let mut builder = Builder::default();
+        for (number, instance) in (self.first..).zip(&self.instances) {
+            match instance {
+                Instance::Open => builder.open(self.ballot, number),
+                Instance::Call { id, done, reply, change } => {
+                    builder.call(self.ballot, number, *id, *done, reply, change.as_deref());
+                }
+            }
+        }
+        out.put_slice(&builder.finish().expect("a batch holds an instance"));
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Batch, WireError> {
+        let ballot = Ballot::decode(input)?;
+        let first = take_u64(input)?;
+        let count = take_count(input, 1)?;
+        let mut instances = Vec::with_capacity(count.min(1024));
+        for _ in 0..count {
+            let tag = take_u8(input)?;
+            instances.push(match tag {
+                OPEN => Instance::Open,
+                CALL | CHANGE => Instance::Call {
+                    id: CallId { session: SessionId(take_u64(input)?), number: take_u64(input)? },
+                    done: take_u64(input)?,
+                    reply: take_bytes(input)?,
+                    change: if tag == CHANGE { Some(take_bytes(input)?) } else { None },
+                },
+                tag => return Err(WireError::Tag(tag)),
+            });
+        }
+        if !input.is_empty() {
+            return Err(WireError::Trailing(input.len()));
+        }
+        Ok(Batch { ballot, first, instances })
+    }
+}

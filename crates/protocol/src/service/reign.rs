@@ -1,0 +1,304 @@
+//! One reign of a replica: what it was called for, what it executes, what it has proposed.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use rustc_hash::FxHashSet;
+
+use super::{
+    Call, CallId, Event, Executed, Outcome, Pipelining, Replica, SessionId, Settings, batch::Builder,
+    reads::Reads, sessions::Known,
+};
+use crate::{
+    id::ProcessId,
+    paxos::{Ballot, Slot},
+    seam::Sink,
+};
+
+/// One reign.
+#[derive(Debug)]
+pub(super) struct Reign {
+    pub(super) ballot: Ballot,
+    /// Slots behind this one are its own.
+    pub(super) start: Slot,
+    /// Whether all that it began with is chosen.
+    pub(super) settled: bool,
+    /// Whether a checkpoint is to be taken, so that nothing is executed before all is chosen.
+    pub(super) pausing: bool,
+    /// Calls that have not been looked at.
+    waiting: VecDeque<Asked>,
+    waiting_bytes: usize,
+    /// Works at the host.
+    executing: VecDeque<Work>,
+    /// Instances that gather for a proposal.
+    builder: Builder,
+    gathering: Vec<Entry>,
+    /// Proposals that are not chosen, and who is to be answered for them.
+    proposed: VecDeque<Vec<Entry>>,
+    /// Writes executed and not chosen.
+    under_way: FxHashSet<CallId>,
+    /// Requests at the host and what came of others, in bytes.
+    in_flight_bytes: usize,
+    /// The number of the next instance.
+    next: u64,
+    pub(super) reads: Reads,
+}
+
+/// A client's wish.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) client: ProcessId,
+    pub(super) wish: Wish,
+}
+
+#[derive(Debug)]
+pub(super) enum Wish {
+    Open { nonce: u64 },
+    Call { session: SessionId, done: u64, call: Call },
+}
+
+impl Wish {
+    fn bytes(&self) -> usize {
+        match self {
+            Wish::Open { .. } => ASKED_BYTES,
+            Wish::Call { call, .. } => ASKED_BYTES + call.request.len(),
+        }
+    }
+}
+
+/// A request at the host.
+#[derive(Debug)]
+struct Work {
+    number: u64,
+    client: ProcessId,
+    id: CallId,
+    done: u64,
+    /// The question that covers a read.
+    question: Option<u64>,
+    bytes: usize,
+}
+
+/// An instance that is not chosen.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) client: ProcessId,
+    pub(super) of: EntryOf,
+    bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum EntryOf {
+    Open { nonce: u64 },
+    Call { id: CallId, work: u64 },
+}
+
+/// What may be done with a call just now.
+enum Step {
+    Answer(Outcome),
+    Execute,
+    Nothing,
+}
+
+impl Reign {
+    pub(super) fn new(ballot: Ballot, start: Slot) -> Reign {
+        Reign {
+            ballot,
+            start,
+            settled: false,
+            pausing: false,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            executing: VecDeque::new(),
+            builder: Builder::default(),
+            gathering: Vec::new(),
+            proposed: VecDeque::new(),
+            under_way: FxHashSet::default(),
+            in_flight_bytes: 0,
+            next: 0,
+            reads: Reads::default(),
+        }
+    }
+
+    /// Takes a wish; gives it back if there is no room.
+    pub(super) fn ask(&mut self, asked: Asked, settings: &Settings) -> Result<(), Asked> {
+        let bytes = asked.wish.bytes();
+        if self.waiting_bytes + bytes > settings.waiting_bytes_max {
+            return Err(asked);
+        }
+        self.waiting_bytes += bytes;
+        self.waiting.push_back(asked);
+        Ok(())
+    }
+
+    /// Everything before `next` is chosen, and the reign may begin to execute.
+    pub(super) fn settle(&mut self, chosen: u64) {
+        self.settled = true;
+        self.next = chosen + 1;
+    }
+
+    /// Whether everything that the host has applied is chosen.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.executing.is_empty() && self.gathering.is_empty() && self.proposed.is_empty()
+    }
+
+    fn has_room(&self, settings: &Settings) -> bool {
+        match settings.pipelining {
+            Pipelining::Speculative => self.in_flight_bytes < settings.in_flight_bytes_max,
+            Pipelining::OneAtATime => self.is_quiet(),
+        }
+    }
+
+    /// The instances that gather, as one proposal.
+    pub(super) fn propose(&mut self) -> Option<Bytes> {
+        let payload = self.builder.finish()?;
+        self.proposed.push_back(std::mem::take(&mut self.gathering));
+        Some(payload)
+    }
+
+    /// The oldest proposal was chosen.
+    pub(super) fn chosen(&mut self) -> Vec<Entry> {
+        let entries = self.proposed.pop_front().expect("a reign's slots hold what it proposed");
+        for entry in &entries {
+            self.in_flight_bytes -= entry.bytes;
+            if let EntryOf::Call { id, .. } = entry.of {
+                self.under_way.remove(&id);
+            }
+        }
+        entries
+    }
+
+    /// Everybody who waits for an answer.
+    pub(super) fn clients(&self) -> BTreeSet<ProcessId> {
+        let entries = self.gathering.iter().chain(self.proposed.iter().flatten()).map(|entry| entry.client);
+        let waiting = self.waiting.iter().map(|asked| asked.client);
+        let executing = self.executing.iter().map(|work| work.client);
+        entries.chain(waiting).chain(executing).chain(self.reads.clients()).collect()
+    }
+}
+
+impl Replica {
+    /// Executes what waits, as far as there is room.
+    pub(super) fn go_on(&mut self, out: &mut impl Sink<Self>) {
+        while let Some(reign) = &mut self.reign
+            && reign.settled
+            && !reign.pausing
+            && reign.has_room(&self.settings)
+            && let Some(asked) = reign.waiting.pop_front()
+        {
+            reign.waiting_bytes -= asked.wish.bytes();
+            let client = asked.client;
+            match asked.wish {
+                Wish::Open { nonce } => {
+                    reign.builder.open(reign.ballot, reign.next);
+                    reign.next += 1;
+                    reign.in_flight_bytes += ASKED_BYTES;
+                    let of = EntryOf::Open { nonce };
+                    reign.gathering.push(Entry { client, of, bytes: ASKED_BYTES });
+                }
+                Wish::Call { session, done, call } => self.call(client, session, done, call, out),
+            }
+        }
+    }
+
+    fn call(
+        &mut self,
+        client: ProcessId,
+        session: SessionId,
+        done: u64,
+        call: Call,
+        out: &mut impl Sink<Self>,
+    ) {
+        let reign = self.reign.as_mut().expect("a leader is called");
+        let id = call.id(session);
+        let step = match self.sessions.find(id) {
+            _ if call.read => Step::Execute,
+            Known::Done(reply) => Step::Answer(Outcome::Done(reply)),
+            Known::Forgotten => Step::Answer(Outcome::Expired),
+            Known::New if !reign.under_way.insert(id) => Step::Nothing,
+            Known::New => Step::Execute,
+        };
+        match step {
+            Step::Answer(outcome) => self.answer(client, id, outcome),
+            // The attempt that is under way will be answered.
+            Step::Nothing => {}
+            Step::Execute => {
+                self.works += 1;
+                let question = call.read.then(|| reign.reads.cover());
+                let bytes = ASKED_BYTES + call.request.len();
+                reign.in_flight_bytes += bytes;
+                reign.executing.push_back(Work { number: self.works, client, id, done, question, bytes });
+                let (request, read) = (call.request, call.read);
+                out.emit(Event::Execute { work: self.works, request, read });
+            }
+        }
+    }
+
+    /// The host has executed a request.
+    pub(super) fn executed(&mut self, number: u64, result: Executed, out: &mut impl Sink<Self>) {
+        // A result of a reign that is over is nobody's: the host was told to revert it.
+        let Some(reign) = &mut self.reign else { return };
+        let Some(Work { client, id, done, question, bytes, .. }) =
+            reign.executing.pop_front_if(|work| work.number == number)
+        else {
+            return;
+        };
+        reign.in_flight_bytes -= bytes;
+        let seen = reign.next - 1;
+        match (question, result) {
+            (Some(question), Executed::Unchanged { reply }) => {
+                reign.reads.executed(seen, question, client, id, Outcome::Done(reply));
+            }
+            (Some(_), Executed::Changed { .. }) => panic!("a read changes nothing"),
+            // A refusal tells of the state, like a read.
+            (question, Executed::Rejected { reason }) => {
+                let question = question.unwrap_or_else(|| {
+                    reign.under_way.remove(&id);
+                    reign.reads.cover()
+                });
+                reign.reads.executed(seen, question, client, id, Outcome::Rejected(reason));
+            }
+            (None, Executed::Unchanged { reply }) => reign.gather(number, client, id, done, &reply, None),
+            (None, Executed::Changed { reply, change }) => {
+                reign.gather(number, client, id, done, &reply, Some(&change));
+            }
+        }
+        self.answer_reads();
+        self.go_on(out);
+    }
+
+    /// Gives the answers that waited, and may be given.
+    pub(super) fn answer_reads(&mut self) {
+        while let Some(reign) = &mut self.reign
+            && let Some((client, id, outcome)) = reign.reads.next(self.chosen)
+        {
+            self.answer(client, id, outcome);
+        }
+    }
+}
+
+impl Reign {
+    /// Adds an instance to the next proposal.
+    fn gather(
+        &mut self,
+        work: u64,
+        client: ProcessId,
+        id: CallId,
+        done: u64,
+        reply: &[u8],
+        change: Option<&[u8]>,
+    ) {
+        self.builder.call(self.ballot, self.next, id, done, reply, change);
+        self.next += 1;
+        let bytes = ASKED_BYTES + reply.len() + change.map_or(0, <[u8]>::len);
+        self.in_flight_bytes += bytes;
+        self.gathering.push(Entry { client, of: EntryOf::Call { id, work }, bytes });
+    }
+
+    /// Bytes of the instances that gather.
+    pub(super) fn gathered(&self) -> usize {
+        self.builder.bytes()
+    }
+}
+
+/// What it takes to keep a call, beside its bytes.
+const ASKED_BYTES: usize = 96;

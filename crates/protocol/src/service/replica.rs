@@ -1,0 +1,501 @@
+//! One replica: its log, its sessions, and the reign it leads, if it leads.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::{Bytes, BytesMut};
+
+use super::{
+    Batch, Body, CallId, Command, Event, GroupId, Instance, Message, Outcome, SessionId, Settings,
+    reign::{Asked, EntryOf, Reign, Wish},
+    sessions::Sessions,
+};
+use crate::{
+    id::{Peer, ProcessId},
+    paxos::{self, Ballot, Paxos, Slot},
+    seam::{Context, Destination, Input, Lift, Protocol, Sink},
+    time::{Duration, Time},
+    wire::{Wire, WireError, take_u64},
+};
+
+/// A replica of a service.
+#[derive(Debug)]
+pub struct Replica {
+    group: GroupId,
+    pub(super) settings: Settings,
+    paxos: Paxos,
+    /// What the log has told and nobody has looked at.
+    events: VecDeque<paxos::Event>,
+    pub(super) reign: Option<Reign>,
+    pub(super) sessions: Sessions,
+    /// The last slot learned.
+    slot: Slot,
+    /// The last instance chosen.
+    pub(super) chosen: u64,
+    /// The reign of that instance.
+    ballot: Ballot,
+    /// Works that the host was given, in this reign and before.
+    pub(super) works: u64,
+    /// Answers to be sent at the end of the batch of inputs.
+    answers: BTreeMap<(ProcessId, SessionId), Vec<(u64, Outcome)>>,
+    /// Checkpoints that the host was asked for.
+    checkpoints: u64,
+    /// The checkpoint that is being given.
+    giving: Option<Giving>,
+    /// What came of another replica's table of sessions.
+    coming: BytesMut,
+    /// Whether parts of another replica's state have come.
+    parts_come: bool,
+    /// Messages that no replica of this set is to be sent.
+    refused: u64,
+    /// The log does not decode: nothing is done any more.
+    corrupt: bool,
+}
+
+/// A checkpoint on its way out: the table of sessions first, then what the host gives.
+#[derive(Debug)]
+struct Giving {
+    checkpoint: u64,
+    slot: Slot,
+    table: Bytes,
+}
+
+/// What a replica looks like from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Of the log.
+    pub log: paxos::Status,
+    /// The last instance chosen.
+    pub chosen: u64,
+    /// Whether it executes calls.
+    pub serving: bool,
+    /// Messages that were refused.
+    pub refused: u64,
+}
+
+/// The first byte of a part: of what it is one.
+const TABLE: u8 = 0;
+const HOST: u8 = 1;
+
+impl Replica {
+    /// The first replica of a new set (rule S1). To be called once per set, ever; `group` is drawn at random for it.
+    pub fn found(group: GroupId, me: Peer, settings: Settings, now: Time) -> Replica {
+        let paxos = Paxos::found(me, settings.log.clone(), now);
+        Replica::new(group, paxos, settings)
+    }
+
+    /// A replica that asks `seeds` for admission to a set.
+    pub fn join(group: GroupId, me: Peer, seeds: Vec<Peer>, settings: Settings, now: Time) -> Replica {
+        let paxos = Paxos::join(me, seeds, settings.log.clone(), now);
+        Replica::new(group, paxos, settings)
+    }
+
+    fn new(group: GroupId, paxos: Paxos, settings: Settings) -> Replica {
+        assert!(settings.log.checkpoint_bytes.is_none(), "a replica's log is in memory");
+        assert!(
+            settings.in_flight_bytes_max < settings.log.pending_bytes_max / 2,
+            "what is in flight has room in the log"
+        );
+        Replica {
+            group,
+            paxos,
+            events: VecDeque::new(),
+            reign: None,
+            sessions: Sessions::new(settings.sessions_max, settings.replies_bytes_max),
+            slot: Slot::ZERO,
+            chosen: 0,
+            ballot: Ballot::ZERO,
+            works: 0,
+            answers: BTreeMap::new(),
+            checkpoints: 0,
+            giving: None,
+            coming: BytesMut::new(),
+            parts_come: false,
+            refused: 0,
+            corrupt: false,
+            settings,
+        }
+    }
+
+    /// How it is.
+    pub fn status(&self) -> Status {
+        Status {
+            log: self.paxos.status(),
+            chosen: self.chosen,
+            serving: self.reign.as_ref().is_some_and(|reign| reign.settled),
+            refused: self.refused,
+        }
+    }
+}
+
+impl Protocol for Replica {
+    type Message = Message;
+    type Record = paxos::Record;
+    type Command = Command;
+    type Event = Event;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        if self.corrupt {
+            return;
+        }
+        match input {
+            Input::Receive { from, message } => self.receive(cx, from, message, out),
+            Input::Command(command) => self.command(cx, command, out),
+            Input::Drained => {
+                self.flush(cx, out);
+                self.drive(cx, Input::Drained, out);
+                self.send_answers(out);
+            }
+            input => {
+                let input = input.map(
+                    |_| unreachable!("messages were handled above"),
+                    |_| unreachable!("commands were handled above"),
+                );
+                self.drive(cx, input, out);
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.paxos.deadline()
+    }
+
+    fn gathering(&self) -> Duration {
+        self.paxos.gathering()
+    }
+}
+
+impl Replica {
+    fn receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        message: Message,
+        out: &mut impl Sink<Self>,
+    ) {
+        if message.group != self.group {
+            self.refused += 1;
+            return;
+        }
+        match message.body {
+            // What somebody else executed is proposed by nobody but itself.
+            Body::Paxos(paxos::Message::Forward { .. }) => self.refused += 1,
+            Body::Paxos(message) => self.drive(cx, Input::Receive { from, message }, out),
+            Body::Open { nonce } => self.asked(from, [Wish::Open { nonce }], out),
+            Body::Calls { session, done, calls } => {
+                let wishes = calls.into_iter().map(|call| Wish::Call { session, done, call });
+                self.asked(from, wishes, out);
+            }
+            Body::Opened { .. } | Body::Answers { .. } | Body::Redirect { .. } => self.refused += 1,
+        }
+    }
+
+    /// A client wants something.
+    fn asked(
+        &mut self,
+        client: ProcessId,
+        wishes: impl IntoIterator<Item = Wish>,
+        out: &mut impl Sink<Self>,
+    ) {
+        if self.reign.is_none() {
+            self.redirect([client], out);
+            return;
+        }
+        for wish in wishes {
+            let reign = self.reign.as_mut().expect("nothing here ends a reign");
+            let Err(asked) = reign.ask(Asked { client, wish }, &self.settings) else { continue };
+            match asked.wish {
+                Wish::Call { session, call, .. } => {
+                    self.answer(client, call.id(session), Outcome::Full);
+                }
+                // It will be asked for again.
+                Wish::Open { .. } => self.refused += 1,
+            }
+        }
+        self.go_on(out);
+    }
+
+    fn redirect(&self, clients: impl IntoIterator<Item = ProcessId>, out: &mut impl Sink<Self>) {
+        let members = self.paxos.members();
+        for client in clients {
+            let body = Body::Redirect { leader: self.paxos.leader(), members: members.to_vec() };
+            self.send(client, body, out);
+        }
+    }
+
+    fn send(&self, to: ProcessId, body: Body, out: &mut impl Sink<Self>) {
+        out.send(Destination::One(to), Message { group: self.group, body }, None);
+    }
+
+    pub(super) fn answer(&mut self, client: ProcessId, id: CallId, outcome: Outcome) {
+        self.answers.entry((client, id.session)).or_default().push((id.number, outcome));
+    }
+
+    fn send_answers(&mut self, out: &mut impl Sink<Self>) {
+        for ((client, session), answers) in std::mem::take(&mut self.answers) {
+            self.send(client, Body::Answers { session, answers }, out);
+        }
+    }
+
+    fn command(&mut self, cx: &mut Context<'_>, command: Command, out: &mut impl Sink<Self>) {
+        match command {
+            Command::Executed { work, result } => {
+                self.executed(work, result, out);
+                let full = self.settings.log.batch_bytes_max;
+                if self.reign.as_ref().is_some_and(|reign| reign.gathered() >= full) {
+                    self.propose(cx, out);
+                }
+                self.checkpoint(cx, out);
+            }
+            Command::CheckpointPart { checkpoint, bytes, last } => {
+                // A slow host may still give parts of an earlier one.
+                if let Some(giving) = self.giving.as_ref().filter(|giving| giving.checkpoint == checkpoint) {
+                    let slot = giving.slot;
+                    let bytes = part(HOST, &bytes);
+                    let command = paxos::Command::SnapshotPart { slot, bytes, last };
+                    self.drive(cx, Input::Command(command), out);
+                }
+            }
+            Command::AddReplica(peer) => {
+                self.drive(cx, Input::Command(paxos::Command::AddRouter(peer)), out);
+            }
+            Command::RemoveReplica(process) => {
+                self.drive(cx, Input::Command(paxos::Command::RemoveRouter(process)), out);
+            }
+        }
+    }
+
+    /// Proposes what has gathered.
+    fn propose(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        if let Some(reign) = &mut self.reign
+            && let Some(payload) = reign.propose()
+        {
+            let command = paxos::Command::ProposeIn { ballot: reign.ballot, payload };
+            self.drive(cx, Input::Command(command), out);
+        }
+    }
+
+    /// The end of a batch of inputs: one proposal for all that was executed, and one question for all reads.
+    fn flush(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        self.propose(cx, out);
+        if let Some(reign) = &mut self.reign
+            && let Some(through) = reign.reads.question()
+        {
+            let command = paxos::Command::Confirm { ballot: reign.ballot, through };
+            self.drive(cx, Input::Command(command), out);
+        }
+    }
+
+    /// Hands an input to the log, and takes care of all that comes of it.
+    fn drive(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Self>) {
+        self.give(cx, input, out);
+        while !self.corrupt
+            && let Some(event) = self.events.pop_front()
+        {
+            if let Some(command) = self.told(event, out) {
+                self.give(cx, Input::Command(command), out);
+            }
+        }
+        self.answer_reads();
+        self.go_on(out);
+        self.checkpoint(cx, out);
+    }
+
+    fn give(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Self>) {
+        let Replica { paxos, events, group, .. } = self;
+        let mut lift = Lift::<Self, _, _, _>::new::<Paxos>(
+            out,
+            |_, _, message| Some(Message { group: *group, body: Body::Paxos(message) }),
+            |_, event| events.push_back(event),
+        );
+        paxos.handle(cx, input, &mut lift);
+    }
+
+    /// The log tells something; perhaps it is to be given an answer.
+    fn told(&mut self, event: paxos::Event, out: &mut impl Sink<Self>) -> Option<paxos::Command> {
+        match event {
+            paxos::Event::Learned { slot, payloads } => {
+                self.slot = slot;
+                for mut payload in payloads {
+                    match Batch::decode(&mut payload) {
+                        Ok(batch) => self.learn(slot, batch, out),
+                        Err(error) => {
+                            self.fail(error, out);
+                            return None;
+                        }
+                    }
+                }
+            }
+            paxos::Event::Reign { ballot, start } => {
+                assert!(self.reign.is_none(), "a reign begins after the one before has ended");
+                self.reign = Some(Reign::new(ballot, start));
+            }
+            paxos::Event::Settled { ballot } => {
+                let reign = self.reign.as_mut().expect("a reign begins before it is settled");
+                assert!(reign.ballot == ballot && self.slot >= reign.start, "a settled reign has learned");
+                reign.settle(self.chosen);
+                out.emit(Event::Serving);
+            }
+            paxos::Event::Deposed { ballot } => {
+                if self.reign.as_ref().is_some_and(|reign| reign.ballot == ballot) {
+                    self.resign(out);
+                }
+            }
+            paxos::Event::Confirmed { ballot, through } => {
+                if let Some(reign) = self.reign.as_mut().filter(|reign| reign.ballot == ballot) {
+                    reign.reads.confirmed(through);
+                }
+            }
+            // The reign is over, and what it proposed was reverted.
+            paxos::Event::Refused { .. } | paxos::Event::Detour(_) => {}
+            paxos::Event::SnapshotWanted { .. } => {
+                if let Some(reign) = &mut self.reign {
+                    reign.pausing = true;
+                }
+            }
+            paxos::Event::SnapshotPartWanted { slot, bytes } => return self.part_wanted(slot, bytes, out),
+            paxos::Event::SnapshotUnwanted { .. } => self.give_up(out),
+            paxos::Event::InstallPart { number, bytes, .. } => self.part_came(number, bytes, out),
+            paxos::Event::Install { slot, .. } => self.install(slot, out),
+            paxos::Event::Leader(leader) => out.emit(Event::Leader(leader)),
+            paxos::Event::Members(members) => out.emit(Event::Members(members)),
+            paxos::Event::Removed => out.emit(Event::Removed),
+            paxos::Event::ChangeRefused { change, reason } => {
+                out.emit(Event::ChangeRefused { change, reason });
+            }
+        }
+        None
+    }
+
+    fn fail(&mut self, error: WireError, out: &mut impl Sink<Self>) {
+        self.corrupt = true;
+        out.emit(Event::Corrupt(error.to_string()));
+    }
+
+    /// A batch is chosen.
+    fn learn(&mut self, slot: Slot, batch: Batch, out: &mut impl Sink<Self>) {
+        assert!(batch.ballot >= self.ballot, "primaries are in one line: {} < {}", batch.ballot, self.ballot);
+        assert!(
+            batch.first == self.chosen + 1,
+            "a change rests on the state it was computed in: instance {} comes behind {}",
+            batch.first,
+            self.chosen
+        );
+        self.ballot = batch.ballot;
+        let own = self.reign.as_mut().filter(|reign| slot > reign.start).map(Reign::chosen);
+        if let Some(entries) = &own {
+            assert!(entries.len() == batch.instances.len(), "a reign's slots hold what it proposed");
+        }
+        let mut changes = Vec::new();
+        let mut last_work = None;
+        for (index, instance) in batch.instances.into_iter().enumerate() {
+            self.chosen += 1;
+            let entry = own.as_ref().map(|entries| (entries[index].client, entries[index].of));
+            match instance {
+                Instance::Open => {
+                    self.sessions.open(self.chosen);
+                    if let Some((client, EntryOf::Open { nonce })) = entry {
+                        let session = SessionId(self.chosen);
+                        self.send(client, Body::Opened { nonce, session }, out);
+                    }
+                }
+                Instance::Call { id, done, reply, change } => {
+                    self.sessions.record(self.chosen, id, done, reply.clone());
+                    match entry {
+                        Some((client, EntryOf::Call { work, .. })) => {
+                            last_work = Some(work);
+                            self.answer(client, id, Outcome::Done(reply));
+                        }
+                        _ => changes.extend(change),
+                    }
+                }
+            }
+        }
+        if let Some(work) = last_work {
+            out.emit(Event::Chosen { work });
+        }
+        if !changes.is_empty() {
+            out.emit(Event::Apply { through: self.chosen, changes });
+        }
+    }
+
+    /// The reign is over: what it applied and had not chosen is taken back, and clients are sent away.
+    fn resign(&mut self, out: &mut impl Sink<Self>) {
+        let reign = self.reign.take().expect("a reign ends once");
+        out.emit(Event::Revert);
+        self.give_up(out);
+        // What was chosen is answered first.
+        self.send_answers(out);
+        self.redirect(reign.clients(), out);
+    }
+
+    /// Takes a checkpoint, if one is wanted and all that the host has applied is chosen.
+    fn checkpoint(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        let Some(reign) = &mut self.reign else { return };
+        if !reign.pausing || !reign.is_quiet() {
+            return;
+        }
+        reign.pausing = false;
+        self.checkpoints += 1;
+        let checkpoint = self.checkpoints;
+        out.emit(Event::Checkpoint { checkpoint });
+        let mut table = BytesMut::new();
+        table.extend_from_slice(&self.chosen.to_le_bytes());
+        self.ballot.encode(&mut table);
+        self.sessions.encode(&mut table);
+        self.giving = Some(Giving { checkpoint, slot: self.slot, table: table.freeze() });
+        self.drive(cx, Input::Command(paxos::Command::SnapshotBegins { slot: self.slot }), out);
+    }
+
+    fn part_wanted(&mut self, slot: Slot, bytes: usize, out: &mut impl Sink<Self>) -> Option<paxos::Command> {
+        let giving = self.giving.as_mut().filter(|giving| giving.slot == slot)?;
+        if giving.table.is_empty() {
+            out.emit(Event::CheckpointPartWanted { checkpoint: giving.checkpoint, bytes });
+            return None;
+        }
+        let piece = giving.table.split_to(bytes.clamp(1, giving.table.len()));
+        Some(paxos::Command::SnapshotPart { slot, bytes: part(TABLE, &piece), last: false })
+    }
+
+    fn give_up(&mut self, out: &mut impl Sink<Self>) {
+        if self.giving.take().is_some() {
+            out.emit(Event::CheckpointUnwanted);
+        }
+    }
+
+    fn part_came(&mut self, number: u64, mut bytes: Bytes, out: &mut impl Sink<Self>) {
+        if number == 0 {
+            self.coming.clear();
+            self.parts_come = false;
+        }
+        match bytes.split_to(bytes.len().min(1)).first() {
+            Some(&TABLE) => self.coming.extend_from_slice(&bytes),
+            Some(&HOST) => {
+                out.emit(Event::RestorePart { first: !std::mem::replace(&mut self.parts_come, true), bytes });
+            }
+            tag => self.fail(WireError::Tag(tag.copied().unwrap_or(u8::MAX)), out),
+        }
+    }
+
+    fn install(&mut self, slot: Slot, out: &mut impl Sink<Self>) {
+        assert!(self.reign.is_none(), "a leader needs nobody's state");
+        let mut table = std::mem::take(&mut self.coming).freeze();
+        if let Err(error) = self.restore(&mut table) {
+            return self.fail(error, out);
+        }
+        self.slot = slot;
+        out.emit(Event::Restore { through: self.chosen });
+    }
+
+    fn restore(&mut self, table: &mut Bytes) -> Result<(), WireError> {
+        self.chosen = take_u64(table)?;
+        self.ballot = Ballot::decode(table)?;
+        self.sessions.restore(table)
+    }
+}
+
+fn part(kind: u8, bytes: &[u8]) -> Bytes {
+    let mut part = BytesMut::with_capacity(1 + bytes.len());
+    part.extend_from_slice(&[kind]);
+    part.extend_from_slice(bytes);
+    part.freeze()
+}

@@ -1,0 +1,210 @@
+//! Which calls have taken effect, and what they answered: a part of the replicated state (rule S6).
+//!
+//! Every replica makes the same changes to it at the same instance, so that each knows what it may forget. A session keeps
+//! the answers that its client has not acknowledged. When there are too many sessions, or their answers are too many bytes,
+//! the session that was used least recently is over, everywhere at the same instance. Recency is counted coarsely, so that
+//! a call seldom moves its session.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use rustc_hash::FxHashMap;
+
+use super::{CallId, SessionId};
+use crate::wire::{WireError, put_bytes, take_bytes, take_count, take_u64};
+
+/// What is remembered of the calls of all sessions.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    table: FxHashMap<SessionId, Remembered>,
+    /// The sessions by the instance that used them last, about.
+    by_use: BTreeSet<(u64, SessionId)>,
+    bytes: usize,
+    sessions_max: usize,
+    bytes_max: usize,
+}
+
+#[derive(Debug)]
+struct Remembered {
+    used: u64,
+    /// The client has the answers to all calls below this number.
+    done: u64,
+    /// Answers by number, in rising order.
+    replies: VecDeque<(u64, Bytes)>,
+    bytes: usize,
+}
+
+/// What is known of a call.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// It has not taken effect.
+    New,
+    /// It took effect, and this was the reply.
+    Done(Bytes),
+    /// Its session is over, or its client has said that it has the answer.
+    Forgotten,
+}
+
+impl Sessions {
+    pub(super) fn new(sessions_max: usize, bytes_max: usize) -> Sessions {
+        Sessions { table: FxHashMap::default(), by_use: BTreeSet::new(), bytes: 0, sessions_max, bytes_max }
+    }
+
+    pub(super) fn find(&self, id: CallId) -> Known {
+        let Some(session) = self.table.get(&id.session) else { return Known::Forgotten };
+        if id.number < session.done {
+            return Known::Forgotten;
+        }
+        match session.replies.binary_search_by_key(&id.number, |(number, _)| *number) {
+            Ok(index) => Known::Done(session.replies[index].1.clone()),
+            Err(_) => Known::New,
+        }
+    }
+
+    /// Instance `number` opened a session.
+    pub(super) fn open(&mut self, number: u64) {
+        let id = SessionId(number);
+        let session = Remembered { used: number, done: 0, replies: VecDeque::new(), bytes: 0 };
+        assert!(self.table.insert(id, session).is_none(), "a session is opened once");
+        self.by_use.insert((number, id));
+        self.forget_oldest();
+    }
+
+    /// Instance `number` was this call.
+    pub(super) fn record(&mut self, number: u64, id: CallId, done: u64, reply: Bytes) {
+        // Sessions end by agreement. One that ended between this call's execution and its choice took no note of it, and
+        // every later attempt is told so.
+        let Some(session) = self.table.get_mut(&id.session) else { return };
+        if number - session.used >= COARSE {
+            self.by_use.remove(&(session.used, id.session));
+            session.used = number;
+            self.by_use.insert((number, id.session));
+        }
+        let before = session.bytes;
+        session.done = session.done.max(done);
+        while let Some((_, gone)) = session.replies.pop_front_if(|(number, _)| *number < session.done) {
+            session.bytes -= REPLY_BYTES + gone.len();
+        }
+        if id.number >= session.done {
+            match session.replies.binary_search_by_key(&id.number, |(number, _)| *number) {
+                Ok(_) => panic!("a call took effect twice: {id:?}"),
+                Err(index) => {
+                    session.bytes += REPLY_BYTES + reply.len();
+                    session.replies.insert(index, (id.number, reply));
+                }
+            }
+        }
+        self.bytes = self.bytes - before + session.bytes;
+        self.forget_oldest();
+    }
+
+    fn forget_oldest(&mut self) {
+        // The last one stays, whatever it takes: its client's window bounds it.
+        while self.table.len() > 1 && (self.table.len() > self.sessions_max || self.bytes > self.bytes_max) {
+            let (_, id) = self.by_use.pop_first().expect("every session has been used");
+            let session = self.table.remove(&id).expect("it is in the table");
+            self.bytes -= session.bytes;
+        }
+    }
+
+    /// Everything, as a checkpoint holds it.
+    pub(super) fn encode(&self, out: &mut BytesMut) {
+        out.put_u32_le(u32::try_from(self.by_use.len()).expect("sessions are bounded"));
+        for (used, id) in &self.by_use {
+            let session = &self.table[id];
+            for number in [id.0, *used, session.done] {
+                out.put_u64_le(number);
+            }
+            out.put_u32_le(u32::try_from(session.replies.len()).expect("replies are bounded"));
+            for (number, reply) in &session.replies {
+                out.put_u64_le(*number);
+                put_bytes(out, reply);
+            }
+        }
+    }
+
+    /// Replaces everything by what a checkpoint holds.
+    pub(super) fn restore(&mut self, input: &mut Bytes) -> Result<(), WireError> {
+        let mut restored = Sessions::new(self.sessions_max, self.bytes_max);
+        for _ in 0..take_count(input, 28)? {
+            let (id, used, done) = (SessionId(take_u64(input)?), take_u64(input)?, take_u64(input)?);
+            let mut replies = VecDeque::new();
+            let mut bytes = 0;
+            for _ in 0..take_count(input, 12)? {
+                let (number, reply) = (take_u64(input)?, take_bytes(input)?);
+                bytes += REPLY_BYTES + reply.len();
+                replies.push_back((number, reply));
+            }
+            restored.bytes += bytes;
+            restored.by_use.insert((used, id));
+            restored.table.insert(id, Remembered { used, done, replies, bytes });
+        }
+        *self = restored;
+        Ok(())
+    }
+}
+
+/// So many instances apart are two uses that count as one.
+const COARSE: u64 = 1024;
+
+/// What it takes to remember a reply, beside its bytes.
+const REPLY_BYTES: usize = 48;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(session: u64, number: u64) -> CallId {
+        CallId { session: SessionId(session), number }
+    }
+
+    fn reply(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
+    }
+
+    #[test]
+    fn a_call_is_known_until_its_client_has_the_answer() {
+        let mut sessions = Sessions::new(10, 1000);
+        assert_eq!(sessions.find(id(1, 0)), Known::Forgotten, "a session must have been opened");
+        sessions.open(1);
+        assert_eq!(sessions.find(id(1, 0)), Known::New);
+        sessions.record(2, id(1, 1), 0, reply("b"));
+        sessions.record(3, id(1, 0), 0, reply("a"));
+        assert_eq!(sessions.find(id(1, 0)), Known::Done(reply("a")), "out of order is in order");
+        sessions.record(4, id(1, 2), 1, reply("c"));
+        assert_eq!(sessions.find(id(1, 0)), Known::Forgotten);
+        assert_eq!(sessions.find(id(1, 1)), Known::Done(reply("b")));
+    }
+
+    #[test]
+    fn the_session_used_least_recently_ends() {
+        let mut sessions = Sessions::new(2, 1000);
+        sessions.open(1);
+        sessions.open(2);
+        sessions.record(2000, id(1, 0), 0, reply("a"));
+        sessions.open(2001);
+        assert_eq!(sessions.find(id(2, 0)), Known::Forgotten);
+        assert_eq!(sessions.find(id(1, 0)), Known::Done(reply("a")));
+        let mut bytes = BytesMut::new();
+        sessions.encode(&mut bytes);
+        let mut copy = Sessions::new(2, 1000);
+        copy.restore(&mut bytes.freeze()).unwrap();
+        assert_eq!(copy.find(id(1, 0)), Known::Done(reply("a")));
+        assert_eq!(copy.bytes, sessions.bytes);
+        copy.open(2002);
+        sessions.open(2002);
+        assert_eq!(copy.by_use, sessions.by_use, "a restored table forgets the same");
+    }
+
+    #[test]
+    fn replies_are_bounded_in_bytes() {
+        let mut sessions = Sessions::new(10, 200);
+        sessions.open(1);
+        sessions.open(2);
+        for number in 0..3 {
+            sessions.record(3 + number, id(1, number), 0, reply("0123456789012345678901234567890"));
+        }
+        assert_eq!(sessions.find(id(1, 0)), Known::Forgotten, "it took too much, and was opened first");
+        assert_eq!(sessions.bytes, 0);
+    }
+}

@@ -1,0 +1,7 @@
+//! Replicated services under scripts that a person can read.
+
+mod bytes;
+mod host;
+mod random;
+mod script;
+mod world;

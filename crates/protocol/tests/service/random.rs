@@ -1,0 +1,301 @@
+//! Random schedules: links break, replicas crash and come back as new ones, messages are slow, hosts too. The service is a list
+//! that only grows, so that the list at the end is the order in which everything took effect. It is judged by that:
+//!
+//! - every call that was answered took effect once, every other one at most once, and with the reply that was given;
+//! - a call that was answered before another one was sent comes before it;
+//! - a read is a beginning of the list, and holds all that was answered, and read, before it was sent.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use quorate_protocol::{
+    Duration, Incarnation, ProcessId, paxos,
+    service::{Body, Call, Outcome, Pipelining, SessionId, Settings},
+};
+
+use super::world::{World, process};
+
+/// A client with one call at a time.
+#[derive(Default)]
+struct Caller {
+    session: Option<SessionId>,
+    number: u64,
+    /// The call under way: whether it is a read, and how much of the list it must see.
+    call: Option<(bool, usize)>,
+}
+
+/// What was answered.
+struct Answered {
+    client: u64,
+    number: u64,
+    word: String,
+    /// Words that were answered before it was sent.
+    behind: Vec<String>,
+}
+
+struct Run {
+    world: World,
+    callers: BTreeMap<ProcessId, Caller>,
+    answered: Vec<Answered>,
+    /// For the call under way of each client: the words answered when it was sent.
+    sent_behind: BTreeMap<ProcessId, usize>,
+    /// What each read saw.
+    reads: Vec<Vec<String>>,
+    /// The longest list that a read saw.
+    read_most: usize,
+    lives: BTreeMap<u64, u128>,
+}
+
+fn replica(node: u64, life: u128) -> ProcessId {
+    ProcessId { node, incarnation: Incarnation(life) }
+}
+
+fn start(seed: u64) -> Run {
+    let log = paxos::Settings {
+        chunk_bytes: 60,
+        batch_bytes_max: [80, 400][(seed % 2) as usize],
+        log_bytes_kept: [1000, 1 << 20][(seed / 2 % 2) as usize],
+        ..paxos::Settings::default()
+    };
+    let pipelining = if seed.is_multiple_of(5) { Pipelining::OneAtATime } else { Pipelining::Speculative };
+    let mut world = World::new(Settings { log, pipelining, ..Settings::default() }, seed);
+    world.found(replica(1, 0));
+    world.join(replica(2, 0), replica(1, 0));
+    world.join(replica(3, 0), replica(1, 0));
+    let clients: Vec<_> = ["c1", "c2", "c3"].map(process).into();
+    for client in &clients {
+        world.client(*client);
+    }
+    world.run(Duration::from_millis(300));
+    Run {
+        world,
+        callers: clients.iter().map(|client| (*client, Caller::default())).collect(),
+        answered: Vec::new(),
+        sent_behind: BTreeMap::new(),
+        reads: Vec::new(),
+        read_most: 0,
+        lives: BTreeMap::from([(1, 0), (2, 0), (3, 0)]),
+    }
+}
+
+impl Run {
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[(self.world.random() % of.len() as u64) as usize]
+    }
+
+    /// A client sends something to some replica: what it has not sent yet, or the same again.
+    fn act(&mut self, client: ProcessId) {
+        let statuses = self.world.statuses();
+        let leads = |(_, status): &&(ProcessId, paxos::Status)| status.role == "leader";
+        let leader = statuses.iter().find(leads).map(|(id, _)| *id);
+        let replicas = self.world.replicas();
+        let to =
+            leader.filter(|_| !self.world.random().is_multiple_of(3)).unwrap_or_else(|| self.pick(&replicas));
+        let fresh = self.world.random().is_multiple_of(3);
+        let caller = self.callers.get_mut(&client).expect("a client");
+        let Some(session) = caller.session else {
+            return self.world.ask(client, to, Body::Open { nonce: client.node });
+        };
+        if caller.call.is_none() {
+            caller.number += 1;
+            caller.call = Some((fresh, self.read_most));
+            self.sent_behind.insert(client, self.answered.len());
+        }
+        let (read, _) = caller.call.expect("it was just made");
+        let number = caller.number;
+        let request = if read { "get".to_owned() } else { format!("add:{}.{number}", client.node) };
+        let call = Call { number, read, request: Bytes::from(request) };
+        self.world.ask(client, to, Body::Calls { session, done: number, calls: vec![call] });
+    }
+
+    /// What clients were told.
+    fn listen(&mut self) {
+        for (client, body) in std::mem::take(&mut self.world.heard) {
+            let caller = self.callers.get_mut(&client).expect("a client");
+            match body {
+                Body::Opened { session, .. } => caller.session = caller.session.or(Some(session)),
+                Body::Answers { session, answers } if caller.session == Some(session) => {
+                    for (number, outcome) in answers {
+                        self.answer(client, number, outcome);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn answer(&mut self, client: ProcessId, number: u64, outcome: Outcome) {
+        let caller = self.callers.get_mut(&client).expect("a client");
+        if caller.number != number {
+            return;
+        }
+        let Some((read, most)) = caller.call.take() else { return };
+        let sent_behind = self.sent_behind[&client];
+        let Outcome::Done(reply) = outcome else { panic!("{client} is told {outcome:?} of {number}") };
+        let reply = String::from_utf8(reply.to_vec()).expect("words are text");
+        let before = &self.answered[..sent_behind];
+        if read {
+            let words: Vec<_> = reply.split_whitespace().map(str::to_owned).collect();
+            for earlier in before {
+                assert!(words.contains(&earlier.word), "a read misses {}, answered before it", earlier.word);
+            }
+            assert!(words.len() >= most, "a read misses what another one had seen");
+            self.read_most = self.read_most.max(words.len());
+            self.reads.push(words);
+        } else {
+            let behind = before.iter().map(|earlier| earlier.word.clone()).collect();
+            self.answered.push(Answered { client: client.node, number, word: reply, behind });
+        }
+    }
+
+    fn judge(&mut self) {
+        let list = self.world.words();
+        let at = |word: &String| list.iter().position(|other| other == word);
+        for answered in &self.answered {
+            let tag = format!("{}.{}~", answered.client, answered.number);
+            let effects = list.iter().filter(|word| word.starts_with(&tag)).count();
+            assert_eq!(effects, 1, "{tag} took effect {effects} times");
+            let place = at(&answered.word).expect("what was answered is what took effect");
+            for earlier in &answered.behind {
+                assert!(at(earlier) < Some(place), "{earlier} was answered before {tag} was sent");
+            }
+        }
+        let mut tags: Vec<_> = list.iter().filter_map(|word| word.split('~').next()).collect();
+        tags.sort_unstable();
+        let count = tags.len();
+        tags.dedup();
+        assert_eq!(tags.len(), count, "something took effect twice: {list:?}");
+        for words in &self.reads {
+            assert!(
+                list.starts_with(words),
+                "a read is no beginning of what happened: {words:?} of {list:?}"
+            );
+        }
+    }
+
+    /// As many may fail as the members bear.
+    fn bears_loss_of(&self, id: ProcessId) -> bool {
+        let statuses = self.world.statuses();
+        let newest = statuses.iter().map(|(_, status)| status).max_by_key(|status| status.chosen);
+        let newest = newest.map(|status| &status.members);
+        let open = statuses.iter().filter_map(|(_, status)| status.members_open.as_ref());
+        open.chain(newest).all(|members| {
+            let lives = |id: ProcessId| {
+                statuses.iter().any(|(other, status)| *other == id && status.role != "removed")
+            };
+            members.iter().filter(|peer| peer.id != id && lives(peer.id)).count() > members.len() / 2
+        })
+    }
+
+    fn restart(&mut self, id: ProcessId) {
+        self.world.crash(id);
+        let life = self.lives.get_mut(&id.node).expect("every node has lived");
+        *life += 1;
+        let new = replica(id.node, *life);
+        let seed = self.world.replicas()[0];
+        self.world.join(new, seed);
+    }
+
+    fn restart_removed(&mut self) {
+        let statuses = self.world.statuses();
+        for (id, _) in statuses.into_iter().filter(|(_, status)| status.role == "removed") {
+            self.restart(id);
+        }
+    }
+
+    fn step(&mut self) {
+        match self.world.random() % 100 {
+            0..76 => {
+                let ways = self.world.links.on_the_way();
+                if !ways.is_empty() {
+                    let (from, to) = self.pick(&ways);
+                    for _ in 0..=self.world.random() % 4 {
+                        self.world.deliver(from, to);
+                    }
+                    self.world.drain(to);
+                }
+            }
+            76..82 => self.world.wake_next(),
+            82..90 => {
+                let clients: Vec<_> = self.callers.keys().copied().collect();
+                let client = self.pick(&clients);
+                self.act(client);
+            }
+            90..94 => {
+                let replicas = self.world.replicas();
+                let id = self.pick(&replicas);
+                let slow = self.world.random().is_multiple_of(2);
+                self.world.set_slow(id, slow);
+            }
+            94 | 95 => {
+                let links = self.world.links.standing();
+                if !links.is_empty() {
+                    let (a, b) = self.pick(&links);
+                    if self.world.random().is_multiple_of(4) {
+                        self.world.cut(a, b);
+                    } else {
+                        self.world.unlink(a, b);
+                    }
+                }
+            }
+            96 => self.world.relink(),
+            97 => self.world.heal(),
+            98 => {
+                let replicas = self.world.replicas();
+                let id = self.pick(&replicas);
+                if self.world.random().is_multiple_of(3) && self.bears_loss_of(id) {
+                    self.restart(id);
+                }
+            }
+            _ => self.restart_removed(),
+        }
+        self.listen();
+    }
+}
+
+fn schedule(seed: u64) -> (usize, usize) {
+    let mut run = start(seed);
+    for _ in 0..3000 {
+        run.step();
+    }
+    // Liveness: all is healed, everybody is answered, and the replicas are the same.
+    run.world.heal();
+    for id in run.world.replicas() {
+        run.world.set_slow(id, false);
+    }
+    for round in 0.. {
+        assert!(round < 400, "seed {seed}: calls are not answered");
+        run.restart_removed();
+        run.world.relink();
+        run.world.run(Duration::from_millis(50));
+        run.listen();
+        let waiting: Vec<_> =
+            run.callers.iter().filter(|(_, caller)| caller.call.is_some()).map(|(id, _)| *id).collect();
+        if waiting.is_empty() && run.world.agree() {
+            break;
+        }
+        for client in waiting {
+            run.act(client);
+        }
+    }
+    run.judge();
+    (run.answered.len(), run.reads.len())
+}
+
+#[test]
+fn calls_take_effect_once_and_in_order_over_random_schedules() {
+    let (mut writes, mut reads) = (0, 0);
+    for seed in 0..SEEDS {
+        match std::panic::catch_unwind(|| schedule(seed)) {
+            Ok((more_writes, more_reads)) => (writes, reads) = (writes + more_writes, reads + more_reads),
+            Err(failure) => {
+                eprintln!("seed {seed}");
+                std::panic::resume_unwind(failure);
+            }
+        }
+    }
+    println!("{writes} writes, {reads} reads");
+    assert!(writes > 5 * SEEDS as usize && reads > 2 * SEEDS as usize, "{writes} writes, {reads} reads");
+}
+
+const SEEDS: u64 = 200;

@@ -1,0 +1,137 @@
+//! Scripts of services.
+
+use quorate_protocol::{
+    Duration, paxos,
+    service::{Body, Pipelining, Settings},
+};
+
+use super::world::{World, process};
+use crate::world::script::{self, scripts};
+
+fn check(name: &str) {
+    let mut world = World::new(settings(&script::text("service", name)), 1);
+    script::check("service", name, |step| {
+        world.trace.clear();
+        perform(&mut world, step);
+        world.trace.clone()
+    });
+}
+
+/// A line `# settings: sessions_max=…` changes them.
+fn settings(text: &str) -> Settings {
+    let log = paxos::Settings { chunk_bytes: 40, ..paxos::Settings::default() };
+    let mut settings = Settings { log, ..Settings::default() };
+    for line in text.lines() {
+        let Some(pairs) = line.strip_prefix("# settings: ") else { continue };
+        for pair in pairs.split_whitespace() {
+            let (key, value) = pair.split_once('=').expect("key=value");
+            let value: usize = value.parse().expect("a number");
+            match key {
+                "log_bytes_kept" => settings.log.log_bytes_kept = value,
+                "wanted" => settings.log.wanted = value,
+                "sessions_max" => settings.sessions_max = value,
+                "waiting_bytes_max" => settings.waiting_bytes_max = value,
+                "in_flight_bytes_max" => settings.in_flight_bytes_max = value,
+                "one_at_a_time" => settings.pipelining = Pipelining::OneAtATime,
+                key => panic!("no setting {key}"),
+            }
+        }
+    }
+    settings
+}
+
+fn millis(span: &str) -> Duration {
+    Duration::from_millis(span.strip_suffix("ms").expect("ms").parse().expect("a number"))
+}
+
+fn perform(world: &mut World, step: &str) {
+    let words: Vec<_> = step.split_whitespace().collect();
+    match words[..] {
+        ["found", id] => world.found(process(id)),
+        ["join", id, "via", seed] => world.join(process(id), process(seed)),
+        ["client", id] => world.client(process(id)),
+        // Three replicas, the first of which leads, and a client with session 1.
+        ["three", "replicas", "and", client] => {
+            world.found(process("1"));
+            world.join(process("2"), process("1"));
+            world.join(process("3"), process("1"));
+            world.client(process(client));
+            world.run(Duration::from_millis(200));
+            world.ask(process(client), process("1"), Body::Open { nonce: 1 });
+            world.settle();
+            world.trace.clear();
+        }
+        ["open", client, "at", id] => world.ask(process(client), process(id), Body::Open { nonce: 1 }),
+        ["call", client, "at", id, ref calls @ ..] => world.call(process(client), process(id), calls),
+        ["forge", client, "at", id] => {
+            let ballot = paxos::Ballot::ZERO;
+            let forward = paxos::Message::Forward { ballot, payloads: vec![bytes::Bytes::new()] };
+            world.ask(process(client), process(id), Body::Paxos(forward));
+        }
+        ["done", client, number] => world.done(process(client), number.parse().expect("a number")),
+        ["slow", id] => world.set_slow(process(id), true),
+        ["fast", id] => world.set_slow(process(id), false),
+        ["work", id, count] => {
+            for _ in 0..count.parse::<u64>().expect("a number") {
+                world.host_step(process(id));
+            }
+            world.drain(process(id));
+        }
+        ["pause", id] => drop(world.paused.insert(process(id))),
+        ["resume", id] => drop(world.paused.remove(&process(id))),
+        ["crash", id] => world.crash(process(id)),
+        ["cut", a, b] => world.cut(process(a), process(b)),
+        ["break", a, b] => world.unlink(process(a), process(b)),
+        // From the other replicas, not from clients.
+        ["isolate", id] => {
+            for other in world.replicas() {
+                if other != process(id) {
+                    world.cut(process(id), other);
+                }
+            }
+        }
+        ["heal"] => world.heal(),
+        ["hold", from, to] => world.links.hold(process(from), process(to)),
+        ["release"] => world.links.release(),
+        ["deliver", from, to, count] => {
+            for _ in 0..count.parse::<u64>().expect("a number") {
+                world.let_through(process(from), process(to));
+            }
+        }
+        ["run", span] => world.run(millis(span)),
+        ["fill", client, "at", id, count] => {
+            for number in 0..count.parse::<u64>().expect("a number") {
+                let call = format!("{number}:add:w{number}");
+                world.call(process(client), process(id), &[&call]);
+                world.settle();
+            }
+            world.done(process(client), count.parse().expect("a number"));
+        }
+        ["quietly", ..] => {
+            perform(world, &words[1..].join(" "));
+            world.trace.clear();
+        }
+        ["show"] => world.show(),
+        _ => panic!("what is `{step}`?"),
+    }
+}
+
+scripts! { check:
+    one_write
+    writes_are_pipelined
+    one_at_a_time
+    a_refusal_and_a_draw
+    a_read_is_confirmed
+    a_read_waits_for_what_it_saw
+    deposed_with_a_full_pipeline
+    deposed_while_the_host_executes
+    a_reply_is_lost
+    the_same_call_twice
+    a_new_leader_waits_until_it_is_settled
+    two_leaders
+    a_session_ends
+    a_joiner_gets_a_checkpoint
+    a_joiner_dies_in_its_checkpoint
+    no_room
+    strangers
+}
