@@ -111,7 +111,8 @@ pub enum Command {
         /// The last slot that the state holds.
         slot: Slot,
     },
-    /// The answer to [`Event::SnapshotPartWanted`], when the user likes.
+    /// The answer to [`Event::SnapshotPartWanted`], when the user likes. Parts of the snapshot that was begun last alone are
+    /// given: two may have one slot.
     SnapshotPart {
         /// The slot of the snapshot.
         slot: Slot,
