@@ -1,7 +1,7 @@
 //! Finding out whether a reign still stands, without a slot of the log (003 §VI.A.3; rule S16).
 //!
-//! A reign that has ended does not know it. Whoever answers from a leader's state alone must first know that no later leader
-//! had chosen anything when the question was asked. So the leader asks the members whether they still hold its ballot to be the
+//! A reign that has ended does not know it. An answer that rests on a leader's state alone is right only if no later leader
+//! had anything chosen when the question was asked. So the leader asks the members whether they still hold its ballot to be the
 //! highest. A later leader has the promises of a majority before it chooses anything; a majority that confirms afterwards
 //! has promised it nothing.
 //!

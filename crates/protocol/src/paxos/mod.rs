@@ -95,7 +95,7 @@
 //! follower. Pulses and proposals go aside of what waits for the disk: a slow disk is no dead router. Once
 //! [`Settings::checkpoint_bytes`] have been written the user gives its state, and one record takes the place of all before it.
 //!
-//! **Snapshots.** Whoever lacks more than the log that is kept is fed the user's state, whole or in parts. A user whose
+//! **Snapshots.** A process that lacks more than the log that is kept is fed the user's state, whole or in parts. A user whose
 //! state is large takes a cheap checkpoint and gives its parts over many turns, while the log goes on.
 //!
 //! **Memory.** Without a disk, a majority that fails at once stops the domain for good (rule S1). Chosen log is kept

@@ -274,7 +274,7 @@ fn send_parts(
 /// Parts that are in memory at a time: so many are in flight to the slowest.
 const PARTS_KEPT_MAX: usize = 4;
 
-/// What [`Message::Part`] carries.
+/// The content of [`Message::Part`].
 pub(super) struct Part {
     pub(super) slot: Slot,
     pub(super) members: Vec<Peer>,
@@ -290,7 +290,7 @@ pub(super) struct Arriving {
     slot: Slot,
     /// How many parts came.
     taken: u64,
-    /// What came, for the disk if there is one.
+    /// The bytes that came, for the disk if there is one.
     bytes: BytesMut,
 }
 

@@ -165,7 +165,7 @@ pub enum Event {
     Refused {
         /// The reign that it named.
         ballot: Ballot,
-        /// What was proposed.
+        /// The proposal.
         payload: Bytes,
     },
     /// When the questions up to `through` were asked, no later reign had chosen anything.

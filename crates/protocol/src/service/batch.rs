@@ -1,4 +1,4 @@
-//! What the log holds: instances that were executed one after another in one reign.
+//! A payload of the log: instances that were executed one after another in one reign.
 
 use bytes::{BufMut, Bytes, BytesMut};
 

@@ -1,4 +1,4 @@
-//! What clients and replicas of a service say to each other, and its bytes.
+//! The messages between clients and replicas of a service, and their bytes.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -18,11 +18,11 @@ use crate::{
 pub struct Message {
     /// The set.
     pub group: GroupId,
-    /// What is said.
+    /// The content.
     pub body: Body,
 }
 
-/// What is said.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// Between replicas: of their log.
@@ -75,7 +75,7 @@ pub struct Call {
     pub request: Bytes,
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It took effect once, and this is the reply.

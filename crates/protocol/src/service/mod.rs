@@ -81,7 +81,7 @@
 //! not, ends the phase ([`paxos::Event::Settled`](crate::paxos::Event::Settled)). Clients send writes to the leader alone; the
 //! others would only drop them.
 //!
-//! **Speed.** Requests share the memory of the message that they came in, and replies that of the batch. Whatever one batch of
+//! **Speed.** Requests share the memory of the message that they came in, and replies that of the batch. All that one batch of
 //! inputs brings is one proposal, one round of confirming, and one message of answers for each session. A write alone takes four hops: call,
 //! accept, accepted, answer.
 
@@ -161,14 +161,14 @@ impl Default for Settings {
     }
 }
 
-/// What the host gives back, and what an operator asks.
+/// Results from the host, and wishes of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// The answer to [`Event::Execute`]: in the order of the works.
     Executed {
         /// Which.
         work: u64,
-        /// What came of it.
+        /// The result.
         result: Executed,
     },
     /// The answer to [`Event::CheckpointPartWanted`].
@@ -186,7 +186,7 @@ pub enum Command {
     RemoveReplica(ProcessId),
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Executed {
     /// Nothing was changed.
@@ -208,7 +208,7 @@ pub enum Executed {
     },
 }
 
-/// What the host is to do, in this order, and what else there is to know.
+/// Orders to the host, to be carried out in this order, and news.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Execute a request on the present state, and apply what it changes. Ends in [`Command::Executed`], whose result is
@@ -221,7 +221,7 @@ pub enum Event {
         /// It must change nothing.
         read: bool,
     },
-    /// What the works up to this one changed is chosen: it will not be reverted.
+    /// The changes of the works up to this one are chosen: they will not be reverted.
     Chosen {
         /// The last work.
         work: u64,
@@ -261,7 +261,7 @@ pub enum Event {
         /// The last instance that it holds.
         through: u64,
     },
-    /// Who leads, as far as this replica knows.
+    /// The leader, as far as this replica knows.
     Leader(Option<ProcessId>),
     /// This replica executes calls from now on: all that earlier leaders may have had chosen is chosen and applied.
     Serving,

@@ -92,7 +92,7 @@ pub(super) enum EntryOf {
     Call { id: CallId, work: u64 },
 }
 
-/// What may be done with a call just now.
+/// The next step for a call.
 enum Step {
     Answer(Outcome),
     Execute,
@@ -300,5 +300,5 @@ impl Reign {
     }
 }
 
-/// What it takes to keep a call, beside its bytes.
+/// The memory of a call beside its bytes, about, in bytes.
 const ASKED_BYTES: usize = 96;

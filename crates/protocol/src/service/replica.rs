@@ -23,7 +23,7 @@ pub struct Replica {
     group: GroupId,
     pub(super) settings: Settings,
     paxos: Paxos,
-    /// What the log has told and nobody has looked at.
+    /// Events of the log that nobody has looked at.
     events: VecDeque<paxos::Event>,
     pub(super) reign: Option<Reign>,
     pub(super) sessions: Sessions,
@@ -41,7 +41,7 @@ pub struct Replica {
     checkpoints: u64,
     /// The checkpoint that is being given.
     giving: Option<Giving>,
-    /// What came of another replica's table of sessions.
+    /// Another replica's table of sessions, as far as it came.
     coming: BytesMut,
     /// Whether parts of another replica's state have come.
     parts_come: bool,
@@ -59,7 +59,7 @@ struct Giving {
     table: Bytes,
 }
 
-/// What a replica looks like from outside.
+/// A replica as it looks from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Of the log.
@@ -177,7 +177,7 @@ impl Replica {
             return;
         }
         match message.body {
-            // What somebody else executed is proposed by nobody but itself.
+            // A replica proposes nothing that another one executed.
             Body::Paxos(paxos::Message::Forward { .. }) => self.refused += 1,
             Body::Paxos(message) => self.drive(cx, Input::Receive { from, message }, out),
             Body::Open { nonce } => self.asked(from, [Wish::Open { nonce }], out),
@@ -423,7 +423,7 @@ impl Replica {
         let reign = self.reign.take().expect("a reign ends once");
         out.emit(Event::Revert);
         self.give_up(out);
-        // What was chosen is answered first.
+        // The chosen ones are answered first.
         self.send_answers(out);
         self.redirect(reign.clients(), out);
     }

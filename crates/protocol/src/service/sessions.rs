@@ -1,4 +1,4 @@
-//! Which calls have taken effect, and what they answered: a part of the replicated state (rule S6).
+//! The calls that have taken effect, and their replies: a part of the replicated state (rule S6).
 //!
 //! Every replica makes the same changes to it at the same instance, so that each knows what it may forget. A session keeps
 //! the answers that its client has not acknowledged. When there are too many sessions, or their answers are too many bytes,
@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use super::{CallId, SessionId};
 use crate::wire::{WireError, put_bytes, take_bytes, take_count, take_u64};
 
-/// What is remembered of the calls of all sessions.
+/// The calls of all sessions that are remembered.
 #[derive(Debug)]
 pub(super) struct Sessions {
     table: FxHashMap<SessionId, Remembered>,
@@ -34,7 +34,7 @@ struct Remembered {
     bytes: usize,
 }
 
-/// What is known of a call.
+/// The knowledge about a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// It has not taken effect.
@@ -147,7 +147,7 @@ impl Sessions {
 /// So many instances apart are two uses that count as one.
 const COARSE: u64 = 1024;
 
-/// What it takes to remember a reply, beside its bytes.
+/// The memory of a reply beside its bytes, about, in bytes.
 const REPLY_BYTES: usize = 48;
 
 #[cfg(test)]

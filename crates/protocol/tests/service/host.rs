@@ -10,7 +10,7 @@ pub(crate) struct Host {
     pub(crate) words: Vec<String>,
     /// The works whose words are not chosen, oldest first.
     unchosen: VecDeque<u64>,
-    /// What it is to do, oldest first.
+    /// Events to be handled, oldest first.
     pub(crate) queue: VecDeque<Event>,
     /// Whether it does nothing until it is told to.
     pub(crate) slow: bool,

@@ -24,7 +24,7 @@ struct Caller {
     call: Option<(bool, usize)>,
 }
 
-/// What was answered.
+/// A write that was answered.
 struct Answered {
     client: u64,
     number: u64,
@@ -39,7 +39,7 @@ struct Run {
     answered: Vec<Answered>,
     /// For the call under way of each client: the words answered when it was sent.
     sent_behind: BTreeMap<ProcessId, usize>,
-    /// What each read saw.
+    /// The list that each read saw.
     reads: Vec<Vec<String>>,
     /// The longest list that a read saw.
     read_most: usize,
@@ -108,7 +108,7 @@ impl Run {
         self.world.ask(client, to, Body::Calls { session, done: number, calls: vec![call] });
     }
 
-    /// What clients were told.
+    /// Clients take their messages.
     fn listen(&mut self) {
         for (client, body) in std::mem::take(&mut self.world.heard) {
             let caller = self.callers.get_mut(&client).expect("a client");

@@ -66,7 +66,7 @@ pub(crate) struct World {
     chance: Chance,
     /// Processes that do nothing at the moment.
     pub(crate) paused: BTreeSet<ProcessId>,
-    /// What clients were told and nobody has looked at.
+    /// Messages to clients that nobody has looked at.
     pub(crate) heard: Vec<(ProcessId, Body)>,
     pub(crate) trace: String,
 }
@@ -379,7 +379,7 @@ impl World {
         })
     }
 
-    /// What each replica and its host have.
+    /// Says the state of each replica and its host.
     pub(crate) fn show(&mut self) {
         for id in self.replicas() {
             let node = &self.nodes[&id];
@@ -402,7 +402,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a trace shows of an event.
+/// The trace of an event.
 fn shown(event: &Event) -> String {
     let names = |members: &[Peer]| members.iter().map(|peer| name(peer.id)).collect::<Vec<_>>().join(" ");
     match event {
@@ -431,7 +431,7 @@ fn shown(event: &Event) -> String {
     }
 }
 
-/// What a trace shows of a message.
+/// The trace of a message.
 fn said(body: &Body) -> Option<String> {
     Some(match body {
         Body::Paxos(paxos::Message::Accept { slot, value: paxos::Value::Payloads(payloads), .. }) => {
