@@ -1,6 +1,8 @@
 //! The log under scripts that a person can read, and under random schedules.
 
+mod alone;
 mod bytes;
+mod decisions;
 mod random;
 mod recovery;
 mod script;

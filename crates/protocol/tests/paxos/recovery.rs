@@ -3,11 +3,14 @@
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     Duration, Incarnation, Input, Peer, ProcessId, Time,
-    paxos::{Ballot, Corrupt, Paxos, Record, Settings, Slot, Value},
+    paxos::{Ballot, Corrupt, Event, Paxos, Record, Settings, Slot, Value},
     wire::{Wire, WireError},
 };
 
-use super::world::{World, peer, process};
+use super::{
+    alone::{Alone, ballot, checkpoint, members, peers, recovered, value},
+    world::{World, peer, process},
+};
 
 /// Makes every router of `world` again, and compares.
 pub(crate) fn check(world: &World) {
@@ -148,4 +151,103 @@ fn records_have_these_bytes() {
             assert!(Record::decode(&mut bytes.clone()).is_err());
         }
     }
+}
+
+#[test]
+fn what_is_known_is_the_newest_log_of_which_a_part_is() {
+    let record = |taught| Record::Checkpoint {
+        promised: ballot(9, "1"),
+        accepted: ballot(4, "1"),
+        taught,
+        slot: Slot(5),
+        members: peers("1 2 3").into(),
+        state: Bytes::new(),
+        // A change that would take this router out, in a log that may be dead.
+        values: vec![members("1 2")],
+    };
+    let alone = |taught| Alone::from("3", &Settings::default(), record(taught));
+    let dead = alone(ballot(5, "2"));
+    assert_eq!(dead.paxos.status().known, (ballot(5, "2"), Slot(5)));
+    assert!(dead.paxos.can_reform().is_ok());
+    let alive = alone(ballot(3, "2"));
+    assert_eq!(alive.paxos.status().known, (ballot(4, "1"), Slot(6)));
+    assert!(alive.paxos.can_reform().is_err());
+}
+
+#[test]
+fn a_record_follows_from_those_before_it() {
+    let values = |values: &[&str]| -> Vec<Value> { values.iter().map(|names| members(names)).collect() };
+    let accepted = |ballot, start, chosen| Record::Accepted {
+        ballot,
+        start: Slot(start),
+        chosen: Slot(chosen),
+        values: vec![value(1)],
+    };
+    let learned = |start, names: &[&str]| Record::Learned {
+        ballot: ballot(5, "2"),
+        start: Slot(start),
+        values: values(names),
+    };
+    let installed = |slot| Record::Installed {
+        ballot: ballot(5, "2"),
+        slot: Slot(slot),
+        members: peers("1 2 3").into(),
+        state: Bytes::new(),
+    };
+    // Behind a checkpoint with six slots of the ballot b4, five of them chosen.
+    let follows = |record: Record| {
+        let before = checkpoint("1 2 3", ballot(4, "1"), 5, vec![value(9)]);
+        recovered("3", &Settings::default(), [before, record]).is_ok()
+    };
+    let (same, lower, higher) = (ballot(4, "1"), ballot(3, "1"), ballot(5, "1"));
+    for record in [
+        accepted(same, 6, 5),
+        accepted(same, 6, 6),
+        accepted(higher, 5, 5),
+        accepted(higher, 6, 6),
+        learned(5, &["1 2 3 4"]),
+        learned(6, &["1 2 3 4"]),
+        installed(6),
+        installed(9),
+    ] {
+        assert!(follows(record.clone()), "{record:?}");
+    }
+    for record in [
+        accepted(same, 5, 5),
+        accepted(same, 6, 7),
+        accepted(lower, 5, 5),
+        accepted(higher, 6, 5),
+        accepted(higher, 7, 7),
+        learned(4, &["1 2 3 4"]),
+        learned(7, &["1 2 3 4"]),
+        learned(5, &["1 2 3 4 5"]),
+        installed(5),
+    ] {
+        assert!(!follows(record.clone()), "{record:?}");
+    }
+}
+
+#[test]
+fn a_recovered_router_tells_its_user_where_it_is() {
+    let router = Alone::from("3", &Settings::default(), checkpoint("1 2 3", ballot(1, "1"), 5, vec![]));
+    let told = router.told;
+    assert!(matches!(told[..], [Event::Install { slot: Slot(5), .. }, Event::Members(_), ..]), "{told:?}");
+}
+
+#[test]
+fn a_domain_is_founded_anew_by_one_that_was_fed_nothing() {
+    let settings = Settings::default();
+    assert!(Alone::joining("4", &settings).paxos.can_found());
+    let member = Alone::from("3", &settings, checkpoint("1 2 3", ballot(1, "1"), 5, vec![]));
+    assert!(!member.paxos.can_found(), "it is a member");
+    let fed = Alone::from("4", &settings, checkpoint("1 2 3", ballot(1, "1"), 5, vec![]));
+    assert_eq!((fed.role(), fed.paxos.can_found()), ("joining", false));
+    let accepted = Record::Accepted {
+        ballot: ballot(1, "1"),
+        start: Slot::ZERO,
+        chosen: Slot::ZERO,
+        values: vec![members("1")],
+    };
+    let fed = recovered("4", &settings, [accepted]).expect("it follows").expect("there is one");
+    assert!(!fed.can_found(), "it holds what may be chosen");
 }

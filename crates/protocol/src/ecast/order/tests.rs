@@ -104,3 +104,60 @@ fn a_snapshot_goes_on_as_the_original() {
         assert!(self::order().install(&bytes[..length]).is_err(), "{length} of {} bytes", bytes.len());
     }
 }
+
+#[test]
+fn a_sender_is_told_the_outcome_of_each_of_its_messages() {
+    let mut order = order();
+    learn(&mut order, &[block(1, 1, &["*join", "a", "b", "c"])]);
+    order.settle(&[(1, 2)], &[(4, Outcome::MaybeApplied)], &mut Learned::default());
+    let outcomes = |order: &Order<Toy>| {
+        let sender = order.sender(process(1)).expect("it has submitted");
+        [1, 2, 3, 4, 5].map(|number| sender.outcome(number))
+    };
+    let stable = Some(Outcome::Stable);
+    assert_eq!(outcomes(&order), [stable, stable, None, Some(Outcome::MaybeApplied), None]);
+    order.settle(&[(3, 1)], &[], &mut Learned::default());
+    assert_eq!(outcomes(&order), [stable, stable, stable, Some(Outcome::MaybeApplied), None]);
+}
+
+#[test]
+fn a_domain_is_founded_once() {
+    let config = |members: &[u64]| {
+        let mut bytes = bytes::BytesMut::new();
+        let members: BTreeSet<ProcessId> = members.iter().map(|&member| process(member)).collect();
+        crate::wire::encode_body(&mut bytes, &members);
+        bytes.freeze()
+    };
+    let mut order = order();
+    assert!(!order.is_founded());
+    order.found(Bytes::from_static(&[0xff]), &mut Learned::default());
+    assert_eq!((order.is_founded(), order.malformed), (false, 1));
+    let mut learned = Learned::default();
+    order.found(config(&[7]), &mut learned);
+    assert!(order.is_founded() && learned.reconfigured && order.config().contains(&process(7)));
+    order.found(config(&[8]), &mut Learned::default());
+    assert!(!order.config().contains(&process(8)), "the first word counts");
+
+    // Whoever has ordered something is past it.
+    let mut late = self::order();
+    learn(&mut late, &[block(1, 1, &["*join"])]);
+    assert!(late.is_founded());
+    late.found(config(&[8]), &mut Learned::default());
+    assert!(late.config().contains(&process(1)) && !late.config().contains(&process(8)));
+}
+
+#[test]
+fn the_configuration_of_what_is_stable_is_forgotten_with_it() {
+    let mut order = order();
+    learn(&mut order, &[block(1, 1, &["*join", "a"]), stable(&[(1, 1)])]);
+    assert_eq!((order.base(), order.configs()), (Position(1), 1));
+    assert!(order.config_at(Position(2)).contains(&process(1)));
+}
+
+#[test]
+fn a_recovered_number_lies_within_what_can_be_under_way() {
+    let plausible = [(4, false), (5, true), (4 + NUMBERS_MAX, true), (5 + NUMBERS_MAX, false)];
+    for (number, expected) in plausible {
+        assert_eq!(is_plausible(number, 5), expected, "{number}");
+    }
+}

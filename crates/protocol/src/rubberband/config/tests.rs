@@ -214,3 +214,58 @@ fn a_range_goes_on_from_the_keeper_that_knows_most() {
     assert_eq!(replace(&moving, 2, 6, Some(late)), Err(refusal::range(0)));
     assert_eq!(dismissed(&moving, late), Err(refusal::WRONG_STATE));
 }
+
+/// A client joins at 200; its session is its node's number.
+fn with_client(config: &Config, node: u64) -> (Config, ProcessId) {
+    let client = life(node, u128::from(node));
+    let (role, name, address) = (Role::Client, String::new(), String::new());
+    let join = Control::Join { role, name, address, terms: None, keeps: None };
+    let joined = Rubberband::apply(config, Position(200), client, &join.encode());
+    (joined.expect("it may join").expect("it joins"), client)
+}
+
+#[test]
+fn what_a_session_has_forgotten_is_not_given_back() {
+    let (town, other) = with_client(&town(2, &[0, 10], "AA"), 20);
+    let (mut town, client) = with_client(&town, 21);
+    let session = client.incarnation.0;
+    let apply = |config: &Config, sender, below, kept: &[u64]| {
+        let forget = Control::Forget { session, below, kept: kept.to_vec() };
+        Rubberband::apply(config, Position(201), sender, &forget.encode())
+    };
+    let forgotten = |config: &Config| -> Vec<u64> {
+        let is_forgotten = |number: &u64| config.is_forgotten(RequestId { session, number: *number });
+        (0..25).filter(is_forgotten).collect()
+    };
+    assert!(forgotten(&town).is_empty());
+    assert_eq!(apply(&town, other, 10, &[]), Err(refusal::NOT_ALLOWED), "it is not its session");
+    for (below, kept, remain, expected) in [
+        // Of what is kept only open numbers below count.
+        (5, vec![3, 7], Some(vec![3]), vec![0, 1, 2, 4]),
+        // What is forgotten is not given back, neither by a lower number nor by the same again.
+        (4, vec![1, 2], Some(vec![3]), vec![0, 1, 2, 4]),
+        (5, vec![2, 3], Some(vec![3]), vec![0, 1, 2, 4]),
+        (7, vec![2, 3, 5], Some(vec![3, 5]), vec![0, 1, 2, 4, 6]),
+        (7, vec![], None, vec![0, 1, 2, 3, 4, 5, 6]),
+    ] {
+        if let Some(changed) = apply(&town, client, below, &kept).expect("it is its session") {
+            town = changed;
+        }
+        assert_eq!(forgotten(&town), expected, "below {below} but {kept:?}");
+        let kept = town.kept.get(&session).map(|kept| kept.iter().copied().collect::<Vec<_>>());
+        assert_eq!(kept, remain, "below {below}");
+    }
+    let over = apply(&town, process(SUPER), u64::MAX, &[24]).expect("a super may").expect("it ends");
+    assert_eq!(forgotten(&over).len(), 25);
+    assert!(!over.sessions.contains_key(&session) && !over.kept.contains_key(&session));
+    assert_eq!(apply(&over, client, 9, &[]), Err(refusal::EXPIRED));
+}
+
+#[test]
+fn a_keeper_speaks_for_its_former_life_as_far_as_it_went() {
+    let town = after(&town(2, &[0, 10, 20, 30], "AAAA"), "?1 -1@100");
+    let kept = keeping(&town, life(1, 77), process(1), 0, 99);
+    assert!(kept.is_kept_of(process(1), Position(99)));
+    assert!(!kept.is_kept_of(process(1), Position(100)));
+    assert!(!kept.is_kept_of(process(2), Position(99)));
+}

@@ -1,0 +1,195 @@
+//! One router without a world: made in a given state from its records, it hears messages one at a time.
+
+use bytes::{Bytes, BytesMut};
+use quorate_protocol::{
+    Context, Destination, Generation, Input, Peer, ProcessId, Protocol, Session, Sink, Ticket, Time,
+    paxos::{Ballot, Command, Corrupt, Event, Message, Paxos, Record, Settings, Slot, Value},
+    wire::Wire,
+};
+
+use super::world::{peer, process};
+
+/// What the router put out during one call.
+#[derive(Default)]
+pub(super) struct Said {
+    pub(super) sent: Vec<(Vec<ProcessId>, Message, Option<Ticket>)>,
+    pub(super) events: Vec<Event>,
+    pub(super) records: Vec<Record>,
+    pub(super) reached: Vec<ProcessId>,
+    pub(super) forgotten: Vec<ProcessId>,
+    ticket: u64,
+}
+
+impl Said {
+    /// The messages to `to`, without the pulses.
+    pub(super) fn to(&self, to: &str) -> Vec<&Message> {
+        let sent = self.sent.iter().filter(|(all, ..)| all.contains(&process(to)));
+        sent.map(|(_, message, _)| message).filter(|message| !matches!(message, Message::Pulse(_))).collect()
+    }
+
+    pub(super) fn pulses(&self, to: &str) -> usize {
+        let pulses = self.sent.iter().filter(|(_, message, _)| matches!(message, Message::Pulse(_)));
+        pulses.filter(|(all, ..)| all.contains(&process(to))).count()
+    }
+}
+
+impl Sink<Paxos> for Said {
+    fn send(&mut self, to: Destination, message: Message, after: Option<Ticket>) {
+        let to = match to {
+            Destination::One(one) => vec![one],
+            Destination::Many(many) => many,
+        };
+        self.sent.push((to, message, after));
+    }
+
+    fn persist(&mut self, record: Record) -> Ticket {
+        self.records.push(record);
+        self.ticket += 1;
+        Ticket(self.ticket)
+    }
+
+    fn emit(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    fn reach(&mut self, peer: ProcessId, _: &str) {
+        self.reached.push(peer);
+    }
+
+    fn forget(&mut self, peer: ProcessId) {
+        self.forgotten.push(peer);
+    }
+
+    fn enter(&mut self, _: Generation) {
+        unreachable!("the log alone knows no generations");
+    }
+}
+
+pub(super) struct Alone {
+    pub(super) paxos: Paxos,
+    pub(super) now: Time,
+    /// What its user was told at the first input.
+    pub(super) told: Vec<Event>,
+    ticket: u64,
+}
+
+/// The ballot of a round, led by a router.
+pub(super) fn ballot(round: u64, router: &str) -> Ballot {
+    Ballot { round, router: process(router) }
+}
+
+pub(super) fn peers(names: &str) -> Vec<Peer> {
+    names.split_whitespace().map(|name| peer(process(name))).collect()
+}
+
+pub(super) fn members(names: &str) -> Value {
+    Value::Members(peers(names).into())
+}
+
+/// A slot with one payload of so many bytes.
+pub(super) fn value(bytes: usize) -> Value {
+    Value::Payloads([Bytes::from(vec![b'x'; bytes])].into())
+}
+
+/// What a router had written that accepted `values` behind `chosen` in `ballot`.
+pub(super) fn checkpoint(names: &str, ballot: Ballot, chosen: u64, values: Vec<Value>) -> Record {
+    Record::Checkpoint {
+        promised: ballot,
+        accepted: ballot,
+        taught: Ballot::ZERO,
+        slot: Slot(chosen),
+        members: peers(names).into(),
+        state: Bytes::new(),
+        values,
+    }
+}
+
+/// Router `me` as its records have it.
+pub(super) fn recovered(
+    me: &str,
+    settings: &Settings,
+    records: impl IntoIterator<Item = Record>,
+) -> Result<Option<Paxos>, Corrupt> {
+    let encoded = records.into_iter().map(|record| {
+        let mut bytes = BytesMut::new();
+        record.encode(&mut bytes);
+        bytes.freeze()
+    });
+    let encoded: Vec<Bytes> = encoded.collect();
+    Paxos::recover(peer(process(me)), settings.clone(), encoded, Time(1_000_000_000))
+}
+
+impl Alone {
+    fn new(paxos: Paxos) -> Alone {
+        let mut alone = Alone { paxos, now: Time(1_000_000_000), told: Vec::new(), ticket: 0 };
+        alone.told = alone.input(Input::Drained).events;
+        alone
+    }
+
+    /// Router `me` as its record has it, linked to all other members.
+    pub(super) fn from(me: &str, settings: &Settings, record: Record) -> Alone {
+        let paxos = recovered(me, settings, [record]);
+        let mut alone = Alone::new(paxos.expect("the record is whole").expect("there is one"));
+        let others: Vec<_> = alone.paxos.members().iter().map(|peer| peer.id).collect();
+        for other in others.into_iter().filter(|other| *other != process(me)) {
+            alone.input(Input::Linked { peer: other, session: Session(1) });
+        }
+        alone
+    }
+
+    pub(super) fn joining(me: &str, settings: &Settings) -> Alone {
+        Alone::new(Paxos::join(peer(process(me)), Vec::new(), settings.clone(), Time(1_000_000_000)))
+    }
+
+    pub(super) fn founder(settings: &Settings) -> Alone {
+        Alone::new(Paxos::found(peer(process("1")), settings.clone(), Time(1_000_000_000)))
+    }
+
+    pub(super) fn input(&mut self, input: Input<Paxos>) -> Said {
+        let mut random = || 0;
+        let mut cx = Context { now: self.now, me: self.paxos.me(), random: &mut random };
+        let mut said = Said { ticket: self.ticket, ..Said::default() };
+        self.paxos.handle(&mut cx, input, &mut said);
+        self.ticket = said.ticket;
+        said
+    }
+
+    pub(super) fn hear(&mut self, from: &str, message: Message) -> Said {
+        self.input(Input::Receive { from: process(from), message })
+    }
+
+    pub(super) fn command(&mut self, command: Command) -> Said {
+        self.input(Input::Command(command))
+    }
+
+    /// All that was written so far is on disk.
+    pub(super) fn persisted(&mut self) -> Said {
+        self.input(Input::Persisted(Ticket(self.ticket)))
+    }
+
+    /// Waits for the next deadline.
+    pub(super) fn wake(&mut self) -> Said {
+        self.now = self.now.max(self.paxos.deadline().expect("a router always waits for something"));
+        self.input(Input::Deadline)
+    }
+
+    /// Waits until it stands for leader; says with which ballot.
+    pub(super) fn stand(&mut self) -> Ballot {
+        for _ in 0..50 {
+            for (_, message, _) in self.wake().sent {
+                if let Message::PreVote(prepare) = message {
+                    return prepare.ballot;
+                }
+            }
+        }
+        panic!("it never stands");
+    }
+
+    pub(super) fn role(&self) -> &'static str {
+        self.paxos.status().role
+    }
+
+    pub(super) fn last(&self) -> u64 {
+        self.paxos.status().last.0
+    }
+}

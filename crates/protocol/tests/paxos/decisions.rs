@@ -1,0 +1,566 @@
+//! What a router decides, one message at a time: every answer and refusal whose absence no schedule showed.
+
+use bytes::Bytes;
+use quorate_protocol::{
+    Input, Session,
+    paxos::{
+        Ballot, Change, ChangeRefusal, Command, Contact, Event, Message, Prepare, Pulse, Record, Refusal,
+        Settings, Slot, Value, Way,
+    },
+};
+
+use super::{
+    alone::{Alone, ballot, checkpoint, members, peers, value},
+    world::{peer, process},
+};
+
+/// Router 3 of three. It holds six slots in the ballot of 1 and has learned five.
+fn third() -> Alone {
+    Alone::from("3", &Settings::default(), checkpoint("1 2 3", ballot(1, "1"), 5, vec![value(9)]))
+}
+
+/// The question of a candidate that holds as much as [`third`].
+fn question(ballot_asked: Ballot) -> Prepare {
+    Prepare { ballot: ballot_asked, accepted: ballot(1, "1"), last: Slot(6), chosen: Slot(5), reach: 3 }
+}
+
+fn heartbeat(ballot: Ballot) -> Message {
+    Message::Heartbeat { ballot, chosen: Slot(5), collect: Slot(5), sent: Slot::ZERO }
+}
+
+fn accept(slot: u64, value: Value) -> Message {
+    Message::Accept { ballot: ballot(1, "1"), slot: Slot(slot), chosen: Slot(5), value }
+}
+
+#[test]
+fn a_stranger_that_knows_no_more_is_told_that_it_is_no_member() {
+    let mut router = third();
+    let said = router.hear("9", Message::Prepare(question(ballot(7, "9"))));
+    assert!(matches!(said.to("9")[..], [Message::NotMember { chosen: Slot(5), .. }]), "{:?}", said.sent);
+    assert!(said.records.is_empty(), "and nothing is promised to it");
+    let more = Prepare { last: Slot(7), ..question(ballot(7, "9")) };
+    assert!(matches!(router.hear("9", Message::Prepare(more)).to("9")[..], [Message::Promise { .. }]));
+}
+
+#[test]
+fn a_joiner_that_was_fed_nothing_votes_for_nobody() {
+    let mut router = Alone::joining("4", &Settings::default());
+    for message in [Message::PreVote(question(ballot(7, "1"))), Message::Prepare(question(ballot(7, "1")))] {
+        let said = router.hear("1", message);
+        assert!(said.sent.is_empty() && said.records.is_empty(), "{:?}", said.sent);
+    }
+}
+
+#[test]
+fn a_ballot_is_promised_again_but_written_once() {
+    let mut router = third();
+    let asked = Message::Prepare(question(ballot(7, "2")));
+    let said = router.hear("2", asked.clone());
+    assert!(matches!(said.records[..], [Record::Promised(promised)] if promised == ballot(7, "2")));
+    let promise = said.sent.iter().find(|(_, message, _)| matches!(message, Message::Promise { .. }));
+    assert!(promise.expect("it promises").2.is_some(), "not before it is on disk");
+    router.persisted();
+    let said = router.hear("2", asked);
+    let promise = said.sent.iter().find(|(_, message, _)| matches!(message, Message::Promise { .. }));
+    assert!(promise.expect("the first promise may be lost").2.is_none(), "nothing to wait for");
+    assert!(said.records.is_empty());
+    let lower = router.hear("1", Message::Prepare(question(ballot(6, "1"))));
+    assert!(matches!(lower.to("1")[..], [Message::Refused { refusal: Refusal::Outbid, .. }]));
+    let higher = router.hear("2", Message::Prepare(question(ballot(8, "2"))));
+    let promise = higher.sent.iter().find(|(_, message, _)| matches!(message, Message::Promise { .. }));
+    assert!(promise.expect("it promises").2.is_some(), "what is on disk is an older promise");
+    let same = Message::PreVote(question(ballot(8, "2")));
+    let same = router.hear("2", same);
+    assert!(matches!(same.to("2")[..], [Message::Refused { .. }]), "a ballot is used once: {:?}", same.sent);
+}
+
+#[test]
+fn nobody_is_helped_to_lead_without_what_it_lacks() {
+    let behind = Prepare { chosen: Slot(4), ..question(ballot(7, "2")) };
+    let said = third().hear("2", Message::Prepare(behind));
+    assert!(matches!(said.to("2")[..], [Message::Refused { refusal: Refusal::Behind, .. }]), "collected");
+
+    // One slot of any size fits, two that are too much for a message do not.
+    for (slots, fits) in [(1, true), (2, false)] {
+        let large = vec![value(20 << 20); slots];
+        let record = checkpoint("1 2 3", ballot(1, "1"), 5, large);
+        let mut router = Alone::from("3", &Settings::default(), record);
+        let asked = Prepare { last: Slot(5), ..question(ballot(7, "2")) };
+        let said = router.hear("2", Message::Prepare(asked));
+        assert_eq!(matches!(said.to("2")[..], [Message::Promise { .. }]), fits, "{slots}");
+    }
+
+    // The candidate knows more than this router holds: nothing is lacking.
+    let ahead = Prepare { chosen: Slot(8), last: Slot(8), ..question(ballot(7, "2")) };
+    assert!(matches!(third().hear("2", Message::Prepare(ahead)).to("2")[..], [Message::Promise { .. }]));
+}
+
+#[test]
+fn of_two_candidates_one_is_helped() {
+    // Talking with a majority, itself included, is enough to be helped.
+    let mut router = third();
+    let two = Prepare { reach: 2, ..question(ballot(7, "2")) };
+    assert!(matches!(router.hear("2", Message::PreVote(two)).to("2")[..], [Message::PreVoted { .. }]));
+    let one = Prepare { reach: 2, ..question(ballot(7, "1")) };
+    let said = router.hear("1", Message::PreVote(one));
+    assert!(
+        matches!(said.to("1")[..], [Message::Refused { refusal: Refusal::Rival, .. }]),
+        "{:?}",
+        said.sent
+    );
+
+    // A candidate that has begun phase 1 gives way to nobody, however well connected.
+    let mut router = third();
+    let own = router.stand();
+    assert!(!router.hear("2", Message::PreVoted { ballot: own }).to("1").is_empty(), "phase 1 begins");
+    let better = Prepare { reach: 9, ..question(ballot(own.round + 1, "1")) };
+    let said = router.hear("1", Message::PreVote(better));
+    assert!(
+        matches!(said.to("1")[..], [Message::Refused { refusal: Refusal::Rival, .. }]),
+        "{:?}",
+        said.sent
+    );
+}
+
+/// Router 3, in phase 1, with its ballot.
+fn candidate() -> (Alone, Ballot) {
+    let mut router = third();
+    let own = router.stand();
+    router.hear("2", Message::PreVoted { ballot: own });
+    assert_eq!(router.role(), "candidate");
+    (router, own)
+}
+
+fn promise(ballot_asked: Ballot, last: u64, chosen: u64, start: u64, values: Vec<Value>) -> Message {
+    Message::Promise {
+        ballot: ballot_asked,
+        accepted: ballot(1, "1"),
+        last: Slot(last),
+        chosen: Slot(chosen),
+        start: Slot(start),
+        values,
+    }
+}
+
+#[test]
+fn a_promise_without_its_form_is_no_promise() {
+    let (mut router, own) = candidate();
+    let broken = [
+        promise(own, 6, 5, 4, vec![value(9)]),
+        promise(own, 6, 7, 5, vec![value(9), value(9)]),
+        promise(own, 6, 6, 5, vec![]),
+        promise(own, 8, 5, 5, vec![value(9)]),
+        promise(own, 7, 5, 5, vec![members("1 2 3 4"), value(9)]),
+        promise(own, 6, 6, 5, vec![members("1 2 3 4 5")]),
+        promise(own, 6, 5, u64::MAX, vec![value(9)]),
+    ];
+    for message in broken {
+        let said = router.hear("2", message.clone());
+        assert_eq!(router.role(), "candidate", "{message:?}");
+        assert!(said.records.is_empty(), "{message:?}");
+    }
+    let said = router.hear("2", promise(own, 6, 5, 5, vec![]));
+    assert_eq!(router.role(), "leader");
+    assert!(matches!(said.records[..], [Record::Accepted { .. }]), "{:?}", said.records);
+}
+
+#[test]
+fn a_promise_of_the_log_with_a_change_asks_those_whom_it_makes() {
+    let (mut router, own) = candidate();
+    let said = router.hear("2", promise(own, 7, 5, 5, vec![value(9), members("1 2 3 4")]));
+    assert_eq!(router.role(), "candidate", "two of four");
+    assert!(matches!(said.to("4")[..], [Message::Prepare(_)]), "{:?}", said.sent);
+    // And again when it is linked; a process that has no say is asked nothing.
+    let linked = |peer| Input::Linked { peer: process(peer), session: Session(1) };
+    assert!(matches!(router.input(linked("4")).to("4")[..], [Message::Prepare(_)]));
+    assert!(router.input(linked("9")).to("9").is_empty());
+    router.hear("4", promise(own, 6, 5, 5, vec![]));
+    assert_eq!(router.role(), "leader");
+}
+
+#[test]
+fn a_refusal_counts_for_its_ballot_only() {
+    let (mut router, own) = candidate();
+    let refused = |ballot, promised| Message::Refused { ballot, promised, refusal: Refusal::Outbid };
+    let other = ballot(own.round - 1, "3");
+    for from in ["1", "2"] {
+        router.hear(from, refused(other, own));
+        assert_eq!(router.role(), "candidate");
+    }
+    router.hear("2", promise(own, 6, 5, 5, vec![]));
+    assert_eq!(router.role(), "leader");
+    let above = ballot(own.round + 1, "1");
+    for (ballot, promised) in [(other, above), (own, own), (own, other)] {
+        router.hear("1", refused(ballot, promised));
+        assert_eq!(router.role(), "leader", "{ballot:?} {promised:?}");
+    }
+    router.hear("1", refused(own, above));
+    assert_eq!(router.role(), "follower");
+}
+
+#[test]
+fn a_leader_is_followed_by_its_own_word_and_for_one_record() {
+    let mut router = third();
+    router.hear("2", heartbeat(ballot(7, "1")));
+    router.hear("3", heartbeat(ballot(7, "3")));
+    assert_eq!(router.paxos.leader(), None, "nobody speaks for another");
+    let first = router.hear("1", heartbeat(ballot(7, "1")));
+    assert_eq!(router.paxos.leader(), Some(process("1")));
+    assert!(matches!(first.records[..], [Record::Promised(_)]));
+    assert!(router.hear("1", heartbeat(ballot(7, "1"))).records.is_empty());
+}
+
+#[test]
+fn what_is_forwarded_fits_into_messages() {
+    let mut router = third();
+    router.hear("1", heartbeat(ballot(1, "1")));
+    for bytes in [10 << 20, 10 << 20, 20 << 20, 6 << 20, 9 << 20] {
+        router.command(Command::Propose { payload: Bytes::from(vec![0; bytes]) });
+    }
+    let said = router.input(Input::Drained);
+    let lengths = said.to("1").into_iter().map(|message| match message {
+        Message::Forward { payloads, .. } => payloads.iter().map(|payload| payload.len() >> 20).collect(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(lengths.collect::<Vec<Vec<usize>>>(), [vec![10], vec![10], vec![20], vec![6, 9]]);
+}
+
+#[test]
+fn nothing_is_accepted_over_a_gap_or_behind_a_change() {
+    let mut router = third();
+    router.hear("1", accept(8, value(9)));
+    assert_eq!(router.last(), 6, "a gap");
+    router.hear("1", accept(7, members("1 2 3 4 5")));
+    assert_eq!(router.last(), 6, "two steps at once");
+    router.hear("1", accept(7, members("1 2 3 4")));
+    router.hear("1", accept(8, value(9)));
+    assert_eq!(router.last(), 7, "behind an open change");
+    let sync = |start: u64, values| Message::Sync {
+        ballot: ballot(1, "1"),
+        start: Slot(start),
+        chosen: Slot(5),
+        values,
+    };
+    router.hear("1", sync(7, vec![value(9)]));
+    assert_eq!(router.last(), 7, "nor by a sync");
+}
+
+#[test]
+fn a_sync_that_leaves_a_gap_is_asked_for_again() {
+    let sync = |ballot_of: Ballot, start: u64, chosen: u64, values| Message::Sync {
+        ballot: ballot_of,
+        start: Slot(start),
+        chosen: Slot(chosen),
+        values,
+    };
+    let lacks = |message| {
+        let mut router = third();
+        let said = router.hear("1", message);
+        assert!(
+            said.to("1").iter().any(|message| matches!(message, Message::Following { lacks: true, .. })),
+            "{:?}",
+            said.sent
+        );
+        assert_eq!(router.last(), 6);
+    };
+    let (same, new) = (ballot(1, "1"), ballot(7, "1"));
+    lacks(sync(same, 7, 7, vec![value(9)]));
+    lacks(sync(new, 6, 6, vec![value(9)]));
+    lacks(sync(new, 3, 4, vec![value(9)]));
+
+    // In the same ballot it may begin anywhere in what is held.
+    let mut router = third();
+    router.hear("1", sync(same, 6, 5, vec![value(9)]));
+    assert_eq!(router.last(), 7);
+    // One that brings nothing new costs no record.
+    assert!(router.hear("1", sync(same, 6, 5, vec![value(9)])).records.is_empty());
+    assert!(router.hear("1", sync(same, 7, 5, vec![])).records.is_empty());
+
+    // Members change one at a time, also in a log that replaces ours.
+    let mut router = third();
+    router.hear("1", sync(new, 5, 6, vec![members("1 2 3 4 5")]));
+    assert_eq!((router.last(), router.paxos.members().len()), (6, 3));
+}
+
+#[test]
+fn what_is_taught_is_written_once_and_without_a_gap() {
+    let catch_up =
+        |start: u64, values| Message::CatchUp { ballot: ballot(7, "1"), start: Slot(start), values };
+    let mut router = third();
+    let leaps = ["1 2 3 4 5", "3", "3 4"].map(|names| catch_up(5, vec![members(names)]));
+    for broken in [catch_up(6, vec![value(9)])].into_iter().chain(leaps) {
+        let said = router.hear("1", broken);
+        assert!(matches!(said.to("1")[..], [Message::Following { lacks: true, .. }]), "{:?}", said.sent);
+        assert_eq!(router.paxos.applied(), Slot(5));
+    }
+    let said = router.hear("1", catch_up(5, vec![value(9), value(8)]));
+    assert!(
+        matches!(&said.records[..], [Record::Learned { start: Slot(5), values, .. }] if values.len() == 2)
+    );
+    assert_eq!(router.paxos.applied(), Slot(7));
+    assert!(router.hear("1", catch_up(5, vec![value(9), value(8)])).records.is_empty(), "nothing is new");
+}
+
+#[test]
+fn parts_of_a_snapshot_must_continue_each_other() {
+    let chunk = |slot: u64, total: u64, offset: u64, bytes: usize| Message::Chunk {
+        ballot: ballot(7, "1"),
+        slot: Slot(slot),
+        members: peers("1 2 3"),
+        total,
+        offset,
+        bytes: Bytes::from(vec![0; bytes]),
+    };
+    let taken = |said: &super::alone::Said| match said.to("1")[..] {
+        [Message::ChunkTaken { offset, .. }] => Some(*offset),
+        _ => None,
+    };
+    let mut router = third();
+    let known = router.hear("1", chunk(5, 10, 0, 5));
+    assert_eq!(taken(&known), Some(10), "all of it is known already");
+    assert!(known.events.iter().all(|event| !matches!(event, Event::Install { .. })));
+    assert_eq!(taken(&router.hear("1", chunk(9, 10, 0, 6))), Some(6));
+    for broken in [chunk(9, 10, 5, 4), chunk(8, 10, 6, 4), chunk(9, 11, 6, 4), chunk(9, 10, 6, 5)] {
+        assert_eq!(taken(&router.hear("1", broken)), None);
+    }
+    let whole = router.hear("1", chunk(9, 10, 6, 4));
+    assert_eq!(taken(&whole), Some(10));
+    assert!(whole.events.iter().any(|event| matches!(event, Event::Install { slot: Slot(9), .. })));
+}
+
+#[test]
+fn what_is_not_chosen_is_never_collected() {
+    let settings = Settings { log_bytes_kept: 100, ..Settings::default() };
+    let record = checkpoint("1 2 3", ballot(1, "1"), 5, vec![value(1000), value(1000)]);
+    let mut router = Alone::from("3", &settings, record);
+    router.hear("1", heartbeat(ballot(1, "1")));
+    assert_eq!(router.paxos.unchosen().len(), 2);
+}
+
+#[test]
+fn proposals_wait_and_gather_within_their_bounds() {
+    let propose = |router: &mut Alone, bytes: usize| {
+        router.command(Command::Propose { payload: Bytes::from(vec![0; bytes]) });
+        (router.last(), router.paxos.status().pending_bytes)
+    };
+    let settings =
+        Settings { batch_bytes_max: 10, pending_bytes_max: 40, window_max: 3, ..Settings::default() };
+    // Behind its first slot nothing that the founder writes gets to the disk: nothing more is chosen.
+    let mut router = Alone::founder(&settings);
+    router.persisted();
+    assert_eq!(propose(&mut router, 9), (1, 9), "a batch that is not full waits for the end of the turn");
+    assert_eq!(propose(&mut router, 1), (2, 0), "a full one does not");
+    assert_eq!(propose(&mut router, 10), (3, 0));
+    assert_eq!(propose(&mut router, 10), (4, 0), "full batches open the window");
+    assert_eq!(router.paxos.status().window, 3);
+    assert_eq!(propose(&mut router, 10), (4, 10), "as far as it opens");
+    assert_eq!(propose(&mut router, 30), (4, 40));
+    assert_eq!(propose(&mut router, 1), (4, 40), "what waits is bounded");
+
+    let mut router = Alone::founder(&settings);
+    router.persisted();
+    for last in 2..=3 {
+        assert_eq!(propose(&mut router, 1), (last - 1, 1));
+        router.input(Input::Drained);
+        assert_eq!(router.last(), last);
+    }
+    propose(&mut router, 1);
+    router.input(Input::Drained);
+    assert_eq!((router.last(), router.paxos.status().window), (3, 2), "small batches open no window");
+}
+
+#[test]
+fn a_window_closes_while_slots_are_small() {
+    let settings = Settings { batch_bytes_max: 104, window_max: 8, ..Settings::default() };
+    let mut router = Alone::founder(&settings);
+    router.persisted();
+    for _ in 0..8 {
+        router.command(Command::Propose { payload: Bytes::from(vec![0; 104]) });
+    }
+    assert_eq!(router.paxos.status().window, 8);
+    router.persisted();
+    let small = |router: &mut Alone, bytes: usize| {
+        router.command(Command::Propose { payload: Bytes::from(vec![0; bytes]) });
+        router.input(Input::Drained);
+        router.paxos.status().window
+    };
+    // Half full is four slots in flight.
+    for _ in 0..5 {
+        assert_eq!(small(&mut router, 1), 8);
+    }
+    assert_eq!(small(&mut router, 13), 8, "not so small");
+    assert_eq!(small(&mut router, 12), 7);
+}
+
+#[test]
+fn a_payload_larger_than_a_batch_goes_alone() {
+    let settings = Settings { batch_bytes_max: 10, ..Settings::default() };
+    let mut router = Alone::founder(&settings);
+    router.persisted();
+    for bytes in [4, 25] {
+        router.command(Command::Propose { payload: Bytes::from(vec![0; bytes]) });
+    }
+    assert_eq!((router.last(), router.paxos.status().pending_bytes), (3, 0));
+}
+
+#[test]
+fn commands_that_come_to_nothing_are_answered() {
+    let mut router = Alone::from("1", &Settings::default(), checkpoint("1 2 3", ballot(1, "1"), 5, vec![]));
+    let refused = |said: &super::alone::Said| match said.events[..] {
+        [Event::ChangeRefused { reason, .. }] => Some(reason),
+        _ => None,
+    };
+    let add = |name| Command::AddRouter(peer(process(name)));
+    assert_eq!(refused(&router.command(add("4"))), Some(ChangeRefusal::NoLeader));
+    let own = router.stand();
+    router.hear("2", Message::PreVoted { ballot: own });
+    let promise = Message::Promise {
+        ballot: own,
+        accepted: ballot(1, "1"),
+        last: Slot(5),
+        chosen: Slot(5),
+        start: Slot(5),
+        values: vec![],
+    };
+    router.hear("2", promise);
+    assert_eq!(router.role(), "leader");
+    assert_eq!(refused(&router.command(add("2"))), Some(ChangeRefusal::AlreadySo));
+    assert_eq!(refused(&router.command(Command::RemoveRouter(process("4")))), Some(ChangeRefusal::AlreadySo));
+    let asked = router.hear("2", Message::Change(Change::Remove(process("4"))));
+    assert!(matches!(asked.to("2")[..], [Message::ChangeRefused { reason: ChangeRefusal::AlreadySo, .. }]));
+    assert!(router.hear("9", Message::Change(Change::Remove(process("2")))).sent.is_empty(), "a stranger");
+
+    // A router that only follows decides no change of others.
+    let mut follower = third();
+    follower.hear("1", heartbeat(ballot(1, "1")));
+    let asked = follower.hear("2", Message::Change(Change::Remove(process("1"))));
+    assert!(asked.to("1").is_empty());
+    assert!(matches!(asked.to("2")[..], [Message::ChangeRefused { reason: ChangeRefusal::NoLeader, .. }]));
+    let own = follower.command(Command::RemoveRouter(process("1")));
+    assert!(matches!(own.to("1")[..], [Message::Change(Change::Remove(_))]));
+}
+
+#[test]
+fn joiners_are_remembered_by_their_newest_life() {
+    let mut router = Alone::joining("4", &Settings::default());
+    let join = |name| Message::Join { peer: peer(process(name)) };
+    assert_eq!(router.hear("5", join("5")).reached, [process("5")]);
+    assert!(router.hear("6", join("5")).reached.is_empty(), "nobody speaks for another");
+    let said = router.hear("5b", join("5b"));
+    assert_eq!((said.forgotten, said.reached), (vec![process("5")], vec![process("5b")]));
+    let said = router.hear("6", join("6"));
+    assert_eq!((said.forgotten, said.reached), (vec![], vec![process("6")]));
+    // One that it was told of is remembered too. It is not asked before there is a link.
+    let refer = Message::Refer { leader: Some(process("7")), members: peers("7 8") };
+    let said = router.hear("6", refer);
+    assert_eq!(said.reached, [process("7"), process("8")]);
+    assert!(said.sent.is_empty(), "{:?}", said.sent);
+    assert_eq!(router.hear("8b", join("8b")).forgotten, [process("8")]);
+}
+
+#[test]
+fn a_follower_looks_for_strangers_for_a_moment() {
+    let mut router = third();
+    let said = router.command(Command::Seeds(peers("1 8")));
+    assert_eq!(said.reached, [process("8")], "members are linked already");
+    router.input(Input::Linked { peer: process("8"), session: Session(1) });
+    let said = router.command(Command::Seeds(peers("8 9")));
+    assert_eq!((said.reached, said.forgotten), (vec![process("9")], vec![]));
+    let said = router.command(Command::Seeds(peers("7")));
+    assert_eq!((said.reached, said.forgotten), (vec![process("7")], vec![process("9")]));
+}
+
+fn pulse(beat: u64, way: Option<Way>, contacts: &[&str]) -> Message {
+    let contacts = contacts.iter().map(|name| Contact { process: process(name), beat: 0, heard: true });
+    Message::Pulse(Pulse { beat, round: 0, reach: 3, led: false, way, contacts: contacts.collect() })
+}
+
+#[test]
+fn a_stranger_that_takes_this_router_for_a_member_hears_of_it() {
+    let mut router = third();
+    for stranger in ["8", "9"] {
+        router.input(Input::Linked { peer: process(stranger), session: Session(1) });
+    }
+    router.hear("8", pulse(1, None, &["1", "2"]));
+    router.hear("9", pulse(1, None, &["1", "3"]));
+    let said = router.wake();
+    assert_eq!((said.pulses("1"), said.pulses("8"), said.pulses("9")), (1, 0, 1));
+}
+
+#[test]
+fn no_way_leads_back_or_in_a_circle() {
+    let way = |leader, next, hops| Some(Way { ballot: ballot(7, leader), next: process(next), hops });
+    let settled = |way| {
+        let mut router = third();
+        for beat in 1..6 {
+            router.hear("2", pulse(beat, way, &["1", "3"]));
+            router.wake();
+        }
+        router.paxos.detour()
+    };
+    assert_eq!(settled(way("1", "1", 1)), Some(process("2")));
+    assert_eq!(settled(way("1", "3", 1)), None, "back to where it came from");
+    assert_eq!(settled(way("3", "1", 1)), None, "to itself");
+    assert_eq!(settled(way("1", "1", 2)), None, "two others are one link apart");
+}
+
+#[test]
+fn only_the_leader_itself_resigns_or_drops() {
+    let (reign, other) = (ballot(1, "1"), ballot(0, "2"));
+    let mut router = third();
+    router.hear("1", heartbeat(reign));
+    for (from, ballot) in [("2", reign), ("2", other), ("1", other)] {
+        router.hear(from, Message::Resign { ballot });
+        assert_eq!(router.paxos.leader(), Some(process("1")), "{from} {ballot:?}");
+        router.hear(from, Message::Dropped { ballot });
+        assert!(!router.wake().events.iter().any(|event| matches!(event, Event::Leader(_))), "{from}");
+    }
+    router.hear("1", Message::Dropped { ballot: reign });
+    assert!(router.wake().events.contains(&Event::Leader(Some(process("1")))), "propose again");
+    router.hear("1", Message::Resign { ballot: reign });
+    assert_eq!(router.paxos.leader(), None);
+}
+
+#[test]
+fn strangers_propose_nothing() {
+    let (mut router, own) = candidate();
+    router.hear("2", promise(own, 6, 5, 5, vec![]));
+    let forward = || Message::Forward { ballot: own, payloads: vec![Bytes::from_static(b"x")] };
+    let said = router.hear("9", forward());
+    assert!(matches!(said.to("9")[..], [Message::Dropped { .. }]), "{:?}", said.sent);
+    assert_eq!(router.paxos.status().pending_bytes, 0);
+    assert!(router.hear("2", forward()).to("2").is_empty());
+    assert_eq!(router.paxos.status().pending_bytes, 1);
+}
+
+#[test]
+fn a_broken_link_to_another_loses_no_proposal() {
+    let mut router = third();
+    router.hear("1", heartbeat(ballot(1, "1")));
+    router.command(Command::Propose { payload: Bytes::from_static(b"x") });
+    router.input(Input::Unlinked { peer: process("2") });
+    assert!(matches!(router.input(Input::Drained).to("1")[..], [Message::Forward { .. }]));
+}
+
+#[test]
+fn a_member_goes_by_news_that_does_not_name_it() {
+    let mut router = third();
+    let not_member = |chosen, names| Message::NotMember { chosen: Slot(chosen), members: peers(names) };
+    for (chosen, names) in [(4, "1 2"), (5, "1 2 3"), (6, "1 3")] {
+        router.hear("1", not_member(chosen, names));
+        assert_eq!(router.role(), "follower", "{chosen} {names}");
+    }
+    router.hear("1", not_member(5, "1 2"));
+    assert_eq!(router.role(), "removed");
+}
+
+#[test]
+fn a_joiner_knows_who_has_its_node() {
+    let mut router = Alone::joining("4b", &Settings::default());
+    for name in ["5", "4b"] {
+        router.hear("1", Message::NodeInUse { by: peer(process(name)) });
+        assert_eq!(router.paxos.namesake(), None, "{name}");
+    }
+    router.hear("1", Message::NodeInUse { by: peer(process("4")) });
+    assert_eq!(router.paxos.namesake(), Some(&peer(process("4"))));
+}
