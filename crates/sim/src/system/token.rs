@@ -33,7 +33,7 @@ impl Protocol for Seat {
             }
             (Input::Deadline, Some(next)) => {
                 out.send(Destination::One(next), self.number + 1, None);
-                self.due = Some(cx.now + PAUSE);
+                self.due = Some(cx.now + 40 * PAUSE);
             }
             _ => {}
         }
