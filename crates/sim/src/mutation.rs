@@ -199,13 +199,13 @@ impl Mutation {
             | Mutation::RetryAnswered
             | Mutation::LateTickCounts
             | Mutation::LossUndeclared
-            | Mutation::SuspectsOneByOne
             | Mutation::StaleSuspicionObeyed
             | Mutation::ReadAskedAgain
             | Mutation::VoidedPublished
             | Mutation::VerdictUnanswered
             | Mutation::WriteSkipped
             | Mutation::ImportLost => "table",
+            Mutation::SuspectsOneByOne => "accidents",
             Mutation::RepliesInOnePiece => "replies",
             Mutation::HearsEverybody | Mutation::GoesNoWayRound => "graphs",
             Mutation::SentBeforeDurable

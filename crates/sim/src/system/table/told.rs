@@ -89,9 +89,9 @@ impl Town {
         }
         stage.routers.told_members(world, told_at, &routers, false)?;
         self.hold(world);
-        let undeclared = |(_, process): &&(u64, ProcessId)| !self.operator.declared(*process);
-        if let Some((key, process)) = self.order.twin.forsaken().iter().find(undeclared) {
-            let what = format!("{process}, the last replica of {key}, is declared lost, and nobody said so");
+        let undeclared = |process: &&ProcessId| !self.operator.declared(**process);
+        if let Some(process) = self.order.twin.declared().iter().find(undeclared) {
+            let what = format!("{process} is declared lost, and no operator said so");
             return Err(Violation::new("S14", what));
         }
         let forsaken: Vec<u64> = self.order.twin.forsaken().iter().map(|(key, _)| *key).collect();

@@ -46,6 +46,8 @@ struct Town {
     controls: u64,
     /// Keys whose last replica was declared lost, and which it was.
     forsaken: Vec<(u64, ProcessId)>,
+    /// Processes that were declared lost, in order.
+    declared: Vec<ProcessId>,
     /// Sessions and numbers that are remembered although they are below.
     kept: BTreeSet<(u128, u64)>,
 }
@@ -174,9 +176,14 @@ impl TableTwin {
         }
     }
 
-    /// Keys whose last replica was declared lost, and which it was: an operator's word, and nobody else's (S14).
+    /// Keys whose last replica was declared lost, and which it was.
     pub(super) fn forsaken(&self) -> &[(u64, ProcessId)] {
         &self.town.forsaken
+    }
+
+    /// Processes that were declared lost, in order: an operator's word, and nobody else's (S14).
+    pub(super) fn declared(&self) -> &[ProcessId] {
+        &self.town.declared
     }
 }
 
@@ -452,6 +459,7 @@ impl Town {
                     let holders = town.holders(key);
                     holders.iter().any(|&it| town.is(it, State::Active) || town.is(it, State::Unreachable))
                 };
+                self.declared.push(process);
                 let removed = self.remove(process);
                 let keys = self.samples(0, u64::MAX);
                 let forsaken: Vec<u64> = keys.into_iter().filter(|&key| !keeps(self, key)).collect();
