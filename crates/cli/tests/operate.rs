@@ -115,8 +115,11 @@ fn a_domain_whose_routers_all_died_goes_on_from_its_members() {
             said.code == Some(1) && said.err.contains("`quorate router reform` would go on from the members")
         });
         for name in ["router-1", "gateway-1"] {
-            let http = process(&place, name)["bound"]["http"].as_str().unwrap().to_owned();
             wait_for("the reason is told", || {
+                // A process that is just being started again listens nowhere yet.
+                let Some(http) = process(&place, name)["bound"]["http"].as_str().map(str::to_owned) else {
+                    return false;
+                };
                 let agent = ureq::Agent::config_builder().http_status_as_error(false).build();
                 let agent: ureq::Agent = agent.into();
                 let mut health = agent.get(format!("http://{http}/health")).call().unwrap();

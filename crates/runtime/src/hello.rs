@@ -258,7 +258,7 @@ mod tests {
         let four = "040000000000000044000000000000000000000000000000";
         let generation = "0600000066000000000000000000000000000000";
         let pinned =
-            format!("6b000000{magic}040000{domain}02{generation}{three}{four}0500000003000000683a31");
+            format!("6b000000{magic}050000{domain}02{generation}{three}{four}0500000003000000683a31");
         assert_eq!(hex(&Greeting::Hello(hello()).encode()), pinned);
         let pinned = format!("48000000{magic}02000201{domain}{generation}{three}");
         assert_eq!(hex(&Greeting::Refusal(refusal()).encode()), pinned);
