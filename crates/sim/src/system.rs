@@ -7,7 +7,7 @@
 //! | [`table`] | a whole cluster, as production runs it |
 //! | [`token`] | three machines that pass a token: an example to start from |
 //!
-//! A system is found by its name. Another one is a line for its module and one in [`SYSTEMS`].
+//! A system is found by its name. Another one is a line for its module and one in its list (`SYSTEMS`).
 
 pub mod ecast;
 pub mod paxos;

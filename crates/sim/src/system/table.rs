@@ -21,11 +21,7 @@ pub use settings::Settings;
 
 use std::time::Duration;
 
-use quorate_protocol::{
-    CommandId, ProcessId,
-    ecast::RouterCommand,
-    paxos::{Change, Paxos},
-};
+use quorate_protocol::{CommandId, ProcessId, ecast::RouterCommand, paxos};
 use quorate_tables::{Command, Node};
 use quorate_world::{Fault, Violation};
 
@@ -189,7 +185,7 @@ impl Workload for Town {
         self.bank.judge_histories()
     }
 
-    fn log<'a>(&self, citizen: &'a Citizen) -> Option<&'a Paxos> {
+    fn log<'a>(&self, citizen: &'a Citizen) -> Option<&'a paxos::Paxos> {
         match citizen.inner().node() {
             Node::Router(router) => Some(router.log()),
             _ => None,
@@ -197,6 +193,6 @@ impl Workload for Town {
     }
 
     fn removal(id: CommandId, router: ProcessId) -> Option<Command> {
-        Some(Command::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
+        Some(Command::Router(RouterCommand::Change { id, change: paxos::Change::Remove(router) }))
     }
 }
