@@ -11,7 +11,7 @@
 //!   Persisted, what waited leaves ◀── wakes ───┤ then tells up to which record all is durable
 //! ```
 //!
-//! The form of the journal, and how rot is told from a torn tail, are pure ([`journal`](quorate_protocol::journal)). This
+//! The form of the journal, and how rot is told from a torn tail, are pure ([`journal`]). This
 //! module has what is left:
 //!
 //! | module | what it has |
