@@ -24,7 +24,7 @@ impl<H: Protocol> Newcomer<H> {
         Newcomer::new(channel, Occupant::Home(protocol))
     }
 
-    /// A protocol of any type ([`Guest`]).
+    /// A protocol of any type ([`Guest`](crate::Guest)).
     pub fn guest(channel: Channel, endpoint: impl Endpoint + 'static) -> Self {
         Newcomer::new(channel, Occupant::Guest(Box::new(endpoint)))
     }

@@ -7,7 +7,7 @@
 //! **Source.** Zhang, *Fault-tolerant Grid Services* (003), chapter VI: primary-backup Paxos (§VI.A.2), X-Paxos for reads
 //! (§VI.A.3) and their proof (§VI.B).
 //!
-//! **Roles.** *Replicas* are the acceptors of a log of their own ([`paxos`](crate::paxos)); no router stands in the way. One
+//! **Roles.** *Replicas* are the acceptors of a log of their own ([`paxos`]); no router stands in the way. One
 //! is the *leader* (the primary): it executes. The others, its *backups*, apply changes. *Clients* call the leader. A *host* runs the
 //! user's code for a replica, on whatever thread: this module tells it what to do ([`Event`]) and takes the results back
 //! ([`Command`]), in the same turn or later.
@@ -78,7 +78,7 @@
 //! **Where we differ, and why.** Batches, speculation and the reply in the instance (above). Only the leader has a call's
 //! bytes unless the log mode carries them: backups need what came of a call, not the call. The accept phase of a new
 //! leader needs no instance of its own: a log counts as accepted in a ballot only as a whole, so a majority that accepted it, empty or
-//! not, ends the phase ([`paxos::Event::Settled`](crate::paxos::Event::Settled)). Clients send writes to the leader alone; the
+//! not, ends the phase ([`paxos::Event::Settled`]). Clients send writes to the leader alone; the
 //! others would only drop them.
 //!
 //! **Speed.** Requests share the memory of the message that they came in, and replies that of the batch. All that one batch of
