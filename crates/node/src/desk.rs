@@ -21,7 +21,7 @@ use crate::{
 /// An endpoint's sessions, and those it wants.
 pub(crate) type Sessions = BTreeMap<ProcessId, Line>;
 
-/// What all endpoints of a process share.
+/// State that all endpoints of a process share.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     peers: BTreeMap<ProcessId, Peer>,

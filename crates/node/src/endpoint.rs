@@ -131,7 +131,7 @@ where
     }
 }
 
-/// Who may have a session with an endpoint: each end shows a pass, and both judge the other's.
+/// The rule for who may have a session with an endpoint: each end shows a pass, and both judge the other's.
 pub trait Policy: Send {
     /// What it shows; at most [`PASS_BYTES_MAX`](crate::PASS_BYTES_MAX) bytes.
     fn pass(&self) -> Bytes {

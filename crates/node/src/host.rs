@@ -1,4 +1,4 @@
-//! What a host asks of a node, and what it is told.
+//! Commands and events between a host and a node.
 
 use bytes::Bytes;
 use quorate_protocol::{ProcessId, Protocol, Ticket, wire::WireError};
@@ -65,7 +65,7 @@ pub enum Command<H: Protocol = Opaque> {
     Remove(Channel),
 }
 
-/// What a node tells.
+/// Events of a node.
 pub enum Event<H: Protocol = Opaque> {
     /// From a home endpoint.
     Home(Channel, H::Event),
@@ -85,7 +85,7 @@ pub enum Event<H: Protocol = Opaque> {
         channel: Channel,
         /// The peer's process.
         peer: ProcessId,
-        /// What it shows.
+        /// Its pass.
         pass: Bytes,
     },
     /// A peer sent an endpoint what is no message; their session ended.
@@ -94,7 +94,7 @@ pub enum Event<H: Protocol = Opaque> {
         channel: Channel,
         /// The peer's process.
         peer: ProcessId,
-        /// What was wrong.
+        /// The fault.
         error: WireError,
     },
 }
@@ -108,7 +108,7 @@ pub enum Ending {
     Panicked(String),
 }
 
-/// What a node has dropped.
+/// Counts of what a node has dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Letters for an endpoint that is not here.

@@ -171,7 +171,7 @@ where
         }
     }
 
-    /// What it has dropped.
+    /// Counts of what it has dropped.
     pub fn figures(&self) -> Figures {
         self.figures
     }

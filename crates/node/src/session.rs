@@ -46,7 +46,7 @@ use quorate_protocol::{ProcessId, Session, Time};
 
 use crate::channel::Signal;
 
-/// What one end has of one session, or wants.
+/// One end's state of a session that it has or wants.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     /// The endpoint has reached for the peer.
@@ -74,7 +74,7 @@ enum State {
     },
 }
 
-/// What follows from a signal.
+/// Consequences of a signal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// To the other end.

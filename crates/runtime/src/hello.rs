@@ -40,7 +40,7 @@ pub(crate) struct Hello {
     pub(crate) wanted: ProcessId,
     /// Counts the hellos and welcomes of `process`: of two, the larger number was sent later.
     pub(crate) number: u32,
-    /// Where it listens.
+    /// Its address.
     pub(crate) address: String,
 }
 

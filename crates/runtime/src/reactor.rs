@@ -371,7 +371,7 @@ where
         inputs
     }
 
-    /// What became durable since the last turn.
+    /// Records that became durable since the last turn.
     fn take_durable(&mut self, now: Time) -> usize {
         let Outside { durable: Some(durable), own, .. } = &mut self.outside else { return 0 };
         let Some(ticket) = durable.take_news(now, &mut self.links, own) else { return 0 };

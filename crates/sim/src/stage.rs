@@ -47,7 +47,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{mutation::Mutation, scenario::Scenario};
 
-/// What a simulated system does, and how it is judged.
+/// A simulated system: its work, and how it is judged.
 pub trait Workload: Sized {
     /// Its name in scenario files.
     const NAME: &'static str;
@@ -60,9 +60,9 @@ pub trait Workload: Sized {
 
     /// What a scenario file says in `[system.<name>]`.
     type Settings: DeserializeOwned;
-    /// What runs on machines.
+    /// The process on each machine.
     type Process: Protocol<Message: Wire>;
-    /// What its own timers are for.
+    /// Its own timers.
     type Timer;
 
     /// Adds machines and sets the first timers.
@@ -100,7 +100,7 @@ pub trait Workload: Sized {
     /// The state of everything, for a person who wonders why nothing comes right.
     fn report(&self, stage: &StageOf<Self>, world: &WorldOf<Self>) -> String;
 
-    /// What is still owed: a promise that must hold once everything has come right, and may not yet.
+    /// A promise that is still owed: it must hold once everything has come right, and may not yet.
     fn owed(&self, _: &StageOf<Self>, _: &WorldOf<Self>) -> Result<(), Violation> {
         Ok(())
     }
@@ -172,7 +172,7 @@ pub type StageOf<W> = Stage<<W as Workload>::Timer>;
 /// The world of a workload.
 pub type WorldOf<W> = World<<W as Workload>::Process>;
 
-/// What a workload has of the stage.
+/// A workload's view of the stage.
 pub struct Stage<T> {
     /// The routers, as the world at large sees them. Empty for systems without.
     pub routers: RouterSet,

@@ -80,7 +80,7 @@ pub enum Command {
     Client(ClientCommand),
 }
 
-/// What a process tells.
+/// Events of a process.
 #[derive(Debug)]
 pub enum Event {
     /// The answer to [`Command::Status`].

@@ -23,7 +23,7 @@ pub enum Operation {
     AddRouter {
         /// Its node and incarnation.
         process: (u64, u128),
-        /// Where it listens.
+        /// Its address.
         address: String,
     },
     /// To a router: this one is a router no more.

@@ -2,7 +2,7 @@
 
 use crate::{Findings, texts::Text};
 
-/// Where systems live.
+/// The folder of the systems.
 const SYSTEMS: &str = "crates/sim/src/system/";
 
 /// Things that belong to the stage, and whose they are there.

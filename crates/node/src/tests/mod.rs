@@ -25,7 +25,7 @@ pub(crate) fn id(node: usize) -> ProcessId {
     ProcessId { node: node as u64, incarnation: Incarnation(7) }
 }
 
-/// What a node put out, until the world takes care of it.
+/// Outputs of a node, until the world takes care of them.
 pub(crate) struct Outputs<H: Protocol = Opaque> {
     pub(crate) sent: Vec<(Destination, Letter<H::Message>)>,
     pub(crate) events: Vec<Event<H>>,
@@ -86,7 +86,7 @@ pub(crate) struct World<H: Protocol = Opaque> {
     pub(crate) wanted: BTreeSet<(usize, usize)>,
     /// Links that stand, smaller node first.
     pub(crate) links: BTreeSet<(usize, usize)>,
-    /// What is under way.
+    /// Submissions under way.
     pub(crate) queues: BTreeMap<(usize, usize), VecDeque<Bytes>>,
     sessions: u64,
 }

@@ -19,7 +19,7 @@ use crate::{
     time::Duration,
 };
 
-/// What a router may be asked.
+/// Commands of a router.
 #[derive(Clone, Debug)]
 pub enum RouterCommand {
     /// Processes to ask for admission, while joining; to look at for a moment afterwards.
@@ -54,7 +54,7 @@ pub enum RouterCommand {
     },
 }
 
-/// What a router tells.
+/// Events of a router.
 #[derive(Clone, Debug)]
 pub enum RouterEvent<C> {
     /// Who leads, as far as this router knows.
@@ -67,11 +67,11 @@ pub enum RouterEvent<C> {
     Removed,
     /// A generation began with this router.
     Reformed(Reformed),
-    /// What an operator asked for has come about, or why it does not.
+    /// The end of an operator's command: it has come about, or the reason why it does not.
     Ended {
         /// The asker's name for it.
         id: CommandId,
-        /// What became of it.
+        /// The outcome.
         result: Result<(), RouterRefusal>,
     },
     /// A snapshot from another router did not decode: the process must stop.

@@ -15,7 +15,7 @@ use crate::{
 /// A batch of messages of one sender, with consecutive numbers: the unit of proposal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RouteBlock {
-    /// Who submits.
+    /// The submitter.
     pub sender: ProcessId,
     /// The sender has handled the outcomes of all its messages up to this number.
     pub acknowledged: u64,
@@ -114,7 +114,7 @@ pub(super) enum LogEntry {
     Route(RouteBlock),
     /// Positions that are stable: runs `(first, count)`, and outcomes other than [`Outcome::Stable`].
     Stable { runs: Vec<(u64, u32)>, others: Vec<(u64, Outcome)> },
-    /// What a new generation begins with.
+    /// The beginning of a new generation.
     Recovered(Recovery),
     /// The configuration that the domain was founded with; the founder's first.
     Founded(Bytes),

@@ -123,7 +123,7 @@ pub enum MemberEvent {
         token: u64,
         /// Its name in the order.
         id: MessageId,
-        /// What became of it.
+        /// The outcome.
         outcome: Outcome,
     },
     /// A submitted message was never sent, and never will be.

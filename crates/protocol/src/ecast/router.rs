@@ -94,7 +94,7 @@ pub struct Router<R: Routing> {
     unlogged: bool,
     /// The log's events, reused.
     events: Vec<paxos::Event>,
-    /// What operators asked for.
+    /// Operators' commands that have not ended.
     pub(super) commands: Commands,
     /// A generation is about to begin here: what members have is waited for.
     pub(super) gathering: Option<Gathering>,
@@ -546,7 +546,7 @@ impl<R: Routing> Router<R> {
             Message::Up { member, hops, message } => self.on_up(cx, member, hops, message, out),
             Message::Down { member, hops, message } => self.on_down(member, hops, message, out),
             Message::Reach { members } => self.on_reach(from, members, cx.now),
-            // What reaches this router goes nowhere from here: it has no opinion. It neither keeps a suspect nor agrees.
+            // A message that reaches this router goes nowhere from here: it has no opinion. It neither keeps a suspect nor agrees.
             Message::AskOpinion { .. } | Message::Alive { .. } if !self.paxos.reaches_leader(cx.now) => {}
             Message::AskOpinion { about, hearing } if R::is_member(self.order.config(), from) => {
                 let linked = self.linked.contains(&about);

@@ -189,7 +189,7 @@ pub enum Message {
     },
     /// The answer to [`Message::Join`] and [`Message::Change`] of one that does not lead: ask there.
     Refer {
-        /// Who leads, if known.
+        /// The leader, if known.
         leader: Option<ProcessId>,
         /// The members, as far as the sender has learned.
         members: Vec<Peer>,

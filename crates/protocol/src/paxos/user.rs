@@ -57,7 +57,7 @@ impl Default for Settings {
     }
 }
 
-/// What the user of the log asks for.
+/// Commands of the user of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Put this into the log. An *attempt*: it is lost when no leader is known, or with a leader or a link to it. Within
@@ -126,7 +126,7 @@ pub enum Command {
     Seeds(Vec<Peer>),
 }
 
-/// What the user of the log is told.
+/// Events for the user of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A slot is chosen. In the order of slots, each exactly once, all from the installed snapshot on. The payloads may
@@ -224,12 +224,12 @@ pub enum Event {
     },
 }
 
-/// What a router looks like from outside.
+/// A router as seen from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Which part it plays: `joining`, `follower`, `candidate`, `leader` or `removed`.
     pub role: &'static str,
-    /// Who leads, if known.
+    /// The leader, if known.
     pub leader: Option<ProcessId>,
     /// The highest ballot promised.
     pub promised: Ballot,

@@ -14,7 +14,7 @@ use crate::{
     seam::CommandId,
 };
 
-/// What a super may be asked.
+/// Commands of a super.
 #[derive(Clone, Debug)]
 pub enum SuperCommand {
     /// An operator says that an unreachable storage process will not return. Not to be given while there is a
@@ -39,7 +39,7 @@ pub enum SuperCommand {
     Leave,
 }
 
-/// What a super tells.
+/// Events of a super.
 #[derive(Clone, Debug)]
 pub enum SuperEvent {
     /// A new configuration.
@@ -48,23 +48,23 @@ pub enum SuperEvent {
     Suspected(ProcessId),
     /// It has this process removed, or called unreachable: others do not hear it either.
     Removing {
-        /// Whom.
+        /// The process.
         process: ProcessId,
-        /// Which others.
+        /// The others that do not hear it.
         witnesses: Vec<ProcessId>,
     },
     /// It has a standby take the place of a dead process.
     Replacing {
-        /// Who goes.
+        /// The process that goes.
         old: ProcessId,
-        /// Who comes.
+        /// The process that comes.
         new: ProcessId,
     },
-    /// What an operator asked for has come about, or why it does not.
+    /// The end of an operator's command: it has come about, or the reason why it does not.
     Ended {
         /// The asker's name for it.
         id: CommandId,
-        /// What became of it.
+        /// The outcome.
         result: Result<(), SuperRefusal>,
     },
     /// This process is out and must stop; it may come back as a new one.

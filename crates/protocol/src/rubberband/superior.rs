@@ -59,7 +59,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub struct Super {
     settings: SuperSettings,
     membership: Membership,
-    /// What operators asked for.
+    /// Operators' commands that have not ended.
     commands: Commands,
     detector: Detector,
     /// Members that seem to have failed, and what others say of them.

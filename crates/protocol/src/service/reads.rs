@@ -66,7 +66,7 @@ impl Reads {
         self.waiting.pop_front_if(may).map(|read| (read.client, read.id, read.outcome))
     }
 
-    /// Whose answers wait.
+    /// Processes whose answers wait.
     pub(super) fn clients(&self) -> impl Iterator<Item = ProcessId> {
         self.waiting.iter().map(|read| read.client)
     }

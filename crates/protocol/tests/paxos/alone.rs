@@ -9,7 +9,7 @@ use quorate_protocol::{
 
 use super::world::{peer, process};
 
-/// What the router put out during one call.
+/// Outputs of a router during one call.
 #[derive(Default)]
 pub(super) struct Said {
     pub(super) sent: Vec<(Vec<ProcessId>, Message, Option<Ticket>)>,

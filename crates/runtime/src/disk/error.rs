@@ -1,4 +1,4 @@
-//! What goes wrong with a disk, by who must act.
+//! Errors of a disk, by who must act.
 
 use std::{io, path::PathBuf};
 
@@ -15,7 +15,7 @@ pub enum OpenError {
         .pid.map_or_else(|| String::from("of an unknown id"), |pid| pid.to_string())
     )]
     Locked {
-        /// Which directory.
+        /// The directory.
         directory: PathBuf,
         /// The operating system's id of the holder, if it wrote one.
         pid: Option<u32>,
@@ -26,7 +26,7 @@ pub enum OpenError {
         .directory.display(), .owner.process.node, .owner.domain
     )]
     Foreign {
-        /// Which directory.
+        /// The directory.
         directory: PathBuf,
         /// Whose it is.
         owner: Owner,
@@ -38,7 +38,7 @@ pub enum OpenError {
     /// It was written by a later version.
     #[error("{} has format {version}, which this build does not read: use a later one", .directory.display())]
     Newer {
-        /// Which directory.
+        /// The directory.
         directory: PathBuf,
         /// Its format.
         version: u32,
@@ -54,7 +54,7 @@ pub enum DiskError {
     /// There is no room.
     #[error("the disk is full: cannot {operation} {file}; make room and start the process again")]
     Full {
-        /// What was being done.
+        /// The operation that failed.
         operation: &'static str,
         /// To which file.
         file: String,
@@ -64,7 +64,7 @@ pub enum DiskError {
         "the disk is read-only: cannot {operation} {file}; look into the system's log before starting again"
     )]
     ReadOnly {
-        /// What was being done.
+        /// The operation that failed.
         operation: &'static str,
         /// To which file.
         file: String,
@@ -72,11 +72,11 @@ pub enum DiskError {
     /// Anything else.
     #[error("the disk failed: cannot {operation} {file}: {error}")]
     Failed {
-        /// What was being done.
+        /// The operation that failed.
         operation: &'static str,
         /// To which file.
         file: String,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// It has taken nothing for very long: the numbers of greetings that it let the process use are used up.

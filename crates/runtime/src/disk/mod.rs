@@ -95,7 +95,7 @@ pub struct Disk {
     pub(crate) lock: File,
 }
 
-/// What a directory held.
+/// The contents of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// No records: the process is a new one.
@@ -119,7 +119,7 @@ pub struct Opened {
     pub disk: Disk,
     /// The records that were durable, in order.
     pub records: Vec<Bytes>,
-    /// What was found.
+    /// The finding.
     pub found: Found,
 }
 
@@ -233,13 +233,6 @@ impl Disk {
     /// The generation of the domain that it belonged to last.
     pub fn generation(&self) -> Generation {
         self.identity.generation
-    }
-
-    /// The records make no sense to the protocol that wrote them: they are set aside, and the process is a new one.
-    pub fn set_aside(self, directory: &Path) -> Result<Disk, OpenError> {
-        let Disk { files, identity, settings, lock, .. } = self;
-        let owner = (identity.domain, identity.process.node);
-        Disk::begin(files, directory, owner, settings, lock)
     }
 }
 

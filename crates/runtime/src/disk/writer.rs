@@ -28,7 +28,7 @@ pub(crate) struct Writer {
     bytes: u64,
 }
 
-/// What the disk thread tells.
+/// Events of the disk thread.
 #[derive(Debug)]
 struct Progress {
     durable: AtomicU64,
@@ -155,7 +155,7 @@ impl Progress {
     }
 }
 
-/// What the disk thread owns.
+/// State of the disk thread.
 struct Tray {
     files: Box<dyn Files>,
     segment_bytes: u64,

@@ -1,4 +1,4 @@
-//! What a reactor with a disk adds: the journal, and messages that wait for it.
+//! A reactor with a disk: the journal, and messages that wait for it.
 //!
 //! The rules are those of the seam. Records become durable in the order of writing. A message that waits for its record
 //! holds back what is sent to the same peer behind it, and nothing else; what is sent aside does not come here. What waits
@@ -87,7 +87,7 @@ impl<M: Wire> Durable<M> {
         })
     }
 
-    // What the protocol puts out.
+    // Outputs of the protocol.
 
     pub(super) fn persist(&mut self, record: &impl Wire) -> Ticket {
         self.seal_at = None;

@@ -287,7 +287,7 @@ fn what_waits_for_the_disk_holds_back_what_follows() {
     eventually("it hears itself", || writer.events.try_iter().any(|event| event == Event::Heard(5)));
 }
 
-/// What waits for a session that has ended is lost with it, and is not sent in the next one.
+/// A message that waits for a session is lost when that session ends, and is not sent in the next one.
 #[test]
 fn what_waits_for_an_ended_session_is_dropped() {
     let place = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use quorate_protocol::ProcessId;
 use quorate_world::Violation;
 
-/// What is under way.
+/// Submissions under way.
 #[derive(Debug)]
 pub struct CreditCheck {
     most: usize,

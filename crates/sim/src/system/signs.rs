@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use quorate_protocol::{Protocol, wire::Wire};
 use quorate_world::World;
 
-/// What was last seen of each machine, to tell what has happened since.
+/// The last look at each machine, to tell what has happened since.
 #[derive(Default)]
 pub(crate) struct Signs(BTreeMap<usize, Sign>);
 

@@ -48,7 +48,7 @@ impl<R: Rows> Default for Versions<R> {
 /// Tables that are read, and the jobs that read them.
 type Shared<R> = BTreeMap<(Option<Epoch>, TableId), (Arc<Table<R>>, Vec<usize>)>;
 
-/// What the jobs of one call share.
+/// State that the jobs of one call share.
 #[derive(Clone, Copy)]
 struct Call<'c> {
     host: &'c dyn Host,

@@ -1,4 +1,4 @@
-//! What the reads of one batch may gather together.
+//! The budget of bytes that the reads of one batch may gather together.
 //!
 //! A read is bounded by itself ([`Bounds::result_bytes_max`](crate::engine::Bounds::result_bytes_max)), and many that come
 //! together could each come near that. So beyond its first [`FREE_BYTES`] a read takes what it gathers from the budget of
@@ -37,7 +37,7 @@ impl Budget {
 pub struct Allowance<'a> {
     /// The bytes that may be gathered for it.
     pub bytes_max: u64,
-    /// What is left for its batch.
+    /// Bytes left for its batch.
     pub batch: &'a Budget,
 }
 

@@ -47,9 +47,9 @@ pub(super) enum Spec {
 pub(super) struct RouterSpec {
     pub(super) domain: u128,
     pub(super) node: u64,
-    /// Where it listens.
+    /// Its address.
     pub(super) address: String,
-    /// Where the others listen.
+    /// Addresses of the others.
     pub(super) routers: Vec<String>,
     /// Whether it founds the domain if its disk says nothing else.
     pub(super) founds: bool,
@@ -75,7 +75,7 @@ pub(super) struct Begun {
     pub(super) author: u64,
     /// Whether it goes on from its disk.
     pub(super) recovered: bool,
-    /// What was wrong with the journal.
+    /// The damage of the journal.
     pub(super) damage: Option<String>,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Work {
     pub(super) turns: u64,
 }
 
-/// What a bare journal tells.
+/// Figures of a bare journal.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Bare {
     pub(super) bytes: u64,

@@ -34,7 +34,7 @@ pub(super) struct Replica {
     told: u64,
 }
 
-/// What the log adds up to.
+/// The sum of the log.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct State {
     slot: u64,

@@ -138,7 +138,7 @@ fn a_domain_is_founded_once() {
     order.found(config(&[8]), &mut Learned::default());
     assert!(!order.config().contains(&process(8)), "the first word counts");
 
-    // Whoever has ordered something is past it.
+    // A process that has ordered something is past it.
     let mut late = self::order();
     learn(&mut late, &[block(1, 1, &["*join"])]);
     assert!(late.is_founded());

@@ -29,7 +29,7 @@ pub(crate) struct People {
     pub(super) pending: BTreeMap<(u64, u64), Pending>,
     /// Until when each life executes what it has delivered so far.
     pub(super) busy: BTreeMap<u64, Time>,
-    /// What was last seen of each machine, to tell what has happened since.
+    /// The last look at each machine, to tell what has happened since.
     pub(super) signs: Signs,
     pub(super) words: u64,
     pub(super) tokens: u64,
@@ -37,7 +37,7 @@ pub(crate) struct People {
     pub(super) pace: Duration,
 }
 
-/// What a member was asked to submit.
+/// A submission that a member was asked for.
 pub(crate) struct Pending {
     pub(super) say: Say,
     pub(super) machine: usize,

@@ -1,4 +1,4 @@
-//! What a scenario says about E-Cast and its members.
+//! Settings of E-Cast and its members in a scenario.
 
 use quorate_protocol::{ecast::RouterSettings, paxos};
 use serde::{Deserialize, Serialize};

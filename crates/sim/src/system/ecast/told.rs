@@ -1,4 +1,4 @@
-//! What routers and members tell their users, and what that must agree with.
+//! Events of routers and members, and the checkers that they must agree with.
 
 use std::time::Duration;
 

@@ -26,7 +26,7 @@ pub(crate) struct Replica {
     tamper: Option<Tamper>,
 }
 
-/// What the log adds up to.
+/// The sum of the log.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct State {
     pub(crate) slot: u64,

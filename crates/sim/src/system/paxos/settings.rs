@@ -1,4 +1,4 @@
-//! What a scenario says about a router set.
+//! Settings of a router set in a scenario.
 
 use quorate_world::DiskSettings;
 use serde::{Deserialize, Serialize};

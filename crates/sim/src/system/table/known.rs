@@ -1,4 +1,4 @@
-//! What is known of holders of rows, apart from the holders.
+//! Knowledge of holders of rows, apart from the holders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::check::{
     holders::{Keys, Standings},
 };
 
-/// What is known of holders, apart from the holders.
+/// Knowledge of holders, apart from the holders.
 macro_rules! known {
     ($town:expr) => {
         Known { twin: &$town.order.twin, check: &$town.order.check, keepers: &$town.keepers }
@@ -24,7 +24,7 @@ macro_rules! known {
 
 pub(super) use known;
 
-/// What the order says of processes.
+/// The order's view of processes.
 pub(super) struct Known<'a> {
     pub(super) twin: &'a TableTwin,
     pub(super) check: &'a RoutingCheck,

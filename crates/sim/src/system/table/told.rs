@@ -1,4 +1,4 @@
-//! What processes tell their users, and what that must agree with.
+//! Events of processes, and the checkers that they must agree with.
 
 use std::time::Duration;
 
