@@ -5,7 +5,7 @@ use super::{
     Sink, Slot, Value,
     leader::{Phase, Progress},
 };
-use crate::{quorum, time::Time};
+use crate::{detector::Opinion, quorum, time::Time};
 
 impl Paxos {
     /// A process asks for admission.
@@ -211,9 +211,14 @@ impl Reign {
         if self.peers.contains_key(&peer.id) || core.is_member(peer.id) {
             return;
         }
-        // The one that is heard stays.
-        let well = |id: &ProcessId| id.node == peer.id.node && !core.detector.suspects(*id, now);
-        let namesake = match self.peers.iter().find(|(id, _)| well(id)) {
+        // The one that is heard stays. Where the joiner listens at its address and its link is broken, it is its next life.
+        let well = |id: &ProcessId, namesake: &Peer| {
+            let succeeded = || {
+                namesake.address == peer.address && core.detector.opinion(*id, now) == Some(Opinion::Unlinked)
+            };
+            id.node == peer.id.node && !core.detector.suspects(*id, now) && !succeeded()
+        };
+        let namesake = match self.peers.iter().find(|(id, progress)| well(id, &progress.peer)) {
             Some((_, progress)) => Some(&progress.peer),
             None => Some(&core.me).filter(|me| me.id.node == peer.id.node),
         };

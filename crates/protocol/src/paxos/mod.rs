@@ -58,8 +58,8 @@
 //!
 //! - *A candidate with members of long ago.* Majorities of neighbouring sets meet, so some promise shows it the next
 //!   change, and so on up to the present; or nobody answers, because it is no member any more.
-//! - *A node that lost its memory.* It is another process. Once the old one is suspected, which a broken link suffices for, it
-//!   is voted out at once, and the new one fed as a learner.
+//! - *A node that lost its memory.* It is another process. Once the old one is suspected, or its link is broken and the new one
+//!   listens at its address, where both cannot be, it is voted out at once, and the new one fed as a learner.
 //! - *Two living processes of one node.* The one that the leader hears stays. The other one is told who is in its way
 //!   (`NodeInUse`), and is not even a learner. Otherwise each would have the other voted out, in turn.
 //! - *A link that broke.* Whatever was lost is lost from the end; the next heartbeat asks what the follower holds and

@@ -324,10 +324,17 @@ impl Change {
     }
 }
 
-/// Whether a process that joins takes the place of a member of its node. Only supers do: they keep nothing, and where all
-/// of them died at once nobody else could remove them. Routers turn the joiner away while the member has a link to them.
-fn is_next_life(role: Role, of_member: Role) -> bool {
-    role == Role::Super && of_member == Role::Super
+/// Whether a process that joins takes the place of a member of its node, which it need not wait to see removed. Supers do:
+/// they keep nothing, and where all of them died at once nobody else could remove them. Clients keep nothing either, and do
+/// so at the address of the member: two processes that live cannot listen there both. A storage process waits, since
+/// whether its former life can be missed is for supers to judge. Routers turn the joiner away while the member has a link to
+/// them.
+fn is_next_life(role: Role, address: &str, member: &MemberInfo) -> bool {
+    match (role, member.role) {
+        (Role::Super, Role::Super) => true,
+        (Role::Client, Role::Client) => address == member.address,
+        _ => false,
+    }
 }
 
 /// The routing logic that Rubberband plugs into E-Cast.
@@ -365,14 +372,16 @@ impl Routing for Rubberband {
                 if state.members.contains_key(&sender) {
                     return Ok(None);
                 }
-                let namesake = state.of_node(sender.node).map(|(process, info)| (process, info.role));
-                if namesake.is_some_and(|(_, its)| !is_next_life(role, its)) {
-                    return Err(refusal::NODE_IN_USE);
-                }
+                let former = match state.of_node(sender.node) {
+                    Some((_, info)) if !is_next_life(role, &address, info) => {
+                        return Err(refusal::NODE_IN_USE);
+                    }
+                    namesake => namesake.map(|(process, _)| process),
+                };
                 if terms.is_some_and(|terms| terms != state.terms()) {
                     return Err(refusal::OTHER_TERMS);
                 }
-                if let Some((former, _)) = namesake {
+                if let Some(former) = former {
                     change.remove(former);
                 }
                 let state = &mut change.state;
@@ -578,9 +587,9 @@ impl Routing for Rubberband {
     }
 
     fn not_admitted(config: &Config, sender: ProcessId, body: &Bytes) -> Option<NotAdmitted> {
-        let Some(Control::Join { role, terms, .. }) = Control::decode(body) else { return None };
+        let Some(Control::Join { role, address, terms, .. }) = Control::decode(body) else { return None };
         if let Some((id, info)) =
-            config.of_node(sender.node).filter(|(_, info)| !is_next_life(role, info.role))
+            config.of_node(sender.node).filter(|(_, info)| !is_next_life(role, &address, info))
         {
             return Some(NotAdmitted::NodeInUse(Peer { id, address: info.address.clone() }));
         }

@@ -31,8 +31,9 @@ pub(crate) fn reborn(process: ProcessId) -> ProcessId {
     ProcessId { incarnation: Incarnation(process.incarnation.0 + 1), ..process }
 }
 
+/// All lives of a node listen at the same address.
 pub(crate) fn peer(process: ProcessId) -> Peer {
-    Peer { id: process, address: format!("{}:1", name(process)) }
+    Peer { id: process, address: format!("node{}:1", process.node) }
 }
 
 /// Four storage processes cut the ring into quarters; a range is named by them: `1` is a quarter, `1+5` a key.

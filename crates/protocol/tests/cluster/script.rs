@@ -237,6 +237,7 @@ scripts! { check:
     a_hiccup
     a_ground_that_just_died
     a_node_in_use
+    the_next_life_of_a_gateway
     supers_die_at_once
     no_table_without_a_ring
     a_gateway_that_reaches_nobody

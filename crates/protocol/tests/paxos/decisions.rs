@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use quorate_protocol::{
-    Input, Session,
+    Input, Peer, Session,
     paxos::{
         Ballot, Change, ChangeRefusal, Command, Contact, Event, Message, Prepare, Pulse, Record, Refusal,
         Settings, Slot, Value, Way,
@@ -438,6 +438,22 @@ fn commands_that_come_to_nothing_are_answered() {
     assert!(matches!(asked.to("2")[..], [Message::ChangeRefused { reason: ChangeRefusal::NoLeader, .. }]));
     let own = follower.command(Command::RemoveRouter(process("1")));
     assert!(matches!(own.to("1")[..], [Message::Change(Change::Remove(_))]));
+}
+
+#[test]
+fn a_next_life_need_not_wait_where_it_listens_at_the_address_of_the_one_before() {
+    let (mut router, own) = candidate();
+    router.hear("2", promise(own, 6, 5, 5, vec![]));
+    let elsewhere = Peer { address: String::from("elsewhere:1"), ..peer(process("2b")) };
+    let asks = |router: &mut Alone, peer: Peer| {
+        let said = router.hear("2b", Message::Join { peer });
+        said.to("2b").iter().any(|message| matches!(message, Message::NodeInUse { .. }))
+    };
+    // One to which there is a link stays, whoever asks.
+    assert!(asks(&mut router, peer(process("2b"))));
+    router.input(Input::Unlinked { peer: process("2") });
+    assert!(asks(&mut router, elsewhere));
+    assert!(!asks(&mut router, peer(process("2b"))));
 }
 
 #[test]

@@ -32,8 +32,9 @@ pub(crate) fn name(process: ProcessId) -> String {
     format!("{}{life}", process.node)
 }
 
+/// All lives of a node listen at the same address.
 pub(crate) fn peer(process: ProcessId) -> Peer {
-    Peer { id: process, address: format!("host{}:1", name(process)) }
+    Peer { id: process, address: format!("host{}:1", process.node) }
 }
 
 pub(crate) struct Node {

@@ -215,6 +215,41 @@ fn a_range_goes_on_from_the_keeper_that_knows_most() {
     assert_eq!(dismissed(&moving, late), Err(refusal::WRONG_STATE));
 }
 
+#[test]
+fn only_supers_and_a_gateway_at_its_address_take_the_place_of_a_former_life() {
+    let join = |config: &Config, role, at: &str, number| {
+        let (name, address) = (String::new(), String::from(at));
+        let join = Control::Join { role, name, address, terms: None, keeps: None };
+        let joined = Rubberband::apply(config, Position(200), life(20, number), &join.encode());
+        assert_eq!(
+            joined == Err(refusal::NODE_IN_USE),
+            Rubberband::not_admitted(config, life(20, number), &join.encode()).is_some(),
+            "what is refused is told"
+        );
+        joined.map(|joined| joined.expect("it joins"))
+    };
+    let town = town(2, &[0, 10], "AA");
+    for (role, at, next, next_at, taken) in [
+        (Role::Client, "here", Role::Client, "here", true),
+        (Role::Client, "here", Role::Client, "there", false),
+        (Role::Client, "here", Role::Super, "here", false),
+        (Role::Super, "here", Role::Super, "there", true),
+        (Role::Super, "here", Role::Client, "here", false),
+        (Role::Storage, "here", Role::Storage, "here", false),
+    ] {
+        let first = join(&town, role, at, 1).expect("nobody has the node");
+        let case = format!("{role:?} at {at}, then {next:?} at {next_at}");
+        match join(&first, next, next_at, 2) {
+            Ok(second) => {
+                assert!(taken, "{case}");
+                let lives = [1, 2].map(|number| second.members.contains_key(&life(20, number)));
+                assert_eq!(lives, [false, true], "{case}");
+            }
+            Err(why) => assert!(!taken && why == refusal::NODE_IN_USE, "{case}: {why:?}"),
+        }
+    }
+}
+
 /// A client joins at 200; its session is its node's number.
 fn with_client(config: &Config, node: u64) -> (Config, ProcessId) {
     let client = life(node, u128::from(node));
