@@ -10,7 +10,7 @@ impl<M: Wire> Ends<M> {
     where
         P: Relayed<Message = M>,
     {
-        self.tick_at = now + self.settings.interval;
+        self.tick_at = now.next_multiple(self.settings.interval);
         self.detector.tick(now);
         let routers = inner.routers();
         let among_routers = |peer: &ProcessId| self.standing.router && routers.contains(peer);

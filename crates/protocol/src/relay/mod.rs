@@ -59,7 +59,7 @@
 //! `RETRY_MAX`: a dead process costs its peers a small message a second until it is a member no more.
 //!
 //! **What it costs.** While no session stands, a message is passed on after one comparison; neighbours exchange six or seven small
-//! messages a second.
+//! messages a second, at instants that all processes of a machine have in common ([`Time::next_multiple`]).
 
 mod ends;
 mod links;

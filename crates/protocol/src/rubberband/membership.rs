@@ -257,7 +257,7 @@ impl Membership {
         if now < self.alive_at || self.wedged {
             return;
         }
-        self.alive_at = now + self.alive_every;
+        self.alive_at = now.next_multiple(self.alive_every);
         if let Some(config) = &self.config {
             let supers: Vec<ProcessId> =
                 config.role(Role::Super).filter(|&process| process != self.me).collect();
