@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use quorate_server::{local::LocalBackend, pg};
+use quorate_server::pg;
+use quorate_sql::local::LocalBackend;
 use tokio::net::TcpListener;
 
 #[tokio::main]

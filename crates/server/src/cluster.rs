@@ -23,6 +23,10 @@ use quorate_protocol::{
     rubberband::{self, ClientCommand, ClientError, ClientEvent, Config, Control, Spent, refusal},
 };
 use quorate_runtime::{Handle, Untaken};
+use quorate_sql::backend::{
+    Analyzed, AnswerStream, Backend, Catalog, Fault, Part, Piece, Pieces, ReadStrength, RequestId, Table,
+    WriteName,
+};
 use quorate_table::{
     engine::{Answer, Failure},
     operation::{Operation, Select},
@@ -32,11 +36,6 @@ use quorate_tables::{Command, Node, gateway};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::{mpsc, oneshot};
-
-use crate::backend::{
-    Analyzed, AnswerStream, Backend, Catalog, Fault, Part, Piece, Pieces, ReadStrength, RequestId, Table,
-    WriteName,
-};
 
 /// Processes that usually answer a read; more find room as well.
 const PARTS: usize = 4;

@@ -5,10 +5,9 @@
 use std::time::Instant;
 
 use quorate_runtime::metrics::{Counter, EncodeLabelSet, Family, Gauge, Histogram, Metrics as Registry};
-
-use crate::{
+use quorate_sql::{
     error::code,
-    sql::{self, write::Action},
+    statement::{self, write::Action},
 };
 
 /// The counters of the SQL door.
@@ -106,7 +105,7 @@ impl Default for Metrics {
 
 impl Running {
     /// A statement of this kind begins now; none is an empty one.
-    pub(crate) fn begin(statement: Option<&sql::Statement>) -> Running {
+    pub(crate) fn begin(statement: Option<&statement::Statement>) -> Running {
         Running { kind: statement.map_or("empty", kind), since: Instant::now() }
     }
 }
@@ -126,22 +125,22 @@ const KINDS: [&str; 11] = [
     "empty",
 ];
 
-fn kind(statement: &sql::Statement) -> &'static str {
+fn kind(statement: &statement::Statement) -> &'static str {
     match statement {
-        sql::Statement::Query(_) => "select",
-        sql::Statement::Write(write) => match write.action {
+        statement::Statement::Query(_) => "select",
+        statement::Statement::Write(write) => match write.action {
             Action::Insert { .. } => "insert",
             Action::Update { .. } => "update",
             Action::Delete { .. } | Action::Truncate => "delete",
         },
-        sql::Statement::CreateTable(_) | sql::Statement::DropTable(_) => "definition",
-        sql::Statement::Copy(_) => "copy",
-        sql::Statement::Explain { .. } => "explain",
-        sql::Statement::Begin(_)
-        | sql::Statement::SetTransaction { .. }
-        | sql::Statement::Commit
-        | sql::Statement::Rollback => "transaction",
-        sql::Statement::Execute { .. } => "execute",
+        statement::Statement::CreateTable(_) | statement::Statement::DropTable(_) => "definition",
+        statement::Statement::Copy(_) => "copy",
+        statement::Statement::Explain { .. } => "explain",
+        statement::Statement::Begin(_)
+        | statement::Statement::SetTransaction { .. }
+        | statement::Statement::Commit
+        | statement::Statement::Rollback => "transaction",
+        statement::Statement::Execute { .. } => "execute",
         _ => "setting",
     }
 }

@@ -6,9 +6,9 @@ use crate::{Findings, Workspace};
 pub const FLOORS: [&[&str]; 6] = [
     &["protocol", "table", "history", "macros"],
     &["node", "tables", "world"],
-    &["runtime", "sim"],
-    &["quorate", "server"],
-    &["lab"],
+    &["runtime", "sim", "sql"],
+    &["quorate"],
+    &["server", "lab"],
     &["cli"],
 ];
 

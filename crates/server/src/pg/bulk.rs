@@ -6,16 +6,16 @@ use pgwire::messages::{
     PgWireBackendMessage as Backend, PgWireFrontendMessage as Frontend,
     copy::{CopyData, CopyDone, CopyInResponse, CopyOutResponse},
 };
-use quorate_table::value::Value;
-
-use super::{connection::Connection, frame::Frame, limit::Limit};
-use crate::{
+use quorate_sql::{
     copy::{CopyIn, lines, tuples},
     error::{Result, SqlError, code},
     finish::Rows,
     session::Status,
-    sql::{Field, copy::Form},
+    statement::{Field, copy::Form},
 };
+use quorate_table::value::Value;
+
+use super::{connection::Connection, frame::Frame, limit::Limit};
 
 impl Connection<'_> {
     pub(super) async fn copy_in(&mut self, mut copy: Box<CopyIn>) -> io::Result<Result<()>> {

@@ -24,6 +24,12 @@ use pgwire::messages::{
     response::{ReadyForQuery, TransactionStatus},
     startup::ParameterStatus,
 };
+use quorate_sql::{
+    cache::Prepared,
+    error::{Result, SqlError, code},
+    session::{Outcome, Session, Status},
+    statement::{self, Field},
+};
 use quorate_table::value::Value;
 use tokio::net::tcp;
 
@@ -33,13 +39,7 @@ use super::{
     limit::{Cancel, Limit},
     output::{BUFFER_BYTES, Output},
 };
-use crate::{
-    cache::Prepared,
-    error::{Result, SqlError, code},
-    metrics::Running,
-    session::{Outcome, Session, Status},
-    sql::{self, Field},
-};
+use crate::metrics::Running;
 
 pub(super) struct Connection<'a> {
     pub(super) frames: Frames<tcp::OwnedReadHalf>,
@@ -229,10 +229,10 @@ impl Connection<'_> {
     /// The columns of a statement's result; those of an EXECUTE or a FETCH are of what it names.
     pub(super) fn fields(&self, prepared: &Prepared) -> Option<Arc<Vec<Field>>> {
         match prepared.bound.as_ref().map(|bound| &bound.statement) {
-            Some(sql::Statement::Execute { name, .. }) => {
+            Some(statement::Statement::Execute { name, .. }) => {
                 self.session.named(name).and_then(|named| named.fields.clone())
             }
-            Some(sql::Statement::Fetch { name, .. }) => self.session.cursor_fields(name),
+            Some(statement::Statement::Fetch { name, .. }) => self.session.cursor_fields(name),
             _ => prepared.fields.clone(),
         }
     }

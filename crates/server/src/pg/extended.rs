@@ -11,22 +11,22 @@ use pgwire::messages::{
     },
     response::EmptyQueryResponse,
 };
+use quorate_sql::{
+    cache::Prepared,
+    encode::{self, Format, Formats},
+    error::{Result, SqlError, code},
+    finish::{Batch, Rows},
+    session::{Outcome, Status},
+    statement::Field,
+    types::PgType,
+};
 use quorate_table::value::{Row, Value};
 use smallvec::smallvec;
 
 use super::{
     connection::Connection,
-    encode::{self, Format, Formats},
     frame::{Bind, Execute},
     limit::Limit,
-};
-use crate::{
-    cache::Prepared,
-    error::{Result, SqlError, code},
-    finish::{Batch, Rows},
-    session::{Outcome, Status},
-    sql::Field,
-    types::PgType,
 };
 
 /// A portal: a statement with its arguments, and where its rows stand.

@@ -12,9 +12,8 @@ use pgwire::messages::{
     DecodeContext, Message as _, PgWireFrontendMessage, ProtocolVersion, cancel::CancelRequest,
     extendedquery::Sync, startup,
 };
+use quorate_sql::statement::parse::STATEMENT_BYTES_MAX;
 use tokio::io::{AsyncRead, AsyncReadExt};
-
-use crate::sql::parse::STATEMENT_BYTES_MAX;
 
 /// Longest message that is not a statement: parameters of a Bind, a piece of COPY data.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;

@@ -13,9 +13,8 @@ use std::{
 };
 
 use futures_util::task::AtomicWaker;
+use quorate_sql::error::{Result, SqlError, code};
 use tokio::time::{Instant, sleep_until};
-
-use crate::error::{Result, SqlError, code};
 
 /// A session's cancellation. It stands until a statement ends by it: one that comes while the statement is between two
 /// waits, or writes to a client that does not read, is not lost. Only the connection's own task waits for it.

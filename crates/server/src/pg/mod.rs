@@ -6,7 +6,6 @@
 
 mod bulk;
 pub mod connection;
-pub mod encode;
 mod extended;
 pub mod frame;
 mod limit;
@@ -23,6 +22,7 @@ use std::{
     },
 };
 
+use quorate_sql::{backend::Backend, cache::Cache};
 use rand::RngExt;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -30,7 +30,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{backend::Backend, cache::Cache, metrics::Metrics};
+use crate::metrics::Metrics;
 use limit::Cancel;
 
 /// Connections at a time, unless said otherwise.

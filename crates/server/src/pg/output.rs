@@ -8,19 +8,17 @@ use pgwire::messages::{
     data::{FieldDescription, RowDescription},
     response::{ErrorResponse, NoticeResponse},
 };
+use quorate_sql::{
+    encode::{self, Format},
+    error::{Result, SqlError},
+    finish::{Batch, Rows, malformed},
+    statement::Field,
+};
 use quorate_table::value::Value;
 use tokio::{io::AsyncWriteExt, net::tcp};
 
-use super::{
-    encode::{self, Format},
-    limit::Limit,
-};
-use crate::{
-    error::{Result, SqlError},
-    finish::{Batch, Rows, malformed},
-    metrics::Metrics,
-    sql::Field,
-};
+use super::limit::Limit;
+use crate::metrics::Metrics;
 
 /// Answers are written when there is so much of them.
 pub(super) const BUFFER_BYTES: usize = 64 << 10;

@@ -3,15 +3,16 @@
 use std::{io, sync::Arc};
 
 use pgwire::messages::{PgWireBackendMessage as Backend, response::EmptyQueryResponse};
-
-use super::{connection::Connection, encode::Format};
-use crate::{
+use quorate_sql::{
     cache::Prepared,
+    encode::Format,
     error::{Result, SqlError, code},
     finish::Batch,
     session::Outcome,
-    sql::parse,
+    statement::parse,
 };
+
+use super::connection::Connection;
 
 impl Connection<'_> {
     pub(super) async fn simple(&mut self, text: &str) -> io::Result<()> {

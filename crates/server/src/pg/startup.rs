@@ -9,6 +9,10 @@ use pgwire::messages::{
         Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, SecretKey, Startup,
     },
 };
+use quorate_sql::{
+    error::{Result, SqlError, code},
+    session::Session,
+};
 use tokio::{
     io::AsyncWriteExt,
     net::{TcpStream, tcp},
@@ -23,10 +27,6 @@ use super::{
     frame::{Frames, Opening},
     limit::Limit,
     output::Output,
-};
-use crate::{
-    error::{Result, SqlError, code},
-    session::Session,
 };
 
 /// How long a client may take to say who it is.

@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{SinkExt, pin_mut};
-use quorate_server::{
+use quorate_sql::{
     backend::{Analyzed, AnswerStream, Backend, Catalog, Fault, ReadStrength, RequestId, WriteName},
     local::LocalBackend,
 };

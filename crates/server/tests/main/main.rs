@@ -10,7 +10,8 @@ mod wire;
 
 use std::{net::SocketAddr, sync::Arc};
 
-use quorate_server::{backend::Backend, local::LocalBackend, pg};
+use quorate_server::pg;
+use quorate_sql::{backend::Backend, local::LocalBackend};
 use tokio::{net::TcpListener, sync::oneshot};
 
 /// A gateway of its own for a test; it stops when dropped.

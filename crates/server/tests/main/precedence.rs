@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use quorate_server::{error::SqlError, sql::parse::parse};
+use quorate_sql::{error::SqlError, statement::parse::parse};
 use sqlparser::ast::{Expr, Value, VisitMut, VisitorMut};
 
 struct Parentheses;

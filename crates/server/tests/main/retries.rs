@@ -6,7 +6,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use quorate_server::{
+use quorate_sql::{
     backend::{Analyzed, AnswerStream, Backend, Catalog, Fault, ReadStrength, RequestId, WriteName},
     local::LocalBackend,
 };

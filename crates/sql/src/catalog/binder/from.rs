@@ -1,0 +1,286 @@
+//! FROM: relations, joins, derived tables and functions that make rows.
+
+use quorate_table::{expr::Binary, value::Type};
+use sqlparser::{
+    ast::{self, FunctionArg, Spanned},
+    tokenizer::Span,
+};
+
+use super::{Binder, Column, Typed, Using, element_of, function::no_function};
+use crate::{
+    catalog::{
+        datum::Datum,
+        functions,
+        plan::{From, Node, Plan},
+        relations,
+    },
+    error::{Result, SqlError, code},
+    statement::scope,
+    types::PgType,
+};
+
+impl Binder<'_> {
+    pub(super) fn joined(&mut self, item: &ast::TableWithJoins) -> Result<From> {
+        let mut from = self.factor(&item.relation)?;
+        for join in &item.joins {
+            use ast::JoinOperator::{CrossJoin, Inner, Join, Left, LeftOuter};
+            let (constraint, outer) = match &join.join_operator {
+                Join(constraint) | Inner(constraint) | CrossJoin(constraint) => (constraint, false),
+                Left(constraint) | LeftOuter(constraint) => (constraint, true),
+                _ => return Err(SqlError::unsupported("this kind of join").at(join.span())),
+            };
+            let begin = self.level().len();
+            let right = self.factor(&join.relation)?;
+            let on = match constraint {
+                ast::JoinConstraint::On(on) => Some(self.condition(on)?),
+                ast::JoinConstraint::None => None,
+                ast::JoinConstraint::Using(names) => {
+                    let name = |name| Ok(scope::parts(name)?.pop().unwrap_or_default());
+                    let names = names.iter().map(name).collect::<Result<Vec<String>>>()?;
+                    self.using(begin, &names, join.span())?
+                }
+                ast::JoinConstraint::Natural => {
+                    let (left, right) = self.level().split_at(begin);
+                    let common =
+                        right.iter().filter(|column| left.iter().any(|other| other.name == column.name));
+                    let names: Vec<String> = common.map(|column| column.name.clone()).collect();
+                    self.using(begin, &names, join.span())?
+                }
+            };
+            from = From::Join { left: Box::new(from), right: Box::new(right), on, outer };
+        }
+        Ok(from)
+    }
+
+    fn level(&self) -> &[Column] {
+        self.levels.last().expect("inside a level")
+    }
+
+    /// The condition that columns of these names are equal on both sides of a join. The right one is seen no more.
+    fn using(&mut self, begin: usize, names: &[String], span: Span) -> Result<Option<Node>> {
+        let mut on: Option<Node> = None;
+        for name in names {
+            let level = self.levels.last_mut().expect("inside a level");
+            let (left, right) = level.split_at_mut(begin);
+            let kept = left.iter().position(|column| column.name == *name && column.using != Using::Merged);
+            let right = right
+                .iter_mut()
+                .enumerate()
+                .find(|(_, column)| column.name == *name && column.using != Using::Merged);
+            let (Some(kept), Some((right, column))) = (kept, right) else {
+                return Err(SqlError::new(
+                    code::UNDEFINED_COLUMN,
+                    format!("column \"{name}\" specified in USING clause does not exist in both tables"),
+                )
+                .at(span));
+            };
+            column.using = Using::Merged;
+            left[kept].using = Using::Kept;
+            let side = |index| Box::new(Node::Column { level: 0, index });
+            let equal = Node::Binary(Binary::Equal, side(kept), side(begin + right));
+            on = Some(match on {
+                None => equal,
+                Some(before) => Node::And(Box::new(before), Box::new(equal)),
+            });
+        }
+        Ok(on)
+    }
+
+    fn reach(&mut self, columns: impl IntoIterator<Item = Column>) {
+        self.levels.last_mut().expect("inside a level").extend(columns);
+    }
+
+    fn factor(&mut self, factor: &ast::TableFactor) -> Result<From> {
+        match factor {
+            ast::TableFactor::Table { name, alias, args: None, .. } => {
+                let parts = scope::parts(name)?;
+                let (schema, bare) = match parts.as_slice() {
+                    [bare] => (None, bare),
+                    [schema, bare] | [_, schema, bare] => (Some(schema.as_str()), bare),
+                    _ => return Err(SqlError::unsupported(format!("the name {name}")).at(name.span())),
+                };
+                let Some(relation) = relations::find(schema, bare) else {
+                    return Err(self.no_relation(name, schema, bare));
+                };
+                let table = alias.as_ref().map_or_else(|| bare.clone(), |alias| scope::fold(&alias.name));
+                let renamed: Vec<String> = alias
+                    .iter()
+                    .flat_map(|alias| alias.columns.iter().map(|column| scope::fold(&column.name)))
+                    .collect();
+                let columns = relation.columns.iter().enumerate().map(|(index, (name, ty))| {
+                    Column::new(
+                        &table,
+                        renamed.get(index).cloned().unwrap_or_else(|| (*name).to_owned()),
+                        *ty,
+                    )
+                });
+                self.reach(columns.collect::<Vec<_>>());
+                Ok(From::Relation(relation))
+            }
+            ast::TableFactor::Table { name, alias, args: Some(args), with_ordinality, .. } => {
+                self.set_function(name, &args.args, alias.as_ref(), *with_ordinality)
+            }
+            ast::TableFactor::Function { name, args, alias, with_ordinality, .. } => {
+                self.set_function(name, args, alias.as_ref(), *with_ordinality)
+            }
+            ast::TableFactor::UNNEST { alias, array_exprs, with_ordinality, .. } => {
+                let mut columns = Vec::with_capacity(array_exprs.len());
+                for array in array_exprs {
+                    let Typed(node, ty) = self.expr(array)?;
+                    columns.push(("unnest", Typed(node, element_of(ty))));
+                }
+                let numbers = match (*with_ordinality, array_exprs.as_slice()) {
+                    (false, _) => None,
+                    (true, [array]) => Some(numbers(self.expr(array)?.0)),
+                    (true, _) => return Err(SqlError::unsupported("WITH ORDINALITY of several arrays")),
+                };
+                Ok(self.elements("unnest", columns, numbers, alias.as_ref()))
+            }
+            ast::TableFactor::Derived { lateral, subquery, alias, .. } => {
+                let (plan, columns) = self.derived(subquery, *lateral)?;
+                let table = alias.as_ref().map(|alias| scope::fold(&alias.name)).unwrap_or_default();
+                let renamed: Vec<String> = alias
+                    .iter()
+                    .flat_map(|alias| alias.columns.iter().map(|column| scope::fold(&column.name)))
+                    .collect();
+                let columns: Vec<Column> = columns
+                    .into_iter()
+                    .enumerate()
+                    .map(|(index, column)| {
+                        Column::new(&table, renamed.get(index).cloned().unwrap_or(column.name), column.ty)
+                    })
+                    .collect();
+                self.reach(columns);
+                Ok(From::Derived { plan: Box::new(plan), lateral: *lateral })
+            }
+            ast::TableFactor::NestedJoin { table_with_joins, alias: None } => self.joined(table_with_joins),
+            other => Err(SqlError::unsupported(format!("{other} in FROM")).at(other.span())),
+        }
+    }
+
+    /// A derived table that is not lateral sees only what is around the whole select.
+    fn derived(&mut self, query: &ast::Query, lateral: bool) -> Result<(Plan, Vec<Column>)> {
+        if lateral {
+            return self.query(query);
+        }
+        let level = self.levels.pop().expect("inside a level");
+        let bound = self.query(query);
+        self.levels.push(level);
+        bound
+    }
+
+    fn no_relation(&self, name: &ast::ObjectName, schema: Option<&str>, bare: &str) -> SqlError {
+        if schema.is_none_or(|schema| schema == "public") && self.catalog.table(bare).is_some() {
+            return SqlError::unsupported("a join, union or sub-select over tables")
+                .hint("Only the relations of the catalog can be joined yet.")
+                .at(name.span());
+        }
+        SqlError::new(code::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist")).at(name.span())
+    }
+
+    fn set_function(
+        &mut self,
+        name: &ast::ObjectName,
+        args: &[FunctionArg],
+        alias: Option<&ast::TableAlias>,
+        with_ordinality: bool,
+    ) -> Result<From> {
+        let bare = scope::parts(name)?.pop().unwrap_or_default();
+        let arguments = self.arguments(args, name.span())?;
+        let columns = match (bare.as_str(), arguments.len()) {
+            ("unnest" | "generate_series" | "generate_subscripts" | "_pg_expandarray", 1 | 2) => {
+                vec![(bare.as_str(), self.rows_of(&bare, arguments, name.span())?)]
+            }
+            ("pg_get_keywords", 0) => {
+                let column = |place: usize| {
+                    let word = |line: &str| line.split(' ').nth(place).map_or(Datum::NULL, Datum::text);
+                    Typed(Node::Constant(Datum::array(KEYWORDS.lines().map(word).collect())), PgType::TEXT)
+                };
+                vec![("word", column(0)), ("catcode", column(1))]
+            }
+            _ => return Err(SqlError::unsupported(format!("the function {bare} in FROM")).at(name.span())),
+        };
+        let numbers = match (with_ordinality, columns.len()) {
+            (false, _) => None,
+            (true, 1) => {
+                let again = self.arguments(args, name.span())?;
+                Some(numbers(self.rows_of(&bare, again, name.span())?.0))
+            }
+            (true, _) => return Err(SqlError::unsupported(format!("WITH ORDINALITY of {bare}"))),
+        };
+        Ok(self.elements(&bare, columns, numbers, alias))
+    }
+
+    /// Rows of a function's columns, and their numbers if they are asked for. One column alone takes the table's name.
+    fn elements(
+        &mut self,
+        name: &str,
+        columns: Vec<(&str, Typed)>,
+        numbers: Option<Typed>,
+        alias: Option<&ast::TableAlias>,
+    ) -> From {
+        let table = alias.map_or_else(|| name.to_owned(), |alias| scope::fold(&alias.name));
+        let alone = columns.len() == 1;
+        let mut arrays = Vec::with_capacity(columns.len());
+        let numbers = numbers.map(|numbers| ("ordinality", numbers));
+        for (index, (name, Typed(node, ty))) in columns.into_iter().chain(numbers).enumerate() {
+            let renamed =
+                alias.and_then(|alias| alias.columns.get(index)).map(|column| scope::fold(&column.name));
+            let name =
+                renamed.unwrap_or_else(|| if alone && index == 0 { table.clone() } else { name.to_owned() });
+            self.reach([Column::new(&table, name, ty)]);
+            arrays.push(node);
+        }
+        From::Elements(arrays)
+    }
+
+    /// What a function makes rows of: an array, with its elements' type.
+    pub(super) fn rows_of(&mut self, name: &str, mut arguments: Vec<Typed>, span: Span) -> Result<Typed> {
+        let types: Vec<PgType> = arguments.iter().map(|Typed(_, ty)| *ty).collect();
+        if name == "generate_series" {
+            let ty = series(&types, span)?;
+            let bounds = arguments.into_iter().map(|bound| self.coerced(bound, ty).0).collect();
+            return Ok(Typed(Node::Call(functions::Builtin::GenerateSeries, bounds), ty));
+        }
+        match types.as_slice() {
+            [array] if name == "unnest" && array.info().category == 'A' => {
+                Ok(Typed(arguments.remove(0).0, element_of(*array)))
+            }
+            _ => match functions::find(name, &types) {
+                Some((builtin, ty)) => Ok(Typed(
+                    Node::Call(builtin, arguments.into_iter().map(|Typed(node, _)| node).collect()),
+                    ty,
+                )),
+                None => Err(no_function(name, &types, span)),
+            },
+        }
+    }
+}
+
+/// PostgreSQL 15's keywords and their categories.
+const KEYWORDS: &str = include_str!("keywords.txt");
+
+/// The numbers of an array's elements, from one on.
+fn numbers(array: Node) -> Typed {
+    Typed(Node::Call(functions::Builtin::Subscripts(1), vec![array]), PgType::INT8)
+}
+
+/// The type of a series with these bounds: `integer`, or `bigint` where one of them is.
+fn series(bounds: &[PgType], span: Span) -> Result<PgType> {
+    let wide = bounds.contains(&PgType::INT8);
+    let narrow = bounds.contains(&PgType::INT4);
+    let whole =
+        |ty: &PgType| matches!(ty, PgType::Plain(Type::Int2 | Type::Int4 | Type::Int8) | PgType::Unknown);
+    let shown = || bounds.iter().map(|ty| ty.display()).collect::<Vec<&str>>().join(", ");
+    match bounds.iter().all(whole) && bounds.len() == 2 {
+        true if wide => Ok(PgType::INT8),
+        true if narrow => Ok(PgType::INT4),
+        true => Err(SqlError::new(
+            code::AMBIGUOUS_FUNCTION,
+            format!("function generate_series({}) is not unique", shown()),
+        )
+        .hint("Could not choose a best candidate function. You might need to add explicit type casts.")
+        .at(span)),
+        false => Err(SqlError::unsupported(format!("generate_series({})", shown())).at(span)),
+    }
+}

@@ -1,0 +1,171 @@
+//! Calls: scalar functions, aggregates, `row_number`, and functions that make rows in a select list.
+
+use quorate_table::value::Type;
+use sqlparser::{
+    ast::{self, FunctionArg, FunctionArgExpr, FunctionArguments},
+    tokenizer::Span,
+};
+
+use super::{Binder, Column, Set, Typed, query::one_column, ta_or_text};
+use crate::{
+    catalog::{
+        functions,
+        plan::{Aggregate, AggregateFunction, Node, Window},
+    },
+    error::{Result, SqlError, code},
+    statement::{parameters::SessionValue, scope},
+    types::PgType,
+};
+
+impl Binder<'_> {
+    pub(super) fn arguments(&mut self, args: &[FunctionArg], span: Span) -> Result<Vec<Typed>> {
+        args.iter()
+            .map(|argument| match argument {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => self.expr(expr),
+                other => Err(SqlError::unsupported(format!("the argument {other}")).at(span)),
+            })
+            .collect()
+    }
+
+    pub(super) fn function(&mut self, function: &ast::Function, span: Span) -> Result<Typed> {
+        let name = scope::parts(&function.name)?.pop().unwrap_or_default();
+        if let Some(ast::WindowType::WindowSpec(spec)) = &function.over
+            && name == "row_number"
+            && spec.window_name.is_none()
+            && spec.window_frame.is_none()
+        {
+            let partition =
+                spec.partition_by.iter().map(|expr| Ok(self.expr(expr)?.0)).collect::<Result<_>>()?;
+            let order = spec
+                .order_by
+                .iter()
+                .map(|key| Ok((self.expr(&key.expr)?.0, key.options.asc == Some(false))))
+                .collect::<Result<_>>()?;
+            self.windows.push(Window { partition, order });
+            return Ok(Typed(Node::Number(self.windows.len() - 1), PgType::INT8));
+        }
+        if function.over.is_some() || function.filter.is_some() {
+            return Err(SqlError::unsupported("a window or FILTER").at(span));
+        }
+        let list = match &function.args {
+            FunctionArguments::None => {
+                return match SessionValue::named(&name) {
+                    Some(value) => Ok(Typed(Node::Parameter(value.number()), value.ty())),
+                    None => Err(no_function(&name, &[], span)),
+                };
+            }
+            FunctionArguments::Subquery(query) if name == "array" => {
+                let (plan, columns) = self.query(query)?;
+                one_column(&columns, span)?;
+                let ty = columns[0].ty.array().unwrap_or(PgType::TextArray);
+                return Ok(Typed(Node::ArrayOf(Box::new(plan)), ty));
+            }
+            FunctionArguments::Subquery(_) => {
+                return Err(SqlError::unsupported(format!("{name} of a query")).at(span));
+            }
+            FunctionArguments::List(list) => list,
+        };
+        if let Some(aggregate) = aggregate_named(&name) {
+            return self.aggregate(aggregate, list, span);
+        }
+        if list.args.is_empty()
+            && let Some(value) = SessionValue::named(&name)
+        {
+            return Ok(Typed(Node::Parameter(value.number()), value.ty()));
+        }
+        let arguments = self.arguments(&list.args, span)?;
+        if matches!(name.as_str(), "unnest" | "generate_series" | "generate_subscripts" | "_pg_expandarray") {
+            let rows = self.rows_of(&name, arguments, span)?;
+            return self.set(function.to_string(), rows, span);
+        }
+        self.call(&name, arguments, span)
+    }
+
+    /// A column of the rows that functions of the select list make.
+    fn set(&mut self, call: String, Typed(node, ty): Typed, span: Span) -> Result<Typed> {
+        let level = self.levels.last_mut().expect("inside a level");
+        let Set::List(calls) = &mut self.set else {
+            return Err(SqlError::unsupported("a function that makes rows outside a select list").at(span));
+        };
+        let place = match calls.iter().position(|(written, _)| *written == call) {
+            Some(place) => place,
+            None => {
+                // No name reaches it, nor does `*`.
+                level.push(Column::new("", "", ty));
+                calls.push((call, node));
+                calls.len() - 1
+            }
+        };
+        let index = level.len() - calls.len() + place;
+        Ok(Typed(Node::Column { level: 0, index }, ty))
+    }
+
+    pub(super) fn call(&mut self, name: &str, arguments: Vec<Typed>, span: Span) -> Result<Typed> {
+        let types: Vec<PgType> = arguments.iter().map(|Typed(_, ty)| *ty).collect();
+        let Some((builtin, ty)) = functions::find(name, &types) else {
+            return Err(no_function(name, &types, span));
+        };
+        let mut nodes = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            let is_open = matches!(argument.0, Node::Parameter(_));
+            nodes.push(if is_open { self.coerced(argument, PgType::TEXT).0 } else { argument.0 });
+        }
+        Ok(Typed(Node::Call(builtin, nodes), ty))
+    }
+
+    fn aggregate(
+        &mut self,
+        function: AggregateFunction,
+        list: &ast::FunctionArgumentList,
+        span: Span,
+    ) -> Result<Typed> {
+        let mut order = Vec::new();
+        for clause in &list.clauses {
+            let ast::FunctionArgumentClause::OrderBy(keys) = clause else {
+                return Err(SqlError::unsupported("this clause of an aggregate").at(span));
+            };
+            for key in keys {
+                order.push((self.expr(&key.expr)?.0, key.options.asc == Some(false)));
+            }
+        }
+        let star = matches!(list.args.as_slice(), [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)]);
+        let arguments = if star { Vec::new() } else { self.arguments(&list.args, span)? };
+        let first = arguments.first().map_or(PgType::TEXT, |Typed(_, ty)| ta_or_text(*ty));
+        let ty = match function {
+            AggregateFunction::Count => PgType::INT8,
+            AggregateFunction::Sum => match first {
+                PgType::Plain(Type::Int2 | Type::Int4) => PgType::INT8,
+                PgType::INT8 => PgType::Plain(Type::Numeric),
+                other => other,
+            },
+            AggregateFunction::Min | AggregateFunction::Max => first,
+            AggregateFunction::Array => first.array().unwrap_or(PgType::TextArray),
+            AggregateFunction::String => PgType::TEXT,
+            AggregateFunction::And | AggregateFunction::Or => PgType::BOOL,
+        };
+        let arguments = arguments.into_iter().map(|Typed(node, _)| node).collect();
+        let distinct = list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct);
+        Ok(Typed(Node::Aggregate(Box::new(Aggregate { function, arguments, distinct, order })), ty))
+    }
+}
+
+fn aggregate_named(name: &str) -> Option<AggregateFunction> {
+    Some(match name {
+        "count" => AggregateFunction::Count,
+        "min" => AggregateFunction::Min,
+        "max" => AggregateFunction::Max,
+        "sum" => AggregateFunction::Sum,
+        "array_agg" => AggregateFunction::Array,
+        "string_agg" => AggregateFunction::String,
+        "bool_and" | "every" => AggregateFunction::And,
+        "bool_or" => AggregateFunction::Or,
+        _ => return None,
+    })
+}
+
+pub(super) fn no_function(name: &str, types: &[PgType], span: Span) -> SqlError {
+    let shown: Vec<&str> = types.iter().map(|ty| ty.display()).collect();
+    SqlError::new(code::UNDEFINED_FUNCTION, format!("function {name}({}) does not exist", shown.join(", ")))
+        .hint("No function matches the given name and argument types. You might need to add explicit type casts.")
+        .at(span)
+}

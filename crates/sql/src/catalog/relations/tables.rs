@@ -1,0 +1,288 @@
+//! Relations that describe tables: their columns, keys, constraints and defaults.
+
+use quorate_table::{
+    expr::Expr,
+    schema::{Column, Partition},
+    value::{Type, Value},
+};
+
+use super::{Columns, all, oid};
+use crate::{
+    backend::Table,
+    catalog::{World, datum::Datum, functions::quoted, index_oid, table_oid},
+    statement::parameters::SessionValue,
+    types::{self, PgType},
+};
+
+pub(super) fn classes(world: &World<'_>) -> Vec<Columns<'static>> {
+    let mut rows = Vec::new();
+    for relation in all() {
+        let namespace =
+            if relation.schema == "pg_catalog" { oid::PG_CATALOG } else { oid::INFORMATION_SCHEMA };
+        rows.push(class(relation.oid, relation.name, namespace, "r", relation.columns.len()));
+    }
+    for table in &world.catalog.tables {
+        let schema = &table.schema;
+        let has_key = !schema.primary_key.is_empty();
+        let mut row = class(table_oid(table.id), &schema.name, oid::PUBLIC, "r", schema.columns.len());
+        row.retain(|(name, _)| *name != "reltuples");
+        row.extend([
+            ("relam", Datum::int8(oid::HEAP)),
+            ("relhasindex", Datum::bool(has_key)),
+            ("reltuples", Datum::Value(Value::Float8(table.rows.map_or(-1.0, |rows| rows as f64)))),
+            ("reloptions", Datum::array(options(table).into_iter().map(Datum::text).collect())),
+        ]);
+        rows.push(row);
+        if has_key {
+            let mut row = class(
+                index_oid(table.id),
+                &table.schema.key_name(),
+                oid::PUBLIC,
+                "i",
+                schema.primary_key.len(),
+            );
+            row.push(("relam", Datum::int8(oid::BTREE)));
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+fn class(oid: u32, name: &str, namespace: u32, kind: &str, columns: usize) -> Columns<'static> {
+    vec![
+        ("oid", Datum::int8(oid)),
+        ("relname", Datum::text(name)),
+        ("relnamespace", Datum::int8(namespace)),
+        ("relowner", Datum::int8(oid::USER)),
+        ("relfilenode", Datum::int8(oid)),
+        ("relkind", Datum::text(kind)),
+        ("relnatts", Datum::int8(columns as i64)),
+        ("relpersistence", Datum::text("p")),
+        ("relreplident", Datum::text("d")),
+        ("relispopulated", Datum::bool(true)),
+        ("reltuples", Datum::Value(Value::Float8(-1.0))),
+    ]
+}
+
+/// The options of WITH that would make the table again.
+fn options(table: &Table) -> Vec<String> {
+    let schema = &table.schema;
+    let column = &schema.columns[schema.partition.column()].name;
+    let partition = match &schema.partition {
+        Partition::Hash { .. } => format!("hash({column})"),
+        Partition::Range { low: Some(low), high: Some(high), .. } => {
+            let text = |value: &Value| value.text().unwrap_or_default();
+            format!("range({column}, {}, {})", text(low), text(high))
+        }
+        Partition::Range { .. } => format!("range({column})"),
+    };
+    vec![format!("partition_by={partition}"), format!("replicas={}", table.replicas)]
+}
+
+pub(super) fn attributes(world: &World<'_>) -> Vec<Columns<'static>> {
+    let mut rows = Vec::new();
+    for relation in all() {
+        for (index, (name, ty)) in relation.columns.iter().enumerate() {
+            rows.push(attribute(relation.oid, index + 1, name, (*ty, -1)));
+        }
+    }
+    for table in &world.catalog.tables {
+        let relation = table_oid(table.id);
+        for (index, column) in table.schema.columns.iter().enumerate() {
+            let mut row = attribute(relation, index + 1, &column.name, types::of_column(column));
+            row.push(("attnotnull", Datum::bool(column.not_null)));
+            row.push(("atthasdef", Datum::bool(column.default.is_some())));
+            rows.push(row);
+        }
+        for (index, &position) in table.schema.primary_key.iter().enumerate() {
+            let column = &table.schema.columns[position];
+            rows.push(attribute(index_oid(table.id), index + 1, &column.name, types::of_column(column)));
+        }
+    }
+    rows
+}
+
+fn attribute(relation: u32, number: usize, name: &str, (ty, modifier): (PgType, i32)) -> Columns<'static> {
+    let info = ty.info();
+    vec![
+        ("attrelid", Datum::int8(relation)),
+        ("attname", Datum::text(name)),
+        ("atttypid", Datum::int8(info.oid)),
+        ("attlen", Datum::int8(info.length)),
+        ("attnum", Datum::int8(number as i64)),
+        ("atttypmod", Datum::int8(modifier)),
+        ("attstattarget", Datum::int8(-1)),
+        ("attcacheoff", Datum::int8(-1)),
+        ("attbyval", Datum::bool((1..=8).contains(&info.length))),
+        ("attalign", Datum::text(alignment(info.length))),
+        ("attstorage", Datum::text(if info.length < 0 { "x" } else { "p" })),
+        ("attislocal", Datum::bool(true)),
+        ("attcollation", Datum::int8(collation(ty))),
+    ]
+}
+
+pub(super) fn collation(ty: PgType) -> u32 {
+    match ty {
+        PgType::Plain(Type::Text) | PgType::Varchar | PgType::Bpchar => oid::DEFAULT_COLLATION,
+        PgType::Name => oid::C_COLLATION,
+        _ => 0,
+    }
+}
+
+pub(super) fn alignment(length: i16) -> &'static str {
+    match length {
+        1 => "c",
+        2 => "s",
+        8 => "d",
+        _ => "i",
+    }
+}
+
+pub(super) fn defaults(world: &World<'_>) -> Vec<Columns<'static>> {
+    let mut rows = Vec::new();
+    for table in &world.catalog.tables {
+        for (index, column) in table.schema.columns.iter().enumerate() {
+            if let Some(default) = default_text(column) {
+                rows.push(vec![
+                    ("oid", Datum::int8(table_oid(table.id))),
+                    ("adrelid", Datum::int8(table_oid(table.id))),
+                    ("adnum", Datum::int8(index as i64 + 1)),
+                    ("adbin", Datum::text(default)),
+                ]);
+            }
+        }
+    }
+    rows
+}
+
+/// How a default is written.
+pub(super) fn default_text(column: &Column) -> Option<String> {
+    let shown = types::of_column(column).0.display();
+    Some(match column.default.as_ref()? {
+        Expr::Constant(value, ty) => match (value.text(), ty) {
+            (None, _) => format!("NULL::{shown}"),
+            (Some(text), Type::Int2 | Type::Int4 | Type::Int8 | Type::Numeric | Type::Float8)
+                if text.starts_with(|c: char| c.is_ascii_digit()) =>
+            {
+                text
+            }
+            (Some(text), Type::Bool) => if text == "t" { "true" } else { "false" }.to_owned(),
+            (Some(text), _) => format!("'{}'::{shown}", text.replace('\'', "''")),
+        },
+        Expr::Parameter(number, _) => SessionValue::numbered(*number)?.text().to_owned(),
+        Expr::Cast(inner, _) => match **inner {
+            Expr::Parameter(number, _) => format!("({})::{shown}", SessionValue::numbered(number)?.text()),
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+pub(super) fn keyed<'a>(world: &'a World<'_>) -> impl Iterator<Item = &'a Table> {
+    world.catalog.tables.iter().map(|table| &**table).filter(|table| !table.schema.primary_key.is_empty())
+}
+
+fn key_numbers(table: &Table) -> Datum {
+    Datum::array(table.schema.primary_key.iter().map(|&p| Datum::int8(p as i64 + 1)).collect())
+}
+
+/// A vector is printed without braces.
+fn vector(elements: impl Iterator<Item = i64>) -> Datum {
+    let words: Vec<String> = elements.map(|number| number.to_string()).collect();
+    Datum::text(words.join(" "))
+}
+
+pub(super) fn indexes(world: &World<'_>) -> Vec<Columns<'static>> {
+    keyed(world)
+        .map(|table| {
+            let key = &table.schema.primary_key;
+            vec![
+                ("indexrelid", Datum::int8(index_oid(table.id))),
+                ("indrelid", Datum::int8(table_oid(table.id))),
+                ("indnatts", Datum::int8(key.len() as i64)),
+                ("indnkeyatts", Datum::int8(key.len() as i64)),
+                ("indisunique", Datum::bool(true)),
+                ("indisprimary", Datum::bool(true)),
+                ("indimmediate", Datum::bool(true)),
+                ("indisvalid", Datum::bool(true)),
+                ("indisready", Datum::bool(true)),
+                ("indislive", Datum::bool(true)),
+                ("indkey", vector(key.iter().map(|&p| p as i64 + 1))),
+                ("indoption", vector(key.iter().map(|_| 0))),
+            ]
+        })
+        .collect()
+}
+
+pub(super) fn constraints(world: &World<'_>) -> Vec<Columns<'static>> {
+    keyed(world)
+        .map(|table| {
+            vec![
+                ("oid", Datum::int8(index_oid(table.id))),
+                ("conname", Datum::text(table.schema.key_name())),
+                ("connamespace", Datum::int8(oid::PUBLIC)),
+                ("contype", Datum::text("p")),
+                ("convalidated", Datum::bool(true)),
+                ("conrelid", Datum::int8(table_oid(table.id))),
+                ("conindid", Datum::int8(index_oid(table.id))),
+                ("conislocal", Datum::bool(true)),
+                ("connoinherit", Datum::bool(true)),
+                ("conkey", key_numbers(table)),
+            ]
+        })
+        .collect()
+}
+
+pub(super) fn tables(world: &World<'_>) -> Vec<Columns<'static>> {
+    let catalog = all().iter().map(|relation| (relation.schema, relation.name, false));
+    let users = world
+        .catalog
+        .tables
+        .iter()
+        .map(|table| ("public", table.schema.name.as_str(), !table.schema.primary_key.is_empty()));
+    catalog
+        .chain(users)
+        .map(|(schema, name, has_key)| {
+            vec![
+                ("schemaname", Datum::text(schema)),
+                ("tablename", Datum::text(name)),
+                ("tableowner", Datum::text(world.user)),
+                ("hasindexes", Datum::bool(has_key)),
+            ]
+        })
+        .collect()
+}
+
+pub(super) fn index_view(world: &World<'_>) -> Vec<Columns<'static>> {
+    keyed(world)
+        .map(|table| {
+            vec![
+                ("schemaname", Datum::text("public")),
+                ("tablename", Datum::text(&table.schema.name)),
+                ("indexname", Datum::text(table.schema.key_name())),
+                ("indexdef", Datum::text(index_definition(table))),
+            ]
+        })
+        .collect()
+}
+
+/// The statement that would make a key's index.
+pub(in crate::catalog) fn index_definition(table: &Table) -> String {
+    format!(
+        "CREATE UNIQUE INDEX {} ON public.{} USING btree ({})",
+        quoted(&table.schema.key_name()),
+        quoted(&table.schema.name),
+        key_columns(table)
+    )
+}
+
+/// The columns of a key, as they are written.
+pub(in crate::catalog) fn key_columns(table: &Table) -> String {
+    let names: Vec<String> = table
+        .schema
+        .primary_key
+        .iter()
+        .map(|&position| quoted(&table.schema.columns[position].name))
+        .collect();
+    names.join(", ")
+}

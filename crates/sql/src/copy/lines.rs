@@ -1,0 +1,428 @@
+//! The lines of COPY, in text and CSV: reading data that comes in pieces, and writing it.
+
+use std::borrow::Cow;
+
+use crate::{
+    error::{Result, SqlError, code},
+    statement::copy::Format,
+};
+
+/// Longest line taken.
+const LINE_BYTES_MAX: usize = 64 << 20;
+
+/// Cuts data into records.
+pub struct Lines {
+    format: Format,
+    buffer: Vec<u8>,
+    /// Where the record that is being looked for begins.
+    begin: usize,
+    /// How far it has been looked at, and in what state.
+    seen: usize,
+    quoted: bool,
+    escaped: bool,
+    number: u64,
+    ended: bool,
+}
+
+/// A line, cut into its fields.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// As it came.
+    pub raw: &'a str,
+    /// The texts of its fields, escapes undone; `None` for NULL.
+    pub fields: Vec<Text<'a>>,
+}
+
+/// A field's text: mostly as it lies in the line.
+type Text<'a> = Option<Cow<'a, str>>;
+
+impl Record<'_> {
+    /// As much of it as a message shows.
+    pub fn shown(&self) -> String {
+        const SHOWN: usize = 100;
+        match self.raw.char_indices().nth(SHOWN) {
+            Some((at, _)) => format!("{}...", &self.raw[..at]),
+            None => self.raw.to_owned(),
+        }
+    }
+}
+
+impl Lines {
+    /// Lines of this format.
+    pub fn new(format: Format) -> Self {
+        Lines {
+            format,
+            buffer: Vec::new(),
+            begin: 0,
+            seen: 0,
+            quoted: false,
+            escaped: false,
+            number: 0,
+            ended: false,
+        }
+    }
+
+    /// The number of the last record handed out, from one.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Adds data.
+    pub fn push(&mut self, data: &[u8]) {
+        self.buffer.drain(..self.begin);
+        self.seen -= self.begin;
+        self.begin = 0;
+        if !self.ended {
+            self.buffer.extend_from_slice(data);
+        }
+    }
+
+    /// The next whole record; with `last`, also one without a line end.
+    pub fn next(&mut self, last: bool) -> Result<Option<Record<'_>>> {
+        let Some((line_end, next)) = self.find_end(last)? else { return Ok(None) };
+        let begin = std::mem::replace(&mut self.begin, next);
+        self.seen = next;
+        self.quoted = false;
+        self.escaped = false;
+        if &self.buffer[begin..line_end] == b"\\." {
+            self.ended = true;
+            self.buffer.clear();
+            self.begin = 0;
+            self.seen = 0;
+            return Ok(None);
+        }
+        self.number += 1;
+        let bytes = &self.buffer[begin..line_end];
+        let raw = std::str::from_utf8(bytes).map_err(|error| {
+            let at = error.valid_up_to();
+            SqlError::new(
+                code::CHARACTER_NOT_IN_REPERTOIRE,
+                format!("invalid byte sequence for encoding \"UTF8\": 0x{:02x}", bytes[at]),
+            )
+        })?;
+        let fields = if self.format.csv { csv(&self.format, raw) } else { text(&self.format, raw)? };
+        Ok(Some(Record { raw, fields }))
+    }
+
+    /// Where the record ends, and where the next begins.
+    fn find_end(&mut self, last: bool) -> Result<Option<(usize, usize)>> {
+        let Format { csv, quote, escape, .. } = self.format;
+        while let Some(&byte) = self.buffer.get(self.seen) {
+            if csv {
+                if self.escaped {
+                    self.escaped = false;
+                } else if self.quoted && byte == escape && escape != quote {
+                    self.escaped = true;
+                } else if byte == quote {
+                    // A doubled quote leaves and enters again, which comes to the same.
+                    self.quoted = !self.quoted;
+                }
+            }
+            let plain = if csv { !self.quoted } else { !self.escaped };
+            if plain && byte == b'\n' {
+                return Ok(Some((self.seen, self.seen + 1)));
+            }
+            if plain && byte == b'\r' {
+                match self.buffer.get(self.seen + 1) {
+                    Some(b'\n') => return Ok(Some((self.seen, self.seen + 2))),
+                    Some(_) => return Ok(Some((self.seen, self.seen + 1))),
+                    None if last => return Ok(Some((self.seen, self.seen + 1))),
+                    // It takes the next byte to tell.
+                    None => return Ok(None),
+                }
+            }
+            if !csv {
+                self.escaped = !self.escaped && byte == b'\\';
+            }
+            self.seen += 1;
+        }
+        if self.buffer.len() - self.begin > LINE_BYTES_MAX {
+            return Err(SqlError::new(
+                code::PROGRAM_LIMIT_EXCEEDED,
+                format!("a COPY line is longer than {LINE_BYTES_MAX} bytes"),
+            ));
+        }
+        if !last || self.begin == self.buffer.len() {
+            return Ok(None);
+        }
+        if self.quoted {
+            return Err(SqlError::new(code::BAD_COPY_FILE_FORMAT, "unterminated CSV quoted field"));
+        }
+        Ok(Some((self.buffer.len(), self.buffer.len())))
+    }
+}
+
+/// The fields of a line in text.
+fn text<'a>(format: &Format, line: &'a str) -> Result<Vec<Text<'a>>> {
+    let bytes = line.as_bytes();
+    let mut fields = Vec::new();
+    let mut begin = 0;
+    let mut at = 0;
+    loop {
+        match bytes.get(at) {
+            Some(b'\\') => at += 2,
+            Some(byte) if *byte != format.delimiter => at += 1,
+            end => {
+                let raw = &line[begin..at.min(line.len())];
+                fields.push(if raw == format.null { None } else { Some(unescaped(raw)?) });
+                if end.is_none() {
+                    return Ok(fields);
+                }
+                at += 1;
+                begin = at;
+            }
+        }
+    }
+}
+
+/// The fields of a line in CSV.
+fn csv<'a>(format: &Format, line: &'a str) -> Vec<Text<'a>> {
+    let Format { delimiter, quote, .. } = *format;
+    let bytes = line.as_bytes();
+    let mut fields = Vec::new();
+    let mut at = 0;
+    loop {
+        let rest = &bytes[at..];
+        let plain = rest.iter().position(|byte| *byte == delimiter || *byte == quote).unwrap_or(rest.len());
+        fields.push(if rest.get(plain) == Some(&quote) {
+            Some(Cow::Owned(quoted(format, bytes, &mut at)))
+        } else {
+            let text = &line[at..at + plain];
+            at += plain;
+            (text != format.null).then_some(Cow::Borrowed(text))
+        });
+        if at >= bytes.len() {
+            return fields;
+        }
+        at += 1;
+    }
+}
+
+/// A field of CSV of which at least a part is in quotes, which begins at `at` and ends where that is set to.
+fn quoted(format: &Format, bytes: &[u8], at: &mut usize) -> String {
+    let Format { delimiter, quote, escape, .. } = *format;
+    let mut text = Vec::new();
+    let mut quoted = false;
+    while let Some(&byte) = bytes.get(*at) {
+        if quoted {
+            let next = bytes.get(*at + 1).copied();
+            if byte == escape && (next == Some(quote) || next == Some(escape)) {
+                text.push(next.expect("there is one"));
+                *at += 1;
+            } else if byte == quote {
+                quoted = false;
+            } else {
+                text.push(byte);
+            }
+        } else if byte == delimiter {
+            break;
+        } else if byte == quote {
+            quoted = true;
+        } else {
+            text.push(byte);
+        }
+        *at += 1;
+    }
+    String::from_utf8(text).expect("cut at ASCII bytes only")
+}
+
+/// Undoes the escapes of the text format.
+fn unescaped(raw: &str) -> Result<Cow<'_, str>> {
+    if !raw.contains('\\') {
+        return Ok(Cow::Borrowed(raw));
+    }
+    let bytes = raw.as_bytes();
+    let mut text = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        at += 1;
+        if byte != b'\\' {
+            text.push(byte);
+            continue;
+        }
+        let Some(&escaped) = bytes.get(at) else {
+            text.push(b'\\');
+            break;
+        };
+        at += 1;
+        let number = |at: &mut usize, first: u8, radix: u32| {
+            let mut value = char::from(first).to_digit(radix).unwrap_or(0);
+            for _ in 0..2 {
+                let Some(digit) = bytes.get(*at).and_then(|b| char::from(*b).to_digit(radix)) else { break };
+                value = value * radix + digit;
+                *at += 1;
+            }
+            value as u8
+        };
+        text.push(match escaped {
+            b'b' => 8,
+            b'f' => 12,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'v' => 11,
+            b'0'..=b'7' => number(&mut at, escaped, 8),
+            b'x' if bytes.get(at).is_some_and(u8::is_ascii_hexdigit) => number(&mut at, b'0', 16),
+            other => other,
+        });
+    }
+    String::from_utf8(text).map(Cow::Owned).map_err(|_| {
+        SqlError::new(code::CHARACTER_NOT_IN_REPERTOIRE, "an escape makes a byte sequence that is not UTF8")
+    })
+}
+
+/// Writes a line of fields.
+pub fn write(format: &Format, fields: &[Option<String>], line: &mut Vec<u8>) {
+    for (index, field) in fields.iter().enumerate() {
+        if index > 0 {
+            line.push(format.delimiter);
+        }
+        match field {
+            None => line.extend_from_slice(format.null.as_bytes()),
+            Some(text) if format.csv => {
+                let forced = format.force_quote.contains(&index);
+                write_csv(format, text, forced || (fields.len() == 1 && text == "\\."), line);
+            }
+            Some(text) => write_text(format, text, line),
+        }
+    }
+    line.push(b'\n');
+}
+
+/// Writes the line of names.
+pub fn write_header(format: &Format, names: &[&str], line: &mut Vec<u8>) {
+    let names: Vec<Option<String>> = names.iter().map(|name| Some((*name).to_owned())).collect();
+    write(&Format { force_quote: Vec::new(), ..format.clone() }, &names, line);
+}
+
+fn write_csv(format: &Format, text: &str, quoted: bool, line: &mut Vec<u8>) {
+    let special =
+        |byte: u8| byte == format.delimiter || byte == format.quote || matches!(byte, b'\n' | b'\r');
+    if !quoted && text != format.null && !text.bytes().any(special) {
+        line.extend_from_slice(text.as_bytes());
+        return;
+    }
+    line.push(format.quote);
+    for byte in text.bytes() {
+        if byte == format.quote || byte == format.escape {
+            line.push(format.escape);
+        }
+        line.push(byte);
+    }
+    line.push(format.quote);
+}
+
+fn write_text(format: &Format, text: &str, line: &mut Vec<u8>) {
+    for byte in text.bytes() {
+        let escape = match byte {
+            8 => b'b',
+            12 => b'f',
+            b'\n' => b'n',
+            b'\r' => b'r',
+            b'\t' => b't',
+            11 => b'v',
+            b'\\' => b'\\',
+            other if other == format.delimiter => other,
+            other => {
+                line.push(other);
+                continue;
+            }
+        };
+        line.extend([b'\\', escape]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text() -> Format {
+        Format {
+            csv: false,
+            header: false,
+            delimiter: b'\t',
+            null: "\\N".to_owned(),
+            quote: b'"',
+            escape: b'"',
+            force_not_null: Vec::new(),
+            force_quote: Vec::new(),
+        }
+    }
+
+    fn csv() -> Format {
+        Format { csv: true, delimiter: b',', null: String::new(), ..text() }
+    }
+
+    fn owned(record: Record<'_>) -> Vec<Option<String>> {
+        record.fields.into_iter().map(|text| text.map(Cow::into_owned)).collect()
+    }
+
+    /// Reads the data whole and cut at every place, which must come to the same.
+    fn check(format: &Format, data: &str, expected: &[&[Option<&str>]]) {
+        for cut in 0..=data.len() {
+            let mut lines = Lines::new(format.clone());
+            let mut found = Vec::new();
+            for (piece, last) in [(&data.as_bytes()[..cut], false), (&data.as_bytes()[cut..], true)] {
+                lines.push(piece);
+                while let Some(record) = lines.next(last).unwrap() {
+                    found.push(owned(record));
+                }
+            }
+            let expected: Vec<Vec<Option<String>>> =
+                expected.iter().map(|row| row.iter().map(|f| f.map(str::to_owned)).collect()).collect();
+            assert_eq!(found, expected, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn text_lines() {
+        check(
+            &text(),
+            "1\t\\N\ta\\tb\n2\t\t\\\\\n",
+            &[&[Some("1"), None, Some("a\tb")], &[Some("2"), Some(""), Some("\\")]],
+        );
+        check(&text(), "a\r\nb\rc", &[&[Some("a")], &[Some("b")], &[Some("c")]]);
+        check(&text(), "a\\\nb\n\\.\nrest", &[&[Some("a\nb")]]);
+        check(&text(), "\\101\\x42\\q\n", &[&[Some("ABq")]]);
+    }
+
+    #[test]
+    fn csv_lines() {
+        check(
+            &csv(),
+            "1,,\"\"\n\"a\"\"b\",\"x\ny\",z\n",
+            &[&[Some("1"), None, Some("")], &[Some("a\"b"), Some("x\ny"), Some("z")]],
+        );
+        let format = Format { escape: b'\\', ..csv() };
+        check(&format, "\"a\\\"b\\\\\",c\n", &[&[Some("a\"b\\"), Some("c")]]);
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let rows: Vec<Vec<Option<String>>> = vec![
+            vec![Some("a\tb\\c\nd\"e,f".to_owned()), None, Some(String::new()), Some("\\N".to_owned())],
+            vec![Some("\\.".to_owned()), Some("ü\r".to_owned()), None, Some("x".to_owned())],
+        ];
+        for format in [text(), csv(), Format { escape: b'\\', delimiter: b'|', ..csv() }] {
+            let mut data = Vec::new();
+            for row in &rows {
+                write(&format, row, &mut data);
+            }
+            let mut lines = Lines::new(format.clone());
+            lines.push(&data);
+            let mut found = Vec::new();
+            while let Some(record) = lines.next(true).unwrap() {
+                found.push(owned(record));
+            }
+            assert_eq!(found, rows, "{format:?}");
+        }
+    }
+
+    #[test]
+    fn an_open_quote_at_the_end_is_an_error() {
+        let mut lines = Lines::new(csv());
+        lines.push(b"1,\"abc\n");
+        assert_eq!(lines.next(false).unwrap(), None);
+        assert_eq!(lines.next(true).unwrap_err().code, "22P04");
+    }
+}

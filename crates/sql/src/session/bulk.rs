@@ -1,0 +1,55 @@
+//! Executing COPY.
+
+use quorate_table::{operation::LoadId, value::Value};
+
+use super::{Outcome, Session, request::InFlight};
+use crate::{backend::Fault, copy::CopyIn, error::Result, statement::copy};
+
+impl Session {
+    pub(super) async fn copy(&mut self, copy: &copy::Copy, values: &[Value]) -> Result<Outcome> {
+        match &copy.direction {
+            copy::Direction::Out(query) => {
+                let rows = self.query(query, values).await?;
+                Ok(Outcome::CopyOut(rows, copy.form.clone(), copy.fields()))
+            }
+            copy::Direction::In { table, columns } => {
+                let id = self.backend.request_id();
+                let load = LoadId(id.session, id.number);
+                let rows = CopyIn::new(
+                    self.backend.clone(),
+                    table.clone(),
+                    columns.clone(),
+                    copy.form.clone(),
+                    load,
+                    &|value| self.session_value(value),
+                )?;
+                Ok(Outcome::CopyIn(Box::new(rows)))
+            }
+        }
+    }
+
+    /// Takes in data of a COPY.
+    pub async fn copy_data(&mut self, copy: &mut CopyIn, data: &[u8]) -> Result<()> {
+        if let Some(executing) = &mut self.executing {
+            executing.give(data);
+        }
+        copy.data(data, &mut || self.backend.request_id()).await
+    }
+
+    /// Makes the rows of a COPY visible, all at once.
+    pub async fn copy_done(&mut self, mut copy: Box<CopyIn>) -> Result<String> {
+        copy.end(&mut || self.backend.request_id()).await?;
+        let request = self.request()?;
+        self.in_flight = Some(InFlight::Write(request));
+        let answered = self.backend.write(request.sent, copy.publication()).await;
+        if !matches!(answered, Err(Fault::MaybeApplied { .. })) {
+            self.in_flight = None;
+        }
+        let written = self.written(answered, request);
+        let (rows, _) = written.map_err(|error| error.within(copy.schema()))?;
+        copy.published(rows, request.sent.repeated)?;
+        let tag = format!("COPY {rows}");
+        self.wrote(&tag);
+        Ok(tag)
+    }
+}

@@ -1,0 +1,83 @@
+//! SQL's cursors: a query whose rows are fetched a few at a time, within its block.
+//!
+//! A cursor holds the stream of its rows, and the ranges wait for whoever fetches. It goes forward only and ends with
+//! its block, or when the block goes back to a savepoint from before it.
+
+use std::sync::Arc;
+
+use quorate_table::value::Value;
+
+use super::{Outcome, Session, block::Block};
+use crate::{
+    error::{Result, SqlError, code},
+    finish::Rows,
+    statement::{Field, cursor::Declare},
+};
+
+/// A cursor.
+pub(super) struct Cursor {
+    rows: Rows,
+    fields: Arc<Vec<Field>>,
+}
+
+impl Session {
+    /// The columns of the cursor of this name, if there is one.
+    pub fn cursor_fields(&self, name: &str) -> Option<Arc<Vec<Field>>> {
+        self.cursors.get(name).map(|cursor| cursor.fields.clone())
+    }
+
+    pub(super) async fn declare(&mut self, declare: &Declare, values: &[Value]) -> Result<Outcome> {
+        if !matches!(self.block, Block::Open(_)) {
+            return Err(SqlError::new(
+                code::NO_ACTIVE_SQL_TRANSACTION,
+                "DECLARE CURSOR can only be used in transaction blocks",
+            ));
+        }
+        let name = &declare.name;
+        if self.cursors.contains_key(name) {
+            return Err(SqlError::new("42P03", format!("cursor \"{name}\" already exists")));
+        }
+        let rows = self.query(&declare.query, values).await?;
+        let fields = Arc::new(declare.query.fields.clone());
+        self.cursors.insert(name.clone(), Cursor { rows, fields });
+        Ok(Outcome::Done("DECLARE CURSOR".to_owned()))
+    }
+
+    /// The next rows; `None` is all.
+    pub(super) async fn fetch(&mut self, name: &str, count: Option<u64>) -> Result<Outcome> {
+        let cursor = self.cursors.get_mut(name).ok_or_else(|| no_cursor(name))?;
+        let Some(count) = count else {
+            let rows = std::mem::replace(&mut cursor.rows, Rows::plain(Vec::new()));
+            return Ok(Outcome::Rows(rows, "FETCH"));
+        };
+        let mut fetched = Vec::new();
+        while (fetched.len() as u64) < count {
+            let most = usize::try_from(count).unwrap_or(usize::MAX) - fetched.len();
+            let more = cursor.rows.take(most).await?;
+            if more.is_empty() {
+                break;
+            }
+            fetched.extend(more);
+        }
+        let tag = format!("FETCH {}", fetched.len());
+        Ok(Outcome::Gathered(fetched, tag))
+    }
+
+    /// Forgets a cursor; `None` is all.
+    pub(super) fn close(&mut self, name: Option<&str>) -> Result<Outcome> {
+        match name {
+            None => {
+                self.cursors.clear();
+                Ok(Outcome::Done("CLOSE CURSOR ALL".to_owned()))
+            }
+            Some(name) => match self.cursors.remove(name) {
+                Some(_) => Ok(Outcome::Done("CLOSE CURSOR".to_owned())),
+                None => Err(no_cursor(name)),
+            },
+        }
+    }
+}
+
+fn no_cursor(name: &str) -> SqlError {
+    SqlError::new(code::INVALID_CURSOR_NAME, format!("cursor \"{name}\" does not exist"))
+}

@@ -1,0 +1,168 @@
+//! Executing queries: arguments are put into the half that travels, and the other half waits for the answers.
+
+use std::sync::{Mutex, PoisonError};
+
+use quorate_table::{
+    expr::{Aggregate, Expr},
+    merge,
+    operation::{Output, Select},
+    value::{Row, Value},
+};
+
+use super::{Session, Status};
+use crate::{
+    catalog::World,
+    error::{Result, SqlError, code},
+    fault,
+    finish::{Rows, Window},
+    statement::{
+        fold,
+        parameters::Arguments,
+        select::{Finish, Query, Source},
+        settings,
+    },
+};
+
+impl Session {
+    pub(super) async fn query(&mut self, query: &Query, values: &[Value]) -> Result<Rows> {
+        let session = |value| self.session_value(value);
+        let arguments = Arguments { values, session: &session };
+        let window = window(&query.finish, &arguments)?;
+        match &query.source {
+            Source::Constants { rows, filter } => {
+                let mut computed = Vec::with_capacity(rows.len());
+                if match filter {
+                    None => true,
+                    Some(filter) => fold::value(filter, &arguments)? == Value::Bool(true),
+                } {
+                    for row in rows {
+                        computed.push(
+                            row.iter().map(|expr| fold::value(expr, &arguments)).collect::<Result<Row>>()?,
+                        );
+                    }
+                }
+                Ok(Rows::ready(computed, &query.finish.order, window))
+            }
+            Source::Catalog(plan) => {
+                let assigned = Mutex::new(Vec::new());
+                let assign = |name: &str, value: Option<&str>, local: bool| -> Result<String> {
+                    let name = settings::name(&[name.to_owned()])?;
+                    let value = value.map(|value| settings::check(&name, value)).transpose()?;
+                    let told = value.clone().or_else(|| Some(settings::find(&name)?.default.to_owned()));
+                    assigned.lock().unwrap_or_else(PoisonError::into_inner).push((name, value, local));
+                    Ok(told.unwrap_or_default())
+                };
+                let world = World {
+                    catalog: self.backend.catalog(),
+                    user: &self.user,
+                    database: &self.database,
+                    setting: &|name| self.known(name),
+                    assign: &assign,
+                    arguments: &arguments,
+                };
+                let rows = plan.rows(&world)?;
+                let assigned = assigned.into_inner().unwrap_or_else(PoisonError::into_inner);
+                for (name, value, local) in assigned {
+                    // What would end with the block ends at once where there is none.
+                    if !local || self.status() == Status::Block {
+                        self.set(&name, value, local)?;
+                    }
+                }
+                Ok(Rows::plain(rows))
+            }
+            Source::Table { select, stencil, .. } => {
+                let finish = query.finish.groups.as_ref().map(|groups| merge::Finish {
+                    input: merge::Input::Groups {
+                        keys: groups.keys,
+                        aggregates: groups
+                            .aggregates
+                            .iter()
+                            .map(|aggregate| instantiate_aggregate(aggregate, &arguments))
+                            .collect(),
+                        having: groups.having.as_ref().map(|having| fold::substitute(having, &arguments)),
+                        columns: groups
+                            .columns
+                            .iter()
+                            .map(|column| fold::substitute(column, &arguments))
+                            .collect(),
+                    },
+                    distinct: window.distinct,
+                    order: query.finish.order.clone(),
+                    offset: window.offset,
+                    limit: window.limit,
+                    visible: window.visible,
+                });
+                let strength = self.strength();
+                let answers = match stencil {
+                    Some(stencil) => {
+                        let operation = stencil.fill(&arguments);
+                        self.backend.read_encoded(strength, select.table, operation).await
+                    }
+                    None => {
+                        let select = instantiate(select, &window, &query.finish, &arguments);
+                        self.backend.read(strength, &select).await
+                    }
+                };
+                let answers = answers.map_err(fault::of_read)?;
+                Ok(match finish {
+                    Some(finish) => Rows::grouped(answers, finish),
+                    None => Rows::merged(answers, query.finish.order.clone(), window),
+                })
+            }
+        }
+    }
+}
+
+pub(super) fn window(finish: &Finish, arguments: &Arguments<'_>) -> Result<Window> {
+    let count = |expr: &Option<Expr>, state: &'static str, clause: &str| -> Result<Option<u64>> {
+        let Some(expr) = expr else { return Ok(None) };
+        match fold::value(expr, arguments)? {
+            Value::Int8(n) => match u64::try_from(n) {
+                Ok(n) => Ok(Some(n)),
+                Err(_) => Err(SqlError::new(state, format!("{clause} must not be negative"))),
+            },
+            _ => Ok(None),
+        }
+    };
+    Ok(Window {
+        distinct: finish.distinct,
+        offset: count(&finish.offset, code::INVALID_ROW_COUNT_IN_OFFSET, "OFFSET")?.unwrap_or(0),
+        limit: count(&finish.limit, code::INVALID_ROW_COUNT_IN_LIMIT, "LIMIT")?,
+        visible: finish.visible,
+    })
+}
+
+fn instantiate_aggregate(aggregate: &Aggregate, arguments: &Arguments<'_>) -> Aggregate {
+    Aggregate {
+        function: aggregate.function,
+        argument: aggregate.argument.as_ref().map(|argument| fold::substitute(argument, arguments)),
+        distinct: aggregate.distinct,
+    }
+}
+
+/// The select that travels: arguments put in, and as much of the limit as a range can keep.
+pub(super) fn instantiate(
+    select: &Select,
+    window: &Window,
+    finish: &Finish,
+    arguments: &Arguments<'_>,
+) -> Select {
+    let many = |exprs: &[Expr]| exprs.iter().map(|expr| fold::substitute(expr, arguments)).collect();
+    let output = match &select.output {
+        Output::Rows { columns, distinct, .. } => Output::Rows {
+            columns: many(columns),
+            order: finish.order.clone(),
+            limit: window.limit.map(|limit| limit.saturating_add(window.offset)),
+            distinct: *distinct,
+        },
+        Output::Groups { keys, aggregates } => Output::Groups {
+            keys: many(keys),
+            aggregates: aggregates
+                .iter()
+                .map(|aggregate| instantiate_aggregate(aggregate, arguments))
+                .collect(),
+        },
+    };
+    let filter = select.filter.as_ref().map(|filter| fold::substitute(filter, arguments));
+    Select { table: select.table, filter, output }
+}

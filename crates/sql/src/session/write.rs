@@ -1,0 +1,197 @@
+//! Executing what changes rows, and what makes and drops tables.
+
+use quorate_table::{
+    engine::Answer,
+    eval::eval,
+    expr::Expr,
+    operation::{Conflict, Operation},
+    value::{Row, Value},
+};
+
+use super::{
+    Outcome, Session,
+    request::{InFlight, Request},
+};
+use crate::{
+    backend::Fault,
+    catalog,
+    error::{Result, SqlError, code},
+    fault,
+    statement::{
+        ddl, fold,
+        parameters::Arguments,
+        write::{self, Action, Write},
+    },
+};
+
+impl Session {
+    pub(super) async fn write(&mut self, write: &Write, values: &[Value]) -> Result<Outcome> {
+        let session = |value| self.session_value(value);
+        let arguments = Arguments { values, session: &session };
+        let schema = &write.table.schema;
+        let operation = operation(write, &arguments).map_err(|error| error.within(schema))?;
+        // Inserted rows are known here, so RETURNING is computed here, in their order.
+        let mut returned = match &operation {
+            Operation::Insert { rows, .. } => returned(write, rows, &arguments)?,
+            _ => Vec::new(),
+        };
+        let request = self.request()?;
+        self.in_flight = Some(InFlight::Write(request));
+        let answered = self.backend.write(request.sent, operation).await;
+        let (rows, more) = self.written(answered, request).map_err(|error| error.within(schema))?;
+        returned.extend(more);
+        let tag = write.action.tag(rows);
+        self.wrote(&tag);
+        if write.fields.is_empty() { Ok(Outcome::Done(tag)) } else { Ok(Outcome::Gathered(returned, tag)) }
+    }
+
+    /// Adds up the answers of a write. Whatever they are, its outcome is known now.
+    pub(super) fn written(
+        &mut self,
+        answered: std::result::Result<Vec<Answer>, Fault>,
+        request: Request,
+    ) -> Result<(u64, Vec<Row>)> {
+        self.in_flight = None;
+        self.settled(&answered);
+        let of_write = |fault| fault::of_write(fault, request.name, request.sent.repeated);
+        let answers = answered.map_err(of_write)?;
+        let mut total = 0;
+        let mut returned = Vec::new();
+        for answer in answers {
+            match answer {
+                Answer::Written(ranges) => {
+                    for range in ranges {
+                        total += range.rows;
+                        returned.extend(range.returning);
+                    }
+                }
+                Answer::Failed(failure) => return Err(failure.into()),
+                Answer::Rows(_) | Answer::Groups(_) | Answer::Explained(_) => {
+                    return Err(SqlError::new(code::INTERNAL_ERROR, "a range answered a write with rows"));
+                }
+            }
+        }
+        Ok((total, returned))
+    }
+
+    pub(super) async fn create_table(&mut self, create: &ddl::CreateTable) -> Result<Outcome> {
+        let name = &create.schema.name;
+        let exists = || SqlError::new(code::DUPLICATE_TABLE, format!("relation \"{name}\" already exists"));
+        if self.backend.catalog().table(name).is_some() {
+            return self.exists_already(create, exists());
+        }
+        let id = self.backend.request_id();
+        self.in_flight = Some(InFlight::Definition);
+        let done = self.backend.create_table(id, create.schema.clone(), create.replicas).await;
+        self.in_flight = None;
+        match done {
+            Ok(()) => {
+                self.wrote("CREATE TABLE");
+                Ok(Outcome::Done("CREATE TABLE".to_owned()))
+            }
+            // Another gateway may have been first.
+            Err(Fault::Failed(failure)) if failure.sqlstate == code::DUPLICATE_TABLE => {
+                self.exists_already(create, failure.into())
+            }
+            Err(fault) => Err(fault::of_nameless(fault)),
+        }
+    }
+
+    fn exists_already(&mut self, create: &ddl::CreateTable, error: SqlError) -> Result<Outcome> {
+        if !create.if_not_exists {
+            return Err(error);
+        }
+        let notice = format!("relation \"{}\" already exists, skipping", create.schema.name);
+        self.notices.push(SqlError::new(code::DUPLICATE_TABLE, notice));
+        Ok(Outcome::Done("CREATE TABLE".to_owned()))
+    }
+
+    pub(super) async fn drop_table(&mut self, drop: &ddl::DropTable) -> Result<Outcome> {
+        let catalog = self.backend.catalog();
+        let mut tables = Vec::with_capacity(drop.names.len());
+        for name in &drop.names {
+            match catalog.table(name) {
+                Some(table) => tables.push(table.id),
+                None if drop.if_exists => {
+                    let notice = format!("table \"{name}\" does not exist, skipping");
+                    self.notices.push(SqlError::new("00000", notice));
+                }
+                None if catalog::is_relation(name) => {
+                    return Err(SqlError::new("42809", format!("\"{name}\" is part of the catalog")));
+                }
+                None => {
+                    return Err(SqlError::new(
+                        code::UNDEFINED_TABLE,
+                        format!("table \"{name}\" does not exist"),
+                    ));
+                }
+            }
+        }
+        if tables.len() > 1 {
+            return Err(SqlError::unsupported("DROP TABLE of several tables at once")
+                .hint("Drop them one by one; each DROP is atomic."));
+        }
+        for table in tables {
+            let id = self.backend.request_id();
+            self.in_flight = Some(InFlight::Definition);
+            let done = self.backend.drop_table(id, table).await;
+            self.in_flight = None;
+            done.map_err(fault::of_nameless)?;
+            self.wrote("DROP TABLE");
+        }
+        Ok(Outcome::Done("DROP TABLE".to_owned()))
+    }
+}
+
+/// What a write is, with arguments put in: the operation that its ranges execute.
+pub(super) fn operation(write: &Write, arguments: &Arguments<'_>) -> Result<Operation> {
+    let table = write.table.id;
+    let filtered = |filter: &Option<Expr>| filter.as_ref().map(|f| fold::substitute(f, arguments));
+    let returning = || write.returning.iter().map(|expr| fold::substitute(expr, arguments)).collect();
+    let assigned = |assignments: &[(usize, Expr)]| {
+        let value = |(column, expr): &(usize, Expr)| (*column, fold::substitute(expr, arguments));
+        assignments.iter().map(value).collect::<Vec<_>>()
+    };
+    Ok(match &write.action {
+        Action::Insert { rows, conflict } => {
+            let mut computed = Vec::with_capacity(rows.len());
+            for row in rows {
+                let row: Row = row.iter().map(|expr| fold::value(expr, arguments)).collect::<Result<_>>()?;
+                write::check_not_null(&write.table.schema, &row)?;
+                computed.push(row);
+            }
+            let rows = computed;
+            match conflict {
+                None => Operation::Insert { table, rows, returning: Vec::new() },
+                Some(Conflict::Skip) => {
+                    Operation::Upsert { table, rows, conflict: Conflict::Skip, returning: returning() }
+                }
+                Some(Conflict::Update { assignments, filter }) => {
+                    let (assignments, filter) = (assigned(assignments), filtered(filter));
+                    let conflict = Conflict::Update { assignments, filter };
+                    Operation::Upsert { table, rows, conflict, returning: returning() }
+                }
+            }
+        }
+        Action::Update { assignments, filter } => Operation::Update {
+            table,
+            assignments: assigned(assignments),
+            filter: filtered(filter),
+            returning: returning(),
+        },
+        Action::Delete { filter } => {
+            Operation::Delete { table, filter: filtered(filter), returning: returning() }
+        }
+        Action::Truncate => Operation::Delete { table, filter: None, returning: Vec::new() },
+    })
+}
+
+/// RETURNING over rows that are known.
+fn returned(write: &Write, rows: &[Row], arguments: &Arguments<'_>) -> Result<Vec<Row>> {
+    if write.returning.is_empty() {
+        return Ok(Vec::new());
+    }
+    let returning: Vec<Expr> = write.returning.iter().map(|expr| fold::substitute(expr, arguments)).collect();
+    let row = |row: &Row| returning.iter().map(|expr| Ok(eval(expr, row)?)).collect::<Result<Row>>();
+    rows.iter().map(row).collect()
+}

@@ -1,0 +1,383 @@
+//! Operators, comparisons and patterns.
+
+use quorate_table::{
+    expr::{Binary, Expr, Unary},
+    value::Type,
+};
+use sqlparser::{
+    ast::{self, BinaryOperator, UnaryOperator},
+    tokenizer::Span,
+};
+
+use super::{Binder, boolean, negated, number};
+use crate::{
+    error::{Result, SqlError, code},
+    statement::{
+        coerce::{self, Operand},
+        fold,
+    },
+};
+
+impl Binder<'_> {
+    pub(super) fn unary(&mut self, op: UnaryOperator, inner: &ast::Expr, span: Span) -> Result<Operand> {
+        if op == UnaryOperator::Not {
+            return Ok(negated(boolean(self.condition(inner, "NOT")?)));
+        }
+        // The sign of a constant is part of it: -2147483648 is an integer, 2147483648 is not.
+        if let (UnaryOperator::Minus, ast::Expr::Value(value)) = (op, inner)
+            && let ast::Value::Number(digits, _) = &value.value
+        {
+            let (value, ty) = number(&format!("-{digits}")).map_err(|error| error.at(span))?;
+            return Ok(Operand::Typed(Expr::Constant(value, ty), ty));
+        }
+        let (expr, ty) = match self.operand(inner)? {
+            Operand::Interval(parts) if op == UnaryOperator::Minus => return Ok(parts.negated().operand()),
+            Operand::Typed(expr, ty) if ty.is_number() => (expr, ty),
+            Operand::Typed(_, ty) => {
+                return Err(no_operator(&format!("{op} {}", ty.name()), span));
+            }
+            _ => return Err(ambiguous(&format!("{op} unknown"), span)),
+        };
+        match op {
+            UnaryOperator::Plus => Ok(Operand::Typed(expr, ty)),
+            UnaryOperator::Minus => {
+                Ok(Operand::Typed(fold::constant(Expr::Unary(Unary::Negate, Box::new(expr))), ty))
+            }
+            other => Err(SqlError::unsupported(format!("operator {other}")).at(span)),
+        }
+    }
+
+    pub(super) fn binary(
+        &mut self,
+        left: &ast::Expr,
+        op: &BinaryOperator,
+        right: &ast::Expr,
+        span: Span,
+    ) -> Result<Operand> {
+        match op {
+            BinaryOperator::And => return self.logical(Binary::And, left, right, "AND"),
+            BinaryOperator::Or => return self.logical(Binary::Or, left, right, "OR"),
+            _ => {}
+        }
+        if let (ast::Expr::Tuple(a), ast::Expr::Tuple(b)) = (left, right) {
+            return self.rows_compared(op, a, b, span);
+        }
+        let (left, right) = (self.operand(left)?, self.operand(right)?);
+        self.applied(op, left, right, span)
+    }
+
+    /// An operator on two operands.
+    pub(super) fn applied(
+        &mut self,
+        op: &BinaryOperator,
+        left: Operand,
+        right: Operand,
+        span: Span,
+    ) -> Result<Operand> {
+        let symbol = op.to_string();
+        let op = match op {
+            BinaryOperator::Eq => Binary::Equal,
+            BinaryOperator::NotEq => Binary::NotEqual,
+            BinaryOperator::Lt => Binary::Less,
+            BinaryOperator::LtEq => Binary::LessEqual,
+            BinaryOperator::Gt => Binary::Greater,
+            BinaryOperator::GtEq => Binary::GreaterEqual,
+            BinaryOperator::Plus => Binary::Add,
+            BinaryOperator::Minus => Binary::Subtract,
+            BinaryOperator::Multiply => Binary::Multiply,
+            BinaryOperator::Divide => Binary::Divide,
+            BinaryOperator::Modulo => Binary::Modulo,
+            BinaryOperator::StringConcat => Binary::Concat,
+            BinaryOperator::PGLikeMatch => return self.matched(left, right, Some('\\'), false, span),
+            BinaryOperator::PGNotLikeMatch => {
+                return self.matched(left, right, Some('\\'), false, span).map(negated);
+            }
+            BinaryOperator::PGILikeMatch => return self.matched(left, right, Some('\\'), true, span),
+            BinaryOperator::PGNotILikeMatch => {
+                return self.matched(left, right, Some('\\'), true, span).map(negated);
+            }
+            _ => {
+                self.parameters.beyond = true;
+                return Err(SqlError::unsupported(format!("operator {symbol}")).at(span));
+            }
+        };
+        if matches!(left, Operand::Interval(_)) || matches!(right, Operand::Interval(_)) {
+            return self.on_interval(op, &symbol, left, right, span);
+        }
+        match op {
+            Binary::Concat => self.concat(left, right, span),
+            Binary::Add | Binary::Subtract | Binary::Multiply | Binary::Divide | Binary::Modulo => {
+                self.arithmetic(op, &symbol, left, right, span)
+            }
+            _ => self.comparison(op, &symbol, left, right, span),
+        }
+    }
+
+    /// `(a, b) = (c, d)`, and the opposite.
+    fn rows_compared(
+        &mut self,
+        op: &BinaryOperator,
+        left: &[ast::Expr],
+        right: &[ast::Expr],
+        span: Span,
+    ) -> Result<Operand> {
+        if left.len() != right.len() {
+            return Err(
+                SqlError::new(code::SYNTAX_ERROR, "unequal number of entries in row expressions").at(span)
+            );
+        }
+        if !matches!(op, BinaryOperator::Eq | BinaryOperator::NotEq) {
+            return Err(SqlError::unsupported("an order of row values").at(span));
+        }
+        let mut terms = Vec::with_capacity(left.len());
+        for (a, b) in left.iter().zip(right) {
+            terms.push(self.binary(a, op, b, span)?.implicit(Type::Bool, self.parameters)?);
+        }
+        Ok(boolean(if *op == BinaryOperator::Eq { Expr::all(terms) } else { Expr::any(terms) }))
+    }
+
+    /// A chain of ANDs or ORs may be long; it is bound as a balanced tree, however the text leans.
+    fn logical(&mut self, op: Binary, left: &ast::Expr, right: &ast::Expr, word: &str) -> Result<Operand> {
+        let same = if op == Binary::And { BinaryOperator::And } else { BinaryOperator::Or };
+        let mut rest = vec![right, left];
+        let mut parts = Vec::new();
+        while let Some(part) = rest.pop() {
+            match part {
+                ast::Expr::BinaryOp { left, op, right } if *op == same => rest.extend([&**right, &**left]),
+                part => parts.push(part),
+            }
+        }
+        let terms = parts.into_iter().map(|part| self.condition(part, word)).collect::<Result<Vec<_>>>()?;
+        Ok(boolean(if op == Binary::And { Expr::all(terms) } else { Expr::any(terms) }))
+    }
+
+    fn comparison(
+        &mut self,
+        op: Binary,
+        symbol: &str,
+        left: Operand,
+        right: Operand,
+        span: Span,
+    ) -> Result<Operand> {
+        let ty = match (left.ty(), right.ty()) {
+            (Some(a), Some(b)) => coerce::wider(a, b)
+                .ok_or_else(|| no_operator(&format!("{} {symbol} {}", a.name(), b.name()), span))?,
+            (Some(ty), None) | (None, Some(ty)) => ty,
+            (None, None) => Type::Text,
+        };
+        let left = left.implicit(ty, self.parameters)?;
+        let right = right.implicit(ty, self.parameters)?;
+        Ok(boolean(Expr::Binary(op, Box::new(left), Box::new(right))))
+    }
+
+    fn arithmetic(
+        &mut self,
+        op: Binary,
+        symbol: &str,
+        left: Operand,
+        right: Operand,
+        span: Span,
+    ) -> Result<Operand> {
+        let absent = |left: &Operand, right: &Operand| {
+            no_operator(&format!("{} {symbol} {}", left.type_name(), right.type_name()), span)
+        };
+        let (operands, result) = match (left.ty(), right.ty()) {
+            (None, None) => {
+                return Err(ambiguous(&format!("unknown {symbol} unknown"), span));
+            }
+            (Some(Type::Date), None) if op == Binary::Subtract => ((Type::Date, Type::Date), Type::Int4),
+            (None, Some(Type::Date)) if op == Binary::Subtract => ((Type::Date, Type::Date), Type::Int4),
+            (Some(ty), None) | (None, Some(ty)) if ty.is_number() => ((ty, ty), ty),
+            (Some(Type::Date), None) | (None, Some(Type::Date)) if op == Binary::Add => {
+                let shown = format!("{} {symbol} {}", left.type_name(), right.type_name());
+                return Err(ambiguous(&shown, span));
+            }
+            (Some(a), Some(b)) if a.is_number() && b.is_number() => {
+                let ty = coerce::wider(a, b).expect("numbers have a wider one");
+                ((ty, ty), ty)
+            }
+            (Some(Type::Date), Some(Type::Date)) if op == Binary::Subtract => {
+                ((Type::Date, Type::Date), Type::Int4)
+            }
+            (Some(Type::Date), Some(Type::Int2 | Type::Int4))
+                if matches!(op, Binary::Add | Binary::Subtract) =>
+            {
+                ((Type::Date, Type::Int4), Type::Date)
+            }
+            (Some(Type::Int2 | Type::Int4), Some(Type::Date)) if op == Binary::Add => {
+                ((Type::Int4, Type::Date), Type::Date)
+            }
+            (Some(a), Some(b))
+                if op == Binary::Subtract
+                    && coerce::wider(a, b)
+                        .is_some_and(|w| matches!(w, Type::Timestamp | Type::Timestamptz)) =>
+            {
+                let ty = coerce::wider(a, b).expect("they have a wider one");
+                let left = left.implicit(ty, self.parameters)?;
+                return Ok(Self::elapsed(left, right.implicit(ty, self.parameters)?));
+            }
+            // A string beside a timestamp is an interval when it is added, a timestamp when it is subtracted.
+            (Some(Type::Timestamp | Type::Timestamptz), None) if op == Binary::Add => {
+                return self.moved(left, right, false, span);
+            }
+            (None, Some(Type::Timestamp | Type::Timestamptz)) if op == Binary::Add => {
+                return self.moved(right, left, false, span);
+            }
+            (Some(ty @ (Type::Timestamp | Type::Timestamptz)), None)
+            | (None, Some(ty @ (Type::Timestamp | Type::Timestamptz)))
+                if op == Binary::Subtract =>
+            {
+                let left = left.implicit(ty, self.parameters)?;
+                return Ok(Self::elapsed(left, right.implicit(ty, self.parameters)?));
+            }
+            _ => return Err(absent(&left, &right)),
+        };
+        if op == Binary::Modulo && result == Type::Float8 {
+            return Err(absent(&left, &right));
+        }
+        let left = left.implicit(operands.0, self.parameters)?;
+        let right = right.implicit(operands.1, self.parameters)?;
+        Ok(Operand::Typed(fold::constant(Expr::Binary(op, Box::new(left), Box::new(right))), result))
+    }
+
+    fn concat(&mut self, left: Operand, right: Operand, span: Span) -> Result<Operand> {
+        let is_text = |operand: &Operand| matches!(operand.ty(), None | Some(Type::Text));
+        if !is_text(&left) && !is_text(&right) {
+            return Err(no_operator(&format!("{} || {}", left.type_name(), right.type_name()), span));
+        }
+        let left = left.implicit(Type::Text, self.parameters)?;
+        let right = right.implicit(Type::Text, self.parameters)?;
+        let joined = Expr::Binary(Binary::Concat, Box::new(left), Box::new(right));
+        Ok(Operand::Typed(fold::constant(joined), Type::Text))
+    }
+
+    pub(super) fn is_null(&mut self, inner: &ast::Expr) -> Result<Operand> {
+        let expr = match self.operand(inner)? {
+            // Being NULL says nothing of a parameter's type; something else must.
+            Operand::Parameter(number, _) => Expr::Parameter(number, Type::Text),
+            Operand::Interval(parts) => parts.text(),
+            operand => operand.decided(self.parameters)?.0,
+        };
+        Ok(boolean(Expr::IsNull(Box::new(expr))))
+    }
+
+    /// `x IS UNKNOWN`: NULL, of a truth.
+    pub(super) fn is_unknown(&mut self, inner: &ast::Expr, clause: &str) -> Result<Operand> {
+        Ok(boolean(Expr::IsNull(Box::new(self.condition(inner, clause)?))))
+    }
+
+    /// `x IS TRUE`: not NULL, and true. Never NULL itself.
+    pub(super) fn is_bool(&mut self, inner: &ast::Expr, truth: bool, clause: &str) -> Result<Operand> {
+        let condition = self.condition(inner, clause)?;
+        let known = Expr::Unary(Unary::Not, Box::new(Expr::IsNull(Box::new(condition.clone()))));
+        let wanted = if truth { condition } else { Expr::Unary(Unary::Not, Box::new(condition)) };
+        Ok(boolean(Expr::Binary(Binary::And, Box::new(known), Box::new(wanted))))
+    }
+
+    /// `a IS NOT DISTINCT FROM b`: equal, or both NULL. Never NULL itself.
+    pub(super) fn same(&mut self, a: &ast::Expr, b: &ast::Expr, span: Span) -> Result<Operand> {
+        let operands = vec![self.operand(a)?, self.operand(b)?];
+        let ty = self.comparable(&operands, span)?;
+        let mut bound = Vec::with_capacity(2);
+        for operand in operands {
+            bound.push(operand.implicit(ty, self.parameters)?);
+        }
+        let (b, a) = (bound.pop().expect("two"), bound.pop().expect("two"));
+        let null = |expr: &Expr| Expr::IsNull(Box::new(expr.clone()));
+        let and = |a, b| Expr::Binary(Binary::And, Box::new(a), Box::new(b));
+        let both_null = and(null(&a), null(&b));
+        let neither = Expr::Unary(
+            Unary::Not,
+            Box::new(Expr::Binary(Binary::Or, Box::new(null(&a)), Box::new(null(&b)))),
+        );
+        let equal = Expr::Binary(Binary::Equal, Box::new(a), Box::new(b));
+        Ok(boolean(Expr::Binary(Binary::Or, Box::new(both_null), Box::new(and(neither, equal)))))
+    }
+
+    /// Whether the first operand is among the others.
+    pub(super) fn list(&mut self, operands: Vec<Operand>, span: Span) -> Result<Operand> {
+        let ty = self.comparable(&operands, span)?;
+        let mut bound = Vec::with_capacity(operands.len());
+        for operand in operands {
+            bound.push(operand.implicit(ty, self.parameters)?);
+        }
+        let subject = bound.remove(0);
+        Ok(boolean(Expr::In(Box::new(subject), bound.into())))
+    }
+
+    pub(super) fn comparable(&self, operands: &[Operand], span: Span) -> Result<Type> {
+        let mut met = operands[0].ty();
+        for ty in operands[1..].iter().filter_map(Operand::ty) {
+            met = Some(match met {
+                None => ty,
+                Some(so_far) => coerce::wider(so_far, ty)
+                    .ok_or_else(|| no_operator(&format!("{} = {}", so_far.name(), ty.name()), span))?,
+            });
+        }
+        Ok(met.unwrap_or(Type::Text))
+    }
+
+    pub(super) fn like(
+        &mut self,
+        text: &ast::Expr,
+        pattern: &ast::Expr,
+        escape: Option<&ast::ValueWithSpan>,
+        case_insensitive: bool,
+        span: Span,
+    ) -> Result<Operand> {
+        let (text, pattern) = (self.operand(text)?, self.operand(pattern)?);
+        let escape = match escape {
+            None => Some('\\'),
+            Some(value) => {
+                let Some(text) = value.value.clone().into_string() else {
+                    return Err(SqlError::unsupported("an ESCAPE that is no constant").at(value.span));
+                };
+                let mut characters = text.chars();
+                match (characters.next(), characters.next()) {
+                    (escape, None) => escape,
+                    _ => {
+                        return Err(SqlError::new(code::INVALID_ESCAPE_SEQUENCE, "invalid escape string")
+                            .hint("Escape string must be empty or one character.")
+                            .at(value.span));
+                    }
+                }
+            }
+        };
+        self.matched(text, pattern, escape, case_insensitive, span)
+    }
+
+    /// LIKE and ILIKE of two operands.
+    fn matched(
+        &mut self,
+        text: Operand,
+        pattern: Operand,
+        escape: Option<char>,
+        case_insensitive: bool,
+        span: Span,
+    ) -> Result<Operand> {
+        for operand in [&text, &pattern] {
+            if !matches!(operand.ty(), None | Some(Type::Text)) {
+                let symbol = if case_insensitive { "~~*" } else { "~~" };
+                return Err(no_operator(
+                    &format!("{} {symbol} {}", text.type_name(), pattern.type_name()),
+                    span,
+                ));
+            }
+        }
+        let text = Box::new(text.implicit(Type::Text, self.parameters)?);
+        let pattern = Box::new(pattern.implicit(Type::Text, self.parameters)?);
+        Ok(boolean(Expr::Like { text, pattern, escape, case_insensitive }))
+    }
+}
+
+fn ambiguous(shown: &str, span: Span) -> SqlError {
+    SqlError::new(code::AMBIGUOUS_FUNCTION, format!("operator is not unique: {shown}"))
+        .hint("Could not choose a best candidate operator. You might need to add explicit type casts.")
+        .at(span)
+}
+
+pub(super) fn no_operator(shown: &str, span: Span) -> SqlError {
+    SqlError::new(code::UNDEFINED_FUNCTION, format!("operator does not exist: {shown}"))
+        .hint("No operator matches the given name and argument types. You might need to add explicit type casts.")
+        .at(span)
+}

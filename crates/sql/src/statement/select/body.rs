@@ -1,0 +1,288 @@
+//! A select's list, GROUP BY, HAVING and ORDER BY.
+
+use std::collections::BTreeMap;
+
+use quorate_table::{
+    expr::{Aggregate, Expr},
+    operation::Order,
+};
+use sqlparser::{
+    ast::{self, Spanned},
+    tokenizer::Span,
+};
+
+use super::{
+    Finish,
+    clauses::{Tail, direction, position, row_count},
+    grouped::{Grouping, mention},
+};
+use crate::{
+    error::{Result, SqlError, code},
+    statement::{
+        expr::{AGGREGATE, Binder, name::column_name},
+        fold,
+        parameters::Parameters,
+        scope::{self, Scope},
+    },
+    types::PgType,
+};
+
+/// One column of a select list.
+pub(super) struct Item {
+    pub(super) name: String,
+    pub(super) expr: Expr,
+    pub(super) ty: PgType,
+    /// Its type's modifier as clients are told it.
+    pub(super) modifier: i32,
+    /// Whether it may be named by ORDER BY and GROUP BY.
+    pub(super) span: Span,
+}
+
+impl Item {
+    /// Refuses an interval, whose text has neither the order nor the equality of its length.
+    fn check_order(&self) -> Result<()> {
+        if self.ty == PgType::Interval {
+            return Err(SqlError::unsupported("an order or groups of intervals")
+                .hint("Use extract(epoch from …).")
+                .at(self.span));
+        }
+        Ok(())
+    }
+}
+
+/// A select's parts, before they are bound.
+pub(super) struct Body<'a> {
+    pub(super) select: &'a ast::Select,
+    pub(super) tail: Tail<'a>,
+    pub(super) scope: &'a Scope<'a>,
+}
+
+pub(super) struct BoundBody {
+    pub(super) filter: Option<Expr>,
+    pub(super) items: Vec<Item>,
+    /// Expressions behind the items, to sort by.
+    pub(super) hidden: Vec<Expr>,
+    pub(super) grouping: Option<Grouping>,
+    /// Groups are not in it yet.
+    pub(super) finish: Finish,
+}
+
+impl BoundBody {
+    /// The expressions of the items, then the hidden ones.
+    pub(super) fn columns(&self) -> Vec<Expr> {
+        self.items.iter().map(|item| &item.expr).chain(&self.hidden).cloned().collect()
+    }
+}
+
+impl Body<'_> {
+    pub(super) fn bind(self, parameters: &mut Parameters) -> Result<BoundBody> {
+        let filter = match &self.select.selection {
+            None => None,
+            Some(selection) => {
+                let mut binder = Binder { scope: self.scope, parameters, aggregates: Err("WHERE") };
+                Some(binder.condition(selection, "WHERE")?)
+            }
+        };
+        let mut aggregates = Vec::new();
+        let mut items = self.items(parameters, &mut aggregates)?;
+        let keys = self.keys(&items, parameters)?;
+        let having = match &self.select.having {
+            None => None,
+            Some(having) => {
+                let mut binder = Binder { scope: self.scope, parameters, aggregates: Ok(&mut aggregates) };
+                Some(binder.condition(having, "HAVING")?)
+            }
+        };
+        let distinct = matches!(self.select.distinct, Some(ast::Distinct::Distinct));
+        let mut hidden = Vec::new();
+        let mut order = self.order(&mut items, &mut hidden, distinct, parameters, &mut aggregates)?;
+        if distinct {
+            items.iter().try_for_each(Item::check_order)?;
+            let sorted: Vec<usize> = order.iter().map(|key| key.column).collect();
+            order.extend((0..items.len()).filter(|column| !sorted.contains(column)).map(|column| Order {
+                column,
+                descending: false,
+                nulls_first: false,
+            }));
+        }
+        let grouped = !keys.is_empty() || !aggregates.is_empty() || having.is_some();
+        let grouping = grouped.then(|| {
+            let mut mentions = BTreeMap::new();
+            for item in &self.select.projection {
+                mention(item, self.scope, &mut mentions);
+            }
+            Grouping { keys, aggregates, having, mentions }
+        });
+        let finish = Finish {
+            groups: None,
+            distinct,
+            order,
+            limit: row_count(self.tail.limit, "LIMIT", parameters)?,
+            offset: row_count(self.tail.offset, "OFFSET", parameters)?,
+            visible: items.len(),
+        };
+        Ok(BoundBody { filter, items, hidden, grouping, finish })
+    }
+
+    fn items(&self, parameters: &mut Parameters, aggregates: &mut Vec<Aggregate>) -> Result<Vec<Item>> {
+        select_list(&self.select.projection, self.scope, parameters, Ok(aggregates))
+    }
+
+    /// GROUP BY: names of columns first, then of the result, then positions, then expressions.
+    fn keys(&self, items: &[Item], parameters: &mut Parameters) -> Result<Vec<Expr>> {
+        let list = match &self.select.group_by {
+            ast::GroupByExpr::Expressions(list, modifiers) if modifiers.is_empty() => list,
+            _ => return Err(SqlError::unsupported("GROUP BY ALL or with a modifier")),
+        };
+        let mut keys: Vec<Expr> = Vec::with_capacity(list.len());
+        for item in list {
+            let span = item.span();
+            if matches!(item, ast::Expr::GroupingSets(_) | ast::Expr::Cube(_) | ast::Expr::Rollup(_)) {
+                return Err(SqlError::unsupported("GROUPING SETS, CUBE or ROLLUP").at(span));
+            }
+            let named = match item {
+                ast::Expr::Identifier(name) if self.scope.column(std::slice::from_ref(name)).is_err() => {
+                    output_named(items, &scope::fold(name), span)?
+                }
+                _ => position(item, items.len(), "GROUP BY")?,
+            };
+            let key = match named {
+                Some(index) => {
+                    items[index].check_order()?;
+                    let aggregated = |e: &Expr| matches!(e, Expr::Column(c, _) if *c >= AGGREGATE);
+                    if fold::any(&items[index].expr, &aggregated) {
+                        return Err(SqlError::new(
+                            code::GROUPING_ERROR,
+                            "aggregate functions are not allowed in GROUP BY",
+                        )
+                        .at(items[index].span));
+                    }
+                    items[index].expr.clone()
+                }
+                None => {
+                    let mut binder = Binder { scope: self.scope, parameters, aggregates: Err("GROUP BY") };
+                    binder.decided(item)?.0
+                }
+            };
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        Ok(keys)
+    }
+
+    /// ORDER BY: names of the result first, then positions, then expressions over columns.
+    fn order(
+        &self,
+        items: &mut [Item],
+        hidden: &mut Vec<Expr>,
+        distinct: bool,
+        parameters: &mut Parameters,
+        aggregates: &mut Vec<Aggregate>,
+    ) -> Result<Vec<Order>> {
+        let mut order = Vec::with_capacity(self.tail.order.len());
+        for key in self.tail.order {
+            if key.with_fill.is_some() {
+                return Err(SqlError::unsupported("WITH FILL"));
+            }
+            let span = key.expr.span();
+            let named = match &key.expr {
+                ast::Expr::Identifier(name) => output_named(items, &scope::fold(name), span)?,
+                other => position(other, items.len(), "ORDER BY")?,
+            };
+            let column = match named {
+                Some(index) => {
+                    items[index].check_order()?;
+                    index
+                }
+                None => {
+                    let mut binder =
+                        Binder { scope: self.scope, parameters, aggregates: Ok(&mut *aggregates) };
+                    let (expr, _) = binder.decided(&key.expr)?;
+                    match items.iter().position(|item| item.expr == expr) {
+                        Some(index) => index,
+                        None if distinct => {
+                            return Err(SqlError::new(
+                                code::INVALID_COLUMN_REFERENCE,
+                                "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
+                            )
+                            .at(span));
+                        }
+                        None => {
+                            let known = hidden.iter().position(|other| *other == expr);
+                            items.len()
+                                + known.unwrap_or_else(|| {
+                                    hidden.push(expr);
+                                    hidden.len() - 1
+                                })
+                        }
+                    }
+                }
+            };
+            order.push(direction(column, &key.options));
+        }
+        Ok(order)
+    }
+}
+
+fn output_named(items: &[Item], name: &str, span: Span) -> Result<Option<usize>> {
+    let mut found = items.iter().enumerate().filter(|(_, item)| item.name == name);
+    let Some((index, first)) = found.next() else { return Ok(None) };
+    if found.any(|(_, other)| other.expr != first.expr) {
+        return Err(SqlError::new(code::AMBIGUOUS_COLUMN, format!("\"{name}\" is ambiguous")).at(span));
+    }
+    Ok(Some(index))
+}
+
+pub(super) fn select_list(
+    projection: &[ast::SelectItem],
+    scope: &Scope<'_>,
+    parameters: &mut Parameters,
+    mut aggregates: Result<&mut Vec<Aggregate>, &'static str>,
+) -> Result<Vec<Item>> {
+    let mut items = Vec::with_capacity(projection.len());
+    for item in projection {
+        let span = item.span();
+        let (expr, name) = match item {
+            ast::SelectItem::UnnamedExpr(expr) => (expr, column_name(expr)),
+            ast::SelectItem::ExprWithAlias { expr, alias } => (expr, scope::fold(alias)),
+            ast::SelectItem::Wildcard(_) => {
+                all_columns(scope, span, &mut items)?;
+                continue;
+            }
+            ast::SelectItem::QualifiedWildcard(ast::SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
+                let qualifier = scope::parts(name)?.pop().unwrap_or_default();
+                if scope.schema.is_none() || qualifier != scope.alias {
+                    return Err(SqlError::new(
+                        code::UNDEFINED_TABLE,
+                        format!("missing FROM-clause entry for table \"{qualifier}\""),
+                    )
+                    .at(span));
+                }
+                all_columns(scope, span, &mut items)?;
+                continue;
+            }
+            other => return Err(SqlError::unsupported(format!("the select item {other}")).at(span)),
+        };
+        let aggregates = match &mut aggregates {
+            Ok(list) => Ok(&mut **list),
+            Err(place) => Err(*place),
+        };
+        let (expr, (ty, modifier)) = Binder { scope, parameters, aggregates }.shown(expr)?;
+        items.push(Item { name, expr, ty, modifier, span });
+    }
+    Ok(items)
+}
+
+fn all_columns(scope: &Scope<'_>, span: Span, items: &mut Vec<Item>) -> Result<()> {
+    if scope.schema.is_none() {
+        return Err(
+            SqlError::new(code::SYNTAX_ERROR, "SELECT * with no tables specified is not valid").at(span)
+        );
+    }
+    for (name, expr) in scope.columns() {
+        let ty = PgType::Plain(expr.ty());
+        items.push(Item { name, expr, ty, modifier: -1, span });
+    }
+    Ok(())
+}
