@@ -11,11 +11,12 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
+use quorate::crew::Muster;
 use quorate_protocol::{
     DomainId, Duration, Terms, detector,
     rubberband::{RING_MAX, StorageSettings},
 };
-use quorate_runtime::{config::is_unspecified, crew::Muster};
+use quorate_runtime::config::is_unspecified;
 use quorate_table::engine::Bounds;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};

@@ -13,14 +13,14 @@ use crossbeam_channel::{Sender, bounded};
 
 /// Who waits, by the names of their commands. A command ends in one answer; a caller that has lost patience misses it.
 #[derive(Debug)]
-pub(crate) struct Calls<T> {
+pub struct Calls<T> {
     waiting: Mutex<BTreeMap<u64, Sender<T>>>,
     last: AtomicU64,
 }
 
 /// Why a call has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unanswered {
+pub enum Unanswered {
     /// The command was not taken.
     Untaken,
     /// It was, and has not ended yet.
@@ -35,7 +35,7 @@ impl<T> Default for Calls<T> {
 
 impl<T> Calls<T> {
     /// Has `ask` hand a command over under a fresh name, and waits for its end. `ask` says whether it was taken.
-    pub(crate) fn call(&self, patience: Duration, ask: impl FnOnce(u64) -> bool) -> Result<T, Unanswered> {
+    pub fn call(&self, patience: Duration, ask: impl FnOnce(u64) -> bool) -> Result<T, Unanswered> {
         let name = self.last.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = bounded(1);
         self.lock().insert(name, sender);
@@ -49,7 +49,7 @@ impl<T> Calls<T> {
     }
 
     /// The command of this name has ended. Does not block.
-    pub(crate) fn answer(&self, name: u64, answer: T) {
+    pub fn answer(&self, name: u64, answer: T) {
         if let Some(caller) = self.lock().remove(&name) {
             // The caller may have lost patience this very moment.
             let _ = caller.try_send(answer);

@@ -13,11 +13,10 @@
 //! | `frame` | streams cut into frames, payloads shared, writes gathered |
 //! | [`worker`] | threads for what would hold the protocol thread up |
 //! | [`discover`] | who listens at an address |
-//! | [`process`] | a node, its engine and its links as one real process |
+//! | [`calls`] | threads that wait for what a command ends in |
 //! | [`config`] | who a process is, where it listens, what is bounded |
 //! | [`metrics`], [`counters`] | what is counted, for Prometheus |
 //! | [`clock`], [`chance`] | the present instant, and random bits |
-
 //!
 //! Two processes in one, which greet each other:
 //!
@@ -89,22 +88,19 @@
 //! # }
 //! ```
 
-mod calls;
+pub mod calls;
 pub mod chance;
 pub mod clock;
 pub mod config;
 pub mod counters;
-pub mod crew;
 pub mod discover;
 pub mod disk;
 mod frame;
 mod hello;
 mod link;
 pub mod metrics;
-pub mod process;
 pub mod reactor;
 mod resolver;
-mod withdrawals;
 pub mod worker;
 
 pub use config::{Config, Limits, StartError};

@@ -1,7 +1,7 @@
 //! The doors: SQL over the PostgreSQL protocol, metrics and health over HTTP.
 //!
 //! A statement's way: [`pg`] reads messages and writes results; `quorate_sql` keeps what a connection has set, prepared
-//! and begun, binds text to operations and merges what ranges answer; a backend, [`cluster`] or
+//! and begun, binds text to operations and merges what ranges answer; a backend, a cluster or
 //! [`LocalBackend`](quorate_sql::local::LocalBackend), performs them. Only [`pg`] knows the PostgreSQL protocol.
 //!
 //! ```no_run
@@ -17,7 +17,6 @@
 //! # }
 //! ```
 
-pub mod cluster;
 pub mod http;
 pub mod metrics;
 pub mod pg;

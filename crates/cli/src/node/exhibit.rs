@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
+use quorate::process::Process;
 use quorate_protocol::{DomainId, ProcessId};
 use quorate_runtime::{
     discover::{Met, Presence, discover},
     metrics::Metrics,
-    process::Process,
 };
 use quorate_table::engine::Usage;
 use quorate_tables::operate::Operation;

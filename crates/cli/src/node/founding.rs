@@ -17,11 +17,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use quorate::process::survey;
 use quorate_protocol::Generation;
-use quorate_runtime::{
-    discover::{Met, Presence, Undiscovered},
-    process::survey,
-};
+use quorate_runtime::discover::{Met, Presence, Undiscovered};
 use tracing::{info, warn};
 
 use crate::{Usage, config::NodeConfig};

@@ -2,12 +2,13 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use quorate_protocol::ProcessId;
-use quorate_runtime::{metrics::Metrics, process::Process};
-use quorate_server::{
+use quorate::{
     cluster::{ClusterBackend, Events},
-    pg,
+    process::Process,
 };
+use quorate_protocol::ProcessId;
+use quorate_runtime::metrics::Metrics;
+use quorate_server::pg;
 use tokio::net::TcpListener;
 
 use crate::config::NodeConfig;

@@ -14,6 +14,10 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use crossbeam_channel::{Receiver, select};
+use quorate::{
+    cluster::Events,
+    process::{End, Parts, Process},
+};
 use quorate_protocol::{
     Generation, Peer, ProcessId,
     ecast::{Router, RouterSettings},
@@ -23,12 +27,7 @@ use quorate_protocol::{
         Super, SuperCommand, SuperSettings,
     },
 };
-use quorate_runtime::{
-    Config, chance, clock,
-    metrics::Metrics,
-    process::{End, Parts, Process},
-};
-use quorate_server::cluster::Events;
+use quorate_runtime::{Config, chance, clock, metrics::Metrics};
 use quorate_table::{
     engine::Engine,
     scan::{Costs, ScanEngine},

@@ -5,5 +5,4 @@ mod disk;
 mod hostile;
 mod links;
 mod relay;
-mod scan;
 mod turns;

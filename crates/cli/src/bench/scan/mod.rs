@@ -8,7 +8,7 @@
 use std::{io::Write, time::Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use quorate_runtime::crew::{Crew, Muster};
+use quorate::crew::{Crew, Muster};
 use quorate_table::{
     engine::{Answer, Engine, Epoch, Holder, Job},
     expr::{Aggregate, AggregateFunction, Expr},

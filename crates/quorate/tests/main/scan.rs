@@ -5,14 +5,12 @@ use std::sync::{
     mpsc,
 };
 
+use quorate::crew::{Crew, Muster};
 use quorate_protocol::{
     ecast::Position,
     rubberband::{Range, Task, TaskKind, TaskResult},
 };
-use quorate_runtime::{
-    crew::{Crew, Muster},
-    worker::Worker,
-};
+use quorate_runtime::worker::Worker;
 use quorate_table::{
     engine::{Answer, Engine, Epoch, Job},
     expr::{Aggregate, AggregateFunction, Binary, Expr},

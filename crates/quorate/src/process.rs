@@ -23,6 +23,14 @@ use quorate_protocol::{
     relay::{self, Relay},
     rubberband::{ClientEvent, Remains, StorageCommand, StorageEvent, SuperEvent, Task},
 };
+use quorate_runtime::{
+    Config, Handle, Host, Reactor, StartError,
+    calls::{Calls, Unanswered},
+    clock,
+    discover::{Met, Presence, Undiscovered, discover},
+    metrics::{Counter, EncodeLabelSet, Family, Gauge, Metrics},
+    worker::Worker,
+};
 use quorate_table::engine::{Engine, Pinned, Usage};
 use quorate_tables::{
     Command, Event, Node, health::Hindrance, operate::Operation, status::Status, storage::execute,
@@ -30,15 +38,8 @@ use quorate_tables::{
 use tracing::{debug, error, info, warn};
 
 use crate::{
-    calls::{Calls, Unanswered},
-    clock,
-    config::{Config, StartError},
     crew::{Crew, Muster},
-    discover::{Met, Presence, Undiscovered, discover},
-    metrics::{Counter, EncodeLabelSet, Family, Gauge, Metrics},
-    reactor::{Handle, Host, Reactor},
     withdrawals::Withdrawals,
-    worker::Worker,
 };
 
 /// Why a process can not go on. It should end, and may be started anew, as a new incarnation.

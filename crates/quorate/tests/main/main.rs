@@ -1,0 +1,3 @@
+//! The library on real threads and sockets of this machine.
+
+mod scan;
