@@ -275,11 +275,10 @@ impl Town {
             .all(|holders| !holders.contains(&process) || holders.iter().any(|&other| keeps(other)))
     }
 
-    /// Whether a process of this node belongs to the town, is not given up, and does not make way: a super does for a super.
+    /// Whether a process of this node belongs to the town, is not given up, and does not make way.
     fn is_in_use(&self, node: u64, role: Role) -> bool {
-        let stays = |process: ProcessId, its: Role| {
-            !self.is(process, State::Unreachable) && (role, its) != (Role::Super, Role::Super)
-        };
+        let stays =
+            |process: ProcessId, its: Role| !self.is(process, State::Unreachable) && !makes_way(role, its);
         self.roles.iter().any(|(&process, &its)| process.node == node && stays(process, its))
     }
 
@@ -332,9 +331,9 @@ impl Town {
             Control::Join { .. } if role.is_some() => false,
             Control::Join { role, .. } if self.is_in_use(sender.node, role) => return None,
             Control::Join { role, keeps, .. } => {
-                if role == Role::Super {
+                if makes_way(role, role) {
                     let former =
-                        |process: &ProcessId, its: Role| process.node == sender.node && its == Role::Super;
+                        |process: &ProcessId, its: Role| process.node == sender.node && makes_way(role, its);
                     self.roles.retain(|process, its| !former(process, *its));
                     self.doubted.retain(|process, _| self.roles.contains_key(process));
                 }
@@ -546,4 +545,9 @@ impl Town {
         };
         stretches.iter().map(reader).collect()
     }
+}
+
+/// Whether a process makes way for the next life of its node, which is at its address as ever here.
+fn makes_way(role: Role, its: Role) -> bool {
+    role == its && matches!(role, Role::Super | Role::Client)
 }
