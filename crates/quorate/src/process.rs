@@ -33,7 +33,7 @@ use quorate_runtime::{
 };
 use quorate_table::engine::{Engine, Pinned, Usage};
 use quorate_tables::{
-    Command, Event, Node, health::Hindrance, operate::Operation, status::Status, storage::execute,
+    Command, Event, Role, health::Hindrance, operate::Operation, status::Status, storage::execute,
 };
 use tracing::{debug, error, info, warn};
 
@@ -69,7 +69,7 @@ pub struct Parts {
 
 /// A running process.
 pub struct Process {
-    handle: Handle<Relay<Node>>,
+    handle: Handle<Relay<Role>>,
     shared: Arc<Shared>,
     engine: Option<Arc<Worker<Job>>>,
     ended: Receiver<End>,
@@ -87,7 +87,7 @@ enum Job {
 
 /// What the threads of a process share.
 struct Shared {
-    handle: OnceLock<Handle<Relay<Node>>>,
+    handle: OnceLock<Handle<Relay<Role>>>,
     statuses: Calls<Status>,
     operations: Calls<Result<(), String>>,
     /// What a storage process that is out leaves to its next life.
@@ -118,7 +118,7 @@ struct Identity {
 
 impl Process {
     /// Starts the threads.
-    pub fn start(node: Node, config: Config, parts: Parts) -> Result<Process, StartError> {
+    pub fn start(role: Role, config: Config, parts: Parts) -> Result<Process, StartError> {
         let shared = Arc::new(Shared {
             handle: OnceLock::new(),
             statuses: Calls::default(),
@@ -149,7 +149,7 @@ impl Process {
             end: end.clone(),
         };
         let (domain, me) = (config.domain, config.me);
-        let node = Relay::new(node, config.generation, relay::Settings::default());
+        let node = Relay::new(role, config.generation, relay::Settings::default());
         let handle = Reactor::start(node, host, config)?;
         shared.handle.set(handle.clone()).unwrap_or_else(|_| unreachable!("set once, here"));
         if !parts.routers.is_empty() {
@@ -168,7 +168,7 @@ impl Process {
     }
 
     /// The protocol thread, for commands.
-    pub fn handle(&self) -> &Handle<Relay<Node>> {
+    pub fn handle(&self) -> &Handle<Relay<Role>> {
         &self.handle
     }
 
@@ -486,8 +486,8 @@ impl NodeHost {
     }
 }
 
-impl Host<Relay<Node>> for NodeHost {
-    fn presence(&self, node: &Relay<Node>) -> Presence {
+impl Host<Relay<Role>> for NodeHost {
+    fn presence(&self, node: &Relay<Role>) -> Presence {
         match node.inner().hindrance() {
             None => Presence::Settled,
             Some(Hindrance::Joining) => Presence::Joining,

@@ -10,7 +10,7 @@ use quorate_protocol::{
 };
 use thiserror::Error;
 
-use crate::Node;
+use crate::Role;
 
 /// Why a process can not do its work now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -46,11 +46,11 @@ pub enum Hindrance {
     Unreachable,
 }
 
-impl Node {
+impl Role {
     /// Why it can not do its work, if it can not.
     pub fn hindrance(&self) -> Option<Hindrance> {
         match self {
-            Node::Router(router) => {
+            Role::Router(router) => {
                 let log = router.log().status();
                 match log.role {
                     "joining" => Some(Hindrance::Joining),
@@ -60,10 +60,10 @@ impl Node {
                     _ => Some(Hindrance::Leaderless),
                 }
             }
-            Node::Storage(storage) => member(storage.config(), storage.member())
+            Role::Storage(storage) => member(storage.config(), storage.member())
                 .or_else(|| unreachable(storage).then_some(Hindrance::Unreachable)),
-            Node::Super(superior) => member(superior.config(), superior.member()),
-            Node::Client(client) => member(client.config(), client.member())
+            Role::Super(superior) => member(superior.config(), superior.member()),
+            Role::Client(client) => member(client.config(), client.member())
                 .or_else(|| client.unreached().next().map(Hindrance::Unreached)),
         }
     }
@@ -72,8 +72,8 @@ impl Node {
     pub fn hindrance_named(&self) -> Option<String> {
         let hindrance = self.hindrance()?;
         match (hindrance, self) {
-            (Hindrance::Joining, node) => Some(match self.not_admitted() {
-                None if matches!(node, Node::Router(_)) => format!(
+            (Hindrance::Joining, role) => Some(match self.not_admitted() {
+                None if matches!(role, Role::Router(_)) => format!(
                     "{hindrance}; if no router of the domain is left, `quorate router reform` has it go on from its members"
                 ),
                 None => hindrance.to_string(),
@@ -85,7 +85,7 @@ impl Node {
                     format!("not taken in: the domain was founded with other terms, {terms:?}")
                 }
             }),
-            (Hindrance::Unreached(_), Node::Client(client)) => {
+            (Hindrance::Unreached(_), Role::Client(client)) => {
                 let named = |process: ProcessId| {
                     let known = client.config().and_then(|config| config.members.get(&process));
                     known.map_or_else(
@@ -107,10 +107,10 @@ impl Node {
     /// Where the lead router listens, as an application process knows it.
     pub fn leader_address(&self) -> Option<&str> {
         match self {
-            Node::Router(_) => None,
-            Node::Storage(storage) => storage.member().leader_address(),
-            Node::Super(superior) => superior.member().leader_address(),
-            Node::Client(client) => client.member().leader_address(),
+            Role::Router(_) => None,
+            Role::Storage(storage) => storage.member().leader_address(),
+            Role::Super(superior) => superior.member().leader_address(),
+            Role::Client(client) => client.member().leader_address(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The roles of a cluster of tables, wired to the scan engine, still pure.
 //!
-//! A [`Node`] is a router, a storage process, a super or a client (gateway), as one [`Protocol`]: one message type on
+//! A [`Role`] is a router, a storage process, a super or a client (gateway), as one [`Protocol`]: one message type on
 //! every link, one command and event type for whoever hosts it. The same value runs in the simulator and in the real
 //! runtime.
 //!
@@ -42,7 +42,7 @@ use status::Status;
     clippy::large_enum_variant,
     reason = "there is one per process, and whether the lint fires varies with the build"
 )]
-pub enum Node {
+pub enum Role {
     /// Orders and routes.
     Router(Router<Rubberband>),
     /// Holds ranges and executes.
@@ -116,10 +116,10 @@ fn run<R: Protocol<Record = paxos::Record>>(
     input: Input<R>,
     message: fn(R::Message) -> Message,
     event: fn(R::Event) -> Event,
-    out: &mut impl Sink<Node>,
+    out: &mut impl Sink<Role>,
 ) {
     let mut lift =
-        Lift::<Node, _, _, _>::new::<R>(out, |_, _, it| Some(message(it)), |out, it| out.emit(event(it)));
+        Lift::<Role, _, _, _>::new::<R>(out, |_, _, it| Some(message(it)), |out, it| out.emit(event(it)));
     role.handle(cx, input, &mut lift);
 }
 
@@ -142,7 +142,7 @@ fn ended(id: CommandId, result: Result<(), impl ToString>) -> Event {
 }
 
 /// Whether it says why this process is not taken in.
-fn is_refusal(input: &Input<Node>) -> bool {
+fn is_refusal(input: &Input<Role>) -> bool {
     let Input::Receive { message: Message::Order(message), .. } = input else { return false };
     matches!(
         message,
@@ -150,29 +150,29 @@ fn is_refusal(input: &Input<Node>) -> bool {
     )
 }
 
-impl Node {
+impl Role {
     /// The generation of the domain that it belongs to.
     pub fn generation(&self) -> Generation {
         match self {
-            Node::Router(router) => router.generation(),
-            Node::Storage(storage) => storage.member().generation(),
-            Node::Super(superior) => superior.member().generation(),
-            Node::Client(client) => client.member().generation(),
+            Role::Router(router) => router.generation(),
+            Role::Storage(storage) => storage.member().generation(),
+            Role::Super(superior) => superior.member().generation(),
+            Role::Client(client) => client.member().generation(),
         }
     }
 
     /// Why the domain does not take this process in, as it was told last.
     pub fn not_admitted(&self) -> Option<NotAdmitted> {
         match self {
-            Node::Router(router) => router.log().namesake().cloned().map(NotAdmitted::NodeInUse),
-            Node::Storage(storage) => storage.member().not_admitted().cloned(),
-            Node::Super(superior) => superior.member().not_admitted().cloned(),
-            Node::Client(client) => client.member().not_admitted().cloned(),
+            Role::Router(router) => router.log().namesake().cloned().map(NotAdmitted::NodeInUse),
+            Role::Storage(storage) => storage.member().not_admitted().cloned(),
+            Role::Super(superior) => superior.member().not_admitted().cloned(),
+            Role::Client(client) => client.member().not_admitted().cloned(),
         }
     }
 }
 
-impl Protocol for Node {
+impl Protocol for Role {
     type Message = Message;
     type Record = paxos::Record;
     type Command = Command;
@@ -193,7 +193,7 @@ impl Protocol for Node {
         };
         let refused = is_refusal(&input);
         match self {
-            Node::Router(router) => {
+            Role::Router(router) => {
                 // Only members speak past the routers; to one of them it is a stray message.
                 if let Input::Receive { message: Message::Direct(_), .. } = input {
                     return;
@@ -209,7 +209,7 @@ impl Protocol for Node {
                 });
                 run(router, cx, input, Message::Order, of_router, out);
             }
-            Node::Storage(storage) => {
+            Role::Storage(storage) => {
                 let input = input.map(identity, |command| match command {
                     Command::Storage(command) => command,
                     Command::Seeds(seeds) => StorageCommand::Seeds(seeds),
@@ -217,7 +217,7 @@ impl Protocol for Node {
                 });
                 run(storage, cx, input, identity, Event::Storage, out);
             }
-            Node::Super(superior) => {
+            Role::Super(superior) => {
                 let input = input.map(identity, |command| match command {
                     Command::Super(command) => command,
                     Command::Seeds(seeds) => SuperCommand::Seeds(seeds),
@@ -225,7 +225,7 @@ impl Protocol for Node {
                 });
                 run(superior, cx, input, identity, of_super, out);
             }
-            Node::Client(client) => {
+            Role::Client(client) => {
                 let input = input.map(identity, |command| match command {
                     Command::Client(command) => command,
                     Command::Seeds(seeds) => ClientCommand::Seeds(seeds),
@@ -241,36 +241,36 @@ impl Protocol for Node {
 
     fn deadline(&self) -> Option<Time> {
         match self {
-            Node::Router(router) => router.deadline(),
-            Node::Storage(storage) => storage.deadline(),
-            Node::Super(superior) => superior.deadline(),
-            Node::Client(client) => client.deadline(),
+            Role::Router(router) => router.deadline(),
+            Role::Storage(storage) => storage.deadline(),
+            Role::Super(superior) => superior.deadline(),
+            Role::Client(client) => client.deadline(),
         }
     }
 
     fn gathering(&self) -> Duration {
         match self {
-            Node::Client(client) => client.gathering(),
-            Node::Router(_) | Node::Storage(_) | Node::Super(_) => Duration::ZERO,
+            Role::Client(client) => client.gathering(),
+            Role::Router(_) | Role::Storage(_) | Role::Super(_) => Duration::ZERO,
         }
     }
 }
 
-impl Relayed for Node {
+impl Relayed for Role {
     fn is_router(&self) -> bool {
-        matches!(self, Node::Router(_))
+        matches!(self, Role::Router(_))
     }
 
     fn routers(&self) -> Vec<ProcessId> {
         let of_member = |member: &Member| (member.leader(), member.routers().collect());
         let (leader, mut routers): (_, Vec<ProcessId>) = match self {
-            Node::Router(router) => {
+            Role::Router(router) => {
                 let log = router.log();
                 (log.leader(), log.members().iter().map(|router| router.id).collect())
             }
-            Node::Storage(storage) => of_member(storage.member()),
-            Node::Super(superior) => of_member(superior.member()),
-            Node::Client(client) => of_member(client.member()),
+            Role::Storage(storage) => of_member(storage.member()),
+            Role::Super(superior) => of_member(superior.member()),
+            Role::Client(client) => of_member(client.member()),
         };
         // The leader has enough to do.
         routers.sort_by_key(|router| (Some(*router) == leader, *router));

@@ -12,7 +12,7 @@ use quorate_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Command, Node};
+use crate::{Command, Role};
 
 /// Something that only an operator decides. Processes are named as in a status (`3.1f2e3d4c`), members also by their
 /// names.
@@ -57,27 +57,27 @@ pub enum Operation {
     },
 }
 
-impl Node {
+impl Role {
     /// The command that brings an operation about, or why it cannot be.
     pub(crate) fn plan(&self, id: CommandId, operation: Operation) -> Result<Command, String> {
         let change = |change| Ok(Command::Router(RouterCommand::Change { id, change }));
         match (self, operation) {
-            (Node::Router(_), Operation::AddRouter { process: (node, incarnation), address }) => {
+            (Role::Router(_), Operation::AddRouter { process: (node, incarnation), address }) => {
                 let id = ProcessId { node, incarnation: Incarnation(incarnation) };
                 change(Change::Add(Peer { id, address }))
             }
-            (Node::Router(router), Operation::RemoveRouter { process }) => {
+            (Role::Router(router), Operation::RemoveRouter { process }) => {
                 let routers = router.log().members();
                 match routers.iter().find(|router| router.id.to_string() == process) {
                     Some(router) => change(Change::Remove(router.id)),
                     None => Err(format!("{process} is no router of this domain")),
                 }
             }
-            (Node::Router(_), Operation::Reform { patience_ms }) => {
+            (Role::Router(_), Operation::Reform { patience_ms }) => {
                 let patience = Duration::from_millis(patience_ms);
                 Ok(Command::Router(RouterCommand::Reform { id, patience }))
             }
-            (Node::Router(_), Operation::Refound { patience_ms, before: (number, survivor), members }) => {
+            (Role::Router(_), Operation::Refound { patience_ms, before: (number, survivor), members }) => {
                 let peer = |(node, incarnation, address)| Peer {
                     id: ProcessId { node, incarnation: Incarnation(incarnation) },
                     address,
@@ -89,7 +89,7 @@ impl Node {
                     patience: Duration::from_millis(patience_ms),
                 }))
             }
-            (Node::Super(superior), Operation::DeclareLost { process }) => {
+            (Role::Super(superior), Operation::DeclareLost { process }) => {
                 let config = superior.config().ok_or("this super has not joined yet")?;
                 let unreachable = |id: &ProcessId| config.storage.get(id) == Some(&StorageState::Unreachable);
                 let Some(lost) = storage(config, &process)?.into_iter().find(unreachable) else {
@@ -104,7 +104,7 @@ impl Node {
                     None => Ok(Command::Super(SuperCommand::DeclareLost { id, process: lost })),
                 }
             }
-            (Node::Super(superior), Operation::Replace { process }) => {
+            (Role::Super(superior), Operation::Replace { process }) => {
                 let config = superior.config().ok_or("this super has not joined yet")?;
                 let on_ring = |id: &ProcessId| config.ring.values().any(|holder| holder == id);
                 let Some(old) = storage(config, &process)?.into_iter().find(on_ring) else {
@@ -120,8 +120,8 @@ impl Node {
                 }
                 Ok(Command::Super(SuperCommand::Replace { id, process: old }))
             }
-            (Node::Router(_), _) => Err(String::from("this is a router: ask a super")),
-            (Node::Super(_), _) => Err(String::from("this is a super: ask a router")),
+            (Role::Router(_), _) => Err(String::from("this is a router: ask a super")),
+            (Role::Super(_), _) => Err(String::from("this is a super: ask a router")),
             (_, _) => Err(String::from("ask a router or a super")),
         }
     }

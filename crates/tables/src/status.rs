@@ -3,11 +3,11 @@
 use quorate_protocol::{
     Peer, ProcessId,
     relay::Figures,
-    rubberband::{Config, Role, StorageState},
+    rubberband::{self, Config, StorageState},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::Node;
+use crate::Role;
 
 /// Where a process stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -118,11 +118,11 @@ pub struct MemberStatus {
 }
 
 /// The word for a role.
-pub fn role_name(role: Role) -> &'static str {
+pub fn role_name(role: rubberband::Role) -> &'static str {
     match role {
-        Role::Client => "gateway",
-        Role::Storage => "storage",
-        Role::Super => "super",
+        rubberband::Role::Client => "gateway",
+        rubberband::Role::Storage => "storage",
+        rubberband::Role::Super => "super",
     }
 }
 
@@ -216,7 +216,7 @@ impl Status {
     }
 }
 
-impl Node {
+impl Role {
     /// Where the process stands.
     pub fn status(&self, me: ProcessId) -> Status {
         let mut status = self.standing(me);
@@ -230,7 +230,7 @@ impl Node {
 
     fn standing(&self, me: ProcessId) -> Status {
         match self {
-            Node::Router(router) => {
+            Role::Router(router) => {
                 let mut status = Status::new(me, "router");
                 let of_router = router.status();
                 let log = router.log().status();
@@ -267,7 +267,7 @@ impl Node {
                 status.figure("resends", of_router.resends);
                 status
             }
-            Node::Storage(storage) => {
+            Role::Storage(storage) => {
                 let mut status = Status::new(me, "storage");
                 let of_storage = storage.status();
                 status.config(storage.config());
@@ -289,7 +289,7 @@ impl Node {
                 status.figure("remembered_bytes", of_storage.remembered_bytes);
                 status
             }
-            Node::Super(superior) => {
+            Role::Super(superior) => {
                 let mut status = Status::new(me, "super");
                 status.config(superior.config());
                 status.position = superior.member().delivered().0;
@@ -299,7 +299,7 @@ impl Node {
                 status.figure("suspected", superior.suspected().count() as u64);
                 status
             }
-            Node::Client(client) => {
+            Role::Client(client) => {
                 let mut status = Status::new(me, "gateway");
                 status.config(client.config());
                 status.position = client.member().delivered().0;

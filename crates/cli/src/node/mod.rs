@@ -32,7 +32,7 @@ use quorate_table::{
     engine::Engine,
     scan::{Costs, ScanEngine},
 };
-use quorate_tables::{Command, Node};
+use quorate_tables::{self as tables, Command};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tracing::{error, info, warn};
@@ -228,7 +228,7 @@ fn start(
     let terms = Some(terms);
     // Routers of different generations do not talk. Members follow whoever is later.
     let mut generation = Generation::FIRST;
-    let node = match config.role {
+    let role = match config.role {
         Role::Router => {
             let log =
                 paxos::Settings { detector, wanted: config.wanted_routers, ..paxos::Settings::default() };
@@ -240,11 +240,11 @@ fn start(
                 }
             };
             let settings = RouterSettings { paxos: log, generation, ..RouterSettings::default() };
-            Node::Router(Router::new(paxos, rubberband::Config::founded(parts.terms), settings))
+            tables::Role::Router(Router::new(paxos, rubberband::Config::founded(parts.terms), settings))
         }
         Role::Storage if let Some(former) = former => {
             parts.engine = Some((former.engine, config.engine.muster()));
-            Node::Storage(Storage::again(peer, name, former.remains))
+            tables::Role::Storage(Storage::again(peer, name, former.remains))
         }
         Role::Storage => {
             let begin = Instant::now();
@@ -259,11 +259,11 @@ fn start(
                 terms,
                 ..StorageSettings::default()
             };
-            Node::Storage(Storage::new(peer, name, settings))
+            tables::Role::Storage(Storage::new(peer, name, settings))
         }
         Role::Super => {
             let settings = SuperSettings { detector, terms, ..SuperSettings::default() };
-            Node::Super(Super::new(peer, name, settings))
+            tables::Role::Super(Super::new(peer, name, settings))
         }
         Role::Gateway => {
             parts.client = Some(Box::new(move |event| events.take(event)));
@@ -273,7 +273,7 @@ fn start(
                 terms,
                 ..ClientSettings::default()
             };
-            Node::Client(Client::new(peer, name, settings))
+            tables::Role::Client(Client::new(peer, name, settings))
         }
     };
     let mut reactor = Config::new(config.domain, config.role.of_process(), me, Vec::new());
@@ -282,7 +282,7 @@ fn start(
     reactor.generation = generation;
     reactor.insecure = config.insecure;
     reactor.metrics = metrics;
-    Ok((Process::start(node, reactor, parts)?, listen))
+    Ok((Process::start(role, reactor, parts)?, listen))
 }
 
 /// Listens for other processes. The node is told where before it starts, so it is done here, and not by the reactor.

@@ -22,7 +22,7 @@ pub use settings::Settings;
 use std::time::Duration;
 
 use quorate_protocol::{CommandId, ProcessId, ecast::RouterCommand, paxos};
-use quorate_tables::{Command, Node};
+use quorate_tables::{Command, Role};
 use quorate_world::{Fault, Violation};
 
 use crate::{
@@ -30,7 +30,7 @@ use crate::{
     stage::{self, Workload},
 };
 
-use citizen::{Citizen, Told, member, node};
+use citizen::{Citizen, Told, member, role};
 use known::newest_config;
 pub(crate) use town::Town;
 
@@ -66,7 +66,7 @@ impl Workload for Town {
 
     fn start(&mut self, stage: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> Citizen {
         stage.after(world, Duration::from_millis(1), Timer::Seed(machine));
-        citizen::citizen(self.node(stage, world, machine, id), stage.mutation.map(Tamper::new))
+        citizen::citizen(self.role(stage, world, machine, id), stage.mutation.map(Tamper::new))
     }
 
     fn act(&mut self, stage: &mut Stage, world: &mut World, timer: Timer) -> Result<(), Violation> {
@@ -98,7 +98,7 @@ impl Workload for Town {
         told: Told,
     ) -> Result<(), Violation> {
         match told {
-            Told::Node(event) => self.told(stage, world, machine, event)?,
+            Told::Role(event) => self.told(stage, world, machine, event)?,
             Told::Submitted(content) => {
                 if let Some(me) = world.id(machine) {
                     self.order.check.submitted(me, content);
@@ -113,11 +113,11 @@ impl Workload for Town {
         if self.relayed.insert(machine, begun).is_some_and(|before| before < begun) {
             world.count("relayed link begun");
         }
-        let Some(process) = node(world, machine) else { return Ok(()) };
+        let Some(process) = role(world, machine) else { return Ok(()) };
         if let Some(member) = member(process) {
             let (again, starved) = (("submitted again", member.resends()), member.starved());
             let delivered = member.delivered().0;
-            if matches!(process, Node::Storage(_)) {
+            if matches!(process, Role::Storage(_)) {
                 self.working.remove(&machine);
             }
             self.signs.note(world, machine, again, starved);
@@ -126,7 +126,7 @@ impl Workload for Town {
             {
                 self.order.check.delivered_through(me, delivered)?;
             }
-        } else if let Node::Router(router) = process {
+        } else if let Role::Router(router) = process {
             let again = ("delivered again", router.resends());
             self.signs.note(world, machine, again, false);
             self.compare(stage, world, machine)?;
@@ -186,8 +186,8 @@ impl Workload for Town {
     }
 
     fn log<'a>(&self, citizen: &'a Citizen) -> Option<&'a paxos::Paxos> {
-        match citizen.inner().node() {
-            Node::Router(router) => Some(router.log()),
+        match citizen.inner().role() {
+            Role::Router(router) => Some(router.log()),
             _ => None,
         }
     }

@@ -19,13 +19,13 @@ use quorate_table::{
     schema::{Column, Partition, Schema},
     value::{Row, Type, Value},
 };
-use quorate_tables::{Command, Node, gateway};
+use quorate_tables::{Command, Role, gateway};
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     Settings,
-    citizen::{Citizen, node},
+    citizen::{Citizen, role},
 };
 use quorate_world::{Chance, Violation, World};
 
@@ -179,7 +179,7 @@ impl Bank {
         config: &Config,
         chance: &mut Chance,
     ) {
-        let Some(Node::Client(client)) = node(world, machine) else { return };
+        let Some(Role::Client(client)) = role(world, machine) else { return };
         let Some(own) = client.config().filter(|own| !own.ring.is_empty()) else { return };
         match self.phase {
             Phase::Founding => {
@@ -352,7 +352,7 @@ impl Bank {
         number: i64,
         wide: bool,
     ) -> Option<(Bytes, u64)> {
-        let Some(Node::Client(client)) = node(world, machine) else { return None };
+        let Some(Role::Client(client)) = role(world, machine) else { return None };
         let config = client.config().filter(|_| self.phase == Phase::Open)?.clone();
         let account = number % self.accounts;
         let what = What::Deadly { account, number, wide };
@@ -598,7 +598,7 @@ impl Bank {
             && self.pending.is_empty()
         {
             let machine = self.gateways[0];
-            let Some(Node::Client(client)) = node(world, machine) else { return false };
+            let Some(Role::Client(client)) = role(world, machine) else { return false };
             let Some(config) = client.config().cloned() else { return false };
             self.read(world, machine, &config, What::LastLook { table }, ReadStrength::Sequential);
         }

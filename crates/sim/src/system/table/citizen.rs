@@ -8,7 +8,7 @@ use quorate_protocol::{
     relay::{self, Relay, Relayed},
     rubberband::Message,
 };
-use quorate_tables::{Command, Event, Node};
+use quorate_tables::{Command, Event, Role};
 use quorate_world::World;
 
 use crate::{check::order::submissions, mutation::Tamper};
@@ -18,7 +18,7 @@ pub(crate) type Citizen = Relay<Resident>;
 
 /// A process.
 pub(crate) struct Resident {
-    node: Node,
+    role: Role,
     /// How many of its submissions were seen.
     submitted: u64,
     tamper: Option<Tamper>,
@@ -28,30 +28,30 @@ pub(crate) struct Resident {
 #[derive(Debug)]
 pub(crate) enum Told {
     /// What it tells itself.
-    Node(Event),
+    Role(Event),
     /// It submitted its next message, of which this is the hash.
     Submitted(u64),
 }
 
 /// A process that begins.
-pub(super) fn citizen(node: Node, tamper: Option<Tamper>) -> Citizen {
-    let resident = Resident { node, submitted: 0, tamper };
+pub(super) fn citizen(role: Role, tamper: Option<Tamper>) -> Citizen {
+    let resident = Resident { role, submitted: 0, tamper };
     Relay::new(resident, Generation::FIRST, relay::Settings::default())
 }
 
 impl Resident {
-    pub(super) fn node(&self) -> &Node {
-        &self.node
+    pub(super) fn role(&self) -> &Role {
+        &self.role
     }
 }
 
 impl Relayed for Resident {
     fn is_router(&self) -> bool {
-        self.node.is_router()
+        self.role.is_router()
     }
 
     fn routers(&self) -> Vec<ProcessId> {
-        self.node.routers()
+        self.role.routers()
     }
 }
 
@@ -62,7 +62,7 @@ impl Protocol for Resident {
     type Event = Told;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
-        let Resident { node, submitted, tamper } = self;
+        let Resident { role, submitted, tamper } = self;
         let mut slept = Vec::new();
         if let Some(tamper) = tamper {
             slept = tamper.slept(cx.now);
@@ -70,7 +70,7 @@ impl Protocol for Resident {
                 tamper.arrive(*from, message);
             }
         }
-        let mut lift = Lift::<Resident, _, _, _>::new::<Node>(
+        let mut lift = Lift::<Resident, _, _, _>::new::<Role>(
             out,
             |out, to, message| {
                 let message = match tamper {
@@ -88,32 +88,32 @@ impl Protocol for Resident {
                 }
                 Some(message)
             },
-            |out, event| out.emit(Told::Node(event)),
+            |out, event| out.emit(Told::Role(event)),
         );
         for now in slept {
             let mut then = Context { now, me: cx.me, random: &mut *cx.random };
-            node.handle(&mut then, Input::Deadline, &mut lift);
+            role.handle(&mut then, Input::Deadline, &mut lift);
         }
         let input = input.map(std::convert::identity, std::convert::identity);
-        node.handle(cx, input, &mut lift);
+        role.handle(cx, input, &mut lift);
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.node.deadline()
+        self.role.deadline()
     }
 }
 
 /// The process on `machine`, while one runs.
-pub(super) fn node(world: &World<Citizen>, machine: usize) -> Option<&Node> {
-    world.process(machine).map(|citizen| &citizen.inner().node)
+pub(super) fn role(world: &World<Citizen>, machine: usize) -> Option<&Role> {
+    world.process(machine).map(|citizen| &citizen.inner().role)
 }
 
 /// The end of the order in a process that is a member.
-pub(super) fn member(node: &Node) -> Option<&Member> {
-    match node {
-        Node::Router(_) => None,
-        Node::Storage(storage) => Some(storage.member()),
-        Node::Super(superior) => Some(superior.member()),
-        Node::Client(client) => Some(client.member()),
+pub(super) fn member(role: &Role) -> Option<&Member> {
+    match role {
+        Role::Router(_) => None,
+        Role::Storage(storage) => Some(storage.member()),
+        Role::Super(superior) => Some(superior.member()),
+        Role::Client(client) => Some(client.member()),
     }
 }

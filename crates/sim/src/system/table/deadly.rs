@@ -10,9 +10,9 @@ use quorate_protocol::{
     ProcessId, Time,
     rubberband::{Config, Task, TaskKind},
 };
-use quorate_tables::Node;
+use quorate_tables::Role;
 
-use super::{Town, World, citizen::node, storage::DOWN};
+use super::{Town, World, citizen::role, storage::DOWN};
 use quorate_world::{Chance, Crash, Fault, Violation};
 
 /// Queries of which processes die.
@@ -85,8 +85,8 @@ impl Town {
             return Err(Violation::new("query of death", what));
         }
         let told = self.deadly.told.get(&query.gateway).copied().unwrap_or(query.asked);
-        let known = match node(world, query.gateway) {
-            Some(Node::Client(client)) if told + IN_FLIGHT < world.now() => client.config(),
+        let known = match role(world, query.gateway) {
+            Some(Role::Client(client)) if told + IN_FLIGHT < world.now() => client.config(),
             _ => None,
         };
         if judged && known.is_some_and(|config| takes_the_last(config, me, &query.died)) {

@@ -2,18 +2,18 @@
 
 use quorate_protocol::{
     ProcessId,
-    rubberband::{Role, StorageState},
+    rubberband::{self, StorageState},
 };
-use quorate_tables::Node;
+use quorate_tables::Role;
 
-use super::{Stage, Town, World, citizen::node, known::newest_config};
+use super::{Stage, Town, World, citizen::role, known::newest_config};
 use crate::stage::Workload;
 
 impl Town {
     /// Whether everyone is in, and everything at rest.
     pub(super) fn is_settled(&mut self, stage: &Stage, world: &mut World) -> bool {
-        let at_end = |id: &ProcessId| match node(world, id.node as usize) {
-            Some(Node::Router(router)) => router.position().0 == self.order.end(),
+        let at_end = |id: &ProcessId| match role(world, id.node as usize) {
+            Some(Role::Router(router)) => router.position().0 == self.order.end(),
             _ => false,
         };
         let config = &self.config;
@@ -34,20 +34,20 @@ impl Town {
     pub(super) fn describe(&self, world: &World) -> String {
         let config = newest_config(world).unwrap_or(&self.config);
         let processes: Vec<String> = (0..world.machines())
-            .map(|machine| match node(world, machine) {
-                Some(Node::Router(router)) => format!(
+            .map(|machine| match role(world, machine) {
+                Some(Role::Router(router)) => format!(
                     "router {machine}: at {}, {}, leader {:?}",
                     router.position(),
                     router.log().status().role,
                     router.log().leader()
                 ),
-                Some(Node::Storage(storage)) => format!("storage {machine}: {:?}", storage.status()),
-                Some(Node::Super(superior)) => format!(
+                Some(Role::Storage(storage)) => format!("storage {machine}: {:?}", storage.status()),
+                Some(Role::Super(superior)) => format!(
                     "super {machine}: version {:?}, suspects {:?}",
                     superior.config().map(|config| config.version),
                     superior.suspected().collect::<Vec<_>>()
                 ),
-                Some(Node::Client(client)) => format!(
+                Some(Role::Client(client)) => format!(
                     "gateway {machine}: {} outstanding, {:?} in the order, delivered {}",
                     client.outstanding(),
                     client.member().outstanding(),
@@ -68,8 +68,8 @@ impl Town {
 
     /// Whether every replica has executed all that was ordered for it.
     fn is_at_rest(&self, world: &World) -> bool {
-        let executed = |machine: &usize| match node(world, *machine) {
-            Some(Node::Storage(storage)) => {
+        let executed = |machine: &usize| match role(world, *machine) {
+            Some(Role::Storage(storage)) => {
                 let status = storage.status();
                 status.queued == 0 && status.executed == status.delivered && !status.importing
             }
@@ -77,6 +77,6 @@ impl Town {
         };
         self.working.is_empty()
             && self.storage.iter().all(executed)
-            && self.config.role(Role::Storage).count() >= self.settings.storage
+            && self.config.role(rubberband::Role::Storage).count() >= self.settings.storage
     }
 }

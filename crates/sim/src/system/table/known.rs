@@ -6,10 +6,10 @@ use quorate_protocol::{
     ProcessId,
     rubberband::{Config, Keeps, StorageState},
 };
-use quorate_tables::Node;
+use quorate_tables::Role;
 use quorate_world::Violation;
 
-use super::{Town, World, citizen::node, twin::TableTwin};
+use super::{Town, World, citizen::role, twin::TableTwin};
 use crate::check::{
     RoutingCheck,
     holders::{Keys, Standings},
@@ -127,12 +127,12 @@ impl Town {
 
 /// The newest configuration that any process knows.
 pub(super) fn newest_config(world: &World) -> Option<&Config> {
-    let nodes = (0..world.machines()).filter_map(|machine| node(world, machine));
-    let configs = nodes.filter_map(|node| match node {
-        Node::Router(router) => Some(router.config()),
-        Node::Storage(storage) => storage.config(),
-        Node::Super(superior) => superior.config(),
-        Node::Client(client) => client.config(),
+    let roles = (0..world.machines()).filter_map(|machine| role(world, machine));
+    let configs = roles.filter_map(|role| match role {
+        Role::Router(router) => Some(router.config()),
+        Role::Storage(storage) => storage.config(),
+        Role::Super(superior) => superior.config(),
+        Role::Client(client) => client.config(),
     });
     configs.max_by_key(|config| config.version)
 }

@@ -13,9 +13,9 @@ use quorate_protocol::{
     ProcessId, Time,
     rubberband::{Range, StorageState, SuperCommand},
 };
-use quorate_tables::{Command, Node};
+use quorate_tables::{Command, Role};
 
-use super::{Stage, Timer, Town, World, citizen::node, newest_config};
+use super::{Stage, Timer, Town, World, citizen::role, newest_config};
 use quorate_world::{Chance, Crash};
 
 use crate::{check::holders::Keys, stage::command_id};
@@ -68,7 +68,7 @@ impl Town {
         }
         let Some(config) = newest_config(world).cloned() else { return };
         let supers: Vec<usize> = (self.supers.iter().copied())
-            .filter(|&machine| matches!(node(world, machine), Some(Node::Super(it)) if it.config().is_some()))
+            .filter(|&machine| matches!(role(world, machine), Some(Role::Super(it)) if it.config().is_some()))
             .collect();
         let Some(asked) = self.operator.chance.pick(&supers) else { return };
         let unreachable = |id: &ProcessId| config.storage.get(id) == Some(&StorageState::Unreachable);

@@ -7,12 +7,12 @@ use quorate_protocol::{
     ecast::RouterEvent,
     rubberband::{ClientEvent, Config, Remains, StorageEvent, StorageState, SuperCommand, SuperEvent},
 };
-use quorate_tables::{Command, Event, Node};
+use quorate_tables::{Command, Event, Role};
 use quorate_world::Violation;
 
 use super::{
     Stage, Town, World,
-    citizen::node,
+    citizen::role,
     known::{Known, known},
     twin::TAKEN_UP,
 };
@@ -76,7 +76,7 @@ impl Town {
         world: &mut World,
         machine: usize,
     ) -> Result<(), Violation> {
-        let Some(Node::Router(router)) = node(world, machine) else { return Ok(()) };
+        let Some(Role::Router(router)) = role(world, machine) else { return Ok(()) };
         let (told_at, routers) = (router.log().applied().0, router.log().members().to_vec());
         for what in self.order.compare(world.life(machine), router)? {
             world.count(what);

@@ -11,12 +11,12 @@ use quorate_protocol::{
     rubberband::{Client, Config, Keeps, Remains, Storage, Super},
 };
 use quorate_table::{engine::Engine, plain::PlainEngine, scan::ScanEngine};
-use quorate_tables::{Command, Node};
+use quorate_tables::{Command, Role};
 
 use super::{
     Settings, Stage, Timer, World,
     bank::Bank,
-    citizen::{member, node},
+    citizen::{member, role},
     deadly::Deadly,
     operator::Operator,
     replicas::Replicas,
@@ -104,7 +104,7 @@ impl Town {
     }
 
     /// What runs on `machine`.
-    pub(super) fn node(&mut self, stage: &mut Stage, world: &World, machine: usize, id: ProcessId) -> Node {
+    pub(super) fn role(&mut self, stage: &mut Stage, world: &World, machine: usize, id: ProcessId) -> Role {
         let me = Peer { id, address: World::address(machine) };
         if let Some(remains) = self.remains.remove(&machine) {
             // Its rows are those of the life before.
@@ -112,7 +112,7 @@ impl Town {
                 self.holders.renamed(former, id);
             }
             self.keepers.insert(id, remains.keeps());
-            return Node::Storage(Storage::again(me, format!("storage {machine}"), remains));
+            return Role::Storage(Storage::again(me, format!("storage {machine}"), remains));
         }
         if self.storage.contains(&machine) {
             // The plain engine at some: where it and the one of production differ, replicas do.
@@ -124,22 +124,22 @@ impl Town {
             self.working.remove(&machine);
             self.present.insert(machine, id);
             let settings = self.settings.storage_settings(stage.mutation);
-            return Node::Storage(Storage::new(me, format!("storage {machine}"), settings));
+            return Role::Storage(Storage::new(me, format!("storage {machine}"), settings));
         }
         if self.supers.contains(&machine) {
-            return Node::Super(Super::new(me, format!("super {machine}"), self.settings.supers()));
+            return Role::Super(Super::new(me, format!("super {machine}"), self.settings.supers()));
         }
         if self.gateways.contains(&machine) {
-            return Node::Client(Client::new(me, format!("gateway {machine}"), self.settings.gateways()));
+            return Role::Client(Client::new(me, format!("gateway {machine}"), self.settings.gateways()));
         }
         let paxos = stage.routers.start(world, machine, id, self.router_settings.paxos.clone());
         let config = Config::founded(self.settings.terms());
-        Node::Router(Router::new(paxos, config, self.router_settings.clone()))
+        Role::Router(Router::new(paxos, config, self.router_settings.clone()))
     }
 
     /// Tells those who know only routers of the past where routers run.
     pub(super) fn seed(&self, stage: &Stage, world: &mut World, machine: usize) {
-        let lost = node(world, machine)
+        let lost = role(world, machine)
             .and_then(member)
             .is_some_and(|member| member.leader().is_none_or(|leader| !world.alive(leader)));
         if lost {

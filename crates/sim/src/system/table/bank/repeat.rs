@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use quorate_history::Action;
 use quorate_protocol::rubberband::{ClientError, ReadStrength, RequestId};
-use quorate_tables::Node;
+use quorate_tables::Role;
 
 use super::{Bank, Fate, Pending, Phase, What};
 use quorate_world::World;
 
-use crate::system::table::citizen::{Citizen, node};
+use crate::system::table::citizen::{Citizen, role};
 
 impl Bank {
     pub(super) fn failed(&mut self, world: &mut World<Citizen>, pending: Pending, error: ClientError) {
@@ -60,7 +60,7 @@ impl Bank {
 
     /// Asks a read again at which processes died, as a gateway would that asks elsewhere without limit.
     fn insist(&mut self, world: &mut World<Citizen>, pending: Pending) {
-        let Some(Node::Client(client)) = node(world, pending.machine) else { return };
+        let Some(Role::Client(client)) = role(world, pending.machine) else { return };
         let Some(config) = client.config().cloned() else { return };
         let strength = ReadStrength::Sequential;
         self.read_after(world, pending.machine, &config, pending.what, strength, Duration::from_millis(100));
@@ -85,7 +85,7 @@ impl Bank {
     /// The next statement of a load, at the gateway where it began; it ends with that.
     pub(super) fn go_on(&mut self, world: &mut World<Citizen>, load: i64, what: What) {
         let Some(&(machine, life)) = self.loads.get(&load) else { return };
-        let Some(Node::Client(client)) = node(world, machine) else { return };
+        let Some(Role::Client(client)) = role(world, machine) else { return };
         let Some(config) = client.config().filter(|_| world.life(machine) == life).cloned() else { return };
         self.write(world, machine, &config, what, None, false);
     }
@@ -97,8 +97,8 @@ impl Bank {
         let turns = 0..self.gateways.len();
         let turns =
             turns.map(|turn| self.gateways[(own + turn + request.number as usize % 2) % self.gateways.len()]);
-        let found = turns.into_iter().find_map(|machine| match node(world, machine) {
-            Some(Node::Client(client)) => Some((machine, client.config()?.clone())),
+        let found = turns.into_iter().find_map(|machine| match role(world, machine) {
+            Some(Role::Client(client)) => Some((machine, client.config()?.clone())),
             _ => None,
         });
         let Some((machine, config)) = found else { return };
@@ -124,7 +124,7 @@ impl Bank {
             .pending
             .iter()
             .filter(|(_, pending)| {
-                node(world, pending.machine).is_none() || world.life(pending.machine) != pending.life
+                role(world, pending.machine).is_none() || world.life(pending.machine) != pending.life
             })
             .map(|(&token, _)| token)
             .collect();
