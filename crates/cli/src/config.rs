@@ -184,16 +184,6 @@ impl EngineConfig {
 }
 
 impl Role {
-    /// The same, as processes tell each other.
-    pub(crate) fn of_process(self) -> quorate_runtime::config::Role {
-        match self {
-            Role::Router => quorate_runtime::config::Role::Router,
-            Role::Super => quorate_runtime::config::Role::Super,
-            Role::Gateway => quorate_runtime::config::Role::Gateway,
-            Role::Storage => quorate_runtime::config::Role::Storage,
-        }
-    }
-
     /// As it stands in configurations and names.
     pub(crate) fn as_str(self) -> &'static str {
         match self {

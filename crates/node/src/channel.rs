@@ -131,9 +131,6 @@ pub(crate) enum Signal {
     Refuse { number: u32, pass: Bytes },
 }
 
-/// No pass is longer.
-pub const PASS_BYTES_MAX: usize = 64;
-
 /// Bytes in front of each body.
 pub const HEADER_BYTES: usize = 16;
 const LENGTH_AT: usize = 12;
@@ -193,7 +190,7 @@ impl Wire for Signal {
                 out.put_u32_le(*number);
                 out.put_u32_le(*answers);
                 out.put_u128_le(domain.0);
-                wire::put_bytes(out, pass);
+                wire::put_pass(out, pass);
             }
             Signal::Bye { number } => {
                 out.put_u8(BYE);
@@ -202,7 +199,7 @@ impl Wire for Signal {
             Signal::Refuse { number, pass } => {
                 out.put_u8(REFUSE);
                 out.put_u32_le(*number);
-                wire::put_bytes(out, pass);
+                wire::put_pass(out, pass);
             }
         }
     }
@@ -213,10 +210,10 @@ impl Wire for Signal {
                 number: take_number(input)?,
                 answers: wire::take_u32(input)?,
                 domain: DomainId(wire::take_u128(input)?),
-                pass: take_pass(input)?,
+                pass: wire::take_pass(input)?,
             },
             BYE => Signal::Bye { number: take_number(input)? },
-            REFUSE => Signal::Refuse { number: take_number(input)?, pass: take_pass(input)? },
+            REFUSE => Signal::Refuse { number: take_number(input)?, pass: wire::take_pass(input)? },
             other => return Err(WireError::Tag(other)),
         };
         Ok(signal)
@@ -229,15 +226,6 @@ fn take_number(input: &mut Bytes) -> Result<u32, WireError> {
         0 => Err(WireError::Body),
         number => Ok(number),
     }
-}
-
-fn take_pass(input: &mut Bytes) -> Result<Bytes, WireError> {
-    let pass = wire::take_bytes(input)?;
-    if pass.len() > PASS_BYTES_MAX {
-        return Err(WireError::Length { length: pass.len() as u64, limit: PASS_BYTES_MAX as u64 });
-    }
-    // It is kept as long as the session, and must not keep a whole read buffer with it.
-    Ok(Bytes::copy_from_slice(&pass))
 }
 
 const HAIL: u8 = 0;

@@ -3,17 +3,18 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     marker::PhantomData,
+    sync::Arc,
 };
 
 use bytes::Bytes;
 use quorate_protocol::{
-    Destination, Duration, Generation, ProcessId, Protocol, Session, Sink, Ticket, Time, wire::Wire,
+    Destination, Duration, Policy, ProcessId, Protocol, Session, Sink, Ticket, Time, wire::Wire,
 };
 
 use crate::{
     Event, Node,
-    channel::{Channel, Content, Encoded, Entry, Letter, PASS_BYTES_MAX, Signal, Tag, Written},
-    endpoint::{Opaque, Parcel, Policy},
+    channel::{Channel, Content, Encoded, Entry, Letter, Signal, Tag, Written},
+    endpoint::{Opaque, Parcel},
     records::Records,
     session::{self, Hail, Line, Step},
 };
@@ -161,7 +162,7 @@ pub(crate) struct Desk<'a, H, S> {
     pub(crate) key: usize,
     pub(crate) channel: Channel,
     pub(crate) sessions: &'a mut Sessions,
-    pub(crate) policy: &'a mut dyn Policy,
+    pub(crate) policy: &'a mut Arc<dyn Policy>,
     pub(crate) board: &'a mut Board,
     pub(crate) out: &'a mut S,
     pub(crate) me: ProcessId,
@@ -185,7 +186,7 @@ where
             }
             let number = self.board.draw();
             line.hail(number);
-            let pass = own_pass(self.policy);
+            let pass = self.policy.pass();
             let hail = Signal::Hail { number, answers: 0, domain: self.channel.domain, pass };
             say(peer, self.channel.tag(), hail, self.out);
         }
@@ -220,7 +221,7 @@ where
         if !admitted {
             self.board.news.push_back((self.key, News::Stranger(from, pass.clone())));
         }
-        let (me, domain, ours) = (self.me, self.channel.domain, own_pass(self.policy));
+        let (me, domain, ours) = (self.me, self.channel.domain, self.policy.pass());
         let board = &mut *self.board;
         self.sessions.entry(from).or_default().hailed(
             Hail { number, answers, pass, admitted, smaller: me < from },
@@ -366,8 +367,8 @@ where
         self.board.remove(self.key, peer, &line, self.out);
     }
 
-    fn enter(&mut self, generation: Generation) {
-        self.policy.entered(generation);
+    fn adopt(&mut self, policy: Arc<dyn Policy>) {
+        *self.policy = policy;
         let policy = &*self.policy;
         let strangers =
             self.sessions.iter().filter(|(_, line)| line.pass().is_some_and(|it| !policy.admits(it)));
@@ -415,8 +416,8 @@ where
         self.0.forget(peer);
     }
 
-    fn enter(&mut self, generation: Generation) {
-        self.0.enter(generation);
+    fn adopt(&mut self, policy: Arc<dyn Policy>) {
+        self.0.adopt(policy);
     }
 }
 
@@ -457,8 +458,8 @@ where
         self.0.forget(peer);
     }
 
-    fn enter(&mut self, generation: Generation) {
-        self.0.enter(generation);
+    fn adopt(&mut self, policy: Arc<dyn Policy>) {
+        self.0.adopt(policy);
     }
 }
 
@@ -483,10 +484,4 @@ where
     H::Message: Wire,
 {
     out.send(Destination::One(to), Letter { tag, content: Content::Signal(signal) }, None);
-}
-
-fn own_pass(policy: &dyn Policy) -> Bytes {
-    let pass = policy.pass();
-    assert!(pass.len() <= PASS_BYTES_MAX, "a pass of {} bytes", pass.len());
-    pass
 }

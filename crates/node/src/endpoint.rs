@@ -1,10 +1,10 @@
 //! Endpoints: a protocol as its node sees it, whatever its types.
 
-use std::any::Any;
+use std::{any::Any, sync::Arc};
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use quorate_protocol::{
-    Context, Destination, Duration, Generation, Input, ProcessId, Protocol, Sink, Ticket, Time,
+    Context, Destination, Duration, Input, Policy, ProcessId, Protocol, Sink, Ticket, Time,
     wire::{Wire, WireError},
 };
 
@@ -48,6 +48,9 @@ pub trait Endpoint: Send {
 
     /// As [`Protocol::gathering`].
     fn gathering(&self) -> Duration;
+
+    /// As [`Protocol::policy`].
+    fn policy(&self) -> Arc<dyn Policy>;
 }
 
 /// A protocol as an [`Endpoint`]. A command of another type than its own is a bug of the host, and ends it.
@@ -80,6 +83,10 @@ where
 
     fn gathering(&self) -> Duration {
         self.0.gathering()
+    }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        self.0.policy()
     }
 }
 
@@ -126,33 +133,7 @@ where
         self.0.forget(peer);
     }
 
-    fn enter(&mut self, generation: Generation) {
-        self.0.enter(generation);
-    }
-}
-
-/// The rule for who may have a session with an endpoint: each end shows a pass, and both judge the other's.
-pub trait Policy: Send {
-    /// What it shows; at most [`PASS_BYTES_MAX`](crate::PASS_BYTES_MAX) bytes.
-    fn pass(&self) -> Bytes {
-        Bytes::new()
-    }
-
-    /// Whether a peer that shows this may have a session. The bytes are from outside.
-    fn admits(&self, theirs: &[u8]) -> bool;
-
-    /// The endpoint belongs to this generation from now on ([`Sink::enter`]).
-    fn entered(&mut self, generation: Generation) {
-        let _ = generation;
-    }
-}
-
-/// Everybody may.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Anyone;
-
-impl Policy for Anyone {
-    fn admits(&self, _: &[u8]) -> bool {
-        true
+    fn adopt(&mut self, policy: Arc<dyn Policy>) {
+        self.0.adopt(policy);
     }
 }

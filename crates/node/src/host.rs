@@ -1,19 +1,21 @@
 //! Commands and events between a host and a node.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use quorate_protocol::{ProcessId, Protocol, Ticket, wire::WireError};
+use quorate_protocol::{Policy, ProcessId, Protocol, Ticket, wire::WireError};
 
 use crate::{
     Occupant,
     channel::Channel,
-    endpoint::{Anyone, Endpoint, Opaque, Parcel, Policy},
+    endpoint::{Endpoint, Opaque, Parcel},
 };
 
 /// An endpoint that comes to a node.
 pub struct Newcomer<H: Protocol = Opaque> {
     pub(crate) channel: Channel,
     pub(crate) occupant: Occupant<H>,
-    pub(crate) policy: Box<dyn Policy>,
+    pub(crate) policy: Arc<dyn Policy>,
     pub(crate) vital: bool,
     pub(crate) recovered: Option<Ticket>,
 }
@@ -21,22 +23,18 @@ pub struct Newcomer<H: Protocol = Opaque> {
 impl<H: Protocol> Newcomer<H> {
     /// A protocol of the type that the node knows.
     pub fn home(channel: Channel, protocol: H) -> Self {
-        Newcomer::new(channel, Occupant::Home(protocol))
+        let policy = protocol.policy();
+        Newcomer::new(channel, Occupant::Home(protocol), policy)
     }
 
     /// A protocol of any type ([`Guest`](crate::Guest)).
     pub fn guest(channel: Channel, endpoint: impl Endpoint + 'static) -> Self {
-        Newcomer::new(channel, Occupant::Guest(Box::new(endpoint)))
+        let policy = endpoint.policy();
+        Newcomer::new(channel, Occupant::Guest(Box::new(endpoint)), policy)
     }
 
-    fn new(channel: Channel, occupant: Occupant<H>) -> Self {
-        Newcomer { channel, occupant, policy: Box::new(Anyone), vital: false, recovered: None }
-    }
-
-    /// Peers need more than to reach for it.
-    #[must_use]
-    pub fn policy(self, policy: impl Policy + 'static) -> Self {
-        Newcomer { policy: Box::new(policy), ..self }
+    fn new(channel: Channel, occupant: Occupant<H>, policy: Arc<dyn Policy>) -> Self {
+        Newcomer { channel, occupant, policy, vital: false, recovered: None }
     }
 
     /// The process does not go on without it.
@@ -85,8 +83,10 @@ pub enum Event<H: Protocol = Opaque> {
         channel: Channel,
         /// The peer's process.
         peer: ProcessId,
-        /// Its pass.
-        pass: Bytes,
+        /// What the endpoint shows.
+        ours: Bytes,
+        /// What the peer shows.
+        theirs: Bytes,
     },
     /// A peer sent an endpoint what is no message; their session ended.
     Malformed {

@@ -52,10 +52,11 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     marker::PhantomData,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
 };
 
 use quorate_protocol::{
-    Context, Duration, Input, ProcessId, Protocol, Sink, Time,
+    Context, Duration, Input, Policy, ProcessId, Protocol, Sink, Time,
     wire::{Wire, WireError},
 };
 use rustc_hash::FxHashMap;
@@ -65,8 +66,8 @@ use channel::{Content, Signal, Tag};
 use desk::{AsGuest, AsHome, Board, Desk, News};
 use session::Line;
 
-pub use channel::{Channel, Encoded, EndpointId, Entry, HEADER_BYTES, Letter, PASS_BYTES_MAX};
-pub use endpoint::{Anyone, Endpoint, Guest, Opaque, Parcel, Policy};
+pub use channel::{Channel, Encoded, EndpointId, Entry, HEADER_BYTES, Letter};
+pub use endpoint::{Endpoint, Guest, Opaque, Parcel};
 pub use host::{Command, Ending, Event, Figures, Newcomer};
 
 /// A process: its endpoints, of which some are of the type `H`.
@@ -89,7 +90,7 @@ pub struct Node<H: Protocol = Opaque> {
 struct Seat<H> {
     channel: Channel,
     occupant: Occupant<H>,
-    policy: Box<dyn Policy>,
+    policy: Arc<dyn Policy>,
     vital: bool,
     sessions: desk::Sessions,
     touched: bool,
@@ -191,17 +192,8 @@ where
         let (me, now) = (cx.me, cx.now);
         let Seat { channel, occupant, policy, sessions, .. } = seat;
         let board = &mut self.board;
-        let mut desk = Desk {
-            key,
-            channel: *channel,
-            sessions,
-            policy: &mut **policy,
-            board,
-            out,
-            me,
-            now,
-            home: PhantomData,
-        };
+        let mut desk =
+            Desk { key, channel: *channel, sessions, policy, board, out, me, now, home: PhantomData };
         let stepped = if seat.vital {
             Ok(occupant.step(cx, inbound, &mut desk))
         } else {
@@ -231,9 +223,9 @@ where
             let input = match news {
                 News::Linked(peer, session) => Input::Linked { peer, session },
                 News::Unlinked(peer) => Input::Unlinked { peer },
-                News::Stranger(peer, pass) => {
-                    let channel = self.seats[key].channel;
-                    out.emit(Event::Stranger { channel, peer, pass });
+                News::Stranger(peer, theirs) => {
+                    let Seat { channel, policy, .. } = &self.seats[key];
+                    out.emit(Event::Stranger { channel: *channel, peer, ours: policy.pass(), theirs });
                     continue;
                 }
             };
@@ -252,17 +244,7 @@ where
         let (me, now) = (cx.me, cx.now);
         let Seat { channel, policy, sessions, .. } = &mut self.seats[key];
         let board = &mut self.board;
-        work(&mut Desk {
-            key,
-            channel: *channel,
-            sessions,
-            policy: &mut **policy,
-            board,
-            out,
-            me,
-            now,
-            home: PhantomData,
-        });
+        work(&mut Desk { key, channel: *channel, sessions, policy, board, out, me, now, home: PhantomData });
     }
 
     fn end(&mut self, key: usize, ending: Ending, out: &mut impl Sink<Self>) {

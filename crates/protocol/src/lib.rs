@@ -38,5 +38,7 @@ pub mod wire;
 
 pub use admission::{NotAdmitted, Terms};
 pub use id::{DomainId, Generation, Incarnation, Peer, ProcessId};
-pub use seam::{CommandId, Context, Destination, Input, Lift, Protocol, Session, Sink, Standing, Ticket};
+pub use seam::{
+    Anyone, CommandId, Context, Destination, Input, Lift, Policy, Protocol, Session, Sink, Ticket,
+};
 pub use time::{Duration, Time};

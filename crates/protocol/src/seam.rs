@@ -19,11 +19,16 @@
 //!    the last [`Sink::collect`] on. It goes on under its incarnation only if all that was durable can be read.
 //!
 //! Without a disk every record is durable at once, nothing waits, and a process that ends is gone for good.
+//!
+//! **Who may be linked.** A protocol may be choosy ([`Protocol::policy`]). Each end of a link shows a *pass*, and the link comes
+//! about only if the [`Policy`] of each admits the other's. Most protocols take [`Anyone`] and never meet this.
 
-use std::marker::PhantomData;
+use std::{fmt, marker::PhantomData, sync::Arc};
+
+use bytes::Bytes;
 
 use crate::{
-    id::{Generation, ProcessId},
+    id::ProcessId,
     time::{Duration, Time},
     wire::Wire,
 };
@@ -50,6 +55,11 @@ pub trait Protocol {
     /// How long input may gather, so that its handling is shared by more of it. A wish: nothing depends on it.
     fn gathering(&self) -> Duration {
         Duration::ZERO
+    }
+
+    /// Who may be linked with it when it begins. Later it says so by [`Sink::adopt`].
+    fn policy(&self) -> Arc<dyn Policy> {
+        Arc::new(Anyone)
     }
 }
 
@@ -141,9 +151,42 @@ pub trait Sink<P: Protocol + ?Sized> {
     fn reach(&mut self, peer: ProcessId, address: &str);
     /// The link to `peer` is wanted no more.
     fn forget(&mut self, peer: ProcessId);
-    /// This process belongs to this generation of its domain from now on. It never goes back. Links that
-    /// [`Standing::may_link`] forbids are broken before anything else is sent or handed over.
-    fn enter(&mut self, generation: Generation);
+    /// This policy decides from now on who may be linked. Links that it forbids are broken before anything else is sent or
+    /// handed over. With a disk, the pass is on it before anything else is sent.
+    fn adopt(&mut self, policy: Arc<dyn Policy>) {
+        panic!("the links of this host know no policies, and {policy:?} would not be kept");
+    }
+}
+
+/// The rule for who may be linked with a protocol: each end shows a pass, and both judge the other's.
+pub trait Policy: fmt::Debug + Send + Sync {
+    /// What this end shows; at most [`PASS_BYTES_MAX`] bytes.
+    fn pass(&self) -> Bytes;
+
+    /// Whether an end that shows this may be linked. The bytes are from outside.
+    fn admits(&self, theirs: &[u8]) -> bool;
+
+    /// Why an end that shows this is not admitted, for people.
+    fn refusal(&self, theirs: &[u8]) -> String {
+        format!("its pass of {} bytes is not admitted", theirs.len())
+    }
+}
+
+/// No pass is longer.
+pub const PASS_BYTES_MAX: usize = 64;
+
+/// Everybody may be linked, whatever they show.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Anyone;
+
+impl Policy for Anyone {
+    fn pass(&self) -> Bytes {
+        Bytes::new()
+    }
+
+    fn admits(&self, _: &[u8]) -> bool {
+        true
+    }
 }
 
 /// The sink of a protocol inside `P`: what it sends leaves as a message of `P`, and its events go to a closure.
@@ -206,29 +249,8 @@ where
         self.out.forget(peer);
     }
 
-    fn enter(&mut self, generation: Generation) {
-        self.out.enter(generation);
-    }
-}
-
-/// What decides whether two processes of a domain may be linked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// Whether it is a router.
-    pub router: bool,
-    /// The generation it belongs to.
-    pub generation: Generation,
-}
-
-impl Standing {
-    /// The fence between generations: routers are linked only to routers of their own, and a process that belongs to a
-    /// later generation has no link to a router of an earlier one. So nothing that routers of an earlier generation say
-    /// arrives once a process has entered the next. Members of an earlier one may link to later routers: to follow.
-    /// Between two generations of one number there is no link at all: neither goes on from the other.
-    pub fn may_link(self, other: Standing) -> bool {
-        let outdated =
-            |router: Standing, other: Standing| router.router && other.generation.is_later(router.generation);
-        !self.generation.is_beside(other.generation) && !outdated(self, other) && !outdated(other, self)
+    fn adopt(&mut self, policy: Arc<dyn Policy>) {
+        self.out.adopt(policy);
     }
 }
 

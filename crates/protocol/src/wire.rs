@@ -10,11 +10,12 @@ use thiserror::Error;
 use crate::{
     detector::Opinion,
     id::{Generation, Incarnation, ProcessId},
+    seam::PASS_BYTES_MAX,
 };
 
 /// The version of everything that travels between processes; told in the hello. One more with every change of a byte
 /// form, released or not: two builds that do not understand each other then say so, instead of finding garbage.
-pub const PROTOCOL_VERSION: u16 = 5;
+pub const PROTOCOL_VERSION: u16 = 6;
 
 /// No frame is longer than this many bytes.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
@@ -157,6 +158,21 @@ pub fn take_bytes(input: &mut Bytes) -> Result<Bytes, WireError> {
     let length = take_u32(input)? as usize;
     need(input, length)?;
     Ok(input.split_to(length))
+}
+
+/// Appends a pass ([`Policy`](crate::Policy)).
+pub fn put_pass(out: &mut BytesMut, pass: &[u8]) {
+    assert!(pass.len() <= PASS_BYTES_MAX, "a pass of {} bytes", pass.len());
+    put_bytes(out, pass);
+}
+
+/// Takes a pass. It is kept as long as a link stands, and shares no buffer.
+pub fn take_pass(input: &mut Bytes) -> Result<Bytes, WireError> {
+    let pass = take_bytes(input)?;
+    if pass.len() > PASS_BYTES_MAX {
+        return Err(WireError::Length { length: pass.len() as u64, limit: PASS_BYTES_MAX as u64 });
+    }
+    Ok(Bytes::copy_from_slice(&pass))
 }
 
 /// Appends an opinion.

@@ -19,7 +19,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use quorate_protocol::{
     CommandId, DomainId, Generation, NotAdmitted, Peer, ProcessId, Terms, Time,
-    ecast::RouterEvent,
+    ecast::{Fence, RouterEvent},
     relay::{self, Relay},
     rubberband::{ClientEvent, Remains, StorageCommand, StorageEvent, SuperEvent, Task},
 };
@@ -149,7 +149,7 @@ impl Process {
             end: end.clone(),
         };
         let (domain, me) = (config.domain, config.me);
-        let node = Relay::new(role, config.generation, relay::Settings::default());
+        let node = Relay::new(role, relay::Settings::default());
         let handle = Reactor::start(node, host, config)?;
         shared.handle.set(handle.clone()).unwrap_or_else(|_| unreachable!("set once, here"));
         if !parts.routers.is_empty() {
@@ -497,8 +497,12 @@ impl Host<Relay<Role>> for NodeHost {
         }
     }
 
-    fn outdated(&mut self, generation: Generation) {
-        self.end(End::Outdated(generation));
+    fn stranger(&mut self, _: ProcessId, ours: &[u8], theirs: &[u8]) {
+        if let (Some(ours), Some(theirs)) = (Fence::of_pass(ours), Fence::of_pass(theirs))
+            && ours.is_out(theirs)
+        {
+            self.end(End::Outdated(theirs.generation));
+        }
     }
 
     fn event(&mut self, event: Event, _now: Time) {

@@ -22,7 +22,7 @@ use quorate_protocol::{
     Context, Destination, DomainId, Incarnation, Input, ProcessId, Protocol, Sink, Time,
     wire::{self, Wire, WireError},
 };
-use quorate_runtime::{Config, Handle, Host, Reactor, chance, clock, config::Role};
+use quorate_runtime::{Config, Handle, Host, Reactor, chance, clock};
 
 /// What the two exchange.
 enum Message {
@@ -191,7 +191,7 @@ struct Running {
 fn start() -> Result<Running, Box<dyn Error>> {
     let me = ProcessId { node: u64::from(std::process::id()), incarnation: chance::incarnation() };
     let (sender, reports) = unbounded();
-    let config = Config::new(DomainId(1), Role::Gateway, me, vec!["127.0.0.1:0".parse()?]);
+    let config = Config::new(DomainId(1), me, vec!["127.0.0.1:0".parse()?]);
     Ok(Running { me, handle: Reactor::start(Probe::new(), Reporter(sender), config)?, reports })
 }
 

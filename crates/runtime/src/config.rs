@@ -6,42 +6,16 @@ use std::{
     sync::Arc,
 };
 
-use quorate_protocol::{DomainId, Duration, Generation, ProcessId, wire::FRAME_BYTES_MAX};
+use quorate_protocol::{DomainId, Duration, ProcessId, wire::FRAME_BYTES_MAX};
 use thiserror::Error;
 
 use crate::metrics::Metrics;
-
-/// What a process is, as its hello tells. The numbers are those on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Role {
-    /// Orders and routes; linked to routers of its own generation only.
-    Router = 0,
-    /// Watches and reconfigures.
-    Super = 1,
-    /// Speaks to clients.
-    Gateway = 2,
-    /// Holds rows.
-    Storage = 3,
-}
-
-impl Role {
-    pub(crate) fn of_number(number: u8) -> Option<Role> {
-        [Role::Router, Role::Super, Role::Gateway, Role::Storage]
-            .into_iter()
-            .find(|role| *role as u8 == number)
-    }
-}
 
 /// Who a process is and where it listens.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The domain; processes of another are refused.
     pub domain: DomainId,
-    /// What the process is.
-    pub role: Role,
-    /// The generation of the domain that it belongs to when it starts.
-    pub generation: Generation,
     /// The process.
     pub me: ProcessId,
     /// Where to listen; port 0 lets the system choose.
@@ -60,11 +34,9 @@ pub struct Config {
 
 impl Config {
     /// A process that listens on these addresses, with the usual limits.
-    pub fn new(domain: DomainId, role: Role, me: ProcessId, listen: Vec<SocketAddr>) -> Self {
+    pub fn new(domain: DomainId, me: ProcessId, listen: Vec<SocketAddr>) -> Self {
         Config {
             domain,
-            role,
-            generation: Generation::FIRST,
             me,
             listen,
             listening: Vec::new(),

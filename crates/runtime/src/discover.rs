@@ -9,13 +9,12 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use quorate_protocol::{DomainId, Generation, Incarnation, ProcessId};
+use quorate_protocol::{DomainId, Incarnation, ProcessId};
 use thiserror::Error;
 
 use crate::{
-    config::Role,
     frame::HEADER_BYTES,
-    hello::{GREETING_BYTES_MAX, Greeting, Hello, Reason, Refusal},
+    hello::{GREETING_BYTES_MAX, Greeting, Hello, Reason},
 };
 
 /// Why nobody was found.
@@ -54,12 +53,12 @@ pub enum Presence {
 }
 
 /// Who listens at an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Met {
     /// The process.
     pub process: ProcessId,
-    /// The generation of the domain that it belongs to.
-    pub generation: Generation,
+    /// What it shows to whoever wants a link ([`Policy`](quorate_protocol::Policy)).
+    pub pass: Bytes,
     /// How it stands.
     pub presence: Presence,
 }
@@ -68,8 +67,7 @@ pub struct Met {
 pub fn discover(address: &str, domain: DomainId, patience: Duration) -> Result<Met, Undiscovered> {
     let hello = Hello {
         domain,
-        role: Role::Router,
-        generation: Generation::FIRST,
+        pass: Bytes::new(),
         process: NOBODY,
         wanted: NOBODY,
         number: 0,
@@ -106,14 +104,13 @@ fn read_frame(stream: &mut TcpStream) -> Result<Bytes, Undiscovered> {
 fn answer(frame: Bytes, domain: DomainId) -> Result<Met, Undiscovered> {
     match Greeting::decode(frame) {
         Ok(Greeting::Refusal(refusal)) if refusal.domain == domain => {
-            let Refusal { reason, process, generation, .. } = refusal;
-            let presence = match reason {
+            let presence = match refusal.reason {
                 Reason::Joining => Presence::Joining,
                 Reason::Leaderless => Presence::Leaderless,
                 Reason::Settled => Presence::Settled,
                 _ => return Err(Undiscovered::Other(refusal.to_string())),
             };
-            Ok(Met { process, generation, presence })
+            Ok(Met { process: refusal.process, pass: refusal.pass, presence })
         }
         Ok(Greeting::Refusal(refusal)) => Err(Undiscovered::Other(refusal.to_string())),
         Ok(_) => Err(Undiscovered::Other(String::from("an unexpected greeting"))),

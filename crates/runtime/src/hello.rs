@@ -7,20 +7,18 @@
 //!    │ ◀───────────────── Refusal │   or why not, and the connection closes
 //! ```
 //!
-//! Both name the domain, the sender's role and the generation it belongs to; [`Standing::may_link`] is judged by both ends.
-//! Each is a frame that begins with the magic, the protocol version and a kind. That prefix and the form of a refusal
-//! never change, so processes of any two versions can tell each other what is wrong.
+//! Both name the domain and show the sender's pass, which the other end judges ([`Policy`](quorate_protocol::Policy)).
+//! Each is a frame that begins with the magic, the protocol version and a kind. That prefix and the form of a refusal for
+//! another version never change, so processes of any two versions can tell each other what is wrong.
 
 use std::fmt;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_protocol::{
-    DomainId, Generation, ProcessId, Session, Standing,
+    DomainId, ProcessId, Session,
     wire::{self, PROTOCOL_VERSION, WireError},
 };
 use thiserror::Error;
-
-use crate::config::Role;
 
 /// First bytes of every greeting. Read as a length they are over every limit, so neither is mistaken for the other.
 const MAGIC: [u8; 8] = *b"QUORATE\n";
@@ -33,8 +31,8 @@ pub(crate) const ADDRESS_BYTES_MAX: usize = 512;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) domain: DomainId,
-    pub(crate) role: Role,
-    pub(crate) generation: Generation,
+    /// What it shows.
+    pub(crate) pass: Bytes,
     pub(crate) process: ProcessId,
     /// Whom it wants to talk with.
     pub(crate) wanted: ProcessId,
@@ -56,8 +54,8 @@ pub(crate) enum Reason {
     Stranger = 2,
     /// A later connection of the same two processes stands.
     Redundant = 3,
-    /// One of the two is a router of an earlier generation of the domain, or their generations began beside each other.
-    Generation = 4,
+    /// The policy of whoever refuses does not admit what the other shows.
+    Policy = 4,
     /// Nobody was wanted: whoever asked only wished to know who listens. It belongs to no domain yet.
     Joining = 5,
     /// The same, and it knows no leader with a majority.
@@ -67,13 +65,14 @@ pub(crate) enum Reason {
 }
 
 /// The refusal of a hello, and who refuses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) reason: Reason,
     pub(crate) version: u16,
     pub(crate) domain: DomainId,
-    pub(crate) generation: Generation,
     pub(crate) process: ProcessId,
+    /// What whoever refuses shows. Nothing to a process of another version.
+    pub(crate) pass: Bytes,
 }
 
 /// A frame of the handshake.
@@ -111,8 +110,7 @@ impl Greeting {
         match self {
             Greeting::Hello(hello) | Greeting::Welcome(hello) => {
                 out.put_u128_le(hello.domain.0);
-                out.put_u8(hello.role as u8);
-                wire::put_generation(&mut out, hello.generation);
+                wire::put_pass(&mut out, &hello.pass);
                 wire::put_process(&mut out, hello.process);
                 wire::put_process(&mut out, hello.wanted);
                 out.put_u32_le(hello.number);
@@ -121,8 +119,11 @@ impl Greeting {
             Greeting::Refusal(refusal) => {
                 out.put_u8(refusal.reason as u8);
                 out.put_u128_le(refusal.domain.0);
-                wire::put_generation(&mut out, refusal.generation);
+                out.put_bytes(0, RESERVED_BYTES);
                 wire::put_process(&mut out, refusal.process);
+                if refusal.reason != Reason::Version {
+                    wire::put_pass(&mut out, &refusal.pass);
+                }
             }
         }
         let length = out.len() - crate::frame::HEADER_BYTES;
@@ -141,23 +142,7 @@ impl Greeting {
         let version = input.get_u16_le();
         let kind = input.get_u8();
         let greeting = match kind {
-            REFUSAL => Greeting::Refusal(Refusal {
-                version,
-                reason: match wire::take_u8(input)? {
-                    0 => Reason::Version,
-                    1 => Reason::Domain,
-                    2 => Reason::Stranger,
-                    3 => Reason::Redundant,
-                    4 => Reason::Generation,
-                    5 => Reason::Joining,
-                    6 => Reason::Leaderless,
-                    7 => Reason::Settled,
-                    other => return Err(WireError::Tag(other).into()),
-                },
-                domain: DomainId(wire::take_u128(input)?),
-                generation: wire::take_generation(input)?,
-                process: wire::take_process(input)?,
-            }),
+            REFUSAL => Greeting::Refusal(Refusal::decode(version, input)?),
             _ if version != PROTOCOL_VERSION => return Err(NoGreeting::Version(version)),
             HELLO => Greeting::Hello(Hello::decode(input)?),
             WELCOME => Greeting::Welcome(Hello::decode(input)?),
@@ -170,23 +155,39 @@ impl Greeting {
     }
 }
 
+impl Refusal {
+    fn decode(version: u16, input: &mut Bytes) -> Result<Refusal, WireError> {
+        let reason = match wire::take_u8(input)? {
+            0 => Reason::Version,
+            1 => Reason::Domain,
+            2 => Reason::Stranger,
+            3 => Reason::Redundant,
+            4 => Reason::Policy,
+            5 => Reason::Joining,
+            6 => Reason::Leaderless,
+            7 => Reason::Settled,
+            other => return Err(WireError::Tag(other)),
+        };
+        Ok(Refusal {
+            version,
+            reason,
+            domain: DomainId(wire::take_u128(input)?),
+            process: take_reserved(input).and_then(|()| wire::take_process(input))?,
+            pass: if reason == Reason::Version { Bytes::new() } else { wire::take_pass(input)? },
+        })
+    }
+}
+
 impl Hello {
     fn decode(input: &mut Bytes) -> Result<Hello, WireError> {
         Ok(Hello {
             domain: DomainId(wire::take_u128(input)?),
-            role: wire::take_u8(input)
-                .and_then(|number| Role::of_number(number).ok_or(WireError::Tag(number)))?,
-            generation: wire::take_generation(input)?,
+            pass: wire::take_pass(input)?,
             process: wire::take_process(input)?,
             wanted: wire::take_process(input)?,
             number: wire::take_u32(input)?,
             address: String::from_utf8(wire::take_bytes(input)?.to_vec()).map_err(|_| WireError::Body)?,
         })
-    }
-
-    /// What decides whether a link with this process may be.
-    pub(crate) fn standing(&self) -> Standing {
-        Standing { router: self.role == Role::Router, generation: self.generation }
     }
 
     /// The session of a link: made of both ends' numbers in the order of their ids, so both ends name it alike, and no
@@ -213,16 +214,19 @@ impl fmt::Display for Refusal {
                 write!(f, "{} listens there, and nobody was asked for", self.process)
             }
             Reason::Redundant => f.write_str("another connection to it stands"),
-            Reason::Generation => write!(
-                f,
-                "the domain is in generation {} there, which began with {:?}: routers of an earlier one are out of it, \
-                 and so is everybody of another one of the same number",
-                self.generation, self.generation.survivor
-            ),
+            Reason::Policy => f.write_str("it does not admit what this process shows"),
         }
     }
 }
 
+/// What was the generation of the process up to protocol version 5.
+fn take_reserved(input: &mut Bytes) -> Result<(), WireError> {
+    wire::need(input, RESERVED_BYTES)?;
+    input.advance(RESERVED_BYTES);
+    Ok(())
+}
+
+const RESERVED_BYTES: usize = 20;
 const HELLO: u8 = 0;
 const WELCOME: u8 = 1;
 const REFUSAL: u8 = 2;
@@ -236,8 +240,7 @@ mod tests {
     fn hello() -> Hello {
         Hello {
             domain: DomainId(0x1111),
-            role: Role::Gateway,
-            generation: Generation { number: 6, survivor: Incarnation(0x66) },
+            pass: Bytes::from_static(b"pass"),
             process: ProcessId { node: 3, incarnation: Incarnation(0x33) },
             wanted: ProcessId { node: 4, incarnation: Incarnation(0x44) },
             number: 5,
@@ -246,8 +249,12 @@ mod tests {
     }
 
     fn refusal() -> Refusal {
-        let Hello { domain, process, generation, .. } = hello();
-        Refusal { reason: Reason::Domain, version: 2, domain, generation, process }
+        let Hello { domain, process, pass, .. } = hello();
+        Refusal { reason: Reason::Domain, version: 2, domain, process, pass }
+    }
+
+    fn of_version(version: u16) -> Refusal {
+        Refusal { reason: Reason::Version, version, pass: Bytes::new(), ..refusal() }
     }
 
     #[test]
@@ -256,12 +263,14 @@ mod tests {
         let domain = "11110000000000000000000000000000";
         let three = "030000000000000033000000000000000000000000000000";
         let four = "040000000000000044000000000000000000000000000000";
-        let generation = "0600000066000000000000000000000000000000";
-        let pinned =
-            format!("6b000000{magic}050000{domain}02{generation}{three}{four}0500000003000000683a31");
+        let (pass, reserved) = ("0400000070617373", "00".repeat(20));
+        let pinned = format!("5e000000{magic}060000{domain}{pass}{three}{four}0500000003000000683a31");
         assert_eq!(hex(&Greeting::Hello(hello()).encode()), pinned);
-        let pinned = format!("48000000{magic}02000201{domain}{generation}{three}");
+        let pinned = format!("50000000{magic}02000201{domain}{reserved}{three}{pass}");
         assert_eq!(hex(&Greeting::Refusal(refusal()).encode()), pinned);
+        // As it was up to version 5, and will be.
+        let pinned = format!("48000000{magic}02000200{domain}{reserved}{three}");
+        assert_eq!(hex(&Greeting::Refusal(of_version(2)).encode()), pinned);
     }
 
     fn hex(bytes: &[u8]) -> String {
@@ -270,7 +279,8 @@ mod tests {
 
     #[test]
     fn greetings_survive_the_wire_and_no_prefix_or_change_of_them_panics() {
-        for greeting in [Greeting::Hello(hello()), Greeting::Welcome(hello()), Greeting::Refusal(refusal())] {
+        let refusals = [refusal(), of_version(2)].map(Greeting::Refusal);
+        for greeting in [Greeting::Hello(hello()), Greeting::Welcome(hello())].into_iter().chain(refusals) {
             let frame = greeting.encode().slice(crate::frame::HEADER_BYTES..);
             assert_eq!(Greeting::decode(frame.clone()), Ok(greeting));
             for end in 0..frame.len() {

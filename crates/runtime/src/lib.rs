@@ -28,7 +28,7 @@
 //!     Context, Destination, Input, ProcessId, Protocol, Sink, Time,
 //!     wire::{Wire, WireError, put_bytes, take_bytes},
 //! };
-//! use quorate_runtime::{Config, Host, Reactor, chance, config::Role};
+//! use quorate_runtime::{Config, Host, Reactor, chance};
 //!
 //! struct Greeter;
 //! struct Greeting(Bytes);
@@ -76,7 +76,7 @@
 //! let (sender, heard) = mpsc::channel();
 //! let start = |node| {
 //!     let me = ProcessId { node, incarnation: chance::incarnation() };
-//!     let config = Config::new(domain, Role::Gateway, me, vec!["127.0.0.1:0".parse()?]);
+//!     let config = Config::new(domain, me, vec!["127.0.0.1:0".parse()?]);
 //!     let handle = Reactor::start(Greeter, Ear(sender.clone()), config)?;
 //!     Ok::<_, Box<dyn std::error::Error>>((me, handle))
 //! };

@@ -34,7 +34,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 use mio::{Poll, Token, Waker, net::TcpListener};
 use quorate_protocol::{
-    Context, Destination, Duration, Generation, Input, ProcessId, Protocol, Sink, Ticket, Time, wire::Wire,
+    Context, Destination, Duration, Input, Policy, ProcessId, Protocol, Sink, Ticket, Time, wire::Wire,
 };
 use thiserror::Error;
 
@@ -67,10 +67,10 @@ pub trait Host<P: Protocol>: Send {
         Presence::Settled
     }
 
-    /// The domain is in this later generation, without this router: it should end, and may come back as a new one. Nothing
-    /// to do for hosts of other processes.
-    fn outdated(&mut self, generation: Generation) {
-        let _ = generation;
+    /// There is no link to a peer, because the [`Policy`] of one of the two does not admit the other: what the protocol
+    /// shows, and what the peer shows.
+    fn stranger(&mut self, peer: ProcessId, ours: &[u8], theirs: &[u8]) {
+        let _ = (peer, ours, theirs);
     }
 
     /// The disk has failed, and the protocol thread ends. The process should end too: what it told to be durable is.
@@ -166,7 +166,10 @@ where
     /// found there.
     pub fn start_on_disk(protocol: P, host: H, config: Config, disk: Disk) -> Result<Handle<P>, StartError> {
         assert!(config.me == disk.process(), "a process begins as the owner of its directory");
-        let config = Config { generation: disk.generation(), ..config };
+        assert!(
+            disk.pass().is_none_or(|pass| *pass == protocol.policy().pass()),
+            "a protocol is made again as the one that it was"
+        );
         Reactor::start_with(protocol, host, config, Some(disk))
     }
 
@@ -200,13 +203,7 @@ where
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), Token(usize::MAX))?);
         let counters = Counters::new(&config.metrics);
-        let identity = Identity {
-            domain: config.domain,
-            role: config.role,
-            generation: config.generation,
-            me: config.me,
-            address,
-        };
+        let identity = Identity { domain: config.domain, policy: protocol.policy(), me: config.me, address };
         let mut links =
             Links::new(identity, config.limits, counters.clone(), (poll, waker.clone()), listeners)?;
         let shared =
@@ -384,7 +381,9 @@ where
         while let Some(happening) = self.links.happening() {
             match happening {
                 Happening::Linked { peer, session } => self.handle(now, Input::Linked { peer, session }),
-                Happening::Outdated { generation } => self.host.outdated(generation),
+                Happening::Stranger { peer, theirs } => {
+                    self.host.stranger(peer, &self.links.pass(), &theirs);
+                }
                 Happening::Progress { from } => self.handle(now, Input::Progress { peer: from }),
                 Happening::Unlinked { peer } => {
                     if let Some(durable) = &mut self.outside.durable {
@@ -532,11 +531,11 @@ where
         self.links.forget(peer);
     }
 
-    fn enter(&mut self, generation: Generation) {
+    fn adopt(&mut self, policy: Arc<dyn Policy>) {
         if let Some(durable) = &mut self.outside.durable {
-            durable.enter(generation);
+            durable.adopt(policy.pass());
         }
-        self.links.enter(generation);
+        self.links.adopt(policy);
     }
 }
 

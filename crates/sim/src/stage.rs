@@ -39,9 +39,7 @@ pub use routers::{RouterSet, open_changes};
 
 use std::{collections::BTreeMap, time::Duration};
 
-use quorate_protocol::{
-    CommandId, Generation, Peer, ProcessId, Protocol, Standing, paxos::Paxos, wire::Wire,
-};
+use quorate_protocol::{CommandId, Peer, ProcessId, Protocol, paxos::Paxos, wire::Wire};
 use quorate_world::{Chance, Fault, Nemesis, Violation, World};
 use serde::de::DeserializeOwned;
 
@@ -155,16 +153,11 @@ pub trait Workload: Sized {
         None
     }
 
-    /// Whom a process that was just made may be linked with.
-    fn standing(_: &Self::Process) -> Standing {
-        Standing { router: false, generation: Generation::FIRST }
-    }
+    /// The process on `machine` has adopted another policy.
+    fn adopted(&mut self, _: &mut WorldOf<Self>, _machine: usize) {}
 
-    /// The process on `machine` has entered a later generation of its domain.
-    fn entered(&mut self, _: &mut WorldOf<Self>, _machine: usize) {}
-
-    /// A router on `machine` met somebody of a later generation.
-    fn outdated(&mut self, _: &mut WorldOf<Self>, _machine: usize) {}
+    /// The process on `machine` met one that shows `theirs`, and may not be linked with it.
+    fn stranger(&mut self, _: &mut WorldOf<Self>, _machine: usize, _theirs: &[u8]) {}
 }
 
 /// The stage of a workload.

@@ -20,11 +20,11 @@ pub mod rows;
 pub mod status;
 pub mod storage;
 
-use std::convert::identity;
+use std::{convert::identity, sync::Arc};
 
 use quorate_protocol::{
-    CommandId, Context, Duration, Generation, Input, Lift, NotAdmitted, Peer, ProcessId, Protocol, Sink,
-    Time,
+    CommandId, Context, Duration, Generation, Input, Lift, NotAdmitted, Peer, Policy, ProcessId, Protocol,
+    Sink, Time,
     ecast::{self, Member, Router, RouterCommand, RouterEvent},
     paxos,
     relay::{Figures, Relayed},
@@ -252,6 +252,15 @@ impl Protocol for Role {
         match self {
             Role::Client(client) => client.gathering(),
             Role::Router(_) | Role::Storage(_) | Role::Super(_) => Duration::ZERO,
+        }
+    }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        match self {
+            Role::Router(router) => router.policy(),
+            Role::Storage(storage) => storage.policy(),
+            Role::Super(superior) => superior.policy(),
+            Role::Client(client) => client.policy(),
         }
     }
 }

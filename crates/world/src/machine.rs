@@ -1,9 +1,12 @@
 //! A machine: its clock, its processor, its inbox, and the process on it.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use bytes::{Bytes, BytesMut};
-use quorate_protocol::{Destination, Generation, ProcessId, Protocol, Sink, Ticket, Time, wire::Wire};
+use quorate_protocol::{Destination, Policy, ProcessId, Protocol, Sink, Ticket, Time, wire::Wire};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -102,8 +105,8 @@ pub(crate) struct Outbox<P: Protocol> {
     pub(crate) sends: Vec<Outgoing>,
     pub(crate) wishes: Vec<(ProcessId, Wish)>,
     pub(crate) events: Vec<P::Event>,
-    /// The generations that the process has entered, and how many events came before each.
-    pub(crate) entered: Vec<(usize, Generation)>,
+    /// The policies that the process has adopted, and how many events came before each.
+    pub(crate) adopted: Vec<(usize, Arc<dyn Policy>)>,
     pub(crate) scratch: BytesMut,
     pub(crate) bytes: usize,
     /// The bytes of the longest message.
@@ -141,7 +144,7 @@ impl<P: Protocol> Outbox<P> {
             sends: Vec::new(),
             wishes: Vec::new(),
             events: Vec::new(),
-            entered: Vec::new(),
+            adopted: Vec::new(),
             scratch: BytesMut::new(),
             bytes: 0,
             longest: 0,
@@ -200,8 +203,8 @@ where
         self.wishes.push((peer, Wish::Forget));
     }
 
-    fn enter(&mut self, generation: Generation) {
-        self.entered.push((self.events.len(), generation));
+    fn adopt(&mut self, policy: Arc<dyn Policy>) {
+        self.adopted.push((self.events.len(), policy));
     }
 }
 

@@ -92,7 +92,7 @@ pub(crate) struct End {
     pub(crate) open: bool,
     /// This end was told that the link is down, and is not told again until it stood.
     pub(crate) told: bool,
-    /// This end belongs to a generation that may not be linked with the other's: it is told nothing of the session any more.
+    /// The policy of this end does not admit the other any more: it is told nothing of the session.
     pub(crate) shut: bool,
     /// Nothing that this end receives in this session arrives before this instant.
     pub(crate) clear: Time,

@@ -25,11 +25,12 @@ mod work;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
 use bytes::Bytes;
-use quorate_protocol::{Generation, Incarnation, ProcessId, Protocol, Standing, Time, wire::Wire};
+use quorate_protocol::{Incarnation, Policy, ProcessId, Protocol, Time, wire::Wire};
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -48,17 +49,12 @@ pub trait Environment<P: Protocol> {
     fn event(&mut self, world: &mut World<P>, machine: usize, event: P::Event) -> Result<(), Violation>;
     /// A timer of [`World::timer`] fired.
     fn timer(&mut self, world: &mut World<P>, token: u64) -> Result<(), Violation>;
-    /// What decides at first whom a process that was just made may be linked with.
-    fn standing(&self, _process: &P) -> Standing {
-        Standing { router: false, generation: Generation::FIRST }
-    }
-    /// The process on `machine` has entered a later generation of its domain: what it told before, it told in the earlier
-    /// one.
-    fn entered(&mut self, _world: &mut World<P>, _machine: usize) -> Result<(), Violation> {
+    /// The process on `machine` has adopted another policy: what it told before, it told under the earlier one.
+    fn adopted(&mut self, _world: &mut World<P>, _machine: usize) -> Result<(), Violation> {
         Ok(())
     }
-    /// A router on `machine` met somebody of a later generation, and may not be linked with it.
-    fn outdated(&mut self, _world: &mut World<P>, _machine: usize) {}
+    /// The process on `machine` met one that shows `theirs`, and may not be linked with it.
+    fn stranger(&mut self, _world: &mut World<P>, _machine: usize, _theirs: &[u8]) {}
     /// A process finished a batch: the moment for checkers that look inside.
     fn stepped(&mut self, _world: &mut World<P>, _machine: usize) -> Result<(), Violation> {
         Ok(())
@@ -120,8 +116,8 @@ pub struct World<P: Protocol> {
     trouble: Vec<Time>,
     /// Every life of a machine takes the id of its first: a mutation.
     first_ids: Option<BTreeMap<usize, ProcessId>>,
-    /// Links between generations are as any others: a mutation.
-    unfenced: bool,
+    /// Policies forbid no links: a mutation.
+    all_admitted: bool,
     /// What the effects of faults are counted for.
     blamed: &'static str,
 }
@@ -129,7 +125,7 @@ pub struct World<P: Protocol> {
 struct Living {
     machine: usize,
     id: ProcessId,
-    standing: Standing,
+    policy: Arc<dyn Policy>,
     alive: bool,
     /// Died without a word.
     vanished: bool,
@@ -148,7 +144,7 @@ enum Happening<P: Protocol> {
     Pause { life: Life, until: Time, cause: &'static str },
     Start { machine: usize },
     Stop { life: Life },
-    Outdated { life: Life },
+    Stranger { life: Life, theirs: Bytes },
     Synced { life: Life },
     Timer { token: u64 },
 }
@@ -208,7 +204,7 @@ where
             counts: BTreeMap::new(),
             trouble: Vec::new(),
             first_ids: None,
-            unfenced: false,
+            all_admitted: false,
             blamed: UNBLAMED,
         }
     }
@@ -248,9 +244,9 @@ where
         self.first_ids = Some(BTreeMap::new());
     }
 
-    /// From now on any two generations talk: a mutation.
-    pub fn unfence(&mut self) {
-        self.unfenced = true;
+    /// From now on policies forbid no links: a mutation.
+    pub fn admit_all(&mut self) {
+        self.all_admitted = true;
     }
 
     /// Adds a machine, on which nothing runs yet, and tells its number.
@@ -291,9 +287,10 @@ where
     }
 
     /// Starts `process` on `machine`, where nothing may run.
-    pub fn start(&mut self, machine: usize, id: ProcessId, standing: Standing, process: P) {
+    pub fn start(&mut self, machine: usize, id: ProcessId, process: P) {
         let life = Life::try_from(self.lives.len()).expect("fewer than 2³² lives");
-        self.lives.push(Living { machine, id, standing, alive: true, vanished: false });
+        let policy = process.policy();
+        self.lives.push(Living { machine, id, policy, alive: true, vanished: false });
         let before = self.life_of.insert(id, life);
         let again = self.disks.is_some() && before.is_some_and(|before| !self.lives[before as usize].alive);
         assert!(before.is_none() || self.first_ids.is_some() || again, "{id} lives twice");
@@ -373,11 +370,9 @@ where
         self.machines[machine].life.into()
     }
 
-    /// The generation of its domain that the life on `machine` belongs to.
-    pub fn generation(&self, machine: usize) -> Generation {
-        self.lives
-            .get(self.machines[machine].life as usize)
-            .map_or(Generation::FIRST, |it| it.standing.generation)
+    /// What the life on `machine` shows to others; of one that is over, what it showed last.
+    pub fn pass(&self, machine: usize) -> Option<Bytes> {
+        Some(self.lives.get(self.machines[machine].life as usize)?.policy.pass())
     }
 
     /// Whether this process lives.
@@ -529,8 +524,7 @@ where
                     found.into_iter().for_each(|found| self.count(found));
                     let id = kept.unwrap_or_else(|| self.birth(machine));
                     let process = environment.start(self, machine, id);
-                    let standing = environment.standing(&process);
-                    self.start(machine, id, standing, process);
+                    self.start(machine, id, process);
                     environment.stepped(self, machine)?;
                 }
             }
@@ -540,9 +534,9 @@ where
                     self.restart_after(machine, Duration::from_millis(20));
                 }
             }
-            Happening::Outdated { life } => {
+            Happening::Stranger { life, theirs } => {
                 if let Some(machine) = self.living(life) {
-                    environment.outdated(self, machine);
+                    environment.stranger(self, machine, &theirs);
                 }
             }
             Happening::Synced { life } => {

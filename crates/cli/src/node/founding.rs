@@ -18,7 +18,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use quorate::process::survey;
-use quorate_protocol::Generation;
+use quorate_protocol::{Generation, ecast::Fence};
 use quorate_runtime::discover::{Met, Presence, Undiscovered};
 use tracing::{info, warn};
 
@@ -91,7 +91,8 @@ pub(super) fn begin(config: &NodeConfig) -> Result<Beginning> {
 
 fn word(survey: &[Result<Met, Undiscovered>]) -> Word {
     let members = survey.iter().flatten().filter(|met| met.presence != Presence::Joining);
-    if let Some(generation) = members.map(|met| met.generation).max() {
+    let fence = |met: &Met| Fence::of_pass(&met.pass);
+    if let Some(generation) = members.filter_map(fence).map(|fence| fence.generation).max() {
         return Word::Exists(generation);
     }
     let unsure = survey.iter().any(|answer| answer.as_ref().is_err_and(|error| !error.is_certain()));

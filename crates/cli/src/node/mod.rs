@@ -276,10 +276,9 @@ fn start(
             tables::Role::Client(Client::new(peer, name, settings))
         }
     };
-    let mut reactor = Config::new(config.domain, config.role.of_process(), me, Vec::new());
+    let mut reactor = Config::new(config.domain, me, Vec::new());
     reactor.listening = vec![listener];
     reactor.advertise = Some(advertised);
-    reactor.generation = generation;
     reactor.insecure = config.insecure;
     reactor.metrics = metrics;
     Ok((Process::start(role, reactor, parts)?, listen))

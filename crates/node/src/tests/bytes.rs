@@ -1,11 +1,14 @@
 //! The byte forms, pinned.
 
 use bytes::{Bytes, BytesMut};
-use quorate_protocol::wire::{PAYLOAD_BYTES_SHARED, Wire, WireError};
+use quorate_protocol::{
+    seam::PASS_BYTES_MAX,
+    wire::{PAYLOAD_BYTES_SHARED, Wire, WireError},
+};
 
 use super::{channel, chat::Word};
 use crate::{
-    Channel, Encoded, Entry, HEADER_BYTES, Letter, Opaque, PASS_BYTES_MAX,
+    Channel, Encoded, Entry, HEADER_BYTES, Letter, Opaque,
     channel::{Content, Signal, Written},
 };
 
@@ -80,8 +83,12 @@ fn no_prefix_and_no_change_of_a_letter_panics() {
             }
         }
     }
-    let pass = Bytes::from(vec![0; PASS_BYTES_MAX + 1]);
-    let mut long = encode(&at(channel(9), Content::Signal(Signal::Refuse { number: 1, pass })));
+    let pass = Bytes::from(vec![0; PASS_BYTES_MAX]);
+    let full = encode(&at(channel(9), Content::Signal(Signal::Refuse { number: 1, pass })));
+    let mut long = [&full[..], &[0]].concat();
+    long[HEADER_BYTES - 4] += 1;
+    long[HEADER_BYTES + 5] += 1;
+    let mut long = Bytes::from(long);
     assert_eq!(Letter::<Word>::decode(&mut long), Err(WireError::Length { length: 65, limit: 64 }));
     let mut nameless = encode(&at(channel(9), Content::Signal(Signal::Bye { number: 0 })));
     assert_eq!(Letter::<Word>::decode(&mut nameless), Err(WireError::Body), "no session has the number 0");

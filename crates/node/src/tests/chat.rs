@@ -10,12 +10,12 @@ use std::{
 
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protocol::{
-    Context, Destination, Generation, Input, ProcessId, Protocol, Session, Sink, Ticket, Time,
+    Anyone, Context, Destination, Input, Policy, ProcessId, Protocol, Session, Sink, Ticket, Time,
     wire::{self, Wire, WireError},
 };
 
 use super::{World, channel, id};
-use crate::{Command, Ending, Event, Guest, Newcomer, Policy};
+use crate::{Command, Ending, Event, Guest, Newcomer};
 
 /// The session it was sent in, and how many came before it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) enum Do {
     Say(usize),
     Persist,
     Collect(Ticket),
-    Enter(Generation),
+    Adopt(Arc<dyn Policy>),
     Wake(Time),
     Panic,
 }
@@ -61,6 +61,7 @@ pub(crate) struct Chat {
     /// With whom there is a session, how much was said in it and heard.
     sessions: BTreeMap<ProcessId, (Session, u64, u64)>,
     wake: Option<Time>,
+    policy: Option<Arc<dyn Policy>>,
     pub(crate) calls: Arc<AtomicUsize>,
 }
 
@@ -101,7 +102,10 @@ impl Protocol for Chat {
                 out.persist(Word { session: 1, number: 2 });
             }
             Input::Command(Do::Collect(before)) => out.collect(before),
-            Input::Command(Do::Enter(generation)) => out.enter(generation),
+            Input::Command(Do::Adopt(policy)) => {
+                self.policy = Some(policy.clone());
+                out.adopt(policy);
+            }
             Input::Command(Do::Wake(at)) => self.wake = Some(at),
             Input::Command(Do::Panic) => panic!("as told"),
             Input::Deadline => {
@@ -125,6 +129,10 @@ impl Protocol for Chat {
     fn deadline(&self) -> Option<Time> {
         self.wake
     }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        self.policy.clone().unwrap_or_else(|| Arc::new(Anyone))
+    }
 }
 
 impl<H: Protocol<Message: Wire>> World<H> {
@@ -137,7 +145,8 @@ impl<H: Protocol<Message: Wire>> World<H> {
     }
 
     pub(crate) fn chat_with(&mut self, node: usize, endpoint: u64, policy: impl Policy + 'static) {
-        let newcomer = Newcomer::guest(channel(endpoint), Guest(Chat::default())).policy(policy);
+        let chat = Chat { policy: Some(Arc::new(policy)), ..Chat::default() };
+        let newcomer = Newcomer::guest(channel(endpoint), Guest(chat));
         assert!(self.nodes[node].add(newcomer).is_ok());
     }
 

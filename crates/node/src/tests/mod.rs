@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ::bytes::{Bytes, BytesMut};
 use quorate_protocol::{
-    Context, Destination, DomainId, Duration, Generation, Incarnation, Input, ProcessId, Protocol, Session,
-    Sink, Ticket, Time, wire::Wire,
+    Context, Destination, DomainId, Duration, Incarnation, Input, ProcessId, Protocol, Session, Sink, Ticket,
+    Time, wire::Wire,
 };
 
 use crate::{Channel, Command, EndpointId, Entry, Event, Letter, Node, Opaque};
@@ -70,10 +70,6 @@ impl<H: Protocol<Message: Wire>> Sink<Node<H>> for Outputs<H> {
 
     fn forget(&mut self, peer: ProcessId) {
         self.wishes.push((peer, false));
-    }
-
-    fn enter(&mut self, _: Generation) {
-        unreachable!("a node enters no generation")
     }
 }
 

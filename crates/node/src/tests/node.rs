@@ -1,21 +1,16 @@
 //! What a node promises beside sessions.
 
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, atomic::Ordering};
 
 use bytes::{Bytes, BytesMut};
-use quorate_protocol::{
-    Duration, Generation, Input, Protocol, Standing, Ticket, Time,
-    wire::{self, Wire},
-};
+use quorate_protocol::{Duration, Generation, Input, Protocol, Ticket, Time, ecast::Fence, wire::Wire};
 
 use super::{
     World, channel,
     chat::{Chat, Do, Told, Word, session},
     id,
 };
-use crate::{
-    Channel, Command, Encoded, Ending, Event, Figures, Guest, Letter, Newcomer, Policy, channel::Content,
-};
+use crate::{Channel, Command, Encoded, Ending, Event, Figures, Guest, Letter, Newcomer, channel::Content};
 
 fn letter(channel: Channel, body: &'static [u8]) -> Bytes {
     let content = Content::Encoded(Encoded { head: Bytes::from_static(body), payload: None });
@@ -237,35 +232,11 @@ fn records_of_all_stand_in_one_row() {
     assert_eq!(world.outputs[0].collected, Some(Ticket(5)));
 }
 
-/// Routers and members of generations, as E-Cast fences them.
-struct Fence(Standing);
-
-impl Policy for Fence {
-    fn pass(&self) -> Bytes {
-        let mut out = BytesMut::from(&[u8::from(self.0.router)][..]);
-        wire::put_generation(&mut out, self.0.generation);
-        out.freeze()
-    }
-
-    fn admits(&self, theirs: &[u8]) -> bool {
-        let mut bytes = Bytes::copy_from_slice(theirs);
-        let theirs = wire::take_u8(&mut bytes).and_then(|router| {
-            Ok(Standing { router: router == 1, generation: wire::take_generation(&mut bytes)? })
-        });
-        theirs.is_ok_and(|theirs| self.0.may_link(theirs))
-    }
-
-    fn entered(&mut self, generation: Generation) {
-        self.0.generation = generation;
-    }
-}
-
 #[test]
 fn a_fence_parts_one_endpoint_and_not_its_process() {
     let mut world = talking(&[2]);
-    let fence = |router| Fence(Standing { router, generation: Generation::FIRST });
-    world.chat_with(0, 1, fence(true));
-    world.chat_with(1, 1, fence(false));
+    world.chat_with(0, 1, Fence::of_router(Generation::FIRST));
+    world.chat_with(1, 1, Fence::of_member(Generation::FIRST));
     world.tell(1, 1, Do::Reach(0));
     world.settle();
     assert!(session(&world.told(0), 1, 1).is_some());
@@ -273,15 +244,19 @@ fn a_fence_parts_one_endpoint_and_not_its_process() {
     // What is under way from the old router is not taken behind the fence.
     world.tell(0, 1, Do::Say(1));
     let next = Generation { number: 1, survivor: id(5).incarnation };
-    world.tell(1, 1, Do::Enter(next));
+    world.tell(1, 1, Do::Adopt(Arc::new(Fence::of_member(next))));
     assert_eq!(world.told(1), [(1, Told::Unlinked(id(0)))]);
     while world.deliver(0, 1) {}
     assert_eq!((world.told(1), world.nodes[1].figures().late), (vec![], 1));
     world.settle();
     let events = world.take_events(0);
-    let told = events.iter().any(
-        |event| matches!(event, Event::Stranger { peer, pass, .. } if *peer == id(1) && pass.contains(&1)),
-    );
+    let told = events.iter().any(|event| match event {
+        Event::Stranger { peer, ours, theirs, .. } => {
+            let [ours, theirs] = [ours, theirs].map(|pass| Fence::of_pass(pass).expect("a fence"));
+            *peer == id(1) && ours.is_out(theirs)
+        }
+        _ => false,
+    });
     assert!(told, "the router hears of the generation that leaves it behind");
     assert!(events.iter().all(|event| !matches!(event, Event::Ended(..))));
     // The other endpoint talks on.
@@ -290,7 +265,7 @@ fn a_fence_parts_one_endpoint_and_not_its_process() {
     while world.deliver(0, 1) {}
     assert!(matches!(world.told(1)[..], [(2, Told::Heard(..))]));
     // The router follows: they are linked again.
-    world.tell(0, 1, Do::Enter(next));
+    world.tell(0, 1, Do::Adopt(Arc::new(Fence::of_router(next))));
     world.settle();
     assert!(session(&world.told(1), 1, 0).is_some());
 }

@@ -4,7 +4,10 @@ mod generation;
 mod routers;
 mod window;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 
@@ -22,7 +25,7 @@ use crate::{
     admission::NotAdmitted,
     id::{Generation, Peer, ProcessId},
     paxos,
-    seam::{Context, Destination, Input, Protocol, Sink},
+    seam::{Context, Destination, Input, Policy, Protocol, Sink},
     time::{Duration, Time},
 };
 
@@ -589,6 +592,10 @@ impl Protocol for Member {
     fn deadline(&self) -> Option<Time> {
         let adrift_at = if let Course::Drifting(at) = self.course { Some(at) } else { None };
         [self.resend_at, adrift_at].into_iter().flatten().min()
+    }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        Arc::new(self.fence())
     }
 }
 

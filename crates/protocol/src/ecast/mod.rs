@@ -72,6 +72,7 @@ mod commands;
 mod detour;
 mod dispatch;
 mod entry;
+mod fence;
 mod member;
 mod message;
 mod order;
@@ -95,6 +96,7 @@ use crate::{
 
 pub use self::{
     commands::{RouterCommand, RouterEvent, RouterRefusal},
+    fence::Fence,
     member::{Member, MemberCommand, MemberEvent, MemberSettings},
     message::Message,
     order::Ordered,

@@ -29,7 +29,7 @@
 //!
 //! **Invariants.**
 //! - *The fence.* A process enters a generation once and never goes back; upon that its links to routers of earlier ones
-//!   break, and no new ones come about ([`Standing::may_link`](crate::Standing::may_link)). A member says what it has
+//!   break, and no new ones come about ([`Fence`](super::Fence)). A member says what it has
 //!   delivered only behind its fence. So what it says stays true: nobody delivers to it any more in the old generation.
 //!   And nothing that was submitted before the fence is ordered behind it as if it were new: a member submits only to
 //!   routers that have said, on the link that stands, who leads in its generation; and from whoever it asked the survivor

@@ -261,7 +261,7 @@ impl<R: Routing> Router<R> {
         if before.is_later(self.settings.generation) {
             // Members link to routers of their own generation and of later ones.
             self.settings.generation = before;
-            out.enter(before);
+            self.adopt(out);
         }
         for member in &members {
             out.reach(member.id, &member.address);
@@ -305,7 +305,7 @@ impl<R: Routing> Router<R> {
                     let followers = refounding.pledged.iter().copied().collect();
                     let generation = self.settings.generation.next(self.paxos.me());
                     self.settings.generation = generation;
-                    out.enter(generation);
+                    self.adopt(out);
                     self.ask(followers, out);
                 }
             }

@@ -20,7 +20,7 @@ use crate::{
     detector::Opinion,
     id::{Generation, Peer, ProcessId},
     paxos::{self, Change, Paxos},
-    seam::{CommandId, Context, Destination, Input, Lift, Protocol, Sink},
+    seam::{CommandId, Context, Destination, Input, Lift, Policy, Protocol, Sink},
     time::{Duration, Time},
 };
 
@@ -134,12 +134,7 @@ impl<R: Routing> Router<R> {
         self.dispatch.is_some()
     }
 
-    /// The generation that it belongs to.
-    pub fn generation(&self) -> Generation {
-        self.settings.generation
-    }
-
-    /// What that began with, once that is known, unless it is the first.
+    /// What its generation began with, once that is known, unless it is the first.
     pub fn reformed(&self) -> Option<&Reformed> {
         self.order.reformed()
     }
@@ -422,7 +417,7 @@ impl<R: Routing> Router<R> {
         let before = self.settings.generation;
         let gathering = Gathering::new(before, cx.me, self.order.last(), until, unchosen);
         self.settings.generation = gathering.generation();
-        out.enter(gathering.generation());
+        self.adopt(out);
         // Nothing is dispatched from here on.
         self.gathering = Some(gathering);
         self.drive(cx, Input::Command(paxos::Command::Reform), out);
@@ -775,6 +770,10 @@ impl<R: Routing> Protocol for Router<R> {
         let gathered = self.gathering.as_ref().and_then(Gathering::until);
         let followed = self.refounding.as_ref().map(Refounding::until);
         [self.paxos.deadline(), self.stable_due, gathered, followed].into_iter().flatten().min()
+    }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        Arc::new(self.fence())
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     message::{put_value, take_slot, take_values},
 };
 use crate::{
-    id::{Generation, Peer, ProcessId},
+    id::{Peer, ProcessId},
     seam::{Destination, Sink, Ticket},
     time::Time,
     wire::{Wire, WireError, decode_body, encode_body, put_bytes, take_bytes, take_u8},
@@ -217,8 +217,6 @@ impl Sink<Paxos> for Replay {
     fn reach(&mut self, _: ProcessId, _: &str) {}
 
     fn forget(&mut self, _: ProcessId) {}
-
-    fn enter(&mut self, _: Generation) {}
 }
 
 impl Paxos {

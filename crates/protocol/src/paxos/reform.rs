@@ -16,7 +16,7 @@
 //! by members what was in the old one.
 //!
 //! What makes this safe lies outside: no process of the new generation may be linked to a router of the old one
-//! ([`Standing::may_link`](crate::Standing::may_link)), so that the two logs never meet.
+//! ([`Fence`](crate::ecast::Fence)), so that the two logs never meet.
 //! What only the others held is lost to the log; [`ecast`](crate::ecast::Reformed) recovers what was delivered.
 
 use bytes::Bytes;

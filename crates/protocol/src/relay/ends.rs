@@ -1,8 +1,8 @@
 //! Both ends of a session, and the router between them.
 
 use super::{
-    Asking, Destination, Detour, Direct, Ends, Envelope, Message, Offer, Parcel, ProcessId, RETRY_MAX,
-    RETRY_MIN, Relay, Relayed, Road, Session, Sink, Standing, Stream, Ticket, Time, Up, Wire,
+    Asking, Bytes, Destination, Detour, Direct, Ends, Envelope, Message, Offer, Parcel, ProcessId, RETRY_MAX,
+    RETRY_MIN, Relay, Relayed, Road, Session, Sink, Stream, Ticket, Time, Up, Wire,
 };
 
 impl<M: Wire> Ends<M> {
@@ -13,7 +13,7 @@ impl<M: Wire> Ends<M> {
         self.tick_at = now.next_multiple(self.settings.interval);
         self.detector.tick(now);
         let routers = inner.routers();
-        let among_routers = |peer: &ProcessId| self.standing.router && routers.contains(peer);
+        let among_routers = |peer: &ProcessId| self.router && routers.contains(peer);
         let neighbours: Vec<ProcessId> =
             self.direct.keys().copied().filter(|peer| !among_routers(peer)).collect();
         if !neighbours.is_empty() {
@@ -87,7 +87,8 @@ impl<M: Wire> Ends<M> {
         let detour = self.detours.entry(peer).or_default();
         detour.tried = Some(via);
         detour.asking = Some(Asking { via, number, until });
-        carry(via, peer, Parcel::Open { number, standing: self.standing }, None, out);
+        let (router, pass) = (self.router, self.policy.pass());
+        carry(via, peer, Parcel::Open { number, router, pass }, None, out);
     }
 
     /// Whether a direct link to `peer` stands and is heard.
@@ -161,7 +162,7 @@ impl<M: Wire> Ends<M> {
         P: Relayed<Message = M>,
     {
         let pair = (from.min(to), from.max(to));
-        if !self.standing.router || from == to || !self.is_well(to, now) {
+        if !self.router || from == to || !self.is_well(to, now) {
             self.carried.remove(&pair);
             return out.send(Destination::One(from), Envelope::Relay(Message::Undelivered { to }), None);
         }
@@ -191,9 +192,9 @@ impl<M: Wire> Ends<M> {
         P: Relayed<Message = M>,
     {
         match parcel {
-            Parcel::Open { number, standing } => {
-                let both_route = self.standing.router && (standing.router || inner.routers().contains(&peer));
-                if both_route || !self.standing.may_link(standing) {
+            Parcel::Open { number, router, pass } => {
+                let both_route = self.router && (router || inner.routers().contains(&peer));
+                if both_route || !self.policy.admits(&pass) {
                     return carry(via, peer, Parcel::Refuse { number }, None, out);
                 }
                 let own = self.next_number();
@@ -205,11 +206,12 @@ impl<M: Wire> Ends<M> {
                 }
                 detour.asking = None;
                 let session = name((me, own), (peer, number));
-                detour.offer = Some(Offer { via, session, standing, until });
+                detour.offer = Some(Offer { via, session, pass, until });
                 self.detector.watch(peer, now);
-                carry(via, peer, Parcel::Accept { number, own, standing: self.standing }, None, out);
+                let pass = self.policy.pass();
+                carry(via, peer, Parcel::Accept { number, own, pass }, None, out);
             }
-            Parcel::Accept { number, own, standing } => {
+            Parcel::Accept { number, own, pass } => {
                 let Some(detour) = self.detours.get_mut(&peer) else { return };
                 if detour.asking.as_ref().is_none_or(|it| it.via != via || it.number != number) {
                     return;
@@ -217,10 +219,10 @@ impl<M: Wire> Ends<M> {
                 detour.asking = None;
                 // Rule 2: it may have been heard meanwhile.
                 let needed = detour.urgent || self.detector.suspects(peer, now);
-                if needed && self.standing.may_link(standing) {
+                if needed && self.policy.admits(&pass) {
                     let session = name((me, number), (peer, own));
                     carry(via, peer, Parcel::Begin { session }, None, out);
-                    self.begin(now, peer, (via, session, standing, true), out);
+                    self.begin(now, peer, (via, session, pass, true), out);
                 }
             }
             Parcel::Refuse { number } => {
@@ -234,9 +236,9 @@ impl<M: Wire> Ends<M> {
                 match offer {
                     Some(offer)
                         if (offer.via, offer.session) == (via, session)
-                            && self.standing.may_link(offer.standing) =>
+                            && self.policy.admits(&offer.pass) =>
                     {
-                        self.begin(now, peer, (via, session, offer.standing, false), out);
+                        self.begin(now, peer, (via, session, offer.pass, false), out);
                     }
                     _ => carry(via, peer, Parcel::Close { session }, None, out),
                 }
@@ -319,7 +321,7 @@ impl<M: Wire> Ends<M> {
         &mut self,
         now: Time,
         peer: ProcessId,
-        (via, session, standing, opener): (ProcessId, Session, Standing, bool),
+        (via, session, pass, opener): (ProcessId, Session, Bytes, bool),
         out: &mut impl Sink<Relay<P>>,
     ) where
         P: Relayed<Message = M>,
@@ -340,11 +342,8 @@ impl<M: Wire> Ends<M> {
         let detour = self.detours.entry(peer).or_default();
         let tried = detour.tried;
         let stream = Stream::default();
-        *detour = Detour {
-            road: Some(Road { via, session, standing, opener, stream }),
-            tried,
-            ..Detour::default()
-        };
+        *detour =
+            Detour { road: Some(Road { via, session, pass, opener, stream }), tried, ..Detour::default() };
         self.figures.sessions += 1;
         self.figures.begun += 1;
         self.detector.watch(peer, now);

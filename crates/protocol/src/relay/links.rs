@@ -1,7 +1,7 @@
 //! Links as the protocol above sees them: told, wanted, and where its messages go.
 
 use super::{
-    Destination, Direct, Ends, Envelope, Figures, Generation, Message, Parcel, ProcessId, Relay, Relayed,
+    Arc, Destination, Direct, Ends, Envelope, Figures, Message, Parcel, Policy, ProcessId, Relay, Relayed,
     Road, Session, Sink, Ticket, Time, Up, Wire,
     ends::{carry, pump},
 };
@@ -160,23 +160,23 @@ impl<M: Wire> Ends<M> {
         self.leave(peer);
     }
 
-    pub(super) fn enter<P>(
+    pub(super) fn adopt<P>(
         &mut self,
         me: ProcessId,
         now: Time,
-        generation: Generation,
+        policy: Arc<dyn Policy>,
         out: &mut impl Sink<Relay<P>>,
     ) where
         P: Relayed<Message = M>,
     {
-        self.standing.generation = generation;
+        self.policy = policy;
         let peers: Vec<ProcessId> = self.detours.keys().copied().collect();
         for peer in peers {
-            if self.road(peer).is_some_and(|road| !self.standing.may_link(road.standing)) {
+            if self.road(peer).is_some_and(|road| !self.policy.admits(&road.pass)) {
                 self.end(me, now, peer, true, out);
             }
             if let Some(detour) = self.detours.get_mut(&peer) {
-                // Made in the generation before.
+                // Made under the policy before.
                 detour.asking = None;
                 detour.offer = None;
             }

@@ -4,10 +4,10 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::{
     id::ProcessId,
-    seam::{Session, Standing},
+    seam::Session,
     wire::{
-        Wire, WireError, encode_whole, need, put_generation, put_payload, put_process, take_bytes,
-        take_generation, take_process, take_u8, take_u32, take_u64,
+        Wire, WireError, encode_whole, put_pass, put_payload, put_process, take_bytes, take_pass,
+        take_process, take_u8, take_u32, take_u64,
     },
 };
 
@@ -55,8 +55,10 @@ pub enum Parcel {
     Open {
         /// The sender's name for the attempt; it is never used again.
         number: u32,
-        /// What the sender is.
-        standing: Standing,
+        /// Whether the sender is a router.
+        router: bool,
+        /// What the sender shows.
+        pass: Bytes,
     },
     /// The receiver of [`Parcel::Open`] is there. Nothing has changed for it yet.
     Accept {
@@ -64,8 +66,8 @@ pub enum Parcel {
         number: u32,
         /// The sender's own number for it.
         own: u32,
-        /// What the sender is.
-        standing: Standing,
+        /// What the sender shows.
+        pass: Bytes,
     },
     /// The two may not be linked.
     Refuse {
@@ -195,16 +197,17 @@ impl Wire for Parcel {
 
     fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
         match self {
-            Parcel::Open { number, standing } => {
+            Parcel::Open { number, router, pass } => {
                 out.put_u8(OPEN);
                 out.put_u32_le(*number);
-                put_standing(out, *standing);
+                out.put_u8(u8::from(*router));
+                put_pass(out, pass);
             }
-            Parcel::Accept { number, own, standing } => {
+            Parcel::Accept { number, own, pass } => {
                 out.put_u8(ACCEPT);
                 out.put_u32_le(*number);
                 out.put_u32_le(*own);
-                put_standing(out, *standing);
+                put_pass(out, pass);
             }
             Parcel::Refuse { number } => {
                 out.put_u8(REFUSE);
@@ -241,12 +244,12 @@ impl Wire for Parcel {
     fn decode(input: &mut Bytes) -> Result<Self, WireError> {
         let session = |input: &mut Bytes| take_u64(input).map(Session);
         Ok(match take_u8(input)? {
-            OPEN => Parcel::Open { number: take_u32(input)?, standing: take_standing(input)? },
-            ACCEPT => Parcel::Accept {
-                number: take_u32(input)?,
-                own: take_u32(input)?,
-                standing: take_standing(input)?,
-            },
+            OPEN => {
+                Parcel::Open { number: take_u32(input)?, router: take_bool(input)?, pass: take_pass(input)? }
+            }
+            ACCEPT => {
+                Parcel::Accept { number: take_u32(input)?, own: take_u32(input)?, pass: take_pass(input)? }
+            }
             REFUSE => Parcel::Refuse { number: take_u32(input)? },
             BEGIN => Parcel::Begin { session: session(input)? },
             DATA => Parcel::Data {
@@ -261,16 +264,6 @@ impl Wire for Parcel {
             tag => return Err(WireError::Tag(tag)),
         })
     }
-}
-
-fn put_standing(out: &mut BytesMut, standing: Standing) {
-    out.put_u8(u8::from(standing.router));
-    put_generation(out, standing.generation);
-}
-
-fn take_standing(input: &mut Bytes) -> Result<Standing, WireError> {
-    need(input, 21)?;
-    Ok(Standing { router: take_bool(input)?, generation: take_generation(input)? })
 }
 
 fn take_bool(input: &mut Bytes) -> Result<bool, WireError> {

@@ -47,8 +47,8 @@
 //!    has it knows, and the relay tells the other ([`Message::Undelivered`]). A piece that does not follow what came before ends the
 //!    session. A session's name is made of a number of each end, never used again.
 //! 5. *No loops.* What was carried once is for the process it reaches, and is never carried on.
-//! 6. *The fence.* Both ends judge [`Standing::may_link`] of each other when a session begins, and when one enters a later
-//!    generation. The relay vouches for who they are by the hello of its links, incarnations included.
+//! 6. *Who may be linked.* Both ends judge the other's pass ([`Policy`]) when a session begins, and when one adopts another
+//!    policy. The relay vouches for who they are by the hello of its links, incarnations included.
 //! 7. *Back.* A direct link that was made anew is proof that both directions pass: its hello was answered. It is used once
 //!    it has been heard for [`Settings::hold`], so that a link that flaps does not. Who speaks on it first ends
 //!    the session; the other follows at the first message that arrives there.
@@ -68,12 +68,17 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+
+use bytes::Bytes;
 
 use crate::{
     detector::{self, Detector},
-    id::{Generation, ProcessId},
-    seam::{Context, Destination, Input, Protocol, Session, Sink, Standing, Ticket},
+    id::ProcessId,
+    seam::{Context, Destination, Input, Policy, Protocol, Session, Sink, Ticket},
     time::{Duration, Time},
     wire::Wire,
 };
@@ -153,7 +158,9 @@ pub struct Relay<P: Protocol> {
 /// All of a relay but the protocol above it.
 struct Ends<M> {
     settings: Settings,
-    standing: Standing,
+    /// Whether this process is a router.
+    router: bool,
+    policy: Arc<dyn Policy>,
     /// Direct links that stand.
     direct: BTreeMap<ProcessId, Direct>,
     /// Direct links that were given up, of which the world has not told the end yet.
@@ -209,7 +216,8 @@ struct Asking {
 struct Offer {
     via: ProcessId,
     session: Session,
-    standing: Standing,
+    /// What the other end shows.
+    pass: Bytes,
     until: Time,
 }
 
@@ -217,7 +225,8 @@ struct Offer {
 struct Road {
     via: ProcessId,
     session: Session,
-    standing: Standing,
+    /// What the other end shows.
+    pass: Bytes,
     /// Whether this end began it.
     opener: bool,
     stream: Stream,
@@ -235,9 +244,8 @@ impl<P: Relayed> Relay<P>
 where
     P::Message: Wire,
 {
-    /// A protocol whose process belongs to this generation.
-    pub fn new(inner: P, generation: Generation, settings: Settings) -> Self {
-        let standing = Standing { router: inner.is_router(), generation };
+    /// A protocol that begins.
+    pub fn new(inner: P, settings: Settings) -> Self {
         let detector = Detector::new(detector::Settings {
             interval: settings.interval,
             silence_min: settings.silence_min,
@@ -246,7 +254,8 @@ where
         });
         let ends = Ends {
             settings,
-            standing,
+            router: inner.is_router(),
+            policy: inner.policy(),
             direct: BTreeMap::new(),
             severed: BTreeSet::new(),
             wanted: BTreeMap::new(),
@@ -366,6 +375,10 @@ where
     fn gathering(&self) -> Duration {
         self.inner.gathering()
     }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        self.inner.policy()
+    }
 }
 
 /// The sink of the protocol above.
@@ -425,8 +438,8 @@ where
         self.out.forget(peer);
     }
 
-    fn enter(&mut self, generation: Generation) {
-        self.ends.enter(self.me, self.now, generation, self.out);
-        self.out.enter(generation);
+    fn adopt(&mut self, policy: Arc<dyn Policy>) {
+        self.ends.adopt(self.me, self.now, policy.clone(), self.out);
+        self.out.adopt(policy);
     }
 }

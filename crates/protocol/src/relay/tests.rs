@@ -8,6 +8,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use super::*;
 use crate::{
     id::Incarnation,
+    seam::Anyone,
     wire::{WireError, take_u64},
 };
 
@@ -23,6 +24,14 @@ struct Chat {
     heard: BTreeMap<ProcessId, Time>,
     longest: BTreeMap<ProcessId, Duration>,
     sessions: BTreeSet<(ProcessId, Session)>,
+    club: Option<u8>,
+}
+
+enum Do {
+    /// Want the links that it wants.
+    Reach,
+    /// Be choosy from now on.
+    Adopt(u8),
 }
 
 struct Talk {
@@ -55,7 +64,7 @@ impl Wire for Word {
 impl Protocol for Chat {
     type Message = Word;
     type Record = ();
-    type Command = ();
+    type Command = Do;
     type Event = ();
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
@@ -85,7 +94,11 @@ impl Protocol for Chat {
                     out.send(Destination::One(peer), word, None);
                 }
             }
-            Input::Command(()) => {
+            Input::Command(Do::Adopt(club)) => {
+                self.club = Some(club);
+                out.adopt(Arc::new(Club(club)));
+            }
+            Input::Command(Do::Reach) => {
                 for &peer in &self.wants {
                     out.reach(peer, &peer.node.to_string());
                 }
@@ -96,6 +109,13 @@ impl Protocol for Chat {
 
     fn deadline(&self) -> Option<Time> {
         Some(self.speak_at)
+    }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        match self.club {
+            Some(club) => Arc::new(Club(club)),
+            None => Arc::new(Anyone),
+        }
     }
 }
 
@@ -158,7 +178,7 @@ impl Sink<Relay<Chat>> for Outputs {
     fn forget(&mut self, peer: ProcessId) {
         self.wishes.push((peer, false));
     }
-    fn enter(&mut self, _: Generation) {}
+    fn adopt(&mut self, _: Arc<dyn Policy>) {}
 }
 
 fn id(index: usize) -> ProcessId {
@@ -177,8 +197,9 @@ fn world(routers: usize, others: usize) -> World {
         heard: BTreeMap::new(),
         longest: BTreeMap::new(),
         sessions: BTreeSet::new(),
+        club: None,
     };
-    let relay = |index| Some(Relay::new(chat(index), Generation::FIRST, Settings::default()));
+    let relay = |index| Some(Relay::new(chat(index), Settings::default()));
     let count = routers + others;
     let mut world = World {
         now: Time(1),
@@ -192,7 +213,7 @@ fn world(routers: usize, others: usize) -> World {
         carried: BTreeMap::new(),
     };
     for index in 0..count {
-        world.input(index, Input::Command(()));
+        world.input(index, Input::Command(Do::Reach));
     }
     world.run(2_000);
     world.assert_direct();
@@ -407,8 +428,7 @@ fn a_pause_that_ends_tears_nobody_from_its_links() {
     world.paused.clear();
     world.run(3_000);
     // What somebody asked long ago arrives only now.
-    let standing = Standing { router: false, generation: Generation::FIRST };
-    let open = Parcel::Open { number: 1 << 20, standing };
+    let open = Parcel::Open { number: 1 << 20, router: false, pass: Bytes::new() };
     world.send(0, 4, &Envelope::Relay(Message::Carried { from: id(3), parcel: open }));
     world.run(2_000);
     assert_eq!(world.carried["Accept"], 1, "{:?}", world.carried);
@@ -416,6 +436,43 @@ fn a_pause_that_ends_tears_nobody_from_its_links() {
     let after: Vec<Session> = world.chat(4).links.values().map(|talk| talk.session).collect();
     assert_eq!(before, after);
     world.assert_direct();
+}
+
+/// Admits whoever shows its own number.
+#[derive(Debug)]
+struct Club(u8);
+
+impl Policy for Club {
+    fn pass(&self) -> Bytes {
+        vec![self.0].into()
+    }
+
+    fn admits(&self, theirs: &[u8]) -> bool {
+        theirs == [self.0]
+    }
+}
+
+#[test]
+fn a_session_stands_only_between_those_who_admit_each_other() {
+    let mut world = world(3, 2);
+    world.cut(3, 4, true);
+    world.run(3_000);
+    assert_eq!(world.sessions(), 2);
+    world.input(3, Input::Command(Do::Adopt(1)));
+    world.run(100);
+    assert_eq!(world.sessions(), 0, "the policy forbids the one that stood, at both ends");
+    world.carried.clear();
+    world.run(3_000);
+    assert!(world.carried["Accept"] > 0, "the other end would have it: {:?}", world.carried);
+    world.input(4, Input::Command(Do::Adopt(2)));
+    world.run(100);
+    world.carried.remove("Accept");
+    world.run(5_000);
+    assert!(world.carried["Refuse"] > 0 && !world.carried.contains_key("Accept"), "{:?}", world.carried);
+    assert!(world.sessions() == 0 && !world.carried.contains_key("Begin"), "{:?}", world.carried);
+    world.input(4, Input::Command(Do::Adopt(1)));
+    world.run(5_000);
+    assert_eq!(world.sessions(), 2, "they are of one club again");
 }
 
 #[test]
@@ -479,36 +536,15 @@ fn a_process_that_never_had_a_direct_link_has_one_by_way_of_a_router() {
         heard: BTreeMap::new(),
         longest: BTreeMap::new(),
         sessions: BTreeSet::new(),
+        club: None,
     };
-    world.processes[4] = Some(Relay::new(chat, Generation::FIRST, Settings::default()));
+    world.processes[4] = Some(Relay::new(chat, Settings::default()));
     for index in 0..4 {
         world.processes[index].as_mut().unwrap().inner.sessions.retain(|(peer, _)| *peer != id(4));
     }
-    world.input(4, Input::Command(()));
+    world.input(4, Input::Command(Do::Reach));
     world.run(1_000);
     assert!(world.chat(4).links.contains_key(&id(0)) && world.chat(0).links.contains_key(&id(4)));
-}
-
-#[test]
-fn generations_that_may_not_be_linked_are_not_relayed_either() {
-    let mut world = world(3, 2);
-    world.cut(0, 4, true);
-    world.run(2_000);
-    assert!(world.chat(0).links.contains_key(&id(4)));
-    // The member goes on to a later generation; router 0 stays behind.
-    let later = Generation::FIRST.next(id(1));
-    for index in [1, 2, 3, 4] {
-        let (now, ends) = (world.now, &mut world.processes[index].as_mut().unwrap().ends);
-        let mut out = Outputs::default();
-        ends.enter::<Chat>(id(index), now, later, &mut out);
-        for (to, message) in out.sends {
-            let Destination::One(to) = to else { unreachable!("ends are told one by one") };
-            world.send(index, to.node as usize, &message);
-        }
-    }
-    world.run(3_000);
-    assert!(!world.chat(4).links.contains_key(&id(0)) && !world.chat(0).links.contains_key(&id(4)));
-    assert!(world.carried["Refuse"] > 0, "{:?}", world.carried);
 }
 
 #[test]
@@ -540,21 +576,24 @@ fn sessions_are_lossless_whatever_happens_and_all_heals() {
 
 #[test]
 fn the_byte_form_is_pinned_and_no_prefix_or_change_of_it_panics() {
-    let standing = Standing { router: true, generation: Generation { number: 6, survivor: Incarnation(5) } };
+    let pass = Bytes::from_static(b"abc");
     let session = Session(0x0102_0304_0506_0708);
     let peer = ProcessId { node: 3, incarnation: Incarnation(0x33) };
     let carry = |parcel| Message::Carry { to: peer, parcel };
     let process = "030000000000000033000000000000000000000000000000";
-    let generation = "0600000005000000000000000000000000000000";
+    let shown = "03000000616263";
     let name = "0807060504030201";
     let data = Parcel::Data { session, at: 9, last: true, bytes: Bytes::from_static(b"ab") };
     for (message, pinned) in [
         (Message::Beat, "f000".to_owned()),
         (Message::Return, "f001".to_owned()),
-        (carry(Parcel::Open { number: 4, standing }), format!("f002{process}000400000001{generation}")),
         (
-            carry(Parcel::Accept { number: 4, own: 7, standing }),
-            format!("f002{process}01040000000700000001{generation}"),
+            carry(Parcel::Open { number: 4, router: true, pass: pass.clone() }),
+            format!("f002{process}000400000001{shown}"),
+        ),
+        (
+            carry(Parcel::Accept { number: 4, own: 7, pass }),
+            format!("f002{process}010400000007000000{shown}"),
         ),
         (carry(Parcel::Refuse { number: 4 }), format!("f002{process}0204000000")),
         (carry(Parcel::Begin { session }), format!("f002{process}03{name}")),

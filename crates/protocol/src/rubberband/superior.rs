@@ -3,7 +3,10 @@
 //! Supers agree through the order alone: each may submit what it believes to be due, and a message made for another
 //! placement version has no effect. Their rank (in id order) only spaces their attempts.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use super::{
     Config, Control, Direct, Message, Range, Removal, Role, StorageState,
@@ -18,7 +21,7 @@ use crate::{
     ecast::{self, Class, Member, MemberCommand, MemberSettings, Outcome, Position},
     id::{Peer, ProcessId},
     paxos,
-    seam::{CommandId, Context, Destination, Input, Protocol, Sink},
+    seam::{CommandId, Context, Destination, Input, Policy, Protocol, Sink},
     time::{Duration, Time},
 };
 
@@ -583,5 +586,9 @@ impl Protocol for Super {
     fn deadline(&self) -> Option<Time> {
         let tick = self.membership.config().is_some().then_some(self.tick_at);
         [self.membership.deadline(), tick].into_iter().flatten().min()
+    }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        self.membership.member.policy()
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
-    Context, Destination, Generation, Input, Peer, ProcessId, Protocol, Session, Sink, Ticket, Time,
+    Context, Destination, Input, Peer, ProcessId, Protocol, Session, Sink, Ticket, Time,
     paxos::{Ballot, Command, Corrupt, Event, Message, Paxos, Record, Settings, Slot, Value},
     wire::Wire,
 };
@@ -58,10 +58,6 @@ impl Sink<Paxos> for Said {
 
     fn forget(&mut self, peer: ProcessId) {
         self.forgotten.push(peer);
-    }
-
-    fn enter(&mut self, _: Generation) {
-        unreachable!("the log alone knows no generations");
     }
 }
 

@@ -231,7 +231,7 @@ impl World {
         if out.persisted {
             node.unsaid = Some(out.ticket);
         }
-        assert!(out.entered.is_none(), "the log alone knows no generations: {:?}", out.entered);
+        assert!(out.adopted.is_none(), "the log alone knows no policies: {:?}", out.adopted);
         for peer in out.forgotten {
             node.wanted.remove(&peer);
         }

@@ -1,13 +1,15 @@
 //! What a process puts out during one call, kept until its world takes care of it.
 
-use quorate_protocol::{Destination, Generation, ProcessId, Protocol, Sink, Ticket};
+use std::sync::Arc;
+
+use quorate_protocol::{Destination, Policy, ProcessId, Protocol, Sink, Ticket};
 
 pub(crate) struct Outputs<P: Protocol> {
     pub(crate) sent: Vec<(Destination, P::Message)>,
     pub(crate) events: Vec<P::Event>,
     pub(crate) reached: Vec<ProcessId>,
     pub(crate) forgotten: Vec<ProcessId>,
-    pub(crate) entered: Option<Generation>,
+    pub(crate) adopted: Option<Arc<dyn Policy>>,
     /// The last record's.
     pub(crate) ticket: Ticket,
     /// Whether any record is new.
@@ -23,7 +25,7 @@ impl<P: Protocol> Outputs<P> {
             events: Vec::new(),
             reached: Vec::new(),
             forgotten: Vec::new(),
-            entered: None,
+            adopted: None,
             ticket,
             persisted: false,
             records: Vec::new(),
@@ -56,7 +58,7 @@ impl<P: Protocol> Sink<P> for Outputs<P> {
         self.forgotten.push(peer);
     }
 
-    fn enter(&mut self, generation: Generation) {
-        self.entered = Some(generation);
+    fn adopt(&mut self, policy: Arc<dyn Policy>) {
+        self.adopted = Some(policy);
     }
 }

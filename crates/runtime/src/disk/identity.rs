@@ -7,18 +7,19 @@ use std::{
     path::Path,
 };
 
-use quorate_protocol::{DomainId, Generation, Incarnation, ProcessId, journal::Owner};
+use bytes::Bytes;
+use quorate_protocol::{DomainId, Incarnation, ProcessId, journal::Owner, seam::PASS_BYTES_MAX};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Files, OpenError};
 
 /// The owner of a directory, and what goes on over its restarts besides its records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) domain: DomainId,
     pub(crate) process: ProcessId,
-    /// The generation of the domain that it belongs to.
-    pub(crate) generation: Generation,
+    /// What it shows, if that is no more what it began with.
+    pub(crate) pass: Option<Bytes>,
     /// Numbers of greetings up to this one may have been used.
     pub(crate) numbers: u32,
 }
@@ -27,14 +28,14 @@ pub(crate) struct Identity {
 pub(crate) const NUMBERS_RESERVED: u32 = 8192;
 
 /// The version of the directory's form.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const NAME: &str = "identity";
 const LOCK: &str = "lock";
 
 impl Identity {
     /// Of a process that begins.
     pub(super) fn new(domain: DomainId, process: ProcessId) -> Identity {
-        Identity { domain, process, generation: Generation::FIRST, numbers: NUMBERS_RESERVED }
+        Identity { domain, process, pass: None, numbers: NUMBERS_RESERVED }
     }
 
     pub(super) fn owner(&self) -> Owner {
@@ -42,10 +43,10 @@ impl Identity {
     }
 
     /// The same with so many more numbers; `None`: there are no more.
-    pub(crate) fn reserved(self, count: u32) -> Option<Identity> {
+    pub(crate) fn reserved(&self, count: u32) -> Option<Identity> {
         // Sessions of links that are relayed have the highest bit.
         let numbers = self.numbers.checked_add(count).filter(|numbers| *numbers < 1 << 31)?;
-        Some(Identity { numbers, ..self })
+        Some(Identity { numbers, ..self.clone() })
     }
 
     pub(crate) fn write(&self, files: &mut dyn Files) -> io::Result<()> {
@@ -81,13 +82,12 @@ impl Identity {
 
     fn encode(&self) -> String {
         let body = format!(
-            "quorate directory, format {FORMAT}\ndomain {:032x}\nnode {}\nincarnation {:032x}\ngeneration {} {:032x}\n\
+            "quorate directory, format {FORMAT}\ndomain {:032x}\nnode {}\nincarnation {:032x}\npass {}\n\
              numbers {}\n",
             self.domain.0,
             self.process.node,
             self.process.incarnation.0,
-            self.generation.number,
-            self.generation.survivor.0,
+            self.pass.as_ref().map_or(String::from("as it began"), |pass| format!("{pass:02x}")),
             self.numbers
         );
         format!("{body}checksum {:016x}\n", xxh3_64(body.as_bytes()))
@@ -106,17 +106,26 @@ impl Identity {
     fn parse(text: &str) -> Option<Identity> {
         let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         let hex = |digits: &str| u128::from_str_radix(digits, 16).ok();
-        let (number, survivor) = value("generation")?.split_once(' ')?;
         Some(Identity {
             domain: DomainId(hex(value("domain")?)?),
             process: ProcessId {
                 node: value("node")?.parse().ok()?,
                 incarnation: Incarnation(hex(value("incarnation")?)?),
             },
-            generation: Generation { number: number.parse().ok()?, survivor: Incarnation(hex(survivor)?) },
+            pass: match value("pass")? {
+                "as it began" => None,
+                digits => Some(pass(digits)?),
+            },
             numbers: value("numbers")?.parse().ok()?,
         })
     }
+}
+
+fn pass(digits: &str) -> Option<Bytes> {
+    let digits: Vec<u8> =
+        digits.chars().map(|digit| Some(digit.to_digit(16)? as u8)).collect::<Option<_>>()?;
+    let is_one = digits.len().is_multiple_of(2) && digits.len() <= 2 * PASS_BYTES_MAX;
+    is_one.then(|| digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
 enum Read {
@@ -156,14 +165,17 @@ mod tests {
         Identity {
             domain: DomainId(0xd0),
             process: ProcessId { node: 3, incarnation: Incarnation(0x1c << 120) },
-            generation: Generation { number: 2, survivor: Incarnation(9) },
+            pass: Some(Bytes::from_static(b"\x00pass\xff")),
             numbers: 16_384,
         }
     }
 
     #[test]
     fn an_identity_is_read_as_it_was_written() {
-        assert!(matches!(Identity::decode(&identity().encode()), Read::Whole(read) if read == identity()));
+        for pass in [None, Some(Bytes::new()), identity().pass] {
+            let written = Identity { pass, ..identity() };
+            assert!(matches!(Identity::decode(&written.encode()), Read::Whole(read) if read == written));
+        }
     }
 
     /// Any one byte that is another, and any end that is missing.
@@ -181,8 +193,8 @@ mod tests {
 
     #[test]
     fn a_later_format_is_named() {
-        let text = identity().encode().replace("format 1", "format 2");
-        assert!(matches!(Identity::decode(&text), Read::Newer(2)));
+        let text = identity().encode().replace("format 2", "format 3");
+        assert!(matches!(Identity::decode(&text), Read::Newer(3)));
     }
 
     #[test]

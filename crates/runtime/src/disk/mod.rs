@@ -52,7 +52,7 @@ use std::{collections::BTreeMap, fs::File, path::Path};
 
 use bytes::Bytes;
 use quorate_protocol::{
-    DomainId, Generation, ProcessId,
+    DomainId, ProcessId,
     journal::{self, Damage, Journal, Recovered},
 };
 use tracing::{info, warn};
@@ -230,9 +230,9 @@ impl Disk {
         self.identity.process
     }
 
-    /// The generation of the domain that it belonged to last.
-    pub fn generation(&self) -> Generation {
-        self.identity.generation
+    /// What it showed last ([`Policy::pass`](quorate_protocol::Policy::pass)), unless that was what it began with.
+    pub fn pass(&self) -> Option<&Bytes> {
+        self.identity.pass.as_ref()
     }
 }
 

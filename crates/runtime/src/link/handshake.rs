@@ -16,12 +16,12 @@
 
 use std::io::{self, Write as _};
 
-use quorate_protocol::{Duration, Generation, ProcessId, wire::PROTOCOL_VERSION};
+use bytes::Bytes;
+use quorate_protocol::{Duration, ProcessId, wire::PROTOCOL_VERSION};
 use rustix::net::sockopt;
 use tracing::{debug, warn};
 
 use super::{Attempt, Happening, Identity, Links, Stage, Timer};
-use crate::config::Role;
 use crate::discover::{NOBODY, Presence};
 use crate::hello::{Greeting, Hello, NoGreeting, Reason, Refusal};
 
@@ -78,21 +78,11 @@ impl Links {
                 } else if hello.wanted != me || hello.process == me {
                     debug!("refused {}: it wants {}, not {me}", hello.process, hello.wanted);
                     self.refuse(token, Reason::Stranger);
-                } else if !hello.standing().may_link(self.identity.standing()) {
-                    let (process, theirs, ours) = (hello.process, hello.generation, self.identity.generation);
-                    if theirs.is_beside(ours) {
-                        warn!(
-                            "refused {process}: generation {theirs} of the domain began twice, with {:?} and here with {:?}. \
-                             These are two domains by now: end the processes of one of them",
-                            theirs.survivor, ours.survivor
-                        );
-                    } else {
-                        warn!(
-                            "refused {process} of generation {theirs}: this process belongs to generation {ours}"
-                        );
-                    }
-                    self.refuse(token, Reason::Generation);
-                    self.met(theirs);
+                } else if !self.identity.policy.admits(&hello.pass) {
+                    let Hello { process, pass, .. } = hello;
+                    warn!("refused {process}: {}", self.identity.policy.refusal(&pass));
+                    self.refuse(token, Reason::Policy);
+                    self.happenings.push_back(Happening::Stranger { peer: process, theirs: pass });
                 } else {
                     let peer = self.peer_key(hello.process);
                     self.connections[token].stage = Stage::Deferred { peer, hello };
@@ -108,18 +98,25 @@ impl Links {
                     && hello.wanted == me
                     && hello.domain == self.identity.domain =>
             {
-                if hello.standing().may_link(self.identity.standing()) {
+                if self.identity.policy.admits(&hello.pass) {
                     self.establish(token, peer, &hello, number);
                 } else {
-                    // It welcomed us before one of us entered a later generation.
-                    self.broke(token, "it is of another generation");
-                    self.met(hello.generation);
+                    // It welcomed us before one of us adopted another policy.
+                    self.broke(token, &self.identity.policy.refusal(&hello.pass));
+                    self.happenings
+                        .push_back(Happening::Stranger { peer: hello.process, theirs: hello.pass });
                 }
             }
             (&Stage::Greeting { peer, .. }, Ok(Greeting::Refusal(refusal))) => {
-                self.refused(token, peer, refusal.reason, &refusal.to_string());
-                if refusal.reason == Reason::Generation && refusal.domain == self.identity.domain {
-                    self.met(refusal.generation);
+                let by_policy = refusal.reason == Reason::Policy && refusal.domain == self.identity.domain;
+                let why = match by_policy {
+                    true => self.identity.policy.refusal(&refusal.pass),
+                    false => refusal.to_string(),
+                };
+                self.refused(token, peer, refusal.reason, &why);
+                if by_policy {
+                    let Refusal { process, pass, .. } = refusal;
+                    self.happenings.push_back(Happening::Stranger { peer: process, theirs: pass });
                 }
             }
             (&Stage::Greeting { peer, .. }, Err(version @ NoGreeting::Version(_))) => {
@@ -184,28 +181,22 @@ impl Links {
         peer.since = self.now;
         peer.told_unlinked = false;
         peer.refusal = None;
-        peer.made_as = hello.standing();
+        peer.pass = hello.pass.clone();
         let session = hello.session(self.identity.me, number);
         self.counters.linked.inc();
         self.counters.links.inc();
-        debug!("linked to {} ({:?}) of {}", peer.id, hello.role, hello.address);
+        debug!("linked to {} of {}", peer.id, hello.address);
         self.happenings.push_back(Happening::Linked { peer: peer.id, session });
         if let Some(deferred) = peer.deferred {
             self.apply_rules(deferred);
         }
     }
 
-    /// A process of this generation was met: a router of an earlier one is out of the domain.
-    fn met(&mut self, generation: Generation) {
-        if self.identity.role == Role::Router && generation.is_later(self.identity.generation) {
-            self.happenings.push_back(Happening::Outdated { generation });
-        }
-    }
-
     pub(super) fn refuse(&mut self, token: usize, reason: Reason) {
         self.counters.refused.inc();
-        let Identity { domain, generation, me, .. } = self.identity;
-        let refusal = Refusal { reason, version: PROTOCOL_VERSION, domain, generation, process: me };
+        let Identity { domain, me, ref policy, .. } = self.identity;
+        let pass = if reason == Reason::Version { Bytes::new() } else { policy.pass() };
+        let refusal = Refusal { reason, version: PROTOCOL_VERSION, domain, process: me, pass };
         // If the peer cannot take it, it is none the wiser; we close either way.
         let _ = self.greet(token, &Greeting::Refusal(refusal));
         self.broke(token, "refused");
@@ -235,8 +226,8 @@ impl Links {
     }
 
     pub(super) fn hello(&self, wanted: ProcessId, number: u32) -> Hello {
-        let Identity { domain, role, generation, me, ref address } = self.identity;
-        Hello { domain, role, generation, process: me, wanted, number, address: address.clone() }
+        let Identity { domain, ref policy, me, ref address } = self.identity;
+        Hello { domain, pass: policy.pass(), process: me, wanted, number, address: address.clone() }
     }
 
     /// Writes a greeting. The socket's buffer is empty and takes it whole, or the connection is of no use.

@@ -25,19 +25,19 @@ use std::{
     sync::Arc,
 };
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use mio::{
     Events, Interest, Poll, Registry, Token, Waker,
     net::{TcpListener, TcpStream},
 };
-use quorate_protocol::{DomainId, Duration, Generation, ProcessId, Session, Standing, Time, wire::Wire};
+use quorate_protocol::{DomainId, Duration, Policy, ProcessId, Session, Time, wire::Wire};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 use tracing::{error, warn};
 
 use crate::{
     chance::Chance,
-    config::{Limits, Role},
+    config::Limits,
     counters::Counters,
     discover::Presence,
     frame::{Encoded, Frames, Inlet, Intake, Outflow, Outlet, Oversized},
@@ -55,24 +55,17 @@ pub(crate) enum Happening {
     Progress { from: ProcessId },
     /// Frames arrived on it.
     Frames { from: ProcessId, frames: Frames },
-    /// The domain is in this later generation without this router.
-    Outdated { generation: Generation },
+    /// There is no link to this peer, which shows this, because the policy of one of the two does not admit the other.
+    Stranger { peer: ProcessId, theirs: Bytes },
 }
 
 /// Who this process is, as hellos tell it.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) domain: DomainId,
-    pub(crate) role: Role,
-    pub(crate) generation: Generation,
+    pub(crate) policy: Arc<dyn Policy>,
     pub(crate) me: ProcessId,
     pub(crate) address: String,
-}
-
-impl Identity {
-    pub(crate) fn standing(&self) -> Standing {
-        Standing { router: self.role == Role::Router, generation: self.generation }
-    }
 }
 
 /// All connections of a process. Belongs to the protocol thread.
@@ -165,8 +158,8 @@ struct Peer {
     /// The number of the peer's greeting that made the link, and since when it stands.
     number: u32,
     since: Time,
-    /// What the peer was when the link was made.
-    made_as: Standing,
+    /// What the peer showed when the link was made.
+    pass: Bytes,
     deferred: Option<usize>,
     /// The protocol knows that there is no link.
     told_unlinked: bool,
@@ -463,24 +456,25 @@ impl Links {
         }
     }
 
-    /// Belongs to this generation from now on: links that may not be break, and what they brought is not handed over.
-    pub(crate) fn enter(&mut self, generation: Generation) {
-        assert!(
-            generation.is_later(self.identity.generation),
-            "a process only goes on to a later generation"
-        );
-        self.identity.generation = generation;
-        let standing = self.identity.standing();
-        let outdated: Vec<(usize, ProcessId)> = self
+    /// This policy decides from now on: links that it forbids break, and what they brought is not handed over.
+    pub(crate) fn adopt(&mut self, policy: Arc<dyn Policy>) {
+        let forbidden: Vec<(usize, ProcessId)> = self
             .peers
             .iter()
-            .filter(|(_, peer)| !peer.made_as.may_link(standing))
-            .filter_map(|(_, peer)| Some((peer.standing?, peer.id)))
+            .filter_map(|(_, peer)| Some((peer.standing?, peer)))
+            .filter(|(_, peer)| !policy.admits(&peer.pass))
+            .map(|(token, peer)| (token, peer.id))
             .collect();
-        for (token, id) in outdated {
+        self.identity.policy = policy;
+        for (token, id) in forbidden {
             self.happenings.retain(|it| !matches!(it, Happening::Frames { from, .. } if *from == id));
-            self.broke(token, "it is of a generation that this process left behind");
+            self.broke(token, "this process does not admit it any more");
         }
+    }
+
+    /// What this process shows.
+    pub(crate) fn pass(&self) -> Bytes {
+        self.identity.policy.pass()
     }
 
     /// Ends the link to `id`, because what it sent makes no sense.
@@ -595,7 +589,7 @@ impl Links {
                 standing: None,
                 number: 0,
                 since: self.now,
-                made_as: Standing { router: false, generation: Generation::FIRST },
+                pass: Bytes::new(),
                 deferred: None,
                 told_unlinked: false,
                 refusal: None,

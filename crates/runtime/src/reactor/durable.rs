@@ -14,9 +14,8 @@ use std::{
     io,
 };
 
-use quorate_protocol::{
-    Destination, Duration, Generation, ProcessId, Ticket, Time, journal::Journal, wire::Wire,
-};
+use bytes::Bytes;
+use quorate_protocol::{Destination, Duration, ProcessId, Ticket, Time, journal::Journal, wire::Wire};
 
 use crate::{
     counters::Counters,
@@ -101,11 +100,11 @@ impl<M: Wire> Durable<M> {
         }
     }
 
-    /// Belongs to this generation from now on, also after a crash. The one time that the protocol thread waits for its
-    /// disk: nothing may leave before that is certain, and operators seldom begin a generation.
-    pub(super) fn enter(&mut self, generation: Generation) {
-        self.identity.generation = generation;
-        self.writer.own_now(self.identity);
+    /// Shows this pass from now on, also after a crash. The one time that the protocol thread waits for its disk: nothing
+    /// may leave before that is certain, and passes seldom change.
+    pub(super) fn adopt(&mut self, pass: Bytes) {
+        self.identity.pass = Some(pass);
+        self.writer.own_now(self.identity.clone());
         self.silenced = self.writer.has_failed();
     }
 
@@ -239,7 +238,7 @@ impl<M: Wire> Durable<M> {
             && reserved == self.identity.numbers
             && let Some(next) = self.identity.reserved(NUMBERS_RESERVED)
         {
-            self.identity = next;
+            self.identity = next.clone();
             self.writer.own(next);
         }
         if left < NUMBERS_LEAST { Err(DiskError::Stuck) } else { Ok(()) }

@@ -3,18 +3,23 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use quorate_protocol::{
-    Context, Destination, DomainId, Generation, Input, ProcessId, Protocol, Session, Sink, Ticket, Time,
+    Anyone, Context, Destination, DomainId, Generation, Input, Policy, ProcessId, Protocol, Session, Sink,
+    Ticket, Time,
+    ecast::Fence,
     relay::Relayed,
     wire::{self, Wire, WireError},
 };
-use quorate_runtime::{Config, Handle, Host, Reactor, chance, config::Role};
+use quorate_runtime::{Config, Handle, Host, Reactor, chance};
 
 /// Nothing in these tests takes longer unless it is broken.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -47,7 +52,7 @@ impl Wire for Note {
 #[derive(Debug)]
 pub(crate) enum Command {
     Reach(ProcessId, String),
-    Enter(Generation),
+    Adopt(Fence),
     Forget(ProcessId),
     Send(Destination, Note),
     /// Notes numbered from 0, as many as told, with a payload of so many bytes.
@@ -92,6 +97,8 @@ pub(crate) struct Chat {
     /// Who relays, for a process whose links may be relayed; and who it is.
     pub(crate) routers: Vec<ProcessId>,
     pub(crate) me: Option<ProcessId>,
+    /// What it shows, if it is choosy.
+    pub(crate) fence: Option<Fence>,
 }
 
 impl Protocol for Chat {
@@ -120,7 +127,10 @@ impl Protocol for Chat {
             Input::Command(command) => match command {
                 Command::Reach(peer, address) => out.reach(peer, &address),
                 Command::Forget(peer) => out.forget(peer),
-                Command::Enter(generation) => out.enter(generation),
+                Command::Adopt(fence) => {
+                    self.fence = Some(fence);
+                    out.adopt(Arc::new(fence));
+                }
                 Command::Send(to, note) => out.send(to, note, None),
                 Command::Flood(to, count, bytes) => {
                     let payload = Bytes::from(vec![b'x'; bytes]);
@@ -167,6 +177,13 @@ impl Protocol for Chat {
     fn deadline(&self) -> Option<Time> {
         self.alarm
     }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        match self.fence {
+            Some(fence) => Arc::new(fence),
+            None => Arc::new(Anyone),
+        }
+    }
 }
 
 impl Chat {
@@ -194,8 +211,11 @@ impl Relayed for Chat {
 pub(crate) struct Listener(pub(crate) Sender<Event>);
 
 impl<P: Protocol<Event = Event>> Host<P> for Listener {
-    fn outdated(&mut self, generation: Generation) {
-        let _ = self.0.send(Event::Outdated(generation));
+    fn stranger(&mut self, _: ProcessId, ours: &[u8], theirs: &[u8]) {
+        let [ours, theirs] = [ours, theirs].map(|pass| Fence::of_pass(pass).expect("only fences are choosy"));
+        if ours.is_out(theirs) {
+            let _ = self.0.send(Event::Outdated(theirs.generation));
+        }
     }
 
     fn event(&mut self, event: Event, _: Time) {
@@ -220,7 +240,7 @@ pub(crate) fn id(node: u64) -> ProcessId {
 
 /// A configuration that listens on a port that the system chooses.
 pub(crate) fn config(id: ProcessId) -> Config {
-    Config::new(DOMAIN, Role::Super, id, vec!["127.0.0.1:0".parse().unwrap()])
+    Config::new(DOMAIN, id, vec!["127.0.0.1:0".parse().unwrap()])
 }
 
 impl Process {

@@ -3,14 +3,19 @@
 use std::{
     fs, io,
     os::unix::fs::PermissionsExt as _,
+    panic::AssertUnwindSafe,
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
 use crossbeam_channel::{Receiver, unbounded};
 use quorate_protocol::{
-    Context, Destination, Generation, Incarnation, Input, ProcessId, Protocol, Sink, Ticket, Time, journal,
+    Anyone, Context, Destination, Generation, Incarnation, Input, Policy, ProcessId, Protocol, Sink, Ticket,
+    Time,
+    ecast::Fence,
+    journal,
     wire::{Wire, WireError, take_u64},
 };
 use quorate_runtime::{
@@ -39,7 +44,10 @@ impl Wire for Entry {
 }
 
 /// Writes and sends as it is told.
-struct Diary;
+#[derive(Default)]
+struct Diary {
+    fence: Option<Fence>,
+}
 
 enum Command {
     Reach(ProcessId, String),
@@ -51,7 +59,7 @@ enum Command {
     Plain(ProcessId, u64),
     /// Send a number at once.
     Aside(ProcessId, u64),
-    Enter(Generation),
+    Adopt(Fence),
     /// Let go of what comes before this record.
     Collect(Ticket),
 }
@@ -83,7 +91,10 @@ impl Protocol for Diary {
             }
             Input::Command(Command::Plain(to, number)) => out.send(Destination::One(to), Entry(number), None),
             Input::Command(Command::Aside(to, number)) => out.send_aside(Destination::One(to), Entry(number)),
-            Input::Command(Command::Enter(generation)) => out.enter(generation),
+            Input::Command(Command::Adopt(fence)) => {
+                self.fence = Some(fence);
+                out.adopt(Arc::new(fence));
+            }
             Input::Command(Command::Collect(before)) => out.collect(before),
             Input::Receive { message, .. } => out.emit(Event::Heard(message.0)),
             Input::Persisted(ticket) => out.emit(Event::Persisted(ticket)),
@@ -95,6 +106,13 @@ impl Protocol for Diary {
 
     fn deadline(&self) -> Option<Time> {
         None
+    }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        match self.fence {
+            Some(fence) => Arc::new(fence),
+            None => Arc::new(Anyone),
+        }
     }
 }
 
@@ -124,7 +142,8 @@ impl Process {
     fn with(disk: Disk, config: Config) -> Process {
         let (sender, events) = unbounded();
         let id = disk.process();
-        let handle = Reactor::start_on_disk(Diary, Ear(sender), Config { me: id, ..config }, disk).unwrap();
+        let handle =
+            Reactor::start_on_disk(Diary::default(), Ear(sender), Config { me: id, ..config }, disk).unwrap();
         Process { id, handle, events }
     }
 
@@ -135,7 +154,7 @@ impl Process {
     fn in_memory_as(config: Config) -> Process {
         let (sender, events) = unbounded();
         let id = config.me;
-        let handle = Reactor::start(Diary, Ear(sender), config).unwrap();
+        let handle = Reactor::start(Diary::default(), Ear(sender), config).unwrap();
         Process { id, handle, events }
     }
 
@@ -252,15 +271,19 @@ fn segments_are_written_over() {
 }
 
 #[test]
-fn a_generation_is_remembered() {
+fn what_a_process_shows_is_remembered() {
     let place = tempfile::tempdir().unwrap();
     let process = Process::start(open(&place).disk);
     let generation = Generation { number: 3, survivor: Incarnation(7) };
-    process.tell(Command::Enter(generation));
+    let fence = Fence::of_member(generation);
+    process.tell(Command::Adopt(fence));
     process.tell(Command::Write(1));
     process.persisted(1);
     process.handle.stop().unwrap();
-    assert_eq!(open(&place).disk.generation(), generation);
+    assert_eq!(open(&place).disk.pass(), Some(&fence.pass()));
+    let again = AssertUnwindSafe(|| Process::start(open(&place).disk));
+    let refused = std::panic::catch_unwind(again);
+    assert!(refused.is_err(), "nobody goes on under that name who shows something else");
 }
 
 /// To one peer in the order of sending, but for what is sent aside; others are not held back.
@@ -403,7 +426,7 @@ fn directories_of_others_are_refused_by_name() {
     let message = refused(quorate_protocol::DomainId(0xe0), NODE);
     assert!(message.contains(&DOMAIN.to_string()), "{message}");
     let path = place.path().join("identity");
-    fs::write(&path, fs::read_to_string(&path).unwrap().replace("format 1", "format 9")).unwrap();
+    fs::write(&path, fs::read_to_string(&path).unwrap().replace("format 2", "format 9")).unwrap();
     let message = refused(DOMAIN, NODE);
     assert!(message.contains("format 9"), "{message}");
 }

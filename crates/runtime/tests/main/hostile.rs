@@ -240,9 +240,8 @@ fn hello(version: u16, domain: u128, from: ProcessId, wanted: ProcessId, number:
     bytes.extend(version.to_le_bytes());
     bytes.push(0);
     bytes.extend(domain.to_le_bytes());
-    bytes.push(1);
-    // The first generation.
-    bytes.extend([0; 20]);
+    // It shows nothing.
+    bytes.extend(frame(b""));
     for process in [from, wanted] {
         bytes.extend(process.node.to_le_bytes());
         bytes.extend(process.incarnation.0.to_le_bytes());

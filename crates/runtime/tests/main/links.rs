@@ -9,10 +9,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use quorate_protocol::{Destination, DomainId, Generation, ProcessId};
+use quorate_protocol::{Destination, DomainId, Generation, ProcessId, ecast::Fence};
 use quorate_runtime::{
     Reactor, StartError,
-    config::{Config, Role},
+    config::Config,
     discover::{Met, Presence, Undiscovered, discover},
 };
 
@@ -227,7 +227,7 @@ fn who_listens_at_an_address_can_be_asked() {
     let a = Process::start();
     let ask = |address: &str, domain| discover(address, domain, Duration::from_secs(5));
     let address = a.address().to_string();
-    let met = Met { process: a.id, generation: Generation::FIRST, presence: Presence::Settled };
+    let met = Met { process: a.id, pass: Bytes::new(), presence: Presence::Settled };
     assert_eq!(ask(&address, DOMAIN).unwrap(), met);
     assert_eq!(ask(&format!("localhost:{}", a.address().port()), DOMAIN).unwrap(), met);
     let refused = ask(&address, DomainId(0xd1)).unwrap_err().to_string();
@@ -393,26 +393,33 @@ fn generation_of(number: u32) -> Generation {
     Generation { number, ..Generation::FIRST }
 }
 
-/// A process in a role, of a generation.
-fn of(role: Role, generation: u32) -> Process {
-    let mut config = config(id(1000 + u64::from(generation)));
-    (config.role, config.generation) = (role, generation_of(generation));
-    Process::with(config)
+/// A process behind a fence.
+fn fenced(node: u64, fence: Fence) -> Process {
+    Process::running(Chat { fence: Some(fence), ..Chat::default() }, config(id(node)))
+}
+
+/// A router or another process, of a generation.
+fn of(router: bool, generation: u32) -> Process {
+    fenced(1000 + u64::from(generation), Fence { router, generation: generation_of(generation) })
+}
+
+fn generation_at(address: SocketAddr) -> (ProcessId, Generation) {
+    let found = discover(&address.to_string(), DOMAIN, Duration::from_secs(5)).unwrap();
+    (found.process, Fence::of_pass(&found.pass).unwrap().generation)
 }
 
 #[test]
 fn routers_of_an_earlier_generation_are_told_so_whoever_dials() {
-    let (old, new, member) = (of(Role::Router, 1), of(Role::Router, 2), of(Role::Storage, 2));
+    let (old, new, member) = (of(true, 1), of(true, 2), of(false, 2));
     old.reach(&new);
     old.unlinked(new.id);
     assert_eq!(old.next(), Event::Outdated(generation_of(2)));
-    let found = discover(&new.address().to_string(), DOMAIN, Duration::from_secs(5)).unwrap();
-    assert_eq!((found.process, found.generation), (new.id, generation_of(2)));
-    let old = of(Role::Router, 1);
+    assert_eq!(generation_at(new.address()), (new.id, generation_of(2)));
+    let old = of(true, 1);
     new.reach(&old);
     assert_eq!(old.next(), Event::Outdated(generation_of(2)));
     new.unlinked(old.id);
-    let old = of(Role::Router, 1);
+    let old = of(true, 1);
     member.reach(&old);
     assert_eq!(old.next(), Event::Outdated(generation_of(2)));
     member.unlinked(old.id);
@@ -422,13 +429,8 @@ fn routers_of_an_earlier_generation_are_told_so_whoever_dials() {
 fn two_generations_of_one_number_are_two_domains() {
     let generations = [id(1), id(3)].map(|survivor| Generation::FIRST.next(survivor));
     assert_ne!(generations[0], generations[1]);
-    let of = |role, node, generation| {
-        let mut config = config(id(node));
-        (config.role, config.generation) = (role, generation);
-        Process::with(config)
-    };
-    let (router, member) = (of(Role::Router, 1, generations[0]), of(Role::Storage, 2, generations[0]));
-    let (other, stray) = (of(Role::Router, 3, generations[1]), of(Role::Gateway, 4, generations[1]));
+    let [(router, member), (other, stray)] = [(1, generations[0]), (3, generations[1])]
+        .map(|(node, it)| (fenced(node, Fence::of_router(it)), fenced(node + 1, Fence::of_member(it))));
     member.reach(&router);
     assert_eq!(member.linked(&router), router.linked(&member));
     // Neither is later: nobody is told to end, and nobody is linked.
@@ -436,20 +438,19 @@ fn two_generations_of_one_number_are_two_domains() {
         from.reach(to);
         from.unlinked(to.id);
     }
-    let found = discover(&other.address().to_string(), DOMAIN, Duration::from_secs(5)).unwrap();
-    assert_eq!(found.generation, generations[1]);
+    assert_eq!(generation_at(other.address()).1, generations[1]);
     router.note(&member, 7);
     member.noted(&router, 7);
 }
 
 #[test]
 fn who_enters_a_generation_has_no_link_to_routers_of_the_one_before() {
-    let (old, member, peer) = (of(Role::Router, 1), of(Role::Storage, 0), of(Role::Gateway, 3));
+    let (old, member, peer) = (of(true, 1), of(false, 0), of(false, 3));
     member.reach(&old);
     assert_eq!(member.linked(&old), old.linked(&member), "members may be of any generation before");
     member.reach(&peer);
     assert_eq!(member.linked(&peer), peer.linked(&member), "members are not fenced from each other");
-    member.tell(Command::Enter(generation_of(2)));
+    member.tell(Command::Adopt(Fence::of_member(generation_of(2))));
     member.unlinked(old.id);
     old.unlinked(member.id);
     assert_eq!(

@@ -15,10 +15,10 @@ use std::{
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, unbounded};
 use quorate_protocol::{
-    Destination, Generation, ProcessId, Session,
+    Destination, ProcessId, Session,
     relay::{self, Relay},
 };
-use quorate_runtime::{Handle, Reactor, config::Role};
+use quorate_runtime::{Handle, Reactor};
 
 use crate::chat::{Chat, Command, Event, Listener, Note, PATIENCE, config, id};
 
@@ -32,9 +32,8 @@ struct Process {
 fn start(id: ProcessId, routers: &[ProcessId]) -> Process {
     let chat = Chat { routers: routers.to_vec(), me: Some(id), ..Chat::default() };
     let (sender, events) = unbounded();
-    let mut config = config(id);
-    config.role = if routers.contains(&id) { Role::Router } else { Role::Storage };
-    let relay = Relay::new(chat, Generation::FIRST, relay::Settings::default());
+    let config = config(id);
+    let relay = Relay::new(chat, relay::Settings::default());
     let handle = Reactor::start(relay, Listener(sender), config).expect("starts");
     Process { id, handle, events }
 }

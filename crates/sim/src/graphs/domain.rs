@@ -9,7 +9,7 @@ use std::{
 };
 
 use quorate_protocol::{
-    Generation, ProcessId, Standing, Time,
+    ProcessId, Time,
     ecast::{
         Member, MemberCommand, MemberEvent, MemberSettings, MessageId, Outcome, Position, Router,
         RouterEvent, RouterSettings,
@@ -449,10 +449,6 @@ impl Environment<Process> for Domain {
         let paxos = self.routers.start(world, machine, id, self.router_settings.paxos.clone());
         let router = Router::new(paxos, Floor::default(), self.router_settings.clone());
         Process::new(Role::Router(Box::new(router), Position(0)), tamper)
-    }
-
-    fn standing(&self, process: &Process) -> Standing {
-        Standing { router: matches!(process.role, Role::Router(..)), generation: Generation::FIRST }
     }
 
     fn event(&mut self, world: &mut World<Process>, machine: usize, event: Told) -> Result<(), Violation> {

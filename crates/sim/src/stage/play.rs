@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate_protocol::{ProcessId, Protocol, Standing};
+use quorate_protocol::{ProcessId, Protocol};
 use quorate_world::{Environment, Violation, World};
 
 use super::{Alarm, Stage, StageOf, Workload, WorldOf, changes, command_id};
@@ -147,17 +147,13 @@ impl<W: Workload> Environment<W::Process> for Play<W> {
         Ok(())
     }
 
-    fn standing(&self, process: &W::Process) -> Standing {
-        W::standing(process)
-    }
-
-    fn entered(&mut self, world: &mut WorldOf<W>, machine: usize) -> Result<(), Violation> {
-        self.workload.entered(world, machine);
+    fn adopted(&mut self, world: &mut WorldOf<W>, machine: usize) -> Result<(), Violation> {
+        self.workload.adopted(world, machine);
         Ok(())
     }
 
-    fn outdated(&mut self, world: &mut WorldOf<W>, machine: usize) {
-        self.workload.outdated(world, machine);
+    fn stranger(&mut self, world: &mut WorldOf<W>, machine: usize, theirs: &[u8]) {
+        self.workload.stranger(world, machine, theirs);
     }
 
     fn stepped(&mut self, world: &mut WorldOf<W>, machine: usize) -> Result<(), Violation> {

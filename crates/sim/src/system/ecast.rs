@@ -16,8 +16,8 @@ pub use settings::Settings;
 use std::time::Duration;
 
 use quorate_protocol::{
-    CommandId, Generation, ProcessId, Standing,
-    ecast::{MemberCommand, RouterCommand},
+    CommandId, ProcessId,
+    ecast::{Fence, MemberCommand, RouterCommand},
     paxos::{Change, Paxos},
 };
 use quorate_world::Violation;
@@ -27,7 +27,7 @@ use crate::{
     system::rooms::Say,
 };
 pub(crate) use people::{Pending, People};
-use process::{Ask, Process, Role, Told, role};
+use process::{Ask, Process, Role, Told, fence, generation, role};
 
 type Stage = stage::Stage<Timer>;
 type World = quorate_world::World<Process>;
@@ -140,21 +140,18 @@ impl Workload for People {
         Some(Ask::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
     }
 
-    fn standing(process: &Process) -> Standing {
-        match &process.role {
-            Role::Router(router, _) => Standing { router: true, generation: router.generation() },
-            Role::Member(..) => Standing { router: false, generation: Generation::FIRST },
-        }
-    }
-
-    fn entered(&mut self, world: &mut World, machine: usize) {
+    fn adopted(&mut self, world: &mut World, machine: usize) {
         if self.members.contains(&machine) {
             world.count("followed into a generation");
         }
     }
 
-    fn outdated(&mut self, world: &mut World, machine: usize) {
-        world.count("router of an earlier generation starts anew");
-        world.stop_after(machine, Duration::from_millis(1));
+    fn stranger(&mut self, world: &mut World, machine: usize, theirs: &[u8]) {
+        if Fence::of_pass(theirs)
+            .is_some_and(|theirs| fence(world, machine).is_some_and(|it| it.is_out(theirs)))
+        {
+            world.count("router of an earlier generation starts anew");
+            world.stop_after(machine, Duration::from_millis(1));
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! How frames travel, and how links come and go.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use quorate_protocol::{Destination, Generation, ProcessId, Protocol, Time, wire::Wire};
+use quorate_protocol::{Destination, Policy, ProcessId, Protocol, Time, wire::Wire};
 use rustc_hash::FxHashMap;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::{
     Crash, Happening, World,
@@ -186,9 +186,8 @@ where
         } else if !gone.alive {
             self.dial_failed(from, to);
         } else if !self.may_link(from, to) {
-            self.count("refused by the fence");
-            self.meet(from, to);
-            self.meet(to, from);
+            self.count("refused by a policy");
+            self.estranged(from, to);
             self.dial_failed(from, to);
         } else {
             self.supersede(from, to);
@@ -339,22 +338,23 @@ where
     }
 
     fn may_link(&self, one: Life, other: Life) -> bool {
-        self.unfenced || self.lives[one as usize].standing.may_link(self.lives[other as usize].standing)
+        let (one, other) = (&self.lives[one as usize].policy, &self.lives[other as usize].policy);
+        self.all_admitted || one.admits(&other.pass()) && other.admits(&one.pass())
     }
 
-    /// A router learns that the domain went on without it.
-    fn meet(&mut self, one: Life, other: Life) {
-        let (mine, theirs) = (self.lives[one as usize].standing, self.lives[other as usize].standing);
-        if mine.router && theirs.generation.is_later(mine.generation) {
-            self.push(self.now, Happening::Outdated { life: one });
+    /// Two processes may not be linked, and hear what the other shows.
+    fn estranged(&mut self, one: Life, other: Life) {
+        for (life, theirs) in [(one, other), (other, one)] {
+            let theirs = self.lives[theirs as usize].policy.pass();
+            self.push(self.now, Happening::Stranger { life, theirs });
         }
     }
 
-    /// A process enters a later generation: the links that it may not have any more are broken, at its end at once.
-    pub(super) fn enter(&mut self, life: Life, generation: Generation) {
+    /// A process adopts another policy: the links that it may not have any more are broken, at its end at once.
+    pub(super) fn adopt(&mut self, life: Life, policy: Arc<dyn Policy>) {
         let machine = self.lives[life as usize].machine;
-        self.lives[life as usize].standing.generation = generation;
-        self.note(b'E', life.into(), generation.number.into());
+        self.note(b'E', life.into(), xxh3_64(&policy.pass()));
+        self.lives[life as usize].policy = policy;
         for peer in self.machines[machine].neighbours.clone() {
             if self.may_link(life, peer) {
                 continue;

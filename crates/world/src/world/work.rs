@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate_protocol::{Context, Input, Protocol, Session, Standing, Ticket, Time, wire::Wire};
+use quorate_protocol::{Context, Input, Protocol, Session, Ticket, Time, wire::Wire};
 
 use super::{Crash, Environment, Happening, Violation, World};
 use crate::{
@@ -48,17 +48,17 @@ where
         };
         let batch = std::mem::take(inbox);
         let mut malformed = 0u64;
-        let (lives, unfenced) = (&self.lives, self.unfenced);
+        let (lives, all_admitted) = (&self.lives, self.all_admitted);
         for arrival in batch {
-            // What a link brought that the fence has broken since is not handed over.
-            let fenced = |peer: Life, outbox: &Outbox<P>| {
-                let (mine, theirs) = (lives[life as usize].standing, lives[peer as usize].standing);
-                let entered = outbox.entered.last().map(|&(_, generation)| Standing { generation, ..mine });
-                !unfenced && entered.is_some_and(|mine| !mine.may_link(theirs))
+            // What a link brought that a policy has broken since is not handed over.
+            let forbidden = |peer: Life, outbox: &Outbox<P>| {
+                let Some((_, mine)) = outbox.adopted.last().filter(|_| !all_admitted) else { return false };
+                let theirs = &lives[peer as usize].policy;
+                !mine.admits(&theirs.pass()) || !theirs.admits(&mine.pass())
             };
             match arrival {
-                Arrival::Frame { from, .. } if fenced(from, &outbox) => {}
-                Arrival::Linked { peer, .. } if fenced(peer, &outbox) => {}
+                Arrival::Frame { from, .. } if forbidden(from, &outbox) => {}
+                Arrival::Linked { peer, .. } if forbidden(peer, &outbox) => {}
                 Arrival::Frame { from, frame } => {
                     let from = self.lives[from as usize].id;
                     for message in frame.messages {
@@ -122,7 +122,7 @@ where
         slot.busy_until = self.now + Duration::from_nanos((cost * 1e3) as u64 + 200);
         let leave = slot.busy_until;
         self.note(b'W', u64::from(life), inputs);
-        let Outbox { mut sends, wishes, events, entered, records, collected, .. } = outbox;
+        let Outbox { mut sends, wishes, events, adopted, records, collected, .. } = outbox;
         if let Some(disk) = &mut self.machines[machine].disk {
             disk.write(&records.unwrap_or_default(), collected);
             sends = disk.release(sends).map_err(|peer| {
@@ -137,17 +137,17 @@ where
             }
         }
         self.dispatch(machine, leave, sends);
-        let mut entered = entered.into_iter().peekable();
+        let mut adopted = adopted.into_iter().peekable();
         for (told, event) in events.into_iter().enumerate() {
-            while let Some((_, generation)) = entered.next_if(|(before, _)| *before == told) {
-                self.enter(life, generation);
-                environment.entered(self, machine)?;
+            while let Some((_, policy)) = adopted.next_if(|(before, _)| *before == told) {
+                self.adopt(life, policy);
+                environment.adopted(self, machine)?;
             }
             environment.event(self, machine, event)?;
         }
-        for (_, generation) in entered {
-            self.enter(life, generation);
-            environment.entered(self, machine)?;
+        for (_, policy) in adopted {
+            self.adopt(life, policy);
+            environment.adopted(self, machine)?;
         }
         if self.living(life).is_some() {
             self.wake_later(machine);

@@ -13,14 +13,14 @@ use anyhow::{Context as _, Result};
 use crossbeam_channel::{Receiver as Channel, Sender, unbounded};
 use hdrhistogram::Histogram;
 use quorate_protocol::{
-    Context, DomainId, Input, Lift, Peer, ProcessId, Protocol, Sink, Time,
+    Context, DomainId, Input, Lift, Peer, Policy, ProcessId, Protocol, Sink, Time,
     ecast::{
         Class, Member, MemberCommand, MemberEvent, MemberSettings, Message, Outcome, Router, RouterCommand,
         RouterSettings,
     },
     paxos::{self, Paxos},
 };
-use quorate_runtime::{Config, Handle, Host, Reactor, chance, clock, config::Role, discover::discover};
+use quorate_runtime::{Config, Handle, Host, Reactor, chance, clock, discover::discover};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -59,12 +59,7 @@ pub(super) fn run(domain: DomainId, spec: Spec) -> Result<()> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let listen = listener.local_addr()?;
     let peer = Peer { id: me, address: listen.to_string() };
-    let role = match spec.part {
-        Part::Founder | Part::Router => Role::Router,
-        Part::Receiver => Role::Storage,
-        Part::Load => Role::Gateway,
-    };
-    let reactor = Config { listening: vec![Arc::new(listener)], ..Config::new(domain, role, me, Vec::new()) };
+    let reactor = Config { listening: vec![Arc::new(listener)], ..Config::new(domain, me, Vec::new()) };
     match spec.part {
         Part::Founder | Part::Router => {
             let log = paxos::Settings { wanted: spec.wanted, ..paxos::Settings::default() };
@@ -226,6 +221,10 @@ impl Protocol for Receiver {
 
     fn deadline(&self) -> Option<Time> {
         self.member.deadline()
+    }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        self.member.policy()
     }
 }
 
@@ -393,5 +392,9 @@ impl Protocol for Load {
             _ => None,
         };
         [phase, self.member.deadline()].into_iter().flatten().min()
+    }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        self.member.policy()
     }
 }

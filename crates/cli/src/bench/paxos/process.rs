@@ -20,7 +20,6 @@ use quorate_protocol::{
 };
 use quorate_runtime::{
     Config, Disk, Host, Reactor, chance, clock,
-    config::Role,
     counters::Counters,
     discover::discover,
     disk::{self, Directory, DiskError, Files, Opened, faults::Late},
@@ -159,8 +158,7 @@ fn router(spec: RouterSpec) -> Result<()> {
     };
     let (tell, told) = unbounded();
     let replica = Replica::new(paxos, author, spec.value_bytes);
-    let config =
-        Config { listening: vec![Arc::new(listener)], ..Config::new(domain, Role::Router, me, Vec::new()) };
+    let config = Config { listening: vec![Arc::new(listener)], ..Config::new(domain, me, Vec::new()) };
     let ear = Ear { tell, tells: spec.tells };
     let handle = match disk {
         Some(disk) => Reactor::start_on_disk(replica, ear, config, disk)?,

@@ -1,10 +1,13 @@
 //! Operators' commands among three routers, of which one may fall silent.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use super::*;
 use crate::{
-    Context, Destination, Generation, Input, Protocol, Session, Sink, Ticket, Time,
+    Context, Destination, Generation, Input, Policy, Protocol, Session, Sink, Ticket, Time,
     ecast::{
         Message, Router, RouterSettings,
         toy::{Toy, process},
@@ -55,7 +58,7 @@ impl Sink<Router<Toy>> for Out<'_> {
 
     fn forget(&mut self, _: ProcessId) {}
 
-    fn enter(&mut self, _: Generation) {}
+    fn adopt(&mut self, _: Arc<dyn Policy>) {}
 }
 
 fn peer(node: u64) -> Peer {

@@ -1,5 +1,7 @@
 //! A member's part as a new generation begins: it says what it has delivered, and goes over (`reform`, `refound`).
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::{Member, MemberEvent};
@@ -27,7 +29,7 @@ impl Member {
         for number in self.window.aside() {
             self.answer(number, Outcome::MaybeApplied, out);
         }
-        out.enter(generation);
+        out.adopt(Arc::new(self.fence()));
         self.base_is_old = true;
         for other in self.routers.keys().copied().filter(|other| *other != router).collect::<Vec<_>>() {
             self.routers.remove(&other);

@@ -6,6 +6,7 @@ use crate::{
     ecast::{
         block::{DeliverBlockBuilder, Delivery, DeliveryKind},
         entry::LogEntry,
+        fence::Fence,
         reform::Tail,
     },
     id::Incarnation,
@@ -36,8 +37,10 @@ impl Sink<Member> for Out {
 
     fn forget(&mut self, _: ProcessId) {}
 
-    fn enter(&mut self, generation: Generation) {
-        self.entered.push(generation);
+    fn adopt(&mut self, policy: Arc<dyn Policy>) {
+        let fence = Fence::of_pass(&policy.pass()).expect("a member shows its fence");
+        assert!(!fence.router);
+        self.entered.push(fence.generation);
     }
 }
 

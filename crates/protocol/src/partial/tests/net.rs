@@ -6,8 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::super::{layout::tests::process, *};
 use crate::{
-    Context, Destination, Duration, Generation, Input, Peer, ProcessId, Protocol, Session, Sink, Ticket,
-    Time, wire::Wire,
+    Context, Destination, Duration, Input, Peer, ProcessId, Protocol, Session, Sink, Ticket, Time, wire::Wire,
 };
 
 pub(super) const MAP: MapId = MapId(1);
@@ -37,7 +36,6 @@ impl Sink<Cell> for Out {
 
     fn reach(&mut self, _: ProcessId, _: &str) {}
     fn forget(&mut self, _: ProcessId) {}
-    fn enter(&mut self, _: Generation) {}
 }
 
 /// The events of a cell that nobody is linked to.

@@ -35,7 +35,7 @@ use crate::{
     ecast::{Class, Member, MemberCommand, MemberSettings, Outcome, Position},
     id::{Peer, ProcessId},
     paxos,
-    seam::{Context, Destination, Input, Protocol, Sink},
+    seam::{Context, Destination, Input, Policy, Protocol, Sink},
     time::{Duration, Time},
 };
 
@@ -429,6 +429,10 @@ impl Protocol for Client {
     fn deadline(&self) -> Option<Time> {
         let look = self.look.first().map(|(at, _)| *at);
         [self.membership.deadline(), look].into_iter().flatten().min()
+    }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        self.membership.member.policy()
     }
 
     fn gathering(&self) -> Duration {

@@ -27,7 +27,10 @@ mod task;
 mod verdicts;
 mod write;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use self::{
     batch::{Crowded, Purpose},
@@ -53,7 +56,7 @@ use crate::{
     ecast::{Class, Member, MemberCommand, MemberSettings, Position},
     id::Peer,
     paxos,
-    seam::{Context, Destination, Input, Protocol, Sink},
+    seam::{Context, Destination, Input, Policy, Protocol, Sink},
     time::{Duration, Time},
 };
 
@@ -375,5 +378,9 @@ impl Protocol for Storage {
             .into_iter()
             .flatten()
             .min()
+    }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        self.membership.member.policy()
     }
 }

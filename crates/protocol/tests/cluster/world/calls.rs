@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     CommandId, Context, Destination, Duration, Input, ProcessId, Protocol,
-    ecast::{Position, RefoundRefusal, Router, RouterCommand, RouterEvent, RouterRefusal},
+    ecast::{Fence, Position, RefoundRefusal, Router, RouterCommand, RouterEvent, RouterRefusal},
     rubberband::{
         Client, ClientCommand, ClientError, ClientEvent, DataHeader, Message, Range, RequestId, Rubberband,
         Storage, StorageCommand, StorageEvent, Super, SuperCommand, SuperEvent,
@@ -324,7 +324,8 @@ impl World {
         for peer in out.forgotten {
             process.wanted.remove(&peer);
         }
-        if let Some(generation) = out.entered {
+        if let Some(policy) = out.adopted {
+            let Fence { generation, .. } = Fence::of_pass(&policy.pass()).expect("it shows its fence");
             assert!(generation > process.generation, "{} goes back to an earlier generation", name(id));
             process.generation = generation;
             for other in self.links.of(id) {

@@ -13,8 +13,8 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use bytes::Bytes;
 use quorate_protocol::{
-    Duration, Generation, ProcessId, Standing, Ticket, Time,
-    ecast::{MessageId, Position, Router, RouterSettings},
+    Duration, Generation, ProcessId, Ticket, Time,
+    ecast::{Fence, MessageId, Position, Router, RouterSettings},
     paxos::Paxos,
     rubberband::{
         Client, ClientError, ClientSettings, Config, Remains, Storage, StorageSettings, Super, SuperSettings,
@@ -229,11 +229,11 @@ impl World {
 
     /// Whether `one` is the reason why the two may not be linked.
     fn is_outdated(&self, one: ProcessId, other: ProcessId) -> bool {
-        let standing = |id: ProcessId| {
+        let fence = |id: ProcessId| {
             let process = &self.processes[&id];
-            Standing { router: matches!(process.role, Role::Router(_)), generation: process.generation }
+            Fence { router: matches!(process.role, Role::Router(_)), generation: process.generation }
         };
-        !standing(one).may_link(standing(other)) && standing(one).generation < standing(other).generation
+        !fence(one).may_link(fence(other)) && fence(one).generation < fence(other).generation
     }
 }
 

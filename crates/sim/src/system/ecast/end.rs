@@ -3,7 +3,7 @@
 use quorate_protocol::{ProcessId, ecast::Position};
 use quorate_world::Violation;
 
-use super::{People, Role, Stage, World, role};
+use super::{People, Role, Stage, World, generation, role};
 
 impl People {
     /// Whether all has been said, and everyone has heard it.
@@ -21,7 +21,7 @@ impl People {
             && stage.routers.members.iter().all(at_end)
             && self.members.iter().all(idle)
             && self.members.clone().into_iter().all(|machine| {
-                world.generation(machine) == self.orders.current() && self.is_member(world, machine)
+                generation(world, machine) == self.orders.current() && self.is_member(world, machine)
             })
     }
 
@@ -60,7 +60,7 @@ impl People {
                 Some(Role::Member(member, _)) => format!(
                     "member {machine}: {:?} in {:?}, delivered {}, outstanding {:?}, leader {:?}",
                     world.id(machine),
-                    world.generation(machine),
+                    generation(world, machine),
                     member.delivered(),
                     member.outstanding(),
                     member.leader()

@@ -36,7 +36,7 @@ use quorate_protocol::{
 
 use quorate_world::{Chance, Crash, Violation};
 
-use super::{Ask, People, Role, Stage, World, role};
+use super::{Ask, People, Role, Stage, World, generation, role};
 use crate::{
     stage::{changes, command_id},
     system::rooms::Rooms,
@@ -197,7 +197,7 @@ impl People {
         }
         let living = self.members.iter().filter_map(|&machine| Some((machine, world.id(machine)?)));
         let living: Vec<(usize, ProcessId)> = living.collect();
-        let before = living.iter().map(|&(machine, _)| world.generation(machine)).max().unwrap_or_default();
+        let before = living.iter().map(|&(machine, _)| generation(world, machine)).max().unwrap_or_default();
         let address = |machine| World::address(machine);
         let members = living.iter().map(|&(machine, id)| Peer { id, address: address(machine) }).collect();
         let (life, current) = (world.life(machine), self.orders.current());

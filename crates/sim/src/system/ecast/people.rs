@@ -48,7 +48,7 @@ impl People {
     pub(super) fn gather(stage: &mut Stage, world: &mut World, settings: Settings) -> Self {
         match stage.mutation {
             Some(Mutation::NoIncarnations) => world.reuse_ids(),
-            Some(Mutation::FenceOpen) => world.unfence(),
+            Some(Mutation::FenceOpen) => world.admit_all(),
             _ => {}
         }
         stage.add_routers(world, settings.routers, settings.spares);

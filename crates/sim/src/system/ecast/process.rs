@@ -1,12 +1,12 @@
 //! A process: a router or a member, and what tampers with it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::BytesMut;
 use quorate_protocol::{
-    Context, Destination, Input, Lift, ProcessId, Protocol, Sink, Time,
+    Context, Destination, Generation, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
     ecast::{
-        Class, Member, MemberCommand, MemberEvent, MemberSettings, Message, Ordered, Position, Router,
+        Class, Fence, Member, MemberCommand, MemberEvent, MemberSettings, Message, Ordered, Position, Router,
         RouterCommand, RouterEvent, RouterSettings, Routing,
     },
     paxos,
@@ -139,6 +139,13 @@ impl Protocol for Process {
             Role::Member(member, _) => member.deadline(),
         }
     }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        match &self.role {
+            Role::Router(router, _) => router.policy(),
+            Role::Member(member, _) => member.policy(),
+        }
+    }
 }
 
 impl Role {
@@ -208,6 +215,16 @@ fn follow(floor: &mut Option<Floor>, event: &MemberEvent) {
             *floor = changed;
         }
     }
+}
+
+/// What the process on `machine` shows to others, also when it has ended.
+pub(crate) fn fence(world: &World, machine: usize) -> Option<Fence> {
+    Fence::of_pass(&world.pass(machine)?)
+}
+
+/// The generation of the domain that the process on `machine` belongs to.
+pub(crate) fn generation(world: &World, machine: usize) -> Generation {
+    fence(world, machine).map_or(Generation::FIRST, |it| it.generation)
 }
 
 /// The role of the process on `machine`, while one runs.

@@ -6,7 +6,7 @@ use quorate_protocol::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Ask, Pending, People, Role, Stage, World, role};
+use super::{Ask, Pending, People, Role, Stage, World, generation, role};
 use crate::{check::order::Twin, system::rooms::Say};
 
 impl People {
@@ -31,7 +31,7 @@ impl People {
 
     /// Whether a member lives on `machine`, as the generation has it that it belongs to.
     pub(super) fn is_member(&mut self, world: &World, machine: usize) -> bool {
-        let order = self.orders.of(world.generation(machine));
+        let order = self.orders.of(generation(world, machine));
         order.zip(world.id(machine)).is_some_and(|(order, id)| order.twin.is_member(id))
     }
 

@@ -12,7 +12,7 @@ use quorate_protocol::{
 use quorate_world::Violation;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Ask, Pending, People, Role, Stage, Timer, Told, World, role};
+use super::{Ask, Pending, People, Role, Stage, Timer, Told, World, generation, role};
 use crate::{
     check,
     system::rooms::{Floor, Say},
@@ -30,7 +30,7 @@ impl People {
         match event {
             Told::Learned(position, learned) => self.learned(world, machine, position, learned)?,
             Told::Router(RouterEvent::Leader(leader)) => {
-                if world.generation(machine) == self.orders.current() {
+                if generation(world, machine) == self.orders.current() {
                     stage.routers.told_leader(world, leader);
                 }
             }
@@ -117,7 +117,7 @@ impl People {
         position: Position,
         learned: Vec<(Position, Ordered)>,
     ) -> Result<(), Violation> {
-        let Some(order) = self.orders.of(world.generation(machine)) else {
+        let Some(order) = self.orders.of(generation(world, machine)) else {
             // The survivor's own begins with what it tells next.
             self.operator.learned = (position, learned);
             return Ok(());
@@ -137,7 +137,7 @@ impl People {
         event: MemberEvent,
     ) -> Result<(), Violation> {
         let Some(me) = world.id(machine) else { return Ok(()) };
-        let generation = world.generation(machine);
+        let generation = generation(world, machine);
         let unknown = || Violation::new("silence before the cut", format!("{me} hears of {generation:?}"));
         match event {
             MemberEvent::Deliver { at, id, body, attachment, .. } => {
@@ -204,7 +204,7 @@ impl People {
             Outcome::Rejected(_) => "rejected",
             Outcome::Wedged => "told to be wedged",
         });
-        let generation = world.generation(machine);
+        let generation = generation(world, machine);
         check::outcome(&mut self.orders, generation, id, say.class(), outcome)?;
         if outcome == Outcome::Stable && say == Say::Join {
             for room in 0..self.settings.rooms {

@@ -1,8 +1,10 @@
 //! A process of the cluster as production runs it, with somebody at its gate who tells what it submits, and who breaks a
 //! rule if asked to.
 
+use std::sync::Arc;
+
 use quorate_protocol::{
-    Context, Generation, Input, Lift, ProcessId, Protocol, Sink, Time,
+    Context, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
     ecast::{self, Member},
     paxos,
     relay::{self, Relay, Relayed},
@@ -36,7 +38,7 @@ pub(crate) enum Told {
 /// A process that begins.
 pub(super) fn citizen(role: Role, tamper: Option<Tamper>) -> Citizen {
     let resident = Resident { role, submitted: 0, tamper };
-    Relay::new(resident, Generation::FIRST, relay::Settings::default())
+    Relay::new(resident, relay::Settings::default())
 }
 
 impl Resident {
@@ -100,6 +102,10 @@ impl Protocol for Resident {
 
     fn deadline(&self) -> Option<Time> {
         self.role.deadline()
+    }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        self.role.policy()
     }
 }
 

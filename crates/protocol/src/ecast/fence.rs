@@ -1,0 +1,193 @@
+//! The fence between generations of a domain: who may be linked with whom (rule S1).
+//!
+//! **Promise.** Nothing that routers of an earlier generation say arrives at a process once it has entered a later one.
+//!
+//! **How.** A process shows what it is and its generation ([`Policy::pass`]), and both ends judge ([`Fence::may_link`]):
+//!
+//! - Routers are linked only to routers of their own generation.
+//! - A process that belongs to a later generation has no link to a router of an earlier one. Members of an earlier one may
+//!   link to later routers: to follow them.
+//! - Between two generations of one number there is no link at all: neither goes on from the other.
+//!
+//! A process enters a generation once and never goes back ([`Sink::adopt`](crate::Sink::adopt)). Whatever carries it breaks
+//! the links that the new fence forbids before anything else is sent or handed over, and makes none anew. So the promise
+//! rests on no message and no clock: what an old router had sent is dropped with its link, and what it sends later has none.
+//!
+//! **Why members are not fenced from each other.** What they tell each other is of positions, and each position says in
+//! which history it lies only to those who are in it: a member enters a generation when a router of it speaks, so members of
+//! two generations are neighbours for a while. What they have for each other is judged by positions that both have
+//! delivered ([`Reformed`](super::Reformed)).
+//!
+//! **Who is out.** A router that meets a process of a later generation was left behind ([`Fence::is_out`]). It hears so from
+//! whoever refuses it, and ends.
+//!
+//! Whether two processes may be linked says nothing of who they are; that a peer is the one it claims to be is the word of
+//! the link's hello.
+
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{Member, Router, Routing};
+use crate::{
+    id::Generation,
+    seam::{Policy, Sink},
+    wire::{self, WireError},
+};
+
+/// What decides whether two processes of a domain may be linked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fence {
+    /// Whether it is a router.
+    pub router: bool,
+    /// The generation that it belongs to.
+    pub generation: Generation,
+}
+
+impl Fence {
+    /// The fence of a router.
+    pub fn of_router(generation: Generation) -> Fence {
+        Fence { router: true, generation }
+    }
+
+    /// The fence of a member.
+    pub fn of_member(generation: Generation) -> Fence {
+        Fence { router: false, generation }
+    }
+
+    /// What a process that shows this is, if it is one of E-Cast.
+    pub fn of_pass(pass: &[u8]) -> Option<Fence> {
+        Fence::decode(&mut Bytes::copy_from_slice(pass)).ok()
+    }
+
+    /// Whether the two may be linked; the same from both sides.
+    pub fn may_link(self, other: Fence) -> bool {
+        let outdated =
+            |router: Fence, other: Fence| router.router && other.generation.is_later(router.generation);
+        !self.generation.is_beside(other.generation) && !outdated(self, other) && !outdated(other, self)
+    }
+
+    /// Whether a process that has met the other has been left behind: the domain goes on without it.
+    pub fn is_out(self, other: Fence) -> bool {
+        self.router && other.generation.is_later(self.generation)
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Fence, WireError> {
+        let router = match wire::take_u8(input)? {
+            MEMBER => false,
+            ROUTER => true,
+            other => return Err(WireError::Tag(other)),
+        };
+        let fence = Fence { router, generation: wire::take_generation(input)? };
+        if input.is_empty() { Ok(fence) } else { Err(WireError::Trailing(input.len())) }
+    }
+}
+
+impl Policy for Fence {
+    fn pass(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(PASS_BYTES);
+        out.put_u8(if self.router { ROUTER } else { MEMBER });
+        wire::put_generation(&mut out, self.generation);
+        out.freeze()
+    }
+
+    /// A process that shows no fence is none of E-Cast.
+    fn admits(&self, theirs: &[u8]) -> bool {
+        Fence::of_pass(theirs).is_some_and(|theirs| self.may_link(theirs))
+    }
+
+    fn refusal(&self, theirs: &[u8]) -> String {
+        let ours = self.generation;
+        match Fence::of_pass(theirs).map(|theirs| theirs.generation) {
+            None => String::from("it shows no generation of the domain"),
+            Some(theirs) if theirs.is_beside(ours) => format!(
+                "generation {theirs} of the domain began twice, with {:?} and here with {:?}. These are two domains by now: end \
+                 the processes of one of them",
+                theirs.survivor, ours.survivor
+            ),
+            Some(theirs) => format!(
+                "it is of generation {theirs}, which began with {:?}, and this process of generation {ours}, which began with \
+                 {:?}: routers of an earlier one are out of the domain",
+                theirs.survivor, ours.survivor
+            ),
+        }
+    }
+}
+
+impl<R: Routing> Router<R> {
+    /// The generation that it belongs to.
+    pub fn generation(&self) -> Generation {
+        self.settings.generation
+    }
+
+    /// What it shows, and whom it is linked with.
+    pub fn fence(&self) -> Fence {
+        Fence::of_router(self.generation())
+    }
+
+    /// It has entered another generation.
+    pub(super) fn adopt(&self, out: &mut impl Sink<Self>) {
+        out.adopt(Arc::new(self.fence()));
+    }
+}
+
+impl Member {
+    /// What it shows, and whom it is linked with.
+    pub fn fence(&self) -> Fence {
+        Fence::of_member(self.generation())
+    }
+}
+
+const MEMBER: u8 = 0;
+const ROUTER: u8 = 1;
+const PASS_BYTES: usize = 21;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{id::Incarnation, seam::PASS_BYTES_MAX};
+
+    fn generation(number: u32, survivor: u128) -> Generation {
+        Generation { number, survivor: Incarnation(survivor) }
+    }
+
+    #[test]
+    fn a_pass_is_read_as_it_was_shown_and_nothing_else_is_a_pass() {
+        for fence in [Fence::of_router(generation(3, 7)), Fence::of_member(Generation::FIRST)] {
+            let pass = fence.pass();
+            assert!(pass.len() == PASS_BYTES && PASS_BYTES <= PASS_BYTES_MAX);
+            assert_eq!(Fence::of_pass(&pass), Some(fence));
+            for end in 0..pass.len() {
+                assert_eq!(Fence::of_pass(&pass[..end]), None, "a prefix of {end} bytes");
+            }
+            assert_eq!(Fence::of_pass(&[&pass[..], &[0]].concat()), None);
+            assert_eq!(Fence::of_pass(&[&[2], &pass[1..]].concat()), None);
+            assert!(!fence.admits(b"") && !fence.admits(b"somebody"));
+        }
+    }
+
+    /// The rule, case by case: a router and a member, each of the first generation, of one that goes on from it, and of one
+    /// that began beside that.
+    #[test]
+    fn routers_are_linked_within_a_generation_and_members_to_later_ones() {
+        let generations = [generation(0, 0), generation(1, 1), generation(1, 2)];
+        let all = generations.into_iter().flat_map(|it| [Fence::of_router(it), Fence::of_member(it)]);
+        let all: Vec<Fence> = all.collect();
+        let linked =
+            |one: usize| all.iter().map(|other| u8::from(all[one].may_link(*other))).collect::<Vec<_>>();
+        // Router and member of the first, of the one, of the other.
+        assert_eq!(linked(0), [1, 1, 0, 0, 0, 0], "a router of the first generation");
+        assert_eq!(linked(1), [1, 1, 1, 1, 1, 1], "a member of the first generation");
+        assert_eq!(linked(2), [0, 1, 1, 1, 0, 0], "a router of a later one");
+        assert_eq!(linked(3), [0, 1, 1, 1, 0, 0], "a member of a later one");
+        for one in &all {
+            for other in &all {
+                assert_eq!(one.may_link(*other), other.may_link(*one), "{one:?} {other:?}");
+                assert_eq!(one.admits(&other.pass()), one.may_link(*other), "{one:?} {other:?}");
+                assert!(!one.is_out(*other) || !one.may_link(*other), "who is out has no link");
+            }
+        }
+        assert!(all[0].is_out(all[2]) && all[0].is_out(all[3]), "only routers are out, whoever they meet");
+        assert!(!all[1].is_out(all[2]) && !all[2].is_out(all[0]) && !all[2].is_out(all[4]));
+    }
+}
