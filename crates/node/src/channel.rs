@@ -22,6 +22,11 @@ use quorate_protocol::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EndpointId(pub u64);
 
+impl EndpointId {
+    /// The routers of a domain, its tables and whoever reads and writes them.
+    pub const TABLES: EndpointId = EndpointId(1);
+}
+
 /// An endpoint's address in a process: its domain and its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Channel {

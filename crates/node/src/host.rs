@@ -24,7 +24,7 @@ impl<H: Protocol> Newcomer<H> {
     /// A protocol of the type that the node knows.
     pub fn home(channel: Channel, protocol: H) -> Self {
         let policy = protocol.policy();
-        Newcomer::new(channel, Occupant::Home(protocol), policy)
+        Newcomer::new(channel, Occupant::Home(Box::new(protocol)), policy)
     }
 
     /// A protocol of any type ([`Guest`](crate::Guest)).

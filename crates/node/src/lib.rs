@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!                        Node
-//!  Letter{channel, …} ─▶ directory ─▶ seat 0: home     the protocol `H`, known when this is compiled: not boxed, and
+//!  Letter{channel, …} ─▶ directory ─▶ seat 0: home     the protocol `H`, known when this is compiled: called directly, and
 //!                                     seat 1: home     its messages are written straight to where they leave
 //!                                     seat 2: guest    any protocol in bytes (`Endpoint`), added at run time
 //!                    due: (time, seat) · touched: seats that got something · sessions by peer · records
@@ -33,6 +33,16 @@
 //!
 //! **Bytes from outside.** A letter for an endpoint that is not there, of a domain that is not ours, or without a session is
 //! counted and dropped ([`Figures`]). A message that does not decode ends the session it came by.
+//!
+//! **Relays stand above** ([`relay`](quorate_protocol::relay)): an endpoint whose links may be relayed is a `Relay<P>`, and no
+//! relay carries a node. Below the node one relay would do for all endpoints, with one row of beats. But it would have to know
+//! what each endpoint is in its own domain: links between two routers of a domain are never relayed, though the same two
+//! processes may be a router and a member in another domain, whose link must be. Above the node, that question is asked where
+//! it has an answer, domains that do not relay pay nothing, and a relay's rules hold as they stand: a session is to it what a
+//! link was. If it gives one up, and no other endpoint needs the link, the link goes with it and is made anew, as before.
+//!
+//! **Who may have a session** is each endpoint's own [`Policy`]; a node itself is linked with everybody. A policy's pass is not
+//! kept on disk: an endpoint that is made again from its records shows what these say.
 //!
 //! **Differs from one protocol alone.** What is sent aside right after a session opens may be lost
 //! ([`session`]). [`Input::Progress`] goes to every endpoint that has a session with the peer.
@@ -75,6 +85,8 @@ pub struct Node<H: Protocol = Opaque> {
     seats: Slab<Seat<H>>,
     /// Looked up, never walked.
     directory: FxHashMap<Tag, usize>,
+    /// What was looked up last: under load one letter is often for the same endpoint as the one before.
+    found: Option<(Tag, usize)>,
     /// How many endpoints are here of each domain, folded.
     domains: BTreeMap<u32, usize>,
     /// When endpoints want to be called.
@@ -99,7 +111,8 @@ struct Seat<H> {
 }
 
 enum Occupant<H> {
-    Home(H),
+    /// Behind a pointer, or the seat of each guest would be as large as the largest home.
+    Home(Box<H>),
     Guest(Box<dyn Endpoint>),
 }
 
@@ -131,6 +144,7 @@ where
         Node {
             seats: Slab::new(),
             directory: FxHashMap::default(),
+            found: None,
             domains: BTreeMap::new(),
             due: BTreeSet::new(),
             touched: Vec::new(),
@@ -138,6 +152,13 @@ where
             board: Board::default(),
             figures: Figures::default(),
         }
+    }
+
+    /// A process with one endpoint.
+    pub fn with(newcomer: Newcomer<H>) -> Self {
+        let mut node = Node::new();
+        assert!(node.add(newcomer).is_ok(), "nobody else is there");
+        node
     }
 
     /// Takes an endpoint in, unless another one is there.
@@ -180,6 +201,17 @@ where
     fn seat(&self, channel: Channel) -> Option<usize> {
         let key = *self.directory.get(&channel.tag())?;
         (self.seats[key].channel == channel).then_some(key)
+    }
+
+    fn find(&mut self, tag: Tag) -> Option<usize> {
+        if let Some((found, key)) = self.found
+            && found == tag
+        {
+            return Some(key);
+        }
+        let key = *self.directory.get(&tag)?;
+        self.found = Some((tag, key));
+        Some(key)
     }
 
     /// Hands an input to one endpoint.
@@ -251,6 +283,7 @@ where
         let seat = self.seats.remove(key);
         let tag = seat.channel.tag();
         self.directory.remove(&tag);
+        self.found = None;
         let left = self.domains.get_mut(&tag.domain).expect("every endpoint is counted");
         *left -= 1;
         if *left == 0 {
@@ -324,7 +357,7 @@ where
         Letter { tag, content }: Letter<H::Message>,
         out: &mut impl Sink<Self>,
     ) {
-        let Some(&key) = self.directory.get(&tag) else {
+        let Some(key) = self.find(tag) else {
             if self.domains.contains_key(&tag.domain) {
                 self.figures.absent += 1;
             } else {

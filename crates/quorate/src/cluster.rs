@@ -22,7 +22,7 @@ use quorate_protocol::{
     relay::Relay,
     rubberband::{self, ClientCommand, ClientError, ClientEvent, Config, Control, Spent, refusal},
 };
-use quorate_runtime::{Handle, Untaken};
+use quorate_runtime::{Port, Untaken};
 use quorate_sql::backend::{
     Analyzed, AnswerStream, Backend, Catalog, Fault, Part, Piece, Pieces, ReadStrength, RequestId, Table,
     WriteName,
@@ -48,7 +48,7 @@ const ADRIFT: &str = "no majority of the routers leads, as far as this gateway h
 
 /// A gateway's tables.
 pub struct ClusterBackend {
-    handle: Handle<Relay<Role>>,
+    handle: Port<Relay<Role>>,
     events: Arc<Events>,
     session: u128,
     number: AtomicU64,
@@ -333,7 +333,7 @@ impl Asked<'_> {
 
 impl ClusterBackend {
     /// A backend on a running client process whose events go to `events`.
-    pub fn new(handle: Handle<Relay<Role>>, events: Arc<Events>, me: ProcessId, wait: Duration) -> Self {
+    pub fn new(handle: Port<Relay<Role>>, events: Arc<Events>, me: ProcessId, wait: Duration) -> Self {
         ClusterBackend { handle, events, session: me.incarnation.0, number: AtomicU64::new(0), wait }
     }
 
@@ -612,7 +612,7 @@ impl Backend for ClusterBackend {
 /// A replica's part of a long read. What has been taken of it is told to the replica, which sends no more than a window
 /// ahead; dropped before its end, it ends the request.
 struct Coming {
-    handle: Handle<Relay<Role>>,
+    handle: Port<Relay<Role>>,
     token: u64,
     from: ProcessId,
     pieces: mpsc::UnboundedReceiver<Result<Bytes, Fault>>,

@@ -7,7 +7,7 @@
 //! ```
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -17,17 +17,18 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use quorate_node::EndpointId;
 use quorate_protocol::{
-    CommandId, DomainId, Generation, NotAdmitted, Peer, ProcessId, Terms, Time,
+    CommandId, DomainId, Generation, NotAdmitted, Peer, Policy, ProcessId, Protocol, Terms, Time,
     ecast::{Fence, RouterEvent},
     relay::{self, Relay},
     rubberband::{ClientEvent, Remains, StorageCommand, StorageEvent, SuperEvent, Task},
 };
 use quorate_runtime::{
-    Config, Handle, Host, Reactor, StartError,
+    Config, Host, Port, StartError,
     calls::{Calls, Unanswered},
     clock,
-    discover::{Met, Presence, Undiscovered, discover},
+    discover::{Answer, Met, Presence, Undiscovered, discover},
     metrics::{Counter, EncodeLabelSet, Family, Gauge, Metrics},
     worker::Worker,
 };
@@ -69,7 +70,7 @@ pub struct Parts {
 
 /// A running process.
 pub struct Process {
-    handle: Handle<Relay<Role>>,
+    port: Port<Relay<Role>>,
     shared: Arc<Shared>,
     engine: Option<Arc<Worker<Job>>>,
     ended: Receiver<End>,
@@ -87,7 +88,7 @@ enum Job {
 
 /// What the threads of a process share.
 struct Shared {
-    handle: OnceLock<Handle<Relay<Role>>>,
+    port: OnceLock<Port<Relay<Role>>>,
     statuses: Calls<Status>,
     operations: Calls<Result<(), String>>,
     /// What a storage process that is out leaves to its next life.
@@ -102,6 +103,8 @@ struct NodeHost {
     withdrawals: Arc<Withdrawals>,
     client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
     identity: Identity,
+    /// Processes that may not be linked with this one, and what they show.
+    strangers: BTreeSet<(ProcessId, Vec<u8>)>,
     /// Whether it is being found out if the process that has this one's node lives.
     probing: Arc<AtomicBool>,
     end: Sender<End>,
@@ -120,7 +123,7 @@ impl Process {
     /// Starts the threads.
     pub fn start(role: Role, config: Config, parts: Parts) -> Result<Process, StartError> {
         let shared = Arc::new(Shared {
-            handle: OnceLock::new(),
+            port: OnceLock::new(),
             statuses: Calls::default(),
             operations: Calls::default(),
             remains: Mutex::new(None),
@@ -145,31 +148,32 @@ impl Process {
                 address: config.advertise.clone().unwrap_or_default(),
                 terms: parts.terms,
             },
+            strangers: BTreeSet::new(),
             probing: Arc::default(),
             end: end.clone(),
         };
         let (domain, me) = (config.domain, config.me);
-        let node = Relay::new(role, relay::Settings::default());
-        let handle = Reactor::start(node, host, config)?;
-        shared.handle.set(handle.clone()).unwrap_or_else(|_| unreachable!("set once, here"));
+        let relay = Relay::new(role, relay::Settings::default());
+        let port = Port::alone(EndpointId::TABLES, relay, host, config)?;
+        shared.port.set(port.clone()).unwrap_or_else(|_| unreachable!("set once, here"));
         if !parts.routers.is_empty() {
             let shared = shared.clone();
             thread::Builder::new()
                 .name(String::from("discovery"))
                 .spawn(move || seek(&shared, &parts.routers, domain, me))?;
         }
-        let watched = handle.clone();
+        let watched = port.node().clone();
         thread::Builder::new().name(String::from("watch")).spawn(move || {
             if watched.wait().is_err() {
                 let _ = end.try_send(End::Broken(String::from("the protocol thread panicked")));
             }
         })?;
-        Ok(Process { handle, shared, engine, ended })
+        Ok(Process { port, shared, engine, ended })
     }
 
-    /// The protocol thread, for commands.
-    pub fn handle(&self) -> &Handle<Relay<Role>> {
-        &self.handle
+    /// Its role, for commands.
+    pub fn port(&self) -> &Port<Relay<Role>> {
+        &self.port
     }
 
     /// Tells once why the process can not go on.
@@ -179,7 +183,7 @@ impl Process {
 
     /// Where the process stands; `None` when the protocol thread does not answer within `patience`.
     pub fn status(&self, patience: Duration) -> Option<Status> {
-        let ask = |token| self.handle.try_command(Command::Status { token }).is_ok();
+        let ask = |token| self.port.try_command(Command::Status { token }).is_ok();
         self.shared.statuses.call(patience, ask).ok()
     }
 
@@ -193,7 +197,7 @@ impl Process {
     /// Does what an operator asks, and waits until it has come about. An error says why it will not, or has not within
     /// `patience`.
     pub fn operate(&self, operation: Operation, patience: Duration) -> Result<(), String> {
-        let ask = |id| self.handle.try_command(Command::Operate { id: CommandId(id), operation }).is_ok();
+        let ask = |id| self.port.try_command(Command::Operate { id: CommandId(id), operation }).is_ok();
         self.shared.operations.call(patience, ask).unwrap_or_else(|unanswered| {
             Err(match unanswered {
                 Unanswered::Untaken => String::from("the process does not answer"),
@@ -214,7 +218,7 @@ impl Process {
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
         // A panic has been told by [`Process::ended`].
-        let _ = self.handle.stop();
+        let _ = self.port.node().stop();
     }
 }
 
@@ -316,9 +320,9 @@ fn engine_thread(
             };
             passes.batch(count, clock::now().since(began), engine.pinned());
             passes.withdrawn.inc_by(withdrawals.beyond(0).len() as u64);
-            if let Some(handle) = shared.handle.get() {
+            if let Some(port) = shared.port.get() {
                 // Refused only when the process is ending.
-                let _ = handle.command(Command::Storage(StorageCommand::Executed(results)));
+                let _ = port.command(Command::Storage(StorageCommand::Executed(results)));
             }
         }
     })?;
@@ -386,10 +390,10 @@ fn seek(shared: &Shared, addresses: &[String], domain: DomainId, me: ProcessId) 
                 Err(error) => debug!(%address, %error, "no router found"),
             }
         }
-        if let Some(handle) = shared.handle.get()
+        if let Some(port) = shared.port.get()
             && !seeds.is_empty()
         {
-            let _ = handle.try_command(Command::Seeds(seeds));
+            let _ = port.try_command(Command::Seeds(seeds));
         }
         thread::sleep(pause);
         // Eager at first, when everything starts at once; then only in case all known routers are gone.
@@ -418,6 +422,9 @@ fn probe_namesake(me: &Identity, other: &Peer, end: &Sender<End>) {
         }
     }
 }
+
+/// So many strangers are remembered, so that each is logged once.
+const STRANGERS_MAX: usize = 64;
 
 /// The wait before it is looked for again.
 const NAMESAKE_PAUSE: Duration = Duration::from_secs(1);
@@ -487,18 +494,27 @@ impl NodeHost {
 }
 
 impl Host<Relay<Role>> for NodeHost {
-    fn presence(&self, node: &Relay<Role>) -> Presence {
-        match node.inner().hindrance() {
+    fn answer(&self, relay: &Relay<Role>, _: DomainId) -> Answer {
+        let presence = match relay.inner().hindrance() {
             None => Presence::Settled,
             Some(Hindrance::Joining) => Presence::Joining,
             // That is no matter of the routers.
             Some(Hindrance::Unreached(_) | Hindrance::Unfounded { .. }) => Presence::Settled,
             Some(_) => Presence::Leaderless,
-        }
+        };
+        Answer { presence, pass: relay.policy().pass() }
     }
 
-    fn stranger(&mut self, _: ProcessId, ours: &[u8], theirs: &[u8]) {
-        if let (Some(ours), Some(theirs)) = (Fence::of_pass(ours), Fence::of_pass(theirs))
+    fn stranger(&mut self, peer: ProcessId, ours: &[u8], theirs: &[u8]) {
+        let Some(ours) = Fence::of_pass(ours) else { return };
+        if self.strangers.len() >= STRANGERS_MAX {
+            self.strangers.clear();
+        }
+        // It is met again and again.
+        if self.strangers.insert((peer, theirs.to_vec())) {
+            warn!(%peer, "no session: {}", ours.refusal(theirs));
+        }
+        if let Some(theirs) = Fence::of_pass(theirs)
             && ours.is_out(theirs)
         {
             self.end(End::Outdated(theirs.generation));

@@ -14,8 +14,10 @@ use crate::metrics::Metrics;
 /// Who a process is and where it listens.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The domain; processes of another are refused.
+    /// The domain. A process that belongs to none of this one's domains is refused.
     pub domain: DomainId,
+    /// Other domains that it belongs to.
+    pub others: Vec<DomainId>,
     /// The process.
     pub me: ProcessId,
     /// Where to listen; port 0 lets the system choose.
@@ -37,6 +39,7 @@ impl Config {
     pub fn new(domain: DomainId, me: ProcessId, listen: Vec<SocketAddr>) -> Self {
         Config {
             domain,
+            others: Vec::new(),
             me,
             listen,
             listening: Vec::new(),
@@ -83,7 +86,7 @@ impl Default for Limits {
             commands_max: 1 << 16,
             commands_per_turn: 4096,
             queue_bytes_max: 2 * FRAME_BYTES_MAX,
-            frame_bytes_max: FRAME_BYTES_MAX,
+            frame_bytes_max: FRAME_BYTES_MAX + quorate_node::HEADER_BYTES,
             connections_max: 4096,
             unsettled_max: 256,
             connect_timeout: Duration::from_secs(2),
@@ -121,6 +124,12 @@ pub enum StartError {
     /// The address told in hellos is over the limit.
     #[error("the advertised address is longer than {limit} bytes")]
     Advertise {
+        /// The limit.
+        limit: usize,
+    },
+    /// It would belong to too many domains.
+    #[error("a process belongs to {limit} domains at most")]
+    Domains {
         /// The limit.
         limit: usize,
     },

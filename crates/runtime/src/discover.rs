@@ -52,21 +52,28 @@ pub enum Presence {
     Settled,
 }
 
+/// What a process tells those who ask about one of its domains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// How it stands there.
+    pub presence: Presence,
+    /// What it shows there to whoever wants a link ([`Policy`](quorate_protocol::Policy)).
+    pub pass: Bytes,
+}
+
 /// Who listens at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Met {
     /// The process.
     pub process: ProcessId,
-    /// What it shows to whoever wants a link ([`Policy`](quorate_protocol::Policy)).
-    pub pass: Bytes,
-    /// How it stands.
-    pub presence: Presence,
+    /// What it tells.
+    pub answer: Answer,
 }
 
 /// Asks who listens at `address`, for at most `patience` per step. Blocks; not for the protocol thread.
 pub fn discover(address: &str, domain: DomainId, patience: Duration) -> Result<Met, Undiscovered> {
     let hello = Hello {
-        domain,
+        domains: vec![domain],
         pass: Bytes::new(),
         process: NOBODY,
         wanted: NOBODY,
@@ -110,7 +117,7 @@ fn answer(frame: Bytes, domain: DomainId) -> Result<Met, Undiscovered> {
                 Reason::Settled => Presence::Settled,
                 _ => return Err(Undiscovered::Other(refusal.to_string())),
             };
-            Ok(Met { process: refusal.process, pass: refusal.pass, presence })
+            Ok(Met { process: refusal.process, answer: Answer { presence, pass: refusal.pass } })
         }
         Ok(Greeting::Refusal(refusal)) => Err(Undiscovered::Other(refusal.to_string())),
         Ok(_) => Err(Undiscovered::Other(String::from("an unexpected greeting"))),

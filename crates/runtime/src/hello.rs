@@ -7,7 +7,7 @@
 //!    │ ◀───────────────── Refusal │   or why not, and the connection closes
 //! ```
 //!
-//! Both name the domain and show the sender's pass, which the other end judges ([`Policy`](quorate_protocol::Policy)).
+//! Both name their domains, of which they must have one in common, and show the sender's pass, which the other end judges ([`Policy`](quorate_protocol::Policy)).
 //! Each is a frame that begins with the magic, the protocol version and a kind. That prefix and the form of a refusal for
 //! another version never change, so processes of any two versions can tell each other what is wrong.
 
@@ -24,13 +24,16 @@ use thiserror::Error;
 const MAGIC: [u8; 8] = *b"QUORATE\n";
 /// No greeting is longer.
 pub(crate) const GREETING_BYTES_MAX: usize = 1024;
+/// No process belongs to more domains.
+pub(crate) const DOMAINS_MAX: usize = 16;
 /// No address in a hello is longer.
 pub(crate) const ADDRESS_BYTES_MAX: usize = 512;
 
 /// What a process tells about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
-    pub(crate) domain: DomainId,
+    /// Those that it belongs to.
+    pub(crate) domains: Vec<DomainId>,
     /// What it shows.
     pub(crate) pass: Bytes,
     pub(crate) process: ProcessId,
@@ -109,7 +112,8 @@ impl Greeting {
         out.put_u8(kind);
         match self {
             Greeting::Hello(hello) | Greeting::Welcome(hello) => {
-                out.put_u128_le(hello.domain.0);
+                out.put_u8(hello.domains.len() as u8);
+                hello.domains.iter().for_each(|domain| out.put_u128_le(domain.0));
                 wire::put_pass(&mut out, &hello.pass);
                 wire::put_process(&mut out, hello.process);
                 wire::put_process(&mut out, hello.wanted);
@@ -181,7 +185,7 @@ impl Refusal {
 impl Hello {
     fn decode(input: &mut Bytes) -> Result<Hello, WireError> {
         Ok(Hello {
-            domain: DomainId(wire::take_u128(input)?),
+            domains: take_domains(input)?,
             pass: wire::take_pass(input)?,
             process: wire::take_process(input)?,
             wanted: wire::take_process(input)?,
@@ -219,6 +223,14 @@ impl fmt::Display for Refusal {
     }
 }
 
+fn take_domains(input: &mut Bytes) -> Result<Vec<DomainId>, WireError> {
+    let count = wire::take_u8(input)?.into();
+    if count > DOMAINS_MAX {
+        return Err(WireError::Length { length: count as u64, limit: DOMAINS_MAX as u64 });
+    }
+    (0..count).map(|_| wire::take_u128(input).map(DomainId)).collect()
+}
+
 /// What was the generation of the process up to protocol version 5.
 fn take_reserved(input: &mut Bytes) -> Result<(), WireError> {
     wire::need(input, RESERVED_BYTES)?;
@@ -233,13 +245,13 @@ const REFUSAL: u8 = 2;
 
 #[cfg(test)]
 mod tests {
-    use quorate_protocol::Incarnation;
+    use quorate_protocol::{Incarnation, seam::PASS_BYTES_MAX};
 
     use super::*;
 
     fn hello() -> Hello {
         Hello {
-            domain: DomainId(0x1111),
+            domains: vec![DomainId(0x1111), DomainId(0x2222)],
             pass: Bytes::from_static(b"pass"),
             process: ProcessId { node: 3, incarnation: Incarnation(0x33) },
             wanted: ProcessId { node: 4, incarnation: Incarnation(0x44) },
@@ -249,8 +261,8 @@ mod tests {
     }
 
     fn refusal() -> Refusal {
-        let Hello { domain, process, pass, .. } = hello();
-        Refusal { reason: Reason::Domain, version: 2, domain, process, pass }
+        let Hello { domains, process, pass, .. } = hello();
+        Refusal { reason: Reason::Domain, version: 2, domain: domains[0], process, pass }
     }
 
     fn of_version(version: u16) -> Refusal {
@@ -264,7 +276,8 @@ mod tests {
         let three = "030000000000000033000000000000000000000000000000";
         let four = "040000000000000044000000000000000000000000000000";
         let (pass, reserved) = ("0400000070617373", "00".repeat(20));
-        let pinned = format!("5e000000{magic}060000{domain}{pass}{three}{four}0500000003000000683a31");
+        let domains = format!("02{domain}22220000000000000000000000000000");
+        let pinned = format!("6f000000{magic}060000{domains}{pass}{three}{four}0500000003000000683a31");
         assert_eq!(hex(&Greeting::Hello(hello()).encode()), pinned);
         let pinned = format!("50000000{magic}02000201{domain}{reserved}{three}{pass}");
         assert_eq!(hex(&Greeting::Refusal(refusal()).encode()), pinned);
@@ -290,6 +303,23 @@ mod tests {
                 let _ = Greeting::decode(changed.into());
             }
         }
+    }
+
+    #[test]
+    fn the_longest_hello_fits_and_one_of_more_domains_is_refused() {
+        let full = Hello {
+            domains: vec![DomainId(u128::MAX); DOMAINS_MAX],
+            pass: vec![7; PASS_BYTES_MAX].into(),
+            address: "h".repeat(ADDRESS_BYTES_MAX),
+            ..hello()
+        };
+        let frame = Greeting::Hello(full.clone()).encode().slice(crate::frame::HEADER_BYTES..);
+        assert!(frame.len() <= GREETING_BYTES_MAX);
+        let mut more = frame.to_vec();
+        more[11] += 1;
+        assert_eq!(Greeting::decode(frame), Ok(Greeting::Hello(full)));
+        let refused = NoGreeting::Malformed(WireError::Length { length: 17, limit: 16 });
+        assert_eq!(Greeting::decode(more.into()), Err(refused));
     }
 
     #[test]

@@ -99,10 +99,12 @@ mod frame;
 mod hello;
 mod link;
 pub mod metrics;
+mod port;
 pub mod reactor;
 mod resolver;
 pub mod worker;
 
 pub use config::{Config, Limits, StartError};
 pub use disk::Disk;
+pub use port::Port;
 pub use reactor::{Handle, Host, Reactor, Untaken};

@@ -34,7 +34,8 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 use mio::{Poll, Token, Waker, net::TcpListener};
 use quorate_protocol::{
-    Context, Destination, Duration, Input, Policy, ProcessId, Protocol, Sink, Ticket, Time, wire::Wire,
+    Context, Destination, DomainId, Duration, Input, Policy, ProcessId, Protocol, Sink, Ticket, Time,
+    wire::Wire,
 };
 use thiserror::Error;
 
@@ -44,9 +45,9 @@ use crate::{
     clock,
     config::{Config, Limits, StartError, is_unspecified},
     counters::Counters,
-    discover::Presence,
+    discover::{Answer, Presence},
     disk::{Disk, DiskError},
-    hello::ADDRESS_BYTES_MAX,
+    hello::{ADDRESS_BYTES_MAX, DOMAINS_MAX},
     link::{Happening, Identity, Links},
 };
 
@@ -61,10 +62,10 @@ pub trait Host<P: Protocol>: Send {
         let _ = now;
     }
 
-    /// How the process stands in its domain, for those who ask ([`discover`](crate::discover)).
-    fn presence(&self, protocol: &P) -> Presence {
-        let _ = protocol;
-        Presence::Settled
+    /// How the process stands in a domain of its own, for those who ask ([`discover`](crate::discover)).
+    fn answer(&self, protocol: &P, domain: DomainId) -> Answer {
+        let _ = domain;
+        Answer { presence: Presence::Settled, pass: protocol.policy().pass() }
     }
 
     /// There is no link to a peer, because the [`Policy`] of one of the two does not admit the other: what the protocol
@@ -196,6 +197,9 @@ where
         if is_unspecified(&address) {
             return Err(StartError::Unspecified(address));
         }
+        if config.others.len() >= DOMAINS_MAX {
+            return Err(StartError::Domains { limit: DOMAINS_MAX });
+        }
         if address.len() > ADDRESS_BYTES_MAX {
             return Err(StartError::Advertise { limit: ADDRESS_BYTES_MAX });
         }
@@ -203,7 +207,8 @@ where
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), Token(usize::MAX))?);
         let counters = Counters::new(&config.metrics);
-        let identity = Identity { domain: config.domain, policy: protocol.policy(), me: config.me, address };
+        let domains = [&[config.domain], &config.others[..]].concat();
+        let identity = Identity { domains, policy: protocol.policy(), me: config.me, address };
         let mut links =
             Links::new(identity, config.limits, counters.clone(), (poll, waker.clone()), listeners)?;
         let shared =
@@ -333,7 +338,8 @@ where
         let mut inputs = 0;
         let readable = self.links.attend(now);
         if self.links.is_visited() {
-            self.links.present(self.host.presence(&self.protocol));
+            let (host, protocol) = (&self.host, &self.protocol);
+            self.links.present(|domain| host.answer(protocol, domain));
         }
         inputs += self.take_happenings(now);
         inputs += self.take_durable(now);

@@ -5,10 +5,12 @@
 //! | [`paxos`] | routers and their log, nothing else |
 //! | [`ecast`] | routers, and members that talk in rooms through them |
 //! | [`table`] | a whole cluster, as production runs it |
+//! | `domains` | processes that belong to two domains |
 //! | [`token`] | three machines that pass a token: an example to start from |
 //!
 //! A system is found by its name. Another one is a line for its module and one in its list (`SYSTEMS`).
 
+pub(crate) mod domains;
 pub mod ecast;
 pub mod paxos;
 pub(crate) mod rooms;
@@ -30,8 +32,13 @@ use crate::{
 };
 
 /// All of them.
-static SYSTEMS: [Kind; 4] =
-    [kind::<ecast::People>(), kind::<table::Town>(), kind::<paxos::Users>(), kind::<token::Ring>()];
+static SYSTEMS: [Kind; 5] = [
+    kind::<ecast::People>(),
+    kind::<table::Town>(),
+    kind::<paxos::Users>(),
+    kind::<domains::Domains>(),
+    kind::<token::Ring>(),
+];
 
 /// A system, as a scenario file has it: `[system.<name>]`, and its settings.
 #[derive(Clone, Deserialize)]

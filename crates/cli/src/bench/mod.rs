@@ -5,6 +5,7 @@
 
 mod check;
 mod ecast;
+mod endpoints;
 mod failover;
 mod load;
 mod paxos;
@@ -36,6 +37,7 @@ enum Bench {
     Ecast(ecast::Args),
     #[command(hide = true)]
     EcastProcess(ecast::ProcessArgs),
+    Endpoints(endpoints::Args),
     Paxos(paxos::Args),
     #[command(hide = true)]
     PaxosProcess(paxos::ProcessArgs),
@@ -53,6 +55,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Bench::Scan(args) => scan::run(&args),
         Bench::Ecast(args) => ecast::run(args),
         Bench::EcastProcess(args) => ecast::run_process(args),
+        Bench::Endpoints(args) => endpoints::run(&args),
         Bench::Paxos(args) => paxos::run(args),
         Bench::PaxosProcess(args) => paxos::run_process(args),
         Bench::Wire(args) => wire::run(args),

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use quorate::process::Process;
 use quorate_protocol::{DomainId, ProcessId};
 use quorate_runtime::{
-    discover::{Met, Presence, discover},
+    discover::{Answer, Met, Presence, discover},
     metrics::Metrics,
 };
 use quorate_table::engine::Usage;
@@ -66,7 +66,7 @@ impl quorate_server::http::Exhibit for Exhibit {
         let Some(address) = status.leader_address else { return Ok(()) };
         // Routers that are frozen, or too few, do not tell other processes so.
         match discover(&address, self.domain, PATIENCE) {
-            Ok(Met { presence: Presence::Settled, .. }) => Ok(()),
+            Ok(Met { answer: Answer { presence: Presence::Settled, .. }, .. }) => Ok(()),
             Ok(_) => Err(format!(
                 "the lead router at {address} has no majority of the routers: nothing can be written"
             )),

@@ -90,8 +90,8 @@ pub(super) fn begin(config: &NodeConfig) -> Result<Beginning> {
 }
 
 fn word(survey: &[Result<Met, Undiscovered>]) -> Word {
-    let members = survey.iter().flatten().filter(|met| met.presence != Presence::Joining);
-    let fence = |met: &Met| Fence::of_pass(&met.pass);
+    let members = survey.iter().flatten().filter(|met| met.answer.presence != Presence::Joining);
+    let fence = |met: &Met| Fence::of_pass(&met.answer.pass);
     if let Some(generation) = members.filter_map(fence).map(|fence| fence.generation).max() {
         return Word::Exists(generation);
     }

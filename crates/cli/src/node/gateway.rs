@@ -21,7 +21,7 @@ pub(crate) fn backend(
     events: Arc<Events>,
 ) -> Arc<ClusterBackend> {
     let wait = Duration::from_millis(config.write_wait_ms);
-    Arc::new(ClusterBackend::new(process.handle().clone(), events, me, wait))
+    Arc::new(ClusterBackend::new(process.port().clone(), events, me, wait))
 }
 
 /// Serves SQL clients until `stop` is ready.

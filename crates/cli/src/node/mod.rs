@@ -203,7 +203,7 @@ fn leave(config: &NodeConfig, process: &Process) {
         Role::Super => Command::Super(SuperCommand::Leave),
         Role::Gateway => Command::Client(ClientCommand::Leave),
     };
-    if process.handle().command(command).is_ok() {
+    if process.port().command(command).is_ok() {
         // Out is who is told that it is cut off. When the whole cluster goes down nobody tells.
         let _ = process.ended().recv_timeout(LEAVE_PATIENCE);
     }

@@ -17,12 +17,12 @@
 use std::io::{self, Write as _};
 
 use bytes::Bytes;
-use quorate_protocol::{Duration, ProcessId, wire::PROTOCOL_VERSION};
+use quorate_protocol::{DomainId, Duration, ProcessId, wire::PROTOCOL_VERSION};
 use rustix::net::sockopt;
 use tracing::{debug, warn};
 
 use super::{Attempt, Happening, Identity, Links, Stage, Timer};
-use crate::discover::{NOBODY, Presence};
+use crate::discover::{Answer, NOBODY, Presence};
 use crate::hello::{Greeting, Hello, NoGreeting, Reason, Refusal};
 
 impl Links {
@@ -62,19 +62,17 @@ impl Links {
         let me = self.identity.me;
         match (&self.connections[token].stage, greeting) {
             (Stage::Accepted, Ok(Greeting::Hello(hello))) => {
-                if hello.domain != self.identity.domain {
+                let Some(common) = self.common_domain(&hello) else {
                     warn!(
-                        "refused {} of domain {}: this process belongs to domain {}",
-                        hello.process, hello.domain, self.identity.domain
+                        "refused {} of {}: this process belongs to {}",
+                        hello.process,
+                        words(&hello.domains),
+                        words(&self.identity.domains)
                     );
-                    self.refuse(token, Reason::Domain);
-                } else if hello.wanted == NOBODY {
-                    let reason = match self.presence {
-                        Presence::Joining => Reason::Joining,
-                        Presence::Leaderless => Reason::Leaderless,
-                        Presence::Settled => Reason::Settled,
-                    };
-                    self.refuse(token, reason);
+                    return self.refuse(token, Reason::Domain);
+                };
+                if hello.wanted == NOBODY {
+                    self.answer(token, common);
                 } else if hello.wanted != me || hello.process == me {
                     debug!("refused {}: it wants {}, not {me}", hello.process, hello.wanted);
                     self.refuse(token, Reason::Stranger);
@@ -96,7 +94,7 @@ impl Links {
             (&Stage::Greeting { peer, number }, Ok(Greeting::Welcome(hello)))
                 if hello.process == self.peers[peer].id
                     && hello.wanted == me
-                    && hello.domain == self.identity.domain =>
+                    && self.common_domain(&hello).is_some() =>
             {
                 if self.identity.policy.admits(&hello.pass) {
                     self.establish(token, peer, &hello, number);
@@ -108,7 +106,7 @@ impl Links {
                 }
             }
             (&Stage::Greeting { peer, .. }, Ok(Greeting::Refusal(refusal))) => {
-                let by_policy = refusal.reason == Reason::Policy && refusal.domain == self.identity.domain;
+                let by_policy = refusal.reason == Reason::Policy;
                 let why = match by_policy {
                     true => self.identity.policy.refusal(&refusal.pass),
                     false => refusal.to_string(),
@@ -192,11 +190,31 @@ impl Links {
         }
     }
 
+    /// Where a domain that both belong to stands among those of this process.
+    fn common_domain(&self, hello: &Hello) -> Option<usize> {
+        self.identity.domains.iter().position(|domain| hello.domains.contains(domain))
+    }
+
+    /// Tells whoever asks how this process stands in one of its domains.
+    fn answer(&mut self, token: usize, domain: usize) {
+        let Answer { presence, pass } = self.answers[domain].clone();
+        let reason = match presence {
+            Presence::Joining => Reason::Joining,
+            Presence::Leaderless => Reason::Leaderless,
+            Presence::Settled => Reason::Settled,
+        };
+        self.refuse_in(token, reason, self.identity.domains[domain], pass);
+    }
+
     pub(super) fn refuse(&mut self, token: usize, reason: Reason) {
+        let pass = if reason == Reason::Version { Bytes::new() } else { self.pass() };
+        self.refuse_in(token, reason, self.identity.domains[0], pass);
+    }
+
+    fn refuse_in(&mut self, token: usize, reason: Reason, domain: DomainId, pass: Bytes) {
         self.counters.refused.inc();
-        let Identity { domain, me, ref policy, .. } = self.identity;
-        let pass = if reason == Reason::Version { Bytes::new() } else { policy.pass() };
-        let refusal = Refusal { reason, version: PROTOCOL_VERSION, domain, process: me, pass };
+        let process = self.identity.me;
+        let refusal = Refusal { reason, version: PROTOCOL_VERSION, domain, process, pass };
         // If the peer cannot take it, it is none the wiser; we close either way.
         let _ = self.greet(token, &Greeting::Refusal(refusal));
         self.broke(token, "refused");
@@ -210,10 +228,10 @@ impl Links {
             peer.backoff = self.limits.backoff_max;
             if peer.refusal.replace(reason) != Some(reason) {
                 warn!(
-                    "{} at {} refused this process (of domain {}): {why}",
+                    "{} at {} refused this process (of {}): {why}",
                     peer.id,
                     peer.wanted.as_deref().unwrap_or("?"),
-                    self.identity.domain
+                    words(&self.identity.domains)
                 );
             }
         }
@@ -226,8 +244,8 @@ impl Links {
     }
 
     pub(super) fn hello(&self, wanted: ProcessId, number: u32) -> Hello {
-        let Identity { domain, ref policy, me, ref address } = self.identity;
-        Hello { domain, pass: policy.pass(), process: me, wanted, number, address: address.clone() }
+        let Identity { domains, policy, me, address } = self.identity.clone();
+        Hello { domains, pass: policy.pass(), process: me, wanted, number, address }
     }
 
     /// Writes a greeting. The socket's buffer is empty and takes it whole, or the connection is of no use.
@@ -249,6 +267,12 @@ impl Links {
         }
         Ok(())
     }
+}
+
+/// Domains for a log.
+fn words(domains: &[DomainId]) -> String {
+    let domains: Vec<String> = domains.iter().map(DomainId::to_string).collect();
+    format!("domain {}", domains.join(" and "))
 }
 
 const ACCEPTS_PER_TURN: usize = 64;

@@ -39,7 +39,7 @@ use crate::{
     chance::Chance,
     config::Limits,
     counters::Counters,
-    discover::Presence,
+    discover::{Answer, Presence},
     frame::{Encoded, Frames, Inlet, Intake, Outflow, Outlet, Oversized},
     hello::{GREETING_BYTES_MAX, Greeting, Hello, Reason},
     resolver::Resolver,
@@ -62,7 +62,8 @@ pub(crate) enum Happening {
 /// Who this process is, as hellos tell it.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
-    pub(crate) domain: DomainId,
+    /// One at least.
+    pub(crate) domains: Vec<DomainId>,
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) me: ProcessId,
     pub(crate) address: String,
@@ -80,8 +81,8 @@ pub(crate) struct Links {
     connections: Slab<Connection>,
     /// Connections accepted that do not stand yet.
     unsettled: usize,
-    /// What those hear who ask how this process stands.
-    presence: Presence,
+    /// What those hear who ask how this process stands, by domain.
+    answers: Vec<Answer>,
     peers: Slab<Peer>,
     peer_keys: FxHashMap<ProcessId, usize>,
     /// Connections with unread input, each once.
@@ -186,6 +187,8 @@ impl Links {
         for (index, listener) in listeners.iter_mut().enumerate() {
             poll.registry().register(listener, Token(index), Interest::READABLE)?;
         }
+        let pass = identity.policy.pass();
+        let answers = vec![Answer { presence: Presence::Joining, pass }; identity.domains.len()];
         Ok(Links {
             identity,
             limits,
@@ -196,7 +199,7 @@ impl Links {
             listeners,
             connections: Slab::new(),
             unsettled: 0,
-            presence: Presence::Joining,
+            answers,
             peers: Slab::new(),
             peer_keys: FxHashMap::default(),
             readable: VecDeque::new(),
@@ -236,9 +239,9 @@ impl Links {
         self.unsettled > 0
     }
 
-    /// From now on this is what those hear who ask.
-    pub(crate) fn present(&mut self, presence: Presence) {
-        self.presence = presence;
+    /// From now on this is what those hear who ask about a domain.
+    pub(crate) fn present(&mut self, answer: impl FnMut(DomainId) -> Answer) {
+        self.answers = self.identity.domains.iter().copied().map(answer).collect();
     }
 
     /// Attends to what [`Links::wait`] brought and to what is due, and returns how many connections have input to

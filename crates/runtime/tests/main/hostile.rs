@@ -239,6 +239,7 @@ fn hello(version: u16, domain: u128, from: ProcessId, wanted: ProcessId, number:
     let mut bytes = b"QUORATE\n".to_vec();
     bytes.extend(version.to_le_bytes());
     bytes.push(0);
+    bytes.push(1);
     bytes.extend(domain.to_le_bytes());
     // It shows nothing.
     bytes.extend(frame(b""));

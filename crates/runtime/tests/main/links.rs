@@ -13,7 +13,7 @@ use quorate_protocol::{Destination, DomainId, Generation, ProcessId, ecast::Fenc
 use quorate_runtime::{
     Reactor, StartError,
     config::Config,
-    discover::{Met, Presence, Undiscovered, discover},
+    discover::{Answer, Met, Presence, Undiscovered, discover},
 };
 
 use crate::chat::{Chat, Command, DOMAIN, Event, Note, Process, config, eventually, id, pair};
@@ -227,7 +227,7 @@ fn who_listens_at_an_address_can_be_asked() {
     let a = Process::start();
     let ask = |address: &str, domain| discover(address, domain, Duration::from_secs(5));
     let address = a.address().to_string();
-    let met = Met { process: a.id, pass: Bytes::new(), presence: Presence::Settled };
+    let met = Met { process: a.id, answer: Answer { presence: Presence::Settled, pass: Bytes::new() } };
     assert_eq!(ask(&address, DOMAIN).unwrap(), met);
     assert_eq!(ask(&format!("localhost:{}", a.address().port()), DOMAIN).unwrap(), met);
     let refused = ask(&address, DomainId(0xd1)).unwrap_err().to_string();
@@ -405,7 +405,7 @@ fn of(router: bool, generation: u32) -> Process {
 
 fn generation_at(address: SocketAddr) -> (ProcessId, Generation) {
     let found = discover(&address.to_string(), DOMAIN, Duration::from_secs(5)).unwrap();
-    (found.process, Fence::of_pass(&found.pass).unwrap().generation)
+    (found.process, Fence::of_pass(&found.answer.pass).unwrap().generation)
 }
 
 #[test]

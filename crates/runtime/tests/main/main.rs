@@ -2,6 +2,7 @@
 
 mod chat;
 mod disk;
+mod domains;
 mod hostile;
 mod links;
 mod relay;

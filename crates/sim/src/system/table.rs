@@ -30,7 +30,7 @@ use crate::{
     stage::{self, Workload},
 };
 
-use citizen::{Citizen, Told, member, role};
+use citizen::{Ask, Citizen, News, Told, ask, member, roads_begun, role, role_of};
 use known::newest_config;
 pub(crate) use town::Town;
 
@@ -95,8 +95,13 @@ impl Workload for Town {
         stage: &mut Stage,
         world: &mut World,
         machine: usize,
-        told: Told,
+        news: News,
     ) -> Result<(), Violation> {
+        let told = match news {
+            News::Home(_, told) => told,
+            News::Stranger { .. } => return Ok(()),
+            _ => return Err(Violation::new("endpoints", format!("machine {machine} has one, which stays"))),
+        };
         match told {
             Told::Role(event) => self.told(stage, world, machine, event)?,
             Told::Submitted(content) => {
@@ -109,7 +114,7 @@ impl Workload for Town {
     }
 
     fn stepped(&mut self, stage: &mut Stage, world: &mut World, machine: usize) -> Result<(), Violation> {
-        let begun = world.process(machine).map_or(0, |citizen| citizen.figures().begun);
+        let begun = roads_begun(world, machine);
         if self.relayed.insert(machine, begun).is_some_and(|before| before < begun) {
             world.count("relayed link begun");
         }
@@ -186,13 +191,14 @@ impl Workload for Town {
     }
 
     fn log<'a>(&self, citizen: &'a Citizen) -> Option<&'a paxos::Paxos> {
-        match citizen.inner().role() {
+        match role_of(citizen)? {
             Role::Router(router) => Some(router.log()),
             _ => None,
         }
     }
 
-    fn removal(id: CommandId, router: ProcessId) -> Option<Command> {
-        Some(Command::Router(RouterCommand::Change { id, change: paxos::Change::Remove(router) }))
+    fn removal(id: CommandId, router: ProcessId) -> Option<Ask> {
+        let change = paxos::Change::Remove(router);
+        Some(ask(Command::Router(RouterCommand::Change { id, change })))
     }
 }

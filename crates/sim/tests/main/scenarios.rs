@@ -39,6 +39,11 @@ fn a_token_goes_round() {
     check("token", 0..50);
 }
 
+#[test]
+fn processes_in_two_domains_hold() {
+    check("domains", 0..50);
+}
+
 /// Nothing in a world is done for each pair of machines.
 #[test]
 fn a_thousand_machines_cost_a_thousand_machines() {

@@ -12,6 +12,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use crossbeam_channel::{Receiver as Channel, Sender, unbounded};
 use hdrhistogram::Histogram;
+use quorate_node::EndpointId;
 use quorate_protocol::{
     Context, DomainId, Input, Lift, Peer, Policy, ProcessId, Protocol, Sink, Time,
     ecast::{
@@ -20,7 +21,7 @@ use quorate_protocol::{
     },
     paxos::{self, Paxos},
 };
-use quorate_runtime::{Config, Handle, Host, Reactor, chance, clock, discover::discover};
+use quorate_runtime::{Config, Host, Port, chance, clock, discover::discover};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -70,28 +71,28 @@ pub(super) fn run(domain: DomainId, spec: Spec) -> Result<()> {
             };
             let config = routing::Config { copies: spec.copies, ..routing::Config::default() };
             let router: Router<Ring> = Router::new(paxos, config, settings);
-            let handle = Reactor::start(router, Silent, reactor)?;
+            let port = Port::alone(EndpointId::TABLES, router, Silent, reactor)?;
             println!("{listen}");
-            seek(&spec, domain, &handle, RouterCommand::Seeds);
+            seek(&spec, domain, &port, RouterCommand::Seeds);
             park()
         }
         Part::Receiver => {
             let (tell, told) = unbounded();
             let receiver = Receiver::new(me, spec.bytes);
-            let handle = Reactor::start(receiver, Told(tell), reactor)?;
+            let port = Port::alone(EndpointId::TABLES, receiver, Told(tell), reactor)?;
             println!("{listen}");
-            seek(&spec, domain, &handle, ReceiverCommand::Seeds);
+            seek(&spec, domain, &port, ReceiverCommand::Seeds);
             let mut word = String::new();
             std::io::stdin().lock().read_line(&mut word)?;
-            handle.command(ReceiverCommand::Report).ok().context("the protocol thread ended")?;
+            port.command(ReceiverCommand::Report).ok().context("the protocol thread ended")?;
             say(&serde_json::to_string(&told.recv()?)?)
         }
         Part::Load => {
             let (tell, told) = unbounded();
             let load = Load::new(me, spec.clone());
-            let handle = Reactor::start(load, Told(tell), reactor)?;
+            let port = Port::alone(EndpointId::TABLES, load, Told(tell), reactor)?;
             println!("{listen}");
-            seek(&spec, domain, &handle, |seeds| seeds);
+            seek(&spec, domain, &port, |seeds| seeds);
             report(&told)
         }
     }
@@ -120,14 +121,14 @@ fn park() -> Result<()> {
     Ok(())
 }
 
-fn seek<P>(spec: &Spec, domain: DomainId, handle: &Handle<P>, command: impl Fn(Vec<Peer>) -> P::Command)
+fn seek<P>(spec: &Spec, domain: DomainId, port: &Port<P>, command: impl Fn(Vec<Peer>) -> P::Command)
 where
     P: Protocol<Message = Message> + Send + 'static,
     P::Command: Send,
 {
     for address in &spec.routers {
         while let Ok(met) = discover(address, domain, Duration::from_secs(1)) {
-            if handle.try_command(command(vec![Peer { id: met.process, address: address.clone() }])).is_ok() {
+            if port.try_command(command(vec![Peer { id: met.process, address: address.clone() }])).is_ok() {
                 break;
             }
             thread::sleep(Duration::from_millis(20));

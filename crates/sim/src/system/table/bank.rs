@@ -25,7 +25,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     Settings,
-    citizen::{Citizen, role},
+    citizen::{Citizen, ask, role},
 };
 use quorate_world::{Chance, Violation, World};
 
@@ -192,7 +192,7 @@ impl Bank {
                         self.begin(world, machine, token, What::Create, false);
                         let control = Control::CreateTable { name, definition };
                         let command = ClientCommand::Control { token, control };
-                        world.command(machine, Command::Client(command));
+                        world.command(machine, ask(Command::Client(command)));
                     }
                     Some(_) => self.give_up_the_dead(world),
                     None => self.phase = Phase::Opening(None),
@@ -255,7 +255,11 @@ impl Bank {
                     // The user loses patience; it cannot know then, and asks again.
                     let token = self.tokens;
                     let later = chance.between(Duration::ZERO, Duration::from_millis(20));
-                    world.command_after(machine, later, Command::Client(ClientCommand::Cancel { token }));
+                    world.command_after(
+                        machine,
+                        later,
+                        ask(Command::Client(ClientCommand::Cancel { token })),
+                    );
                 }
             }
             94..96 => self.write(world, machine, config, What::Fail { account }, None, false),
@@ -307,7 +311,7 @@ impl Bank {
             fallible: made.fallible,
             operation: made.operation,
         };
-        world.command(machine, Command::Client(command));
+        world.command(machine, ask(Command::Client(command)));
     }
 
     fn read(
@@ -341,7 +345,7 @@ impl Bank {
             ranges: made.ranges,
             operation: made.operation,
         };
-        world.command_after(machine, delay, Command::Client(command));
+        world.command_after(machine, delay, ask(Command::Client(command)));
     }
 
     /// A query of which processes die: its bytes, and the key of the row.
@@ -431,7 +435,7 @@ impl Bank {
             }
         }
         let bytes = content.len() as u64;
-        world.command(machine, Command::Client(ClientCommand::Consumed { token, from, bytes }));
+        world.command(machine, ask(Command::Client(ClientCommand::Consumed { token, from, bytes })));
         Ok(())
     }
 

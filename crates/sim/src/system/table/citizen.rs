@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use quorate_node::{Channel, EndpointId, Newcomer, Node};
 use quorate_protocol::{
-    Context, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
+    Context, DomainId, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
     ecast::{self, Member},
     paxos,
     relay::{self, Relay, Relayed},
@@ -15,10 +16,10 @@ use quorate_world::World;
 
 use crate::{check::order::submissions, mutation::Tamper};
 
-/// A process, and the links below it.
-pub(crate) type Citizen = Relay<Resident>;
+/// A process with one endpoint, a role and the relay below it.
+pub(crate) type Citizen = Node<Relay<Resident>>;
 
-/// A process.
+/// A role.
 pub(crate) struct Resident {
     role: Role,
     /// How many of its submissions were seen.
@@ -38,14 +39,21 @@ pub(crate) enum Told {
 /// A process that begins.
 pub(super) fn citizen(role: Role, tamper: Option<Tamper>) -> Citizen {
     let resident = Resident { role, submitted: 0, tamper };
-    Relay::new(resident, relay::Settings::default())
+    Node::with(Newcomer::home(HERE, Relay::new(resident, relay::Settings::default())).vital())
 }
 
-impl Resident {
-    pub(super) fn role(&self) -> &Role {
-        &self.role
-    }
+/// Where the roles of a cluster are.
+const HERE: Channel = Channel { domain: DomainId(0xc1), endpoint: EndpointId::TABLES };
+
+/// What a role is asked for, as its process takes it.
+pub(super) fn ask(command: Command) -> Ask {
+    Ask::Home(HERE, command)
 }
+
+/// A command of a process.
+pub(crate) type Ask = quorate_node::Command<Relay<Resident>>;
+/// An event of a process.
+pub(crate) type News = quorate_node::Event<Relay<Resident>>;
 
 impl Relayed for Resident {
     fn is_router(&self) -> bool {
@@ -109,9 +117,20 @@ impl Protocol for Resident {
     }
 }
 
-/// The process on `machine`, while one runs.
+/// The role of a process.
+pub(super) fn role_of(citizen: &Citizen) -> Option<&Role> {
+    Some(&citizen.home(HERE)?.inner().role)
+}
+
+/// The role of the process on `machine`, while one runs.
 pub(super) fn role(world: &World<Citizen>, machine: usize) -> Option<&Role> {
-    world.process(machine).map(|citizen| &citizen.inner().role)
+    world.process(machine).and_then(role_of)
+}
+
+/// How many relayed links the process on `machine` has begun.
+pub(super) fn roads_begun(world: &World<Citizen>, machine: usize) -> u64 {
+    let relay = world.process(machine).and_then(|citizen| citizen.home(HERE));
+    relay.map_or(0, |relay| relay.figures().begun)
 }
 
 /// The end of the order in a process that is a member.

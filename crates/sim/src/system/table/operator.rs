@@ -15,7 +15,11 @@ use quorate_protocol::{
 };
 use quorate_tables::{Command, Role};
 
-use super::{Stage, Timer, Town, World, citizen::role, newest_config};
+use super::{
+    Stage, Timer, Town, World,
+    citizen::{ask, role},
+    newest_config,
+};
 use quorate_world::{Chance, Crash};
 
 use crate::{check::holders::Keys, stage::command_id};
@@ -87,7 +91,7 @@ impl Town {
                 world.count("operator: declared lost");
                 self.operator.declared.insert(id);
                 let command = SuperCommand::DeclareLost { id: command_id(world), process: id };
-                world.command(asked, Command::Super(command));
+                world.command(asked, ask(Command::Super(command)));
                 // Again after a while, should it not come about.
                 self.operator.unreachable.insert(id, world.now());
             }
@@ -101,7 +105,7 @@ impl Town {
         {
             world.count("operator: replaced who was well");
             let command = SuperCommand::Replace { id: command_id(world), process: old };
-            world.command(asked, Command::Super(command));
+            world.command(asked, ask(Command::Super(command)));
         }
     }
 

@@ -9,7 +9,7 @@ use quorate_world::{Crash, Fault, Violation};
 
 use super::{
     Stage, Town, World,
-    citizen::role,
+    citizen::{ask, role},
     known::{Known, known},
     replicas,
 };
@@ -70,7 +70,7 @@ impl Town {
             self.replicas.done(me, config, &tasks, &self.order.twin, engine.as_mut())?;
         }
         self.working.insert(machine);
-        world.command_after(machine, cost, Command::Storage(StorageCommand::Executed(results)));
+        world.command_after(machine, cost, ask(Command::Storage(StorageCommand::Executed(results))));
         Ok(())
     }
 }

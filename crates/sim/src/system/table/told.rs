@@ -12,7 +12,7 @@ use quorate_world::Violation;
 
 use super::{
     Stage, Town, World,
-    citizen::role,
+    citizen::{ask, role},
     known::{Known, known},
     twin::TAKEN_UP,
 };
@@ -145,7 +145,7 @@ impl Town {
         for (&machine, &process) in self.supers.iter().flat_map(|it| newly.iter().map(move |lost| (it, lost)))
         {
             let id = command_id(world);
-            world.command(machine, Command::Super(SuperCommand::DeclareLost { id, process }));
+            world.command(machine, ask(Command::Super(SuperCommand::DeclareLost { id, process })));
         }
     }
 

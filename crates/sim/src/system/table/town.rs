@@ -16,7 +16,7 @@ use quorate_tables::{Command, Role};
 use super::{
     Settings, Stage, Timer, World,
     bank::Bank,
-    citizen::{member, role},
+    citizen::{ask, member, role},
     deadly::Deadly,
     operator::Operator,
     replicas::Replicas,
@@ -144,7 +144,7 @@ impl Town {
             .is_some_and(|member| member.leader().is_none_or(|leader| !world.alive(leader)));
         if lost {
             let seeds = stage.routers.living(world);
-            world.command(machine, Command::Seeds(seeds));
+            world.command(machine, ask(Command::Seeds(seeds)));
         }
     }
 }

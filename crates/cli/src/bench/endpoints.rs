@@ -1,0 +1,229 @@
+//! `quorate bench endpoints`: what endpoints cost that do nothing, and what they cost the one that does something.
+//!
+//! Two nodes on real sockets, each with the same many endpoints (guests, in bytes), of which each has a session with its twin
+//! over the one link. They stay idle for a while; then one of them sends its twin a word and gets it back, again and again,
+//! in turns with a pair of nodes that have no other endpoint.
+
+use std::{thread, time::Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use bytes::{BufMut, Bytes, BytesMut};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use quorate_node::{Channel, Command, EndpointId, Event, Guest, Newcomer, Node, Opaque};
+use quorate_protocol::{
+    Context, Destination, DomainId, Duration, Input, Peer, ProcessId, Protocol, Sink, Time,
+    wire::{self, Wire, WireError},
+};
+use quorate_runtime::{Config, Handle, Host, Reactor, chance};
+use serde_json::json;
+
+use super::processor;
+
+/// Measures what idle endpoints cost.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Endpoints of each of two nodes.
+    #[arg(long, default_value_t = 10_000)]
+    count: u64,
+    /// Seconds of idling.
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// Turns of the two pairs of nodes.
+    #[arg(long, default_value_t = 200)]
+    turns: usize,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Round trips in one turn.
+const ROUND_TRIPS: u32 = 1_000;
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    ensure!(args.count > 0 && args.turns > 0, "--count, --turns: at least 1");
+    let alone = Pair::start(1)?;
+    let before = processor::memory(std::process::id())?;
+    let many = Pair::start(args.count)?;
+    let each = processor::memory(std::process::id())?.saturating_sub(before) / (2 * args.count);
+    let idle = idle(args.seconds)?;
+    let (mut one, mut one_of_many) = (Vec::new(), Vec::new());
+    for turn in 0..args.turns as u64 {
+        one.push(alone.round_trip(0)?);
+        // Each turn another one, far from the last.
+        one_of_many.push(many.round_trip(turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) % args.count)?);
+    }
+    let (one, one_of_many) = (median(one), median(one_of_many));
+    let ratio = one_of_many / one;
+    if args.json {
+        let figures = json!({
+            "bench": "endpoints", "count": args.count, "seconds": args.seconds, "idle_cores": idle,
+            "bytes_each": each, "round_trip_us": one_of_many, "round_trip_alone_us": one, "ratio": ratio,
+            "turns": args.turns, "round_trips": ROUND_TRIPS,
+        });
+        println!("{figures}");
+    } else {
+        println!("2 × {} endpoints, each with a session: {each} bytes each", args.count);
+        println!("idle for {} s: {:.3} % of a core", args.seconds, idle * 100.0);
+        println!("a round trip with one of them {one_of_many:.2} µs, alone {one:.2} µs: ratio {ratio:.3}");
+    }
+    Ok(())
+}
+
+/// The share of a core that this process takes while it does nothing.
+fn idle(seconds: f64) -> Result<f64> {
+    let me = std::process::id();
+    // What setting up left behind is done.
+    thread::sleep(std::time::Duration::from_secs(1));
+    let (begun, before) = (Instant::now(), processor::time(me)?);
+    thread::sleep(std::time::Duration::from_secs_f64(seconds));
+    let used = processor::time(me)?.saturating_sub(before);
+    Ok(used.as_secs_f64() / begun.elapsed().as_secs_f64())
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// Two nodes with the same endpoints.
+struct Pair {
+    one: Handle<Node>,
+    told: Receiver<Told>,
+    domain: DomainId,
+    _other: Handle<Node>,
+}
+
+impl Pair {
+    fn start(count: u64) -> Result<Pair> {
+        let domain = chance::domain();
+        let (tell, told) = unbounded();
+        let (one, _) = node(1, domain, count, tell.clone())?;
+        let (other, peer) = node(2, domain, count, tell)?;
+        for endpoint in 0..count {
+            let reach = Command::Guest(channel(domain, endpoint), Box::new(Do::Reach(peer.clone())));
+            one.command(reach).ok().context("the protocol thread ended")?;
+        }
+        // Both ends of each session.
+        for _ in 0..2 * count {
+            ensure!(matches!(told.recv_timeout(PATIENCE), Ok(Told::Linked)), "a session does not come about");
+        }
+        Ok(Pair { one, told, domain, _other: other })
+    }
+
+    /// Microseconds of a round trip between an endpoint and its twin, one after the other.
+    fn round_trip(&self, endpoint: u64) -> Result<f64> {
+        let ask = Command::Guest(channel(self.domain, endpoint), Box::new(Do::Ping(ROUND_TRIPS)));
+        self.one.command(ask).ok().context("the protocol thread ended")?;
+        match self.told.recv_timeout(PATIENCE) {
+            Ok(Told::Pinged(span)) => Ok(span.as_secs_f64() * 1e6 / f64::from(ROUND_TRIPS)),
+            _ => anyhow::bail!("no answer"),
+        }
+    }
+}
+
+fn channel(domain: DomainId, endpoint: u64) -> Channel {
+    Channel { domain, endpoint: EndpointId(1000 + endpoint) }
+}
+
+fn node(number: u64, domain: DomainId, count: u64, tell: Sender<Told>) -> Result<(Handle<Node>, Peer)> {
+    let id = ProcessId { node: number, incarnation: chance::incarnation() };
+    let mut node = Node::new();
+    for endpoint in 0..count {
+        let newcomer = Newcomer::guest(channel(domain, endpoint), Guest(Echo::default()));
+        ensure!(node.add(newcomer).is_ok(), "two endpoints of one name");
+    }
+    let handle = Reactor::start(node, Ear(tell), Config::new(domain, id, vec!["127.0.0.1:0".parse()?]))?;
+    let address = handle.addresses()[0].to_string();
+    Ok((handle, Peer { id, address }))
+}
+
+/// Sends words that its twin sends back.
+#[derive(Default)]
+struct Echo {
+    twin: Option<ProcessId>,
+    begun: Time,
+    /// Round trips to come.
+    left: u32,
+}
+
+enum Do {
+    Reach(Peer),
+    Ping(u32),
+}
+
+enum Told {
+    Linked,
+    Pinged(Duration),
+}
+
+/// A word, and whether it is on its way back.
+struct Word {
+    back: bool,
+}
+
+impl Wire for Word {
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_u8(u8::from(self.back));
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Self, WireError> {
+        wire::take_u8(input).map(|back| Word { back: back == 1 })
+    }
+}
+
+impl Protocol for Echo {
+    type Message = Word;
+    type Record = ();
+    type Command = Do;
+    type Event = Told;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        match input {
+            Input::Command(Do::Reach(peer)) => out.reach(peer.id, &peer.address),
+            Input::Command(Do::Ping(count)) => {
+                (self.begun, self.left) = (cx.now, count);
+                self.ping(out);
+            }
+            Input::Receive { from, message: Word { back: false } } => {
+                out.send(Destination::One(from), Word { back: true }, None);
+            }
+            Input::Receive { message: Word { back: true }, .. } => {
+                self.left -= 1;
+                match self.left {
+                    0 => out.emit(Told::Pinged(cx.now.since(self.begun))),
+                    _ => self.ping(out),
+                }
+            }
+            Input::Linked { peer, .. } => {
+                self.twin = Some(peer);
+                out.emit(Told::Linked);
+            }
+            _ => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+}
+
+impl Echo {
+    fn ping(&self, out: &mut impl Sink<Self>) {
+        let twin = self.twin.expect("it has a session");
+        out.send(Destination::One(twin), Word { back: false }, None);
+    }
+}
+
+struct Ear(Sender<Told>);
+
+impl Host<Node> for Ear {
+    fn event(&mut self, event: Event<Opaque>, _: Time) {
+        if let Event::Guest(_, told) = event
+            && let Ok(told) = told.downcast::<Told>()
+        {
+            // The bench may be over.
+            let _ = self.0.send(*told);
+        }
+    }
+}

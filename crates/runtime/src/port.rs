@@ -1,0 +1,121 @@
+//! One home endpoint of a node that runs, for those who ask it for something.
+
+use std::{fmt, marker::PhantomData};
+
+use bytes::Bytes;
+use quorate_node::{Channel, Command, EndpointId, Event, Newcomer, Node};
+use quorate_protocol::{DomainId, Protocol, Time, wire::Wire};
+use tracing::warn;
+
+use crate::{
+    config::{Config, StartError},
+    discover::{Answer, Presence},
+    disk::DiskError,
+    reactor::{Handle, Host, Reactor, Stopped, Untaken},
+};
+
+/// A home endpoint of a running node, for any thread: a [`Handle`] whose commands are the endpoint's own.
+pub struct Port<H: Protocol<Message: Wire>> {
+    handle: Handle<Node<H>>,
+    channel: Channel,
+}
+
+impl<H: Protocol<Message: Wire>> Port<H> {
+    /// The endpoint at a channel.
+    pub fn new(handle: Handle<Node<H>>, channel: Channel) -> Self {
+        Port { handle, channel }
+    }
+
+    /// The node.
+    pub fn node(&self) -> &Handle<Node<H>> {
+        &self.handle
+    }
+
+    /// Hands a command over; waits while too many others do.
+    pub fn command(&self, command: H::Command) -> Result<(), Stopped<H::Command>> {
+        let sent = self.handle.command(Command::Home(self.channel, command));
+        sent.map_err(|Stopped(command)| Stopped(own(command)))
+    }
+
+    /// Hands a command over unless too many others wait; never blocks.
+    pub fn try_command(&self, command: H::Command) -> Result<(), Untaken<H::Command>> {
+        let sent = self.handle.try_command(Command::Home(self.channel, command));
+        sent.map_err(|untaken| match untaken {
+            Untaken::Full(command) => Untaken::Full(own(command)),
+            Untaken::Stopped(command) => Untaken::Stopped(own(command)),
+        })
+    }
+}
+
+impl<H> Port<H>
+where
+    H: Protocol<Message: Wire + Send, Command: Send, Event: Send> + Send + 'static,
+{
+    /// Starts a process with this endpoint in its domain, without which it does not go on.
+    pub fn alone(
+        endpoint: EndpointId,
+        protocol: H,
+        host: impl Host<H> + 'static,
+        config: Config,
+    ) -> Result<Self, StartError> {
+        let channel = Channel { domain: config.domain, endpoint };
+        let node = Node::with(Newcomer::home(channel, protocol).vital());
+        let handle = Reactor::start(node, Alone { host, channel, protocol: PhantomData }, config)?;
+        Ok(Port::new(handle, channel))
+    }
+}
+
+/// The host of a node with one endpoint, which has a host of its own.
+struct Alone<P, H> {
+    host: H,
+    channel: Channel,
+    protocol: PhantomData<fn(&P)>,
+}
+
+impl<P: Protocol<Message: Wire>, H: Host<P>> Host<Node<P>> for Alone<P, H> {
+    fn event(&mut self, event: Event<P>, now: Time) {
+        match event {
+            Event::Home(_, event) => self.host.event(event, now),
+            Event::Stranger { peer, ours, theirs, .. } => self.host.stranger(peer, &ours, &theirs),
+            Event::Malformed { peer, error, .. } => {
+                warn!("{peer} sent what is no message ({error}): the session with it is over");
+            }
+            _ => unreachable!("nobody adds an endpoint or takes this one away, and a port asks nobody else"),
+        }
+    }
+
+    fn drained(&mut self, now: Time) {
+        self.host.drained(now);
+    }
+
+    fn answer(&self, node: &Node<P>, domain: DomainId) -> Answer {
+        match node.home(self.channel).filter(|_| domain == self.channel.domain) {
+            Some(protocol) => self.host.answer(protocol, domain),
+            None => Answer { presence: Presence::Joining, pass: Bytes::new() },
+        }
+    }
+
+    fn disk_failed(&mut self, error: &DiskError) {
+        self.host.disk_failed(error);
+    }
+}
+
+/// What comes back is what was handed over.
+fn own<H: Protocol>(command: Command<H>) -> H::Command {
+    match command {
+        Command::Home(_, command) => command,
+        _ => unreachable!("a port sends nothing else"),
+    }
+}
+
+impl<H: Protocol<Message: Wire>> Clone for Port<H> {
+    fn clone(&self) -> Self {
+        Port { handle: self.handle.clone(), channel: self.channel }
+    }
+}
+
+impl<H: Protocol<Message: Wire>> fmt::Debug for Port<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Port").field("channel", &self.channel).finish_non_exhaustive()
+    }
+}

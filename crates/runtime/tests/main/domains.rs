@@ -1,0 +1,154 @@
+//! One process in two domains: its endpoints share one link to each peer, and what happens to one domain is nothing to the
+//! other.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use quorate_node::{Channel, Command, Ending, EndpointId, Event, Newcomer, Node};
+use quorate_protocol::{
+    DomainId, Peer, ProcessId, Protocol as _, Time,
+    ecast::{Fence, Router, RouterSettings},
+    paxos::{self, Paxos},
+    relay::{self, Relay},
+    rubberband::{self, Client, ClientSettings, Super, SuperSettings},
+};
+use quorate_runtime::{
+    Config, Handle, Host, Port, Reactor, clock,
+    discover::{Answer, Presence, discover},
+};
+use quorate_tables::{Command as Ask, Role, status::Status};
+
+use crate::chat::{DOMAIN, PATIENCE, config, eventually, id};
+
+const OTHER: DomainId = DomainId(0xd1);
+
+type Roles = Node<Relay<Role>>;
+
+/// Statuses, and endpoints that ended.
+struct Ear(Sender<Result<Status, Channel>>);
+
+impl Host<Roles> for Ear {
+    fn event(&mut self, event: Event<Relay<Role>>, _: Time) {
+        match event {
+            Event::Home(_, quorate_tables::Event::Status { status, .. }) => self.0.send(Ok(*status)),
+            Event::Ended(channel, Ending::Removed) => self.0.send(Err(channel)),
+            _ => Ok(()),
+        }
+        .expect("the test listens");
+    }
+
+    fn answer(&self, node: &Roles, domain: DomainId) -> Answer {
+        match node.home(channel(domain)) {
+            Some(role) => Answer { presence: Presence::Settled, pass: role.policy().pass() },
+            None => Answer { presence: Presence::Joining, pass: Bytes::new() },
+        }
+    }
+}
+
+struct Process {
+    me: Peer,
+    handle: Handle<Roles>,
+    told: Receiver<Result<Status, Channel>>,
+}
+
+fn channel(domain: DomainId) -> Channel {
+    Channel { domain, endpoint: EndpointId::TABLES }
+}
+
+/// A process with these roles, each in its domain.
+fn start(node: u64, roles: impl FnOnce(Peer) -> [Role; 2]) -> Process {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let me = Peer { id: id(node), address: listener.local_addr().unwrap().to_string() };
+    let config = Config { others: vec![OTHER], listening: vec![Arc::new(listener)], ..config(me.id) };
+    let mut node = Node::new();
+    for (domain, role) in [DOMAIN, OTHER].into_iter().zip(roles(me.clone())) {
+        let relay = Relay::new(role, relay::Settings::default());
+        assert!(node.add(Newcomer::home(channel(domain), relay)).is_ok());
+    }
+    let (sender, told) = unbounded();
+    let handle = Reactor::start(node, Ear(sender), Config { listen: Vec::new(), ..config }).expect("starts");
+    Process { me, handle, told }
+}
+
+fn founder(me: Peer) -> Role {
+    let log = paxos::Settings { wanted: 1, ..paxos::Settings::default() };
+    let settings = RouterSettings { paxos: log.clone(), ..RouterSettings::default() };
+    let founded = rubberband::Config::founded(quorate_protocol::Terms::default());
+    Role::Router(Router::new(Paxos::found(me, log, clock::now()), founded, settings))
+}
+
+impl Process {
+    fn status(&self, domain: DomainId) -> Status {
+        let port = Port::new(self.handle.clone(), channel(domain));
+        port.command(Ask::Status { token: 0 }).expect("runs");
+        self.told.recv_timeout(PATIENCE).expect("an answer").expect("nothing ends")
+    }
+
+    /// Whether it is a member of the domain, and hears who leads it.
+    fn follows(&self, domain: DomainId) -> bool {
+        let status = self.status(domain);
+        let is_member = status.members.iter().any(|member| member.process == self.me.id.to_string());
+        is_member && status.leader_address.is_some()
+    }
+}
+
+#[test]
+fn a_process_belongs_to_two_domains_over_one_link() {
+    let routers = start(1, |me| [founder(me.clone()), founder(me)]);
+    let members = start(2, |me| {
+        [
+            Role::Super(Super::new(me.clone(), String::from("super"), SuperSettings::default())),
+            Role::Client(Client::new(me, String::from("gateway"), ClientSettings::default())),
+        ]
+    });
+    for domain in [DOMAIN, OTHER] {
+        let port = Port::new(members.handle.clone(), channel(domain));
+        port.command(Ask::Seeds(vec![routers.me.clone()])).expect("runs");
+    }
+    for domain in [DOMAIN, OTHER] {
+        eventually("a member of both", || members.follows(domain));
+        let status = members.status(domain);
+        assert_eq!(status.members.len(), 1, "each domain has its own members: {:?}", status.members);
+    }
+    assert_eq!((routers.handle.counters().linked.get(), members.handle.counters().linked.get()), (1, 1));
+    let met = |domain| discover(&routers.me.address, domain, Duration::from_secs(5)).unwrap();
+    assert_eq!((met(DOMAIN).process, met(OTHER).process), (routers.me.id, routers.me.id));
+    assert!(Fence::of_pass(&met(OTHER).answer.pass).unwrap().router);
+
+    // One domain loses its router; the other does not notice, and their link stands.
+    routers.handle.command(Command::Remove(channel(DOMAIN))).unwrap_or_else(|_| panic!("runs"));
+    assert_eq!(routers.told.recv_timeout(PATIENCE), Ok(Err(channel(DOMAIN))));
+    eventually("the router is missed", || !members.follows(DOMAIN));
+    assert!(members.follows(OTHER));
+    assert_eq!(
+        (met(DOMAIN).answer.presence, met(OTHER).answer.presence),
+        (Presence::Joining, Presence::Settled)
+    );
+    assert_eq!((routers.handle.counters().linked.get(), members.handle.counters().links.get()), (1, 1));
+}
+
+/// A process of a third domain is refused, though it finds the address; one that shares only the second is not.
+#[test]
+fn one_common_domain_is_enough_for_a_link() {
+    let routers = start(1, |me| [founder(me.clone()), founder(me)]);
+    let start_in = |node: u64, domain: DomainId| {
+        let me: ProcessId = id(node);
+        let role = Role::Super(Super::new(
+            Peer { id: me, address: String::from("127.0.0.1:1") },
+            String::from("super"),
+            SuperSettings::default(),
+        ));
+        let relay = Relay::new(role, relay::Settings::default());
+        let node = Node::with(Newcomer::home(channel(domain), relay));
+        let (sender, told) = unbounded();
+        let handle = Reactor::start(node, Ear(sender), Config { domain, ..config(me) }).expect("starts");
+        let port = Port::new(handle.clone(), channel(domain));
+        port.command(Ask::Seeds(vec![routers.me.clone()])).expect("runs");
+        Process { me: Peer { id: me, address: String::new() }, handle, told }
+    };
+    let (second, third) = (start_in(2, OTHER), start_in(3, DomainId(0xd2)));
+    eventually("a member of the second", || second.follows(OTHER));
+    eventually("refused", || third.handle.counters().refused.get() > 0);
+    assert_eq!(third.handle.counters().linked.get(), 0);
+}

@@ -1,0 +1,211 @@
+//! Six processes in two domains: each is a router of one and a member of the other, over the same links. Promise: each
+//! domain has an order of its own, which all its members see, and what is said in one is never heard in the other,
+//! whichever process sleeps or is cut off.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use quorate_node::{Channel, Command, EndpointId, Event, Newcomer, Node};
+use quorate_protocol::{
+    DomainId, Peer, ProcessId,
+    ecast::{
+        Member, MemberCommand, MemberEvent, MemberSettings, Outcome, Position, Router, RouterCommand,
+        RouterSettings,
+    },
+    paxos::{self, Paxos},
+};
+use quorate_world::Violation;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{
+    stage::{self, Workload},
+    system::{
+        ecast::process::{Ask, Process, Role, Told},
+        rooms::{Floor, Say},
+    },
+};
+
+type Stage = stage::Stage<Timer>;
+type World = quorate_world::World<Node<Process>>;
+
+/// The workload: speeches, and what was heard of them.
+#[derive(Default)]
+pub(crate) struct Domains {
+    /// What positions hold, by domain.
+    order: [BTreeMap<Position, u64>; 2],
+    /// The last position that each machine was delivered, by domain.
+    delivered: BTreeMap<(usize, usize), Position>,
+    said: u64,
+    answered: u64,
+}
+
+pub(crate) enum Timer {
+    Enter,
+    Seed,
+    Speak,
+}
+
+impl Workload for Domains {
+    const NAME: &'static str = "domains";
+    const SCENARIOS: &'static [(&'static str, &'static str)] = &[(
+        "domains",
+        "about = 'Six processes in two domains: routers of one, members of the other.'\nsafety_ms = 4000\n\
+         liveness_ms = 20000\nexpect = ['heard in the first', 'heard in the second', 'came right']\n\
+         system.domains = {}\nfaults.interval_ms = 80",
+    )];
+    type Settings = toml::Table;
+    type Process = Node<Process>;
+    type Timer = Timer;
+
+    fn new(stage: &mut Stage, world: &mut World, _: toml::Table) -> Self {
+        stage.add_machines(world, 2 * ROUTERS);
+        stage.after(world, Duration::from_millis(20), Timer::Enter);
+        stage.after(world, Duration::from_millis(20), Timer::Seed);
+        stage.after(world, Duration::from_millis(100), Timer::Speak);
+        Domains::default()
+    }
+
+    fn start(&mut self, _: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> Node<Process> {
+        let now = world.clock(machine);
+        // Whoever sleeps is waited for: a process that is removed would come back as another in both domains.
+        let remove_after = Duration::from_secs(60);
+        let log = paxos::Settings { wanted: ROUTERS, remove_after, ..paxos::Settings::default() };
+        let me = Peer { id, address: World::address(machine) };
+        let paxos = match machine % ROUTERS {
+            0 => Paxos::found(me, log.clone(), now),
+            _ => Paxos::join(me, Vec::new(), log.clone(), now),
+        };
+        let router =
+            Router::new(paxos, Floor::default(), RouterSettings { paxos: log, ..RouterSettings::default() });
+        let member = Member::new(id, MemberSettings::default());
+        let mut node = Node::new();
+        for (domain, role) in [
+            (routed(machine), Role::Router(Box::new(router), Position(0))),
+            (joined(machine), Role::Member(Box::new(member), None)),
+        ] {
+            assert!(node.add(Newcomer::home(channel(domain), Process::new(role, None)).vital()).is_ok());
+        }
+        node
+    }
+
+    fn act(&mut self, stage: &mut Stage, world: &mut World, timer: Timer) -> Result<(), Violation> {
+        match timer {
+            Timer::Enter => {
+                for machine in 0..world.machines() {
+                    for say in [Say::Join, Say::Enter { room: 0 }] {
+                        self.say(world, machine, &say);
+                    }
+                }
+            }
+            Timer::Seed => {
+                for machine in 0..world.machines() {
+                    let seeds = |domain| routers(world, domain);
+                    let (own, other) = (seeds(routed(machine)), seeds(joined(machine)));
+                    ask(world, machine, routed(machine), Ask::Router(RouterCommand::Seeds(own)));
+                    ask(world, machine, joined(machine), Ask::Member(MemberCommand::Seeds(other)));
+                }
+                stage.after(world, Duration::from_millis(100), Timer::Seed);
+            }
+            Timer::Speak => {
+                let machine = stage.chance.index(world.machines());
+                let word = (joined(machine) as u64) << 32 | self.said;
+                self.say(world, machine, &Say::Word { room: 0, word, filler: Vec::new() });
+                if !stage.is_healed() {
+                    let pause = stage.chance.between(Duration::from_micros(100), Duration::from_millis(10));
+                    stage.after(world, pause, Timer::Speak);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn event(
+        &mut self,
+        _: &mut Stage,
+        world: &mut World,
+        machine: usize,
+        event: Event<Process>,
+    ) -> Result<(), Violation> {
+        let Event::Home(channel, Told::Member(told)) = event else { return Ok(()) };
+        let domain = channel.domain.0 as usize;
+        match told {
+            MemberEvent::Deliver { at, id, body, .. } => {
+                let heard = Say::decode(&body);
+                if let Some(Say::Word { word, .. }) = heard
+                    && word >> 32 != domain as u64
+                {
+                    return Err(Violation::new(
+                        "one domain",
+                        format!("machine {machine} hears the other one"),
+                    ));
+                }
+                let last = self.delivered.insert((machine, domain), at).unwrap_or_default();
+                let content = xxh3_64(format!("{id:?} {body:?}").as_bytes());
+                let agreed = *self.order[domain].entry(at).or_insert(content) == content;
+                if at <= last || !agreed {
+                    let what = format!("machine {machine} is delivered {at} of domain {domain} after {last}");
+                    return Err(Violation::new("one order", what));
+                }
+                world.count(["heard in the first", "heard in the second"][domain]);
+            }
+            MemberEvent::Outcome { outcome, .. } => {
+                self.answered += 1;
+                if outcome == Outcome::Wedged {
+                    let what = format!("machine {machine} is no member of domain {domain}");
+                    return Err(Violation::new("nobody is cut off", what));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn settled(&mut self, stage: &mut Stage, world: &mut World) -> bool {
+        let ends = [0, 1].map(|domain| self.order[domain].last_key_value().map(|(at, _)| *at));
+        let has_all = |machine: usize| {
+            let domain = joined(machine);
+            self.delivered.get(&(machine, domain)).copied() == ends[domain]
+        };
+        stage.is_healed() && self.answered == self.said && (0..world.machines()).all(has_all)
+    }
+
+    fn report(&self, _: &Stage, _: &World) -> String {
+        format!("{} of {} are answered; delivered {:?}", self.answered, self.said, self.delivered)
+    }
+
+    fn may_crash(&self, _: &Stage, _: &World, _machine: usize) -> bool {
+        false
+    }
+}
+
+impl Domains {
+    fn say(&mut self, world: &mut World, machine: usize, say: &Say) {
+        self.said += 1;
+        let submit = MemberCommand::Submit { token: self.said, class: say.class(), body: say.encode() };
+        ask(world, machine, joined(machine), Ask::Member(submit));
+    }
+}
+
+fn ask(world: &mut World, machine: usize, domain: usize, command: Ask) {
+    world.command(machine, Command::Home(channel(domain), command));
+}
+
+/// Which domain a machine routes.
+fn routed(machine: usize) -> usize {
+    machine / ROUTERS
+}
+
+/// Which domain a machine is a member of.
+fn joined(machine: usize) -> usize {
+    1 - routed(machine)
+}
+
+fn routers(world: &World, domain: usize) -> Vec<Peer> {
+    let machines = (0..world.machines()).filter(|machine| routed(*machine) == domain);
+    machines.filter_map(|at| Some(Peer { id: world.id(at)?, address: World::address(at) })).collect()
+}
+
+fn channel(domain: usize) -> Channel {
+    Channel { domain: DomainId(domain as u128), endpoint: EndpointId::TABLES }
+}
+
+const ROUTERS: usize = 3;
