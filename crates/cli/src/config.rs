@@ -4,10 +4,7 @@
 //! (`detector.interval_ms`) and two underscores in the environment (`QUORATE_NODE_DETECTOR__INTERVAL_MS`). A key that
 //! nobody knows is an error wherever it stands.
 
-use std::{
-    net::{SocketAddr, ToSocketAddrs},
-    path::PathBuf,
-};
+use std::{net::ToSocketAddrs, path::PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
@@ -327,15 +324,6 @@ impl NodeConfig {
             wanted_routers: number("wanted_routers", self.wanted_routers)?,
         })
     }
-
-    /// What other processes are told to connect to, once this one listens at `listen`.
-    pub(crate) fn advertised(&self, listen: SocketAddr) -> String {
-        match self.advertise.as_ref().and_then(|advertise| advertise.rsplit_once(':')) {
-            None => listen.to_string(),
-            Some((host, "0")) => format!("{host}:{}", listen.port()),
-            Some((host, port)) => format!("{host}:{port}"),
-        }
-    }
 }
 
 /// No longer address is told to others.
@@ -500,15 +488,13 @@ mod tests {
                 refused(FILE, &[], &open(&[all, wrong]), "must be host:port");
             }
             let config = read(FILE, &[("QUORATE_NODE_ADVERTISE", "storage-3:0")], &open(&[all])).unwrap();
-            assert_eq!(config.advertised("0.0.0.0:24707".parse().unwrap()), "storage-3:24707");
-            let config = read(FILE, &[], &open(&[all, "advertise=[fd00::7]:5"])).unwrap();
-            assert_eq!(config.advertised("[::]:24707".parse().unwrap()), "[fd00::7]:5");
+            assert_eq!(config.advertise.as_deref(), Some("storage-3:0"));
+            assert!(read(FILE, &[], &open(&[all, "advertise=[fd00::7]:5"])).is_ok());
         }
         refused(FILE, &[], &["routers=[\"0.0.0.0:24701\"]"], "not where others reach it");
         // HTTP and SQL are told to nobody.
         assert!(read(FILE, &[], &open(&["http_listen=0.0.0.0:0"])).is_ok());
-        let config = read(FILE, &[], &[]).unwrap();
-        assert_eq!(config.advertised("127.0.0.1:7".parse().unwrap()), "127.0.0.1:7");
+        assert_eq!(read(FILE, &[], &[]).unwrap().advertise, None);
     }
 
     #[test]

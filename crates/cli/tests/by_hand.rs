@@ -366,3 +366,49 @@ fn who_founded_a_domain_joins_it_when_started_again_from_the_same_file() {
     std::thread::sleep(Duration::from_secs(1));
     assert!(first.is("joining") && second.is("joining"), "nobody founds");
 }
+
+#[test]
+fn a_gateway_that_was_given_up_comes_back_and_keeps_its_clients() {
+    let _turn = turn();
+    let machines = Machines::new();
+    let _routers = [machines.router(1), machines.router(2), machines.router(3)];
+    let mut gateway = machines.member(4, "gateway-1");
+    let superior = machines.member(5, "super-1");
+    let _storage = machines.member(6, "storage-1");
+    wait_for("a table is there", || {
+        gateway.sql("create table if not exists kept (k int primary key)").is_ok()
+    });
+    let (host, port) = gateway.bound["sql"].as_str().unwrap().split_once(':').unwrap();
+    let options = format!("host={host} port={port} user=quorate dbname=quorate");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let client = runtime.block_on(async {
+        let (client, connection) = tokio_postgres::connect(&options, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client.batch_execute("set application_name = 'kept'; insert into kept values (1)").await.unwrap();
+        client
+    });
+
+    let before = gateway.status()["process"].clone();
+    let knows = |process: &Value| {
+        superior.status()["members"].as_array().unwrap().iter().any(|member| member["process"] == *process)
+    };
+    gateway.signal(Signal::STOP);
+    wait_for("the others give it up", || !knows(&before));
+    gateway.signal(Signal::CONT);
+    let began = Instant::now();
+    let insert = "insert into kept values (2)";
+    wait_for("the next statement is answered", || match runtime.block_on(client.batch_execute(insert)) {
+        Ok(()) => true,
+        Err(error) => {
+            let code = error.code().unwrap_or_else(|| panic!("the connection stays: {error}")).code();
+            assert!(["40001", "40003", "23505"].contains(&code), "{error}");
+            code == "23505"
+        }
+    });
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(gateway.child.try_wait().unwrap().is_none(), "in the same operating-system process");
+    let after = gateway.status()["process"].clone();
+    assert!(after != before && knows(&after), "as a new process: {before} and {after}");
+    let set = runtime.block_on(client.query_one("show application_name", &[])).unwrap();
+    assert_eq!(set.get::<_, &str>(0), "kept", "its session went on");
+}

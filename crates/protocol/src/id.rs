@@ -46,6 +46,27 @@ pub struct Peer {
     pub address: String,
 }
 
+/// The name of a write: repeated with the same id, it takes effect once (S6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RequestId {
+    /// The session: a gateway's incarnation.
+    pub session: u128,
+    /// The session's count.
+    pub number: u64,
+}
+
+impl RequestId {
+    /// An id that an application made up, by a digest of what the application calls it.
+    pub fn made_up(digest: u128) -> RequestId {
+        RequestId { session: MADE_UP | digest >> 64, number: digest as u64 }
+    }
+
+    /// Whether an application made it up; else a gateway gave it out.
+    pub fn is_made_up(self) -> bool {
+        self.session >> 64 == MADE_UP >> 64
+    }
+}
+
 impl Generation {
     /// As the domain was founded.
     pub const FIRST: Generation = Generation { number: 0, survivor: Incarnation(0) };
@@ -67,6 +88,9 @@ impl Generation {
         self.number == other.number && self != other
     }
 }
+
+/// The upper half of the session of every made-up id. A gateway's session is random; none has it.
+pub(crate) const MADE_UP: u128 = 0x6d61_6465_2075_7020 << 64;
 
 impl fmt::Debug for DomainId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

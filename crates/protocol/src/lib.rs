@@ -9,6 +9,8 @@
 //! | [`seam`] | how protocols meet the world and each other |
 //! | [`id`] | who is who: processes, incarnations, domains |
 //! | [`admission`] | who is taken into a domain, and who is told why not |
+//! | [`strength`] | how much a read promises |
+//! | [`fate`] | what may have happened to a request that came to nothing |
 //! | [`time`] | instants and spans as plain numbers |
 //! | [`wire`] | bytes from a peer become messages, or an error; never a panic, never an unchecked length |
 //! | [`journal`] | records as bytes in segments, and how they are read after a crash |
@@ -24,6 +26,7 @@
 pub mod admission;
 pub mod detector;
 pub mod ecast;
+pub mod fate;
 pub mod id;
 pub mod journal;
 pub mod partial;
@@ -33,12 +36,15 @@ pub mod relay;
 pub mod rubberband;
 pub mod seam;
 pub mod service;
+pub mod strength;
 pub mod time;
 pub mod wire;
 
 pub use admission::{NotAdmitted, Terms};
-pub use id::{DomainId, Generation, Incarnation, Peer, ProcessId};
+pub use fate::Fate;
+pub use id::{DomainId, Generation, Incarnation, Peer, ProcessId, RequestId};
 pub use seam::{
     Anyone, CommandId, Context, Destination, Input, Lift, Policy, Protocol, Session, Sink, Ticket,
 };
+pub use strength::Strength;
 pub use time::{Duration, Time};

@@ -72,6 +72,22 @@ pub struct Met {
 
 /// Asks who listens at `address`, for at most `patience` per step. Blocks; not for the protocol thread.
 pub fn discover(address: &str, domain: DomainId, patience: Duration) -> Result<Met, Undiscovered> {
+    answer(ask(address, domain, patience)?, domain)
+}
+
+/// Asks of which domain the process is that listens at `address`, as [`discover`] does.
+pub fn domain(address: &str, patience: Duration) -> Result<DomainId, Undiscovered> {
+    // Whoever is asked as a member of another domain says which one it is of.
+    match Greeting::decode(ask(address, DomainId(0), patience)?) {
+        Ok(Greeting::Refusal(refusal)) if matches!(refusal.reason, Reason::Domain) => Ok(refusal.domain),
+        Ok(Greeting::Refusal(refusal)) => Err(Undiscovered::Other(refusal.to_string())),
+        Ok(_) => Err(Undiscovered::Other(String::from("an unexpected greeting"))),
+        Err(error) => Err(Undiscovered::Other(error.to_string())),
+    }
+}
+
+/// Greets whoever listens at `address`, wanting nobody; what it says to that.
+fn ask(address: &str, domain: DomainId, patience: Duration) -> Result<Bytes, Undiscovered> {
     let hello = Hello {
         domains: vec![domain],
         pass: Bytes::new(),
@@ -91,7 +107,7 @@ pub fn discover(address: &str, domain: DomainId, patience: Duration) -> Result<M
         };
         stream.set_read_timeout(Some(patience))?;
         stream.write_all(&Greeting::Hello(hello).encode())?;
-        return answer(read_frame(&mut stream)?, domain);
+        return read_frame(&mut stream);
     }
     Err(last.into())
 }

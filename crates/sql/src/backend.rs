@@ -14,7 +14,8 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use quorate_protocol::rubberband;
+use quorate_protocol::Fate;
+pub use quorate_protocol::{RequestId, Strength, rubberband::WriteName};
 use quorate_table::{
     engine::Answer,
     explain::Explained,
@@ -53,63 +54,6 @@ pub struct Table {
     pub replicas: u32,
     /// Rows at last report, `None` when nobody counted yet; an estimate for the catalog.
     pub rows: Option<u64>,
-}
-
-/// The name of one write, under which it can be sent again without being done twice (rule S6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RequestId {
-    /// The client session.
-    pub session: u128,
-    /// The request's number within it.
-    pub number: u64,
-}
-
-/// What a write is sent under: its id, and what tells it from another write under the same id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WriteName {
-    /// The id.
-    pub id: RequestId,
-    /// A hash of the statement. The ranges remember it, and refuse another statement under a known id.
-    pub print: u64,
-    /// Whether the id may have been used before.
-    pub repeated: bool,
-}
-
-impl WriteName {
-    /// The name of a write that nobody can repeat, under an id given out for it.
-    pub fn nameless(id: RequestId) -> WriteName {
-        WriteName { id, print: 0, repeated: false }
-    }
-}
-
-/// How fresh a read must be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReadStrength {
-    /// A cut after everything this client did, through the total order: linearizable.
-    #[default]
-    Sequential,
-    /// One consistent cut of the table, by a stamp of the leader.
-    Snapshot,
-    /// What a replica has.
-    Basic,
-}
-
-impl ReadStrength {
-    /// The word for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            ReadStrength::Sequential => "sequential",
-            ReadStrength::Snapshot => "snapshot",
-            ReadStrength::Basic => "basic",
-        }
-    }
-
-    /// The strength of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        [ReadStrength::Sequential, ReadStrength::Snapshot, ReadStrength::Basic]
-            .into_iter()
-            .find(|strength| strength.name().eq_ignore_ascii_case(name))
-    }
 }
 
 /// Why an operation has no answer. Named by what the client may do next.
@@ -184,6 +128,26 @@ pub enum Fault {
     /// It ran and failed, deterministically; nothing changed.
     #[error(transparent)]
     Failed(#[from] Failure),
+}
+
+impl Fault {
+    /// What may have happened to the operation; none if that is known: it was executed, or failed by itself.
+    pub fn fate(&self) -> Option<Fate> {
+        match self {
+            Fault::MaybeApplied { id, .. } => Some(Fate::MaybeApplied { id: *id }),
+            Fault::NotSent { .. }
+            | Fault::Retry { .. }
+            | Fault::Unfounded { .. }
+            | Fault::Unreached { .. }
+            | Fault::Died { .. } => Some(Fate::NotSent),
+            Fault::Rejected { .. }
+            | Fault::OtherStatement
+            | Fault::Unavailable { .. }
+            | Fault::Forgotten { applied: false } => Some(Fate::Rejected),
+            Fault::Expired => Some(Fate::Expired),
+            Fault::Forgotten { applied: true } | Fault::Failed(_) => None,
+        }
+    }
 }
 
 /// Why a read at which a process died is not asked of another.
@@ -296,8 +260,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// The id of a write for which an application made up a name, by a digest of that.
     fn made_up(&self, digest: u128) -> RequestId {
-        let rubberband::RequestId { session, number } = rubberband::RequestId::made_up(digest);
-        RequestId { session, number }
+        RequestId::made_up(digest)
     }
 
     /// Whether this may be a name that was given: one of another door, or of the past.
@@ -313,12 +276,12 @@ pub trait Backend: Send + Sync + 'static {
     async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, Fault>;
 
     /// Begins a read. A sequential one follows every write that was acknowledged before.
-    async fn read(&self, strength: ReadStrength, select: &Select) -> Result<AnswerStream, Fault>;
+    async fn read(&self, strength: Strength, select: &Select) -> Result<AnswerStream, Fault>;
 
     /// Begins a read whose operation is in its byte form already; it concerns the whole of the table.
     async fn read_encoded(
         &self,
-        strength: ReadStrength,
+        strength: Strength,
         table: TableId,
         operation: Bytes,
     ) -> Result<AnswerStream, Fault> {
@@ -330,7 +293,7 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// Performs a read, and tells how each replica found its rows instead of them.
-    async fn analyze(&self, strength: ReadStrength, select: &Select) -> Result<Vec<Analyzed>, Fault>;
+    async fn analyze(&self, strength: Strength, select: &Select) -> Result<Vec<Analyzed>, Fault>;
 
     /// Where an operation would go, a line each: destinations and what was pruned.
     fn explain(&self, operation: &Operation) -> Vec<String>;

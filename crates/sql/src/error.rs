@@ -6,9 +6,12 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
+use quorate_protocol::Fate;
 use quorate_table::{failure::Failure, schema::Schema};
 use sqlparser::tokenizer::{Location, Span};
 use thiserror::Error;
+
+use crate::session::request::RequestName;
 
 /// An error in PostgreSQL's terms. Boxed, because results are returned a thousand times for every error.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -34,6 +37,10 @@ pub struct Fields {
     pub about: About,
     /// The routine of PostgreSQL's that would have said it, where drivers look for that.
     pub routine: Option<&'static str>,
+    /// What may have happened to the statement, if it has no answer of its own.
+    pub fate: Option<Fate>,
+    /// The name under which the write can be sent again.
+    pub request: Option<RequestName>,
 }
 
 /// What an error is about.
@@ -100,6 +107,8 @@ impl SqlError {
             context: None,
             about: About::default(),
             routine: None,
+            fate: None,
+            request: None,
         }))
     }
 
@@ -112,6 +121,20 @@ impl SqlError {
     #[must_use]
     pub fn at(mut self, span: Span) -> Self {
         self.place = self.place.or(Place::of(span.start));
+        self
+    }
+
+    /// With what may have happened to the statement, unless that is said already.
+    #[must_use]
+    pub fn with_fate(mut self, fate: Option<Fate>) -> Self {
+        self.fate = self.fate.or(fate);
+        self
+    }
+
+    /// With the name that the write was sent under.
+    #[must_use]
+    pub fn with_request(mut self, request: RequestName) -> Self {
+        self.request = Some(request);
         self
     }
 
@@ -166,6 +189,8 @@ impl From<Failure> for SqlError {
             context: None,
             about: About::default(),
             routine: None,
+            fate: None,
+            request: None,
         }))
     }
 }

@@ -6,15 +6,21 @@
 //! A write that may have been sent before under its id is never told to have come to nothing: that would be about this
 //! attempt, and the client asks about the write. Until the ranges answer definitely it is 40003, with the same id.
 
-use std::fmt;
+use quorate_protocol::Fate;
 
 use crate::{
     backend::Fault,
     error::{SqlError, code},
+    session::request::RequestName,
 };
 
 /// The fault of a read.
 pub fn of_read(fault: Fault) -> SqlError {
+    let fate = fault.fate();
+    reading(fault).with_fate(fate)
+}
+
+fn reading(fault: Fault) -> SqlError {
     match fault {
         Fault::Failed(failure) => failure.into(),
         Fault::Retry { .. } | Fault::NotSent { .. } | Fault::Rejected { .. } => {
@@ -38,11 +44,16 @@ pub fn of_read(fault: Fault) -> SqlError {
 
 /// The fault of a write that was sent under `id`. `retried` says that the client chose the id, so that it may have
 /// been used before.
-pub fn of_write(fault: Fault, id: impl fmt::Display, retried: bool) -> SqlError {
+pub fn of_write(fault: Fault, id: RequestName, retried: bool) -> SqlError {
+    let fate = fault.fate();
+    writing(fault, id, retried).with_request(id).with_fate(fate)
+}
+
+fn writing(fault: Fault, id: RequestName, retried: bool) -> SqlError {
     match fault {
         Fault::Failed(failure) => failure.into(),
         Fault::MaybeApplied { reason: Some(reason), .. } => {
-            let error = maybe_applied(&id);
+            let error = maybe_applied(id);
             error.detail(format!("Request id: {id}. {}{}.", reason[..1].to_uppercase(), &reason[1..]))
         }
         Fault::MaybeApplied { reason: None, .. } => maybe_applied(id),
@@ -76,6 +87,11 @@ pub fn of_write(fault: Fault, id: impl fmt::Display, retried: bool) -> SqlError 
 
 /// The fault of what has no name to be sent again under: a table's definition, a chunk of a COPY.
 pub fn of_nameless(fault: Fault) -> SqlError {
+    let fate = fault.fate();
+    defining(fault).with_fate(fate)
+}
+
+fn defining(fault: Fault) -> SqlError {
     match fault {
         Fault::Failed(failure) => failure.into(),
         Fault::MaybeApplied { .. } => maybe_defined(),
@@ -90,7 +106,7 @@ pub fn of_nameless(fault: Fault) -> SqlError {
 }
 
 /// A write under the id of another statement.
-pub fn other_statement(id: impl fmt::Display) -> SqlError {
+fn other_statement(id: RequestName) -> SqlError {
     SqlError::new(code::INVALID_PARAMETER_VALUE, Fault::OtherStatement)
         .detail(format!("Nothing was applied. Request id: {id}."))
         .hint("Send the statement that failed, with the same parameters, or RESET quorate.request_id.")
@@ -109,8 +125,10 @@ pub fn maybe_defined() -> SqlError {
 }
 
 /// A write whose outcome is not known.
-pub fn maybe_applied(id: impl fmt::Display) -> SqlError {
+pub fn maybe_applied(id: RequestName) -> SqlError {
     SqlError::new(code::STATEMENT_COMPLETION_UNKNOWN, "the write may have been applied")
+        .with_request(id)
+        .with_fate(Some(Fate::MaybeApplied { id: id.id() }))
         .detail(format!("Request id: {id}."))
         .hint(format!(
             "SET quorate.request_id = '{id}' and send the statement again: it is applied once in all."

@@ -21,8 +21,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     backend::{
-        Analyzed, AnswerStream, Backend, Catalog, Fault, Part, Piece, ReadStrength, RequestId, Table,
-        WriteName,
+        Analyzed, AnswerStream, Backend, Catalog, Fault, Part, Piece, RequestId, Strength, Table, WriteName,
     },
     error::code,
 };
@@ -106,13 +105,13 @@ impl State {
         name: WriteName,
         work: impl FnOnce(&mut State) -> Result<Vec<Answer>, Fault>,
     ) -> Result<Vec<Answer>, Fault> {
-        match self.answered.get(&name.id) {
+        match self.answered.get(&name.request) {
             Some((print, answered)) if *print == name.print => return answered.clone(),
             Some(_) => return Err(Fault::OtherStatement),
             None => {}
         }
         let answered = work(self);
-        self.answered.insert(name.id, (name.print, answered.clone()));
+        self.answered.insert(name.request, (name.print, answered.clone()));
         answered
     }
 
@@ -175,7 +174,7 @@ impl Backend for LocalBackend {
         self.state().once(name, |state| state.run(operation))
     }
 
-    async fn read(&self, _strength: ReadStrength, select: &Select) -> Result<AnswerStream, Fault> {
+    async fn read(&self, _strength: Strength, select: &Select) -> Result<AnswerStream, Fault> {
         let mut state = self.state();
         let epoch = Epoch(state.epoch);
         let pages = matches!(
@@ -206,7 +205,7 @@ impl Backend for LocalBackend {
         Ok(AnswerStream { parts })
     }
 
-    async fn analyze(&self, _strength: ReadStrength, select: &Select) -> Result<Vec<Analyzed>, Fault> {
+    async fn analyze(&self, _strength: Strength, select: &Select) -> Result<Vec<Analyzed>, Fault> {
         let mut state = self.state();
         let epoch = Epoch(state.epoch);
         let mut all = Vec::new();

@@ -1,9 +1,9 @@
 //! What a process shows over HTTP.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use quorate::process::Process;
-use quorate_protocol::{DomainId, ProcessId};
+use quorate::Node;
+use quorate_protocol::DomainId;
 use quorate_runtime::{
     discover::{Answer, Met, Presence, discover},
     metrics::Metrics,
@@ -26,21 +26,14 @@ pub(crate) struct Exhibit {
     name: String,
     role: &'static str,
     domain: DomainId,
-    me: ProcessId,
-    process: Arc<Process>,
-    metrics: Metrics,
+    node: Node,
+    /// What its doors count.
+    doors: Metrics,
 }
 
 impl Exhibit {
-    pub(crate) fn new(config: &NodeConfig, me: ProcessId, process: Arc<Process>, metrics: Metrics) -> Self {
-        Exhibit {
-            name: config.name.clone(),
-            role: config.role.as_str(),
-            domain: config.domain,
-            me,
-            process,
-            metrics,
-        }
+    pub(crate) fn new(config: &NodeConfig, node: Node, doors: Metrics) -> Self {
+        Exhibit { name: config.name.clone(), role: config.role.as_str(), domain: config.domain, node, doors }
     }
 }
 
@@ -59,7 +52,7 @@ fn patience(operation: &Operation) -> Duration {
 
 impl quorate_server::http::Exhibit for Exhibit {
     fn health(&self) -> Result<(), String> {
-        let status = self.process.status(PATIENCE).ok_or("the protocol thread does not answer")?;
+        let status = self.node.process().status(PATIENCE).ok_or("the protocol thread does not answer")?;
         if let Some(why) = status.hindrance {
             return Err(why);
         }
@@ -75,7 +68,8 @@ impl quorate_server::http::Exhibit for Exhibit {
     }
 
     fn status(&self) -> String {
-        let mut status = match self.process.status(PATIENCE) {
+        let me = self.node.id();
+        let mut status = match self.node.process().status(PATIENCE) {
             Some(status) => serde_json::to_value(status).unwrap_or_default(),
             None => json!({ "state": "silent", "position": 0 }),
         };
@@ -83,18 +77,20 @@ impl quorate_server::http::Exhibit for Exhibit {
             fields.insert(String::from("name"), json!(self.name));
             fields.insert(String::from("role"), json!(self.role));
             fields.insert(String::from("domain"), json!(self.domain.to_string()));
-            fields.insert(String::from("node"), json!(self.me.node));
-            fields.insert(String::from("incarnation"), json!(format!("{:032x}", self.me.incarnation.0)));
+            fields.insert(String::from("node"), json!(me.node));
+            fields.insert(String::from("incarnation"), json!(format!("{:032x}", me.incarnation.0)));
         }
         status.to_string()
     }
 
     fn metrics(&self) -> String {
-        self.metrics.render()
+        // One text of two registries: the end is marked once.
+        let doors = self.doors.render();
+        doors.trim_end_matches("# EOF\n").to_owned() + &self.node.metrics().render()
     }
 
     fn tables(&self) -> String {
-        let usage = self.process.usage(PATIENCE).unwrap_or_default();
+        let usage = self.node.process().usage(PATIENCE).unwrap_or_default();
         let table =
             |usage: &Usage| json!({ "table": usage.table.0, "rows": usage.rows, "bytes": usage.bytes });
         Value::Array(usage.iter().map(table).collect()).to_string()
@@ -104,7 +100,7 @@ impl quorate_server::http::Exhibit for Exhibit {
         let operation: Operation =
             serde_json::from_str(operation).map_err(|error| format!("no operation: {error}"))?;
         let patience = patience(&operation);
-        self.process.operate(operation, patience)?;
+        self.node.process().operate(operation, patience)?;
         Ok(quorate_server::http::Exhibit::status(self))
     }
 }

@@ -8,7 +8,7 @@ use super::Range;
 use crate::{
     detector::Opinion,
     ecast::{self, Position},
-    id::ProcessId,
+    id::{MADE_UP, ProcessId, RequestId},
     time::Duration,
     wire::{
         Wire, WireError, decode_body, encode_body, encode_whole, need, put_bytes, put_opinion, put_payload,
@@ -16,30 +16,6 @@ use crate::{
         take_u128,
     },
 };
-
-/// The name of a write: repeated with the same id, it takes effect once (S6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct RequestId {
-    /// The session: a gateway's incarnation.
-    pub session: u128,
-    /// The session's count.
-    pub number: u64,
-}
-
-/// The upper half of the session of every made-up id. A gateway's session is random; none has it.
-const MADE_UP: u128 = 0x6d61_6465_2075_7020 << 64;
-
-impl RequestId {
-    /// An id that an application made up, by a digest of what the application calls it.
-    pub fn made_up(digest: u128) -> RequestId {
-        RequestId { session: MADE_UP | digest >> 64, number: digest as u64 }
-    }
-
-    /// Whether an application made it up; else a gateway gave it out.
-    pub fn is_made_up(self) -> bool {
-        self.session >> 64 == MADE_UP >> 64
-    }
-}
 
 /// What a write is sent under: its id, and what tells it from another write under the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,6 +27,13 @@ pub struct WriteName {
     /// Whether the id may have been used before. The number of a write that is not repeated was given out by its own
     /// gateway for this write alone, so nothing that is known of that number is about it.
     pub repeated: bool,
+}
+
+impl WriteName {
+    /// The name of a write that nobody can repeat, under an id given out for it.
+    pub fn nameless(request: RequestId) -> WriteName {
+        WriteName { request, print: 0, repeated: false }
+    }
 }
 
 /// What a data message does.

@@ -88,18 +88,17 @@ mod storage;
 mod superior;
 pub mod suspicion;
 
+use crate::id::RequestId;
+
 pub use self::{
-    client::{Client, ClientCommand, ClientError, ClientEvent, ClientSettings, ReadStrength},
+    client::{Client, ClientCommand, ClientError, ClientEvent, ClientSettings},
     config::{
         Config, MemberInfo, RING_MAX, ROUTING_VERSION, Role, Rubberband, StorageState, TableEntry, refusal,
     },
     control::{Control, Removal},
     keeping::Keeps,
     made_up::MadeUpIds,
-    message::{
-        DataHeader, DataKind, Direct, Message, Reply, ReplyContent, RequestId, Spent, TransferCursor,
-        WriteName,
-    },
+    message::{DataHeader, DataKind, Direct, Message, Reply, ReplyContent, Spent, TransferCursor, WriteName},
     operator::{SuperCommand, SuperEvent, SuperRefusal},
     placement::{Assignment, Range, Segment},
     storage::{

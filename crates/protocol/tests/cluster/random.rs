@@ -7,11 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use quorate_protocol::{
-    Duration, ProcessId,
+    Duration, ProcessId, RequestId, Strength,
     ecast::Position,
-    rubberband::{
-        ClientCommand, ClientError, Config, DataHeader, Range, ReadStrength, RequestId, StorageState,
-    },
+    rubberband::{ClientCommand, ClientError, Config, DataHeader, Range, StorageState},
 };
 
 use super::{
@@ -23,7 +21,7 @@ use super::{
 /// What a schedule asked for.
 enum Asked {
     Write { operation: String, ranges: Vec<Range> },
-    Read { strength: ReadStrength, ranges: Vec<Range>, before: BTreeSet<(Range, String)> },
+    Read { strength: Strength, ranges: Vec<Range>, before: BTreeSet<(Range, String)> },
 }
 
 struct Schedule {
@@ -196,8 +194,7 @@ impl Schedule {
                 vec![Range { low, high: low + ((1 << 62) - 1) }]
             }
         };
-        let strength =
-            [ReadStrength::Sequential, ReadStrength::Snapshot, ReadStrength::Basic][self.chance(3) as usize];
+        let strength = [Strength::Sequential, Strength::Snapshot, Strength::Basic][self.chance(3) as usize];
         let before = self.acknowledged();
         let read = ClientCommand::Read {
             token,
@@ -465,7 +462,7 @@ impl Schedule {
 
 fn check_read(
     rows: &[Row],
-    strength: ReadStrength,
+    strength: Strength,
     ranges: &[Range],
     before: &BTreeSet<(Range, String)>,
     at: Position,
@@ -475,11 +472,11 @@ fn check_read(
     let within = |range: &Range| ranges.iter().any(|asked| asked.intersect(*range) == Some(*range));
     let set: BTreeSet<&Row> = seen.iter().collect();
     assert_eq!(set.len(), seen.len(), "a read saw a row twice");
-    if strength != ReadStrength::Basic {
+    if strength != Strength::Basic {
         let expected: BTreeSet<&Row> = rows.iter().filter(|row| row.at <= at && within(&row.range)).collect();
         assert_eq!(set, expected, "a {strength:?} read at {at} saw another cut");
     }
-    if strength == ReadStrength::Sequential {
+    if strength == Strength::Sequential {
         for (range, operation) in before.iter().filter(|(range, _)| within(range)) {
             let saw = seen.iter().any(|row| row.range == *range && row.operation == *operation);
             assert!(saw, "a read missed {operation}, acknowledged before it began");

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use quorate_protocol::{
-    CommandId, Duration,
-    rubberband::{ClientCommand, Control, DataHeader, ReadStrength, RequestId, SuperCommand},
+    CommandId, Duration, RequestId, Strength,
+    rubberband::{ClientCommand, Control, DataHeader, SuperCommand},
 };
 
 use super::{
@@ -98,9 +98,9 @@ fn perform(world: &mut World, step: &str) {
         // `die` kills who reads, `die 17` only where key 17 is read; `large` needs a batch without other reads.
         ["count", id, token, strength, ranges, ref op @ ..] => {
             let strength = match strength {
-                "basic" => ReadStrength::Basic,
-                "snapshot" => ReadStrength::Snapshot,
-                _ => ReadStrength::Sequential,
+                "basic" => Strength::Basic,
+                "snapshot" => Strength::Snapshot,
+                _ => Strength::Sequential,
             };
             let read = ClientCommand::Read {
                 token: number(token),

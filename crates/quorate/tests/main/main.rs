@@ -1,3 +1,5 @@
 //! The library on real threads and sockets of this machine.
 
+mod local;
+mod node;
 mod scan;

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{SinkExt, pin_mut};
 use quorate_sql::{
-    backend::{Analyzed, AnswerStream, Backend, Catalog, Fault, ReadStrength, RequestId, WriteName},
+    backend::{Analyzed, AnswerStream, Backend, Catalog, Fault, RequestId, Strength, WriteName},
     local::LocalBackend,
 };
 use quorate_table::{
@@ -97,11 +97,11 @@ impl Backend for Observed {
         self.tables.write(name, operation).await
     }
 
-    async fn read(&self, strength: ReadStrength, select: &Select) -> Result<AnswerStream, Fault> {
+    async fn read(&self, strength: Strength, select: &Select) -> Result<AnswerStream, Fault> {
         self.tables.read(strength, select).await
     }
 
-    async fn analyze(&self, strength: ReadStrength, select: &Select) -> Result<Vec<Analyzed>, Fault> {
+    async fn analyze(&self, strength: Strength, select: &Select) -> Result<Vec<Analyzed>, Fault> {
         self.tables.analyze(strength, select).await
     }
 
@@ -167,10 +167,11 @@ async fn a_discard_that_comes_to_nothing_is_tried_again_under_another_number() {
     assert!(discards.iter().all(|load| *load == discards[0]));
     let seen = backend.seen.lock().unwrap();
     let mut numbers: Vec<u64> =
-        seen.iter().filter(|(what, ..)| *what == "discard").map(|(.., name)| name.id.number).collect();
+        seen.iter().filter(|(what, ..)| *what == "discard").map(|(.., name)| name.request.number).collect();
     numbers.dedup();
     assert_eq!(numbers.len(), 4, "each attempt has a number that was drawn for it: {numbers:?}");
-    let staged = seen.iter().filter(|(what, ..)| *what == "stage").map(|(.., name)| name.id.number).max();
+    let staged =
+        seen.iter().filter(|(what, ..)| *what == "stage").map(|(.., name)| name.request.number).max();
     assert!(numbers[0] > staged.unwrap(), "drawn when it is used, and not before");
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use async_trait::async_trait;
 use quorate_sql::{
-    backend::{Analyzed, AnswerStream, Backend, Catalog, Fault, ReadStrength, RequestId, WriteName},
+    backend::{Analyzed, AnswerStream, Backend, Catalog, Fault, RequestId, Strength, WriteName},
     local::LocalBackend,
 };
 use quorate_table::{
@@ -63,7 +63,7 @@ impl Backend for Troubled {
             None => self.tables.write(name, operation).await,
             Some(Way::AppliedSilently) => {
                 self.tables.write(name, operation).await?;
-                Err(Fault::MaybeApplied { id: name.id, reason: None })
+                Err(Fault::MaybeApplied { id: name.request, reason: None })
             }
             Some(Way::NotSent) => Err(Fault::NotSent { reason: "no router took it".to_owned() }),
             Some(Way::Unavailable) => Err(Fault::Unavailable { range: "one".to_owned() }),
@@ -72,11 +72,11 @@ impl Backend for Troubled {
         }
     }
 
-    async fn read(&self, strength: ReadStrength, select: &Select) -> Result<AnswerStream, Fault> {
+    async fn read(&self, strength: Strength, select: &Select) -> Result<AnswerStream, Fault> {
         self.tables.read(strength, select).await
     }
 
-    async fn analyze(&self, strength: ReadStrength, select: &Select) -> Result<Vec<Analyzed>, Fault> {
+    async fn analyze(&self, strength: Strength, select: &Select) -> Result<Vec<Analyzed>, Fault> {
         self.tables.analyze(strength, select).await
     }
 

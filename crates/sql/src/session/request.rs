@@ -93,7 +93,10 @@ impl Session {
         let Some(name @ RequestName { id, print }) = chosen else {
             let (id, nonce) = (self.backend.request_id(), rand::random());
             let name = RequestName { id, print: Some(Print { nonce, statement: own as u32 }) };
-            return Ok(Request { sent: WriteName { id, print: salted(own, nonce), repeated: false }, name });
+            return Ok(Request {
+                sent: WriteName { request: id, print: salted(own, nonce), repeated: false },
+                name,
+            });
         };
         let (id, nonce) = match print {
             None => (self.backend.made_up(digest(id)), 0),
@@ -107,7 +110,7 @@ impl Session {
             }
             Some(print) => (id, print.nonce),
         };
-        Ok(Request { sent: WriteName { id, print: salted(own, nonce), repeated: true }, name })
+        Ok(Request { sent: WriteName { request: id, print: salted(own, nonce), repeated: true }, name })
     }
 }
 
@@ -150,6 +153,18 @@ fn digest(id: RequestId) -> u128 {
     name[..16].copy_from_slice(&id.session.to_le_bytes());
     name[16..].copy_from_slice(&id.number.to_le_bytes());
     xxh3_128(&name)
+}
+
+impl RequestName {
+    /// A name that the application makes up, before it sends a write. No other write has it.
+    pub fn made_up() -> RequestName {
+        RequestName { id: RequestId { session: rand::random(), number: 1 }, print: None }
+    }
+
+    /// The id in it.
+    pub fn id(self) -> RequestId {
+        self.id
+    }
 }
 
 impl From<u128> for Print {

@@ -6,7 +6,7 @@ use quorate_table::value::{Row, Value};
 
 use super::{Outcome, Session, block::Block};
 use crate::{
-    backend::ReadStrength,
+    backend::Strength,
     error::{Result, SqlError},
     statement::{Modes, settings},
 };
@@ -17,7 +17,7 @@ pub(super) struct Settings {
     values: BTreeMap<String, String>,
     /// What every statement asks for, read when it is set.
     timeout: Option<Duration>,
-    strength: ReadStrength,
+    strength: Strength,
 }
 
 impl Settings {
@@ -46,8 +46,7 @@ impl Settings {
     fn read(&mut self) {
         let milliseconds = self.get("statement_timeout").and_then(|value| settings::milliseconds(value));
         self.timeout = milliseconds.filter(|milliseconds| *milliseconds > 0).map(Duration::from_millis);
-        self.strength =
-            self.get("quorate.read").and_then(|name| ReadStrength::named(name)).unwrap_or_default();
+        self.strength = self.get("quorate.read").and_then(|name| name.parse().ok()).unwrap_or_default();
     }
 }
 
@@ -105,7 +104,7 @@ impl Session {
         self.settings.timeout
     }
 
-    pub(super) fn strength(&self) -> ReadStrength {
+    pub(super) fn strength(&self) -> Strength {
         self.settings.strength
     }
 

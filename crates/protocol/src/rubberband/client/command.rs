@@ -7,20 +7,11 @@ use smallvec::SmallVec;
 
 use crate::{
     ecast::{Position, Refusal},
-    id::{Peer, ProcessId},
-    rubberband::{Config, Control, Range, RequestId, Spent},
+    fate::Fate,
+    id::{Peer, ProcessId, RequestId},
+    rubberband::{Config, Control, Range, Spent},
+    strength::Strength,
 };
-
-/// How fresh a read must be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ReadStrength {
-    /// What each replica has; several ranges may be of different ages.
-    Basic,
-    /// One consistent cut, of unstated age.
-    Snapshot,
-    /// A cut after everything acknowledged before: through the total order.
-    Sequential,
-}
 
 /// What a client may be asked. Requests with a token end in exactly one [`ClientEvent::Done`] or [`ClientEvent::Failed`].
 #[derive(Clone, Debug)]
@@ -50,7 +41,7 @@ pub enum ClientCommand {
         /// The user's name for it.
         token: u64,
         /// How fresh.
-        strength: ReadStrength,
+        strength: Strength,
         /// The table.
         table: u32,
         /// The ring keys concerned; disjoint.
@@ -101,11 +92,6 @@ pub enum ClientEvent {
         /// What it cost there.
         spent: Spent,
     },
-    /// The write has its place in the order and will take effect, or fail, there: all that is open is when that is told.
-    Ordered {
-        /// Which request.
-        token: u64,
-    },
     /// Every process that answers the read has told its first piece, no further ones will, and more pieces come. Not told of
     /// a read that ends with its first pieces.
     Gathered {
@@ -153,6 +139,25 @@ pub enum ClientEvent {
 }
 
 impl ClientError {
+    /// What may have happened to the request, for its user. None if that is known: it was applied, and its answer is not
+    /// known any more.
+    pub fn fate(self) -> Option<Fate> {
+        match self {
+            ClientError::MaybeApplied { request } => Some(Fate::MaybeApplied { id: request }),
+            ClientError::Rejected(_)
+            | ClientError::OtherStatement
+            | ClientError::Forgotten { applied: false } => Some(Fate::Rejected),
+            ClientError::Expired => Some(Fate::Expired),
+            ClientError::Forgotten { applied: true } => None,
+            ClientError::NotSent
+            | ClientError::Unanswered
+            | ClientError::Unreached { .. }
+            | ClientError::Died { .. }
+            | ClientError::NoRoom { .. }
+            | ClientError::Untaken { .. } => Some(Fate::NotSent),
+        }
+    }
+
     /// What it means if the write may have been sent before under its id. Only what the order or the ranges say of the id
     /// itself is definite. All else is about this attempt: it says nothing of an earlier one, which may have been applied.
     pub fn of_repetition(self, request: RequestId) -> ClientError {

@@ -10,6 +10,8 @@
 mod command;
 mod read;
 mod request;
+#[cfg(test)]
+mod tests;
 mod write;
 
 use std::{
@@ -19,7 +21,7 @@ use std::{
 
 use rustc_hash::FxHashMap;
 
-pub use self::command::{ClientCommand, ClientError, ClientEvent, ReadStrength};
+pub use self::command::{ClientCommand, ClientError, ClientEvent};
 use self::{
     read::Read,
     request::{Kind, Request},
@@ -49,6 +51,9 @@ pub struct ClientSettings {
     /// How long a read may go without news before those who were to answer are asked whether they are at it; and how long
     /// they may take to say so before it is tried elsewhere.
     pub patience: Duration,
+    /// How long a write, or a change of the configuration, may go without a place in the order before it is given up as by
+    /// [`ClientCommand::Cancel`]; none: until it is cancelled. One that has a place takes as long as it takes.
+    pub write_wait: Option<Duration>,
     /// How long a read may go without any news, of all its attempts, before it is given up.
     pub read_wait: Duration,
     /// How long a storage process that serves may be without a link before reads that need it fail at once. Longer than the
@@ -75,6 +80,7 @@ impl Default for ClientSettings {
             alive_every: Duration::from_millis(50),
             retry_after: Duration::from_millis(30),
             patience: Duration::from_secs(2),
+            write_wait: None,
             read_wait: Duration::from_secs(10),
             unreached_after: Duration::from_secs(5),
             retention: Duration::from_secs(600),
@@ -102,6 +108,9 @@ pub struct Client {
     attempts: FxHashMap<u64, u64>,
     /// When to look after requests again.
     look: BTreeSet<(Time, u64)>,
+    /// When requests that need a place in the order are given up without one, the first first. Those that ended stay until
+    /// they are first.
+    unordered: VecDeque<(Time, u64)>,
     /// Own writes whose fate was left open, with the instant of it.
     maybe: VecDeque<(Time, u64)>,
     /// Own writes under way.
@@ -158,6 +167,7 @@ impl Client {
             requests: BTreeMap::new(),
             attempts: FxHashMap::default(),
             look: BTreeSet::new(),
+            unordered: VecDeque::new(),
             maybe: VecDeque::new(),
             writes: BTreeSet::new(),
             made_up: 0,
@@ -298,7 +308,6 @@ impl Client {
             (Kind::Control, Outcome::Stable) => self.done(token, Position(0), out),
             (Kind::Write(write), Outcome::Stable) => {
                 write.stable = true;
-                out.emit(ClientEvent::Ordered { token });
                 self.finish_write(cx, token, out);
             }
             (Kind::Write(_) | Kind::Control, Outcome::MaybeApplied | Outcome::Wedged) => {
@@ -338,6 +347,7 @@ impl Client {
                 write.doubted = !self.unreached.is_empty();
                 self.insert(token, Request { attempt, kind: Kind::Write(write), look_at: None });
                 self.membership.submit(cx, attempt, Class::Data, header.encode(&operation), out);
+                self.await_order(cx.now, token);
                 self.refuse_if_out(cx, token, out);
             }
             ClientCommand::Read { token, strength, table, ranges, operation } => {
@@ -350,6 +360,7 @@ impl Client {
                 let attempt = self.new_attempt(token);
                 self.insert(token, Request { attempt, kind: Kind::Control, look_at: None });
                 self.membership.submit(cx, attempt, Class::Control, control.encode(), out);
+                self.await_order(cx.now, token);
                 self.refuse_if_out(cx, token, out);
             }
             ClientCommand::Consumed { token, from, bytes } => {
@@ -397,6 +408,7 @@ impl Protocol for Client {
                     self.look.pop_first();
                     self.look_after(cx, token, out);
                 }
+                self.end_overdue(cx, out);
                 self.tell_unreached(cx.now, out);
                 self.membership.tick(cx.now, self.membership.member.delivered(), out);
             }
@@ -428,7 +440,8 @@ impl Protocol for Client {
 
     fn deadline(&self) -> Option<Time> {
         let look = self.look.first().map(|(at, _)| *at);
-        [self.membership.deadline(), look].into_iter().flatten().min()
+        let overdue = self.unordered.front().map(|(at, _)| *at);
+        [self.membership.deadline(), look, overdue].into_iter().flatten().min()
     }
 
     fn policy(&self) -> Arc<dyn Policy> {

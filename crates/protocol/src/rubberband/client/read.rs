@@ -16,23 +16,24 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
-    Client, ClientError, ClientEvent, ClientSettings, ReadStrength,
+    Client, ClientError, ClientEvent, ClientSettings,
     request::{Kind, TRIES_MAX},
 };
 use crate::{
     ecast::{Class, MemberCommand, Position},
-    id::ProcessId,
+    id::{ProcessId, RequestId},
     rubberband::{
-        Assignment, DataHeader, DataKind, Direct, Message, Range, Reply, ReplyContent, RequestId,
-        StorageState, WriteName, placement::covers, refusal,
+        Assignment, DataHeader, DataKind, Direct, Message, Range, Reply, ReplyContent, StorageState,
+        WriteName, placement::covers, refusal,
     },
     seam::{Context, Destination, Input, Sink},
+    strength::Strength,
     time::{Duration, Time},
 };
 
 /// A read that has not been answered in full.
 pub(super) struct Read {
-    strength: ReadStrength,
+    strength: Strength,
     table: u32,
     ranges: SmallVec<[Range; 2]>,
     operation: Bytes,
@@ -99,7 +100,7 @@ const LATENCY_PART: u32 = 64;
 impl Read {
     /// One that has not been attempted yet.
     pub(super) fn new(
-        strength: ReadStrength,
+        strength: Strength,
         table: u32,
         ranges: SmallVec<[Range; 2]>,
         operation: Bytes,
@@ -201,7 +202,7 @@ impl Read {
 
     /// Whether it needs a place in the order, or the leader's stamp, and nothing has come of that yet.
     pub(super) fn waits_for_order(&self) -> bool {
-        self.strength != ReadStrength::Basic && !self.ordered && self.parts.is_empty()
+        self.strength != Strength::Basic && !self.ordered && self.parts.is_empty()
     }
 
     /// Whether it goes on when the user takes more, and only then.
@@ -270,20 +271,20 @@ impl Client {
         let over = reached.map(|it| it.since + self.settings.unreached_after).filter(|over| *over > cx.now);
         let look = over.chain([cx.now + patience]).min().unwrap_or(cx.now);
         self.look_after_read_at(token, look);
-        if strength == ReadStrength::Sequential {
+        if strength == Strength::Sequential {
             // An attempt that still waits to be sent would only be one read more.
             self.member_input(cx, Input::Command(MemberCommand::Withdraw { token: before }), out);
         }
         match strength {
             _ if !probes.is_empty() => self.send_parts(attempt, probes, &operation, out),
-            ReadStrength::Sequential => {
+            Strength::Sequential => {
                 self.membership.submit(cx, attempt, Class::Data, header.encode(&operation), out);
             }
-            ReadStrength::Snapshot => {
+            Strength::Snapshot => {
                 let body = header.encode(&operation);
                 self.member_input(cx, Input::Command(MemberCommand::Inject { token: attempt, body }), out);
             }
-            ReadStrength::Basic => self.send_basic(cx, token, offset, operation, out),
+            Strength::Basic => self.send_basic(cx, token, offset, operation, out),
         }
     }
 
@@ -445,7 +446,7 @@ impl Client {
                 }
             }
             ReplyContent::Answer(content) => {
-                let one_cut = read.strength != ReadStrength::Basic;
+                let one_cut = read.strength != Strength::Basic;
                 if one_cut && *read.at.get_or_insert(reply.at) != reply.at {
                     return self.retry_soon(cx, attempt);
                 }

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     ecast::{MemberCommand, Position},
-    id::ProcessId,
-    rubberband::{Config, RequestId, StorageState},
+    id::{ProcessId, RequestId},
+    rubberband::{Config, StorageState},
     seam::{Context, Input, Sink},
     time::{Duration, Time},
 };
@@ -55,6 +55,21 @@ impl Client {
         }
     }
 
+    /// Notes until when a new request may go without a place in the order.
+    pub(super) fn await_order(&mut self, now: Time, token: u64) {
+        if let Some(wait) = self.settings.write_wait {
+            self.unordered.push_back((now + wait, token));
+        }
+    }
+
+    /// Ends requests that have waited too long for a place in the order.
+    pub(super) fn end_overdue(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        while self.unordered.front().is_some_and(|(at, _)| *at <= cx.now) {
+            let (_, token) = self.unordered.pop_front().expect("just seen");
+            self.end_unordered(cx, token, out);
+        }
+    }
+
     /// Nobody leads the routers: ends a request that needs an order and has none. One that has a place in it is answered
     /// by the ranges, and a basic read needs none.
     pub(super) fn end_unordered(&mut self, cx: &mut Context<'_>, token: u64, out: &mut impl Sink<Self>) {
@@ -87,6 +102,9 @@ impl Client {
     fn remove(&mut self, token: u64) -> Option<Request> {
         let request = self.requests.remove(&token)?;
         self.attempts.remove(&request.attempt);
+        while self.unordered.front().is_some_and(|(_, token)| !self.requests.contains_key(token)) {
+            self.unordered.pop_front();
+        }
         if let Some(at) = request.look_at {
             self.look.remove(&(at, token));
         }

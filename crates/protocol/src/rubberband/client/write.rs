@@ -11,10 +11,10 @@ use super::{
 };
 use crate::{
     ecast::{Class, Position},
-    id::ProcessId,
+    id::{ProcessId, RequestId},
     rubberband::{
-        Config, Control, Direct, Message, Range, Reply, ReplyContent, RequestId, WriteName,
-        membership::INTERNAL, placement::covers,
+        Config, Control, Direct, Message, Range, Reply, ReplyContent, WriteName, membership::INTERNAL,
+        placement::covers,
     },
     seam::{Context, Destination, Sink},
     time::{Duration, Time},

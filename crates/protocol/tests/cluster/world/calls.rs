@@ -2,11 +2,11 @@
 
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
-    CommandId, Context, Destination, Duration, Input, ProcessId, Protocol,
+    CommandId, Context, Destination, Duration, Input, ProcessId, Protocol, RequestId,
     ecast::{Fence, Position, RefoundRefusal, Router, RouterCommand, RouterEvent, RouterRefusal},
     rubberband::{
-        Client, ClientCommand, ClientError, ClientEvent, DataHeader, Message, Range, RequestId, Rubberband,
-        Storage, StorageCommand, StorageEvent, Super, SuperCommand, SuperEvent,
+        Client, ClientCommand, ClientError, ClientEvent, DataHeader, Message, Range, Rubberband, Storage,
+        StorageCommand, StorageEvent, Super, SuperCommand, SuperEvent,
     },
     wire::Wire,
 };
@@ -251,7 +251,7 @@ impl World {
                     self.count("restart");
                     self.told.get_mut(&(id, token)).expect("it was asked").parts.clear();
                 }
-                ClientEvent::Gathered { .. } | ClientEvent::Ordered { .. } => {}
+                ClientEvent::Gathered { .. } => {}
                 ClientEvent::Done { token, at } => {
                     self.count("done");
                     self.end(id, token, Ok(at));

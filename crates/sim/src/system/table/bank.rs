@@ -10,8 +10,8 @@ use std::{collections::BTreeMap, time::Duration};
 use bytes::Bytes;
 use quorate_history::{self as history, Action};
 use quorate_protocol::{
-    ProcessId, Time,
-    rubberband::{ClientCommand, ClientEvent, Config, Control, ReadStrength, RequestId},
+    ProcessId, RequestId, Strength, Time,
+    rubberband::{ClientCommand, ClientEvent, Config, Control},
 };
 use quorate_table::{
     engine::Answer,
@@ -223,14 +223,14 @@ impl Bank {
         let unique = self.tokens as i64 + 1;
         match chance.below(100) {
             0..30 => self.write(world, machine, config, What::Mark { account, mark: unique }, None, false),
-            30..57 => self.read(world, machine, config, What::Look { account }, ReadStrength::Sequential),
+            30..57 => self.read(world, machine, config, What::Look { account }, Strength::Sequential),
             57..65 => {
                 let amount = 1 + chance.below(50) as i64;
                 let what = What::Transfer { from: account, to: other, amount };
                 self.write(world, machine, config, what, None, false);
             }
-            65..70 => self.read(world, machine, config, What::Sum, ReadStrength::Snapshot),
-            70..74 => self.read(world, machine, config, What::Sum, ReadStrength::Sequential),
+            65..70 => self.read(world, machine, config, What::Sum, Strength::Snapshot),
+            70..74 => self.read(world, machine, config, What::Sum, Strength::Sequential),
             74..79 => {
                 self.book.ask_entry(unique);
                 self.write(world, machine, config, What::Enter { entry: unique }, None, false);
@@ -263,7 +263,7 @@ impl Bank {
                 }
             }
             94..96 => self.write(world, machine, config, What::Fail { account }, None, false),
-            _ => self.read(world, machine, config, What::Glance, ReadStrength::Basic),
+            _ => self.read(world, machine, config, What::Glance, Strength::Basic),
         }
     }
 
@@ -320,7 +320,7 @@ impl Bank {
         machine: usize,
         config: &Config,
         what: What,
-        strength: ReadStrength,
+        strength: Strength,
     ) {
         self.read_after(world, machine, config, what, strength, Duration::ZERO);
     }
@@ -331,7 +331,7 @@ impl Bank {
         machine: usize,
         config: &Config,
         what: What,
-        strength: ReadStrength,
+        strength: Strength,
         delay: Duration,
     ) {
         let Some((Operation::Select(select), schema)) = self.operation(config, &what) else { return };
@@ -363,7 +363,7 @@ impl Bank {
         let (Operation::Select(select), schema) = self.operation(&config, &what)? else { return None };
         let bytes = gateway::read(&select, schema).operation;
         let key = schema.partition.key_of(&Value::Int8(account));
-        self.read(world, machine, &config, what, ReadStrength::Sequential);
+        self.read(world, machine, &config, what, Strength::Sequential);
         Some((bytes, key))
     }
 
@@ -397,7 +397,6 @@ impl Bank {
                 Ok(())
             }
             ClientEvent::Gathered { .. }
-            | ClientEvent::Ordered { .. }
             | ClientEvent::Config(_)
             | ClientEvent::Unreached { .. }
             | ClientEvent::Adrift(_)
@@ -604,7 +603,7 @@ impl Bank {
             let machine = self.gateways[0];
             let Some(Role::Client(client)) = role(world, machine) else { return false };
             let Some(config) = client.config().cloned() else { return false };
-            self.read(world, machine, &config, What::LastLook { table }, ReadStrength::Sequential);
+            self.read(world, machine, &config, What::LastLook { table }, Strength::Sequential);
         }
         table.is_none()
     }

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use quorate_protocol::{
-    ProcessId,
+    ProcessId, RequestId,
     ecast::Class,
-    rubberband::{Control, DataHeader, DataKind, RequestId, Role},
+    rubberband::{Control, DataHeader, DataKind, Role},
 };
 use xxhash_rust::xxh3::xxh3_64;
 

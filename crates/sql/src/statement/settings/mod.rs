@@ -10,7 +10,7 @@ use sqlparser::ast::{self, Spanned};
 
 use super::{Statement, scope};
 use crate::{
-    backend::ReadStrength,
+    backend::Strength,
     error::{Result, SqlError, code},
     session::request::RequestName,
 };
@@ -168,9 +168,9 @@ impl Setting {
                     refuse().map_err(|error| error.hint(format!("Available values: {}.", words.join(", "))))
                 }
             },
-            Takes::Strength => match ReadStrength::named(value) {
-                Some(strength) => Ok(strength.name().to_owned()),
-                None => {
+            Takes::Strength => match value.parse::<Strength>() {
+                Ok(strength) => Ok(strength.name().to_owned()),
+                Err(_) => {
                     refuse().map_err(|error| error.hint("The strengths are sequential, snapshot and basic."))
                 }
             },

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorate_history::Action;
-use quorate_protocol::rubberband::{ClientError, ReadStrength, RequestId};
+use quorate_protocol::{RequestId, Strength, rubberband::ClientError};
 use quorate_tables::Role;
 
 use super::{Bank, Fate, Pending, Phase, What};
@@ -62,7 +62,7 @@ impl Bank {
     fn insist(&mut self, world: &mut World<Citizen>, pending: Pending) {
         let Some(Role::Client(client)) = role(world, pending.machine) else { return };
         let Some(config) = client.config().cloned() else { return };
-        let strength = ReadStrength::Sequential;
+        let strength = Strength::Sequential;
         self.read_after(world, pending.machine, &config, pending.what, strength, Duration::from_millis(100));
     }
 

@@ -6,42 +6,45 @@
 //!   discovery thread ── Seeds ──▶ protocol thread        (until the routers are known)
 //! ```
 
+mod engine;
+mod seek;
+mod withdrawals;
+
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use quorate_node::EndpointId;
 use quorate_protocol::{
-    CommandId, DomainId, Generation, NotAdmitted, Peer, Policy, ProcessId, Protocol, Terms, Time,
+    CommandId, DomainId, Generation, NotAdmitted, Policy, ProcessId, Protocol, Terms, Time,
     ecast::{Fence, RouterEvent},
     relay::{self, Relay},
-    rubberband::{ClientEvent, Remains, StorageCommand, StorageEvent, SuperEvent, Task},
+    rubberband::{ClientEvent, Remains, StorageEvent, SuperEvent},
 };
 use quorate_runtime::{
     Config, Host, Port, StartError,
     calls::{Calls, Unanswered},
-    clock,
-    discover::{Answer, Met, Presence, Undiscovered, discover},
-    metrics::{Counter, EncodeLabelSet, Family, Gauge, Metrics},
+    discover::{Answer, Presence},
     worker::Worker,
 };
-use quorate_table::engine::{Engine, Pinned, Usage};
-use quorate_tables::{
-    Command, Event, Role, health::Hindrance, operate::Operation, status::Status, storage::execute,
-};
-use tracing::{debug, error, info, warn};
+use quorate_table::engine::{Engine, Usage};
+use quorate_tables::{Command, Event, Role, health::Hindrance, operate::Operation, status::Status};
+use tracing::{error, info, warn};
 
-use crate::{
-    crew::{Crew, Muster},
+pub(crate) use self::seek::survey;
+use self::{
+    engine::{Job, Passes},
+    seek::{probe_namesake, seek},
     withdrawals::Withdrawals,
 };
+use crate::crew::{Crew, Muster};
 
 /// Why a process can not go on. It should end, and may be started anew, as a new incarnation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,8 +67,8 @@ pub struct Parts {
     pub client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
     /// Where routers may be found.
     pub routers: Vec<String>,
-    /// What it takes the domain to be founded with.
-    pub terms: Terms,
+    /// What it takes the domain to be founded with; none: whatever it is.
+    pub terms: Option<Terms>,
 }
 
 /// A running process.
@@ -74,16 +77,6 @@ pub struct Process {
     shared: Arc<Shared>,
     engine: Option<Arc<Worker<Job>>>,
     ended: Receiver<End>,
-}
-
-/// What the engine thread is asked for.
-enum Job {
-    /// To do these, and hand the results to the protocol thread.
-    Execute(Vec<Task>, Arc<Withdrawals>),
-    /// To tell what its tables take.
-    Usage(Sender<Vec<Usage>>),
-    /// To give the engine away: the last that is asked.
-    Hand(Sender<Box<dyn Engine>>),
 }
 
 /// What the threads of a process share.
@@ -116,7 +109,7 @@ struct Identity {
     domain: DomainId,
     me: ProcessId,
     address: String,
-    terms: Terms,
+    terms: Option<Terms>,
 }
 
 impl Process {
@@ -133,7 +126,7 @@ impl Process {
         let engine = match parts.engine {
             Some((engine, muster)) => {
                 let (crew, passes) = (Crew::start(muster)?, Passes::new(&config.metrics));
-                Some(Arc::new(engine_thread(engine, crew, passes, shared.clone(), end.clone())?))
+                Some(Arc::new(engine::start(engine, crew, passes, shared.clone(), end.clone())?))
             }
             None => None,
         };
@@ -222,212 +215,13 @@ impl Process {
     }
 }
 
-/// What an engine's thread counts.
-struct Passes {
-    batches: Counter,
-    tasks: Counter,
-    nanoseconds: Counter,
-    withdrawn: Counter,
-    panicked: Counter,
-    readers: Gauge,
-    broken: Counter,
-    pinned: Family<Keeper, Gauge>,
-}
-
-/// For whom versions are kept.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Keeper {
-    kept_for: &'static str,
-}
-
-impl Passes {
-    fn new(metrics: &Metrics) -> Passes {
-        Passes {
-            batches: metrics.counter("engine_batches", "Batches of tasks that the engine did"),
-            tasks: metrics.counter("engine_tasks", "Tasks in them"),
-            nanoseconds: metrics.counter("engine_nanoseconds", "Time that the engine took for them"),
-            withdrawn: metrics
-                .counter("engine_tasks_withdrawn", "Reads that were given up when the engine had them"),
-            panicked: metrics
-                .counter("engine_reads_panicked", "Reads that failed because the engine panicked at them"),
-            readers: metrics.gauge("engine_readers", "Long results of which a version is kept"),
-            broken: metrics
-                .counter("engine_readers_broken", "Long results that ended because they kept too much"),
-            pinned: metrics.register(
-                "engine_pinned_bytes",
-                "Overwritten rows that are kept for long results and moves of ranges",
-                Family::default(),
-            ),
-        }
-    }
-
-    fn batch(&self, tasks: u64, took: Duration, pinned: Pinned) {
-        self.batches.inc();
-        self.tasks.inc_by(tasks);
-        self.nanoseconds.inc_by(took.as_nanos() as u64);
-        self.readers.set(pinned.readers as i64);
-        self.broken.inc_by(pinned.broken - self.broken.get());
-        let kept = [("readers", pinned.reader_bytes), ("migrations", pinned.migration_bytes)];
-        for (kept_for, bytes) in kept {
-            self.pinned.get_or_create(&Keeper { kept_for }).set(bytes as i64);
-        }
-    }
-}
-
 /// What these locks guard is whole at every step.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A storage process has one batch at its engine; the rest is for those who ask what tables take.
-const ENGINE_JOBS_MAX: usize = 64;
-
-fn engine_thread(
-    engine: Box<dyn Engine>,
-    crew: Crew,
-    passes: Passes,
-    shared: Arc<Shared>,
-    end: Sender<End>,
-) -> Result<Worker<Job>, StartError> {
-    let mut joined = false;
-    let mut held = Some(engine);
-    let worker = Worker::start("engine", ENGINE_JOBS_MAX, move |jobs: Vec<Job>| {
-        if !std::mem::replace(&mut joined, true) {
-            crew.join();
-        }
-        for job in jobs {
-            let Some(engine) = &mut held else { return };
-            let (tasks, withdrawals) = match job {
-                Job::Execute(tasks, withdrawals) => (tasks, withdrawals),
-                Job::Usage(asker) => {
-                    // Whoever asked may have lost patience.
-                    let _ = asker.try_send(engine.usage());
-                    continue;
-                }
-                Job::Hand(taker) => {
-                    // Nobody takes it who has lost patience: then the rows end with this process.
-                    let _ = held.take().map(|engine| taker.try_send(engine));
-                    return;
-                }
-            };
-            let (began, count) = (clock::now(), tasks.len() as u64);
-            let host = EngineHost { crew: &crew, withdrawals: &withdrawals, panicked: &passes.panicked };
-            let run = || execute(&mut **engine, tasks, &host);
-            let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
-            let Ok(results) = ran else {
-                let _ = end.try_send(End::Broken(String::from("the engine thread panicked")));
-                return;
-            };
-            passes.batch(count, clock::now().since(began), engine.pinned());
-            passes.withdrawn.inc_by(withdrawals.beyond(0).len() as u64);
-            if let Some(port) = shared.port.get() {
-                // Refused only when the process is ending.
-                let _ = port.command(Command::Storage(StorageCommand::Executed(results)));
-            }
-        }
-    })?;
-    Ok(worker)
-}
-
-/// What an engine is lent while it does a batch.
-struct EngineHost<'a> {
-    crew: &'a Crew,
-    withdrawals: &'a Withdrawals,
-    panicked: &'a Counter,
-}
-
-impl quorate_table::host::Host for EngineHost<'_> {
-    fn withdrawn(&self, seen: usize) -> Vec<usize> {
-        self.withdrawals.beyond(seen)
-    }
-
-    fn panicked(&self) {
-        self.panicked.inc();
-        error!("the engine panicked at a query: that one fails, and the process goes on");
-    }
-
-    fn threads(&self) -> usize {
-        self.crew.threads()
-    }
-
-    fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
-        self.crew.each(count, work);
-    }
-}
-
-/// Who listens at each of these addresses.
-pub fn survey(addresses: &[String], domain: DomainId) -> Vec<Result<Met, Undiscovered>> {
-    addresses.iter().map(|address| discover(address, domain, DISCOVERY_PATIENCE)).collect()
-}
-
-/// How long one that is asked who it is may take.
-const DISCOVERY_PATIENCE: Duration = Duration::from_millis(500);
-
-/// For so long it is normal that a router is not there yet.
-const DISCOVERY_QUIET: Duration = Duration::from_secs(1);
-
-/// Looks for routers at the addresses until the process knows them, and again while it has lost them.
-fn seek(shared: &Shared, addresses: &[String], domain: DomainId, me: ProcessId) {
-    let mut pause = Duration::from_millis(20);
-    let began = Instant::now();
-    let mut told: BTreeMap<&String, String> = BTreeMap::new();
-    while !shared.stopping.load(Ordering::Acquire) {
-        let mut seeds = Vec::new();
-        for address in addresses {
-            match discover(address, domain, DISCOVERY_PATIENCE) {
-                Ok(met) if met.process != me => {
-                    seeds.push(Peer { id: met.process, address: address.clone() });
-                }
-                Ok(_) => {}
-                // At first everything starts at once; afterwards somebody may have to mend it.
-                Err(error) if began.elapsed() > DISCOVERY_QUIET => {
-                    let error = error.to_string();
-                    if told.get(address) != Some(&error) {
-                        warn!(%address, %error, "no router is found there");
-                        told.insert(address, error);
-                    }
-                }
-                Err(error) => debug!(%address, %error, "no router found"),
-            }
-        }
-        if let Some(port) = shared.port.get()
-            && !seeds.is_empty()
-        {
-            let _ = port.try_command(Command::Seeds(seeds));
-        }
-        thread::sleep(pause);
-        // Eager at first, when everything starts at once; then only in case all known routers are gone.
-        pause = (pause * 2).min(Duration::from_secs(2));
-    }
-}
-
-/// Finds out whether the process lives that keeps this one from joining: if it does, this one ends. It may just be dead and
-/// not yet removed; then this one joins once it is.
-fn probe_namesake(me: &Identity, other: &Peer, end: &Sender<End>) {
-    match discover(&other.address, me.domain, DISCOVERY_PATIENCE) {
-        Ok(met) if met.process == other.id => {
-            // The first reason is the one that counts.
-            let _ = end.try_send(End::NotAdmitted(format!(
-                "node {} is in use: {} at {} belongs to the domain and answers there; this process, {} at {}, does not join beside \
-                 it. Give it a node number of its own, or stop the other one",
-                me.me.node, other.id, other.address, me.me, me.address
-            )));
-        }
-        _ => {
-            info!(
-                other = %other.id, address = other.address,
-                "another process of this node belongs to the domain, and does not answer: waiting until it is removed"
-            );
-            thread::sleep(NAMESAKE_PAUSE);
-        }
-    }
-}
-
 /// So many strangers are remembered, so that each is logged once.
 const STRANGERS_MAX: usize = 64;
-
-/// The wait before it is looked for again.
-const NAMESAKE_PAUSE: Duration = Duration::from_secs(1);
 
 impl NodeHost {
     fn end(&self, end: End) {
@@ -455,7 +249,7 @@ impl NodeHost {
 
     /// Ends if the domain was founded with other terms than this process is configured for.
     fn compare_terms(&self, theirs: Terms) {
-        let ours = self.identity.terms;
+        let Some(ours) = self.identity.terms else { return };
         let pairs = [
             ("replicas", u32::from(ours.replicas), u32::from(theirs.replicas)),
             ("wanted_storage", ours.wanted_storage, theirs.wanted_storage),

@@ -6,23 +6,22 @@
 //! - The other `routers`. If one of them belongs to the domain, there is one. If every one certainly does not (nothing
 //!   listens there, or a process that joins itself), there is none, and it is founded at once. As long as one can not be
 //!   reached nothing is known, and it is asked again for [`PATIENCE`].
-//! - A mark in `data_dir`, made before founding. With it the domain is never founded again from there, though nobody
+//! - A mark in the directory, made before founding. With it the domain is never founded again from there, though nobody
 //!   answers: the others may be cut off.
 
 use std::{
     fs::{self, OpenOptions},
     io::ErrorKind,
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail};
-use quorate::process::survey;
-use quorate_protocol::{Generation, ecast::Fence};
+use quorate_protocol::{DomainId, Generation, ecast::Fence};
 use quorate_runtime::discover::{Met, Presence, Undiscovered};
 use tracing::{info, warn};
 
-use crate::{Usage, config::NodeConfig};
+use crate::{error::Error, process::survey};
 
 /// How a router begins.
 pub(super) enum Beginning {
@@ -46,10 +45,15 @@ enum Word {
     Unknown,
 }
 
-/// How this router begins; waits for others' word if need be.
-pub(super) fn begin(config: &NodeConfig) -> Result<Beginning> {
-    let word = || word(&survey(&config.routers, config.domain));
-    if !config.found {
+/// How a router begins, of which `found` says whether it founds the domain if there is none; waits for others' word if need be.
+pub(super) fn begin(
+    domain: DomainId,
+    routers: &[String],
+    found: bool,
+    directory: Option<&Path>,
+) -> Result<Beginning, Error> {
+    let word = || word(&survey(routers, domain));
+    if !found {
         return Ok(Beginning::Join(match word() {
             Word::Exists(generation) => generation,
             Word::None | Word::Unknown => Generation::FIRST,
@@ -72,15 +76,13 @@ pub(super) fn begin(config: &NodeConfig) -> Result<Beginning> {
             Word::Unknown => thread::sleep(PAUSE),
         }
     }
-    if is_first(config)? {
+    if is_first(domain, directory)? {
         return Ok(Beginning::Found);
     }
-    if config.routers.is_empty() {
-        return Err(Usage(format!(
-            "this router has founded domain {} before, and does not found it again: name routers to join through",
-            config.domain
-        ))
-        .into());
+    if routers.is_empty() {
+        return Err(Error::start(format!(
+            "this router has founded domain {domain} before, and does not found it again: name routers to join through"
+        )));
     }
     warn!(
         "this router has founded the domain before, and does not found it again: it waits for routers to join. If all of \
@@ -99,14 +101,17 @@ fn word(survey: &[Result<Met, Undiscovered>]) -> Word {
     if unsure { Word::Unknown } else { Word::None }
 }
 
-/// Whether the domain was never founded from this data directory, and marks that it is now. Without one nobody knows.
-fn is_first(config: &NodeConfig) -> Result<bool> {
-    let Some(directory) = &config.data_dir else { return Ok(true) };
-    fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-    let mark = directory.join(format!("founded-{}", config.domain));
+/// Whether the domain was never founded from this directory, and marks that it is now. Without one nobody knows.
+fn is_first(domain: DomainId, directory: Option<&Path>) -> Result<bool, Error> {
+    let Some(directory) = directory else { return Ok(true) };
+    let failed = |path: &Path, error| {
+        Error::start(format!("{}: {error}: a domain is not founded without a mark of it", path.display()))
+    };
+    fs::create_dir_all(directory).map_err(|error| failed(directory, error))?;
+    let mark = directory.join(format!("founded-{domain}"));
     match OpenOptions::new().write(true).create_new(true).open(&mark) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => bail!("{}: {error}: a domain is not founded without a mark of it", mark.display()),
+        Err(error) => Err(failed(&mark, error)),
     }
 }

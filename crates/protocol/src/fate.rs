@@ -1,0 +1,47 @@
+//! What may have happened to a request that came to nothing. The words are the same behind every door.
+
+use std::fmt;
+
+use crate::id::RequestId;
+
+/// What may have happened to a request that has no answer: it decides what its user may do next.
+///
+/// A request that was answered, by a result or by an error of its own (a duplicate key), has no fate: it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fate {
+    /// Nothing was executed, and nothing will be: repeat it freely.
+    NotSent,
+    /// It was executed once, or will be, or not at all: repeat it under the same id, and it is executed once in all.
+    MaybeApplied {
+        /// Its id.
+        id: RequestId,
+    },
+    /// It was refused and executed nowhere: repeating it alone changes nothing.
+    Rejected,
+    /// This process was cut off from the others: it must rejoin before it is asked for anything.
+    Wedged,
+    /// The id, or its session, is over: nothing was executed now. Whether it was before is no longer known.
+    Expired,
+}
+
+impl Fate {
+    /// Whether the request may be sent again as a new one without being executed twice.
+    pub fn is_repeatable(self) -> bool {
+        match self {
+            Fate::NotSent | Fate::Rejected | Fate::Wedged => true,
+            Fate::MaybeApplied { .. } | Fate::Expired => false,
+        }
+    }
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Fate::NotSent => "nothing was sent",
+            Fate::MaybeApplied { .. } => "it may have been applied",
+            Fate::Rejected => "it was refused",
+            Fate::Wedged => "this process was cut off",
+            Fate::Expired => "its id has expired",
+        })
+    }
+}

@@ -1,0 +1,493 @@
+//! A client's tables: statements, sessions, transactions.
+//!
+//! A statement of [`Db`] stands for itself, and many may be under way at once. What a session keeps (settings, blocks, cursors)
+//! needs a [`Session`], which does one thing after another.
+//!
+//! **Dropped.** A statement whose future is dropped is given up: a read ends everywhere; a write may have been applied. One
+//! that was named before ([`Execute::request`]) can be sent again under its name.
+
+use std::{
+    fmt, process,
+    sync::{
+        Arc,
+        atomic::{AtomicI32, Ordering},
+    },
+};
+
+use quorate_protocol::Strength;
+use quorate_sql::{
+    cache::{Cache, Prepared},
+    error::SqlError,
+    finish,
+    session::{self, Outcome},
+    statement::Statement,
+};
+use quorate_table::value::Value;
+
+use crate::{
+    Pending,
+    cluster::ClusterBackend,
+    error::{Error, RequestName},
+    node::Node,
+    param::{Column, Param, Row},
+};
+
+/// The tables of a cluster, as a client sees them. Clones share the client.
+#[derive(Clone)]
+pub struct Db(Arc<Shared>);
+
+struct Shared {
+    node: Node,
+    tables: Arc<ClusterBackend>,
+    cache: Arc<Cache>,
+    /// The operating-system process that has the threads behind it.
+    pid: u32,
+    sessions: AtomicI32,
+}
+
+/// Who asks, as `current_user` and `current_database` tell.
+const USER: &str = "quorate";
+
+impl Db {
+    pub(crate) fn new(node: Node, tables: Arc<ClusterBackend>) -> Db {
+        let shared =
+            Shared { node, tables, cache: Arc::default(), pid: process::id(), sessions: AtomicI32::new(1) };
+        Db(Arc::new(shared))
+    }
+
+    /// Executes a statement: await it, or [`wait`](crate::Wait::wait) for it. Yields how many rows it changed or found.
+    ///
+    /// ```no_run
+    /// # async fn run(db: &quorate::Db) -> Result<(), quorate::Error> {
+    /// let changed = db.execute("update t set v = $1 where id = $2").bind("new").bind(7).await?;
+    /// assert_eq!(changed, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn execute<'a>(&'a self, text: &'a str) -> Execute<'a> {
+        Execute(Asking::new(Target::Db(self), text))
+    }
+
+    /// Asks for rows, at the strongest there is ([`Strength::Sequential`]): everything acknowledged before is seen.
+    ///
+    /// ```no_run
+    /// # async fn run(db: &quorate::Db) -> Result<(), quorate::Error> {
+    /// for row in db.query("select id, v from t where id < $1").bind(10).await? {
+    ///     println!("{} {}", row.get::<i32>("id")?, row.get::<&str>("v")?);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn query<'a>(&'a self, text: &'a str) -> Query<'a> {
+        Query(Asking::new(Target::Db(self), text))
+    }
+
+    /// Reads at a strength.
+    pub fn read(&self, strength: Strength) -> Reader<'_> {
+        Reader { db: self, strength }
+    }
+
+    /// A session of its own: settings, blocks and cursors stay from one statement to the next.
+    pub fn session(&self) -> Session {
+        let number = self.0.sessions.fetch_add(1, Ordering::Relaxed);
+        let inner = session::Session::new(
+            self.0.tables.clone(),
+            self.0.cache.clone(),
+            USER.to_owned(),
+            USER.to_owned(),
+            number,
+        );
+        Session { db: self.clone(), inner }
+    }
+
+    /// Begins a transaction. A write takes effect when it is executed, in the total order, and not at the commit: so a
+    /// transaction may hold reads and *one* write. A second one is refused, and so is a rollback behind an applied write.
+    pub async fn begin(&self) -> Result<Transaction, Error> {
+        let mut session = self.session();
+        session.execute("begin").await?;
+        Ok(Transaction(session))
+    }
+
+    /// Leaves the cluster, once the last statement has ended. Ready when the others took note, or did not in time.
+    pub async fn close(self) {
+        self.0.node.clone().leave().await;
+    }
+
+    /// The node behind it.
+    pub fn node(&self) -> &Node {
+        &self.0.node
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if process::id() == self.0.pid { Ok(()) } else { Err(Error::Forked) }
+    }
+
+    /// The same error, or that there is no process any more which could do better.
+    fn judged(&self, error: SqlError) -> Error {
+        match (Error::from(error), self.0.node.over()) {
+            (Error::NotSent { .. }, Some(why)) => Error::Wedged { why: why.to_owned() },
+            (error, _) => error,
+        }
+    }
+}
+
+impl fmt::Debug for Db {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Db").field(&self.0.node).finish()
+    }
+}
+
+/// Reads at a strength ([`Db::read`]).
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    db: &'a Db,
+    strength: Strength,
+}
+
+impl<'a> Reader<'a> {
+    /// Asks for rows.
+    pub fn query(self, text: &'a str) -> Query<'a> {
+        let mut asking = Asking::new(Target::Db(self.db), text);
+        asking.strength = Some(self.strength);
+        Query(asking)
+    }
+}
+
+/// One thing after another ([`Db::session`]).
+pub struct Session {
+    db: Db,
+    inner: session::Session,
+}
+
+impl Session {
+    /// Executes a statement. Yields how many rows it changed or found.
+    pub fn execute<'a>(&'a mut self, text: &'a str) -> Execute<'a> {
+        Execute(Asking::new(Target::Session(self), text))
+    }
+
+    /// Asks for rows.
+    pub fn query<'a>(&'a mut self, text: &'a str) -> Query<'a> {
+        Query(Asking::new(Target::Session(self), text))
+    }
+
+    async fn ask(&mut self, statement: Given<'_>) -> Result<Answer, Error> {
+        self.db.check()?;
+        let answer = self.perform(statement).await;
+        answer.map_err(|error| self.db.judged(self.inner.failed(error)))
+    }
+
+    async fn perform(&mut self, Given { text, params, request, .. }: Given<'_>) -> Result<Answer, SqlError> {
+        let prepared = self.inner.prepare(text, Vec::new())?;
+        if let Some(Statement::Copy(_)) = statement(&prepared) {
+            return Err(SqlError::unsupported("COPY by the library"));
+        }
+        let values = values(&prepared, params)?;
+        if let Some(name) = request {
+            self.inner.start_with("quorate.request_id", &name.to_string());
+        }
+        let outcome = self.inner.execute(&prepared, &values).await?;
+        let fields = match statement(&prepared) {
+            Some(Statement::Execute { name, .. }) => {
+                self.inner.named(name).and_then(|prepared| prepared.fields.clone())
+            }
+            Some(Statement::Fetch { name, .. }) => self.inner.cursor_fields(name),
+            _ => prepared.fields.clone(),
+        };
+        let columns = fields.map_or_else(|| Arc::from([]), |fields| Column::of(&fields));
+        Ok(match outcome {
+            Outcome::Rows(rows, _) => Answer { columns, rows: Some(rows), changed: 0 },
+            Outcome::Gathered(rows, tag) => {
+                Answer { columns, rows: Some(finish::Rows::plain(rows)), changed: changed(&tag) }
+            }
+            Outcome::Done(tag) => Answer { columns, rows: None, changed: changed(&tag) },
+            Outcome::Empty => Answer { columns, rows: None, changed: 0 },
+            Outcome::CopyIn(_) | Outcome::CopyOut(..) => {
+                return Err(SqlError::unsupported("COPY by the library"));
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("db", &self.db).finish_non_exhaustive()
+    }
+}
+
+/// Reads and one write that belong together ([`Db::begin`]). Dropped without a commit, it ends; a write in it stands.
+#[derive(Debug)]
+pub struct Transaction(Session);
+
+impl Transaction {
+    /// Executes a statement. Yields how many rows it changed or found.
+    pub fn execute<'a>(&'a mut self, text: &'a str) -> Execute<'a> {
+        self.0.execute(text)
+    }
+
+    /// Asks for rows.
+    pub fn query<'a>(&'a mut self, text: &'a str) -> Query<'a> {
+        self.0.query(text)
+    }
+
+    /// Ends it well.
+    pub async fn commit(mut self) -> Result<(), Error> {
+        self.0.execute("commit").await.map(drop)
+    }
+
+    /// Ends it otherwise. Refused if a write was applied, which stands.
+    pub async fn rollback(mut self) -> Result<(), Error> {
+        self.0.execute("rollback").await.map(drop)
+    }
+}
+
+/// A statement that is about to be executed: await it, or [`wait`](crate::Wait::wait) for it.
+#[derive(Debug)]
+#[must_use = "nothing is sent before it is awaited"]
+pub struct Execute<'a>(Asking<'a>);
+
+/// A query that is about to be asked: await it for all its rows, or [`stream`](Query::stream) them.
+#[derive(Debug)]
+#[must_use = "nothing is sent before it is awaited"]
+pub struct Query<'a>(Asking<'a>);
+
+#[derive(Debug)]
+enum Target<'a> {
+    Db(&'a Db),
+    Session(&'a mut Session),
+}
+
+#[derive(Debug)]
+struct Asking<'a> {
+    target: Target<'a>,
+    text: &'a str,
+    params: Vec<Param>,
+    strength: Option<Strength>,
+    request: Option<RequestName>,
+}
+
+/// A statement and all it is given.
+struct Given<'a> {
+    text: &'a str,
+    params: Vec<Param>,
+    strength: Option<Strength>,
+    request: Option<RequestName>,
+}
+
+struct Answer {
+    columns: Arc<[Column]>,
+    rows: Option<finish::Rows>,
+    changed: u64,
+}
+
+impl<'a> Asking<'a> {
+    fn new(target: Target<'a>, text: &'a str) -> Self {
+        Asking { target, text, params: Vec::new(), strength: None, request: None }
+    }
+
+    async fn ask(self) -> Result<(Answer, Db), Error> {
+        let Asking { target, text, params, strength, request } = self;
+        let given = Given { text, params, strength, request };
+        match target {
+            Target::Session(session) => {
+                let answer = session.ask(given).await?;
+                Ok((answer, session.db.clone()))
+            }
+            Target::Db(db) => {
+                let mut session = db.session();
+                if let Some(strength) = given.strength {
+                    session.inner.start_with("quorate.read", strength.name());
+                }
+                let prepared = session.inner.prepare(text, Vec::new())?;
+                if let Some(what) = statement(&prepared).and_then(kept) {
+                    let why = format!("{what} outside a session: another statement would not find it");
+                    return Err(Error::unsupported(&why));
+                }
+                let answer = session.ask(given).await?;
+                Ok((answer, db.clone()))
+            }
+        }
+    }
+}
+
+impl<'a> Execute<'a> {
+    /// The value of the next parameter: of `$1` first, then of `$2`.
+    pub fn bind(mut self, value: impl Into<Param>) -> Self {
+        self.0.params.push(value.into());
+        self
+    }
+
+    /// Names the write, so that it is executed once however often it is sent under the name: one that the caller made up
+    /// ([`RequestName::made_up`]), or that of an earlier attempt ([`Error::MaybeApplied`]).
+    pub fn request(mut self, name: RequestName) -> Self {
+        self.0.request = Some(name);
+        self
+    }
+}
+
+impl<'a> IntoFuture for Execute<'a> {
+    type Output = Result<u64, Error>;
+    type IntoFuture = Pending<'a, u64>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let (answer, db) = self.0.ask().await?;
+            let Some(mut rows) = answer.rows.filter(|_| answer.changed == 0) else {
+                return Ok(answer.changed);
+            };
+            let mut found = 0;
+            loop {
+                match rows.next().await.map_err(|error| db.judged(error))?.len() {
+                    0 => return Ok(found),
+                    some => found += some as u64,
+                }
+            }
+        })
+    }
+}
+
+impl<'a> Query<'a> {
+    /// The value of the next parameter: of `$1` first, then of `$2`.
+    pub fn bind(mut self, value: impl Into<Param>) -> Self {
+        self.0.params.push(value.into());
+        self
+    }
+
+    /// The rows as they come. The storage processes send no more than a window ahead of what is taken.
+    ///
+    /// ```no_run
+    /// # async fn run(db: &quorate::Db) -> Result<(), quorate::Error> {
+    /// let mut rows = db.query("select id from t").stream().await?;
+    /// while let Some(row) = rows.next().await? {
+    ///     println!("{}", row.get::<i32>(0)?);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn stream(self) -> Pending<'a, RowStream> {
+        Box::pin(async move {
+            let (answer, db) = self.0.ask().await?;
+            let rows = answer.rows.unwrap_or_else(|| finish::Rows::plain(Vec::new()));
+            Ok(RowStream { db, columns: answer.columns, rows, batch: Vec::new().into_iter() })
+        })
+    }
+}
+
+impl<'a> IntoFuture for Query<'a> {
+    type Output = Result<Rows, Error>;
+    type IntoFuture = Pending<'a, Rows>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let RowStream { db, columns, rows, .. } = self.stream().await?;
+            let all = rows.all().await.map_err(|error| db.judged(error))?;
+            Ok(Rows { columns, rows: all.into_iter() })
+        })
+    }
+}
+
+/// The rows of a result, all of them.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    columns: Arc<[Column]>,
+    rows: std::vec::IntoIter<Vec<Value>>,
+}
+
+impl Rows {
+    /// The columns, in their order.
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+}
+
+impl Iterator for Rows {
+    type Item = Row;
+
+    fn next(&mut self) -> Option<Row> {
+        self.rows.next().map(|values| Row::new(self.columns.clone(), values))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.rows.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Rows {}
+
+/// The rows of a result as they come ([`Query::stream`]). Dropped before its end, it ends the read everywhere.
+pub struct RowStream {
+    db: Db,
+    columns: Arc<[Column]>,
+    rows: finish::Rows,
+    batch: std::vec::IntoIter<Vec<Value>>,
+}
+
+impl RowStream {
+    /// The columns, in their order.
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// The next row; none behind the last.
+    pub async fn next(&mut self) -> Result<Option<Row>, Error> {
+        if self.batch.len() == 0 {
+            self.batch = self.rows.next().await.map_err(|error| self.db.judged(error))?.into_iter();
+        }
+        Ok(self.batch.next().map(|values| Row::new(self.columns.clone(), values)))
+    }
+}
+
+impl fmt::Debug for RowStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RowStream").field("columns", &self.columns).finish_non_exhaustive()
+    }
+}
+
+fn statement(prepared: &Prepared) -> Option<&Statement> {
+    prepared.bound.as_ref().map(|bound| &bound.statement)
+}
+
+/// The values of a statement's parameters, each of its type.
+fn values(prepared: &Prepared, params: Vec<Param>) -> Result<Vec<Value>, SqlError> {
+    let types = prepared.parameters();
+    if types.len() != params.len() {
+        let message = format!("the statement has {} parameters, and {} are given", types.len(), params.len());
+        return Err(SqlError::new("08P01", message));
+    }
+    let of_type = |(index, (param, ty)): (usize, (Param, &_))| param.of_type(*ty, index);
+    params.into_iter().zip(types).enumerate().map(of_type).collect()
+}
+
+/// What a statement leaves to the next one of its session, if anything.
+fn kept(statement: &Statement) -> Option<&'static str> {
+    match statement {
+        Statement::Set { .. } | Statement::ResetAll | Statement::SetTransaction { .. } => Some("a setting"),
+        Statement::Begin(_)
+        | Statement::Commit
+        | Statement::Rollback
+        | Statement::Savepoint(_)
+        | Statement::RollbackTo(_)
+        | Statement::Release(_) => Some("a transaction"),
+        Statement::Prepare { .. } | Statement::Execute { .. } | Statement::Deallocate(_) => {
+            Some("a prepared statement")
+        }
+        Statement::Declare(_) | Statement::Fetch { .. } | Statement::Close(_) => Some("a cursor"),
+        _ => None,
+    }
+}
+
+/// How many rows a command's tag counts: its last word, if that is a number.
+fn changed(tag: &str) -> u64 {
+    tag.rsplit(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::changed;
+
+    #[test]
+    fn a_tag_counts_rows_if_it_has_a_number() {
+        assert_eq!(changed("INSERT 0 12"), 12);
+        assert_eq!(changed("UPDATE 3"), 3);
+        assert_eq!(changed("CREATE TABLE"), 0);
+    }
+}

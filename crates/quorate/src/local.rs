@@ -1,0 +1,129 @@
+//! A cluster in this process, for tests and examples.
+
+use quorate_protocol::Terms;
+
+use crate::{
+    Pending,
+    error::Error,
+    node::{Builder, Node, Role, StorageOptions},
+};
+
+/// A cluster of real processes (routers, supers, storage) on threads of this one, which talk over loopback sockets. Nothing is
+/// simulated, and nothing is kept: it ends when it is dropped.
+///
+/// ```
+/// # use quorate::Wait;
+/// let cluster = quorate::Local::start().wait()?;
+/// let db = quorate::connect(cluster.addresses()).wait()?;
+/// db.execute("create table t (id int primary key, v text)").wait()?;
+/// assert_eq!(db.execute("insert into t values (1, 'one'), (2, 'two')").wait()?, 2);
+/// # Ok::<(), quorate::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Local {
+    nodes: Vec<Node>,
+    addresses: Vec<String>,
+}
+
+/// How large a cluster is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalBuilder {
+    routers: usize,
+    storage: usize,
+    replicas: u8,
+}
+
+impl Local {
+    /// The smallest one: a router, a super, and a storage process.
+    pub fn start() -> Pending<'static, Local> {
+        Local::builder().start()
+    }
+
+    /// A larger one.
+    pub fn builder() -> LocalBuilder {
+        LocalBuilder { routers: 1, storage: 1, replicas: 1 }
+    }
+
+    /// Where its routers listen: all that a client needs.
+    pub fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    /// Its nodes: routers, then the super, then storage.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Ends it, and waits for that.
+    pub async fn stop(self) {
+        for node in self.nodes.iter().rev() {
+            node.clone().abandon().await;
+        }
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        for node in self.nodes.iter().rev() {
+            // Nobody is left whom it would be worth telling.
+            node.abandon_unwaited();
+        }
+    }
+}
+
+impl LocalBuilder {
+    /// So many routers, of which a majority must live.
+    pub fn routers(mut self, count: usize) -> Self {
+        self.routers = count.max(1);
+        self
+    }
+
+    /// So many storage processes, each with some of the rows.
+    pub fn storage(mut self, count: usize) -> Self {
+        self.storage = count.max(1);
+        self
+    }
+
+    /// So many replicas of each row.
+    pub fn replicas(mut self, count: u8) -> Self {
+        self.replicas = count.max(1);
+        self
+    }
+
+    /// Starts it. Ready when its processes listen: the first statement waits for whatever is left.
+    pub fn start(self) -> Pending<'static, Local> {
+        Box::pin(async move {
+            let count =
+                |count: usize| u32::try_from(count).map_err(|_| Error::start("far too many processes"));
+            let terms = Terms {
+                replicas: self.replicas,
+                wanted_storage: count(self.storage)?,
+                wanted_routers: count(self.routers)?,
+            };
+            let founder =
+                Node::builder().name("router-1").number(1).terms(terms).role(Role::Router { found: true });
+            let founder = founder.start().await?;
+            let domain = founder.domain();
+            let mut addresses: Vec<String> = vec![founder.address().to_string()];
+            let mut nodes = vec![founder];
+            let joining = |role: Role, name: String, number: usize, addresses: &[String]| -> Builder {
+                let builder = Node::builder().name(name).number(number as u64).terms(terms).role(role);
+                builder.domain(domain).routers(addresses)
+            };
+            for router in 2..=self.routers {
+                let role = Role::Router { found: false };
+                let node = joining(role, format!("router-{router}"), router, &addresses).start().await?;
+                addresses.push(node.address().to_string());
+                nodes.push(node);
+            }
+            let next = self.routers + 1;
+            nodes.push(joining(Role::Super, String::from("super-1"), next, &addresses).start().await?);
+            for storage in 1..=self.storage {
+                let role = Role::Storage(StorageOptions::default());
+                let builder = joining(role, format!("storage-{storage}"), next + storage, &addresses);
+                nodes.push(builder.start().await?);
+            }
+            Ok(Local { nodes, addresses })
+        })
+    }
+}

@@ -1,0 +1,326 @@
+//! How a node is set up.
+
+use std::{
+    fs::File,
+    io,
+    net::{SocketAddr, TcpListener, ToSocketAddrs},
+    path::PathBuf,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_protocol::{DomainId, Terms, detector};
+use quorate_runtime::{chance, discover};
+use quorate_table::engine::Bounds;
+use tokio::sync::oneshot;
+
+use super::{Node, directory};
+use crate::{Pending, crew::Muster, error::Error};
+
+/// What a node does in its cluster.
+#[derive(Clone, Debug, Default)]
+pub enum Role {
+    /// Asks, and holds nothing: what a program is that uses the cluster.
+    #[default]
+    Client,
+    /// Orders and routes; a majority of the routers must live.
+    Router {
+        /// Whether it founds the domain if there is none. One router of a domain does, once.
+        found: bool,
+    },
+    /// Holds rows and looks at them.
+    Storage(StorageOptions),
+    /// Watches the others and plans who holds what. Two are enough.
+    Super,
+}
+
+impl Role {
+    /// As it stands in names and metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Role::Client => "gateway",
+            Role::Router { .. } => "router",
+            Role::Storage(_) => "storage",
+            Role::Super => "super",
+        }
+    }
+}
+
+/// What a storage process takes at most, of memory and of processors.
+#[derive(Clone, Debug)]
+pub struct StorageOptions {
+    /// What its engine takes.
+    pub bounds: Bounds,
+    /// The threads that look at the rows.
+    pub muster: Muster,
+    /// Bytes that are held of all results that their clients have yet to take.
+    pub held_bytes_max: u64,
+    /// How long a result may be held of which its client takes nothing.
+    pub held_max: Duration,
+}
+
+impl Default for StorageOptions {
+    fn default() -> Self {
+        let settings = quorate_protocol::rubberband::StorageSettings::default();
+        StorageOptions {
+            bounds: Bounds::default(),
+            muster: Muster::default(),
+            held_bytes_max: settings.held_bytes_max,
+            held_max: settings.held_max,
+        }
+    }
+}
+
+/// Sets a node up ([`Node::builder`]).
+#[derive(Debug)]
+pub struct Builder {
+    role: Role,
+    name: Option<String>,
+    number: Option<u64>,
+    domain: Option<DomainId>,
+    routers: Vec<String>,
+    listen: String,
+    advertise: Option<String>,
+    insecure: bool,
+    directory: Option<PathBuf>,
+    detector: detector::Settings,
+    terms: Option<Terms>,
+    write_wait: Duration,
+    patience: Duration,
+    at_once: bool,
+}
+
+/// A node that is set up: all that each of its lives begins with.
+pub(crate) struct Setup {
+    pub(super) role: Role,
+    pub(super) name: String,
+    pub(super) number: u64,
+    pub(super) domain: DomainId,
+    pub(super) routers: Vec<String>,
+    pub(super) listener: Arc<TcpListener>,
+    pub(super) listen: SocketAddr,
+    pub(super) advertised: String,
+    pub(super) insecure: bool,
+    pub(super) directory: Option<PathBuf>,
+    pub(super) detector: detector::Settings,
+    pub(super) terms: Option<Terms>,
+    pub(super) write_wait: Duration,
+    /// Held as long as the node lives.
+    pub(super) _claim: Option<File>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Builder {
+            role: Role::default(),
+            name: None,
+            number: None,
+            domain: None,
+            routers: Vec::new(),
+            listen: String::from("127.0.0.1:0"),
+            advertise: None,
+            insecure: false,
+            directory: None,
+            detector: detector::Settings::default(),
+            terms: None,
+            write_wait: Duration::from_secs(3),
+            patience: Duration::from_secs(10),
+            at_once: false,
+        }
+    }
+}
+
+impl Builder {
+    /// Where routers may be found, `host:port`. All that a client needs.
+    pub fn routers<A: Into<String>>(mut self, addresses: impl IntoIterator<Item = A>) -> Self {
+        self.routers = addresses.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// What it does; a client, unless said otherwise.
+    pub fn role(mut self, role: Role) -> Self {
+        self.role = role;
+        self
+    }
+
+    /// What people call it.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Its place in the cluster, which no other process may have. Drawn at random unless said here or in its directory.
+    pub fn number(mut self, number: u64) -> Self {
+        self.number = Some(number);
+        self
+    }
+
+    /// The domain it belongs to. Asked of the routers unless said; a founder draws it.
+    pub fn domain(mut self, domain: DomainId) -> Self {
+        self.domain = Some(domain);
+        self
+    }
+
+    /// Where it listens for other processes; `127.0.0.1` at a port of the system's choice, unless said otherwise.
+    pub fn listen(mut self, address: impl Into<String>) -> Self {
+        self.listen = address.into();
+        self
+    }
+
+    /// Where the others reach it, `host:port`, if not where it listens; port 0 stands for the port that it listens at.
+    pub fn advertise(mut self, address: impl Into<String>) -> Self {
+        self.advertise = Some(address.into());
+        self
+    }
+
+    /// Allows addresses other than loopback. Links are neither encrypted nor authenticated.
+    pub fn insecure(mut self, insecure: bool) -> Self {
+        self.insecure = insecure;
+        self
+    }
+
+    /// Where it keeps what outlives it: its number, and that it has founded its domain. One process of a number at a time:
+    /// another one is refused ([`Error::DirectoryInUse`]) for as long as the first lives.
+    pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
+        self.directory = Some(path.into());
+        self
+    }
+
+    /// How patient it is with silent peers.
+    pub fn detector(mut self, settings: detector::Settings) -> Self {
+        self.detector = settings;
+        self
+    }
+
+    /// What the domain is founded with, and what a process that joins insists on. A client takes it as it is.
+    pub fn terms(mut self, terms: Terms) -> Self {
+        self.terms = Some(terms);
+        self
+    }
+
+    /// How long a write waits for a majority of the routers before it comes to nothing, or may have been applied; 3 s.
+    pub fn write_wait(mut self, wait: Duration) -> Self {
+        self.write_wait = wait;
+        self
+    }
+
+    /// How long a client tries to be taken in when it starts; 10 s.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// A client, too, is ready as soon as it listens: it waits for its cluster for as long as it takes.
+    pub fn at_once(mut self) -> Self {
+        self.at_once = true;
+        self
+    }
+
+    /// Starts it. A client is ready when the cluster has taken it in; a process of another role when it listens.
+    ///
+    /// The work is done by a thread of its own. Whoever drops the future gives the node up: once started, it leaves.
+    pub fn start(self) -> Pending<'static, Node> {
+        let (sender, receiver) = oneshot::channel();
+        let (patience, waits) = (self.patience, matches!(self.role, Role::Client) && !self.at_once);
+        let started = thread::Builder::new().name(String::from("start")).spawn(move || {
+            // Nobody takes it who has dropped the future; then it is dropped, and leaves.
+            let _ = sender.send(self.begin());
+        });
+        Box::pin(async move {
+            started?;
+            let begun = Instant::now();
+            let node = receiver.await.map_err(|_| Error::start("the thread that starts it panicked"))??;
+            if waits {
+                node.admitted(patience.saturating_sub(begun.elapsed())).await?;
+            }
+            Ok(node)
+        })
+    }
+
+    fn begin(self) -> Result<Node, Error> {
+        let domain = match (self.domain, &self.role) {
+            (Some(domain), _) => domain,
+            (None, Role::Router { found: true }) if self.routers.is_empty() => chance::domain(),
+            (None, _) => self.ask_domain()?,
+        };
+        let claimed = match &self.directory {
+            Some(path) => Some(directory::claim(path, self.number)?),
+            None => None,
+        };
+        let number = claimed.as_ref().map(|claim| claim.node).or(self.number);
+        let (listener, listen) = bind(&self.listen)?;
+        let number = number.unwrap_or_else(directory::draw);
+        let name = self.name.unwrap_or_else(|| format!("{}-{number}", self.role.name()));
+        Node::start(Setup {
+            advertised: advertised(self.advertise.as_deref(), listen),
+            role: self.role,
+            name,
+            number,
+            domain,
+            routers: self.routers,
+            listener,
+            listen,
+            insecure: self.insecure,
+            directory: self.directory,
+            detector: self.detector,
+            terms: self.terms,
+            write_wait: self.write_wait,
+            _claim: claimed.map(|claim| claim.lock),
+        })
+    }
+
+    /// The domain of the routers, asked again until one answers.
+    fn ask_domain(&self) -> Result<DomainId, Error> {
+        let began = Instant::now();
+        loop {
+            let mut last = String::from("no router is named to join through");
+            for address in &self.routers {
+                match discover::domain(address, ASK_PATIENCE) {
+                    Ok(domain) => return Ok(domain),
+                    Err(error) => last = format!("{address}: {error}"),
+                }
+            }
+            if self.routers.is_empty() || began.elapsed() >= self.patience {
+                return Err(Error::start(last));
+            }
+            thread::sleep(ASK_PAUSE);
+        }
+    }
+}
+
+/// How long one that is asked may take, and the wait before all are asked again.
+const ASK_PATIENCE: Duration = Duration::from_millis(500);
+const ASK_PAUSE: Duration = Duration::from_millis(20);
+
+/// Listens for other processes. A process is told where before it starts, and each life listens there.
+fn bind(address: &str) -> Result<(Arc<TcpListener>, SocketAddr), Error> {
+    let failed = |error: io::Error| Error::start(format!("cannot listen on {address}: {error}"));
+    let place = address.to_socket_addrs().map_err(failed)?.next();
+    let place = place.ok_or_else(|| Error::start(format!("{address}: no address")))?;
+    let listener = TcpListener::bind(place).map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((Arc::new(listener), bound))
+}
+
+/// What other processes are told to connect to.
+fn advertised(told: Option<&str>, listen: SocketAddr) -> String {
+    match told.and_then(|told| told.rsplit_once(':')) {
+        None => listen.to_string(),
+        Some((host, "0")) => format!("{host}:{}", listen.port()),
+        Some((host, port)) => format!("{host}:{port}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_not_told_is_the_one_that_is_listened_at() {
+        let listen: SocketAddr = "0.0.0.0:7400".parse().unwrap();
+        assert_eq!(advertised(None, listen), "0.0.0.0:7400");
+        assert_eq!(advertised(Some("router-1:0"), listen), "router-1:7400");
+        assert_eq!(advertised(Some("[::1]:80"), listen), "[::1]:80");
+    }
+}

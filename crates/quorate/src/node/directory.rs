@@ -1,0 +1,95 @@
+//! Whose directory it is: one process of a node number at a time.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, ErrorKind, Write},
+    path::Path,
+};
+
+use quorate_runtime::chance;
+
+use crate::error::Error;
+
+/// A directory that is this process's until the lock is dropped.
+pub(super) struct Claim {
+    pub(super) node: u64,
+    pub(super) lock: File,
+}
+
+/// The file that tells whose directory it is, for those who are not told.
+const NUMBER: &str = "node";
+
+/// Takes a directory for a node of this number; if none is said, of the number that it holds or else a new one.
+pub(super) fn claim(path: &Path, number: Option<u64>) -> Result<Claim, Error> {
+    let failed = |error: io::Error| Error::start(format!("{}: {error}", path.display()));
+    fs::create_dir_all(path).map_err(failed)?;
+    let node = match number {
+        Some(number) => number,
+        None => kept_number(path)?,
+    };
+    let lock = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path.join(format!("lock-{node}")))
+        .map_err(failed)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(Claim { node, lock }),
+        Err(TryLockError::WouldBlock) => Err(Error::DirectoryInUse { directory: path.to_owned(), node }),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+/// The number that is kept there; it is drawn first if there is none.
+fn kept_number(path: &Path) -> Result<u64, Error> {
+    let file = path.join(NUMBER);
+    let failed = |error: io::Error| Error::start(format!("{}: {error}", file.display()));
+    match OpenOptions::new().write(true).create_new(true).open(&file) {
+        Ok(mut new) => {
+            let number = draw();
+            writeln!(new, "{number}").and_then(|()| new.sync_all()).map_err(failed)?;
+            Ok(number)
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let text = fs::read_to_string(&file).map_err(failed)?;
+            text.trim().parse().map_err(|_| {
+                Error::start(format!("{}: holds no node number, but \"{}\"", file.display(), text.trim()))
+            })
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// A number that nobody chooses by hand.
+pub(super) fn draw() -> u64 {
+    (chance::incarnation().0 as u64) >> 16 | 1 << 47
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_has_one_process_of_a_number_at_a_time() {
+        let place = tempfile::tempdir().unwrap();
+        let first = claim(place.path(), None).unwrap_or_else(|error| panic!("{error}"));
+        let refused = |number| match claim(place.path(), number) {
+            Err(Error::DirectoryInUse { node, .. }) => Some(node),
+            _ => None,
+        };
+        assert_eq!(refused(None), Some(first.node), "it has the number of the first");
+        assert_eq!(refused(Some(first.node)), Some(first.node));
+        assert!(claim(place.path(), Some(1)).is_ok(), "another number is another process");
+        let number = first.node;
+        drop(first);
+        assert!(claim(place.path(), None).is_ok_and(|again| again.node == number));
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_told() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join(NUMBER), "seven").unwrap();
+        let error = claim(place.path(), None).err().unwrap();
+        assert!(error.to_string().contains("no node number, but \"seven\""), "{error}");
+    }
+}

@@ -1,0 +1,162 @@
+//! One life of a node: a process, made for its role.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use quorate_protocol::{
+    Generation, Peer, ProcessId,
+    ecast::{Router, RouterSettings},
+    paxos::{self, Paxos},
+    rubberband::{self, Client, ClientSettings, Remains, Storage, StorageSettings, Super, SuperSettings},
+};
+use quorate_runtime::{Config, chance, clock, metrics::Metrics};
+use quorate_table::{
+    engine::Engine,
+    scan::{Costs, ScanEngine},
+};
+use tracing::info;
+
+use super::{
+    builder::{Role, Setup, StorageOptions},
+    founding::{self, Beginning},
+};
+use crate::{
+    cluster::Requests,
+    error::Error,
+    process::{Parts, Process},
+};
+
+/// A read waits at least this long: two rounds of asking (2 s) and replacing (2 s) a silent replica.
+const READ_WAIT_MIN: Duration = Duration::from_secs(8);
+
+/// A process that began.
+pub(super) struct Life {
+    pub(super) me: ProcessId,
+    pub(super) generation: Generation,
+    pub(super) process: Arc<Process>,
+    pub(super) metrics: Metrics,
+}
+
+/// What a life leaves to the next one.
+pub(super) struct Former {
+    /// The last generation of the domain that it knew of.
+    pub(super) generation: Generation,
+    /// A storage process's rows, which nobody else may have.
+    pub(super) rows: Option<(Box<Remains>, Box<dyn Engine>)>,
+}
+
+impl Life {
+    /// Begins one; the first has no former.
+    pub(super) fn begin(
+        setup: &Setup,
+        former: Option<Former>,
+        requests: &Arc<Requests>,
+    ) -> Result<Life, Error> {
+        let me = ProcessId { node: setup.number, incarnation: chance::incarnation() };
+        let labels = [("process", setup.name.clone()), ("role", setup.role.name().to_owned())];
+        let metrics = Metrics::new(labels);
+        let peer = Peer { id: me, address: setup.advertised.clone() };
+        let mut parts =
+            Parts { engine: None, client: None, routers: setup.routers.clone(), terms: setup.terms };
+        // Routers of different generations do not talk. Members follow whoever is later.
+        let mut generation = former.as_ref().map_or(Generation::FIRST, |former| former.generation);
+        let role = match &setup.role {
+            Role::Router { found } => {
+                // Only a first life may found.
+                let found = *found && former.is_none();
+                let begun = founding::begin(setup.domain, &setup.routers, found, setup.directory.as_deref())?;
+                if let Beginning::Join(current) = begun {
+                    generation = generation.max(current);
+                }
+                quorate_tables::Role::Router(router(setup, peer, begun, generation))
+            }
+            Role::Storage(options) => {
+                let (storage, engine) = storage(setup, options, peer, former.and_then(|former| former.rows));
+                parts.engine = Some((engine, options.muster.clone()));
+                quorate_tables::Role::Storage(storage)
+            }
+            Role::Super => {
+                let settings = SuperSettings {
+                    detector: setup.detector,
+                    terms: setup.terms,
+                    ..SuperSettings::default()
+                };
+                quorate_tables::Role::Super(Super::new(peer, setup.name.clone(), settings))
+            }
+            Role::Client => {
+                let requests = requests.clone();
+                parts.client = Some(Box::new(move |event| requests.take(event)));
+                quorate_tables::Role::Client(client(setup, peer))
+            }
+        };
+        let mut config = Config::new(setup.domain, me, Vec::new());
+        config.listening = vec![setup.listener.clone()];
+        config.advertise = Some(setup.advertised.clone());
+        config.insecure = setup.insecure;
+        config.metrics = metrics.clone();
+        let process = Arc::new(Process::start(role, config, parts)?);
+        Ok(Life { me, generation, process, metrics })
+    }
+}
+
+fn router(
+    setup: &Setup,
+    peer: Peer,
+    begun: Beginning,
+    generation: Generation,
+) -> Router<rubberband::Rubberband> {
+    let terms = setup.terms.unwrap_or_default();
+    let wanted = terms.wanted_routers as usize;
+    let log = paxos::Settings { detector: setup.detector, wanted, ..paxos::Settings::default() };
+    let paxos = match begun {
+        Beginning::Found => Paxos::found(peer, log.clone(), clock::now()),
+        Beginning::Join(_) => Paxos::join(peer, Vec::new(), log.clone(), clock::now()),
+    };
+    let settings = RouterSettings { paxos: log, generation, ..RouterSettings::default() };
+    Router::new(paxos, rubberband::Config::founded(terms), settings)
+}
+
+fn storage(
+    setup: &Setup,
+    options: &StorageOptions,
+    peer: Peer,
+    rows: Option<(Box<Remains>, Box<dyn Engine>)>,
+) -> (Storage, Box<dyn Engine>) {
+    let name = setup.name.clone();
+    if let Some((remains, engine)) = rows {
+        return (Storage::again(peer, name, remains), engine);
+    }
+    let settings = StorageSettings {
+        alive_every: setup.detector.interval,
+        held_bytes_max: options.held_bytes_max,
+        held_max: options.held_max,
+        terms: setup.terms,
+        ..StorageSettings::default()
+    };
+    let engine = ScanEngine::new(options.bounds).with_costs(costs());
+    (Storage::new(peer, name, settings), Box::new(engine))
+}
+
+/// What scanning costs on this machine, measured once.
+fn costs() -> Costs {
+    static COSTS: OnceLock<Costs> = OnceLock::new();
+    *COSTS.get_or_init(|| {
+        let begin = Instant::now();
+        let costs = Costs::measured(|| begin.elapsed());
+        info!(group = costs.group, row = costs.row, "what scanning costs here");
+        costs
+    })
+}
+
+fn client(setup: &Setup, peer: Peer) -> Client {
+    let settings = ClientSettings {
+        alive_every: setup.detector.interval,
+        write_wait: Some(setup.write_wait),
+        read_wait: setup.write_wait.max(READ_WAIT_MIN),
+        terms: setup.terms,
+        ..ClientSettings::default()
+    };
+    Client::new(peer, setup.name.clone(), settings)
+}

@@ -1,0 +1,70 @@
+//! Waiting for a future without an executor.
+
+use std::{
+    future::{Future, IntoFuture},
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, Thread},
+};
+
+/// The blocking form of everything in this crate that can be awaited.
+///
+/// ```
+/// use quorate::Wait;
+///
+/// assert_eq!(async { 6 * 7 }.wait(), 42);
+/// ```
+///
+/// The calling thread sleeps until the output is there. Not for a thread of an executor: its other tasks would wait, too.
+pub trait Wait: IntoFuture {
+    /// Waits for the output.
+    fn wait(self) -> Self::Output;
+}
+
+impl<F: IntoFuture> Wait for F {
+    fn wait(self) -> F::Output {
+        block_on(self.into_future())
+    }
+}
+
+/// Wakes a thread that sleeps.
+struct Sleeper(Thread);
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Sleeper(thread::current())));
+    let mut cx = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut cx) {
+            Poll::Ready(output) => return output,
+            // Whoever woke this thread meanwhile left it a token, and it goes on at once.
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_waits_for_what_another_one_brings() {
+        let (sender, receiver) = oneshot::channel();
+        let other = thread::spawn(move || sender.send(7));
+        assert_eq!(receiver.wait(), Ok(7));
+        assert_eq!(other.join().unwrap(), Ok(()));
+    }
+}

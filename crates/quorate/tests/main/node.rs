@@ -1,0 +1,129 @@
+//! Nodes: who is taken in, whose directory it is, and what comes after the end.
+
+use std::time::{Duration, Instant};
+
+use quorate::{Error, Local, Node, ProcessId, Wait, node::Role};
+use quorate_protocol::rubberband::ClientCommand;
+use quorate_tables::{Command, operate::Operation};
+
+/// Waits until a node is another process than it was.
+fn wait_for_another(node: &Node, before: ProcessId) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while node.id() == before {
+        assert!(Instant::now() < until, "{node:?} comes back");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(node.id().node, before.node, "at its place");
+}
+
+#[test]
+fn a_client_without_a_cluster_says_so_in_time() {
+    let began = Instant::now();
+    // A port that was just given up: nobody listens there.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let started =
+        Node::builder().routers([nobody.to_string()]).patience(Duration::from_millis(300)).start().wait();
+    assert!(matches!(started, Err(Error::Start { .. })), "{started:?}");
+    assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_directory_has_one_node_at_a_time() {
+    let place = tempfile::tempdir().unwrap();
+    let cluster = Local::start().wait().unwrap();
+    let start = || Node::builder().routers(cluster.addresses()).directory(place.path()).start().wait();
+    let first = start().unwrap();
+    let second = start();
+    assert!(
+        matches!(&second, Err(Error::DirectoryInUse { node, .. }) if *node == first.id().node),
+        "{second:?}"
+    );
+    let before = first.id();
+    first.leave().wait();
+    let again = start().unwrap();
+    assert_eq!(again.id().node, before.node, "the directory keeps the number");
+    assert_ne!(again.id().incarnation, before.incarnation, "it is another process");
+}
+
+#[test]
+fn a_founder_founds_once_in_a_directory() {
+    let place = tempfile::tempdir().unwrap();
+    let builder = || {
+        let domain = quorate::DomainId(7);
+        Node::builder().domain(domain).role(Role::Router { found: true }).directory(place.path())
+    };
+    builder().start().wait().unwrap().abandon().wait();
+    let again = builder().start().wait();
+    let Err(Error::Start { why }) = again else { panic!("{again:?}") };
+    assert!(why.contains("does not found it again"), "{why}");
+}
+
+#[test]
+fn what_is_asked_behind_the_end_was_not_sent() {
+    let cluster = Local::start().wait().unwrap();
+    let db = quorate::connect(cluster.addresses()).wait().unwrap();
+    db.execute("create table t (id int primary key)").wait().unwrap();
+    let other = db.clone();
+    db.close().wait();
+    let asked = other.execute("insert into t values (1)").wait();
+    assert!(matches!(&asked, Err(Error::Wedged { .. })), "{asked:?}");
+    assert_eq!(asked.unwrap_err().fate(), Some(quorate::Fate::Wedged));
+}
+
+#[test]
+fn a_client_that_was_expelled_comes_back_and_its_users_stay() {
+    let cluster = Local::start().wait().unwrap();
+    let db = quorate::connect(cluster.addresses()).wait().unwrap();
+    db.execute("create table t (id int primary key)").wait().unwrap();
+    db.execute("insert into t values (1)").wait().unwrap();
+    let (node, before) = (db.node().clone(), db.node().id());
+    let address = node.address();
+    // Nobody here asked it to end: it is out all the same.
+    node.process().handle().command(Command::Client(ClientCommand::Leave)).unwrap();
+    let began = Instant::now();
+    // What meets the end says what may have happened, and the next is answered.
+    let mut id = 1;
+    let answered = loop {
+        id += 1;
+        let write = db.execute("insert into t values ($1)").bind(id).wait();
+        match write {
+            Ok(_) if node.id() != before => break began.elapsed(),
+            Ok(_) | Err(Error::NotSent { .. } | Error::MaybeApplied { .. }) => {}
+            Err(error) => panic!("{error:?}"),
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "it comes back");
+    };
+    assert!(answered < Duration::from_secs(5), "{answered:?}");
+    wait_for_another(&node, before);
+    assert_eq!(node.address(), address, "where it was");
+    assert!(db.query("select * from t").wait().unwrap().len() >= 2);
+}
+
+#[test]
+fn a_router_that_was_removed_comes_back_as_a_fresh_one() {
+    let cluster = Local::builder().routers(3).start().wait().unwrap();
+    let db = quorate::connect(cluster.addresses()).wait().unwrap();
+    db.execute("create table t (id int primary key)").wait().unwrap();
+    let patience = Duration::from_secs(10);
+    let (first, third) = (&cluster.nodes()[0], &cluster.nodes()[2]);
+    let votes = |node: &Node| {
+        let status = first.process().status(patience).unwrap();
+        status.routers.iter().any(|router| router.contains(&node.id().to_string()))
+    };
+    let until = Instant::now() + Duration::from_secs(30);
+    while !votes(third) {
+        assert!(Instant::now() < until, "the third votes");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let before = third.id();
+    // Whichever leads.
+    let remove = || {
+        let operation = || Operation::RemoveRouter { process: before.to_string() };
+        cluster.nodes()[..3].iter().any(|node| node.process().operate(operation(), patience).is_ok())
+    };
+    while !remove() {
+        assert!(Instant::now() < until, "a leader removes it");
+    }
+    wait_for_another(third, before);
+    db.execute("insert into t values (1)").wait().unwrap();
+}
