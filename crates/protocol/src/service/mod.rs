@@ -8,7 +8,7 @@
 //! (§VI.A.3) and their proof (§VI.B).
 //!
 //! **Roles.** *Replicas* are the acceptors of a log of their own ([`paxos`]); no router stands in the way. One
-//! is the *leader* (the primary): it executes. The others, its *backups*, apply changes. *Clients* call the leader. A *host* runs the
+//! is the *leader* (the primary): it executes. The others, its *backups*, apply changes. *Clients* ([`Client`]) call the leader. A *host* runs the
 //! user's code for a replica, on whatever thread: this module tells it what to do ([`Event`]) and takes the results back
 //! ([`Command`]), in the same turn or later.
 //!
@@ -86,6 +86,7 @@
 //! accept, accepted, answer.
 
 mod batch;
+mod client;
 mod message;
 mod reads;
 mod reign;
@@ -97,6 +98,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     batch::{Batch, Instance},
+    client::{Client, ClientCommand, ClientEvent, ClientSettings, Fate},
     message::{Body, Call, Message, Outcome},
     replica::Replica,
 };
@@ -184,6 +186,8 @@ pub enum Command {
     AddReplica(Peer),
     /// Remove this replica, which may be this one.
     RemoveReplica(ProcessId),
+    /// More processes to ask for admission, while joining: those that were found where replicas should be.
+    Seeds(Vec<Peer>),
 }
 
 /// The result of a request.

@@ -116,12 +116,27 @@ impl Replica {
         }
     }
 
+    /// Its log.
+    pub fn log(&self) -> &Paxos {
+        &self.paxos
+    }
+
+    /// The last instance that it has learned.
+    pub fn chosen(&self) -> u64 {
+        self.chosen
+    }
+
+    /// Whether it executes calls.
+    pub fn is_serving(&self) -> bool {
+        self.reign.as_ref().is_some_and(|reign| reign.settled)
+    }
+
     /// How it is.
     pub fn status(&self) -> Status {
         Status {
             log: self.paxos.status(),
             chosen: self.chosen,
-            serving: self.reign.as_ref().is_some_and(|reign| reign.settled),
+            serving: self.is_serving(),
             refused: self.refused,
         }
     }
@@ -261,6 +276,7 @@ impl Replica {
             Command::RemoveReplica(process) => {
                 self.drive(cx, Input::Command(paxos::Command::RemoveRouter(process)), out);
             }
+            Command::Seeds(seeds) => self.drive(cx, Input::Command(paxos::Command::Seeds(seeds)), out),
         }
     }
 

@@ -1,0 +1,458 @@
+//! The client's end of a replicated service.
+//!
+//! **Promise.** Every call ends in exactly one [`Fate`], and an answer that is told is the call's own: it took effect once.
+//! While a majority of the replicas lives and can be reached, calls are answered, whichever of them lead, die and come back.
+//! What cannot be known is not told as if it were: see [`Fate`].
+//!
+//! **How.** Calls have numbers in a session that the client opens. They are sent to the replica that leads, all that
+//! came together in one message, without waiting for answers. When that replica is lost, is silent, or says that another one
+//! leads, everything that is not answered is sent anew under the same numbers, to another one; the replicas tell repetitions
+//! apart. With each message the client says up to which number it has all answers, so that replies are forgotten.
+//!
+//! **Sessions end**, by agreement of the replicas. A call of which one attempt alone was sent, and which is answered
+//! *expired*, has not taken effect and never will. The client opens another session and calls there. A call that was sent
+//! more than once may have taken effect before the session ended: nobody can know, and that is told.
+//!
+//! **Attacks considered.**
+//!
+//! - *The answer comes from a replica that is asked no more.* It is as good as any: the call is chosen. A later answer of another
+//!   one finds no call.
+//! - *A replica of long ago names replicas that are dead.* The client goes on knowing those it was told of before
+//!   (`guide`).
+//! - *Two replicas name each other as the leader.* It follows a few times at once, then it waits.
+//! - *The leader hears the client, and is not heard.* It is silent to the client, which asks another one in time. That one names
+//!   the same leader. Then patience grows, and a link that is cut in one direction breaks or is mended.
+//! - *Twice in a row*: a call is sent to a leader that dies, and to the next one, which dies. Both attempts have one id.
+//! - *A session is opened twice*, since the opening was sent anew. The client takes the first that it is told of; the
+//!   other one is used by nobody, and ends.
+//! - *A call is given up, and its number is used again.* It is not: numbers count up, over all sessions of a client.
+//! - *The watermark passes a call whose outcome is open.* It does not, as long as the client may ask for it again
+//!   ([`ClientCommand::Again`]); so many calls later it may not.
+
+mod guide;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use self::guide::Guide;
+use super::{Body, Call, CallId, GroupId, Message, Outcome, SessionId};
+use crate::{
+    id::{Peer, ProcessId},
+    paxos,
+    seam::{CommandId, Context, Destination, Input, Protocol, Sink},
+    time::{Duration, Time},
+};
+
+/// How a client behaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientSettings {
+    /// How long a call may take before its fate is told as far as it is known.
+    pub wait: Duration,
+    /// How long a replica may be silent before another one is asked. Grows while nobody answers.
+    pub patience: Duration,
+    /// How long to wait before replicas are asked again of which none leads, or which had no room.
+    pub retry_after: Duration,
+    /// Requests that are sent and not answered; others wait, in bytes.
+    pub in_flight_bytes_max: usize,
+    /// Requests that are kept; calls beyond are refused, in bytes.
+    pub kept_bytes_max: usize,
+    /// A call of unknown fate can be asked for again until so many later ones have been made.
+    pub open_max: u64,
+}
+
+impl Default for ClientSettings {
+    fn default() -> Self {
+        ClientSettings {
+            wait: Duration::from_secs(10),
+            patience: Duration::from_millis(500),
+            retry_after: Duration::from_millis(20),
+            in_flight_bytes_max: 16 << 20,
+            kept_bytes_max: 64 << 20,
+            open_max: 4096,
+        }
+    }
+}
+
+/// What a client is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientCommand {
+    /// Call the service. Ends in one [`ClientEvent`].
+    Call {
+        /// The asker's name for it.
+        command: CommandId,
+        /// Whether it changes nothing.
+        read: bool,
+        /// The request; opaque here.
+        request: Bytes,
+    },
+    /// Find out about a call that was told as [`Fate::MaybeApplied`], and have it take effect if it has not. Ends in one
+    /// [`ClientEvent`].
+    Again {
+        /// The asker's name for this attempt.
+        command: CommandId,
+        /// The call, as it was told.
+        id: CallId,
+    },
+    /// More replicas to ask: those that were found where some should be.
+    Seeds(Vec<Peer>),
+}
+
+/// What a client tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientEvent {
+    /// The command that ends with this.
+    pub command: CommandId,
+    /// What became of the call.
+    pub fate: Fate,
+}
+
+/// What became of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It took effect once, and this is the reply.
+    Done(Bytes),
+    /// The service refused it. Nothing was changed.
+    Rejected(Bytes),
+    /// It has changed nothing and never will: no replica was sent it, or had room for it; or it is a read that nobody answered.
+    NotSent,
+    /// It was sent, and may take effect yet. Ask for it again under this id.
+    MaybeApplied {
+        /// The call's name.
+        id: CallId,
+    },
+    /// The call that was asked for again is not remembered any more: its session is over, or too many others were made since. It
+    /// never takes effect from now on; nobody knows whether it has.
+    Expired,
+}
+
+/// The client's end.
+#[derive(Debug)]
+pub struct Client {
+    group: GroupId,
+    settings: ClientSettings,
+    /// Replicas to begin with, until the first input.
+    seeds: Vec<Peer>,
+    guide: Guide,
+    session: Session,
+    /// Calls that are not answered, by number.
+    calls: BTreeMap<u64, Pending>,
+    /// Those that the replica which is asked has not been sent.
+    unsent: BTreeSet<u64>,
+    /// Calls of this session whose fate was left open, and their requests.
+    open: BTreeMap<u64, Bytes>,
+    /// When calls are given up.
+    ends: BTreeSet<(Time, u64)>,
+    /// The last number that was given.
+    number: u64,
+    /// Requests of calls, and of those left open, in bytes.
+    kept_bytes: usize,
+    /// Of these, the requests that were sent and are not answered.
+    in_flight_bytes: usize,
+    /// Messages that a client should not be sent.
+    refused: u64,
+}
+
+/// The session of calls that are made from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Session {
+    None,
+    Opening { nonce: u64, sent: bool },
+    Open(SessionId),
+}
+
+/// A call that is not answered.
+#[derive(Debug)]
+struct Pending {
+    command: CommandId,
+    read: bool,
+    request: Bytes,
+    /// When it is given up.
+    end: Time,
+    /// The session in which it was sent.
+    session: Option<SessionId>,
+    /// Attempts that may have taken effect.
+    attempts: u32,
+}
+
+impl Client {
+    /// A client of a replica set. `seeds` are some of those that may belong to it.
+    pub fn new(group: GroupId, seeds: Vec<Peer>, settings: ClientSettings) -> Client {
+        Client {
+            group,
+            settings,
+            seeds,
+            guide: Guide::default(),
+            session: Session::None,
+            calls: BTreeMap::new(),
+            unsent: BTreeSet::new(),
+            open: BTreeMap::new(),
+            ends: BTreeSet::new(),
+            number: 0,
+            kept_bytes: 0,
+            in_flight_bytes: 0,
+            refused: 0,
+        }
+    }
+
+    /// How many calls are not answered.
+    pub fn under_way(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// The replica that is asked.
+    pub fn asked(&self) -> Option<ProcessId> {
+        self.guide.asked()
+    }
+
+    /// Messages that a client should not be sent.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+}
+
+impl Protocol for Client {
+    type Message = Message;
+    type Record = paxos::Record;
+    type Command = ClientCommand;
+    type Event = ClientEvent;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        let seeds = std::mem::take(&mut self.seeds);
+        self.guide.told(&seeds, out);
+        match input {
+            Input::Receive { from, message } if message.group == self.group => {
+                self.receive(cx, from, message.body, out);
+            }
+            Input::Receive { .. } => self.refused += 1,
+            Input::Command(command) => self.command(cx, command, out),
+            Input::Deadline => {
+                if self.guide.wake(cx.now) {
+                    self.send_anew();
+                }
+                self.give_up(cx.now, out);
+            }
+            Input::Linked { peer, .. } => {
+                if self.guide.linked(peer) {
+                    self.send_anew();
+                }
+            }
+            Input::Unlinked { peer } => {
+                if self.guide.unlinked(peer) {
+                    self.send_anew();
+                }
+            }
+            Input::Persisted(_) | Input::Progress { .. } => {}
+            Input::Drained => self.flush(cx, out),
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.ends.first().map(|(end, _)| *end).into_iter().chain(self.guide.deadline()).min()
+    }
+}
+
+impl Client {
+    fn receive(&mut self, cx: &Context<'_>, from: ProcessId, body: Body, out: &mut impl Sink<Self>) {
+        match body {
+            Body::Opened { nonce, session } => {
+                if matches!(self.session, Session::Opening { nonce: asked, .. } if asked == nonce) {
+                    self.session = Session::Open(session);
+                    self.guide.answered(from);
+                }
+            }
+            Body::Answers { session, answers } => {
+                self.guide.answered(from);
+                for (number, outcome) in answers {
+                    self.answered(cx, session, number, outcome, out);
+                }
+            }
+            Body::Redirect { leader, members } => {
+                self.guide.told(&members, out);
+                if self.guide.redirected(&self.settings, from, leader, cx.now) {
+                    self.send_anew();
+                }
+            }
+            // Joiners ask everybody they are linked with for admission.
+            Body::Paxos(_) => {}
+            Body::Open { .. } | Body::Calls { .. } => self.refused += 1,
+        }
+    }
+
+    fn answered(
+        &mut self,
+        cx: &Context<'_>,
+        session: SessionId,
+        number: u64,
+        outcome: Outcome,
+        out: &mut impl Sink<Self>,
+    ) {
+        let Some(pending) = self.calls.get_mut(&number) else { return };
+        if pending.session != Some(session) {
+            return;
+        }
+        match outcome {
+            Outcome::Done(reply) => self.end(number, Fate::Done(reply), out),
+            Outcome::Rejected(reason) => self.end(number, Fate::Rejected(reason), out),
+            Outcome::Full => {
+                pending.attempts -= 1;
+                if self.unsent.insert(number) {
+                    self.in_flight_bytes -= pending.request.len();
+                }
+                self.guide.refused(&self.settings, cx.now);
+            }
+            Outcome::Expired => {
+                let may_have = pending.attempts > 1;
+                if self.session == Session::Open(session) {
+                    self.session = Session::None;
+                    self.forget_open(u64::MAX);
+                }
+                if may_have {
+                    let id = CallId { session, number };
+                    return self.end(number, Fate::MaybeApplied { id }, out);
+                }
+                (pending.attempts, pending.session) = (0, None);
+                if self.unsent.insert(number) {
+                    self.in_flight_bytes -= pending.request.len();
+                }
+            }
+        }
+    }
+
+    fn command(&mut self, cx: &Context<'_>, command: ClientCommand, out: &mut impl Sink<Self>) {
+        match command {
+            ClientCommand::Call { command, read, request } => {
+                if self.kept_bytes + request.len() > self.settings.kept_bytes_max {
+                    return out.emit(ClientEvent { command, fate: Fate::NotSent });
+                }
+                self.number += 1;
+                self.kept_bytes += request.len();
+                let end = cx.now + self.settings.wait;
+                let pending = Pending { command, read, request, end, session: None, attempts: 0 };
+                self.begin(self.number, pending);
+                if self.number > self.settings.open_max {
+                    self.forget_open(self.number - self.settings.open_max);
+                }
+            }
+            ClientCommand::Again { command, id } => {
+                let known = self.open.remove(&id.number).filter(|_| self.session == Session::Open(id.session));
+                let Some(request) = known else {
+                    return out.emit(ClientEvent { command, fate: Fate::Expired });
+                };
+                let (end, session) = (cx.now + self.settings.wait, Some(id.session));
+                let pending = Pending { command, read: false, request, end, session, attempts: 1 };
+                self.begin(id.number, pending);
+            }
+            ClientCommand::Seeds(replicas) => self.guide.told(&replicas, out),
+        }
+    }
+
+    fn begin(&mut self, number: u64, pending: Pending) {
+        self.ends.insert((pending.end, number));
+        self.unsent.insert(number);
+        assert!(self.calls.insert(number, pending).is_none(), "a number is used once at a time");
+    }
+
+    /// A call ends.
+    fn end(&mut self, number: u64, fate: Fate, out: &mut impl Sink<Self>) {
+        let pending = self.calls.remove(&number).expect("a call ends once");
+        self.ends.remove(&(pending.end, number));
+        self.kept_bytes -= pending.request.len();
+        if !self.unsent.remove(&number) {
+            self.in_flight_bytes -= pending.request.len();
+        }
+        if let Fate::MaybeApplied { id } = fate
+            && self.session == Session::Open(id.session)
+        {
+            self.kept_bytes += pending.request.len();
+            self.open.insert(number, pending.request);
+        }
+        out.emit(ClientEvent { command: pending.command, fate });
+    }
+
+    /// Calls whose fate was left open, with numbers below this one, cannot be asked for again.
+    fn forget_open(&mut self, below: u64) {
+        while let Some(first) = self.open.first_entry()
+            && *first.key() < below
+        {
+            self.kept_bytes -= first.remove().len();
+        }
+    }
+
+    /// Ends the calls that have waited for too long.
+    fn give_up(&mut self, now: Time, out: &mut impl Sink<Self>) {
+        while let Some((end, number)) = self.ends.first().copied()
+            && end <= now
+        {
+            let pending = &self.calls[&number];
+            let fate = match pending.session {
+                Some(session) if pending.attempts > 0 && !pending.read => {
+                    Fate::MaybeApplied { id: CallId { session, number } }
+                }
+                _ => Fate::NotSent,
+            };
+            self.end(number, fate, out);
+        }
+    }
+
+    /// Another replica is asked, or the link to it is new: it has been sent nothing.
+    fn send_anew(&mut self) {
+        self.unsent.extend(self.calls.keys());
+        self.in_flight_bytes = 0;
+        if let Session::Opening { sent, .. } = &mut self.session {
+            *sent = false;
+        }
+    }
+
+    /// Sends what has gathered.
+    fn flush(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        self.guide.expects(&self.settings, !self.calls.is_empty(), cx.now);
+        if self.unsent.is_empty() {
+            return;
+        }
+        let Some(to) = self.guide.whom(cx.now) else { return };
+        if self.session == Session::None {
+            self.session = Session::Opening { nonce: (cx.random)(), sent: false };
+        }
+        if let Session::Opening { nonce, sent: sent @ false } = &mut self.session {
+            *sent = true;
+            let body = Body::Open { nonce: *nonce };
+            out.send(Destination::One(to), Message { group: self.group, body }, None);
+        }
+        while let Some(body) = self.next_calls() {
+            out.send(Destination::One(to), Message { group: self.group, body }, None);
+        }
+    }
+
+    /// The next message of calls that have not been sent, if there is room for it.
+    fn next_calls(&mut self) -> Option<Body> {
+        let first = |number: Option<u64>| number.unwrap_or(self.number + 1);
+        let oldest = first(self.calls.first_key_value().map(|(number, _)| *number));
+        let done = first(self.open.first_key_value().map(|(number, _)| *number)).min(oldest);
+        let (mut session, mut calls, mut bytes) = (None, Vec::new(), 0);
+        while let Some(number) = self.unsent.first().copied() {
+            let pending = self.calls.get_mut(&number).expect("what is to be sent is not answered");
+            let length = pending.request.len();
+            let crowded = self.in_flight_bytes > 0
+                && self.in_flight_bytes + length > self.settings.in_flight_bytes_max;
+            let own = pending.session.or(match self.session {
+                Session::Open(session) => Some(session),
+                Session::None | Session::Opening { .. } => None,
+            });
+            let full = bytes > 0 && bytes + length > MESSAGE_BYTES;
+            if own.is_none() || crowded || full || session.is_some_and(|session| Some(session) != own) {
+                break;
+            }
+            (session, pending.session) = (own, own);
+            pending.attempts += 1;
+            bytes += length + 1;
+            self.in_flight_bytes += length;
+            self.unsent.pop_first();
+            calls.push(Call { number, read: pending.read, request: pending.request.clone() });
+        }
+        session.map(|session| Body::Calls { session, done, calls })
+    }
+}
+
+/// Requests in one message, about, in bytes.
+const MESSAGE_BYTES: usize = 256 << 10;
