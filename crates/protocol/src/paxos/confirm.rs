@@ -21,7 +21,7 @@ use super::{Core, Event, Message, Paxos, Reign, Role};
 use crate::{
     id::{Peer, ProcessId},
     quorum,
-    seam::Sink,
+    seam::{Sink, Ticket},
 };
 
 /// The rounds of one reign.
@@ -128,6 +128,11 @@ impl Paxos {
         let member = self.core.is_member(self.core.me.id);
         let follows = member && matches!(self.role, Role::Follower);
         self.core.leader.filter(|ballot| follows && *ballot == self.core.promised)
+    }
+
+    /// The record of the last promise, if it is not durable yet: nothing that rests on the promise is said before.
+    pub fn promise_awaited(&self) -> Option<Ticket> {
+        self.core.promise_awaited()
     }
 
     /// Whether the processes that `says` names, with this one, are a majority of the members, and of those that an open change

@@ -205,10 +205,15 @@ impl Core {
 
     /// Says which ballot stands: aside of what waits for the disk, unless the promise itself does.
     pub(super) fn send_vote(&self, to: ProcessId, message: Message, out: &mut impl Sink<Paxos>) {
-        match self.awaited(self.promise) {
+        match self.promise_awaited() {
             Some(promise) => out.send(Destination::One(to), message, Some(promise)),
             None => out.send_aside(Destination::One(to), message),
         }
+    }
+
+    /// The record of the last promise, if it is not durable yet.
+    pub(super) fn promise_awaited(&self) -> Option<Ticket> {
+        self.awaited(self.promise)
     }
 
     pub(super) fn send_all(&self, to: Vec<ProcessId>, message: Message, out: &mut impl Sink<Paxos>) {

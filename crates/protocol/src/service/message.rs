@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{CallId, GroupId, SessionId};
 use crate::{
     id::{Peer, ProcessId},
-    paxos,
+    paxos::{self, Ballot},
     wire::{
         Wire, WireError, decode_body, encode_body, encode_whole, put_bytes, take_bytes, take_count, take_u8,
         take_u64,
@@ -48,6 +48,20 @@ pub enum Body {
         /// The calls, in rising order.
         calls: Vec<Call>,
     },
+    /// A client tells a replica that does not lead of reads that it has called for at the leader (003 §VI.A.3).
+    Reads {
+        /// Its session.
+        session: SessionId,
+        /// The numbers of the calls.
+        numbers: Vec<u64>,
+    },
+    /// A replica tells the leader that it followed this ballot, and had promised no higher one, after it was told of these reads.
+    Told {
+        /// The leader's ballot.
+        ballot: Ballot,
+        /// The reads.
+        reads: Vec<CallId>,
+    },
     /// The leader answers calls of one session.
     Answers {
         /// The session.
@@ -69,10 +83,28 @@ pub enum Body {
 pub struct Call {
     /// Its number in the session. Sent again it keeps it.
     pub number: u64,
-    /// Whether it changes nothing.
-    pub read: bool,
+    /// What it may do.
+    pub kind: Kind,
     /// The request; opaque here.
     pub request: Bytes,
+}
+
+/// What a call may do, and how it is known that the leader may answer it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It may change the state.
+    Write,
+    /// It changes nothing. The leader asks the replicas whether its reign stands.
+    Read,
+    /// It changes nothing. The client has told the replicas of it, and they tell the leader that its reign stands.
+    ToldRead,
+}
+
+impl Kind {
+    /// Whether it changes nothing.
+    pub fn is_read(self) -> bool {
+        self != Kind::Write
+    }
 }
 
 /// The outcome of a call.
@@ -99,6 +131,12 @@ const PAXOS: u8 = 1;
 const CALLS: u8 = 2;
 const ANSWERS: u8 = 3;
 const RARE: u8 = 4;
+const READS: u8 = 5;
+const TOLD: u8 = 6;
+
+const WRITE: u8 = 0;
+const READ: u8 = 1;
+const TOLD_READ: u8 = 2;
 
 const DONE: u8 = 0;
 const REJECTED: u8 = 1;
@@ -132,7 +170,11 @@ impl Wire for Message {
                 put_count(out, calls.len());
                 for call in calls {
                     out.put_u64_le(call.number);
-                    out.put_u8(u8::from(call.read));
+                    out.put_u8(match call.kind {
+                        Kind::Write => WRITE,
+                        Kind::Read => READ,
+                        Kind::ToldRead => TOLD_READ,
+                    });
                     put_bytes(out, &call.request);
                 }
             }
@@ -156,6 +198,21 @@ impl Wire for Message {
                     }
                 }
             }
+            Body::Reads { session, numbers } => {
+                out.put_u8(READS);
+                out.put_u64_le(session.0);
+                put_count(out, numbers.len());
+                numbers.iter().for_each(|number| out.put_u64_le(*number));
+            }
+            Body::Told { ballot, reads } => {
+                out.put_u8(TOLD);
+                ballot.encode(out);
+                put_count(out, reads.len());
+                for id in reads {
+                    out.put_u64_le(id.session.0);
+                    out.put_u64_le(id.number);
+                }
+            }
             Body::Open { nonce } => put_rare(out, &Rare::Open(*nonce)),
             Body::Opened { nonce, session } => put_rare(out, &Rare::Opened(*nonce, *session)),
             Body::Redirect { leader, members } => put_rare(out, &Rare::Redirect(*leader, members.clone())),
@@ -175,6 +232,14 @@ impl Wire for Message {
             ANSWERS => Body::Answers {
                 session: SessionId(take_u64(input)?),
                 answers: (0..take_count(input, 9)?).map(|_| take_answer(input)).collect::<Result<_, _>>()?,
+            },
+            READS => Body::Reads {
+                session: SessionId(take_u64(input)?),
+                numbers: (0..take_count(input, 8)?).map(|_| take_u64(input)).collect::<Result<_, _>>()?,
+            },
+            TOLD => Body::Told {
+                ballot: Ballot::decode(input)?,
+                reads: (0..take_count(input, 16)?).map(|_| take_id(input)).collect::<Result<_, _>>()?,
             },
             RARE => match decode_body::<Rare>(input)? {
                 Rare::Open(nonce) => Body::Open { nonce },
@@ -198,12 +263,17 @@ fn put_count(out: &mut BytesMut, count: usize) {
 
 fn take_call(input: &mut Bytes) -> Result<Call, WireError> {
     let number = take_u64(input)?;
-    let read = match take_u8(input)? {
-        0 => false,
-        1 => true,
+    let kind = match take_u8(input)? {
+        WRITE => Kind::Write,
+        READ => Kind::Read,
+        TOLD_READ => Kind::ToldRead,
         tag => return Err(WireError::Tag(tag)),
     };
-    Ok(Call { number, read, request: take_bytes(input)? })
+    Ok(Call { number, kind, request: take_bytes(input)? })
+}
+
+fn take_id(input: &mut Bytes) -> Result<CallId, WireError> {
+    Ok(CallId { session: SessionId(take_u64(input)?), number: take_u64(input)? })
 }
 
 fn take_answer(input: &mut Bytes) -> Result<(u64, Outcome), WireError> {

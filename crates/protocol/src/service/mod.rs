@@ -22,7 +22,9 @@
 //!    │◀────── Answers ──┤── Chosen ────────────▶│ Apply
 //!    │
 //!    ├── Calls (read) ─▶│                       │
-//!    │                  ├── Confirm ───────────▶│  while the host executes
+//!    ├── Reads ────────────────────────────────▶│  told: the client tells the backups
+//!    │                  │◀─────────────── Told ─┤  while the host executes
+//!    │                  ├── Confirm ───────────▶│  asked: the leader asks them, once for many reads
 //!    │                  │◀────────── Confirmed ─┤
 //!    │◀────── Answers ──┤                       │  once all that the read saw is chosen, too
 //! ```
@@ -35,7 +37,7 @@
 //! - *Nothing of a lost reign is proposed*: proposals are bound to the ballot in which they were executed.
 //! - *A call takes effect once*: no instance names a call that an earlier one named, while its session lasts.
 //! - *Answers are chosen*: a write is answered when its instance is chosen; a read, and a refusal, when every change that
-//!   it saw is chosen and the ballot was confirmed in a round that began after it came (rule S16).
+//!   it saw is chosen and a majority followed the ballot after it was called for (rule S16; `reads`).
 //! - *A new leader executes nothing before it is settled* (§VI.B, *New leader*).
 //! - *A checkpoint holds what is chosen*: the leader takes one only when nothing that it applied is unchosen.
 //!
@@ -99,7 +101,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     batch::{Batch, Instance},
     client::{Client, ClientCommand, ClientEvent, ClientSettings, Fate},
-    message::{Body, Call, Message, Outcome},
+    message::{Body, Call, Kind, Message, Outcome},
     replica::Replica,
 };
 use crate::{

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rustc_hash::FxHashSet;
 
 use super::{
-    Call, CallId, Event, Executed, Outcome, Pipelining, Replica, SessionId, Settings, batch::Builder,
+    Call, CallId, Event, Executed, Kind, Outcome, Pipelining, Replica, SessionId, Settings, batch::Builder,
     reads::Reads, sessions::Known,
 };
 use crate::{
@@ -73,9 +73,18 @@ struct Work {
     client: ProcessId,
     id: CallId,
     done: u64,
-    /// The question that covers a read.
-    question: Option<u64>,
+    access: Access,
     bytes: usize,
+}
+
+/// What a call may do, and how it is known that it may be answered.
+#[derive(Clone, Copy, Debug)]
+enum Access {
+    Write,
+    /// A read, and the question that covers it.
+    Asked(u64),
+    /// A read of which the replicas were told.
+    Told,
 }
 
 /// An instance that is not chosen.
@@ -211,7 +220,7 @@ impl Replica {
         let reign = self.reign.as_mut().expect("a leader is called");
         let id = call.id(session);
         let step = match self.sessions.find(id) {
-            _ if call.read => Step::Execute,
+            _ if call.kind.is_read() => Step::Execute,
             Known::Done(reply) => Step::Answer(Outcome::Done(reply)),
             Known::Forgotten => Step::Answer(Outcome::Expired),
             Known::New if !reign.under_way.insert(id) => Step::Nothing,
@@ -223,11 +232,15 @@ impl Replica {
             Step::Nothing => {}
             Step::Execute => {
                 self.works += 1;
-                let question = call.read.then(|| reign.reads.cover());
+                let access = match call.kind {
+                    Kind::Write => Access::Write,
+                    Kind::ToldRead if reign.reads.expect(id) => Access::Told,
+                    Kind::Read | Kind::ToldRead => Access::Asked(reign.reads.cover()),
+                };
                 let bytes = ASKED_BYTES + call.request.len();
                 reign.in_flight_bytes += bytes;
-                reign.executing.push_back(Work { number: self.works, client, id, done, question, bytes });
-                let (request, read) = (call.request, call.read);
+                reign.executing.push_back(Work { number: self.works, client, id, done, access, bytes });
+                let (request, read) = (call.request, call.kind.is_read());
                 out.emit(Event::Execute { work: self.works, request, read });
             }
         }
@@ -236,29 +249,35 @@ impl Replica {
     /// The host has executed a request.
     pub(super) fn executed(&mut self, number: u64, result: Executed, out: &mut impl Sink<Self>) {
         // A result of a reign that is over is nobody's: the host was told to revert it.
-        let Some(reign) = &mut self.reign else { return };
-        let Some(Work { client, id, done, question, bytes, .. }) =
+        let Replica { reign: Some(reign), paxos, .. } = self else { return };
+        let Some(Work { client, id, done, access, bytes, .. }) =
             reign.executing.pop_front_if(|work| work.number == number)
         else {
             return;
         };
         reign.in_flight_bytes -= bytes;
         let seen = reign.next - 1;
-        match (question, result) {
-            (Some(question), Executed::Unchanged { reply }) => {
-                reign.reads.executed(seen, question, client, id, Outcome::Done(reply));
+        let majority = |by: &[ProcessId]| paxos.is_majority(|id| by.contains(&id));
+        let read = |result| match result {
+            Executed::Unchanged { reply } => Outcome::Done(reply),
+            Executed::Rejected { reason } => Outcome::Rejected(reason),
+            Executed::Changed { .. } => panic!("a read changes nothing"),
+        };
+        match (access, result) {
+            (Access::Asked(question), result) => {
+                reign.reads.executed(seen, question, client, id, read(result));
             }
-            (Some(_), Executed::Changed { .. }) => panic!("a read changes nothing"),
+            (Access::Told, result) => reign.reads.executed_told(seen, client, id, read(result), majority),
             // A refusal tells of the state, like a read.
-            (question, Executed::Rejected { reason }) => {
-                let question = question.unwrap_or_else(|| {
-                    reign.under_way.remove(&id);
-                    reign.reads.cover()
-                });
+            (Access::Write, Executed::Rejected { reason }) => {
+                reign.under_way.remove(&id);
+                let question = reign.reads.cover();
                 reign.reads.executed(seen, question, client, id, Outcome::Rejected(reason));
             }
-            (None, Executed::Unchanged { reply }) => reign.gather(number, client, id, done, &reply, None),
-            (None, Executed::Changed { reply, change }) => {
+            (Access::Write, Executed::Unchanged { reply }) => {
+                reign.gather(number, client, id, done, &reply, None);
+            }
+            (Access::Write, Executed::Changed { reply, change }) => {
                 reign.gather(number, client, id, done, &reply, Some(&change));
             }
         }

@@ -37,6 +37,8 @@ pub struct Replica {
     pub(super) works: u64,
     /// Answers to be sent at the end of the batch of inputs.
     answers: BTreeMap<(ProcessId, SessionId), Vec<(u64, Outcome)>>,
+    /// Reads that clients told this replica of, for the leader.
+    told: Vec<CallId>,
     /// Checkpoints that the host was asked for.
     checkpoints: u64,
     /// The checkpoint that is being given.
@@ -106,6 +108,7 @@ impl Replica {
             ballot: Ballot::ZERO,
             works: 0,
             answers: BTreeMap::new(),
+            told: Vec::new(),
             checkpoints: 0,
             giving: None,
             coming: BytesMut::new(),
@@ -158,9 +161,13 @@ impl Protocol for Replica {
             Input::Drained => {
                 self.flush(cx, out);
                 self.drive(cx, Input::Drained, out);
+                self.tell(out);
                 self.send_answers(out);
             }
             input => {
+                if let (Input::Deadline, Some(reign)) = (&input, &mut self.reign) {
+                    reign.reads.tick();
+                }
                 let input = input.map(
                     |_| unreachable!("messages were handled above"),
                     |_| unreachable!("commands were handled above"),
@@ -200,6 +207,12 @@ impl Replica {
                 let wishes = calls.into_iter().map(|call| Wish::Call { session, done, call });
                 self.asked(from, wishes, out);
             }
+            Body::Reads { session, numbers } => {
+                if self.reign.is_none() {
+                    self.told.extend(numbers.into_iter().map(|number| CallId { session, number }));
+                }
+            }
+            Body::Told { ballot, reads } => self.follows(from, ballot, reads),
             Body::Opened { .. } | Body::Answers { .. } | Body::Redirect { .. } => self.refused += 1,
         }
     }
@@ -227,6 +240,32 @@ impl Replica {
             }
         }
         self.go_on(out);
+    }
+
+    /// A replica followed this ballot after it was told of these reads.
+    fn follows(&mut self, from: ProcessId, ballot: Ballot, reads: Vec<CallId>) {
+        let Replica { reign: Some(reign), paxos, .. } = self else { return };
+        if reign.ballot == ballot {
+            for read in reads {
+                reign.reads.follows(from, read, |by| paxos.is_majority(|id| by.contains(&id)));
+            }
+            self.answer_reads();
+        }
+    }
+
+    /// Tells the leader that this replica follows, for all reads that it was told of.
+    fn tell(&mut self, out: &mut impl Sink<Self>) {
+        let reads = std::mem::take(&mut self.told);
+        if let Some(ballot) = self.paxos.followed()
+            && !reads.is_empty()
+        {
+            let (to, body) = (Destination::One(ballot.router), Body::Told { ballot, reads });
+            let message = Message { group: self.group, body };
+            match self.paxos.promise_awaited() {
+                Some(promise) => out.send(to, message, Some(promise)),
+                None => out.send_aside(to, message),
+            }
+        }
     }
 
     fn redirect(&self, clients: impl IntoIterator<Item = ProcessId>, out: &mut impl Sink<Self>) {

@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     Incarnation, Peer, ProcessId,
     paxos::{self, Ballot, Slot},
-    service::{Batch, Body, Call, CallId, GroupId, Instance, Message, Outcome, SessionId},
+    service::{Batch, Body, Call, CallId, GroupId, Instance, Kind, Message, Outcome, SessionId},
     wire::Wire,
 };
 
@@ -58,10 +58,20 @@ fn messages_have_these_bytes() {
             Body::Calls {
                 session,
                 done: 2,
-                calls: vec![Call { number: 3, read: true, request: text("xy") }],
+                calls: vec![Call { number: 3, kind: Kind::Read, request: text("xy") }],
             },
             "07000000000000000205000000000000000200000000000000010000000300000000000000010200000078\
              79",
+        ),
+        (
+            Body::Reads { session, numbers: vec![3, 4] },
+            "07000000000000000505000000000000000200000003000000000000000400000000000000",
+        ),
+        (
+            Body::Told { ballot: ballot(), reads: vec![CallId { session, number: 3 }] },
+            "070000000000000006\
+             02000000000000000300000000000000ab000000000000000000000000000000\
+             0100000005000000000000000300000000000000",
         ),
         (
             Body::Answers {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use quorate_protocol::{
     Duration, Incarnation, ProcessId, paxos,
-    service::{Body, Call, Outcome, Pipelining, SessionId, Settings},
+    service::{Body, Call, Kind, Outcome, Pipelining, SessionId, Settings},
 };
 
 use super::world::{World, process};
@@ -44,6 +44,8 @@ struct Run {
     /// The longest list that a read saw.
     read_most: usize,
     lives: BTreeMap<u64, u128>,
+    /// Clients tell all replicas of every other read.
+    tells: bool,
 }
 
 fn replica(node: u64, life: u128) -> ProcessId {
@@ -75,6 +77,7 @@ fn start(seed: u64) -> Run {
         reads: Vec::new(),
         read_most: 0,
         lives: BTreeMap::from([(1, 0), (2, 0), (3, 0)]),
+        tells: seed >= TELLS_FROM,
     }
 }
 
@@ -104,7 +107,18 @@ impl Run {
         let (read, _) = caller.call.expect("it was just made");
         let number = caller.number;
         let request = if read { "get".to_owned() } else { format!("add:{}.{number}", client.node) };
-        let call = Call { number, read, request: Bytes::from(request) };
+        let told = self.tells && number.is_multiple_of(2);
+        let kind = match read {
+            false => Kind::Write,
+            true if told => Kind::ToldRead,
+            true => Kind::Read,
+        };
+        let call = Call { number, kind, request: Bytes::from(request) };
+        for other in self.world.replicas() {
+            if kind == Kind::ToldRead && other != to {
+                self.world.ask(client, other, Body::Reads { session, numbers: vec![number] });
+            }
+        }
         self.world.ask(client, to, Body::Calls { session, done: number, calls: vec![call] });
     }
 
@@ -298,4 +312,7 @@ fn calls_take_effect_once_and_in_order_over_random_schedules() {
     assert!(writes > 5 * SEEDS as usize && reads > 2 * SEEDS as usize, "{writes} writes, {reads} reads");
 }
 
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 300;
+
+/// Schedules before this one are as they were when one of them found a fault.
+const TELLS_FROM: u64 = 200;

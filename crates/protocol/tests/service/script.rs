@@ -63,6 +63,11 @@ fn perform(world: &mut World, step: &str) {
         }
         ["open", client, "at", id] => world.ask(process(client), process(id), Body::Open { nonce: 1 }),
         ["call", client, "at", id, ref calls @ ..] => world.call(process(client), process(id), calls),
+        ["tell", client, number, "to", ref replicas @ ..] => {
+            for id in replicas {
+                world.tell(process(client), process(id), number.parse().expect("a number"));
+            }
+        }
         ["forge", client, "at", id] => {
             let ballot = paxos::Ballot::ZERO;
             let forward = paxos::Message::Forward { ballot, payloads: vec![bytes::Bytes::new()] };
@@ -123,6 +128,9 @@ scripts! { check:
     a_refusal_and_a_draw
     a_read_is_confirmed
     a_read_waits_for_what_it_saw
+    a_told_read_saves_a_hop
+    a_told_read_is_asked_for
+    a_stale_leader_is_told_nothing
     deposed_with_a_full_pipeline
     deposed_while_the_host_executes
     a_reply_is_lost

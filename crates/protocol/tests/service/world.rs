@@ -8,7 +8,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     Context, Destination, Duration, Incarnation, Input, Peer, ProcessId, Protocol, Ticket, Time, paxos,
-    service::{Body, Call, Event, GroupId, Message, Outcome, Replica, SessionId, Settings},
+    service::{Body, Call, Event, GroupId, Kind, Message, Outcome, Replica, SessionId, Settings},
     wire::Wire,
 };
 
@@ -164,18 +164,29 @@ impl World {
         self.send(client, to, &Message { group: GROUP, body });
     }
 
-    /// Calls such as `3:add:x`, or `4?get` for a read.
+    /// Calls such as `3:add:x`, or `4?get` for a read, or `5!get` for one that replicas are told of.
     pub(crate) fn call(&mut self, client: ProcessId, to: ProcessId, calls: &[&str]) {
         let call = |text: &&str| {
-            let at = text.find([':', '?']).expect("number, and : or ?");
+            let at = text.find([':', '?', '!']).expect("number, and :, ? or !");
             let number = text[..at].parse().expect("a number");
             let request = Bytes::copy_from_slice(&text.as_bytes()[at + 1..]);
-            Call { number, read: text.as_bytes()[at] == b'?', request }
+            let kind = match text.as_bytes()[at] {
+                b':' => Kind::Write,
+                b'?' => Kind::Read,
+                _ => Kind::ToldRead,
+            };
+            Call { number, kind, request }
         };
         let Client { session, done } = &self.clients[&client];
         let session = session.expect("it has opened a session");
         let body = Body::Calls { session, done: *done, calls: calls.iter().map(call).collect() };
         self.ask(client, to, body);
+    }
+
+    /// A client tells a replica of a read.
+    pub(crate) fn tell(&mut self, client: ProcessId, to: ProcessId, number: u64) {
+        let session = self.clients[&client].session.expect("it has opened a session");
+        self.ask(client, to, Body::Reads { session, numbers: vec![number] });
     }
 
     pub(crate) fn done(&mut self, client: ProcessId, done: u64) {
@@ -449,6 +460,12 @@ fn said(body: &Body) -> Option<String> {
             let calls: Vec<_> =
                 calls.iter().map(|call| format!("{}:{}", call.number, text(&call.request))).collect();
             format!("Calls of session {}, done {done}: {}", session.0, calls.join(", "))
+        }
+        Body::Reads { session, numbers } => format!("Reads of session {}: {numbers:?}", session.0),
+        Body::Told { ballot, reads } => {
+            let reads: Vec<_> =
+                reads.iter().map(|id| format!("{} of session {}", id.number, id.session.0)).collect();
+            format!("Told {}/{}: {}", ballot.round, name(ballot.router), reads.join(", "))
         }
         Body::Answers { session, answers } => {
             let answers = answers.iter().map(|(number, outcome)| match outcome {

@@ -65,6 +65,12 @@ impl Guide {
         self.asked.filter(|asked| !held && self.linked.contains(asked))
     }
 
+    /// Those that can be told something besides.
+    pub(super) fn others(&self) -> impl Iterator<Item = ProcessId> {
+        let others = self.linked.iter().filter(|id| self.known.contains_key(id) && Some(**id) != self.asked);
+        others.copied()
+    }
+
     fn next_in_turn(&mut self) {
         let usable = |id: &&ProcessId| self.known.contains_key(id);
         let behind = self.turn.and_then(|turn| {

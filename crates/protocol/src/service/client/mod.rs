@@ -9,6 +9,9 @@
 //! leads, everything that is not answered is sent anew under the same numbers, to another one; the replicas tell repetitions
 //! apart. With each message the client says up to which number it has all answers, so that replies are forgotten.
 //!
+//! **Reads.** While few are under way, the client tells all replicas of them, which saves a hop; while many are, the leader asks
+//! once for all. A read that is sent anew is asked for in any case.
+//!
 //! **Sessions end**, by agreement of the replicas. A call of which one attempt alone was sent, and which is answered
 //! *expired*, has not taken effect and never will. The client opens another session and calls there. A call that was sent
 //! more than once may have taken effect before the session ended: nobody can know, and that is told.
@@ -36,7 +39,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use self::guide::Guide;
-use super::{Body, Call, CallId, GroupId, Message, Outcome, SessionId};
+use super::{Body, Call, CallId, GroupId, Kind, Message, Outcome, SessionId};
 use crate::{
     id::{Peer, ProcessId},
     paxos,
@@ -57,6 +60,8 @@ pub struct ClientSettings {
     pub in_flight_bytes_max: usize,
     /// Requests that are kept; calls beyond are refused, in bytes.
     pub kept_bytes_max: usize,
+    /// While so many reads are under way or fewer, replicas are told of them.
+    pub told_reads_max: usize,
     /// A call of unknown fate can be asked for again until so many later ones have been made.
     pub open_max: u64,
 }
@@ -69,6 +74,7 @@ impl Default for ClientSettings {
             retry_after: Duration::from_millis(20),
             in_flight_bytes_max: 16 << 20,
             kept_bytes_max: 64 << 20,
+            told_reads_max: 4,
             open_max: 4096,
         }
     }
@@ -143,6 +149,8 @@ pub struct Client {
     open: BTreeMap<u64, Bytes>,
     /// When calls are given up.
     ends: BTreeSet<(Time, u64)>,
+    /// How many of the calls are reads.
+    reads: usize,
     /// The last number that was given.
     number: u64,
     /// Requests of calls, and of those left open, in bytes.
@@ -188,6 +196,7 @@ impl Client {
             unsent: BTreeSet::new(),
             open: BTreeMap::new(),
             ends: BTreeSet::new(),
+            reads: 0,
             number: 0,
             kept_bytes: 0,
             in_flight_bytes: 0,
@@ -275,7 +284,9 @@ impl Client {
             }
             // Joiners ask everybody they are linked with for admission.
             Body::Paxos(_) => {}
-            Body::Open { .. } | Body::Calls { .. } => self.refused += 1,
+            Body::Open { .. } | Body::Calls { .. } | Body::Reads { .. } | Body::Told { .. } => {
+                self.refused += 1;
+            }
         }
     }
 
@@ -350,6 +361,7 @@ impl Client {
     fn begin(&mut self, number: u64, pending: Pending) {
         self.ends.insert((pending.end, number));
         self.unsent.insert(number);
+        self.reads += usize::from(pending.read);
         assert!(self.calls.insert(number, pending).is_none(), "a number is used once at a time");
     }
 
@@ -358,6 +370,7 @@ impl Client {
         let pending = self.calls.remove(&number).expect("a call ends once");
         self.ends.remove(&(pending.end, number));
         self.kept_bytes -= pending.request.len();
+        self.reads -= usize::from(pending.read);
         if !self.unsent.remove(&number) {
             self.in_flight_bytes -= pending.request.len();
         }
@@ -419,13 +432,21 @@ impl Client {
             let body = Body::Open { nonce: *nonce };
             out.send(Destination::One(to), Message { group: self.group, body }, None);
         }
-        while let Some(body) = self.next_calls() {
+        while let Some((session, body, told)) = self.next_calls() {
+            if !told.is_empty() {
+                let others = Destination::Many(self.guide.others().collect());
+                let body = Body::Reads { session, numbers: told };
+                out.send(others, Message { group: self.group, body }, None);
+            }
             out.send(Destination::One(to), Message { group: self.group, body }, None);
         }
     }
 
-    /// The next message of calls that have not been sent, if there is room for it.
-    fn next_calls(&mut self) -> Option<Body> {
+    /// The next message of calls that have not been sent, if there is room for it, and the reads in it that replicas are to be
+    /// told of.
+    fn next_calls(&mut self) -> Option<(SessionId, Body, Vec<u64>)> {
+        let tells = self.reads <= self.settings.told_reads_max && self.guide.others().next().is_some();
+        let mut told = Vec::new();
         let first = |number: Option<u64>| number.unwrap_or(self.number + 1);
         let oldest = first(self.calls.first_key_value().map(|(number, _)| *number));
         let done = first(self.open.first_key_value().map(|(number, _)| *number)).min(oldest);
@@ -444,13 +465,21 @@ impl Client {
                 break;
             }
             (session, pending.session) = (own, own);
+            let kind = match pending.read {
+                false => Kind::Write,
+                true if tells && pending.attempts == 0 => Kind::ToldRead,
+                true => Kind::Read,
+            };
+            if kind == Kind::ToldRead {
+                told.push(number);
+            }
             pending.attempts += 1;
             bytes += length + 1;
             self.in_flight_bytes += length;
             self.unsent.pop_first();
-            calls.push(Call { number, read: pending.read, request: pending.request.clone() });
+            calls.push(Call { number, kind, request: pending.request.clone() });
         }
-        session.map(|session| Body::Calls { session, done, calls })
+        session.map(|session| (session, Body::Calls { session, done, calls }, told))
     }
 }
 
