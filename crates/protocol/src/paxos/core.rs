@@ -55,6 +55,8 @@ pub(super) struct Core {
     pub(super) durable: Option<Ticket>,
     /// Bytes of records since the last checkpoint, about.
     pub(super) journaled: usize,
+    /// The state that the user has begun to gather for the disk: its slot, and the members behind it. The log behind it is kept.
+    pub(super) gathered: Option<(Slot, Vec<Peer>)>,
     /// What the user was told last.
     told: Option<ProcessId>,
     /// Whether a snapshot is being sent: the log behind it is kept longer then, lest it be too old when it arrives.
@@ -96,6 +98,7 @@ impl Core {
             held_record: None,
             durable: None,
             journaled: 0,
+            gathered: None,
             told: None,
             snapshot_underway: false,
             incoming: None,
@@ -344,11 +347,15 @@ impl Core {
 
     /// Forgets chosen log that everybody holds, up to `everybody`, and the oldest when there is too much.
     pub(super) fn collect(&mut self, everybody: Slot) {
-        self.log.collect(everybody.min(self.chosen));
-        let kept = self.settings.log_bytes_kept * if self.snapshot_underway { 4 } else { 1 };
+        let gathered = self.gathered.as_ref().map(|(slot, _)| *slot);
+        self.log.collect(everybody.min(self.chosen).min(gathered.unwrap_or(self.chosen)));
+        let underway = self.snapshot_underway || gathered.is_some();
+        let kept = self.settings.log_bytes_kept * if underway { 4 } else { 1 };
         while self.log.bytes() > kept && self.log.start() < self.chosen {
             self.log.collect(self.log.start().next());
         }
+        // A user that takes too long over a state begins anew.
+        self.gathered.take_if(|(slot, _)| *slot < self.log.start());
     }
 
     /// Takes a part of a snapshot. Says how many bytes of it are there; `None` when this part does not continue them.
@@ -396,6 +403,7 @@ impl Core {
         } else {
             self.log = Log::new(slot);
         }
+        self.gathered.take_if(|(gathered, _)| *gathered < self.log.start());
         self.chosen = slot;
         self.members = members;
         self.members_changed = true;

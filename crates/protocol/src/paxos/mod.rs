@@ -93,7 +93,9 @@
 //! router that is made again from its records ([`Paxos::recover`]) holds all that it ever said it holds; what it had
 //! sent besides is as good as lost on the way, which links may always do. So it goes on under its incarnation, as a
 //! follower. Pulses and proposals go aside of what waits for the disk: a slow disk is no dead router. Once
-//! [`Settings::checkpoint_bytes`] have been written the user gives its state, and one record takes the place of all before it.
+//! [`Settings::checkpoint_bytes`] have been written the user gives its state, and one record takes the place of all before it. A
+//! user that cannot give it at once says so ([`Command::SnapshotBegins`]); the log behind it is kept until it does, and is a part
+//! of that record.
 //!
 //! **Snapshots.** A process that lacks more than the log that is kept is fed the user's state, whole or in parts. A user whose
 //! state is large takes a cheap checkpoint and gives its parts over many turns, while the log goes on.
@@ -550,13 +552,9 @@ impl Paxos {
             (Command::RemoveRouter(process), _) => self.change(cx, cx.me, Change::Remove(process), out),
             (Command::Reform, _) => self.reform(cx, out),
             (Command::Found, _) => self.found_anew(cx, out),
-            (Command::Snapshot { slot, state }, role) => {
-                if self.core.wants_checkpoint() && slot == self.core.chosen {
-                    self.checkpoint = Some(self.core.checkpoint(state.clone(), out));
-                }
-                if let Role::Leader(reign) = role {
-                    reign.snapshot(&mut self.core, slot, state, out);
-                }
+            (Command::Snapshot { slot, state }, _) => self.snapshot(slot, state, out),
+            (Command::SnapshotBegins { slot }, _) if self.core.settings.checkpoint_bytes.is_some() => {
+                self.gather(slot, out);
             }
             (Command::SnapshotBegins { slot }, Role::Leader(reign)) => {
                 reign.snapshot_begins(&mut self.core, slot, out);
@@ -666,7 +664,8 @@ impl Paxos {
             _ => self.flush_follower(out),
         }
         let asked = matches!(&self.role, Role::Leader(reign) if reign.asks_for_snapshot());
-        if self.core.wants_checkpoint() && self.checkpoint.is_none() && !asked {
+        let gathered = self.core.gathered.is_some();
+        if self.core.wants_checkpoint() && self.checkpoint.is_none() && !asked && !gathered {
             out.emit(Event::SnapshotWanted { slot: self.core.chosen });
         }
     }

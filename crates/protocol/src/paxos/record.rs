@@ -62,13 +62,15 @@ pub enum Record {
         accepted: Ballot,
         /// The newest log of which chosen slots were learned from somebody else.
         taught: Ballot,
-        /// The last slot known to be chosen.
+        /// The slot of the state: all up to it is chosen.
         slot: Slot,
-        /// The members behind it.
+        /// The last slot known to be chosen: this one, or a later one if the user took its time over the state.
+        chosen: Slot,
+        /// The members behind the slot of the state.
         members: Arc<[Peer]>,
-        /// The state behind it.
+        /// The state behind that slot.
         state: Bytes,
-        /// The values accepted behind it.
+        /// The values chosen and accepted behind it.
         values: Vec<Value>,
     },
 }
@@ -102,6 +104,8 @@ const ACCEPTED: u8 = 2;
 const LEARNED: u8 = 3;
 const INSTALLED: u8 = 4;
 const CHECKPOINT: u8 = 5;
+/// More is known to be chosen than the state holds.
+const CHECKPOINT_BEHIND: u8 = 6;
 
 fn put_values(out: &mut BytesMut, values: &[Value]) {
     out.put_u32_le(u32::try_from(values.len()).expect("a record holds far fewer than 2^32 slots"));
@@ -139,12 +143,15 @@ impl Wire for Record {
                 encode_body(out, members);
                 put_bytes(out, state);
             }
-            Record::Checkpoint { promised, accepted, taught, slot, members, state, values } => {
-                out.put_u8(CHECKPOINT);
+            Record::Checkpoint { promised, accepted, taught, slot, chosen, members, state, values } => {
+                out.put_u8(if chosen == slot { CHECKPOINT } else { CHECKPOINT_BEHIND });
                 for ballot in [promised, accepted, taught] {
                     ballot.encode(out);
                 }
                 out.put_u64_le(slot.0);
+                if chosen != slot {
+                    out.put_u64_le(chosen.0);
+                }
                 encode_body(out, members);
                 put_bytes(out, state);
                 put_values(out, values);
@@ -172,15 +179,15 @@ impl Wire for Record {
                 members: decode_body(input)?,
                 state: take_bytes(input)?,
             },
-            CHECKPOINT => Record::Checkpoint {
-                promised: Ballot::decode(input)?,
-                accepted: Ballot::decode(input)?,
-                taught: Ballot::decode(input)?,
-                slot: take_slot(input)?,
-                members: decode_body(input)?,
-                state: take_bytes(input)?,
-                values: take_values(input)?,
-            },
+            tag @ (CHECKPOINT | CHECKPOINT_BEHIND) => {
+                let ballots = [Ballot::decode(input)?, Ballot::decode(input)?, Ballot::decode(input)?];
+                let [promised, accepted, taught] = ballots;
+                let slot = take_slot(input)?;
+                let chosen = if tag == CHECKPOINT { slot } else { take_slot(input)? };
+                let (members, state) = (decode_body(input)?, take_bytes(input)?);
+                let values = take_values(input)?;
+                Record::Checkpoint { promised, accepted, taught, slot, chosen, members, state, values }
+            }
             tag => return Err(WireError::Tag(tag)),
         };
         if !input.is_empty() {
@@ -298,36 +305,52 @@ impl Core {
                 self.taught = self.taught.max(ballot);
                 self.install(slot, members.to_vec(), state, out);
             }
-            Record::Checkpoint { promised, accepted, taught, slot, members, state, values } => {
-                if promised < self.promised || accepted < self.accepted || slot < self.chosen {
+            Record::Checkpoint { promised, accepted, taught, slot, chosen, members, state, values } => {
+                if promised < self.promised
+                    || accepted < self.accepted
+                    || slot < self.chosen
+                    || chosen < slot
+                    || chosen.0 - slot.0 > values.len() as u64
+                {
                     return false;
                 }
                 (self.promised, self.accepted, self.taught) = (promised, accepted, taught);
                 let known = self.chosen;
                 self.log = Log::new(slot);
-                values.into_iter().for_each(|value| self.log.push(value));
                 self.chosen = slot;
                 self.members = members.to_vec();
+                if !self.are_steps(slot, &values[..(chosen.0 - slot.0) as usize]) {
+                    return false;
+                }
+                values.into_iter().for_each(|value| self.log.push(value));
                 if slot > known {
                     out.emit(Event::Install { slot, state });
                     out.emit(Event::Members(self.members.clone()));
                 }
+                self.learn(chosen, out);
             }
         }
         self.round = self.round.max(self.promised.round);
         true
     }
 
-    /// Everything, in one record; `state` is the user's behind the last slot learned.
-    pub(super) fn checkpoint(&mut self, state: Bytes, out: &mut impl Sink<Paxos>) -> Ticket {
+    /// Everything, in one record; `state` is the user's behind `slot`, and `members` are those behind it.
+    pub(super) fn checkpoint(
+        &mut self,
+        slot: Slot,
+        members: &[Peer],
+        state: Bytes,
+        out: &mut impl Sink<Paxos>,
+    ) -> Ticket {
         let record = Record::Checkpoint {
             promised: self.promised,
             accepted: self.accepted,
             taught: self.taught,
-            slot: self.chosen,
-            members: self.members.clone().into(),
+            slot,
+            chosen: self.chosen,
+            members: members.into(),
             state,
-            values: self.log.range(self.chosen, self.log.last()),
+            values: self.log.range(slot, self.log.last()),
         };
         self.journaled = 0;
         out.persist(record)

@@ -1,22 +1,60 @@
 //! Feeding the user's state to those that lack more than the log that is kept.
 //!
-//! The leader asks its user for the state ([`Event::SnapshotWanted`]). The user gives it whole, in the same turn or in a later
+//! Without a disk, the leader asks its user for the state ([`Event::SnapshotWanted`]). The user gives it whole, in the same turn or in a later
 //! one, or says that it comes in parts and gives each part when it is asked for it. Parts go to everybody who waited when
 //! the first one was sent, at the pace of the slowest, and a part that all of these have taken is dropped: of a large state only a few
 //! parts are in memory at a time. Processes that begin to wait later get the next snapshot.
+//!
+//! With a disk a state is wanted for the disk, too, of any router, and what is sent is whole. A user that gathers it over many turns
+//! says when it begins. The log from there on is kept meanwhile; if that becomes too much, what was gathered is of no use, and
+//! the user is asked anew.
 
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
 use super::{
-    Ballot, Core, Event, Message, Paxos, Record, Reign, Slot,
+    Ballot, Core, Event, Message, Paxos, Record, Reign, Role, Slot,
     leader::{Phase, Progress},
 };
 use crate::{
     id::{Peer, ProcessId},
     seam::Sink,
 };
+
+impl Paxos {
+    /// The user gives its state behind `slot`: for the disk, and for those that wait for it.
+    pub(super) fn snapshot(&mut self, slot: Slot, state: Bytes, out: &mut impl Sink<Paxos>) {
+        let Paxos { core, role, checkpoint, .. } = self;
+        let begun = core.gathered.take_if(|(gathered, _)| *gathered == slot);
+        let begun = begun.map(|(_, members)| members);
+        let members = begun.clone().or_else(|| (slot == core.chosen).then(|| core.members.clone()));
+        let on_disk = core.settings.checkpoint_bytes.is_some();
+        if let Some(members) = &members
+            && core.wants_checkpoint()
+        {
+            *checkpoint = Some(core.checkpoint(slot, members, state.clone(), out));
+        }
+        let Role::Leader(reign) = role else { return };
+        match (begun, members) {
+            // Others may have begun to wait while it was gathered.
+            (Some(members), _) if reign.asked.is_some() => reign.asked = Some((slot, members)),
+            (None, None) if on_disk => return reign.want_again(core, out),
+            _ => {}
+        }
+        reign.snapshot(core, slot, state, out);
+    }
+
+    /// The user has begun to gather its state behind `slot`, for the disk or for others, and will give it whole.
+    pub(super) fn gather(&mut self, slot: Slot, out: &mut impl Sink<Paxos>) {
+        if slot == self.core.chosen {
+            self.core.gathered = Some((slot, self.core.members.clone()));
+        } else {
+            // The members behind that slot are not known any more.
+            out.emit(Event::SnapshotWanted { slot: self.core.chosen });
+        }
+    }
+}
 
 /// A snapshot that is being sent.
 #[derive(Debug)]
@@ -79,6 +117,14 @@ impl Reign {
                 out.emit(Event::SnapshotWanted { slot: core.chosen });
             }
             _ => {}
+        }
+    }
+
+    /// The state that the user gathered is of no use any more.
+    fn want_again(&mut self, core: &Core, out: &mut impl Sink<Paxos>) {
+        if self.asked.is_some() {
+            self.asked = Some((core.chosen, core.members.clone()));
+            out.emit(Event::SnapshotWanted { slot: core.chosen });
         }
     }
 

@@ -83,6 +83,12 @@
 //! not, ends the phase ([`paxos::Event::Settled`]). Clients send writes to the leader alone; the
 //! others would only drop them.
 //!
+//! **Disk.** A set whose replicas have disks outlives the loss of power of all: its log is durable at a majority before a call is
+//! answered, and a replica goes on from its records ([`Replica::recover`]). Each replica, whether it leads or not, has its host
+//! take a checkpoint now and then, and gathers its parts while the log goes on; written in one record, it takes the place of the
+//! log before. What the host of a leader had applied, and was not chosen, is gone with the process, as it is when a reign ends. A
+//! confirmation waits for the promise of the replica that gives it.
+//!
 //! **Speed.** Requests share the memory of the message that they came in, and replies that of the batch. All that one batch of
 //! inputs brings is one proposal, one round of confirming, and one message of answers for each session. A write alone takes four hops: call,
 //! accept, accepted, answer.
@@ -129,7 +135,7 @@ pub struct CallId {
 /// How a replica set behaves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Of its log, without a disk.
+    /// Of its log; with a disk, too. Either all replicas of a set have disks or none has.
     pub log: paxos::Settings,
     /// How writes follow each other.
     pub pipelining: Pipelining,

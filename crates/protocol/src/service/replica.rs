@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{
     Batch, Body, CallId, Command, Event, GroupId, Instance, Message, Outcome, SessionId, Settings,
@@ -14,7 +14,7 @@ use crate::{
     paxos::{self, Ballot, Paxos, Slot},
     seam::{Context, Destination, Input, Lift, Protocol, Sink},
     time::{Duration, Time},
-    wire::{Wire, WireError, take_u64},
+    wire::{Wire, WireError, put_bytes, take_bytes, take_u8, take_u64},
 };
 
 /// A replica of a service.
@@ -59,6 +59,8 @@ struct Giving {
     checkpoint: u64,
     slot: Slot,
     table: Bytes,
+    /// With a disk all of it is gathered.
+    whole: Option<BytesMut>,
 }
 
 /// A replica as it looks from outside.
@@ -74,7 +76,7 @@ pub struct Status {
     pub refused: u64,
 }
 
-/// The first byte of a part: of what it is one.
+/// The first byte of a piece: of what it is one. Its length and its bytes come behind.
 const TABLE: u8 = 0;
 const HOST: u8 = 1;
 
@@ -91,8 +93,20 @@ impl Replica {
         Replica::new(group, paxos, settings)
     }
 
+    /// A replica that goes on from the records that it wrote before it ended, all of those that were durable
+    /// ([`Paxos::recover`]). `None`: there are none.
+    pub fn recover(
+        group: GroupId,
+        me: Peer,
+        settings: Settings,
+        records: impl IntoIterator<Item = Bytes>,
+        now: Time,
+    ) -> Result<Option<Replica>, paxos::Corrupt> {
+        let paxos = Paxos::recover(me, settings.log.clone(), records, now)?;
+        Ok(paxos.map(|paxos| Replica::new(group, paxos, settings)))
+    }
+
     fn new(group: GroupId, paxos: Paxos, settings: Settings) -> Replica {
-        assert!(settings.log.checkpoint_bytes.is_none(), "a replica's log is in memory");
         assert!(
             settings.in_flight_bytes_max < settings.log.pending_bytes_max / 2,
             "what is in flight has room in the log"
@@ -302,10 +316,7 @@ impl Replica {
             }
             Command::CheckpointPart { checkpoint, bytes, last } => {
                 // A slow host may still give parts of an earlier one.
-                if let Some(giving) = self.giving.as_ref().filter(|giving| giving.checkpoint == checkpoint) {
-                    let slot = giving.slot;
-                    let bytes = part(HOST, &bytes);
-                    let command = paxos::Command::SnapshotPart { slot, bytes, last };
+                if let Some(command) = self.part_given(checkpoint, &bytes, last, out) {
                     self.drive(cx, Input::Command(command), out);
                 }
             }
@@ -402,15 +413,22 @@ impl Replica {
             }
             // The reign is over, and what it proposed was reverted.
             paxos::Event::Refused { .. } | paxos::Event::Detour(_) => {}
-            paxos::Event::SnapshotWanted { .. } => {
-                if let Some(reign) = &mut self.reign {
-                    reign.pausing = true;
-                }
-            }
+            // One that is being gathered for the disk will do.
+            paxos::Event::SnapshotWanted { .. } if self.on_disk() && self.giving.is_some() => {}
+            paxos::Event::SnapshotWanted { .. } => match &mut self.reign {
+                Some(reign) => reign.pausing = true,
+                None if self.on_disk() => return Some(self.begin_checkpoint(out)),
+                None => {}
+            },
             paxos::Event::SnapshotPartWanted { slot, bytes } => return self.part_wanted(slot, bytes, out),
             paxos::Event::SnapshotUnwanted { .. } => self.give_up(out),
-            paxos::Event::InstallPart { number, bytes, .. } => self.part_came(number, bytes, out),
-            paxos::Event::Install { slot, .. } => self.install(slot, out),
+            paxos::Event::InstallPart { number, bytes, .. } => self.part_came(number == 0, bytes, out),
+            paxos::Event::Install { slot, state } => {
+                if !state.is_empty() {
+                    self.part_came(true, state, out);
+                }
+                self.install(slot, out);
+            }
             paxos::Event::Leader(leader) => out.emit(Event::Leader(leader)),
             paxos::Event::Members(members) => out.emit(Event::Members(members)),
             paxos::Event::Removed => out.emit(Event::Removed),
@@ -477,7 +495,10 @@ impl Replica {
     fn resign(&mut self, out: &mut impl Sink<Self>) {
         let reign = self.reign.take().expect("a reign ends once");
         out.emit(Event::Revert);
-        self.give_up(out);
+        // The disk's is of use to a backup, too.
+        if !self.on_disk() {
+            self.give_up(out);
+        }
         // The chosen ones are answered first.
         self.send_answers(out);
         self.redirect(reign.clients(), out);
@@ -490,6 +511,12 @@ impl Replica {
             return;
         }
         reign.pausing = false;
+        let command = self.begin_checkpoint(out);
+        self.drive(cx, Input::Command(command), out);
+    }
+
+    /// Has the host take a checkpoint of what is chosen, which is all that it has applied.
+    fn begin_checkpoint(&mut self, out: &mut impl Sink<Self>) -> paxos::Command {
         self.checkpoints += 1;
         let checkpoint = self.checkpoints;
         out.emit(Event::Checkpoint { checkpoint });
@@ -497,8 +524,40 @@ impl Replica {
         table.extend_from_slice(&self.chosen.to_le_bytes());
         self.ballot.encode(&mut table);
         self.sessions.encode(&mut table);
-        self.giving = Some(Giving { checkpoint, slot: self.slot, table: table.freeze() });
-        self.drive(cx, Input::Command(paxos::Command::SnapshotBegins { slot: self.slot }), out);
+        let (table, mut whole) = (table.freeze(), self.on_disk().then(BytesMut::new));
+        if let Some(whole) = &mut whole {
+            put_piece(whole, TABLE, &table);
+            out.emit(Event::CheckpointPartWanted { checkpoint, bytes: self.settings.log.chunk_bytes });
+        }
+        self.giving = Some(Giving { checkpoint, slot: self.slot, table, whole });
+        paxos::Command::SnapshotBegins { slot: self.slot }
+    }
+
+    /// The host gives a part of its checkpoint.
+    fn part_given(
+        &mut self,
+        checkpoint: u64,
+        bytes: &[u8],
+        last: bool,
+        out: &mut impl Sink<Self>,
+    ) -> Option<paxos::Command> {
+        let giving = self.giving.as_mut().filter(|giving| giving.checkpoint == checkpoint)?;
+        let slot = giving.slot;
+        let Some(whole) = &mut giving.whole else {
+            return Some(paxos::Command::SnapshotPart { slot, bytes: piece(HOST, bytes), last });
+        };
+        put_piece(whole, HOST, bytes);
+        if !last {
+            out.emit(Event::CheckpointPartWanted { checkpoint, bytes: self.settings.log.chunk_bytes });
+            return None;
+        }
+        let state = std::mem::take(whole).freeze();
+        self.give_up(out);
+        Some(paxos::Command::Snapshot { slot, state })
+    }
+
+    fn on_disk(&self) -> bool {
+        self.settings.log.checkpoint_bytes.is_some()
     }
 
     fn part_wanted(&mut self, slot: Slot, bytes: usize, out: &mut impl Sink<Self>) -> Option<paxos::Command> {
@@ -507,8 +566,8 @@ impl Replica {
             out.emit(Event::CheckpointPartWanted { checkpoint: giving.checkpoint, bytes });
             return None;
         }
-        let piece = giving.table.split_to(bytes.clamp(1, giving.table.len()));
-        Some(paxos::Command::SnapshotPart { slot, bytes: part(TABLE, &piece), last: false })
+        let some = giving.table.split_to(bytes.clamp(1, giving.table.len()));
+        Some(paxos::Command::SnapshotPart { slot, bytes: piece(TABLE, &some), last: false })
     }
 
     fn give_up(&mut self, out: &mut impl Sink<Self>) {
@@ -517,22 +576,30 @@ impl Replica {
         }
     }
 
-    fn part_came(&mut self, number: u64, mut bytes: Bytes, out: &mut impl Sink<Self>) {
-        if number == 0 {
+    /// Pieces of another replica's state came.
+    fn part_came(&mut self, first: bool, mut bytes: Bytes, out: &mut impl Sink<Self>) {
+        if first {
             self.coming.clear();
             self.parts_come = false;
         }
-        match bytes.split_to(bytes.len().min(1)).first() {
-            Some(&TABLE) => self.coming.extend_from_slice(&bytes),
-            Some(&HOST) => {
-                out.emit(Event::RestorePart { first: !std::mem::replace(&mut self.parts_come, true), bytes });
+        while !bytes.is_empty() {
+            match take_piece(&mut bytes) {
+                Ok((TABLE, piece)) => self.coming.extend_from_slice(&piece),
+                Ok((HOST, bytes)) => {
+                    let first = !std::mem::replace(&mut self.parts_come, true);
+                    out.emit(Event::RestorePart { first, bytes });
+                }
+                Ok((tag, _)) => return self.fail(WireError::Tag(tag), out),
+                Err(error) => return self.fail(error, out),
             }
-            tag => self.fail(WireError::Tag(tag.copied().unwrap_or(u8::MAX)), out),
         }
     }
 
     fn install(&mut self, slot: Slot, out: &mut impl Sink<Self>) {
         assert!(self.reign.is_none(), "a leader needs nobody's state");
+        if self.corrupt {
+            return;
+        }
         let mut table = std::mem::take(&mut self.coming).freeze();
         if let Err(error) = self.restore(&mut table) {
             return self.fail(error, out);
@@ -548,9 +615,17 @@ impl Replica {
     }
 }
 
-fn part(kind: u8, bytes: &[u8]) -> Bytes {
-    let mut part = BytesMut::with_capacity(1 + bytes.len());
-    part.extend_from_slice(&[kind]);
-    part.extend_from_slice(bytes);
-    part.freeze()
+fn piece(kind: u8, bytes: &[u8]) -> Bytes {
+    let mut piece = BytesMut::with_capacity(5 + bytes.len());
+    put_piece(&mut piece, kind, bytes);
+    piece.freeze()
+}
+
+fn put_piece(out: &mut BytesMut, kind: u8, bytes: &[u8]) {
+    out.put_u8(kind);
+    put_bytes(out, bytes);
+}
+
+fn take_piece(input: &mut Bytes) -> Result<(u8, Bytes), WireError> {
+    Ok((take_u8(input)?, take_bytes(input)?))
 }

@@ -94,6 +94,7 @@ pub(super) fn checkpoint(names: &str, ballot: Ballot, chosen: u64, values: Vec<V
         accepted: ballot,
         taught: Ballot::ZERO,
         slot: Slot(chosen),
+        chosen: Slot(chosen),
         members: peers(names).into(),
         state: Bytes::new(),
         values,

@@ -130,13 +130,29 @@ fn records_have_these_bytes() {
                 accepted: ballot,
                 taught: Ballot::ZERO,
                 slot: Slot(9),
-                members: members.into(),
-                state,
+                chosen: Slot(9),
+                members: members.clone().into(),
+                state: state.clone(),
                 values: values(),
             },
             "0502000000000000000300000000000000ab00000000000000000000000000000002000000000000000300000000000000ab\
              000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000009000000\
              00000000080000000103ab0103683a310200000073740100000000010000000300000078797a",
+        ),
+        (
+            Record::Checkpoint {
+                promised: ballot,
+                accepted: ballot,
+                taught: Ballot::ZERO,
+                slot: Slot(9),
+                chosen: Slot(10),
+                members: members.into(),
+                state,
+                values: values(),
+            },
+            "0602000000000000000300000000000000ab00000000000000000000000000000002000000000000000300000000000000ab\
+             000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000009000000\
+             000000000a00000000000000080000000103ab0103683a310200000073740100000000010000000300000078797a",
         ),
     ];
     for (record, hex) in samples {
@@ -160,6 +176,7 @@ fn what_is_known_is_the_newest_log_of_which_a_part_is() {
         accepted: ballot(4, "1"),
         taught,
         slot: Slot(5),
+        chosen: Slot(5),
         members: peers("1 2 3").into(),
         state: Bytes::new(),
         // A change that would take this router out, in a log that may be dead.
