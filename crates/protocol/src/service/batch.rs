@@ -24,6 +24,8 @@ pub struct Batch {
 pub enum Instance {
     /// A session begins. It is named after the instance's number.
     Open,
+    /// A session ends.
+    Close(SessionId),
     /// A call.
     Call {
         /// Which.
@@ -50,6 +52,7 @@ const COUNT_AT: usize = 32 + 8;
 const OPEN: u8 = 0;
 const CALL: u8 = 1;
 const CHANGE: u8 = 2;
+const CLOSE: u8 = 3;
 
 impl Builder {
     /// Begins with the instance of this number.
@@ -66,6 +69,12 @@ impl Builder {
     pub(super) fn open(&mut self, ballot: Ballot, number: u64) {
         self.begin(ballot, number);
         self.bytes.put_u8(OPEN);
+    }
+
+    pub(super) fn close(&mut self, ballot: Ballot, number: u64, session: SessionId) {
+        self.begin(ballot, number);
+        self.bytes.put_u8(CLOSE);
+        self.bytes.put_u64_le(session.0);
     }
 
     pub(super) fn call(
@@ -110,6 +119,7 @@ impl Wire for Batch {
         for (number, instance) in (self.first..).zip(&self.instances) {
             match instance {
                 Instance::Open => builder.open(self.ballot, number),
+                Instance::Close(session) => builder.close(self.ballot, number, *session),
                 Instance::Call { id, done, reply, change } => {
                     builder.call(self.ballot, number, *id, *done, reply, change.as_deref());
                 }
@@ -127,6 +137,7 @@ impl Wire for Batch {
             let tag = take_u8(input)?;
             instances.push(match tag {
                 OPEN => Instance::Open,
+                CLOSE => Instance::Close(SessionId(take_u64(input)?)),
                 CALL | CHANGE => Instance::Call {
                     id: CallId { session: SessionId(take_u64(input)?), number: take_u64(input)? },
                     done: take_u64(input)?,

@@ -94,7 +94,9 @@
 //! accept, accepted, answer.
 
 mod batch;
+mod checkpoint;
 mod client;
+mod idle;
 mod message;
 mod reads;
 mod reign;
@@ -113,6 +115,7 @@ pub use self::{
 use crate::{
     id::{Peer, ProcessId},
     paxos::{self, Change, ChangeRefusal},
+    time::Duration,
 };
 
 /// A replica set: random bits drawn when it is founded, so that a set which is founded anew is another.
@@ -145,6 +148,8 @@ pub struct Settings {
     pub waiting_bytes_max: usize,
     /// Sessions beyond which the one used least recently ends.
     pub sessions_max: usize,
+    /// A session ends when the leader has heard nothing of it for so long.
+    pub session_idle: Duration,
     /// Remembered replies beyond which the session used least recently ends, in bytes.
     pub replies_bytes_max: usize,
 }
@@ -166,6 +171,7 @@ impl Default for Settings {
             in_flight_bytes_max: 32 << 20,
             waiting_bytes_max: 64 << 20,
             sessions_max: 65_536,
+            session_idle: Duration::from_secs(600),
             replies_bytes_max: 64 << 20,
         }
     }

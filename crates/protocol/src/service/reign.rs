@@ -7,12 +7,13 @@ use rustc_hash::FxHashSet;
 
 use super::{
     Call, CallId, Event, Executed, Kind, Outcome, Pipelining, Replica, SessionId, Settings, batch::Builder,
-    reads::Reads, sessions::Known,
+    idle::Idle, reads::Reads, sessions::Known,
 };
 use crate::{
     id::ProcessId,
     paxos::{Ballot, Slot},
     seam::Sink,
+    time::Time,
 };
 
 /// One reign.
@@ -42,6 +43,7 @@ pub(super) struct Reign {
     /// The number of the next instance.
     next: u64,
     pub(super) reads: Reads,
+    pub(super) idle: Idle,
 }
 
 /// A client's wish.
@@ -90,7 +92,8 @@ enum Access {
 /// An instance that is not chosen.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) client: ProcessId,
+    /// The client that is told; of the end of a session nobody is.
+    pub(super) client: Option<ProcessId>,
     pub(super) of: EntryOf,
     bytes: usize,
 }
@@ -98,6 +101,7 @@ pub(super) struct Entry {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EntryOf {
     Open { nonce: u64 },
+    Close,
     Call { id: CallId, work: u64 },
 }
 
@@ -125,6 +129,7 @@ impl Reign {
             in_flight_bytes: 0,
             next: 0,
             reads: Reads::default(),
+            idle: Idle::default(),
         }
     }
 
@@ -178,7 +183,8 @@ impl Reign {
 
     /// Everybody who waits for an answer.
     pub(super) fn clients(&self) -> BTreeSet<ProcessId> {
-        let entries = self.gathering.iter().chain(self.proposed.iter().flatten()).map(|entry| entry.client);
+        let entries = self.gathering.iter().chain(self.proposed.iter().flatten());
+        let entries = entries.filter_map(|entry| entry.client);
         let waiting = self.waiting.iter().map(|asked| asked.client);
         let executing = self.executing.iter().map(|work| work.client);
         entries.chain(waiting).chain(executing).chain(self.reads.clients()).collect()
@@ -202,7 +208,7 @@ impl Replica {
                     reign.next += 1;
                     reign.in_flight_bytes += ASKED_BYTES;
                     let of = EntryOf::Open { nonce };
-                    reign.gathering.push(Entry { client, of, bytes: ASKED_BYTES });
+                    reign.gathering.push(Entry { client: Some(client), of, bytes: ASKED_BYTES });
                 }
                 Wish::Call { session, done, call } => self.call(client, session, done, call, out),
             }
@@ -285,6 +291,16 @@ impl Replica {
         self.go_on(out);
     }
 
+    /// Ends the sessions of which nothing was heard for long.
+    pub(super) fn end_idle_sessions(&mut self, now: Time) {
+        let Replica { reign: Some(reign), sessions, settings, .. } = self else { return };
+        if reign.settled && !reign.pausing && reign.has_room(settings) {
+            for session in reign.idle.look(now, settings.session_idle, sessions.ids()) {
+                reign.close(session);
+            }
+        }
+    }
+
     /// Gives the answers that waited, and may be given.
     pub(super) fn answer_reads(&mut self) {
         while let Some(reign) = &mut self.reign
@@ -310,7 +326,15 @@ impl Reign {
         self.next += 1;
         let bytes = ASKED_BYTES + reply.len() + change.map_or(0, <[u8]>::len);
         self.in_flight_bytes += bytes;
-        self.gathering.push(Entry { client, of: EntryOf::Call { id, work }, bytes });
+        self.gathering.push(Entry { client: Some(client), of: EntryOf::Call { id, work }, bytes });
+    }
+
+    /// Adds the end of a session to the next proposal.
+    fn close(&mut self, session: SessionId) {
+        self.builder.close(self.ballot, self.next, session);
+        self.next += 1;
+        self.in_flight_bytes += ASKED_BYTES;
+        self.gathering.push(Entry { client: None, of: EntryOf::Close, bytes: ASKED_BYTES });
     }
 
     /// Bytes of the instances that gather.

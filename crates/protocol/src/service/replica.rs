@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 
 use super::{
     Batch, Body, CallId, Command, Event, GroupId, Instance, Message, Outcome, SessionId, Settings,
+    checkpoint::Giving,
     reign::{Asked, EntryOf, Reign, Wish},
     sessions::Sessions,
 };
@@ -14,7 +15,7 @@ use crate::{
     paxos::{self, Ballot, Paxos, Slot},
     seam::{Context, Destination, Input, Lift, Protocol, Sink},
     time::{Duration, Time},
-    wire::{Wire, WireError, put_bytes, take_bytes, take_u8, take_u64},
+    wire::{Wire, WireError},
 };
 
 /// A replica of a service.
@@ -22,17 +23,17 @@ use crate::{
 pub struct Replica {
     group: GroupId,
     pub(super) settings: Settings,
-    paxos: Paxos,
+    pub(super) paxos: Paxos,
     /// Events of the log that nobody has looked at.
     events: VecDeque<paxos::Event>,
     pub(super) reign: Option<Reign>,
     pub(super) sessions: Sessions,
     /// The last slot learned.
-    slot: Slot,
+    pub(super) slot: Slot,
     /// The last instance chosen.
     pub(super) chosen: u64,
     /// The reign of that instance.
-    ballot: Ballot,
+    pub(super) ballot: Ballot,
     /// Works that the host was given, in this reign and before.
     pub(super) works: u64,
     /// Answers to be sent at the end of the batch of inputs.
@@ -40,27 +41,17 @@ pub struct Replica {
     /// Reads that clients told this replica of, for the leader.
     told: Vec<CallId>,
     /// Checkpoints that the host was asked for.
-    checkpoints: u64,
+    pub(super) checkpoints: u64,
     /// The checkpoint that is being given.
-    giving: Option<Giving>,
+    pub(super) giving: Option<Giving>,
     /// Another replica's table of sessions, as far as it came.
-    coming: BytesMut,
+    pub(super) coming: BytesMut,
     /// Whether parts of another replica's state have come.
-    parts_come: bool,
+    pub(super) parts_come: bool,
     /// Messages that no replica of this set is to be sent.
     refused: u64,
     /// The log does not decode: nothing is done any more.
-    corrupt: bool,
-}
-
-/// A checkpoint on its way out: the table of sessions first, then what the host gives.
-#[derive(Debug)]
-struct Giving {
-    checkpoint: u64,
-    slot: Slot,
-    table: Bytes,
-    /// With a disk all of it is gathered.
-    whole: Option<BytesMut>,
+    pub(super) corrupt: bool,
 }
 
 /// A replica as it looks from outside.
@@ -75,10 +66,6 @@ pub struct Status {
     /// Messages that were refused.
     pub refused: u64,
 }
-
-/// The first byte of a piece: of what it is one. Its length and its bytes come behind.
-const TABLE: u8 = 0;
-const HOST: u8 = 1;
 
 impl Replica {
     /// The first replica of a new set (rule S1). To be called once per set, ever; `group` is drawn at random for it.
@@ -181,6 +168,7 @@ impl Protocol for Replica {
             input => {
                 if let (Input::Deadline, Some(reign)) = (&input, &mut self.reign) {
                     reign.reads.tick();
+                    self.end_idle_sessions(cx.now);
                 }
                 let input = input.map(
                     |_| unreachable!("messages were handled above"),
@@ -218,6 +206,11 @@ impl Replica {
             Body::Paxos(message) => self.drive(cx, Input::Receive { from, message }, out),
             Body::Open { nonce } => self.asked(from, [Wish::Open { nonce }], out),
             Body::Calls { session, done, calls } => {
+                if let Some(reign) = &mut self.reign
+                    && self.sessions.is_open(session)
+                {
+                    reign.idle.heard(session, cx.now);
+                }
                 let wishes = calls.into_iter().map(|call| Wish::Call { session, done, call });
                 self.asked(from, wishes, out);
             }
@@ -352,7 +345,7 @@ impl Replica {
     }
 
     /// Hands an input to the log, and takes care of all that comes of it.
-    fn drive(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Self>) {
+    pub(super) fn drive(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut impl Sink<Self>) {
         self.give(cx, input, out);
         while !self.corrupt
             && let Some(event) = self.events.pop_front()
@@ -415,11 +408,13 @@ impl Replica {
             paxos::Event::Refused { .. } | paxos::Event::Detour(_) => {}
             // One that is being gathered for the disk will do.
             paxos::Event::SnapshotWanted { .. } if self.on_disk() && self.giving.is_some() => {}
-            paxos::Event::SnapshotWanted { .. } => match &mut self.reign {
-                Some(reign) => reign.pausing = true,
-                None if self.on_disk() => return Some(self.begin_checkpoint(out)),
-                None => {}
-            },
+            paxos::Event::SnapshotWanted { .. } => {
+                if let Some(reign) = &mut self.reign {
+                    reign.pausing = true;
+                } else if self.on_disk() {
+                    return Some(self.begin_checkpoint(out));
+                }
+            }
             paxos::Event::SnapshotPartWanted { slot, bytes } => return self.part_wanted(slot, bytes, out),
             paxos::Event::SnapshotUnwanted { .. } => self.give_up(out),
             paxos::Event::InstallPart { number, bytes, .. } => self.part_came(number == 0, bytes, out),
@@ -439,7 +434,7 @@ impl Replica {
         None
     }
 
-    fn fail(&mut self, error: WireError, out: &mut impl Sink<Self>) {
+    pub(super) fn fail(&mut self, error: WireError, out: &mut impl Sink<Self>) {
         self.corrupt = true;
         out.emit(Event::Corrupt(error.to_string()));
     }
@@ -466,15 +461,16 @@ impl Replica {
             match instance {
                 Instance::Open => {
                     self.sessions.open(self.chosen);
-                    if let Some((client, EntryOf::Open { nonce })) = entry {
+                    if let Some((Some(client), EntryOf::Open { nonce })) = entry {
                         let session = SessionId(self.chosen);
                         self.send(client, Body::Opened { nonce, session }, out);
                     }
                 }
+                Instance::Close(session) => self.sessions.close(session),
                 Instance::Call { id, done, reply, change } => {
                     self.sessions.record(self.chosen, id, done, reply.clone());
                     match entry {
-                        Some((client, EntryOf::Call { work, .. })) => {
+                        Some((Some(client), EntryOf::Call { work, .. })) => {
                             last_work = Some(work);
                             self.answer(client, id, Outcome::Done(reply));
                         }
@@ -503,129 +499,4 @@ impl Replica {
         self.send_answers(out);
         self.redirect(reign.clients(), out);
     }
-
-    /// Takes a checkpoint, if one is wanted and all that the host has applied is chosen.
-    fn checkpoint(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
-        let Some(reign) = &mut self.reign else { return };
-        if !reign.pausing || !reign.is_quiet() {
-            return;
-        }
-        reign.pausing = false;
-        let command = self.begin_checkpoint(out);
-        self.drive(cx, Input::Command(command), out);
-    }
-
-    /// Has the host take a checkpoint of what is chosen, which is all that it has applied.
-    fn begin_checkpoint(&mut self, out: &mut impl Sink<Self>) -> paxos::Command {
-        self.checkpoints += 1;
-        let checkpoint = self.checkpoints;
-        out.emit(Event::Checkpoint { checkpoint });
-        let mut table = BytesMut::new();
-        table.extend_from_slice(&self.chosen.to_le_bytes());
-        self.ballot.encode(&mut table);
-        self.sessions.encode(&mut table);
-        let (table, mut whole) = (table.freeze(), self.on_disk().then(BytesMut::new));
-        if let Some(whole) = &mut whole {
-            put_piece(whole, TABLE, &table);
-            out.emit(Event::CheckpointPartWanted { checkpoint, bytes: self.settings.log.chunk_bytes });
-        }
-        self.giving = Some(Giving { checkpoint, slot: self.slot, table, whole });
-        paxos::Command::SnapshotBegins { slot: self.slot }
-    }
-
-    /// The host gives a part of its checkpoint.
-    fn part_given(
-        &mut self,
-        checkpoint: u64,
-        bytes: &[u8],
-        last: bool,
-        out: &mut impl Sink<Self>,
-    ) -> Option<paxos::Command> {
-        let giving = self.giving.as_mut().filter(|giving| giving.checkpoint == checkpoint)?;
-        let slot = giving.slot;
-        let Some(whole) = &mut giving.whole else {
-            return Some(paxos::Command::SnapshotPart { slot, bytes: piece(HOST, bytes), last });
-        };
-        put_piece(whole, HOST, bytes);
-        if !last {
-            out.emit(Event::CheckpointPartWanted { checkpoint, bytes: self.settings.log.chunk_bytes });
-            return None;
-        }
-        let state = std::mem::take(whole).freeze();
-        self.give_up(out);
-        Some(paxos::Command::Snapshot { slot, state })
-    }
-
-    fn on_disk(&self) -> bool {
-        self.settings.log.checkpoint_bytes.is_some()
-    }
-
-    fn part_wanted(&mut self, slot: Slot, bytes: usize, out: &mut impl Sink<Self>) -> Option<paxos::Command> {
-        let giving = self.giving.as_mut().filter(|giving| giving.slot == slot)?;
-        if giving.table.is_empty() {
-            out.emit(Event::CheckpointPartWanted { checkpoint: giving.checkpoint, bytes });
-            return None;
-        }
-        let some = giving.table.split_to(bytes.clamp(1, giving.table.len()));
-        Some(paxos::Command::SnapshotPart { slot, bytes: piece(TABLE, &some), last: false })
-    }
-
-    fn give_up(&mut self, out: &mut impl Sink<Self>) {
-        if self.giving.take().is_some() {
-            out.emit(Event::CheckpointUnwanted);
-        }
-    }
-
-    /// Pieces of another replica's state came.
-    fn part_came(&mut self, first: bool, mut bytes: Bytes, out: &mut impl Sink<Self>) {
-        if first {
-            self.coming.clear();
-            self.parts_come = false;
-        }
-        while !bytes.is_empty() {
-            match take_piece(&mut bytes) {
-                Ok((TABLE, piece)) => self.coming.extend_from_slice(&piece),
-                Ok((HOST, bytes)) => {
-                    let first = !std::mem::replace(&mut self.parts_come, true);
-                    out.emit(Event::RestorePart { first, bytes });
-                }
-                Ok((tag, _)) => return self.fail(WireError::Tag(tag), out),
-                Err(error) => return self.fail(error, out),
-            }
-        }
-    }
-
-    fn install(&mut self, slot: Slot, out: &mut impl Sink<Self>) {
-        assert!(self.reign.is_none(), "a leader needs nobody's state");
-        if self.corrupt {
-            return;
-        }
-        let mut table = std::mem::take(&mut self.coming).freeze();
-        if let Err(error) = self.restore(&mut table) {
-            return self.fail(error, out);
-        }
-        self.slot = slot;
-        out.emit(Event::Restore { through: self.chosen });
-    }
-
-    fn restore(&mut self, table: &mut Bytes) -> Result<(), WireError> {
-        self.chosen = take_u64(table)?;
-        self.ballot = Ballot::decode(table)?;
-        self.sessions.restore(table)
-    }
-}
-
-fn piece(kind: u8, bytes: &[u8]) -> Bytes {
-    let mut piece = BytesMut::with_capacity(5 + bytes.len());
-    put_piece(&mut piece, kind, bytes);
-    piece.freeze()
-}
-
-fn put_piece(out: &mut BytesMut, kind: u8, bytes: &[u8]) {
-    out.put_u8(kind);
-    put_bytes(out, bytes);
-}
-
-fn take_piece(input: &mut Bytes) -> Result<(u8, Bytes), WireError> {
-    Ok((take_u8(input)?, take_bytes(input)?))
 }

@@ -98,6 +98,24 @@ impl Sessions {
         self.forget_oldest();
     }
 
+    /// A session is over.
+    pub(super) fn close(&mut self, id: SessionId) {
+        if let Some(session) = self.table.remove(&id) {
+            self.by_use.remove(&(session.used, id));
+            self.bytes -= session.bytes;
+        }
+    }
+
+    /// Whether there is this session.
+    pub(super) fn is_open(&self, id: SessionId) -> bool {
+        self.table.contains_key(&id)
+    }
+
+    /// All sessions, those that were used least recently first.
+    pub(super) fn ids(&self) -> impl Iterator<Item = SessionId> {
+        self.by_use.iter().map(|(_, id)| *id)
+    }
+
     fn forget_oldest(&mut self) {
         // The last one stays, whatever it takes: its client's window bounds it.
         while self.table.len() > 1 && (self.table.len() > self.sessions_max || self.bytes > self.bytes_max) {

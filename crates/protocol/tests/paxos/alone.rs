@@ -117,8 +117,13 @@ pub(super) fn recovered(
 }
 
 impl Alone {
+    /// Before its first input.
+    pub(super) fn of(paxos: Paxos) -> Alone {
+        Alone { paxos, now: Time(1_000_000_000), told: Vec::new(), ticket: 0 }
+    }
+
     fn new(paxos: Paxos) -> Alone {
-        let mut alone = Alone { paxos, now: Time(1_000_000_000), told: Vec::new(), ticket: 0 };
+        let mut alone = Alone::of(paxos);
         alone.told = alone.input(Input::Drained).events;
         alone
     }

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     Duration, Incarnation, Input, Peer, ProcessId, Time,
-    paxos::{Ballot, Corrupt, Event, Paxos, Record, Settings, Slot, Value},
+    paxos::{Ballot, Command, Corrupt, Event, Paxos, Record, Settings, Slot, Value},
     wire::{Wire, WireError},
 };
 
@@ -61,6 +61,58 @@ fn what_a_checkpoint_replaces_is_not_needed() {
     let whole = recover(0).unwrap().unwrap().status();
     assert_eq!(recover(newest).unwrap().unwrap().status(), whole);
     assert!(recover(newest + 1).is_err() || newest + 1 == node.records.len());
+}
+
+/// What came of one more entry of a sole member.
+fn append(alone: &mut Alone) -> (Vec<Event>, Vec<Record>) {
+    let payload = Bytes::from_static(b"an entry that makes the journal longer");
+    let turns = [
+        alone.command(Command::Propose { payload }),
+        alone.input(Input::Drained),
+        alone.persisted(),
+        alone.input(Input::Drained),
+    ];
+    let (mut events, mut records) = (Vec::new(), Vec::new());
+    for said in turns {
+        events.extend(said.events);
+        records.extend(said.records);
+    }
+    (events, records)
+}
+
+fn wanted(events: &[Event]) -> Option<Slot> {
+    events.iter().find_map(|event| match event {
+        Event::SnapshotWanted { slot } => Some(*slot),
+        _ => None,
+    })
+}
+
+/// A user that gathers its state over many turns: the log goes on, and what came behind the state is in the checkpoint.
+#[test]
+fn a_state_that_takes_its_time_comes_with_the_log_behind_it() {
+    let settings = Settings { checkpoint_bytes: Some(2_000), ..Settings::default() };
+    let mut alone = Alone::founder(&settings);
+    let slot = (0..100).find_map(|_| wanted(&append(&mut alone).0)).expect("enough is written for one");
+    assert_eq!(wanted(&alone.command(Command::SnapshotBegins { slot: Slot(1) }).events), Some(slot));
+    assert_eq!(alone.command(Command::SnapshotBegins { slot }).events, []);
+    for _ in 0..3 {
+        assert_eq!(wanted(&append(&mut alone).0), None, "it is being gathered");
+    }
+    let state = Bytes::from_static(b"state");
+    let mut records = alone.command(Command::Snapshot { slot, state: state.clone() }).records;
+    assert!(
+        matches!(&records[..], [Record::Checkpoint { slot: held, chosen, values, .. }]
+            if *held == slot && chosen.0 == slot.0 + 3 && values.len() == 3),
+        "{records:?}"
+    );
+    records.extend(append(&mut alone).1);
+    let recovered = recovered("1", &settings, records).unwrap().unwrap();
+    assert_eq!(recovered.status().known, alone.paxos.status().known);
+    let mut again = Alone::of(recovered);
+    let told = again.input(Input::Drained).events;
+    assert_eq!(told[0], Event::Install { slot, state });
+    let learned = told.iter().filter(|event| matches!(event, Event::Learned { .. })).count();
+    assert!(learned >= 3, "what came behind the state is learned: {told:?}");
 }
 
 #[test]

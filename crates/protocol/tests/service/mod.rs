@@ -1,6 +1,7 @@
 //! Replicated services under scripts that a person can read.
 
 mod bytes;
+mod client;
 mod host;
 mod random;
 mod script;

@@ -32,6 +32,7 @@ fn settings(text: &str) -> Settings {
                 "sessions_max" => settings.sessions_max = value,
                 "waiting_bytes_max" => settings.waiting_bytes_max = value,
                 "in_flight_bytes_max" => settings.in_flight_bytes_max = value,
+                "session_idle_ms" => settings.session_idle = Duration::from_millis(value as u64),
                 "one_at_a_time" => settings.pipelining = Pipelining::OneAtATime,
                 key => panic!("no setting {key}"),
             }
@@ -138,6 +139,7 @@ scripts! { check:
     a_new_leader_waits_until_it_is_settled
     two_leaders
     a_session_ends
+    a_session_ends_by_time
     a_joiner_gets_a_checkpoint
     a_joiner_dies_in_its_checkpoint
     no_room

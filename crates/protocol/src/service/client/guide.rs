@@ -262,7 +262,7 @@ mod tests {
             assert_eq!(guide.whom(now), Some(process(asked)));
             guide.expects(&settings, true, now);
             let span = Duration::from_millis(patience);
-            assert!(!guide.wake(now + span - Duration::from_nanos(1)));
+            assert!(!guide.wake(Time((now + span).0 - 1)));
             now = now + span;
             assert!(guide.wake(now), "{patience} ms");
         }

@@ -60,6 +60,8 @@ pub struct ClientSettings {
     pub in_flight_bytes_max: usize,
     /// Requests that are kept; calls beyond are refused, in bytes.
     pub kept_bytes_max: usize,
+    /// How often the leader hears of a session at least, so that it does not end.
+    pub alive_every: Duration,
     /// While so many reads are under way or fewer, replicas are told of them.
     pub told_reads_max: usize,
     /// A call of unknown fate can be asked for again until so many later ones have been made.
@@ -74,6 +76,7 @@ impl Default for ClientSettings {
             retry_after: Duration::from_millis(20),
             in_flight_bytes_max: 16 << 20,
             kept_bytes_max: 64 << 20,
+            alive_every: Duration::from_secs(60),
             told_reads_max: 4,
             open_max: 4096,
         }
@@ -151,6 +154,8 @@ pub struct Client {
     ends: BTreeSet<(Time, u64)>,
     /// How many of the calls are reads.
     reads: usize,
+    /// When the leader is to hear of the session again.
+    alive_at: Option<Time>,
     /// The last number that was given.
     number: u64,
     /// Requests of calls, and of those left open, in bytes.
@@ -197,6 +202,7 @@ impl Client {
             open: BTreeMap::new(),
             ends: BTreeSet::new(),
             reads: 0,
+            alive_at: None,
             number: 0,
             kept_bytes: 0,
             in_flight_bytes: 0,
@@ -257,7 +263,8 @@ impl Protocol for Client {
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.ends.first().map(|(end, _)| *end).into_iter().chain(self.guide.deadline()).min()
+        let end = self.ends.first().map(|(end, _)| *end);
+        end.into_iter().chain(self.guide.deadline()).chain(self.alive_at).min()
     }
 }
 
@@ -267,6 +274,7 @@ impl Client {
             Body::Opened { nonce, session } => {
                 if matches!(self.session, Session::Opening { nonce: asked, .. } if asked == nonce) {
                     self.session = Session::Open(session);
+                    self.alive_at = Some(cx.now + self.settings.alive_every);
                     self.guide.answered(from);
                 }
             }
@@ -313,20 +321,26 @@ impl Client {
                 self.guide.refused(&self.settings, cx.now);
             }
             Outcome::Expired => {
-                let may_have = pending.attempts > 1;
-                if self.session == Session::Open(session) {
-                    self.session = Session::None;
-                    self.forget_open(u64::MAX);
-                }
-                if may_have {
+                if pending.attempts > 1 {
                     let id = CallId { session, number };
-                    return self.end(number, Fate::MaybeApplied { id }, out);
+                    self.end(number, Fate::MaybeApplied { id }, out);
+                } else {
+                    (pending.attempts, pending.session) = (0, None);
+                    if self.unsent.insert(number) {
+                        self.in_flight_bytes -= pending.request.len();
+                    }
                 }
-                (pending.attempts, pending.session) = (0, None);
-                if self.unsent.insert(number) {
-                    self.in_flight_bytes -= pending.request.len();
-                }
+                self.session_is_over(session);
             }
+        }
+    }
+
+    /// The replicas know nothing of this session any more: calls that are made from now on need another one.
+    fn session_is_over(&mut self, session: SessionId) {
+        if self.session == Session::Open(session) {
+            self.session = Session::None;
+            self.alive_at = None;
+            self.forget_open(u64::MAX);
         }
     }
 
@@ -346,7 +360,10 @@ impl Client {
                 }
             }
             ClientCommand::Again { command, id } => {
-                let known = self.open.remove(&id.number).filter(|_| self.session == Session::Open(id.session));
+                let known = match self.session {
+                    Session::Open(session) if session == id.session => self.open.remove(&id.number),
+                    _ => None,
+                };
                 let Some(request) = known else {
                     return out.emit(ClientEvent { command, fate: Fate::Expired });
                 };
@@ -417,8 +434,17 @@ impl Client {
         }
     }
 
-    /// Sends what has gathered.
+    /// Sends what has gathered, and a word if there was none for long.
     fn flush(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        if let Session::Open(session) = self.session
+            && self.alive_at.is_some_and(|at| at <= cx.now)
+        {
+            self.alive_at = Some(cx.now + self.settings.alive_every);
+            if let Some(to) = self.guide.whom(cx.now) {
+                let body = Body::Calls { session, done: self.done(), calls: Vec::new() };
+                out.send(Destination::One(to), Message { group: self.group, body }, None);
+            }
+        }
         self.guide.expects(&self.settings, !self.calls.is_empty(), cx.now);
         if self.unsent.is_empty() {
             return;
@@ -433,6 +459,7 @@ impl Client {
             out.send(Destination::One(to), Message { group: self.group, body }, None);
         }
         while let Some((session, body, told)) = self.next_calls() {
+            self.alive_at = Some(cx.now + self.settings.alive_every);
             if !told.is_empty() {
                 let others = Destination::Many(self.guide.others().collect());
                 let body = Body::Reads { session, numbers: told };
@@ -442,20 +469,25 @@ impl Client {
         }
     }
 
+    /// The lowest number whose answer is wanted.
+    fn done(&self) -> u64 {
+        let first = |number: Option<u64>| number.unwrap_or(self.number + 1);
+        let oldest = first(self.calls.first_key_value().map(|(number, _)| *number));
+        first(self.open.first_key_value().map(|(number, _)| *number)).min(oldest)
+    }
+
     /// The next message of calls that have not been sent, if there is room for it, and the reads in it that replicas are to be
     /// told of.
     fn next_calls(&mut self) -> Option<(SessionId, Body, Vec<u64>)> {
         let tells = self.reads <= self.settings.told_reads_max && self.guide.others().next().is_some();
         let mut told = Vec::new();
-        let first = |number: Option<u64>| number.unwrap_or(self.number + 1);
-        let oldest = first(self.calls.first_key_value().map(|(number, _)| *number));
-        let done = first(self.open.first_key_value().map(|(number, _)| *number)).min(oldest);
+        let done = self.done();
         let (mut session, mut calls, mut bytes) = (None, Vec::new(), 0);
         while let Some(number) = self.unsent.first().copied() {
             let pending = self.calls.get_mut(&number).expect("what is to be sent is not answered");
             let length = pending.request.len();
-            let crowded = self.in_flight_bytes > 0
-                && self.in_flight_bytes + length > self.settings.in_flight_bytes_max;
+            let crowded =
+                self.in_flight_bytes > 0 && self.in_flight_bytes + length > self.settings.in_flight_bytes_max;
             let own = pending.session.or(match self.session {
                 Session::Open(session) => Some(session),
                 Session::None | Session::Opening { .. } => None,

@@ -1,0 +1,160 @@
+//! Checkpoints: taken of the host and the table of sessions, given to joiners or written to the disk, and restored.
+//!
+//! A checkpoint is cheap to take and slow to read: it is taken when all that the host has applied is chosen, and its parts are read
+//! while the replica works. What travels, and what is on the disk, is a sequence of pieces, each of the table or of the host.
+//! Without a disk the leader hands pieces on as they are wanted; with one, any replica gathers them.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{Event, Replica};
+use crate::{
+    paxos::{self, Ballot, Slot},
+    seam::{Context, Input, Sink},
+    wire::{WireError, put_bytes, take_bytes, take_u8, take_u64},
+};
+
+/// A checkpoint on its way out: the table of sessions first, then what the host gives.
+#[derive(Debug)]
+pub(super) struct Giving {
+    checkpoint: u64,
+    slot: Slot,
+    table: Bytes,
+    /// With a disk all of it is gathered.
+    whole: Option<BytesMut>,
+}
+
+/// The first byte of a piece: of what it is one. Its length and its bytes come behind.
+const TABLE: u8 = 0;
+const HOST: u8 = 1;
+
+impl Replica {
+    /// Takes a checkpoint, if one is wanted and all that the host has applied is chosen.
+    pub(super) fn checkpoint(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        let Some(reign) = &mut self.reign else { return };
+        if !reign.pausing || !reign.is_quiet() {
+            return;
+        }
+        reign.pausing = false;
+        let command = self.begin_checkpoint(out);
+        self.drive(cx, Input::Command(command), out);
+    }
+
+    /// Has the host take a checkpoint of what is chosen, which is all that it has applied.
+    pub(super) fn begin_checkpoint(&mut self, out: &mut impl Sink<Self>) -> paxos::Command {
+        self.checkpoints += 1;
+        let checkpoint = self.checkpoints;
+        out.emit(Event::Checkpoint { checkpoint });
+        let mut table = BytesMut::new();
+        table.extend_from_slice(&self.chosen.to_le_bytes());
+        self.ballot.encode(&mut table);
+        self.sessions.encode(&mut table);
+        let (table, mut whole) = (table.freeze(), self.on_disk().then(BytesMut::new));
+        if let Some(whole) = &mut whole {
+            put_piece(whole, TABLE, &table);
+            out.emit(Event::CheckpointPartWanted { checkpoint, bytes: self.settings.log.chunk_bytes });
+        }
+        self.giving = Some(Giving { checkpoint, slot: self.slot, table, whole });
+        paxos::Command::SnapshotBegins { slot: self.slot }
+    }
+
+    /// The host gives a part of its checkpoint.
+    pub(super) fn part_given(
+        &mut self,
+        checkpoint: u64,
+        bytes: &[u8],
+        last: bool,
+        out: &mut impl Sink<Self>,
+    ) -> Option<paxos::Command> {
+        let giving = self.giving.as_mut().filter(|giving| giving.checkpoint == checkpoint)?;
+        let slot = giving.slot;
+        let Some(whole) = &mut giving.whole else {
+            return Some(paxos::Command::SnapshotPart { slot, bytes: piece(HOST, bytes), last });
+        };
+        put_piece(whole, HOST, bytes);
+        if !last {
+            out.emit(Event::CheckpointPartWanted { checkpoint, bytes: self.settings.log.chunk_bytes });
+            return None;
+        }
+        let state = std::mem::take(whole).freeze();
+        self.give_up(out);
+        Some(paxos::Command::Snapshot { slot, state })
+    }
+
+    pub(super) fn on_disk(&self) -> bool {
+        self.settings.log.checkpoint_bytes.is_some()
+    }
+
+    pub(super) fn part_wanted(
+        &mut self,
+        slot: Slot,
+        bytes: usize,
+        out: &mut impl Sink<Self>,
+    ) -> Option<paxos::Command> {
+        let giving = self.giving.as_mut().filter(|giving| giving.slot == slot)?;
+        if giving.table.is_empty() {
+            out.emit(Event::CheckpointPartWanted { checkpoint: giving.checkpoint, bytes });
+            return None;
+        }
+        let some = giving.table.split_to(bytes.clamp(1, giving.table.len()));
+        Some(paxos::Command::SnapshotPart { slot, bytes: piece(TABLE, &some), last: false })
+    }
+
+    pub(super) fn give_up(&mut self, out: &mut impl Sink<Self>) {
+        if self.giving.take().is_some() {
+            out.emit(Event::CheckpointUnwanted);
+        }
+    }
+
+    /// Pieces of another replica's state came.
+    pub(super) fn part_came(&mut self, first: bool, mut bytes: Bytes, out: &mut impl Sink<Self>) {
+        if first {
+            self.coming.clear();
+            self.parts_come = false;
+        }
+        while !bytes.is_empty() {
+            match take_piece(&mut bytes) {
+                Ok((TABLE, piece)) => self.coming.extend_from_slice(&piece),
+                Ok((HOST, bytes)) => {
+                    let first = !std::mem::replace(&mut self.parts_come, true);
+                    out.emit(Event::RestorePart { first, bytes });
+                }
+                Ok((tag, _)) => return self.fail(WireError::Tag(tag), out),
+                Err(error) => return self.fail(error, out),
+            }
+        }
+    }
+
+    pub(super) fn install(&mut self, slot: Slot, out: &mut impl Sink<Self>) {
+        assert!(self.reign.is_none(), "a leader needs nobody's state");
+        if self.corrupt {
+            return;
+        }
+        let mut table = std::mem::take(&mut self.coming).freeze();
+        if let Err(error) = self.restore(&mut table) {
+            return self.fail(error, out);
+        }
+        self.slot = slot;
+        out.emit(Event::Restore { through: self.chosen });
+    }
+
+    fn restore(&mut self, table: &mut Bytes) -> Result<(), WireError> {
+        self.chosen = take_u64(table)?;
+        self.ballot = Ballot::decode(table)?;
+        self.sessions.restore(table)
+    }
+}
+
+fn piece(kind: u8, bytes: &[u8]) -> Bytes {
+    let mut piece = BytesMut::with_capacity(5 + bytes.len());
+    put_piece(&mut piece, kind, bytes);
+    piece.freeze()
+}
+
+fn put_piece(out: &mut BytesMut, kind: u8, bytes: &[u8]) {
+    out.put_u8(kind);
+    put_bytes(out, bytes);
+}
+
+fn take_piece(input: &mut Bytes) -> Result<(u8, Bytes), WireError> {
+    Ok((take_u8(input)?, take_bytes(input)?))
+}

@@ -1,0 +1,245 @@
+//! A client alone: what it sends, and what it says became of calls.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use quorate_protocol::{
+    CommandId, Context, Destination, Duration, Generation, Incarnation, Input, Peer, ProcessId, Protocol,
+    Session, Sink, Ticket, Time, paxos,
+    service::{
+        Body, CallId, Client, ClientCommand, ClientEvent, ClientSettings, Fate, GroupId, Kind, Message,
+        Outcome, SessionId,
+    },
+};
+
+const GROUP: GroupId = GroupId(7);
+
+#[derive(Default)]
+struct Outputs {
+    sent: Vec<(Destination, Body)>,
+    told: Vec<(u64, Fate)>,
+    reached: BTreeSet<ProcessId>,
+}
+
+impl Sink<Client> for Outputs {
+    fn send(&mut self, to: Destination, message: Message, _: Option<Ticket>) {
+        self.sent.push((to, message.body));
+    }
+    fn persist(&mut self, _: paxos::Record) -> Ticket {
+        panic!("a client has no disk")
+    }
+    fn emit(&mut self, event: ClientEvent) {
+        self.told.push((event.command.0, event.fate));
+    }
+    fn reach(&mut self, peer: ProcessId, _: &str) {
+        self.reached.insert(peer);
+    }
+    fn forget(&mut self, peer: ProcessId) {
+        self.reached.remove(&peer);
+    }
+    fn enter(&mut self, _: Generation) {}
+}
+
+fn replica(node: u64) -> ProcessId {
+    ProcessId { node, incarnation: Incarnation(0) }
+}
+
+struct Alone {
+    client: Client,
+    now: Time,
+    links: u64,
+}
+
+impl Alone {
+    /// Linked with replicas 1, 2 and 3, of which it asks the first.
+    fn new() -> Alone {
+        let peers = (1..=3).map(|node| Peer { id: replica(node), address: format!("h{node}:1") });
+        let client = Client::new(GROUP, peers.collect(), ClientSettings::default());
+        let mut alone = Alone { client, now: Time(1_000_000_000), links: 0 };
+        assert_eq!(alone.input(Input::Drained).reached.len(), 3);
+        (1..=3).for_each(|node| drop(alone.link(node)));
+        alone
+    }
+
+    /// With a session.
+    fn open() -> Alone {
+        let mut alone = Alone::new();
+        let sent = alone.call(1, "a").sent;
+        let [(_, Body::Open { nonce })] = sent[..] else { panic!("{sent:?}") };
+        let opened = alone.answer(1, Body::Opened { nonce, session: SessionId(5) });
+        assert_eq!(numbers(&opened), [(1, 1, vec![1])]);
+        alone
+    }
+
+    /// Gives an input and ends the batch.
+    fn input(&mut self, input: Input<Client>) -> Outputs {
+        let mut outputs = Outputs::default();
+        let mut chance = || 42;
+        let mut cx = Context { now: self.now, me: replica(100), random: &mut chance };
+        self.client.handle(&mut cx, input, &mut outputs);
+        self.client.handle(&mut cx, Input::Drained, &mut outputs);
+        outputs
+    }
+
+    fn link(&mut self, node: u64) -> Outputs {
+        self.links += 1;
+        self.input(Input::Linked { peer: replica(node), session: Session(self.links) })
+    }
+
+    fn unlink(&mut self, node: u64) -> Outputs {
+        self.input(Input::Unlinked { peer: replica(node) })
+    }
+
+    fn call(&mut self, command: u64, request: &'static str) -> Outputs {
+        let (command, request) = (CommandId(command), Bytes::from_static(request.as_bytes()));
+        self.input(Input::Command(ClientCommand::Call { command, read: false, request }))
+    }
+
+    fn again(&mut self, command: u64, id: CallId) -> Outputs {
+        self.input(Input::Command(ClientCommand::Again { command: CommandId(command), id }))
+    }
+
+    fn answer(&mut self, node: u64, body: Body) -> Outputs {
+        self.input(Input::Receive { from: replica(node), message: Message { group: GROUP, body } })
+    }
+
+    fn outcome(&mut self, node: u64, number: u64, outcome: Outcome) -> Outputs {
+        self.answer(node, Body::Answers { session: SessionId(5), answers: vec![(number, outcome)] })
+    }
+
+    fn wait(&mut self, span: Duration) -> Outputs {
+        self.now = self.now + span;
+        self.input(Input::Deadline)
+    }
+}
+
+/// Calls that were sent: to whom, up to where the answers are there, and their numbers.
+fn numbers(outputs: &Outputs) -> Vec<(u64, u64, Vec<u64>)> {
+    let calls = outputs.sent.iter().filter_map(|(to, body)| match (to, body) {
+        (Destination::One(to), Body::Calls { done, calls, .. }) => {
+            Some((to.node, *done, calls.iter().map(|call| call.number).collect()))
+        }
+        _ => None,
+    });
+    calls.collect()
+}
+
+fn id(number: u64) -> CallId {
+    CallId { session: SessionId(5), number }
+}
+
+fn done() -> Outcome {
+    Outcome::Done(Bytes::from_static(b"r"))
+}
+
+#[test]
+fn what_is_not_answered_is_sent_to_the_next_under_the_same_number() {
+    let mut alone = Alone::open();
+    assert_eq!(numbers(&alone.call(2, "b")), [(1, 1, vec![2])], "without waiting for the first answer");
+    assert_eq!(alone.outcome(1, 1, done()).told, [(1, Fate::Done(Bytes::from_static(b"r")))]);
+    assert_eq!(numbers(&alone.unlink(1)), [(2, 2, vec![2])]);
+    let members = Vec::new();
+    let sent_on = alone.answer(2, Body::Redirect { leader: Some(replica(3)), members });
+    assert_eq!(numbers(&sent_on), [(3, 2, vec![2])]);
+    assert_eq!(
+        alone.outcome(2, 2, done()).told.len(),
+        1,
+        "an answer of one that is asked no more is as good"
+    );
+    assert_eq!(alone.outcome(3, 2, done()).told, [], "once");
+    assert_eq!(alone.client.under_way(), 0);
+}
+
+#[test]
+fn a_call_of_which_one_attempt_expired_is_made_in_another_session() {
+    let mut alone = Alone::open();
+    let sent = alone.outcome(1, 1, Outcome::Expired).sent;
+    let [(_, Body::Open { nonce })] = sent[..] else { panic!("{sent:?}") };
+    let opened = alone.answer(1, Body::Opened { nonce, session: SessionId(9) });
+    let [(_, Body::Calls { session, calls, .. })] = &opened.sent[..] else { panic!("{:?}", opened.sent) };
+    assert_eq!((*session, calls[0].number), (SessionId(9), 1));
+}
+
+#[test]
+fn a_call_that_may_have_been_made_before_its_session_ended_is_unknown() {
+    let mut alone = Alone::open();
+    alone.unlink(1);
+    assert_eq!(alone.outcome(2, 1, Outcome::Expired).told, [(1, Fate::MaybeApplied { id: id(1) })]);
+    assert_eq!(alone.again(2, id(1)).told, [(2, Fate::Expired)]);
+}
+
+#[test]
+fn a_call_without_room_is_sent_again_later() {
+    let mut alone = Alone::open();
+    assert_eq!(numbers(&alone.outcome(1, 1, Outcome::Full)), []);
+    let patience = ClientSettings::default().retry_after;
+    assert_eq!(numbers(&alone.wait(patience)), [(1, 1, vec![1])]);
+    alone.outcome(1, 1, Outcome::Full);
+    let wait = ClientSettings::default().wait;
+    assert_eq!(alone.wait(wait).told, [(1, Fate::NotSent)], "no replica took it");
+}
+
+#[test]
+fn a_call_that_was_given_up_can_be_asked_for_again() {
+    let mut alone = Alone::open();
+    let wait = ClientSettings::default().wait;
+    let given_up = alone.wait(wait);
+    assert_eq!(given_up.told, [(1, Fate::MaybeApplied { id: id(1) })]);
+    let sent = numbers(&alone.call(2, "b"));
+    assert_eq!(sent.iter().map(|(_, done, _)| *done).collect::<Vec<_>>(), [1], "its reply is to be kept");
+    let again = alone.again(3, id(1));
+    assert_eq!(numbers(&again).last().map(|(_, _, numbers)| numbers.clone()), Some(vec![1]));
+    let (node, ..) = numbers(&again)[0];
+    assert_eq!(alone.outcome(node, 1, done()).told, [(3, Fate::Done(Bytes::from_static(b"r")))]);
+    assert_eq!(alone.again(4, id(1)).told, [(4, Fate::Expired)]);
+}
+
+#[test]
+fn nothing_is_sent_without_a_link_and_that_is_told() {
+    let mut alone = Alone::new();
+    (1..=3).for_each(|node| drop(alone.unlink(node)));
+    assert_eq!(alone.call(1, "a").sent, []);
+    assert_eq!(alone.wait(ClientSettings::default().wait).told, [(1, Fate::NotSent)]);
+}
+
+#[test]
+fn more_than_is_kept_is_refused_at_once() {
+    let mut alone = Alone::new();
+    let request = Bytes::from(vec![0; ClientSettings::default().kept_bytes_max + 1]);
+    let call = ClientCommand::Call { command: CommandId(1), read: false, request };
+    assert_eq!(alone.input(Input::Command(call)).told, [(1, Fate::NotSent)]);
+}
+
+#[test]
+fn few_reads_are_told_to_all_and_many_are_not() {
+    let mut alone = Alone::open();
+    alone.outcome(1, 1, done());
+    let most = ClientSettings::default().told_reads_max as u64;
+    for number in 2..=most + 3 {
+        let request = Bytes::from_static(b"get");
+        let command = ClientCommand::Call { command: CommandId(number), read: true, request };
+        let sent = alone.input(Input::Command(command)).sent;
+        let told = number < most + 2;
+        let kind = if told { Kind::ToldRead } else { Kind::Read };
+        assert_eq!(sent.len(), 1 + usize::from(told), "{number}");
+        assert!(
+            matches!(sent.last(), Some((_, Body::Calls { calls, .. })) if calls[0].kind == kind),
+            "{number}"
+        );
+    }
+    // A read that is sent anew is asked for.
+    let sent = alone.unlink(1).sent;
+    assert!(
+        matches!(&sent[..], [(_, Body::Calls { calls, .. })] if calls.iter().all(|call| call.kind == Kind::Read))
+    );
+}
+
+#[test]
+fn a_session_that_is_used_by_nobody_is_kept_alive() {
+    let mut alone = Alone::open();
+    alone.outcome(1, 1, done());
+    let alive = ClientSettings::default().alive_every;
+    assert_eq!(numbers(&alone.wait(alive)), [(1, 2, vec![])]);
+    assert_eq!(numbers(&alone.wait(alive / 2)), []);
+    assert_eq!(numbers(&alone.wait(alive / 2)), [(1, 2, vec![])]);
+}
