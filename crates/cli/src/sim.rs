@@ -17,10 +17,10 @@ use crate::Usage;
 pub(crate) struct Args {
     #[command(subcommand)]
     apart: Option<Apart>,
-    /// `accidents`, `domains`, `ecast`, `paxos`, `refound`, `reform`, `replies`, `table`, `token`, or the path of a scenario file.
+    /// `accidents`, `domains`, `ecast`, `paxos`, `refound`, `reform`, `replies`, `service`, `table`, `token`, or the path of a scenario file.
     #[arg(required = true)]
     scenario: Option<String>,
-    /// With disks: processes come back from them, power is cut, writes are torn and lost, bytes rot. For `paxos`.
+    /// With disks: processes come back from them, power is cut, writes are torn and lost, bytes rot. For `paxos` and `service`.
     #[arg(long)]
     disk: bool,
     /// Replay this one seed.
@@ -74,7 +74,7 @@ fn scenario(name: &str, disk: bool) -> Result<Scenario> {
     if disk {
         let found = Scenario::named(&format!("{name}_disk"));
         return found.ok_or_else(|| {
-            Usage(format!("there is no scenario \"{name}\" with disks: paxos has them")).into()
+            Usage(format!("there is no scenario \"{name}\" with disks: paxos and service have them")).into()
         });
     }
     if let Some(scenario) = Scenario::named(name) {

@@ -7,6 +7,7 @@ pub(crate) mod log;
 pub(crate) mod order;
 pub(crate) mod outcome;
 pub mod routing;
+pub(crate) mod service;
 pub(crate) mod submissions;
 pub(crate) mod suspicion;
 

@@ -21,6 +21,9 @@
 //! | S14 suspicion | `Change::depart` refuses; the twin of the routing; checker *S14* (`check::holders`), which knows who holds all rows | unit tests of the configuration; `suspects_are_judged_together`, `suspicions_are_withdrawn`, `a_bad_moment_of_a_super`, `unreachable_is_waited_for`, `unreachable_is_replaced`, `lost_for_good`, `keeper_is_dismissed`, `keeper_is_taken_up`, `the_later_keeper_is_taken_up`, `keeper_dies` | `LossUndeclared`, `SuspectsOneByOne`, `StaleSuspicionObeyed` |
 //! | S14 reads that kill | nothing in product code; checker *query of death* (`system::table::deadly`) | `a_read_that_kills`, `a_read_that_kills_one_of_two`, `a_read_of_all_that_kills`, `a_read_is_probed`, `a_cut_is_no_death` | `ReadAskedAgain` |
 //! | S15 statements are atomic | published only what is favourable here (`Storage::decide`) | `atomic_or_void`, `verdict_of_the_dead`, `verdict_from_memory` | `VoidedPublished`, `VerdictUnanswered`, `WriteSkipped`, `ImportLost`, `RetryAnswered` |
+//! | S16 reads of services | every change that a read saw is chosen, a round covers what came before it (`service::reads`) | `a_read_is_confirmed`, `a_read_waits_for_what_it_saw`, `a_new_leader_waits_until_it_is_settled`, `a_told_read_is_asked_for`, `a_stale_leader_is_told_nothing` | `AnsweredUnchosen`, `ReadUnconfirmed`, `ConfirmedBefore`, `ToldBefore`, `AnsweredUnsettled` |
+//! | services: one line of states | a change rests on the state that it was computed in (`Replica::learn`); checker *same states* | `deposed_with_a_full_pipeline`, `deposed_while_the_host_executes`, `a_joiner_gets_a_checkpoint` | `LeftUnreverted`, `ExecutedByBackups`, `CheckpointTakenLate` |
+//! | S6 ids of calls | a call takes effect once (`service::sessions`); checker *exactly once* | `a_reply_is_lost`, `the_same_call_twice`, `a_session_ends` | `CallsForgotten`, `CalledUnderNewName` |
 //! | S19 partial partitions | nothing in product code; scenario `graphs`, which computes from the graph who is promised what | `half_deaf_leader`, `heard_by_another`, `who_cannot_be_heard_reaches_nobody` | `HearsEverybody`, `GoesNoWayRound` |
 //! | disk (`seam`) | what is recovered follows from itself (`paxos::record`); the simulator's host numbers what it sends | unit tests of the journal; `recovery` tests of the log | `SentBeforeDurable`, `OvertakesDurable`, `RecoversHalf`, `RotTakenForTail` |
 
@@ -105,6 +108,26 @@ pub enum Mutation {
     WriteSkipped,
     /// A migration loses rows (S15).
     ImportLost,
+    /// A leader answers a write when it is executed, chosen or not (S16).
+    AnsweredUnchosen,
+    /// A leader answers a read when it is executed, though nobody confirmed its ballot (S16).
+    ReadUnconfirmed,
+    /// A leader counts an earlier confirmation for a read that came later (S16).
+    ConfirmedBefore,
+    /// A leader counts what a replica told it of an earlier read for a later one, too (S16).
+    ToldBefore,
+    /// A new leader answers reads before it is settled (S16).
+    AnsweredUnsettled,
+    /// A host keeps what a reign that has ended changed and had not chosen (services).
+    LeftUnreverted,
+    /// A backup draws lots anew when it applies a change (services).
+    ExecutedByBackups,
+    /// A checkpoint is taken when it is given, with what is not chosen (services).
+    CheckpointTakenLate,
+    /// Backups do not remember which calls have taken effect (S6).
+    CallsForgotten,
+    /// A client calls again under another name (S6).
+    CalledUnderNewName,
     /// A router tells the others that it hears and reaches all of them, so that elections know of no cut (S19).
     HearsEverybody,
     /// Routers hand nothing on that is not for themselves (S19).
@@ -124,7 +147,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 42] = [
+    pub const ALL: [Mutation; 52] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -161,6 +184,16 @@ impl Mutation {
         Mutation::VerdictUnanswered,
         Mutation::WriteSkipped,
         Mutation::ImportLost,
+        Mutation::AnsweredUnchosen,
+        Mutation::ReadUnconfirmed,
+        Mutation::ConfirmedBefore,
+        Mutation::ToldBefore,
+        Mutation::AnsweredUnsettled,
+        Mutation::LeftUnreverted,
+        Mutation::ExecutedByBackups,
+        Mutation::CheckpointTakenLate,
+        Mutation::CallsForgotten,
+        Mutation::CalledUnderNewName,
         Mutation::HearsEverybody,
         Mutation::GoesNoWayRound,
         Mutation::SentBeforeDurable,
@@ -205,6 +238,16 @@ impl Mutation {
             | Mutation::VerdictUnanswered
             | Mutation::WriteSkipped
             | Mutation::ImportLost => "table",
+            Mutation::AnsweredUnchosen
+            | Mutation::ReadUnconfirmed
+            | Mutation::ConfirmedBefore
+            | Mutation::ToldBefore
+            | Mutation::AnsweredUnsettled
+            | Mutation::LeftUnreverted
+            | Mutation::ExecutedByBackups
+            | Mutation::CheckpointTakenLate
+            | Mutation::CallsForgotten
+            | Mutation::CalledUnderNewName => "service",
             Mutation::SuspectsOneByOne => "accidents",
             Mutation::RepliesInOnePiece => "replies",
             Mutation::HearsEverybody | Mutation::GoesNoWayRound => "graphs",

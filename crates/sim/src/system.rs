@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`paxos`] | routers and their log, nothing else |
 //! | [`ecast`] | routers, and members that talk in rooms through them |
+//! | [`service`] | a replicated service that is not deterministic, and its clients |
 //! | [`table`] | a whole cluster, as production runs it |
 //! | `domains` | processes that belong to two domains |
 //! | [`token`] | three machines that pass a token: an example to start from |
@@ -14,6 +15,7 @@ pub(crate) mod domains;
 pub mod ecast;
 pub mod paxos;
 pub(crate) mod rooms;
+pub mod service;
 mod signs;
 pub mod table;
 pub mod token;
@@ -37,6 +39,7 @@ static SYSTEMS: [Kind; 5] = [
     kind::<table::Town>(),
     kind::<paxos::Users>(),
     kind::<domains::Domains>(),
+    kind::<service::Callers>(),
     kind::<token::Ring>(),
 ];
 

@@ -53,6 +53,11 @@ impl RouterSet {
         self.founded = false;
     }
 
+    /// Whether the process that starts now founds the domain: the first one does, and no other ever.
+    pub fn founds(&mut self) -> bool {
+        !std::mem::replace(&mut self.founded, true)
+    }
+
     /// The log of the router `id` that starts on `machine`: the first founds the domain, any other joins.
     pub fn start<P: Protocol>(
         &mut self,
@@ -65,10 +70,10 @@ impl RouterSet {
         P::Message: Wire,
     {
         let me = Peer { id, address: World::<P>::address(machine) };
-        if std::mem::replace(&mut self.founded, true) {
-            Paxos::join(me, self.living(world), settings, world.clock(machine))
-        } else {
+        if self.founds() {
             Paxos::found(me, settings, world.clock(machine))
+        } else {
+            Paxos::join(me, self.living(world), settings, world.clock(machine))
         }
     }
 

@@ -55,6 +55,16 @@ fn a_thousand_machines_cost_a_thousand_machines() {
 }
 
 #[test]
+fn service_holds() {
+    check("service", 0..60);
+}
+
+#[test]
+fn service_on_disk_holds() {
+    check("service_disk", 0..60);
+}
+
+#[test]
 fn ecast_holds() {
     check("ecast", 0..60);
 }

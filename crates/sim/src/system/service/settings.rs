@@ -1,0 +1,93 @@
+//! Settings of a replicated service in a scenario.
+
+use std::time::Duration;
+
+use quorate_protocol::{
+    paxos,
+    service::{self, ClientSettings, Pipelining},
+};
+use quorate_world::DiskSettings;
+use serde::{Deserialize, Serialize};
+
+/// How large, and how busy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// How many replicas there should be.
+    pub replicas: usize,
+    /// How many more machines ask to be admitted.
+    pub spares: usize,
+    /// How many clients.
+    pub clients: usize,
+    /// How many calls all clients together make.
+    pub calls: u64,
+    /// How many keys the service has.
+    pub keys: u64,
+    /// How many calls of one client may be under way.
+    pub under_way_max: usize,
+    /// How long a call takes a host at most; every other seed has hosts that answer in the same turn.
+    pub execute_micros_max: u64,
+    /// How much chosen log is kept; little, so that checkpoints are needed.
+    pub log_bytes_kept: usize,
+    /// Sessions beyond which one ends; little, so that some do.
+    pub sessions_max: usize,
+    /// How long a client waits for an answer.
+    pub wait_ms: u64,
+    /// What the disks are like, if the replicas have any.
+    pub disk: Option<DiskSettings>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            replicas: 3,
+            spares: 1,
+            clients: 4,
+            calls: 1_200,
+            keys: 6,
+            under_way_max: 6,
+            execute_micros_max: 2_000,
+            log_bytes_kept: 8 << 10,
+            sessions_max: 8,
+            wait_ms: 3_000,
+            disk: None,
+        }
+    }
+}
+
+impl Settings {
+    /// How the replicas of this seed behave.
+    pub(super) fn service(&self, seed: u64) -> service::Settings {
+        service::Settings {
+            log: paxos::Settings {
+                wanted: self.replicas,
+                log_bytes_kept: self.log_bytes_kept,
+                chunk_bytes: 1 << 10,
+                batch_bytes_max: 2 << 10,
+                window_max: 8,
+                checkpoint_bytes: self.disk.map(|_| CHECKPOINT_BYTES),
+                ..paxos::Settings::default()
+            },
+            pipelining: if seed % 8 == 7 { Pipelining::OneAtATime } else { Pipelining::Speculative },
+            sessions_max: self.sessions_max,
+            ..service::Settings::default()
+        }
+    }
+
+    /// How the clients of this seed behave.
+    pub(super) fn client(&self, seed: u64) -> ClientSettings {
+        ClientSettings {
+            wait: Duration::from_millis(self.wait_ms),
+            told_reads_max: [0, 2, usize::MAX][(seed / 2 % 3) as usize],
+            ..ClientSettings::default()
+        }
+    }
+
+    /// How long a call takes the hosts of this seed, at most.
+    pub(super) fn execute_max(&self, seed: u64) -> Duration {
+        Duration::from_micros(if seed % 2 == 1 { self.execute_micros_max } else { 0 })
+    }
+}
+
+/// Little, so that every replica makes checkpoints.
+const CHECKPOINT_BYTES: usize = 24 << 10;

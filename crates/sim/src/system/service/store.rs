@@ -1,0 +1,239 @@
+//! A service that is not deterministic, and its host: registers, whose values chance has a part in.
+//!
+//! A value is the number of the call that wrote it and some bits that were drawn when it was executed. So it shows which
+//! execution of the call it is from: two executions of one call differ.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::{Bytes, BytesMut};
+use quorate_protocol::{
+    Context, Duration, Time,
+    service::{Command, Event, Executed},
+    wire::{decode_body, encode_body},
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::mutation::Mutation;
+
+/// The number of a call, and what chance added when it was executed.
+pub(crate) type Written = (u64, u64);
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Request {
+    /// Write the call's number. The reply is [`Written`].
+    Put { key: u64, call: u64 },
+    /// The reply is an `Option<Written>`.
+    Get { key: u64, call: u64 },
+    /// Refused, and the reason is an `Option<Written>`.
+    Refuse { key: u64, call: u64 },
+}
+
+impl Request {
+    pub(crate) fn call(&self) -> u64 {
+        let (Request::Put { call, .. } | Request::Get { call, .. } | Request::Refuse { call, .. }) = self;
+        *call
+    }
+
+    pub(crate) fn key(&self) -> u64 {
+        let (Request::Put { key, .. } | Request::Get { key, .. } | Request::Refuse { key, .. }) = self;
+        *key
+    }
+}
+
+/// The state of the service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Store {
+    values: BTreeMap<u64, Written>,
+    /// The executions of each call that changed anything.
+    pub(crate) effects: BTreeMap<u64, Vec<u64>>,
+}
+
+/// What reverts a change.
+struct Undo {
+    work: u64,
+    key: u64,
+    call: u64,
+    before: Option<Written>,
+}
+
+impl Store {
+    fn apply(&mut self, key: u64, (call, chance): Written) -> Option<Written> {
+        self.effects.entry(call).or_default().push(chance);
+        self.values.insert(key, (call, chance))
+    }
+
+    fn revert(&mut self, undo: &Undo) {
+        let times = self.effects.get_mut(&undo.call).expect("it was applied");
+        times.pop();
+        if times.is_empty() {
+            self.effects.remove(&undo.call);
+        }
+        match undo.before {
+            Some(before) => self.values.insert(undo.key, before),
+            None => self.values.remove(&undo.key),
+        };
+    }
+
+    /// The reply to a request that changes nothing.
+    pub(super) fn look(&self, key: u64) -> Bytes {
+        sealed(&self.values.get(&key).copied())
+    }
+
+    /// Equal for equal states.
+    pub(crate) fn digest(&self) -> u64 {
+        xxh3_64(&sealed(self))
+    }
+}
+
+/// Executes and applies, in the order in which it is told.
+pub(crate) struct Host {
+    pub(crate) store: Store,
+    /// What was changed and is not chosen, oldest first.
+    undo: VecDeque<Undo>,
+    pub(crate) queue: VecDeque<Event>,
+    /// How long a request takes, at most.
+    execute_max: Duration,
+    /// The call that was executed last.
+    pub(super) latest: u64,
+    /// When the request at which it is will be executed.
+    busy_until: Option<Time>,
+    /// The rest of a checkpoint that is being given.
+    checkpoint: Bytes,
+    coming: BytesMut,
+    mutation: Option<Mutation>,
+}
+
+impl Host {
+    pub(super) fn new(execute_max: Duration, mutation: Option<Mutation>) -> Self {
+        Host {
+            store: Store::default(),
+            undo: VecDeque::new(),
+            queue: VecDeque::new(),
+            execute_max,
+            latest: 0,
+            busy_until: None,
+            checkpoint: Bytes::new(),
+            coming: BytesMut::new(),
+            mutation,
+        }
+    }
+
+    /// Whether its state is what its replica has learned.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.queue.is_empty() && self.undo.is_empty()
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.busy_until
+    }
+
+    /// Does what can be done now, up to the next result.
+    pub(super) fn step(&mut self, cx: &mut Context<'_>) -> Option<Command> {
+        loop {
+            if let Some(Event::Execute { .. }) = self.queue.front()
+                && !self.execute_max.is_zero()
+            {
+                let share = (cx.random)() % 1000;
+                let end =
+                    *self.busy_until.get_or_insert(cx.now + self.execute_max.mul_f64(share as f64 / 1e3));
+                if cx.now < end {
+                    return None;
+                }
+                self.busy_until = None;
+            }
+            if let Some(command) = self.perform(cx, self.queue.front()?.clone()) {
+                self.queue.pop_front();
+                return Some(command);
+            }
+            self.queue.pop_front();
+        }
+    }
+
+    fn perform(&mut self, cx: &mut Context<'_>, event: Event) -> Option<Command> {
+        match event {
+            Event::Execute { work, request, read } => {
+                let result = self.execute(cx, work, &request);
+                assert!(!read || matches!(result, Executed::Unchanged { .. }), "a read changes nothing");
+                return Some(Command::Executed { work, result });
+            }
+            Event::Chosen { work } => while self.undo.pop_front_if(|undo| undo.work <= work).is_some() {},
+            Event::Revert if self.mutation == Some(Mutation::LeftUnreverted) => self.undo.clear(),
+            Event::Revert => {
+                for undo in std::mem::take(&mut self.undo).iter().rev() {
+                    self.store.revert(undo);
+                }
+            }
+            Event::Apply { changes, .. } => {
+                assert!(self.undo.is_empty(), "a backup has nothing that is not chosen");
+                for change in changes {
+                    let (key, (call, mut chance)): (u64, Written) = opened(&change);
+                    if self.mutation == Some(Mutation::ExecutedByBackups) {
+                        chance = (cx.random)();
+                    }
+                    self.store.apply(key, (call, chance));
+                }
+            }
+            Event::Checkpoint { .. } => {
+                assert!(self.undo.is_empty(), "a checkpoint holds what is chosen");
+                self.checkpoint = sealed(&self.store);
+            }
+            Event::CheckpointPartWanted { checkpoint, bytes } => {
+                if self.mutation == Some(Mutation::CheckpointTakenLate) {
+                    self.checkpoint = sealed(&self.store);
+                    let bytes = std::mem::take(&mut self.checkpoint);
+                    return Some(Command::CheckpointPart { checkpoint, bytes, last: true });
+                }
+                let bytes = self.checkpoint.split_to(bytes.min(self.checkpoint.len()));
+                return Some(Command::CheckpointPart { checkpoint, bytes, last: self.checkpoint.is_empty() });
+            }
+            Event::CheckpointUnwanted => self.checkpoint.clear(),
+            Event::RestorePart { first, bytes } => {
+                if first {
+                    self.coming.clear();
+                }
+                self.coming.extend_from_slice(&bytes);
+            }
+            Event::Restore { .. } => {
+                assert!(self.undo.is_empty(), "a backup has nothing that is not chosen");
+                self.store = opened(&std::mem::take(&mut self.coming).freeze());
+            }
+            // News, for others.
+            Event::Leader(_)
+            | Event::Serving
+            | Event::Members(_)
+            | Event::Removed
+            | Event::ChangeRefused { .. }
+            | Event::Corrupt(_) => {}
+        }
+        None
+    }
+
+    fn execute(&mut self, cx: &mut Context<'_>, work: u64, request: &Bytes) -> Executed {
+        let request: Request = opened(request);
+        self.latest = request.call();
+        match request {
+            Request::Put { key, call } => {
+                let written = (call, (cx.random)());
+                let before = self.store.apply(key, written);
+                self.undo.push_back(Undo { work, key, call, before });
+                Executed::Changed { reply: sealed(&written), change: sealed(&(key, written)) }
+            }
+            Request::Get { key, .. } => Executed::Unchanged { reply: self.store.look(key) },
+            Request::Refuse { key, .. } => Executed::Rejected { reason: self.store.look(key) },
+        }
+    }
+}
+
+/// The bytes of a value.
+pub(crate) fn sealed(value: &impl Serialize) -> Bytes {
+    let mut bytes = BytesMut::new();
+    encode_body(&mut bytes, value);
+    bytes.freeze()
+}
+
+/// The value of bytes that [`sealed`] made.
+pub(crate) fn opened<T: DeserializeOwned>(bytes: &Bytes) -> T {
+    decode_body(&mut bytes.clone()).expect("bytes arrive as they were made")
+}

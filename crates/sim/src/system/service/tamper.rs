@@ -1,0 +1,184 @@
+//! What stands between a replica or a client and the world, and changes what passes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::{Bytes, BytesMut};
+use quorate_protocol::{
+    Destination, ProcessId, Sink,
+    paxos::{self, Ballot, Value},
+    service::{
+        Batch, Body, Call, CallId, Command, Executed, Instance, Kind, Message, Outcome, Replica, SessionId,
+    },
+    wire::Wire,
+};
+
+use super::{
+    party::Party,
+    store::{Host, Request, opened},
+};
+use crate::mutation::Mutation;
+
+/// The adapter around one process.
+pub(crate) struct Tamper {
+    mutation: Mutation,
+    /// Who made each call, as the service numbers them.
+    asked: BTreeMap<u64, (ProcessId, Message)>,
+    /// The ballot that each replica confirmed last.
+    confirmed: BTreeMap<ProcessId, Ballot>,
+    /// Those that told of a read in that ballot.
+    told: BTreeMap<ProcessId, Ballot>,
+    forged: Vec<(ProcessId, Message)>,
+    /// Calls that a client has sent.
+    called: BTreeSet<(SessionId, u64)>,
+}
+
+impl Tamper {
+    pub(super) fn new(mutation: Mutation) -> Self {
+        Tamper {
+            mutation,
+            asked: BTreeMap::new(),
+            confirmed: BTreeMap::new(),
+            told: BTreeMap::new(),
+            forged: Vec::new(),
+            called: BTreeSet::new(),
+        }
+    }
+
+    /// What a replica receives instead of a message.
+    pub(super) fn received(
+        &mut self,
+        from: ProcessId,
+        message: Message,
+        replica: &Replica,
+        host: &Host,
+        out: &mut impl Sink<Party>,
+    ) -> Message {
+        let Message { group, body } = message;
+        let body = match body {
+            Body::Calls { session, done, calls } => {
+                let early = self.mutation == Mutation::AnsweredUnsettled
+                    && replica.log().is_leader()
+                    && !replica.is_serving();
+                for call in &calls {
+                    let answer = |outcome| {
+                        let answers = vec![(call.number, outcome)];
+                        Message { group, body: Body::Answers { session, answers } }
+                    };
+                    let request: Request = opened(&call.request);
+                    if early && call.kind.is_read() {
+                        let reply = Outcome::Done(host.store.look(request.key()));
+                        out.send(Destination::One(from), answer(reply), None);
+                    }
+                    if call.kind == Kind::ToldRead && self.mutation == Mutation::ToldBefore {
+                        let id = CallId { session, number: call.number };
+                        let told = |ballot| Body::Told { ballot, reads: vec![id] };
+                        let before = self.told.iter();
+                        let again =
+                            before.map(|(from, ballot)| (*from, Message { group, body: told(*ballot) }));
+                        self.forged.extend(again);
+                    }
+                    self.asked.insert(request.call(), (from, answer(Outcome::Full)));
+                }
+                Body::Calls { session, done, calls }
+            }
+            Body::Paxos(paxos::Message::Accept {
+                ballot,
+                slot,
+                chosen,
+                value: Value::Payloads(payloads),
+            }) if self.mutation == Mutation::CallsForgotten => {
+                let payloads = payloads.iter().map(without_names).collect();
+                Body::Paxos(paxos::Message::Accept { ballot, slot, chosen, value: Value::Payloads(payloads) })
+            }
+            Body::Told { ballot, reads } => {
+                self.told.insert(from, ballot);
+                Body::Told { ballot, reads }
+            }
+            Body::Paxos(paxos::Message::Confirmed { ballot, round }) => {
+                self.confirmed.insert(from, ballot);
+                Body::Paxos(paxos::Message::Confirmed { ballot, round })
+            }
+            body => body,
+        };
+        Message { group, body }
+    }
+
+    /// The host of a leader has executed this call.
+    pub(super) fn executed(&mut self, call: u64, command: &Command, out: &mut impl Sink<Party>) {
+        let (Command::Executed { result, .. }, Some((client, message))) = (command, self.asked.get(&call))
+        else {
+            return;
+        };
+        let reply = match (self.mutation, result) {
+            (Mutation::AnsweredUnchosen, Executed::Changed { reply, .. })
+            | (Mutation::ReadUnconfirmed, Executed::Unchanged { reply }) => reply,
+            _ => return,
+        };
+        let mut message = message.clone();
+        if let Body::Answers { answers, .. } = &mut message.body {
+            answers[0].1 = Outcome::Done(reply.clone());
+        }
+        out.send(Destination::One(*client), message, None);
+    }
+
+    /// What leaves a replica instead of a message.
+    pub(super) fn sent(&mut self, message: Message) -> Option<Message> {
+        if self.mutation == Mutation::ConfirmedBefore
+            && let Body::Paxos(paxos::Message::Confirm { ballot, round }) = message.body
+        {
+            let before = self.confirmed.iter().filter(|(_, confirmed)| **confirmed == ballot);
+            let body = || Body::Paxos(paxos::Message::Confirmed { ballot, round });
+            let again = before.map(|(from, _)| (*from, Message { group: message.group, body: body() }));
+            self.forged.extend(again);
+        }
+        Some(message)
+    }
+
+    /// What a replica receives besides.
+    pub(super) fn take_forged(&mut self) -> Vec<(ProcessId, Message)> {
+        std::mem::take(&mut self.forged)
+    }
+
+    /// What leaves a client instead of a message.
+    pub(super) fn called(&mut self, message: Message) -> Message {
+        match message {
+            Message { group, body: Body::Calls { session, done, mut calls } }
+                if self.mutation == Mutation::CalledUnderNewName =>
+            {
+                for Call { number, .. } in &mut calls {
+                    if !self.called.insert((session, *number)) {
+                        *number += RENAMED;
+                    }
+                }
+                Message { group, body: Body::Calls { session, done, calls } }
+            }
+            message => message,
+        }
+    }
+
+    /// What a client receives instead of a message.
+    pub(super) fn answered(&self, mut message: Message) -> Message {
+        if let Body::Answers { answers, .. } = &mut message.body
+            && self.mutation == Mutation::CalledUnderNewName
+        {
+            answers.iter_mut().for_each(|(number, _)| *number %= RENAMED);
+        }
+        message
+    }
+}
+
+/// The same batch, but that its calls are of a session that there is not: nobody remembers them.
+fn without_names(payload: &Bytes) -> Bytes {
+    let mut batch = Batch::decode(&mut payload.clone()).expect("a batch arrives as it was made");
+    for instance in &mut batch.instances {
+        if let Instance::Call { id, .. } = instance {
+            id.session = SessionId(0);
+        }
+    }
+    let mut bytes = BytesMut::new();
+    batch.encode(&mut bytes);
+    bytes.freeze()
+}
+
+/// What a call's number grows by when it is called under another name.
+const RENAMED: u64 = 1 << 40;
