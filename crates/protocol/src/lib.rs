@@ -19,6 +19,7 @@
 //! | [`paxos`] | one log that all routers agree on |
 //! | [`ecast`] | ordered multicast as stateful routing |
 //! | [`service`] | replicated services that need not be deterministic |
+//! | [`group`] | process groups: views, soft, ordered and safe sends, flush |
 //! | [`rubberband`] | elastic, replicated tables on E-Cast |
 //! | [`partial`] | maps whose every read and write says how many replicas it waits for |
 //! | [`relay`] | two processes that cannot talk directly talk by way of a router |
@@ -27,6 +28,7 @@ pub mod admission;
 pub mod detector;
 pub mod ecast;
 pub mod fate;
+pub mod group;
 pub mod id;
 pub mod journal;
 pub mod partial;

@@ -113,9 +113,9 @@ impl Default for Patience {
 
 /// What an accuser has learned of one suspect.
 #[derive(Debug)]
-pub(super) struct Hearing {
+pub(crate) struct Hearing {
     /// Questions and opinions of this hearing carry it.
-    pub(super) number: u64,
+    pub(crate) number: u64,
     opened: Time,
     testimonies: BTreeMap<ProcessId, Testimony>,
 }
@@ -135,7 +135,7 @@ struct Testimony {
 
 /// What a bench makes of a suspect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// It is heard, or too few have said that they do not hear it.
     Stays,
     /// These agree that it has failed, in id order.
@@ -143,12 +143,12 @@ pub(super) enum Verdict {
 }
 
 impl Hearing {
-    pub(super) fn new(number: u64, now: Time) -> Self {
+    pub(crate) fn new(number: u64, now: Time) -> Self {
         Hearing { number, opened: now, testimonies: BTreeMap::new() }
     }
 
     /// A witness gives its opinion.
-    pub(super) fn told(&mut self, witness: ProcessId, opinion: Opinion, now: Time) {
+    pub(crate) fn told(&mut self, witness: ProcessId, opinion: Opinion, now: Time) {
         let first = Testimony { told: now, linked: true, listening: now, heard: false };
         let testimony = self.testimonies.entry(witness).or_insert(first);
         testimony.told = now;
@@ -160,25 +160,25 @@ impl Hearing {
     }
 
     /// The link to a witness broke: a later word of it may be lost.
-    pub(super) fn unlinked(&mut self, witness: ProcessId) {
+    pub(crate) fn unlinked(&mut self, witness: ProcessId) {
         self.testimonies.remove(&witness);
     }
 
     /// Whether any witness heard the suspect within the last `recent`.
-    pub(super) fn is_heard(&self, now: Time, recent: Duration) -> bool {
+    pub(crate) fn is_heard(&self, now: Time, recent: Duration) -> bool {
         let heard = |it: &Testimony| it.linked && it.heard && now.since(it.listening) < recent;
         self.testimonies.values().any(heard)
     }
 
     /// A witness that heard the suspect within the last `recent` before it spoke last.
-    pub(super) fn hearer(&self, recent: Duration) -> Option<ProcessId> {
+    pub(crate) fn hearer(&self, recent: Duration) -> Option<ProcessId> {
         let hears = |it: &Testimony| it.linked && it.heard && it.told.since(it.listening) < recent;
         self.testimonies.iter().find(|(_, it)| hears(it)).map(|(&witness, _)| witness)
     }
 
     /// What follows if the accuser, too, takes the suspect for failed. Its bench are these routers and supers. Words count for
     /// `fresh`.
-    pub(super) fn verdict(
+    pub(crate) fn verdict(
         &self,
         (routers, supers): (&[ProcessId], &[ProcessId]),
         now: Time,

@@ -1,0 +1,480 @@
+//! A member: one process in one group. It holds streams, delivers, and takes its part in view changes.
+
+mod change;
+mod exchange;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+
+use super::{
+    Direct, Event, Failure, Group, GroupId, Message, Outcome, Phi, Place, Report, Settings, Standing,
+    Strength, View,
+    feed::Feed,
+    front::{Front, Pending},
+    routing::{Control, Header},
+    stream::{Fit, Soft, Streams},
+};
+use crate::{
+    ecast::{Class, Position},
+    id::{Peer, ProcessId},
+    seam::{CommandId, Destination},
+    time::Time,
+};
+
+/// A message for the order.
+pub(super) struct Submission {
+    pub(super) class: Class,
+    pub(super) body: Bytes,
+    /// The command that waits for its outcome.
+    pub(super) command: Option<(GroupId, CommandId)>,
+}
+
+/// What members want done by their process.
+#[derive(Default)]
+pub(super) struct Effects {
+    pub(super) events: Vec<Event>,
+    pub(super) sends: Vec<(Destination, Message)>,
+    pub(super) submits: Vec<Submission>,
+    /// What is said for several groups at once.
+    pub(super) reports: Vec<(GroupId, Report)>,
+    pub(super) repaired: Vec<(GroupId, Position)>,
+    /// Messages that no correct peer sends.
+    pub(super) refused: u64,
+    /// Messages of processes that were dropped.
+    pub(super) firewalled: u64,
+}
+
+impl Effects {
+    fn done(&mut self, id: CommandId, result: Result<Outcome, Failure>) {
+        self.events.push(Event::Done { id, result });
+    }
+
+    fn control(&mut self, control: &Control) {
+        self.submits.push(Submission { class: Class::Control, body: control.encode(), command: None });
+    }
+}
+
+/// What a process lends to a member during one call.
+pub(super) struct Scene<'a> {
+    pub(super) now: Time,
+    pub(super) settings: &'a Settings,
+    pub(super) linked: &'a BTreeSet<ProcessId>,
+    /// Whether a router in reach knows of a leader.
+    pub(super) in_touch: bool,
+    pub(super) effects: &'a mut Effects,
+}
+
+/// An ordered message that is not delivered here.
+#[derive(Debug)]
+struct Waiting {
+    at: Position,
+    sender: ProcessId,
+    header: Header,
+    body: Bytes,
+}
+
+/// What becomes of the next ordered message.
+enum Fate {
+    Waits,
+    Voided,
+    Delivered,
+}
+
+/// A member of one group, or a process that is about to be one.
+pub(super) struct Member {
+    id: GroupId,
+    me: ProcessId,
+    /// The group at the last control message delivered, once this process waits to be taken in.
+    group: Option<Group>,
+    /// The view that was installed here; without this process before its first.
+    view: View,
+    streams: Streams,
+    ordered: VecDeque<Waiting>,
+    /// So many of them, from the first on, are confirmed: their soft predecessors are here.
+    confirmed: usize,
+    /// Everything ordered up to here is confirmed.
+    confirmed_through: Position,
+    /// Everything ordered up to here was delivered, or voided.
+    passed: Position,
+    /// The last own ordered message that was delivered here.
+    own_last: Position,
+    /// How far streams are delivered while a change is under way: what was reported, or the cut.
+    limit: Option<BTreeMap<ProcessId, u64>>,
+    cut: Option<BTreeMap<ProcessId, u64>>,
+    /// Having all of the cut was said.
+    repaired: bool,
+    /// Since when survivors have been waited for.
+    waiting_since: Time,
+    /// The change under way ends here: nothing waits any longer.
+    installing: bool,
+    /// Own soft messages up to this number were sent.
+    sent: u64,
+    /// What is held here has changed since it was told, or somebody asks.
+    receipts_due: bool,
+    /// What others hold is to be asked for.
+    asks: bool,
+    /// Predecessors that were lost of safe messages which were delivered, by sender.
+    missing: BTreeMap<ProcessId, u64>,
+    flushes: Vec<(CommandId, BTreeMap<ProcessId, u64>, Position)>,
+    /// Messages of later views.
+    early: Vec<(ProcessId, Position, Direct)>,
+    early_bytes: usize,
+    /// From which number on each stream was asked for since the last tick.
+    asked: BTreeMap<ProcessId, u64>,
+    /// What others held of the own stream at the last tick.
+    held_before: BTreeMap<ProcessId, u64>,
+    /// How often repair was asked for in this change.
+    attempts: usize,
+    front: Front,
+    feed: Feed,
+}
+
+impl Member {
+    /// One that is about to join.
+    pub(super) fn new(id: GroupId, me: ProcessId, command: CommandId) -> Self {
+        Member {
+            id,
+            me,
+            group: None,
+            view: View::default(),
+            streams: Streams::default(),
+            ordered: VecDeque::new(),
+            confirmed: 0,
+            confirmed_through: Position(0),
+            passed: Position(0),
+            own_last: Position(0),
+            limit: None,
+            cut: None,
+            repaired: false,
+            waiting_since: Time::ZERO,
+            installing: false,
+            sent: 0,
+            receipts_due: false,
+            asks: false,
+            missing: BTreeMap::new(),
+            flushes: Vec::new(),
+            early: Vec::new(),
+            early_bytes: 0,
+            asked: BTreeMap::new(),
+            held_before: BTreeMap::new(),
+            attempts: 0,
+            front: Front::joining(command),
+            feed: Feed::default(),
+        }
+    }
+
+    /// The view installed here, if this process is in it.
+    pub(super) fn view(&self) -> Option<&View> {
+        (self.is_member()).then_some(&self.view)
+    }
+
+    /// Bytes of soft messages held, and ordered messages that wait.
+    pub(super) fn held(&self) -> (usize, usize) {
+        (self.streams.iter().map(|(_, stream)| stream.bytes).sum(), self.ordered.len())
+    }
+
+    /// Whether a change of the view is under way.
+    pub(super) fn is_changing(&self) -> bool {
+        self.group.as_ref().is_some_and(|group| group.change.is_some())
+    }
+
+    fn is_member(&self) -> bool {
+        self.view.entry(self.me).is_some()
+    }
+
+    /// Members of the view but for this one, and those who wait to be in it.
+    pub(super) fn neighbours(&self) -> BTreeMap<ProcessId, String> {
+        let Some(group) = &self.group else { return BTreeMap::new() };
+        let members =
+            group.view.members.iter().map(|entry| &entry.peer).filter(|it| group.is_survivor(it.id));
+        let peers = members.chain(&group.joining).filter(|peer| peer.id != self.me);
+        peers.map(|peer| (peer.id, peer.address.clone())).collect()
+    }
+
+    /// The other members that are not suspected.
+    fn others(&self) -> Vec<ProcessId> {
+        let lives = |id: &ProcessId| {
+            *id != self.me && self.group.as_ref().is_some_and(|group| !group.dropped.contains(id))
+        };
+        self.view.ids().filter(lives).collect()
+    }
+
+    /// The caller wants to leave.
+    pub(super) fn leave(&mut self, scene: &mut Scene<'_>, id: CommandId) {
+        if self.front.is_leaving() {
+            return scene.effects.done(id, Err(Failure::NotMember));
+        }
+        self.front.leave(id);
+        self.pump(scene);
+    }
+
+    /// The caller sends.
+    pub(super) fn send(&mut self, scene: &mut Scene<'_>, id: CommandId, strength: Strength, body: Bytes) {
+        let result = if self.front.is_leaving() {
+            Err(Failure::NotMember)
+        } else if body.len() > scene.settings.body_bytes_max {
+            Err(Failure::Full(scene.settings.body_bytes_max))
+        } else {
+            self.front.push(Pending { id, strength, body }, scene.settings.queue_bytes_max)
+        };
+        match result {
+            Ok(()) => self.pump(scene),
+            Err(failure) => scene.effects.done(id, Err(failure)),
+        }
+    }
+
+    /// The caller wants what it has seen to be at all members.
+    pub(super) fn flush(&mut self, scene: &mut Scene<'_>, id: CommandId) {
+        if !self.is_member() || self.feed.is_awaited() {
+            return scene.effects.done(id, Err(Failure::NotMember));
+        }
+        self.flushes.push((id, self.streams.delivered(), self.passed));
+        self.end_flushes(scene);
+    }
+
+    fn end_flushes(&mut self, scene: &mut Scene<'_>) {
+        let others = self.others();
+        let Member { flushes, streams, .. } = self;
+        flushes.retain(|(id, counts, ordered)| {
+            let done = others.iter().all(|other| streams.holds(*other, counts, *ordered));
+            if done {
+                scene.effects.done(*id, Ok(Outcome::Flushed));
+            }
+            !done
+        });
+    }
+
+    /// The host hands over the state as of a view.
+    pub(super) fn checkpoint(&mut self, view: Position, state: Bytes) {
+        self.feed.give(view, state);
+    }
+
+    /// What the order says of an own send that will not be delivered here.
+    pub(super) fn failed(&mut self, scene: &mut Scene<'_>, id: CommandId, failure: Failure) {
+        // What waits behind it is not sent: where this happens, the process is about to hear that it was dropped.
+        if self.front.settle(id) {
+            scene.effects.done(id, Err(failure));
+        }
+    }
+
+    /// This process was dropped.
+    pub(super) fn wedge(&mut self, effects: &mut Effects) {
+        for (id, ..) in self.flushes.drain(..) {
+            effects.done(id, Err(Failure::Wedged));
+        }
+        self.front.wedge(&mut effects.events);
+    }
+
+    /// This process is in touch with the order again, or no more.
+    pub(super) fn resume(&mut self, scene: &mut Scene<'_>) {
+        self.deliver(scene);
+    }
+
+    /// An ordered message.
+    pub(super) fn on_ordered(
+        &mut self,
+        scene: &mut Scene<'_>,
+        at: Position,
+        sender: ProcessId,
+        header: Header,
+        body: Bytes,
+    ) {
+        if !self.is_member() {
+            scene.effects.refused += 1;
+            return;
+        }
+        self.ordered.push_back(Waiting { at, sender, header, body });
+        self.deliver(scene);
+    }
+
+    /// How many soft messages of its sender must be delivered before it; none of a view that is over.
+    fn behind(&self, waiting: &Waiting) -> u64 {
+        if waiting.header.view == self.view.number { waiting.header.behind } else { 0 }
+    }
+
+    /// Whether some of its soft predecessors are in no cut.
+    fn is_bereft(&self, waiting: &Waiting) -> bool {
+        let end = self.cut.as_ref().and_then(|cut| cut.get(&waiting.sender));
+        end.is_some_and(|end| self.behind(waiting) > *end)
+    }
+
+    /// Confirms what is ordered and whose soft predecessors are here.
+    fn confirm(&mut self) {
+        while let Some(waiting) = self.ordered.get(self.confirmed) {
+            if self.streams.received(waiting.sender) < self.behind(waiting) && !self.is_bereft(waiting) {
+                return;
+            }
+            self.confirmed += 1;
+            self.confirmed_through = waiting.at;
+            self.receipts_due = true;
+        }
+    }
+
+    fn fate(&self, waiting: &Waiting) -> Fate {
+        let delivered = self.streams.get(waiting.sender).map_or(0, |stream| stream.delivered);
+        let behind = self.behind(waiting);
+        if waiting.header.view > self.view.number {
+            // Its sender cannot have been in a view that comes after its place.
+            return Fate::Voided;
+        }
+        if self.is_bereft(waiting) {
+            let end = self.cut.as_ref().and_then(|cut| cut.get(&waiting.sender)).copied().unwrap_or(0);
+            return match waiting.header.safe {
+                None | Some(Phi::All) => Fate::Voided,
+                // Those that died may have delivered it.
+                Some(_) if delivered == end && self.installing => Fate::Delivered,
+                Some(_) => Fate::Waits,
+            };
+        }
+        if delivered < behind {
+            return Fate::Waits;
+        }
+        match waiting.header.safe {
+            Some(phi) if !self.installing && !self.is_safe(waiting.at, phi) => Fate::Waits,
+            _ => Fate::Delivered,
+        }
+    }
+
+    /// Whether φ members have what was ordered up to `at`.
+    fn is_safe(&self, at: Position, phi: Phi) -> bool {
+        let others = self.others();
+        let confirmed =
+            |id: &&ProcessId| self.streams.receipt_of(**id).is_some_and(|receipt| receipt.ordered >= at);
+        let own = usize::from(self.confirmed_through >= at);
+        own + others.iter().filter(confirmed).count() >= phi.of(self.view.members.len()).min(others.len() + 1)
+    }
+
+    /// Delivers all that may be.
+    fn deliver(&mut self, scene: &mut Scene<'_>) {
+        if !self.is_member() || !scene.in_touch && !self.installing {
+            return;
+        }
+        self.confirm();
+        while self.deliver_ordered(scene) | self.deliver_soft(scene) {}
+        self.end_flushes(scene);
+        self.pump(scene);
+    }
+
+    fn deliver_ordered(&mut self, scene: &mut Scene<'_>) -> bool {
+        let mut moved = false;
+        while let Some(waiting) = self.ordered.front() {
+            let fate = self.fate(waiting);
+            if matches!(fate, Fate::Waits) {
+                break;
+            }
+            let waiting = self.ordered.pop_front().expect("it is the first");
+            self.confirmed = self.confirmed.saturating_sub(1);
+            self.confirmed_through = self.confirmed_through.max(waiting.at);
+            self.passed = waiting.at;
+            self.receipts_due = true;
+            moved = true;
+            if matches!(fate, Fate::Delivered) {
+                self.deliver_one(scene, waiting);
+            } else {
+                assert_ne!(waiting.sender, self.me, "voided: an own message, though this process survives");
+            }
+        }
+        moved
+    }
+
+    fn deliver_one(&mut self, scene: &mut Scene<'_>, waiting: Waiting) {
+        let Waiting { at, sender, header, body } = waiting;
+        let delivered = self.streams.get(sender).map_or(0, |stream| stream.delivered);
+        if header.view == self.view.number && header.behind > delivered {
+            self.missing.insert(sender, header.behind - delivered);
+        }
+        self.tell(scene, Event::Deliver { group: self.id, sender, place: Place::Ordered(at), body });
+        if sender == self.me {
+            self.own_last = at;
+            let id = CommandId(header.request);
+            if self.front.settle(id) {
+                scene.effects.done(id, Ok(Outcome::Delivered(Place::Ordered(at))));
+            }
+        }
+    }
+
+    fn deliver_soft(&mut self, scene: &mut Scene<'_>) -> bool {
+        let (mut moved, through) = (false, self.passed.max(self.view.number));
+        let senders: Vec<ProcessId> = self.streams.iter().map(|(id, _)| id).collect();
+        for sender in senders {
+            let limit =
+                self.limit.as_ref().map_or(u64::MAX, |limit| limit.get(&sender).copied().unwrap_or(0));
+            while let Some(stream) = self.streams.get_mut(sender)
+                && stream.delivered < limit
+                && let Some(soft) = stream.get(stream.delivered + 1).filter(|soft| soft.after <= through)
+            {
+                let body = soft.body.clone();
+                stream.delivered += 1;
+                let place = Place::Soft(stream.delivered);
+                moved = true;
+                self.tell(scene, Event::Deliver { group: self.id, sender, place, body });
+            }
+        }
+        moved
+    }
+
+    /// Sends what waits, as far as it may.
+    fn pump(&mut self, scene: &mut Scene<'_>) {
+        if !self.is_member() || self.feed.is_awaited() {
+            return;
+        }
+        while let Some(pending) = self.front.first() {
+            let own = self.streams.get(self.me).expect("a member has a stream");
+            let header = Header {
+                group: self.id,
+                view: self.view.number,
+                behind: own.received(),
+                request: pending.id.0,
+                safe: if let Strength::Safe(phi) = pending.strength { Some(phi) } else { None },
+            };
+            let soft = pending.strength == Strength::Soft;
+            let open = self.limit.is_none() && !self.is_changing();
+            if soft
+                && !(open
+                    && scene.in_touch
+                    && self.front.is_settled()
+                    && own.bytes < scene.settings.window_bytes)
+            {
+                break;
+            }
+            let Pending { id, body, .. } = self.front.pop().expect("it is the first");
+            if soft {
+                self.send_soft(scene, id, body);
+            } else {
+                self.front.submit(id);
+                let (body, command) = (header.before(&body), Some((self.id, id)));
+                scene.effects.submits.push(Submission { class: Class::Data, body, command });
+            }
+        }
+        if self.front.may_leave() {
+            scene.effects.control(&Control::Leave { group: self.id });
+        }
+    }
+
+    fn send_soft(&mut self, scene: &mut Scene<'_>, id: CommandId, body: Bytes) {
+        let after = self.own_last;
+        let stream = self.streams.get_mut(self.me).expect("a member has a stream");
+        let number = stream.received() + 1;
+        assert_eq!(stream.delivered + 1, number, "a soft message is delivered at its sender at once");
+        let fit = stream.take(number, Soft { after, body: body.clone() });
+        assert_eq!(fit, Fit::Next, "it is the sender's next");
+        stream.delivered = number;
+        self.receipts_due = true;
+        let place = Place::Soft(number);
+        self.tell(scene, Event::Deliver { group: self.id, sender: self.me, place, body });
+        scene.effects.done(id, Ok(Outcome::Delivered(place)));
+    }
+
+    /// Tells the host, behind the state if that is awaited.
+    fn tell(&mut self, scene: &mut Scene<'_>, event: Event) {
+        scene.effects.events.extend(self.feed.pass(event));
+    }
+
+    fn say(&self, scene: &mut Scene<'_>, to: Vec<ProcessId>, view: Position, direct: Direct) {
+        if !to.is_empty() {
+            let message = Message::Group { group: self.id, view, direct };
+            scene.effects.sends.push((Destination::Many(to), message));
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! A member's part in a view change: report, repair, install.
+
+use std::collections::BTreeSet;
+
+use super::{Control, Direct, Event, Group, Member, Outcome, Peer, Report, Scene, Standing, Streams};
+use crate::{
+    ecast::Position,
+    group::{Step, Turn},
+    id::ProcessId,
+    wire::decode_body,
+};
+
+impl Member {
+    /// This process waits to be taken in, or is: the group is as routers have it.
+    pub(in crate::group) fn admitted(
+        &mut self,
+        scene: &mut Scene<'_>,
+        at: Position,
+        group: Option<bytes::Bytes>,
+    ) {
+        let Some(group) = group.and_then(|mut bytes| decode_body::<Group>(&mut bytes).ok()) else {
+            scene.effects.refused += 1;
+            return;
+        };
+        let installed = group.view.number == at;
+        self.group = Some(group);
+        if installed {
+            self.install(scene);
+        }
+    }
+
+    /// Takes what the order says of this group. Says whether this process is in it, or about to be, still.
+    pub(in crate::group) fn step(&mut self, scene: &mut Scene<'_>, at: Position, step: &Step) -> bool {
+        let Some(group) = &mut self.group else { return true };
+        for turn in group.step(at, step).unwrap_or_default() {
+            match turn {
+                Turn::Prepared => self.prepare(scene, at),
+                Turn::Cut(ends) => {
+                    if self.is_member() {
+                        for (sender, stream) in self.streams.iter() {
+                            let (end, delivered) = (ends.get(&sender), stream.delivered);
+                            assert!(
+                                end.is_some_and(|end| *end >= delivered),
+                                "nothing beyond the cut: {sender} delivered to {delivered}, cut at {end:?}"
+                            );
+                        }
+                        (self.limit, self.cut) = (Some(ends.clone()), Some(ends));
+                        self.waiting_since = scene.now;
+                        self.asked.clear();
+                        self.deliver(scene);
+                        self.repair(scene);
+                    }
+                }
+                Turn::Installed => {
+                    if !self.install(scene) {
+                        return false;
+                    }
+                }
+            }
+        }
+        // A suspicion or a state that arrived changes what is waited for.
+        let (me, group) = (self.me, self.group.as_ref().expect("it was there"));
+        let feeds = |view| {
+            let feed = Standing::Fed { giver: me, since: view };
+            group.view.members.iter().any(|entry| entry.standing == feed)
+        };
+        self.feed.keep(feeds);
+        self.deliver(scene);
+        true
+    }
+
+    fn prepare(&mut self, scene: &mut Scene<'_>, at: Position) {
+        let survives = self.group.as_ref().is_some_and(|group| group.is_survivor(self.me));
+        if !self.is_member() || !survives {
+            return;
+        }
+        let counts = self.streams.counts();
+        let report = Report { change: at, held: counts.clone(), whole: !self.feed.is_awaited() };
+        (self.limit, self.cut, self.repaired) = (Some(counts), None, false);
+        (self.waiting_since, self.attempts) = (scene.now, 0);
+        scene.effects.reports.push((self.id, report));
+    }
+
+    /// Asks for what is missing of the cut, or says that nothing is.
+    pub(super) fn repair(&mut self, scene: &mut Scene<'_>) {
+        let (Some(cut), Some(change)) = (&self.cut, self.group.as_ref().and_then(|it| it.change.as_ref()))
+        else {
+            return;
+        };
+        let (mut whole, mut wants) = (true, Vec::new());
+        for (&sender, &end) in cut {
+            let here = self.streams.received(sender);
+            if here >= end {
+                continue;
+            }
+            whole = false;
+            if self.asked.get(&sender) == Some(&(here + 1)) {
+                continue;
+            }
+            let holds = |id: &ProcessId| {
+                let reported = change.reports.get(id).and_then(|report| report.held.get(&sender));
+                *id != self.me && scene.linked.contains(id) && reported.is_some_and(|count| *count > here)
+            };
+            let holders: Vec<ProcessId> = self.others().into_iter().filter(holds).collect();
+            if !holders.is_empty() {
+                wants.push((sender, here + 1, holders[self.attempts % holders.len()]));
+            }
+        }
+        let prepared = change.prepared;
+        for (sender, from, holder) in wants {
+            self.asked.insert(sender, from);
+            self.say(scene, vec![holder], self.view.number, Direct::Want { sender, from });
+        }
+        if whole && !std::mem::replace(&mut self.repaired, true) {
+            scene.effects.repaired.push((self.id, prepared));
+        }
+    }
+
+    /// A view begins. Says whether this process is in it.
+    fn install(&mut self, scene: &mut Scene<'_>) -> bool {
+        let was_member = self.is_member();
+        if was_member {
+            self.end_view(scene);
+        }
+        let group = self.group.as_ref().expect("a view is installed behind its beginning");
+        let view = group.view.clone();
+        let missing = std::mem::take(&mut self.missing);
+        self.streams = Streams::new(view.ids(), view.number);
+        self.passed = self.passed.max(view.number);
+        self.confirmed_through = self.confirmed_through.max(view.number);
+        self.view = view.clone();
+        (self.limit, self.sent) = (None, 0);
+        self.asked.clear();
+        self.held_before.clear();
+        let Some(entry) = view.entry(self.me) else {
+            if let Some(id) = self.front.leaves() {
+                scene.effects.done(id, Ok(Outcome::Left));
+            }
+            return false;
+        };
+        match entry.standing {
+            Standing::Whole if !was_member || self.feed.is_awaited() => {
+                self.feed.give_up();
+                scene.effects.events.push(Event::Restore { group: self.id, state: None });
+            }
+            Standing::Fed { giver, since } if since == view.number => {
+                assert!(!was_member || self.feed.is_awaited(), "a member that has the state says so");
+                self.feed.begin(giver, since);
+                self.ask_state(scene, false);
+            }
+            Standing::Whole | Standing::Fed { .. } => {}
+        }
+        let number = view.number;
+        let feeds = Standing::Fed { giver: self.me, since: number };
+        let gives = view.members.iter().any(|entry| entry.standing == feeds);
+        self.tell(scene, Event::View { group: self.id, view, missing });
+        if gives {
+            self.feed.promise(number);
+            self.tell(scene, Event::CheckpointWanted { group: self.id, view: number });
+        }
+        self.end_join(scene);
+        let (now, later) =
+            std::mem::take(&mut self.early).into_iter().partition(|(_, view, _)| *view <= number);
+        (self.early, self.early_bytes) = (later, 0);
+        let now: Vec<_> = now;
+        for (from, view, direct) in now {
+            self.on_direct(scene, from, view, direct);
+        }
+        self.pump(scene);
+        true
+    }
+
+    /// Delivers what is left of the view that ends.
+    fn end_view(&mut self, scene: &mut Scene<'_>) {
+        self.installing = true;
+        self.deliver(scene);
+        self.installing = false;
+        let cut = self.cut.take().expect("an install follows its cut");
+        for (sender, stream) in self.streams.iter() {
+            let (delivered, end) = (stream.delivered, cut.get(&sender));
+            assert_eq!(
+                Some(&delivered),
+                end,
+                "virtual synchrony: {} delivered {delivered} of {sender}, cut at {end:?}",
+                self.me
+            );
+        }
+        assert!(
+            self.ordered.is_empty(),
+            "virtual synchrony: {} ordered messages are left",
+            self.ordered.len()
+        );
+        for (id, ..) in self.flushes.drain(..) {
+            // All survivors hold all of the cut.
+            scene.effects.done(id, Ok(Outcome::Flushed));
+        }
+    }
+
+    /// The state is here: the command to join is done.
+    fn end_join(&mut self, scene: &mut Scene<'_>) {
+        if !self.feed.is_awaited()
+            && let Some(id) = self.front.joined()
+        {
+            scene.effects.done(id, Ok(Outcome::Joined));
+        }
+    }
+
+    /// Asks for the next piece of the state.
+    pub(super) fn ask_state(&mut self, scene: &mut Scene<'_>, again: bool) {
+        if let Some((giver, since, direct)) = self.feed.wanted(again) {
+            self.say(scene, vec![giver], since, direct);
+        }
+    }
+
+    /// A piece of the state came.
+    pub(super) fn on_state(
+        &mut self,
+        scene: &mut Scene<'_>,
+        from: ProcessId,
+        view: Position,
+        span: (u64, u64),
+        piece: &bytes::Bytes,
+    ) {
+        if self.limit.is_some() {
+            // This process reported that it has no state: it asks again once the view is installed.
+            return;
+        }
+        match self.feed.piece(from, view, span, piece) {
+            None => self.ask_state(scene, false),
+            Some((state, since, behind)) => {
+                scene.effects.events.push(Event::Restore { group: self.id, state: Some(state) });
+                scene.effects.events.extend(behind);
+                scene.effects.control(&Control::Whole { group: self.id, view: since });
+                self.end_join(scene);
+                self.pump(scene);
+            }
+        }
+    }
+
+    /// Survivors that hold up a change for too long are suspected on that ground.
+    pub(super) fn chase(&mut self, scene: &mut Scene<'_>) {
+        let Some(group) = &self.group else { return };
+        let Some(change) = &group.change else { return };
+        let late: BTreeSet<ProcessId> = group.late().into_iter().collect();
+        let Some(rank) = self.view.ids().filter(|id| !late.contains(id)).position(|id| id == self.me) else {
+            return;
+        };
+        let turn = u32::try_from(rank + 1).unwrap_or(u32::MAX);
+        if scene.now.since(self.waiting_since) < scene.settings.patience * turn {
+            return;
+        }
+        self.waiting_since = scene.now;
+        for process in late {
+            let late = Some((self.id, change.prepared));
+            scene.effects.control(&Control::Suspect { process, late });
+        }
+    }
+
+    /// This process slept: those it waits for may have answered meanwhile.
+    pub(in crate::group) fn forgive(&mut self, scene: &Scene<'_>) {
+        self.waiting_since = scene.now;
+    }
+
+    /// Whether `process` is in the group as far as the order was delivered here, or waits to be.
+    pub(super) fn knows(&self, process: ProcessId) -> bool {
+        let waits = |peer: &Peer| peer.id == process;
+        self.group.as_ref().is_some_and(|group| group.is_survivor(process) || group.joining.iter().any(waits))
+    }
+}

@@ -1,0 +1,204 @@
+//! What processes of a domain of groups say to each other, and its bytes.
+
+use std::collections::BTreeMap;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{GroupId, stream::Soft};
+use crate::{
+    ecast::{self, Position},
+    id::ProcessId,
+    wire::{
+        Wire, WireError, encode_whole, put_bytes, put_payload, put_process, take_bytes, take_count,
+        take_process, take_u8, take_u64,
+    },
+};
+
+/// A message of a domain of groups.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// Of the order: between routers, and with them.
+    Order(ecast::Message),
+    /// A sign of life.
+    Alive,
+    /// Between members of a group.
+    Group {
+        /// Which group.
+        group: GroupId,
+        /// The sender's view, or the one that a state is of.
+        view: Position,
+        /// The content.
+        direct: Direct,
+    },
+}
+
+/// What members of a group say to each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Direct {
+    /// Soft messages of one sender, with consecutive numbers: from itself, or a repair from another that holds them.
+    Soft {
+        /// The sender.
+        sender: ProcessId,
+        /// The number of the first.
+        first: u64,
+        /// The messages.
+        messages: Vec<Soft>,
+    },
+    /// What the sender of this holds.
+    Receipts {
+        /// How much of each stream.
+        counts: BTreeMap<ProcessId, u64>,
+        /// Everything ordered up to here, and its soft predecessors.
+        ordered: Position,
+        /// Whether the same is wanted in return.
+        asks: bool,
+    },
+    /// A stream is wanted from this number on.
+    Want {
+        /// Whose stream.
+        sender: ProcessId,
+        /// From where on.
+        from: u64,
+    },
+    /// The state is wanted from this byte on.
+    StateWanted {
+        /// How much is here.
+        offset: u64,
+    },
+    /// A piece of a state.
+    State {
+        /// Where it begins.
+        offset: u64,
+        /// How long the state is, in bytes.
+        total: u64,
+        /// The piece.
+        piece: Bytes,
+    },
+}
+
+const ORDER: u8 = 1;
+const ALIVE: u8 = 2;
+const GROUP: u8 = 3;
+
+const SOFT: u8 = 1;
+const RECEIPTS: u8 = 2;
+const WANT: u8 = 3;
+const STATE_WANTED: u8 = 4;
+const STATE: u8 = 5;
+
+impl Wire for Message {
+    fn encode(&self, out: &mut BytesMut) {
+        encode_whole(self, out);
+    }
+
+    fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
+        match self {
+            Message::Order(message) => {
+                out.put_u8(ORDER);
+                return message.encode_head(out);
+            }
+            Message::Alive => out.put_u8(ALIVE),
+            Message::Group { group, view, direct } => {
+                out.put_u8(GROUP);
+                out.put_u64_le(group.0);
+                out.put_u64_le(view.0);
+                return direct.encode_head(out);
+            }
+        }
+        None
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Self, WireError> {
+        Ok(match take_u8(input)? {
+            ORDER => Message::Order(ecast::Message::decode(input)?),
+            ALIVE => Message::Alive,
+            GROUP => Message::Group {
+                group: GroupId(take_u64(input)?),
+                view: Position(take_u64(input)?),
+                direct: Direct::decode(input)?,
+            },
+            tag => return Err(WireError::Tag(tag)),
+        })
+    }
+}
+
+impl Wire for Direct {
+    fn encode(&self, out: &mut BytesMut) {
+        encode_whole(self, out);
+    }
+
+    fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
+        match self {
+            Direct::Soft { sender, first, messages } => {
+                out.put_u8(SOFT);
+                put_process(out, *sender);
+                out.put_u64_le(*first);
+                out.put_u32_le(messages.len() as u32);
+                for (place, soft) in messages.iter().enumerate() {
+                    out.put_u64_le(soft.after.0);
+                    if place + 1 == messages.len() {
+                        return put_payload(out, &soft.body);
+                    }
+                    put_bytes(out, &soft.body);
+                }
+            }
+            Direct::Receipts { counts, ordered, asks } => {
+                out.put_u8(RECEIPTS);
+                out.put_u8(u8::from(*asks));
+                out.put_u64_le(ordered.0);
+                out.put_u32_le(counts.len() as u32);
+                for (sender, count) in counts {
+                    put_process(out, *sender);
+                    out.put_u64_le(*count);
+                }
+            }
+            Direct::Want { sender, from } => {
+                out.put_u8(WANT);
+                put_process(out, *sender);
+                out.put_u64_le(*from);
+            }
+            Direct::StateWanted { offset } => {
+                out.put_u8(STATE_WANTED);
+                out.put_u64_le(*offset);
+            }
+            Direct::State { offset, total, piece } => {
+                out.put_u8(STATE);
+                out.put_u64_le(*offset);
+                out.put_u64_le(*total);
+                return put_payload(out, piece);
+            }
+        }
+        None
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Self, WireError> {
+        Ok(match take_u8(input)? {
+            SOFT => Direct::Soft {
+                sender: take_process(input)?,
+                first: take_u64(input)?,
+                messages: {
+                    let count = take_count(input, 12)?;
+                    let soft = |input: &mut Bytes| {
+                        Ok(Soft { after: Position(take_u64(input)?), body: take_bytes(input)? })
+                    };
+                    (0..count).map(|_| soft(input)).collect::<Result<_, WireError>>()?
+                },
+            },
+            RECEIPTS => Direct::Receipts {
+                asks: take_u8(input)? != 0,
+                ordered: Position(take_u64(input)?),
+                counts: {
+                    let count = take_count(input, 32)?;
+                    let one = |input: &mut Bytes| Ok((take_process(input)?, take_u64(input)?));
+                    (0..count).map(|_| one(input)).collect::<Result<_, WireError>>()?
+                },
+            },
+            WANT => Direct::Want { sender: take_process(input)?, from: take_u64(input)? },
+            STATE_WANTED => Direct::StateWanted { offset: take_u64(input)? },
+            STATE => {
+                Direct::State { offset: take_u64(input)?, total: take_u64(input)?, piece: take_bytes(input)? }
+            }
+            tag => return Err(WireError::Tag(tag)),
+        })
+    }
+}

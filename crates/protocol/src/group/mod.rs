@@ -1,0 +1,356 @@
+//! Process groups: write an object, join a group, pick the promise by the verb, read any replica.
+//!
+//! **Promise.** All members of a group see the same sequence of *views* (who is in the group). Between two views they
+//! deliver the same messages. A sender picks the strength of each:
+//!
+//! | strength | promise |
+//! |---|---|
+//! | [`Soft`](Strength::Soft) | delivered at the sender at once, elsewhere in the sender's order; kept if any process that enters the next view holds it |
+//! | [`Ordered`](Strength::Ordered) | soft, and in one order at all members |
+//! | [`Safe`](Strength::Safe) | ordered, and delivered nowhere until a majority of the routers and φ members of the view have it |
+//! | [`Flush`](Command::Flush) | ends once everything that this member had delivered when it asked, from anyone, is at all members |
+//!
+//! A member's messages of all strengths are delivered in the order in which it sent them, everywhere. A process that joins gets
+//! the state as it was when its first view began, and everything since. Deliveries, views and the member's end come in one
+//! stream, so that no view overtakes a message.
+//!
+//! **Source.** 000 §5 (epochs, wedging, the firewall), §6 (`Send`, `OrderedSend`, `SafeSend` with φ, joining with a state from
+//! one member), §7 and figure 4 (`Flush`). What a view change must agree on: 000 §5, "any message received by all members of
+//! the old view is included". Suspicion needs a bench, as in [`rubberband::suspicion`](crate::rubberband::suspicion).
+//!
+//! **Roles.**
+//! - *Routers* order every change of membership and every ordered or safe send. They run [`ecast`](crate::ecast) with the
+//!   routing [`Groups`]; what a [`Group`] is at a position is a function of the control messages before it (`view`).
+//! - A [`Process`] is one member of the domain: it holds the links, watches those it shares a group with, and submits.
+//! - A *member* (`member`) is a process in one group: it holds the streams of soft messages (`stream`), delivers, reports, repairs.
+//! - The *front* (`front`) is its caller's side: a queue in the caller's order, and the answer to each command.
+//! - The *feed* (`feed`) carries a state from a member that has it to one that joined.
+//!
+//! ```text
+//!  a (sends)         b                 routers                         joiner j
+//!    │ Soft 1..3 ───▶│ delivered          │                                 │
+//!    │◀── Receipts ──┤ (stability)        │                                 │
+//!    │ ordered ──────────────────────────▶│ @7 ──▶ a, b: delivered          │
+//!    │               │                    │◀──────────────── Join ──────────┤
+//!    │◀─ @8 Join: prepare ────────────────┤──▶ b                            │
+//!    │ Reports{a: 3} ────────────────────▶│◀── Reports{a: 2} ─ b            │     soft sends wait
+//!    │◀─ @10: the last report is the cut {a: 3} ──▶ b                       │
+//!    │ Soft 3 ──────▶│ repaired           │                                 │
+//!    │               │ Repaired ─────────▶│ @11 ──▶ a, b, j: view 11 ──────▶│
+//!    │◀──────────────────────────────────── Want, State in pieces ─────────▶│     while all go on
+//!    │               │                    │◀──────────────── Whole ─────────┤
+//! ```
+//!
+//! **A view change** (S9) is computed by [`Group::step`] from ordered messages alone, the same by routers and members. Nobody
+//! coordinates it, so nobody's death interrupts it.
+//! 1. *Prepare*: the position of the join, leave or suspicion that finds no change under way. Soft sends wait from its
+//!    delivery on.
+//! 2. *Reports*: each survivor says how much of each member's stream it holds, and whether it has the state. A report names its
+//!    prepare.
+//! 3. *Cut*: the position of the last survivor's report. It ends each sender's stream at the longest prefix that any survivor
+//!    holds; receivers keep nothing behind a gap, so this is what the survivors hold together.
+//! 4. *Repair*: who lacks something of the cut asks a survivor that reported it, then another, and says when it has all.
+//!    A survivor whose report equals the cut need not say so.
+//! 5. *Install*: the position at which the last survivor has all. The view's number is this position. Whoever
+//!    asked to join or to leave up to here is taken in or let go with it: many in one view.
+//!
+//! A suspicion during a change voids reports and cut, and its position is the new prepare. A survivor that holds up a change for
+//! longer than [`Settings::patience`] is suspected on that ground; the suspicion names the prepare and is void behind its end.
+//!
+//! **Invariants**, asserted in these words.
+//! - *Virtual synchrony.* At the install a member has delivered exactly the cut of every stream, and everything that was ordered
+//!   before and not voided.
+//! - *Nothing beyond the cut.* Behind its report a member delivers of each stream what it reported, until it knows the cut. So
+//!   every cut reaches as far as each survivor has delivered.
+//! - *FIFO.* A soft message leaves its sender once the sender's own ordered ones are delivered there, and names the last of them;
+//!   it is delivered behind it. An ordered one says how many soft ones precede it, and is delivered behind them.
+//! - *Voided everywhere.* An ordered message with soft predecessors beyond the cut is delivered by no survivor. Of a sender
+//!   that is gone nobody takes anything directly once the suspicion is delivered (firewall). So no later cut of the same
+//!   change reaches further than an earlier one, and what was voided stays so.
+//! - *Safe.* A member confirms a position once it holds it, everything ordered before it, and the soft predecessors of all. A safe
+//!   message waits for φ such receipts, or for the install, before which all survivors have it (S10).
+//! - *One view at a time.* Messages of a later view wait until it is installed here; those of an earlier one are ignored.
+//!
+//! **Attacks considered**, and how each ends.
+//! - *A member dies in mid-change*, before its report, behind it, or while it is the only holder of part of the cut: the suspicion
+//!   voids the cut; the survivors report anew, and what nobody holds is in no cut. Those that had delivered it died as well:
+//!   a survivor's report covers all that it delivered.
+//! - *A second suspicion voids a cut by which some have repaired and delivered:* their new report says so, and the new cut covers it.
+//!   They installed nothing yet: the install needs every survivor.
+//! - *A reporter that is late, or sleeps:* it is suspected by position, not by opinion, after the patience. If its report was
+//!   ordered first, the suspicion is stale, refused by the routing and delivered nowhere.
+//! - *An ordered send whose soft predecessors only the dead held:* voided at every survivor, at the install at the latest.
+//!   Only processes that are gone delivered it, its sender perhaps among them: that is what ordered promises, and a flush or a safe
+//!   send would have shown it. A safe send with φ = all was delivered nowhere: some survivor never
+//!   confirmed it. With a smaller φ it may have been delivered by those that died: it is delivered, and its predecessors are
+//!   missing (the view tells how many).
+//! - *A safe send that dead members confirmed:* it is chosen, so the survivors get it from the routers, at the latest before the install.
+//! - *A joiner dies during its join:* before the install it is taken off the list; behind it, it is a member like any other. The
+//!   joiner watches the members, and they it, so no group waits for a dead one.
+//! - *The giver of a state dies:* it leaves the view, and that view names another giver, whose state is the one at that view. The
+//!   joiner forgets what it had buffered before.
+//! - *All that had the state die:* the oldest member left begins with a fresh one, and is told so. A joiner that just got the state is not
+//!   taken for one without: its report says that it has it, and behind its report it takes no piece before the install.
+//! - *One direction between two members is cut:* what the sender's link loses, the receiver asks others for, as their receipts
+//!   show that they have it. Only routers and a silent link together make a suspicion: while any router hears the member, it stays.
+//! - *Cut off, with links to members but none to routers:* nothing of the order arrives, and its soft sends still do. Once it is
+//!   suspected, members turn it away (firewall). It stops delivering and sending as soon as it knows of no leader
+//!   ([`Event::InTouch`]), and ends when it hears that it was dropped ([`Event::Wedged`]).
+//! - *A soft message of the next view overtakes its install:* it waits, bounded in bytes; what does not fit is a gap like any other.
+//! - *Late duplicates, repairs of an old view:* they carry their view's number and are ignored.
+//! - *An ordered send of the old view is ordered behind the install:* its sender survived, so its soft predecessors are in the cut,
+//!   and all of the new view deliver it there.
+//! - *The only one that has the state leaves while others wait for it:* it is let go by the view change behind the first that got it.
+//! - *All leave at once, join at once:* one change; an empty group is forgotten with the next control message.
+//!
+//! **Where we differ, and why.**
+//! - 000 has a membership service that interacts with members in rounds. Here rounds are ordered messages and the cut is computed
+//!   by whoever delivers them: there is no coordinator whose failure in mid-change has to be thought of.
+//! - Soft messages go over links, one copy a member. IP multicast waits for datagrams in the seam.
+//! - An isolated member does not "reboot" as soon as it is out of touch: it stops, and goes on if it turns out that nobody
+//!   dropped it. Else a short loss of the routers would cost every group its state.
+//! - A soft send waits at its *sender* until its own ordered ones are delivered there. 000 leaves open what happens between strengths.
+
+mod feed;
+mod front;
+mod member;
+mod message;
+mod process;
+mod routing;
+mod stream;
+mod view;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ecast::Position,
+    id::{Peer, ProcessId},
+    rubberband::suspicion::Patience,
+    seam::CommandId,
+    time::Duration,
+};
+
+pub use self::{
+    message::{Direct, Message},
+    process::Process,
+    routing::{Control, Groups, Roster},
+    stream::Soft,
+    view::{Change, Entry, Group, Report, Standing, Step, Turn, View},
+};
+
+/// A group's name in its domain, chosen by the application (a hash of a longer one, for instance).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct GroupId(pub u64);
+
+/// What a sender is promised of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Strength {
+    /// At once here, elsewhere in this member's order.
+    Soft,
+    /// In one order at all members.
+    Ordered,
+    /// In one order, and delivered nowhere before so many members have it.
+    Safe(Phi),
+}
+
+/// How many members of the view must have a safe message before any delivers it (000 §6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Phi {
+    /// Every member: right where nobody knows which machines fail together.
+    #[default]
+    All,
+    /// More than half.
+    Majority,
+    /// So many, or all if there are fewer.
+    Count(u16),
+}
+
+impl Phi {
+    /// Of `members`.
+    pub(crate) fn of(self, members: usize) -> usize {
+        match self {
+            Phi::All => members,
+            Phi::Majority => crate::quorum::majority(members),
+            Phi::Count(count) => usize::from(count).clamp(1, members.max(1)),
+        }
+    }
+}
+
+/// How a process behaves in its groups.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How patient it is before it asks routers about a silent peer.
+    pub detector: crate::detector::Settings,
+    /// How patient it is with one about whom routers were asked.
+    pub suspicion: Patience,
+    /// How long a survivor may hold up a view change. A member waits as long again for each one before it in rank that does not.
+    pub patience: Duration,
+    /// Bytes of own soft messages that not all members have; beyond, sends wait.
+    pub window_bytes: usize,
+    /// Bytes of sends that wait; beyond, they are refused.
+    pub queue_bytes_max: usize,
+    /// Bytes of one message.
+    pub body_bytes_max: usize,
+    /// Bytes of a piece of a state, of a repair, and of messages that came before their view.
+    pub piece_bytes: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            detector: crate::detector::Settings::default(),
+            suspicion: Patience::default(),
+            patience: Duration::from_secs(1),
+            window_bytes: 4 << 20,
+            queue_bytes_max: 16 << 20,
+            body_bytes_max: 16 << 20,
+            piece_bytes: 256 << 10,
+        }
+    }
+}
+
+/// What a process may be asked. Every command with an id ends in exactly one [`Event::Done`].
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Processes that may be routers.
+    Seeds(Vec<Peer>),
+    /// Join a group. Done once the state is here.
+    Join {
+        /// The asker's name for it.
+        id: CommandId,
+        /// Which.
+        group: GroupId,
+    },
+    /// Leave a group, behind everything sent so far.
+    Leave {
+        /// The asker's name for it.
+        id: CommandId,
+        /// Which.
+        group: GroupId,
+    },
+    /// Send to a group. Done once it is delivered here.
+    Send {
+        /// The asker's name for it.
+        id: CommandId,
+        /// Which.
+        group: GroupId,
+        /// The promise.
+        strength: Strength,
+        /// The message.
+        body: Bytes,
+    },
+    /// Done once everything delivered here so far is at all members.
+    Flush {
+        /// The asker's name for it.
+        id: CommandId,
+        /// Which.
+        group: GroupId,
+    },
+    /// The answer to [`Event::CheckpointWanted`].
+    Checkpoint {
+        /// Which group.
+        group: GroupId,
+        /// As it was asked.
+        view: Position,
+        /// The state as it was when that view began.
+        state: Bytes,
+    },
+}
+
+/// What a process tells, in one stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The end of a command.
+    Done {
+        /// The asker's name for it.
+        id: CommandId,
+        /// What came of it.
+        result: Result<Outcome, Failure>,
+    },
+    /// The member's state from here on; none: a fresh one.
+    Restore {
+        /// Which group.
+        group: GroupId,
+        /// The state.
+        state: Option<Bytes>,
+    },
+    /// A view begins.
+    View {
+        /// Which group.
+        group: GroupId,
+        /// The view.
+        view: View,
+        /// How many soft messages were lost of each sender that is gone and of which a safe one, sent behind them, was delivered.
+        missing: BTreeMap<ProcessId, u64>,
+    },
+    /// Somebody joined and gets its state from here: that at the view which was told just before.
+    CheckpointWanted {
+        /// Which group.
+        group: GroupId,
+        /// The view.
+        view: Position,
+    },
+    /// A message.
+    Deliver {
+        /// Which group.
+        group: GroupId,
+        /// The sender.
+        sender: ProcessId,
+        /// Its place.
+        place: Place,
+        /// The message.
+        body: Bytes,
+    },
+    /// Whether a router in reach knows of a leader. While none does, nothing is delivered here and soft sends wait.
+    InTouch(bool),
+    /// This process was dropped: it must stop, and may come back as a new one.
+    Wedged,
+}
+
+/// The place of a message among others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// In its sender's stream of the view, counted from 1.
+    Soft(u64),
+    /// In the order.
+    Ordered(Position),
+}
+
+/// How a command ended well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// In the group, with its state.
+    Joined,
+    /// Out of the group.
+    Left,
+    /// Delivered here.
+    Delivered(Place),
+    /// At all members.
+    Flushed,
+}
+
+/// Why a command did not end well, by what the caller may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// It was never sent: retry freely.
+    #[error("not sent")]
+    NotSent,
+    /// It may have taken effect.
+    #[error("it may have taken effect")]
+    MaybeApplied,
+    /// This process was cut off; it must come back as a new one.
+    #[error("this process was dropped from its groups")]
+    Wedged,
+    /// The process is not in this group, or is about to leave it.
+    #[error("not a member of the group")]
+    NotMember,
+    /// The process is in this group, or about to join it.
+    #[error("a member of the group already")]
+    AlreadyMember,
+    /// The message is too long, or too many wait.
+    #[error("over the limit of {0} bytes")]
+    Full(usize),
+}

@@ -1,0 +1,481 @@
+//! A process: one member of the domain with all its groups, its links, and those it watches.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+
+use super::{
+    Command, Event, Failure, GroupId, Message, Settings, View,
+    member::{Effects, Member, Scene, Submission},
+    routing::{Control, Header},
+};
+use crate::{
+    detector::Detector,
+    ecast::{self, Class, MemberCommand, MemberEvent, MemberSettings, Outcome, Position},
+    id::{Peer, ProcessId},
+    paxos,
+    rubberband::suspicion::{Hearing, Verdict},
+    seam::{CommandId, Context, Destination, Input, Lift, Protocol, Sink},
+    time::{Duration, Time},
+};
+
+/// A process and its groups.
+pub struct Process {
+    me: Peer,
+    settings: Settings,
+    order: ecast::Member,
+    members: BTreeMap<GroupId, Member>,
+    /// Those with whom it shares groups, and how many.
+    peers: BTreeMap<ProcessId, usize>,
+    linked: BTreeSet<ProcessId>,
+    detector: Detector,
+    hearings: BTreeMap<ProcessId, Hearing>,
+    /// How many hearings there were.
+    hearing: u64,
+    /// Whom it called failed, and when.
+    accused: BTreeMap<ProcessId, Time>,
+    tick_at: Time,
+    ticked: Time,
+    /// No router in reach knows of a leader.
+    adrift: bool,
+    /// When the order delivered something last.
+    delivered_at: Time,
+    in_touch: bool,
+    /// Sends that the order has, by token.
+    tokens: BTreeMap<u64, (GroupId, CommandId)>,
+    token: u64,
+    /// What the order told, reused.
+    events: VecDeque<MemberEvent>,
+    effects: Effects,
+    wedged: bool,
+    refused: u64,
+}
+
+/// The token of control messages: what becomes of them is seen in the group.
+const CONTROL: u64 = 0;
+/// Nobody is called failed again sooner, should nothing have come of it.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How long what was delivered shows that a router with a leader is in reach.
+const TOUCH: Duration = Duration::from_millis(1_500);
+
+impl Process {
+    /// A process that enters the domain as soon as it finds a router.
+    pub fn new(me: Peer, settings: Settings, order: MemberSettings) -> Self {
+        let mut order = ecast::Member::new(me.id, order);
+        order.submit(CONTROL, Class::Control, Control::Enter.encode());
+        Process {
+            me,
+            detector: Detector::new(settings.detector),
+            settings,
+            order,
+            members: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            linked: BTreeSet::new(),
+            hearings: BTreeMap::new(),
+            hearing: 0,
+            accused: BTreeMap::new(),
+            tick_at: Time::ZERO,
+            ticked: Time::ZERO,
+            adrift: false,
+            delivered_at: Time::ZERO,
+            in_touch: true,
+            tokens: BTreeMap::new(),
+            token: CONTROL,
+            events: VecDeque::new(),
+            effects: Effects::default(),
+            wedged: false,
+            refused: 0,
+        }
+    }
+
+    /// The view of a group that is installed here.
+    pub fn view(&self, group: GroupId) -> Option<&View> {
+        self.members.get(&group)?.view()
+    }
+
+    /// Bytes of soft messages held for a group, and ordered ones that wait.
+    pub fn held(&self, group: GroupId) -> (usize, usize) {
+        self.members.get(&group).map_or((0, 0), Member::held)
+    }
+
+    /// Whether a view of this group is about to end here.
+    pub fn is_changing(&self, group: GroupId) -> bool {
+        self.members.get(&group).is_some_and(Member::is_changing)
+    }
+
+    /// Whether this process was dropped.
+    pub fn is_wedged(&self) -> bool {
+        self.wedged
+    }
+
+    /// Messages that no correct peer sends.
+    pub fn refused(&self) -> u64 {
+        self.refused + self.effects.refused + self.order.refused()
+    }
+
+    /// Messages from processes that were dropped.
+    pub fn firewalled(&self) -> u64 {
+        self.effects.firewalled
+    }
+
+    /// Its end of the order.
+    pub fn order(&self) -> &ecast::Member {
+        &self.order
+    }
+
+    /// Calls a member, if there is one.
+    fn with<T>(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        call: impl FnOnce(&mut Member, &mut Scene<'_>) -> T,
+    ) -> Option<T> {
+        let Process { members, settings, linked, effects, in_touch, .. } = self;
+        let mut scene = Scene { now, settings, linked, in_touch: *in_touch, effects };
+        Some(call(members.get_mut(&group)?, &mut scene))
+    }
+
+    fn with_all(&mut self, now: Time, mut call: impl FnMut(&mut Member, &mut Scene<'_>)) {
+        let Process { members, settings, linked, effects, in_touch, .. } = self;
+        let mut scene = Scene { now, settings, linked, in_touch: *in_touch, effects };
+        members.values_mut().for_each(|member| call(member, &mut scene));
+    }
+
+    fn command(&mut self, now: Time, command: Command) {
+        let refuse = |id, failure| Event::Done { id, result: Err(failure) };
+        let (id, group) = match &command {
+            Command::Seeds(_) | Command::Checkpoint { .. } => (None, None),
+            Command::Join { id, .. } => (Some(*id), None),
+            Command::Leave { id, group } | Command::Send { id, group, .. } | Command::Flush { id, group } => {
+                (Some(*id), Some(*group))
+            }
+        };
+        if self.wedged {
+            self.effects.events.extend(id.map(|id| refuse(id, Failure::Wedged)));
+            return;
+        }
+        if let (Some(id), Some(group)) = (id, group)
+            && !self.members.contains_key(&group)
+        {
+            self.effects.events.push(refuse(id, Failure::NotMember));
+            return;
+        }
+        match command {
+            // Handed to the order before.
+            Command::Seeds(_) => {}
+            Command::Join { id, group } if self.members.contains_key(&group) => {
+                self.effects.events.push(refuse(id, Failure::AlreadyMember));
+            }
+            Command::Join { id, group } => {
+                self.members.insert(group, Member::new(group, self.me.id, id));
+                let join = Control::Join { group, address: self.me.address.clone() };
+                self.order.submit(CONTROL, Class::Control, join.encode());
+            }
+            Command::Leave { id, group } => {
+                self.with(now, group, |member, scene| member.leave(scene, id));
+            }
+            Command::Send { id, group, strength, body } => {
+                self.with(now, group, |member, scene| member.send(scene, id, strength, body));
+            }
+            Command::Flush { id, group } => {
+                self.with(now, group, |member, scene| member.flush(scene, id));
+            }
+            Command::Checkpoint { group, view, state } => {
+                self.with(now, group, |member, _| member.checkpoint(view, state));
+            }
+        }
+    }
+
+    /// Hands an input to the order, keeps what it tells, and does what follows from it.
+    fn drive(&mut self, cx: &mut Context<'_>, input: Input<ecast::Member>, out: &mut impl Sink<Self>) {
+        let Process { order, events, .. } = self;
+        let mut lift = Lift::<Self, _, _, _>::new::<ecast::Member>(
+            out,
+            |_, _, message| Some(Message::Order(message)),
+            |_, event| events.push_back(event),
+        );
+        order.handle(cx, input, &mut lift);
+        while let Some(event) = self.events.pop_front() {
+            self.on_order(cx.now, event, out);
+        }
+    }
+
+    fn on_order(&mut self, now: Time, event: MemberEvent, out: &mut impl Sink<Self>) {
+        match event {
+            MemberEvent::Deliver { at, id, class, mut body, attachment } => {
+                self.delivered_at = now;
+                self.touch(now);
+                if class == Class::Control {
+                    self.on_control(now, at, id.sender, &body, attachment, out);
+                } else if let Ok(header) = Header::take(&mut body) {
+                    self.with(now, header.group, |member, scene| {
+                        member.on_ordered(scene, at, id.sender, header, body);
+                    });
+                } else {
+                    self.refused += 1;
+                }
+            }
+            // What is stable was delivered here, or is about to be, and that is the answer.
+            MemberEvent::Outcome { token, outcome: Outcome::Stable, .. } => {
+                self.tokens.remove(&token);
+            }
+            MemberEvent::Outcome { token, outcome, .. } => {
+                let failure = match outcome {
+                    Outcome::Rejected(_) => Failure::NotMember,
+                    Outcome::Wedged => Failure::Wedged,
+                    Outcome::MaybeApplied | Outcome::Stable => Failure::MaybeApplied,
+                };
+                self.failed(now, token, failure);
+            }
+            MemberEvent::NotSent { token } => self.failed(now, token, Failure::NotSent),
+            MemberEvent::Adrift(adrift) => {
+                self.adrift = adrift;
+                self.touch(now);
+            }
+            MemberEvent::Wedged => self.wedge(out),
+            // Nothing is injected here. A founder without routers cannot go on from members that know their own groups only.
+            MemberEvent::Injected { .. }
+            | MemberEvent::NotInjected { .. }
+            | MemberEvent::Lead { .. }
+            | MemberEvent::WitnessWanted { .. } => {}
+        }
+    }
+
+    fn failed(&mut self, now: Time, token: u64, failure: Failure) {
+        if let Some((group, id)) = self.tokens.remove(&token) {
+            self.with(now, group, |member, scene| member.failed(scene, id, failure));
+        }
+    }
+
+    fn on_control(
+        &mut self,
+        now: Time,
+        at: Position,
+        sender: ProcessId,
+        body: &Bytes,
+        attachment: Option<Bytes>,
+        out: &mut impl Sink<Self>,
+    ) {
+        let Some(control) = Control::decode(body) else {
+            self.refused += 1;
+            return;
+        };
+        match control {
+            Control::Join { group, .. } if sender == self.me.id => {
+                self.change(now, group, out, |member, scene| {
+                    member.admitted(scene, at, attachment);
+                    true
+                });
+            }
+            control => {
+                let groups: Vec<GroupId> = self.members.keys().copied().collect();
+                for (group, step) in control.steps(sender, &groups) {
+                    self.change(now, group, out, |member, scene| member.step(scene, at, &step));
+                }
+            }
+        }
+    }
+
+    /// Changes a group, and with it those whom this process has to reach. `change` says whether the process stays in it.
+    fn change(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        out: &mut impl Sink<Self>,
+        change: impl FnOnce(&mut Member, &mut Scene<'_>) -> bool,
+    ) {
+        let neighbours =
+            |process: &Self| process.members.get(&group).map(Member::neighbours).unwrap_or_default();
+        let before = neighbours(self);
+        if self.with(now, group, change) == Some(false) {
+            self.members.remove(&group);
+        }
+        let after = neighbours(self);
+        for (&peer, address) in after.iter().filter(|(peer, _)| !before.contains_key(peer)) {
+            let shared = self.peers.entry(peer).or_default();
+            *shared += 1;
+            if *shared == 1 {
+                out.reach(peer, address);
+                self.detector.watch(peer, now);
+                if !self.linked.contains(&peer) {
+                    self.detector.unlinked(peer, now);
+                }
+            }
+        }
+        for peer in before.into_keys().filter(|peer| !after.contains_key(peer)) {
+            let shared = self.peers.get_mut(&peer).expect("a neighbour is counted");
+            *shared -= 1;
+            if *shared == 0 {
+                self.part(peer, out);
+            }
+        }
+    }
+
+    fn part(&mut self, peer: ProcessId, out: &mut impl Sink<Self>) {
+        self.peers.remove(&peer);
+        self.detector.unwatch(peer);
+        self.hearings.remove(&peer);
+        self.accused.remove(&peer);
+        out.forget(peer);
+    }
+
+    fn wedge(&mut self, out: &mut impl Sink<Self>) {
+        self.wedged = true;
+        for member in std::mem::take(&mut self.members).values_mut() {
+            member.wedge(&mut self.effects);
+        }
+        for peer in self.peers.keys().copied().collect::<Vec<_>>() {
+            self.part(peer, out);
+        }
+        self.effects.events.push(Event::Wedged);
+    }
+
+    /// Looks whether this process is in touch with the order.
+    fn touch(&mut self, now: Time) {
+        let in_touch = !self.adrift || now.since(self.delivered_at) < TOUCH;
+        if std::mem::replace(&mut self.in_touch, in_touch) != in_touch {
+            self.effects.events.push(Event::InTouch(in_touch));
+            self.with_all(now, |member, scene| member.resume(scene));
+        }
+    }
+
+    fn tick(&mut self, now: Time, out: &mut impl Sink<Self>) {
+        let interval = self.settings.detector.interval;
+        self.tick_at = now + interval;
+        self.detector.tick(now);
+        if now.since(std::mem::replace(&mut self.ticked, now)) > interval * 3 {
+            self.with_all(now, |member, scene| member.forgive(scene));
+        }
+        self.touch(now);
+        let peers: Vec<ProcessId> = self.peers.keys().copied().collect();
+        if !peers.is_empty() {
+            out.send(Destination::Many(peers), Message::Alive, None);
+        }
+        self.with_all(now, |member, scene| member.tick(scene));
+        self.suspect(now, out);
+    }
+
+    /// Asks the routers about those who seem to have failed, and says who has.
+    fn suspect(&mut self, now: Time, out: &mut impl Sink<Self>) {
+        let Process { detector, hearings, settings, .. } = self;
+        let routers: Vec<ProcessId> = self.order.routers().collect();
+        let fresh = settings.detector.interval * 4;
+        for peer in detector.watched().collect::<Vec<_>>() {
+            if !detector.suspects(peer, now) || routers.is_empty() {
+                hearings.remove(&peer);
+                continue;
+            }
+            let hearing = hearings.entry(peer).or_insert_with(|| {
+                self.hearing += 1;
+                Hearing::new(self.hearing, now)
+            });
+            let ask = ecast::Message::AskOpinion { about: peer, hearing: hearing.number };
+            out.send(Destination::Many(routers.clone()), Message::Order(ask), None);
+            let silent = detector.silence(peer, now).is_some_and(|it| it >= settings.suspicion.silence);
+            let verdict = hearing.verdict((&routers, &[]), now, fresh, &settings.suspicion);
+            let again = self.accused.get(&peer).is_none_or(|at| now.since(*at) >= AGAIN);
+            let unheard = silent || !self.linked.contains(&peer);
+            // One that waits to be sent would be old when it is ordered.
+            if unheard && verdict != Verdict::Stays && again && self.order.can_send() {
+                self.accused.insert(peer, now);
+                let suspect = Control::Suspect { process: peer, late: None };
+                self.order.submit(CONTROL, Class::Control, suspect.encode());
+            }
+        }
+    }
+
+    /// Does what members want done.
+    fn settle(&mut self, out: &mut impl Sink<Self>) {
+        for (to, message) in self.effects.sends.drain(..) {
+            out.send(to, message, None);
+        }
+        let reports = std::mem::take(&mut self.effects.reports);
+        if !reports.is_empty() {
+            self.order.submit(CONTROL, Class::Control, Control::Reports(reports).encode());
+        }
+        let repaired = std::mem::take(&mut self.effects.repaired);
+        if !repaired.is_empty() {
+            self.order.submit(CONTROL, Class::Control, Control::Repaired(repaired).encode());
+        }
+        for Submission { class, body, command } in std::mem::take(&mut self.effects.submits) {
+            let token = match command {
+                None => CONTROL,
+                Some(command) => {
+                    self.token += 1;
+                    self.tokens.insert(self.token, command);
+                    self.token
+                }
+            };
+            self.order.submit(token, class, body);
+        }
+        for event in self.effects.events.drain(..) {
+            out.emit(event);
+        }
+    }
+}
+
+impl Protocol for Process {
+    type Message = Message;
+    type Record = paxos::Record;
+    type Command = Command;
+    type Event = Event;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        let now = cx.now;
+        match input {
+            Input::Receive { from, message } => {
+                self.detector.heard(from, now);
+                match message {
+                    Message::Order(ecast::Message::Opinion { about, hearing, opinion }) => {
+                        let is_router = self.order.routers().any(|router| router == from);
+                        let open =
+                            self.hearings.get_mut(&about).filter(|it| it.number == hearing && is_router);
+                        if let Some(open) = open {
+                            open.told(from, opinion, now);
+                        }
+                    }
+                    Message::Order(message) => self.drive(cx, Input::Receive { from, message }, out),
+                    Message::Alive => {}
+                    // Of a group that this process has left, or is about to join, it knows nothing.
+                    Message::Group { group, view, direct } => {
+                        self.with(now, group, |member, scene| member.on_direct(scene, from, view, direct));
+                    }
+                }
+            }
+            Input::Command(Command::Seeds(seeds)) => {
+                self.drive(cx, Input::Command(MemberCommand::Seeds(seeds)), out);
+            }
+            Input::Command(command) => self.command(now, command),
+            Input::Deadline => {
+                if now >= self.tick_at && !self.wedged {
+                    self.tick(now, out);
+                }
+                self.drive(cx, Input::Deadline, out);
+            }
+            Input::Persisted(ticket) => self.drive(cx, Input::Persisted(ticket), out),
+            Input::Linked { peer, session } => {
+                self.linked.insert(peer);
+                self.detector.linked(peer, now);
+                self.drive(cx, Input::Linked { peer, session }, out);
+            }
+            Input::Unlinked { peer } => {
+                self.linked.remove(&peer);
+                self.detector.unlinked(peer, now);
+                self.hearings.values_mut().for_each(|hearing| hearing.unlinked(peer));
+                self.drive(cx, Input::Unlinked { peer }, out);
+            }
+            Input::Progress { peer } => self.detector.heard(peer, now),
+            Input::Drained => {
+                self.with_all(now, |member, scene| member.drained(scene));
+                self.settle(out);
+                self.drive(cx, Input::Drained, out);
+            }
+        }
+        self.settle(out);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let tick = (!self.wedged).then_some(self.tick_at);
+        [tick, self.order.deadline()].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,300 @@
+//! How E-Cast's routing carries groups: what members submit, who is told, and what the routers keep.
+//!
+//! A control message goes to those whom it concerns: the audience of its group, and who sent it. A member therefore keeps only the
+//! groups it is in, and applies the same [`Step`]s to them as the routers. What is stale is refused, so it is delivered to
+//! nobody and nobody has to judge it again. A data message goes to the members of its group's view.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+
+use super::{Group, GroupId, Phi, Report, Step, Turn};
+use crate::{
+    ecast::{Class, Destinations, MessageId, Position, Refusal, Routing},
+    id::{Peer, ProcessId},
+    wire::{WireError, decode_body, encode_body, take_u8, take_u64},
+};
+
+/// What processes submit to change membership.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Control {
+    /// The sender becomes a member of the domain.
+    Enter,
+    /// The sender wants to be in a group.
+    Join {
+        /// Which.
+        group: GroupId,
+        /// Where the sender listens.
+        address: String,
+    },
+    /// The sender wants to be in a group no more.
+    Leave {
+        /// Which.
+        group: GroupId,
+    },
+    /// A process seems to have failed: it is dropped from the domain.
+    Suspect {
+        /// Which.
+        process: ProcessId,
+        /// It is only late for this change of this group: void once that waits for it no more.
+        late: Option<(GroupId, Position)>,
+    },
+    /// What the sender holds.
+    Reports(Vec<(GroupId, Report)>),
+    /// The sender holds all of the cut of changes that were prepared there.
+    Repaired(Vec<(GroupId, Position)>),
+    /// The sender got the state as of this view.
+    Whole {
+        /// Of which group.
+        group: GroupId,
+        /// The view.
+        view: Position,
+    },
+}
+
+impl Control {
+    /// Its bytes.
+    pub fn encode(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        encode_body(&mut out, self);
+        out.freeze()
+    }
+
+    /// The control message of these bytes.
+    pub fn decode(body: &Bytes) -> Option<Control> {
+        decode_body(&mut body.clone()).ok()
+    }
+
+    /// What it means for each group it concerns; a suspicion concerns all of `groups`.
+    pub(super) fn steps(self, sender: ProcessId, groups: &[GroupId]) -> Vec<(GroupId, Step)> {
+        match self {
+            Control::Join { group, address } => {
+                vec![(group, Step::Join(Peer { id: sender, address }))]
+            }
+            Control::Leave { group } => vec![(group, Step::Leave(sender))],
+            Control::Reports(reports) => {
+                let step = |(group, report)| (group, Step::Report(sender, report));
+                reports.into_iter().map(step).collect()
+            }
+            Control::Repaired(changes) => {
+                changes.into_iter().map(|(group, change)| (group, Step::Repaired(sender, change))).collect()
+            }
+            Control::Whole { group, view } => vec![(group, Step::Whole(sender, view))],
+            Control::Suspect { process, .. } => {
+                groups.iter().map(|group| (*group, Step::Drop(process))).collect()
+            }
+            Control::Enter => Vec::new(),
+        }
+    }
+
+    fn groups(&self) -> Vec<GroupId> {
+        match self {
+            Control::Join { group, .. } | Control::Leave { group } | Control::Whole { group, .. } => {
+                vec![*group]
+            }
+            Control::Reports(reports) => reports.iter().map(|(group, _)| *group).collect(),
+            Control::Repaired(changes) => changes.iter().map(|(group, _)| *group).collect(),
+            Control::Enter | Control::Suspect { .. } => Vec::new(),
+        }
+    }
+}
+
+/// What stands before the body of an ordered or safe send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) group: GroupId,
+    /// The view in which it was sent.
+    pub(super) view: Position,
+    /// How many soft messages the sender sent before it in that view.
+    pub(super) behind: u64,
+    /// The sender's name for it.
+    pub(super) request: u64,
+    /// None: ordered.
+    pub(super) safe: Option<Phi>,
+}
+
+const ORDERED: u8 = 0;
+const SAFE_ALL: u8 = 1;
+const SAFE_MAJORITY: u8 = 2;
+const SAFE_COUNT: u8 = 3;
+
+impl Header {
+    pub(super) fn before(&self, body: &Bytes) -> Bytes {
+        let mut out = BytesMut::with_capacity(36 + body.len());
+        out.put_u64_le(self.group.0);
+        out.put_u64_le(self.view.0);
+        out.put_u64_le(self.behind);
+        out.put_u64_le(self.request);
+        match self.safe {
+            None => out.put_u8(ORDERED),
+            Some(Phi::All) => out.put_u8(SAFE_ALL),
+            Some(Phi::Majority) => out.put_u8(SAFE_MAJORITY),
+            Some(Phi::Count(count)) => {
+                out.put_u8(SAFE_COUNT);
+                out.put_u16_le(count);
+            }
+        }
+        out.put_slice(body);
+        out.freeze()
+    }
+
+    pub(super) fn take(input: &mut Bytes) -> Result<Header, WireError> {
+        let (group, view) = (GroupId(take_u64(input)?), Position(take_u64(input)?));
+        let (behind, request) = (take_u64(input)?, take_u64(input)?);
+        let safe = match take_u8(input)? {
+            ORDERED => None,
+            SAFE_ALL => Some(Phi::All),
+            SAFE_MAJORITY => Some(Phi::Majority),
+            SAFE_COUNT => {
+                crate::wire::need(input, 2)?;
+                Some(Phi::Count(input.get_u16_le()))
+            }
+            tag => return Err(WireError::Tag(tag)),
+        };
+        Ok(Header { group, view, behind, request, safe })
+    }
+}
+
+/// The routing of a domain of groups.
+pub struct Groups;
+
+/// Its configuration: who is a member of the domain, and what each group is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Roster {
+    members: BTreeSet<ProcessId>,
+    groups: BTreeMap<GroupId, Group>,
+    /// Groups that were left by all with the last control message: those who left are still to be told of it.
+    empty: BTreeSet<GroupId>,
+}
+
+impl Roster {
+    /// A group, while anybody is in it or wants to be.
+    pub fn group(&self, group: GroupId) -> Option<&Group> {
+        self.groups.get(&group)
+    }
+
+    /// Whether `process` is a member of the domain.
+    pub fn has(&self, process: ProcessId) -> bool {
+        self.members.contains(&process)
+    }
+
+    fn step(&mut self, at: Position, group: GroupId, step: &Step) -> Option<Vec<Turn>> {
+        let entry = match step {
+            Step::Join(_) => self.groups.entry(group).or_default(),
+            _ => self.groups.get_mut(&group)?,
+        };
+        let turns = entry.step(at, step);
+        if entry.is_empty() {
+            self.empty.insert(group);
+        }
+        turns
+    }
+
+    /// Forgets groups that were empty before this message.
+    fn sweep(&mut self) {
+        for group in std::mem::take(&mut self.empty) {
+            if self.groups.get(&group).is_some_and(Group::is_empty) {
+                self.groups.remove(&group);
+            }
+        }
+    }
+}
+
+const MALFORMED: Refusal = Refusal(1);
+const NOT_MEMBER: Refusal = Refusal(2);
+/// Overtaken by what was ordered before.
+const STALE: Refusal = Refusal(3);
+
+impl Routing for Groups {
+    type Config = Roster;
+    type Ledger = ();
+
+    fn admit(_: &mut (), _: Position, _: Class, _: &Bytes) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn apply(
+        config: &Roster,
+        at: Position,
+        sender: ProcessId,
+        body: &Bytes,
+    ) -> Result<Option<Roster>, Refusal> {
+        let control = Control::decode(body).ok_or(MALFORMED)?;
+        let mut roster = config.clone();
+        roster.sweep();
+        if control == Control::Enter {
+            roster.members.insert(sender);
+            return Ok(Some(roster));
+        }
+        if !roster.has(sender) {
+            return Err(NOT_MEMBER);
+        }
+        if let Control::Suspect { process, late } = &control {
+            let waits = |(group, prepared): &(GroupId, Position)| {
+                roster.groups.get(group).is_some_and(|group| {
+                    group.change.as_ref().is_some_and(|change| change.prepared == *prepared)
+                        && group.late().contains(process)
+                })
+            };
+            if process == &sender || !roster.has(*process) || !late.as_ref().is_none_or(waits) {
+                return Err(STALE);
+            }
+        }
+        let mut fits = false;
+        if let Control::Suspect { process, .. } = &control {
+            fits = roster.members.remove(process);
+        }
+        let groups: Vec<GroupId> = roster.groups.keys().copied().collect();
+        for (group, step) in control.steps(sender, &groups) {
+            fits |= roster.step(at, group, &step).is_some();
+        }
+        if fits { Ok(Some(roster)) } else { Err(STALE) }
+    }
+
+    fn destinations(
+        config: &Roster,
+        id: MessageId,
+        class: Class,
+        body: &Bytes,
+    ) -> Result<Destinations, Refusal> {
+        if class == Class::Data {
+            let header = Header::take(&mut body.clone()).map_err(|_| MALFORMED)?;
+            let group = config.groups.get(&header.group).filter(|group| group.is_survivor(id.sender));
+            let group = group.ok_or(NOT_MEMBER)?;
+            let processes = group.survivors().collect();
+            return Ok(Destinations { processes, ..Destinations::default() });
+        }
+        let control = Control::decode(body).ok_or(MALFORMED)?;
+        let concerned: Vec<&Group> = match control {
+            Control::Suspect { process, .. } => {
+                config.groups.values().filter(|group| group.has_dropped(process)).collect()
+            }
+            control => control.groups().iter().filter_map(|group| config.groups.get(group)).collect(),
+        };
+        let audience = concerned.into_iter().flat_map(Group::audience).chain([id.sender]);
+        let processes: BTreeSet<ProcessId> = audience.filter(|process| config.has(*process)).collect();
+        Ok(Destinations { processes: processes.into_iter().collect(), ..Destinations::default() })
+    }
+
+    fn is_member(config: &Roster, process: ProcessId) -> bool {
+        config.has(process)
+    }
+
+    fn members(config: &Roster) -> Vec<ProcessId> {
+        config.members.iter().copied().collect()
+    }
+
+    fn attachment(config: &Roster, id: MessageId, body: &Bytes, destination: ProcessId) -> Option<Bytes> {
+        let Some(Control::Join { group, .. }) = Control::decode(body).filter(|_| id.sender == destination)
+        else {
+            return None;
+        };
+        let mut out = BytesMut::new();
+        encode_body(&mut out, config.groups.get(&group)?);
+        Some(out.freeze())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! View changes, step by step.
+
+use super::*;
+use crate::id::Incarnation;
+
+fn process(node: u64) -> ProcessId {
+    ProcessId { node, incarnation: Incarnation(0) }
+}
+
+fn peer(node: u64) -> Peer {
+    Peer { id: process(node), address: String::new() }
+}
+
+fn held(counts: &[(u64, u64)]) -> BTreeMap<ProcessId, u64> {
+    counts.iter().map(|(node, count)| (process(*node), *count)).collect()
+}
+
+fn report(node: u64, prepared: u64, counts: &[(u64, u64)]) -> Step {
+    report_of(process(node), prepared, counts, true)
+}
+
+fn report_of(id: ProcessId, prepared: u64, counts: &[(u64, u64)], whole: bool) -> Step {
+    Step::Report(id, Report { change: Position(prepared), held: held(counts), whole })
+}
+
+fn members(group: &Group) -> Vec<u64> {
+    group.view.ids().map(|id| id.node).collect()
+}
+
+/// A group of these, all of which have the state: view 10.
+fn group(nodes: &[u64]) -> Group {
+    let mut group = Group::default();
+    for (at, &node) in (1..).zip(nodes) {
+        group.step(Position(at), &Step::Join(peer(node)));
+        for id in group.late() {
+            group.step(Position(at), &report_of(id, at, &[], true));
+        }
+        group.step(Position(at), &Step::Whole(process(node), Position(at)));
+    }
+    assert_eq!(members(&group), nodes);
+    assert!(group.view.members.iter().all(|entry| entry.standing == Standing::Whole));
+    group
+}
+
+#[test]
+fn reports_make_the_cut_and_repairs_the_view() {
+    let mut group = group(&[1, 2, 3]);
+    assert_eq!(group.step(Position(20), &Step::Drop(process(1))), Some(vec![Turn::Prepared]));
+    assert_eq!(group.step(Position(21), &report(2, 20, &[(1, 5), (2, 1)])), Some(vec![]));
+    // Who is suspected has no say, nor has a report that came before, or comes twice.
+    assert_eq!(group.step(Position(22), &report(1, 20, &[(1, 9)])), None);
+    assert_eq!(group.step(Position(22), &report(3, 19, &[])), None);
+    assert_eq!(group.step(Position(22), &report(2, 20, &[(1, 6)])), None);
+    // The longest prefix that any survivor holds.
+    let cut = held(&[(1, 5), (2, 1), (3, 7)]);
+    assert_eq!(
+        group.step(Position(23), &report(3, 20, &[(1, 4), (2, 1), (3, 7)])),
+        Some(vec![Turn::Cut(cut)])
+    );
+    assert_eq!(group.late(), [process(2), process(3)]);
+    assert_eq!(group.step(Position(24), &Step::Repaired(process(2), Position(20))), Some(vec![]));
+    assert_eq!(
+        group.step(Position(25), &Step::Repaired(process(3), Position(20))),
+        Some(vec![Turn::Installed])
+    );
+    assert_eq!((group.view.number, members(&group)), (Position(25), vec![2, 3]));
+    assert_eq!((&group.view.left, &group.change), (&vec![process(1)], &None));
+}
+
+#[test]
+fn who_holds_the_cut_need_not_say_so() {
+    let mut group = group(&[1, 2]);
+    group.step(Position(20), &Step::Leave(process(2)));
+    group.step(Position(21), &report(1, 20, &[(2, 3)]));
+    let cut = held(&[(1, 0), (2, 3)]);
+    let turns = group.step(Position(22), &report(2, 20, &[(2, 3)]));
+    assert_eq!(turns, Some(vec![Turn::Cut(cut), Turn::Installed]));
+    assert_eq!(members(&group), [1]);
+}
+
+#[test]
+fn a_second_suspicion_voids_reports_and_cut() {
+    let mut group = group(&[1, 2, 3, 4]);
+    group.step(Position(20), &Step::Drop(process(1)));
+    for (node, count) in [(2, 5), (3, 2), (4, 2)] {
+        group.step(Position(21), &report(node, 20, &[(1, count)]));
+    }
+    assert_eq!(group.change.as_ref().and_then(|it| it.cut.as_ref()).map(|cut| cut[&process(1)]), Some(5));
+    assert_eq!(group.step(Position(22), &Step::Drop(process(2))), Some(vec![Turn::Prepared]));
+    assert_eq!(group.step(Position(23), &Step::Repaired(process(3), Position(20))), None);
+    group.step(Position(24), &report(3, 22, &[(1, 3)]));
+    let turns = group.step(Position(25), &report(4, 22, &[(1, 2)]));
+    assert!(matches!(&turns.as_deref(), Some([Turn::Cut(cut)]) if cut[&process(1)] == 3), "{turns:?}");
+}
+
+#[test]
+fn who_comes_and_goes_meanwhile_is_in_one_view() {
+    let mut group = group(&[1, 2, 3]);
+    group.step(Position(20), &Step::Join(peer(4)));
+    assert_eq!(group.step(Position(21), &Step::Join(peer(5))), Some(vec![]));
+    assert_eq!(group.step(Position(21), &Step::Join(peer(6))), Some(vec![]));
+    assert_eq!(group.step(Position(21), &Step::Join(peer(6))), None, "it waits already");
+    assert_eq!(group.step(Position(22), &Step::Leave(process(3))), Some(vec![]));
+    assert_eq!(group.step(Position(22), &Step::Drop(process(5))), Some(vec![]), "nobody waits for it");
+    for node in [1, 2, 3] {
+        group.step(Position(23), &report(node, 20, &[]));
+    }
+    assert_eq!(members(&group), [1, 2, 4, 6]);
+    assert_eq!(group.view.joined, [process(4), process(6)]);
+}
+
+#[test]
+fn another_gives_the_state_if_the_giver_goes() {
+    let mut group = group(&[1, 2]);
+    group.step(Position(20), &Step::Join(peer(3)));
+    for node in [1, 2] {
+        group.step(Position(21), &report(node, 20, &[]));
+    }
+    let fed = |group: &Group| group.view.entry(process(3)).map(|entry| entry.standing);
+    let Some(Standing::Fed { giver, since }) = fed(&group) else { panic!("it has no state") };
+    assert_eq!(since, Position(21));
+    // A state of another view is not the one that it waits for.
+    assert_eq!(group.step(Position(22), &Step::Whole(process(3), Position(20))), None);
+    let other = if giver == process(1) { 2 } else { 1 };
+    group.step(Position(30), &Step::Drop(giver));
+    for id in group.late() {
+        group.step(Position(31), &report_of(id, 30, &[], id != process(3)));
+    }
+    assert_eq!(fed(&group), Some(Standing::Fed { giver: process(other), since: Position(31) }));
+    // Where the last that had it goes, the oldest begins afresh.
+    group.step(Position(40), &Step::Drop(process(other)));
+    group.step(Position(41), &report_of(process(3), 40, &[], false));
+    assert_eq!((fed(&group), members(&group)), (Some(Standing::Whole), vec![3]));
+}
+
+/// It was thrown away, with all that had been flushed: that the joiner had it was ordered behind the death of its giver.
+#[test]
+fn a_state_that_arrived_is_not_forgotten() {
+    let mut group = group(&[1]);
+    group.step(Position(20), &Step::Join(peer(2)));
+    group.step(Position(21), &report(1, 20, &[]));
+    let standing = |group: &Group| group.view.entry(process(2)).map(|entry| entry.standing);
+    assert_eq!(standing(&group), Some(Standing::Fed { giver: process(1), since: Position(21) }));
+    group.step(Position(30), &Step::Drop(process(1)));
+    group.step(Position(30), &Step::Join(peer(3)));
+    group.step(Position(31), &report_of(process(2), 30, &[], true));
+    assert_eq!(standing(&group), Some(Standing::Whole));
+    assert_eq!(group.step(Position(32), &Step::Whole(process(2), Position(21))), None);
+    let third = group.view.entry(process(3)).map(|entry| entry.standing);
+    assert_eq!(third, Some(Standing::Fed { giver: process(2), since: Position(31) }));
+}
+
+#[test]
+fn the_last_that_has_the_state_is_not_let_go() {
+    let mut group = group(&[1]);
+    group.step(Position(20), &Step::Join(peer(2)));
+    group.step(Position(20), &Step::Leave(process(1)));
+    group.step(Position(21), &report(1, 20, &[]));
+    assert_eq!((members(&group), group.change.is_some()), (vec![1, 2], false));
+    let turns = group.step(Position(22), &Step::Whole(process(2), Position(21)));
+    assert_eq!(turns, Some(vec![Turn::Prepared]));
+    for node in [1, 2] {
+        group.step(Position(23), &report(node, 22, &[]));
+    }
+    assert_eq!(members(&group), [2]);
+    // Alone, it goes at once.
+    group.step(Position(30), &Step::Leave(process(2)));
+    group.step(Position(31), &report(2, 30, &[]));
+    assert!(group.is_empty());
+}
+
+#[test]
+fn a_group_of_the_dead_is_empty_at_once() {
+    let mut group = group(&[1]);
+    let turns = group.step(Position(20), &Step::Drop(process(1)));
+    assert!(matches!(turns.as_deref(), Some([Turn::Prepared, Turn::Cut(_), Turn::Installed])), "{turns:?}");
+    assert!(group.is_empty());
+}

@@ -1,0 +1,5 @@
+//! Process groups under scripts that a person can read.
+
+mod bytes;
+mod script;
+mod world;
