@@ -10,6 +10,7 @@ pub mod routing;
 pub(crate) mod service;
 pub(crate) mod submissions;
 pub(crate) mod suspicion;
+pub(crate) mod views;
 
 pub use credits::CreditCheck;
 pub use ghost::GhostLog;

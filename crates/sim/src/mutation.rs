@@ -17,6 +17,8 @@
 //! | S6 ids | a request begins and ends once (`rubberband::replies`) | `same_request_takes_effect_once`, `another_statement_under_a_known_id`, `replies_move_in_sections`; unit tests of the replies | `RepeatedUnderNewName`, `RepetitionDenied`, `RepliesLost`, `RepliesInOnePiece` |
 //! | S7 credits | nothing in product code; checker *credits* | unit tests of the dispatcher | `CreditsOnConfirmation` |
 //! | S8 versions of routing | the placement is compared in `Storage::on_direct`; checker *answer* | cluster schedules with basic reads | `RetryAnswered` |
+//! | S9 views | virtual synchrony, nothing beyond the cut (`group::member`) | scripts and schedules of groups; checker *views* | `DeliversLate`, `PredecessorsForgotten`, `StreamTorn`, `StateBehind` |
+//! | S10 safe | nothing in product code; checker *views* | scripts of groups | `ReceiptForged` |
 //! | S11 time | nothing in product code; checker *S11* | unit tests of the detector; clocks drift in every seed | `LateTickCounts` |
 //! | S14 suspicion | `Change::depart` refuses; the twin of the routing; checker *S14* (`check::holders`), which knows who holds all rows | unit tests of the configuration; `suspects_are_judged_together`, `suspicions_are_withdrawn`, `a_bad_moment_of_a_super`, `unreachable_is_waited_for`, `unreachable_is_replaced`, `lost_for_good`, `keeper_is_dismissed`, `keeper_is_taken_up`, `the_later_keeper_is_taken_up`, `keeper_dies` | `LossUndeclared`, `SuspectsOneByOne`, `StaleSuspicionObeyed` |
 //! | S14 reads that kill | nothing in product code; checker *query of death* (`system::table::deadly`) | `a_read_that_kills`, `a_read_that_kills_one_of_two`, `a_read_of_all_that_kills`, `a_read_is_probed`, `a_cut_is_no_death` | `ReadAskedAgain` |
@@ -98,6 +100,16 @@ pub enum Mutation {
     SuspectsOneByOne,
     /// A suspicion that was refuted is obeyed all the same (S14).
     StaleSuspicionObeyed,
+    /// A member delivers soft messages of a view in the next (S9).
+    DeliversLate,
+    /// Soft messages do not say which ordered ones their sender sent before them (S9).
+    PredecessorsForgotten,
+    /// A message is taken out of a stream, and those behind it take its number (S9).
+    StreamTorn,
+    /// A joiner gets the state of an earlier view (S9).
+    StateBehind,
+    /// A member confirms what it does not hold (S10).
+    ReceiptForged,
     /// A read at which processes died is asked elsewhere without limit (S14).
     ReadAskedAgain,
     /// A replica publishes a write that all others void (S15).
@@ -147,7 +159,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 52] = [
+    pub const ALL: [Mutation; 57] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -179,6 +191,11 @@ impl Mutation {
         Mutation::LossUndeclared,
         Mutation::SuspectsOneByOne,
         Mutation::StaleSuspicionObeyed,
+        Mutation::DeliversLate,
+        Mutation::PredecessorsForgotten,
+        Mutation::StreamTorn,
+        Mutation::StateBehind,
+        Mutation::ReceiptForged,
         Mutation::ReadAskedAgain,
         Mutation::VoidedPublished,
         Mutation::VerdictUnanswered,
@@ -248,6 +265,11 @@ impl Mutation {
             | Mutation::CheckpointTakenLate
             | Mutation::CallsForgotten
             | Mutation::CalledUnderNewName => "service",
+            Mutation::DeliversLate
+            | Mutation::PredecessorsForgotten
+            | Mutation::StreamTorn
+            | Mutation::StateBehind
+            | Mutation::ReceiptForged => "group",
             Mutation::SuspectsOneByOne => "accidents",
             Mutation::RepliesInOnePiece => "replies",
             Mutation::HearsEverybody | Mutation::GoesNoWayRound => "graphs",

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`paxos`] | routers and their log, nothing else |
 //! | [`ecast`] | routers, and members that talk in rooms through them |
+//! | [`group`] | routers, and members of process groups |
 //! | [`service`] | a replicated service that is not deterministic, and its clients |
 //! | [`table`] | a whole cluster, as production runs it |
 //! | `domains` | processes that belong to two domains |
@@ -13,6 +14,7 @@
 
 pub(crate) mod domains;
 pub mod ecast;
+pub mod group;
 pub mod paxos;
 pub(crate) mod rooms;
 pub mod service;
@@ -36,6 +38,7 @@ use crate::{
 /// All of them.
 static SYSTEMS: [Kind; 5] = [
     kind::<ecast::People>(),
+    kind::<group::Crowd>(),
     kind::<table::Town>(),
     kind::<paxos::Users>(),
     kind::<domains::Domains>(),

@@ -70,6 +70,11 @@ fn ecast_holds() {
 }
 
 #[test]
+fn groups_hold() {
+    check("group", 0..60);
+}
+
+#[test]
 fn reform_holds() {
     check("reform", 0..60);
 }

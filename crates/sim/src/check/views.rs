@@ -1,0 +1,249 @@
+//! Process groups, judged by what members tell: views, deliveries, states.
+//!
+//! The checker keeps for each process what it has delivered, as a person would: how far it has got with each sender, and what
+//! was ordered, hashed in its order. When two processes begin the same view, these must be equal.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::{Bytes, BytesMut};
+use quorate_protocol::{
+    ProcessId,
+    group::{Place, View},
+    wire::{decode_body, encode_body},
+};
+use quorate_world::Violation;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// What a member has delivered, its predecessors' deliveries included: the state of the replica.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct History {
+    /// The number of each sender's last message.
+    pub(crate) last: BTreeMap<ProcessId, u64>,
+    /// The hash of what was ordered.
+    ordered: u64,
+}
+
+impl History {
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        encode_body(&mut out, self);
+        out.freeze()
+    }
+}
+
+/// What members send: whose message it is, and which.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Word {
+    pub(crate) sender: ProcessId,
+    /// Counted by the sender over all strengths.
+    pub(crate) number: u64,
+    /// Its last one before it joined: a group that was empty meanwhile knows none of them.
+    pub(crate) since: u64,
+    pub(crate) safe: bool,
+}
+
+impl Word {
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        encode_body(&mut out, self);
+        out.freeze()
+    }
+}
+
+/// What one process told of one group.
+#[derive(Debug, Default)]
+struct Person {
+    history: History,
+    view: Option<u64>,
+    members: BTreeSet<ProcessId>,
+    /// The last position delivered.
+    at: u64,
+    /// Senders some of whose messages were left out.
+    gaps: BTreeSet<ProcessId>,
+}
+
+/// What is known of a view.
+#[derive(Debug, Default)]
+struct Known {
+    members: Vec<ProcessId>,
+    state: History,
+    /// The view that those who went on began next.
+    next: Option<u64>,
+    /// What was safe or flushed in it: whoever goes on has it.
+    kept: BTreeMap<ProcessId, u64>,
+}
+
+/// The checker.
+#[derive(Default)]
+pub(crate) struct ViewCheck {
+    people: BTreeMap<(ProcessId, u64), Person>,
+    views: BTreeMap<(u64, u64), Known>,
+    places: BTreeMap<(u64, u64), Word>,
+    /// Processes that were dropped, or were told that something failed.
+    ended: BTreeSet<ProcessId>,
+    out_of_touch: BTreeSet<ProcessId>,
+}
+
+fn judge(holds: bool, rule: &'static str, detail: impl FnOnce() -> String) -> Result<(), Violation> {
+    if holds { Ok(()) } else { Err(Violation::new(rule, detail())) }
+}
+
+impl ViewCheck {
+    /// What `me` has delivered in `group`, while it is a member.
+    pub(crate) fn history(&self, me: ProcessId, group: u64) -> Option<&History> {
+        self.people.get(&(me, group)).filter(|person| person.view.is_some()).map(|person| &person.history)
+    }
+
+    fn lives(&self, me: ProcessId) -> Result<(), Violation> {
+        judge(!self.ended.contains(&me), "nothing after the end", || format!("{me} tells something"))?;
+        judge(!self.out_of_touch.contains(&me), "S11", || format!("{me} goes on, out of touch"))
+    }
+
+    /// `me` begins with a state, or without.
+    pub(crate) fn restored(
+        &mut self,
+        me: ProcessId,
+        group: u64,
+        state: Option<Bytes>,
+    ) -> Result<(), Violation> {
+        self.lives(me)?;
+        let history = match state {
+            None => History::default(),
+            Some(mut state) => {
+                decode_body(&mut state).map_err(|error| Violation::new("state", error.to_string()))?
+            }
+        };
+        self.people.insert((me, group), Person { history, ..Person::default() });
+        Ok(())
+    }
+
+    /// `me` begins a view.
+    pub(crate) fn began(
+        &mut self,
+        me: ProcessId,
+        group: u64,
+        view: &View,
+        missing: &BTreeMap<ProcessId, u64>,
+    ) -> Result<(), Violation> {
+        self.lives(me)?;
+        let number = view.number.0;
+        let members: Vec<ProcessId> = view.ids().collect();
+        let person = self.people.get_mut(&(me, group));
+        let person = person.ok_or_else(|| Violation::new("state", format!("{me} begins without a state")))?;
+        judge(members.contains(&me), "self-inclusion", || format!("{me} is not in its view {number}"))?;
+        judge(person.view < Some(number), "views", || format!("{me}: {number} after {:?}", person.view))?;
+        for sender in std::mem::take(&mut person.gaps) {
+            let told = missing.contains_key(&sender) && !members.contains(&sender);
+            judge(told, "FIFO", || format!("{me} lacks something of {sender} before view {number}"))?;
+        }
+        let before = person.view.replace(number);
+        person.members = members.iter().copied().collect();
+        let known = self.views.entry((group, number)).or_insert_with(|| Known {
+            members: members.clone(),
+            state: person.history.clone(),
+            ..Known::default()
+        });
+        judge(known.members == members, "views", || {
+            format!("{me} sees {members:?} in view {number}, others {:?}", known.members)
+        })?;
+        judge(known.state == person.history, "virtual synchrony", || {
+            format!("{me} begins view {number} with {:?}, others with {:?}", person.history, known.state)
+        })?;
+        let Some(before) = before else { return Ok(()) };
+        let known = self.views.get_mut(&(group, before)).expect("it was begun");
+        let next = *known.next.get_or_insert(number);
+        judge(next == number, "views", || format!("{me} goes from {before} to {number}, others to {next}"))?;
+        self.keeps(group, before)
+    }
+
+    /// What was kept in a view is in the state of the next.
+    fn keeps(&self, group: u64, view: u64) -> Result<(), Violation> {
+        let known = &self.views[&(group, view)];
+        let Some(next) = known.next.and_then(|next| self.views.get(&(group, next))) else { return Ok(()) };
+        for (sender, number) in &known.kept {
+            let has = next.state.last.get(sender).copied().unwrap_or(0);
+            judge(has >= *number, "safe is never lost", || {
+                format!("{number} of {sender} was safe in view {view}; those who went on have {has}")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// `me` delivers.
+    pub(crate) fn delivered(
+        &mut self,
+        me: ProcessId,
+        group: u64,
+        (sender, place): (ProcessId, Place),
+        mut body: Bytes,
+    ) -> Result<Word, Violation> {
+        self.lives(me)?;
+        let word: Word =
+            decode_body(&mut body).map_err(|error| Violation::new("integrity", error.to_string()))?;
+        let person = self.people.entry((me, group)).or_default();
+        let what = || format!("{me} delivers {word:?} at {place:?} in view {:?}", person.view);
+        judge(word.sender == sender, "integrity", what)?;
+        judge(person.members.contains(&sender), "firewall", what)?;
+        let last = person.history.last.get(&sender).copied().unwrap_or(word.since);
+        judge(word.number > last, "FIFO", || format!("{} after {last}", what()))?;
+        if word.number > last + 1 {
+            person.gaps.insert(sender);
+        }
+        if let Place::Ordered(at) = place {
+            judge(at.0 > person.at, "order", || format!("{} after {}", what(), person.at))?;
+            let first = self.places.entry((group, at.0)).or_insert_with(|| word.clone());
+            judge(*first == word, "order", || format!("{}, others {first:?}", what()))?;
+            person.at = at.0;
+            let mut bytes = word.encode().to_vec();
+            bytes.extend_from_slice(&person.history.ordered.to_le_bytes());
+            person.history.ordered = xxh3_64(&bytes);
+        }
+        person.history.last.insert(sender, word.number);
+        let view = person.view;
+        if word.safe {
+            self.keep(group, view, [(sender, word.number)])?;
+        }
+        Ok(word)
+    }
+
+    /// This was safe, or flushed, in a view.
+    pub(crate) fn keep(
+        &mut self,
+        group: u64,
+        view: Option<u64>,
+        words: impl IntoIterator<Item = (ProcessId, u64)>,
+    ) -> Result<(), Violation> {
+        let Some(view) = view else { return Ok(()) };
+        let known = self.views.get_mut(&(group, view)).expect("it was begun");
+        for (sender, number) in words {
+            let kept = known.kept.entry(sender).or_default();
+            *kept = (*kept).max(number);
+        }
+        self.keeps(group, view)
+    }
+
+    /// The view that `me` is in.
+    pub(crate) fn view(&self, me: ProcessId, group: u64) -> Option<u64> {
+        self.people.get(&(me, group))?.view
+    }
+
+    /// `me` is out of a group.
+    pub(crate) fn left(&mut self, me: ProcessId, group: u64) {
+        self.people.remove(&(me, group));
+    }
+
+    /// `me` tells no more.
+    pub(crate) fn ended(&mut self, me: ProcessId) {
+        self.ended.insert(me);
+    }
+
+    /// Whether `me` is in touch with the order.
+    pub(crate) fn touched(&mut self, me: ProcessId, in_touch: bool) {
+        if in_touch {
+            self.out_of_touch.remove(&me);
+        } else {
+            self.out_of_touch.insert(me);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The crowd: what members are asked, and what they tell.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use quorate_protocol::{
+    CommandId, ProcessId,
+    ecast::RouterEvent,
+    group::{Command, Event, Failure, GroupId, Outcome, Phi, Strength},
+};
+use quorate_world::Violation;
+
+use super::{Ask, Role, Settings, Stage, Timer, Told, World, role};
+use crate::{
+    check::views::{ViewCheck, Word},
+    mutation::Mutation,
+};
+
+/// The people behind the members.
+pub(crate) struct Crowd {
+    pub(super) settings: Settings,
+    pub(super) members: Vec<usize>,
+    pub(super) check: ViewCheck,
+    /// What each process was asked and has not answered.
+    pub(super) pending: BTreeMap<(ProcessId, u64), Asked>,
+    /// Where each process stands in each group it has to do with.
+    places: BTreeMap<(ProcessId, u64), Place>,
+    asked: u64,
+    pub(super) words: u64,
+    pub(super) pace: Duration,
+}
+
+/// Something that a process was asked.
+#[derive(Debug)]
+pub(super) enum Asked {
+    Join(u64),
+    Leave(u64),
+    Send,
+    /// With the group, the view, and what was delivered when it was asked.
+    Flush(u64, Option<u64>, BTreeMap<ProcessId, u64>),
+}
+
+/// Where a process stands in a group.
+#[derive(Default)]
+struct Place {
+    inside: bool,
+    /// It was asked to join, or to leave.
+    moving: bool,
+    /// How many words it was given to send, and how many of them before it joined.
+    words: u64,
+    since: u64,
+}
+
+impl Crowd {
+    pub(super) fn new(stage: &mut Stage, world: &mut World, settings: Settings) -> Crowd {
+        stage.add_routers(world, settings.routers, 1);
+        let members = stage.add_machines(world, settings.members);
+        stage.after(world, Duration::from_millis(50), Timer::Talk);
+        stage.after(world, Duration::from_millis(100), Timer::Watch);
+        Crowd {
+            members,
+            check: ViewCheck::default(),
+            pending: BTreeMap::new(),
+            places: BTreeMap::new(),
+            asked: 0,
+            words: 0,
+            pace: stage.safety().mul_f64(1.6 / settings.words as f64),
+            settings,
+        }
+    }
+
+    fn ask(&mut self, world: &mut World, machine: usize, me: ProcessId, what: Asked, command: Command) {
+        self.pending.insert((me, self.asked), what);
+        world.command(machine, Ask::Member(command));
+    }
+
+    fn id(&mut self) -> CommandId {
+        self.asked += 1;
+        CommandId(self.asked)
+    }
+
+    /// Has each process join the groups that it is not in, and tells those of routers that know none.
+    pub(super) fn watch(&mut self, stage: &Stage, world: &mut World) {
+        for machine in self.members.clone() {
+            let (Some(me), Some(Role::Member(process))) = (world.id(machine), role(world, machine)) else {
+                continue;
+            };
+            let lost = process.order().leader().is_none_or(|leader| !world.alive(leader));
+            if process.is_wedged() {
+                continue;
+            }
+            if lost {
+                world.command(machine, Ask::Member(Command::Seeds(stage.routers.living(world))));
+            }
+            for group in 0..self.settings.groups {
+                let place = self.places.entry((me, group)).or_default();
+                if !place.inside && !place.moving {
+                    place.moving = true;
+                    let id = self.id();
+                    let join = Command::Join { id, group: GroupId(group) };
+                    self.ask(world, machine, me, Asked::Join(group), join);
+                }
+            }
+        }
+    }
+
+    /// Somebody does something.
+    pub(super) fn talk(&mut self, stage: &mut Stage, world: &mut World) {
+        let machine = self.members[stage.chance.index(self.members.len())];
+        let group = stage.chance.below(self.settings.groups);
+        let Some(me) = world.id(machine) else { return };
+        let inside = self.places.get(&(me, group)).is_some_and(|place| place.inside && !place.moving);
+        if !inside {
+            return;
+        }
+        match stage.chance.below(100) {
+            0..2 => {
+                let id = self.id();
+                self.places.entry((me, group)).or_default().moving = true;
+                let leave = Command::Leave { id, group: GroupId(group) };
+                self.ask(world, machine, me, Asked::Leave(group), leave);
+            }
+            2..10 => {
+                let id = self.id();
+                let delivered = self.check.history(me, group).map(|it| it.last.clone()).unwrap_or_default();
+                let flushes = Asked::Flush(group, self.check.view(me, group), delivered);
+                self.ask(world, machine, me, flushes, Command::Flush { id, group: GroupId(group) });
+            }
+            _ => {
+                for _ in 0..=stage.chance.below(8) {
+                    let strength = match stage.chance.below(20) {
+                        0..12 => Strength::Soft,
+                        12..16 => Strength::Ordered,
+                        16..18 => Strength::Safe(Phi::All),
+                        18 => Strength::Safe(Phi::Majority),
+                        _ => Strength::Safe(Phi::Count(1)),
+                    };
+                    let safe = matches!(strength, Strength::Safe(_));
+                    let place = self.places.entry((me, group)).or_default();
+                    place.words += 1;
+                    let (number, since) = (place.words, place.since);
+                    let body = Word { sender: me, number, since, safe }.encode();
+                    let id = self.id();
+                    let send = Command::Send { id, group: GroupId(group), strength, body };
+                    self.ask(world, machine, me, Asked::Send, send);
+                    self.words += 1;
+                }
+            }
+        }
+    }
+
+    /// A process told its user something.
+    pub(super) fn told(
+        &mut self,
+        stage: &mut Stage,
+        world: &mut World,
+        machine: usize,
+        told: Told,
+    ) -> Result<(), Violation> {
+        match told {
+            Told::Router(RouterEvent::Leader(leader)) => stage.routers.told_leader(world, leader),
+            Told::Router(RouterEvent::Removed) => {
+                world.count("removed process starts anew");
+                world.stop_after(machine, Duration::from_millis(1));
+            }
+            Told::Router(RouterEvent::Corrupt(why)) => {
+                return Err(Violation::new("snapshot", format!("machine {machine}: {why}")));
+            }
+            Told::Router(_) => {}
+            Told::Member(event) => {
+                if let Some(me) = world.id(machine) {
+                    self.member_told(stage, world, (machine, me), event)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn member_told(
+        &mut self,
+        stage: &Stage,
+        world: &mut World,
+        (machine, me): (usize, ProcessId),
+        event: Event,
+    ) -> Result<(), Violation> {
+        match event {
+            Event::Done { id, result } => {
+                let asked = self.pending.remove(&(me, id.0)).ok_or_else(|| {
+                    Violation::new("one outcome", format!("{me} was told {result:?} of {id:?} twice"))
+                })?;
+                match result {
+                    Ok(outcome) => self.done(world, me, asked, outcome)?,
+                    // At a process that is dropped, of which no more is heard.
+                    Err(Failure::Wedged | Failure::MaybeApplied | Failure::NotSent) => self.check.ended(me),
+                    Err(failure) => {
+                        let what = format!("{me}: {asked:?} failed: {failure}");
+                        return Err(Violation::new("one outcome", what));
+                    }
+                }
+            }
+            Event::Restore { group, state } => {
+                world.count(if state.is_some() { "state arrived" } else { "fresh state" });
+                self.check.restored(me, group.0, state)?;
+            }
+            Event::View { group, view, missing } => {
+                world.count("view");
+                if !missing.is_empty() {
+                    world.count("safe without its predecessors");
+                }
+                if view.joined.len() > 1 {
+                    world.count("several joined at once");
+                }
+                self.check.began(me, group.0, &view, &missing)?;
+            }
+            Event::CheckpointWanted { group, view } => {
+                let history = self.check.history(me, group.0).cloned().unwrap_or_default();
+                let forgets = stage.mutation == Some(Mutation::StateBehind);
+                let history = if forgets { Default::default() } else { history };
+                let checkpoint = Command::Checkpoint { group, view, state: history.encode() };
+                world.command_after(machine, Duration::from_millis(5), Ask::Member(checkpoint));
+            }
+            Event::Deliver { group, sender, place, body } => {
+                self.check.delivered(me, group.0, (sender, place), body)?;
+            }
+            Event::InTouch(in_touch) => {
+                world.count(if in_touch { "in touch again" } else { "out of touch" });
+                self.check.touched(me, in_touch);
+            }
+            Event::Wedged => {
+                world.count("member wedged");
+                self.check.ended(me);
+                world.stop_after(machine, Duration::from_millis(1));
+            }
+        }
+        Ok(())
+    }
+
+    fn done(
+        &mut self,
+        world: &mut World,
+        me: ProcessId,
+        asked: Asked,
+        outcome: Outcome,
+    ) -> Result<(), Violation> {
+        match (asked, outcome) {
+            (Asked::Join(group), Outcome::Joined) => {
+                world.count("joined");
+                let place = self.places.entry((me, group)).or_default();
+                (place.inside, place.moving, place.since) = (true, false, place.words);
+            }
+            (Asked::Leave(group), Outcome::Left) => {
+                world.count("left");
+                let place = self.places.entry((me, group)).or_default();
+                (place.inside, place.moving) = (false, false);
+                self.check.left(me, group);
+            }
+            (Asked::Send, Outcome::Delivered(_)) => world.count("sent"),
+            (Asked::Flush(group, view, delivered), Outcome::Flushed) => {
+                world.count("flushed");
+                self.check.keep(group, view, delivered)?;
+            }
+            (asked, outcome) => {
+                return Err(Violation::new("one outcome", format!("{me}: {asked:?} ended in {outcome:?}")));
+            }
+        }
+        Ok(())
+    }
+}

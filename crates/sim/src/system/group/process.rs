@@ -1,0 +1,127 @@
+//! A process: a router or a member, and what tampers with it.
+
+use quorate_protocol::{
+    Context, Input, Lift, Protocol, Sink, Time,
+    ecast::{Position, Router, RouterCommand, RouterEvent},
+    group::{self, Command, Direct, Event, Groups, Message, Place, Roster},
+    paxos,
+};
+
+use crate::mutation::Mutation;
+
+pub(crate) struct Process {
+    pub(crate) role: Role,
+    mutation: Option<Mutation>,
+    /// Deliveries kept back by a mutation.
+    late: Vec<Event>,
+}
+
+pub(crate) enum Role {
+    Router(Box<Router<Groups>>),
+    Member(Box<group::Process>),
+}
+
+pub(crate) enum Ask {
+    Router(RouterCommand),
+    Member(Command),
+}
+
+#[derive(Debug)]
+pub(crate) enum Told {
+    Router(RouterEvent<Roster>),
+    Member(Event),
+}
+
+impl Process {
+    pub(crate) fn new(role: Role, mutation: Option<Mutation>) -> Self {
+        Process { role, mutation, late: Vec::new() }
+    }
+
+    /// What a process sends that breaks a rule.
+    fn tamper(mutation: Option<Mutation>, random: u64, message: Message) -> Message {
+        let Message::Group { group, view, direct } = message else { return message };
+        let direct = match (mutation, direct) {
+            (Some(Mutation::ReceiptForged), Direct::Receipts { counts, asks, .. }) => {
+                let counts = counts.into_keys().map(|sender| (sender, u64::MAX)).collect();
+                Direct::Receipts { counts, ordered: Position(u64::MAX), asks }
+            }
+            (Some(Mutation::PredecessorsForgotten), Direct::Soft { sender, first, mut messages }) => {
+                messages.iter_mut().for_each(|soft| soft.after = Position(0));
+                Direct::Soft { sender, first, messages }
+            }
+            (Some(Mutation::StreamTorn), Direct::Soft { sender, first, mut messages })
+                if messages.len() > 1 && random.is_multiple_of(4) =>
+            {
+                messages.remove(0);
+                Direct::Soft { sender, first, messages }
+            }
+            (_, same) => same,
+        };
+        Message::Group { group, view, direct }
+    }
+}
+
+impl Protocol for Process {
+    type Message = Message;
+    type Record = paxos::Record;
+    type Command = Ask;
+    type Event = Told;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        let Process { role, mutation, late } = self;
+        match role {
+            Role::Router(router) => {
+                // Members say nothing to routers but what the order needs.
+                if let Input::Receive { message: Message::Alive | Message::Group { .. }, .. } = &input {
+                    return;
+                }
+                let order = |message| match message {
+                    Message::Order(message) => message,
+                    _ => unreachable!("returned above"),
+                };
+                let input = input.map(order, |ask| match ask {
+                    Ask::Router(command) => command,
+                    Ask::Member(_) => unreachable!("a router is asked as a router"),
+                });
+                let mut lift = Lift::<Process, _, _, _>::new::<Router<Groups>>(
+                    out,
+                    |_, _, message| Some(Message::Order(message)),
+                    |out, event| out.emit(Told::Router(event)),
+                );
+                router.handle(cx, input, &mut lift);
+            }
+            Role::Member(member) => {
+                let input = input.map(std::convert::identity, |ask| match ask {
+                    Ask::Member(command) => command,
+                    Ask::Router(_) => unreachable!("a member is asked as a member"),
+                });
+                let chance = (cx.random)();
+                let mut lift = Lift::<Process, _, _, _>::new::<group::Process>(
+                    out,
+                    |_, _, message| Some(Self::tamper(*mutation, chance, message)),
+                    |out, event| match event {
+                        Event::Deliver { place: Place::Soft(number), .. }
+                            if *mutation == Some(Mutation::DeliversLate)
+                                && (!late.is_empty() || number.is_multiple_of(16)) =>
+                        {
+                            late.push(event);
+                        }
+                        Event::View { .. } => {
+                            out.emit(Told::Member(event));
+                            late.drain(..).for_each(|event| out.emit(Told::Member(event)));
+                        }
+                        event => out.emit(Told::Member(event)),
+                    },
+                );
+                member.handle(cx, input, &mut lift);
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        match &self.role {
+            Role::Router(router) => router.deadline(),
+            Role::Member(member) => member.deadline(),
+        }
+    }
+}
