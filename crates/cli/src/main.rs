@@ -9,6 +9,7 @@ mod config;
 mod confirm;
 mod down;
 mod kill;
+mod lab;
 mod lifeline;
 mod node;
 mod operate;
@@ -54,6 +55,7 @@ enum Command {
     Check(check::Args),
     Sim(sim::Args),
     Bench(bench::Args),
+    Lab(lab::Args),
 }
 
 /// A mistake in how the command was used: exits with 2.
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
         Command::Node(args) => node::run_configured(args),
         Command::Sim(args) => sim::run_scenario(args),
         Command::Bench(args) => bench::run(args),
+        Command::Lab(args) => lab::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,157 @@
+//! `quorate lab`: the figures of the sources, run and judged.
+
+use std::{env, fs, path::PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::Subcommand;
+use comfy_table::{Table, presets};
+use quorate_lab::{
+    Bench,
+    figures::{self, Figure},
+    record, report, source,
+};
+
+use crate::Usage;
+
+/// Runs figures of the sources that Quorate is made of, on real processes, and says which of their claims hold here.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    List(ListArgs),
+    Run(RunArgs),
+    Report(ReportArgs),
+}
+
+/// Shows the figures, their claims, and what came of them.
+#[derive(clap::Args)]
+struct ListArgs {
+    #[command(flatten)]
+    results: ResultsArgs,
+    /// One JSON object a line for each claim.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs a figure and keeps its results.
+#[derive(clap::Args)]
+struct RunArgs {
+    /// The figure, as `quorate lab list` names it.
+    figure: String,
+    /// How many times.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    /// Seconds of each of its phases.
+    #[arg(long, value_name = "SECONDS", default_value_t = 6.0)]
+    phase: f64,
+    /// Connections that write at the same time.
+    #[arg(long, default_value_t = 32)]
+    clients: usize,
+    #[command(flatten)]
+    results: ResultsArgs,
+    /// One JSON object for each run.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Writes a page with all figures, claims and curves.
+#[derive(clap::Args)]
+struct ReportArgs {
+    /// Where to.
+    #[arg(long, default_value = "lab.html")]
+    page: PathBuf,
+    #[command(flatten)]
+    results: ResultsArgs,
+}
+
+#[derive(clap::Args)]
+struct ResultsArgs {
+    /// Where results are kept, one JSON object a line.
+    #[arg(long, default_value = "lab.jsonl")]
+    results: PathBuf,
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    match args.task {
+        Task::List(args) => list(&args),
+        Task::Run(args) => run_figure(&args),
+        Task::Report(args) => {
+            let page = report::page(&record::read(&args.results.results)?)?;
+            fs::write(&args.page, page).with_context(|| args.page.display().to_string())?;
+            println!("{}", args.page.display());
+            Ok(())
+        }
+    }
+}
+
+fn list(args: &ListArgs) -> Result<()> {
+    let records = record::read(&args.results.results)?;
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["FIGURE", "CLAIM", "SOURCE", "HERE", "VERDICT"]);
+    for figure in figures::ALL {
+        let own: Vec<_> = records.iter().filter(|record| record.figure == figure.id()).cloned().collect();
+        let values = source::values(figure.id())?;
+        for claim in figure.claims() {
+            let judged = claim.judge(&values, &own);
+            if args.json {
+                let line = serde_json::json!({
+                    "figure": figure.id(), "claim": claim.says, "theirs": judged.theirs, "ours": judged.ours,
+                    "runs": own.len(), "verdict": judged.verdict.to_string(),
+                });
+                println!("{line}");
+                continue;
+            }
+            let number = |value: Option<f64>| value.map_or(String::from("-"), |value| format!("{value:.2}"));
+            let ours = judged.ours.map(|[_, median, _]| median);
+            table.add_row([
+                figure.id().to_owned(),
+                claim.says.to_owned(),
+                number(judged.theirs),
+                number(ours),
+                judged.verdict.to_string(),
+            ]);
+        }
+    }
+    if !args.json {
+        println!("{table}");
+    }
+    Ok(())
+}
+
+fn run_figure(args: &RunArgs) -> Result<()> {
+    let Some(figure) = figures::named(&args.figure) else {
+        let known: Vec<&str> = figures::ALL.iter().map(|figure| figure.id()).collect();
+        return Err(
+            Usage(format!("no figure is called {}; there are {}", args.figure, known.join(", "))).into()
+        );
+    };
+    if !(args.phase >= 1.0 && args.phase <= 600.0) {
+        return Err(Usage(format!("--phase is 1 to 600 seconds, not {}", args.phase)).into());
+    }
+    let bench =
+        Bench { program: env::current_exe()?, phase_seconds: args.phase, clients: args.clients.max(1) };
+    let mut wrong = 0;
+    for _ in 0..args.runs {
+        let record = figure.run(&bench)?;
+        record::append(&args.results.results, &record)?;
+        wrong += u64::from(!record.account.is_right());
+        if args.json {
+            println!("{}", serde_json::to_string(&record)?);
+        } else {
+            for (name, value) in &record.values {
+                println!("{name:24} {value:.3}");
+            }
+            let account = record.account;
+            println!(
+                "{} rows acknowledged, {} lost, {} doubled",
+                account.acknowledged, account.lost, account.doubled
+            );
+        }
+    }
+    ensure!(wrong == 0, "{wrong} runs lost or doubled acknowledged rows");
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! The laboratory: figures of the five sources as experiments.
+//!
+//! **Promise.** A figure is run by one command on real processes, its results are kept as one JSON object a line, and each
+//! claim that its source makes is judged against what was measured: *matched*, *beaten*, *differs*, *undecided* or *missing*.
+//! A run whose own history is wrong (a row lost or doubled) proves nothing, and its claims differ.
+//!
+//! **Shape.** One file a figure ([`figures`]): where the source has it, what is varied, how it is run, what it claims, how it is
+//! drawn. The source's values stand in `sources/SOURCE.toml`, with the sentence that gives them.
+//!
+//! | module | promise |
+//! |---|---|
+//! | [`figures`] | the experiments, and the list of them |
+//! | [`claim`] | what a source says of a figure, and the verdict |
+//! | [`record`] | results of one run, as they are kept |
+//! | [`source`] | values that a source gives |
+//! | [`cluster`] | real processes of a cluster, killed and started again one by one |
+//! | [`report`] | one page with all of it, without anything that would have to be fetched |
+
+pub mod claim;
+pub mod cluster;
+pub mod figures;
+pub mod record;
+pub mod report;
+pub mod source;
+mod writers;
+
+use std::path::PathBuf;
+
+/// What an experiment is lent.
+#[derive(Clone, Debug)]
+pub struct Bench {
+    /// The `quorate` program that it starts its processes with.
+    pub program: PathBuf,
+    /// How long each phase of an experiment takes, in seconds.
+    pub phase_seconds: f64,
+    /// Connections that write at the same time.
+    pub clients: usize,
+}

@@ -1,0 +1,143 @@
+//! The results of one run, as they are kept: one JSON object a line.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, OpenOptions},
+    io::{ErrorKind, Write},
+    path::Path,
+    thread,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+/// One run of a figure.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Record {
+    /// The figure, as `SOURCE/FIGURE`.
+    pub figure: String,
+    /// When it ended, in seconds since 1970.
+    pub at: u64,
+    /// The version of the program.
+    pub version: String,
+    /// The command that repeats it.
+    pub command: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// What was set.
+    pub setting: BTreeMap<String, f64>,
+    /// The values that claims are judged by.
+    pub values: BTreeMap<String, f64>,
+    /// Curves, as points.
+    pub series: BTreeMap<String, Vec<(f64, f64)>>,
+    /// Instants worth a mark, in the unit of the curves' first axis.
+    pub marks: Vec<(f64, String)>,
+    /// Whether everything that was acknowledged is there, once.
+    pub account: Account,
+}
+
+/// The machine of a run.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Machine {
+    /// Its processors' name.
+    pub processor: String,
+    /// How many there are.
+    pub processors: usize,
+}
+
+/// What became of the rows that a run had acknowledged.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Account {
+    /// How many rows were acknowledged.
+    pub acknowledged: u64,
+    /// How many of these are not there.
+    pub lost: u64,
+    /// How many rows are there more than once.
+    pub doubled: u64,
+}
+
+impl Account {
+    /// Whether nothing is lost or doubled.
+    pub fn is_right(self) -> bool {
+        self.lost == 0 && self.doubled == 0
+    }
+}
+
+impl Machine {
+    /// This one.
+    pub fn here() -> Machine {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let name = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        Machine {
+            processor: name.map_or("unknown", |(_, name)| name.trim()).to_owned(),
+            processors: thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
+
+/// The present instant, in seconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Appends a record to a file, which need not be there.
+pub fn append(path: &Path, record: &Record) -> Result<()> {
+    let line = serde_json::to_string(record)? + "\n";
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .with_context(|| path.display().to_string())?;
+    file.write_all(line.as_bytes()).with_context(|| path.display().to_string())
+}
+
+/// All records of a file; none if it is not there.
+pub fn read(path: &Path) -> Result<Vec<Record>> {
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text.with_context(|| path.display().to_string())?,
+    };
+    let numbered = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+    numbered
+        .map(|(number, line)| {
+            serde_json::from_str(line).with_context(|| format!("{}, line {number}", path.display()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+impl Record {
+    pub(crate) fn sample() -> Record {
+        Record {
+            figure: String::from("002/figure-16"),
+            at: 1_800_000_000,
+            version: String::from("0.1.0"),
+            command: String::from("quorate lab run 002/figure-16"),
+            machine: Machine { processor: String::from("a <processor>"), processors: 2 },
+            setting: BTreeMap::from([(String::from("clients"), 8.0)]),
+            values: BTreeMap::new(),
+            series: BTreeMap::from([(String::from("writes"), vec![(0.0, 1.0), (0.1, 2.0)])]),
+            marks: vec![(0.05, String::from("lead router killed"))],
+            account: Account { acknowledged: 2, lost: 0, doubled: 0 },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_appended_is_read() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("results.jsonl");
+        assert_eq!(read(&path).unwrap(), []);
+        let other = Record { at: 1, ..Record::sample() };
+        append(&path, &Record::sample()).unwrap();
+        append(&path, &other).unwrap();
+        assert_eq!(read(&path).unwrap(), [Record::sample(), other]);
+        fs::write(&path, "{}\n").unwrap();
+        assert!(read(&path).unwrap_err().to_string().ends_with("line 1"));
+    }
+}

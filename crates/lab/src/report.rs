@@ -1,0 +1,149 @@
+//! One page with every figure: what its source claims, what was measured, and the curves. Nothing has to be fetched.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use kuva::{
+    plot::LinePlot,
+    render::{annotations::ReferenceLine, layout::Layout, plots::Plot},
+};
+
+use crate::{
+    claim::Judged,
+    figures::{self, Figure},
+    record::Record,
+    source,
+};
+
+const STYLE: &str = "\
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+table { border-collapse: collapse; margin: 1rem 0 }
+th, td { text-align: left; padding: .2rem .8rem; border-bottom: 1px solid #ddd }
+td.number { text-align: right; font-variant-numeric: tabular-nums }
+.beaten, .matched { color: #186a3b } .differs { color: #a01c1c } .undecided, .missing { color: #7a5c00 }
+figure { margin: 1rem 0 } svg { max-width: 100%; height: auto }
+small, footer { color: #666 }
+code { background: #f4f4f4; padding: .1rem .3rem }";
+
+/// The page for these records.
+pub fn page(records: &[Record]) -> Result<String> {
+    let mut sections = String::new();
+    for figure in figures::ALL {
+        let own: Vec<Record> =
+            records.iter().filter(|record| record.figure == figure.id()).cloned().collect();
+        section(&mut sections, *figure, &own)?;
+    }
+    Ok(format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>Quorate: figures of the sources</title>\n<style>\n{STYLE}\n</style>\n\
+         <h1>Figures of the sources, measured here</h1>\n\
+         <p>A claim is <b>beaten</b> if every run is better than the source by a tenth, <b>matched</b> if every run is as \
+         good, <b>undecided</b> if some are, and <b>differs</b> if none is, or if a run lost or doubled a row.</p>\n\
+         {sections}<footer>Quorate {version}, <code>quorate lab report</code></footer>\n</html>\n",
+        version = env!("CARGO_PKG_VERSION"),
+    ))
+}
+
+fn section(out: &mut String, figure: &dyn Figure, records: &[Record]) -> Result<()> {
+    let values = source::values(figure.id())?;
+    let _ = writeln!(
+        out,
+        "<h2>{}: {}</h2>\n<p>{}: {}</p>\n<table>\n\
+         <tr><th>the source says</th><th>its value</th><th>median here</th><th>from – to</th><th>verdict</th></tr>",
+        figure.id(),
+        escape(figure.title()),
+        escape(figure.section()),
+        escape(figure.method())
+    );
+    for claim in figure.claims() {
+        let Judged { verdict, theirs, ours } = claim.judge(&values, records);
+        let number = |value: Option<f64>| value.map_or(String::from("–"), |value| format!("{value:.2}"));
+        let range = ours.map_or(String::from("–"), |[least, _, most]| format!("{least:.2} – {most:.2}"));
+        let _ = writeln!(
+            out,
+            "<tr><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{range}</td>\
+             <td class=\"{verdict}\">{verdict}</td></tr>",
+            escape(claim.says),
+            number(theirs),
+            number(ours.map(|[_, median, _]| median)),
+        );
+    }
+    let _ = writeln!(out, "</table>");
+    match records.last() {
+        None => {
+            let _ = writeln!(
+                out,
+                "<p><small>Not run yet: <code>quorate lab run {}</code></small></p>",
+                figure.id()
+            );
+        }
+        Some(newest) => {
+            let _ = writeln!(out, "<figure>{}</figure>", drawing(figure, newest));
+            let account = newest.account;
+            let _ = writeln!(
+                out,
+                "<p><small>{} {} of <code>{}</code>, version {}, on {} × {}. The newest is drawn: {} rows acknowledged, {} lost, {} \
+                 doubled.</small></p>",
+                records.len(),
+                if records.len() == 1 { "run" } else { "runs" },
+                escape(&newest.command),
+                escape(&newest.version),
+                newest.machine.processors,
+                escape(&newest.machine.processor),
+                account.acknowledged,
+                account.lost,
+                account.doubled,
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The curves of a record, as an SVG element.
+fn drawing(figure: &dyn Figure, record: &Record) -> String {
+    const COLORS: [&str; 4] = ["#1f6fb2", "#b25a1f", "#2f8f4e", "#7a4fa3"];
+    let curves = record.series.iter().zip(COLORS.iter().cycle());
+    let plots: Vec<Plot> = curves
+        .map(|((name, points), color)| {
+            let line = LinePlot::new().with_data(points.iter().copied()).with_color(*color);
+            if record.series.len() > 1 { line.with_legend(name.clone()).into() } else { line.into() }
+        })
+        .collect();
+    let (across, up) = figure.axes();
+    let mut layout = Layout::auto_from_plots(&plots)
+        .with_width(900.0)
+        .with_height(320.0)
+        .with_x_label(across)
+        .with_y_label(up)
+        .with_y_axis_min(0.0);
+    for (at, what) in &record.marks {
+        layout = layout.with_reference_line(
+            ReferenceLine::vertical(*at).with_color("#888").with_dasharray("4 3").with_label(what.clone()),
+        );
+    }
+    let svg = kuva::render_to_svg(plots, layout);
+    // An element of a page has no prologue.
+    svg.find("<svg").map_or(String::new(), |begin| svg[begin..].to_owned())
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_has_every_figure_and_nothing_to_fetch() {
+        let page = page(&[Record::sample()]).unwrap();
+        for figure in figures::ALL {
+            assert!(page.contains(figure.id()) && page.contains("<svg"), "{}", figure.id());
+        }
+        assert!(page.contains("a &lt;processor&gt;") && page.contains("lead router killed"));
+        assert!(!page.contains("src=") && !page.contains("<link") && !page.contains("@import"));
+        let empty = super::page(&[]).unwrap();
+        assert!(empty.contains("Not run yet") && empty.contains("missing"));
+    }
+}

@@ -1,0 +1,60 @@
+//! Values that the sources give, as `sources/SOURCE.toml` has them.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+
+/// The values that a source gives of one figure, by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Values(BTreeMap<String, f64>);
+
+impl Values {
+    /// One of them.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.0.get(name).copied()
+    }
+}
+
+impl FromIterator<(String, f64)> for Values {
+    fn from_iter<T: IntoIterator<Item = (String, f64)>>(values: T) -> Self {
+        Values(values.into_iter().collect())
+    }
+}
+
+/// The text of a source's file.
+fn text(source: &str) -> Result<&'static str> {
+    Ok(match source {
+        "002" => include_str!("../sources/002.toml"),
+        _ => bail!("no values of source {source} are here"),
+    })
+}
+
+/// What the source says of a figure, which is called `SOURCE/FIGURE`.
+pub fn values(id: &str) -> Result<Values> {
+    let (source, figure) = id.split_once('/').with_context(|| format!("{id} is not SOURCE/FIGURE"))?;
+    let whole: toml::Table = text(source)?.parse()?;
+    let table = whole.get(figure).and_then(toml::Value::as_table);
+    let table = table.with_context(|| format!("source {source} has no {figure}"))?;
+    let number = |(name, value): (&String, &toml::Value)| {
+        let number = value.as_float().or_else(|| value.as_integer().map(|value| value as f64));
+        Ok((name.clone(), number.with_context(|| format!("{id}: {name} is no number"))?))
+    };
+    table.iter().map(number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_figure_has_the_values_that_its_claims_name() {
+        for figure in crate::figures::ALL {
+            let values = super::values(figure.id()).expect("its source has it");
+            for claim in figure.claims() {
+                let named = match claim.compared {
+                    crate::claim::Compared::AtMost(name) | crate::claim::Compared::AtLeast(name, _) => name,
+                    crate::claim::Compared::Above(_) => continue,
+                };
+                assert!(values.get(named).is_some(), "{}: {named}", figure.id());
+            }
+        }
+    }
+}
