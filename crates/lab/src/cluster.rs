@@ -115,7 +115,7 @@ impl Cluster {
 
     /// Waits until routers, storage processes and gateway do their work.
     fn wait_until_whole(&self) -> Result<()> {
-        let states = |role| self.of(role).map(|process| state(process)).collect::<Vec<_>>();
+        let states = |role| self.of(role).map(state).collect::<Vec<_>>();
         let began = Instant::now();
         loop {
             let is = |state: &Option<String>, wanted: &str| state.as_deref() == Some(wanted);

@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// All of them.
-static SYSTEMS: [Kind; 5] = [
+static SYSTEMS: [Kind; 7] = [
     kind::<ecast::People>(),
     kind::<group::Crowd>(),
     kind::<table::Town>(),

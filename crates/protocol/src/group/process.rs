@@ -1,6 +1,9 @@
 //! A process: one member of the domain with all its groups, its links, and those it watches.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 
@@ -15,7 +18,7 @@ use crate::{
     id::{Peer, ProcessId},
     paxos,
     rubberband::suspicion::{Hearing, Verdict},
-    seam::{CommandId, Context, Destination, Input, Lift, Protocol, Sink},
+    seam::{CommandId, Context, Destination, Input, Lift, Policy, Protocol, Sink},
     time::{Duration, Time},
 };
 
@@ -477,5 +480,9 @@ impl Protocol for Process {
     fn deadline(&self) -> Option<Time> {
         let tick = (!self.wedged).then_some(self.tick_at);
         [tick, self.order.deadline()].into_iter().flatten().min()
+    }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        self.order.policy()
     }
 }

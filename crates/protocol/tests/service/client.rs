@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use quorate_protocol::{
-    CommandId, Context, Destination, Duration, Generation, Incarnation, Input, Peer, ProcessId, Protocol,
-    Session, Sink, Ticket, Time, paxos,
+    CommandId, Context, Destination, Duration, Incarnation, Input, Peer, ProcessId, Protocol, Session, Sink,
+    Ticket, Time, paxos,
     service::{
         Body, CallId, Client, ClientCommand, ClientEvent, ClientSettings, Fate, GroupId, Kind, Message,
         Outcome, SessionId,
@@ -37,7 +37,6 @@ impl Sink<Client> for Outputs {
     fn forget(&mut self, peer: ProcessId) {
         self.reached.remove(&peer);
     }
-    fn enter(&mut self, _: Generation) {}
 }
 
 fn replica(node: u64) -> ProcessId {

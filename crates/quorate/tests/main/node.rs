@@ -79,7 +79,7 @@ fn a_client_that_was_expelled_comes_back_and_its_users_stay() {
     let (node, before) = (db.node().clone(), db.node().id());
     let address = node.address();
     // Nobody here asked it to end: it is out all the same.
-    node.process().handle().command(Command::Client(ClientCommand::Leave)).unwrap();
+    node.process().port().command(Command::Client(ClientCommand::Leave)).unwrap();
     let began = Instant::now();
     // What meets the end says what may have happened, and the next is answered.
     let mut id = 1;

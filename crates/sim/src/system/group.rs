@@ -6,7 +6,7 @@ pub(crate) mod process;
 use std::{collections::BTreeSet, time::Duration};
 
 use quorate_protocol::{
-    CommandId, Generation, Peer, ProcessId, Standing,
+    CommandId, Peer, ProcessId,
     ecast::{MemberSettings, Router, RouterCommand, RouterSettings},
     group::{self, GroupId, Roster},
     paxos::{self, Change, Paxos},
@@ -157,11 +157,6 @@ impl Workload for Crowd {
 
     fn removal(id: CommandId, router: ProcessId) -> Option<Ask> {
         Some(Ask::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
-    }
-
-    fn standing(process: &Process) -> Standing {
-        let router = matches!(process.role, Role::Router(_));
-        Standing { router, generation: Generation::FIRST }
     }
 }
 

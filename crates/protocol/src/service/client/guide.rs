@@ -205,9 +205,6 @@ mod tests {
         fn forget(&mut self, peer: ProcessId) {
             assert!(self.reached.remove(&peer), "it was reached");
         }
-        fn enter(&mut self, _: crate::id::Generation) {
-            unreachable!("services have no generations")
-        }
     }
 
     fn process(node: u64) -> ProcessId {

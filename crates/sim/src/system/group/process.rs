@@ -1,7 +1,9 @@
 //! A process: a router or a member, and what tampers with it.
 
+use std::sync::Arc;
+
 use quorate_protocol::{
-    Context, Input, Lift, Protocol, Sink, Time,
+    Context, Input, Lift, Policy, Protocol, Sink, Time,
     ecast::{Position, Router, RouterCommand, RouterEvent},
     group::{self, Command, Direct, Event, Groups, Message, Place, Roster},
     paxos,
@@ -122,6 +124,13 @@ impl Protocol for Process {
         match &self.role {
             Role::Router(router) => router.deadline(),
             Role::Member(member) => member.deadline(),
+        }
+    }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        match &self.role {
+            Role::Router(router) => router.policy(),
+            Role::Member(member) => member.policy(),
         }
     }
 }
