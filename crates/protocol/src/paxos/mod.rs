@@ -94,7 +94,7 @@
 //! sent besides is as good as lost on the way, which links may always do. So it goes on under its incarnation, as a
 //! follower. Pulses and proposals go aside of what waits for the disk: a slow disk is no dead router. Once
 //! [`Settings::checkpoint_bytes`] have been written the user gives its state, and one record takes the place of all before it. A
-//! user that cannot give it at once says so ([`Command::SnapshotBegins`]); the log behind it is kept until it does, and is a part
+//! user that cannot give it at once says so ([`Command::SnapshotLater`]); the log behind it is kept until it does, and is a part
 //! of that record.
 //!
 //! **Snapshots.** A process that lacks more than the log that is kept is fed the user's state, whole or in parts. A user whose
@@ -553,9 +553,7 @@ impl Paxos {
             (Command::Reform, _) => self.reform(cx, out),
             (Command::Found, _) => self.found_anew(cx, out),
             (Command::Snapshot { slot, state }, _) => self.snapshot(slot, state, out),
-            (Command::SnapshotBegins { slot }, _) if self.core.settings.checkpoint_bytes.is_some() => {
-                self.gather(slot, out);
-            }
+            (Command::SnapshotLater { slot }, _) => self.gather(slot, out),
             (Command::SnapshotBegins { slot }, Role::Leader(reign)) => {
                 reign.snapshot_begins(&mut self.core, slot, out);
             }

@@ -98,17 +98,23 @@ pub enum Command {
     /// Begin a log as the only member, as a founder does: an operator says that all routers are gone for good. To be given
     /// only when [`Paxos::can_found`] allows it.
     Found,
-    /// The answer to [`Event::SnapshotWanted`]: in the same turn, or in a later one. With a disk, a later one is announced by
-    /// [`Command::SnapshotBegins`].
+    /// The answer to [`Event::SnapshotWanted`]: in the same turn, or in a later one. With a disk, a later one is announced
+    /// ([`Command::SnapshotLater`]).
     Snapshot {
         /// The slot that was told.
         slot: Slot,
         /// The state behind it.
         state: Bytes,
     },
-    /// Another answer to [`Event::SnapshotWanted`]: the state as it is behind this slot comes later. Without a disk it comes in
-    /// parts, which are asked for. With one it comes whole ([`Command::Snapshot`]), unless it takes so long that the user is asked
-    /// again. The user answers when it likes. Unless the slot is the last one learned, it is asked again.
+    /// Another answer to [`Event::SnapshotWanted`]: the user gathers its state as it is behind this slot, and gives it whole in a
+    /// later turn ([`Command::Snapshot`]). Unless the slot is the last one learned, it is asked again; so it is when it took so
+    /// long that the log behind it is gone.
+    SnapshotLater {
+        /// The last slot that the state holds.
+        slot: Slot,
+    },
+    /// Another answer to [`Event::SnapshotWanted`], if there is no disk: the state as it is behind this slot comes in parts. The
+    /// user answers when it likes. Unless the slot is the last one learned, it is asked again.
     SnapshotBegins {
         /// The last slot that the state holds.
         slot: Slot,

@@ -54,7 +54,10 @@ impl Replica {
             out.emit(Event::CheckpointPartWanted { checkpoint, bytes: self.settings.log.chunk_bytes });
         }
         self.giving = Some(Giving { checkpoint, slot: self.slot, table, whole });
-        paxos::Command::SnapshotBegins { slot: self.slot }
+        match self.on_disk() {
+            true => paxos::Command::SnapshotLater { slot: self.slot },
+            false => paxos::Command::SnapshotBegins { slot: self.slot },
+        }
     }
 
     /// The host gives a part of its checkpoint.
