@@ -5,11 +5,7 @@ use std::{env, fs, path::PathBuf};
 use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
 use comfy_table::{Table, presets};
-use quorate_lab::{
-    Bench,
-    figures::{self, Figure},
-    record, report, source,
-};
+use quorate_lab::{Bench, figures, record, report, source};
 
 use crate::Usage;
 
