@@ -4,11 +4,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::*;
-use crate::{
-    id::{Generation, Incarnation},
-    seam::Ticket,
-    strength::Strength,
-};
+use crate::{id::Incarnation, seam::Ticket, strength::Strength};
 
 #[derive(Default)]
 struct Told(Vec<ClientEvent>);
@@ -27,8 +23,6 @@ impl Sink<Client> for Told {
     fn reach(&mut self, _: ProcessId, _: &str) {}
 
     fn forget(&mut self, _: ProcessId) {}
-
-    fn enter(&mut self, _: Generation) {}
 }
 
 const ME: ProcessId = ProcessId { node: 1, incarnation: Incarnation(1) };

@@ -8,10 +8,13 @@ use super::{Storage, StorageEvent, Task, TaskKind, batch::Purpose, import::Impor
 use crate::{
     ecast::{Class, Position},
     id::ProcessId,
-    rubberband::{Control, Direct, Message, Range, TransferCursor, membership::INTERNAL},
+    rubberband::{Control, Direct, Message, Range, StorageState, TransferCursor, membership::INTERNAL},
     seam::{Context, Destination, Sink},
     time::Time,
 };
+
+/// The token of a [`Control::Complete`].
+pub(super) const COMPLETION: u64 = INTERNAL | 1;
 
 /// Rows that somebody asked for.
 pub(super) struct Fetch {
@@ -102,7 +105,21 @@ impl Storage {
     }
 
     pub(super) fn complete(&mut self, cx: &mut Context<'_>, change: Position, out: &mut impl Sink<Self>) {
+        self.received = Some(change);
         let complete = Control::Complete { change };
-        self.membership.submit(cx, INTERNAL, Class::Control, complete.encode(), out);
+        self.membership.submit(cx, COMPLETION, Class::Control, complete.encode(), out);
+    }
+
+    /// The last [`Control::Complete`] of this process may be lost: what the routers of a generation ordered last can be. As
+    /// long as the change that it named waits for it, the process says it again, since nobody else knows. A repetition of
+    /// one that was not lost is refused.
+    pub(super) fn complete_again(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        let me = self.membership.me;
+        let stands = self.config().and_then(|config| config.storage.get(&me).copied());
+        if let Some(StorageState::Receiving { change }) = stands
+            && self.received == Some(change)
+        {
+            self.complete(cx, change, out);
+        }
     }
 }

@@ -36,7 +36,7 @@ use self::{
     batch::{Crowded, Purpose},
     direct::retry,
     import::Import,
-    migration::Fetch,
+    migration::{COMPLETION, Fetch},
     outbox::Outboxes,
     replies::{Pinned, REMEMBERED_BYTES_MAX, Replies},
     steps::Step,
@@ -53,7 +53,7 @@ use super::{
 };
 use crate::{
     admission::Terms,
-    ecast::{Class, Member, MemberCommand, MemberSettings, Position},
+    ecast::{Class, Member, MemberCommand, MemberSettings, Outcome, Position},
     id::Peer,
     paxos,
     seam::{Context, Destination, Input, Policy, Protocol, Sink},
@@ -185,6 +185,8 @@ pub struct Storage {
     pins_due: BTreeSet<Position>,
     fetches: VecDeque<Fetch>,
     import: Option<Import>,
+    /// The change whose rows are all here.
+    received: Option<Position>,
     executed: Position,
     outboxes: Outboxes,
     /// Reads that were crowded out of their batches, and whether the last batch was of one.
@@ -235,6 +237,7 @@ impl Storage {
             pins_due: BTreeSet::new(),
             fetches: VecDeque::new(),
             import: None,
+            received: None,
             executed: Position(0),
             crowded: VecDeque::new(),
             crowded_last: false,
@@ -301,6 +304,10 @@ impl Storage {
             }
             Delivered::Wedged => self.part(out),
             Delivered::Adrift(_) => {}
+            Delivered::NotSent { token: COMPLETION }
+            | Delivered::Outcome { token: COMPLETION, outcome: Outcome::MaybeApplied } => {
+                self.complete_again(cx, out);
+            }
             Delivered::NotSent { token }
             | Delivered::NotInjected { token }
             | Delivered::Outcome { token, .. } => {
