@@ -15,7 +15,7 @@ use quorate_runtime::{chance, discover};
 use quorate_table::engine::Bounds;
 use tokio::sync::oneshot;
 
-use super::{Node, directory};
+use super::{Node, directory, founding};
 use crate::{Pending, crew::Muster, error::Error};
 
 /// What a node does in its cluster.
@@ -249,10 +249,18 @@ impl Builder {
             None => None,
         };
         let number = claimed.as_ref().map(|claim| claim.node).or(self.number);
+        // Others' word is asked before this process listens: to them, and to itself if it is among those that it asks, a
+        // router that has not begun is not there.
+        let beginning = match self.role {
+            Role::Router { found } => {
+                Some(founding::begin(domain, &self.routers, found, self.directory.as_deref())?)
+            }
+            _ => None,
+        };
         let (listener, listen) = bind(&self.listen)?;
         let number = number.unwrap_or_else(directory::draw);
         let name = self.name.unwrap_or_else(|| format!("{}-{number}", self.role.name()));
-        Node::start(Setup {
+        let setup = Setup {
             advertised: advertised(self.advertise.as_deref(), listen),
             role: self.role,
             name,
@@ -267,7 +275,8 @@ impl Builder {
             terms: self.terms,
             write_wait: self.write_wait,
             _claim: claimed.map(|claim| claim.lock),
-        })
+        };
+        Node::start(setup, beginning)
     }
 
     /// The domain of the routers, asked again until one answers.

@@ -48,10 +48,11 @@ pub(super) struct Former {
 }
 
 impl Life {
-    /// Begins one; the first has no former.
+    /// Begins one. The first has no former, and of a router it is known how it begins.
     pub(super) fn begin(
         setup: &Setup,
         former: Option<Former>,
+        beginning: Option<Beginning>,
         requests: &Arc<Requests>,
     ) -> Result<Life, Error> {
         let me = ProcessId { node: setup.number, incarnation: chance::incarnation() };
@@ -63,10 +64,12 @@ impl Life {
         // Routers of different generations do not talk. Members follow whoever is later.
         let mut generation = former.as_ref().map_or(Generation::FIRST, |former| former.generation);
         let role = match &setup.role {
-            Role::Router { found } => {
-                // Only a first life may found.
-                let found = *found && former.is_none();
-                let begun = founding::begin(setup.domain, &setup.routers, found, setup.directory.as_deref())?;
+            Role::Router { .. } => {
+                let begun = match beginning {
+                    Some(beginning) => beginning,
+                    // Only a first life may found.
+                    None => founding::begin(setup.domain, &setup.routers, false, setup.directory.as_deref())?,
+                };
                 if let Beginning::Join(current) = begun {
                     generation = generation.max(current);
                 }

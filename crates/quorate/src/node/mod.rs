@@ -49,6 +49,7 @@ use tracing::{error, info, warn};
 pub use self::builder::{Builder, Role, StorageOptions};
 use self::{
     builder::Setup,
+    founding::Beginning,
     life::{Former, Life},
 };
 use crate::{
@@ -116,10 +117,10 @@ impl Node {
         Builder::default()
     }
 
-    /// Starts it. Blocks for as long as it takes to find out whether a router founds its domain.
-    fn start(setup: Setup) -> Result<Node, Error> {
+    /// Starts it; of a router it is known how it begins.
+    fn start(setup: Setup, beginning: Option<Beginning>) -> Result<Node, Error> {
         let requests = Arc::new(Requests::default());
-        let first = Life::begin(&setup, None, &requests)?;
+        let first = Life::begin(&setup, None, beginning, &requests)?;
         let current =
             Current { me: first.me, process: first.process.clone(), metrics: first.metrics.clone() };
         let tables = matches!(setup.role, Role::Client).then(|| {
@@ -283,7 +284,8 @@ impl Inner {
                 End::Wedged | End::Outdated(_) => self.leavings(&life, &end),
                 End::NotAdmitted(_) | End::Broken(_) => break end,
             };
-            warn!(process = %life.me, ?end, "out of the cluster: comes back as a new process");
+            warn!(process = %life.me, "{end}; it comes back as a new process");
+            let kept = former.rows.is_some();
             // The next life listens at the same socket.
             life.process.stop();
             self.requests.end();
@@ -297,13 +299,13 @@ impl Inner {
                 let _ = self.last.set(String::from("it was stopped"));
                 return;
             }
-            life = match Life::begin(&self.setup, Some(former), &self.requests) {
+            life = match Life::begin(&self.setup, Some(former), None, &self.requests) {
                 Ok(life) => life,
                 Err(error) => break End::Broken(format!("no new process could begin: {error}")),
             };
-            self.go_on(&life);
+            self.go_on(&life, kept);
         };
-        error!(?end, "out of the cluster for good");
+        error!("{end}; it does not come back");
         life.process.stop();
         let _ = self.last.set(match &end {
             End::NotAdmitted(why) | End::Broken(why) => why.clone(),
@@ -333,14 +335,15 @@ impl Inner {
         Former { generation, rows: life.process.take_remains(LEAVE_PATIENCE) }
     }
 
-    /// From now on the node is this process.
-    fn go_on(&self, life: &Life) {
+    /// From now on the node is this process, which may have kept the rows of the one before.
+    fn go_on(&self, life: &Life, kept: bool) {
         let current = Current { me: life.me, process: life.process.clone(), metrics: life.metrics.clone() };
         if let Some(tables) = &self.tables {
             tables.go_on(current.process.port().clone(), current.me);
         }
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
-        info!(process = %life.me, "back as a new process");
+        let with = if kept { ", with the rows of the one before" } else { "" };
+        info!(process = %life.me, "back as a new process{with}");
     }
 
     fn stop(&self, life: &Life, how: Stop) {

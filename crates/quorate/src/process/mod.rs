@@ -12,6 +12,7 @@ mod withdrawals;
 
 use std::{
     collections::BTreeSet,
+    fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -57,6 +58,19 @@ pub enum End {
     NotAdmitted(String),
     /// It broke an invariant, or was handed a state that does not decode.
     Broken(String),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Wedged => f.write_str("the cluster goes on without this process, which was cut off"),
+            End::Outdated(generation) => {
+                write!(f, "the domain went on as generation {generation} without this router")
+            }
+            End::NotAdmitted(why) => write!(f, "the domain does not take this process in: {why}"),
+            End::Broken(why) => write!(f, "broken: {why}"),
+        }
+    }
 }
 
 /// What a process needs beside its node.
