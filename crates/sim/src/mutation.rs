@@ -24,7 +24,7 @@
 //! | S14 reads that kill | nothing in product code; checker *query of death* (`system::table::deadly`) | `a_read_that_kills`, `a_read_that_kills_one_of_two`, `a_read_of_all_that_kills`, `a_read_is_probed`, `a_cut_is_no_death` | `ReadAskedAgain` |
 //! | S15 statements are atomic | published only what is favourable here (`Storage::decide`) | `atomic_or_void`, `verdict_of_the_dead`, `verdict_from_memory` | `VoidedPublished`, `VerdictUnanswered`, `WriteSkipped`, `ImportLost`, `RetryAnswered` |
 //! | S16 reads of services | every change that a read saw is chosen, a round covers what came before it (`service::reads`) | `a_read_is_confirmed`, `a_read_waits_for_what_it_saw`, `a_new_leader_waits_until_it_is_settled`, `a_told_read_is_asked_for`, `a_stale_leader_is_told_nothing` | `AnsweredUnchosen`, `ReadUnconfirmed`, `ConfirmedBefore`, `ToldBefore`, `AnsweredUnsettled` |
-//! | services: one line of states | a change rests on the state that it was computed in (`Replica::learn`); checker *same states* | `deposed_with_a_full_pipeline`, `deposed_while_the_host_executes`, `a_joiner_gets_a_checkpoint` | `LeftUnreverted`, `ExecutedByBackups`, `CheckpointTakenLate` |
+//! | services: one line of states | a change rests on the state that it was computed in (`Replica::learn`); checker *same states* | `deposed_with_a_full_pipeline`, `deposed_while_the_host_executes`, `a_joiner_gets_a_checkpoint` | `LeftUnreverted`, `ExecutedByBackups` |
 //! | S6 ids of calls | a call takes effect once (`service::sessions`); checker *exactly once* | `a_reply_is_lost`, `the_same_call_twice`, `a_session_ends` | `CallsForgotten`, `CalledUnderNewName` |
 //! | S19 partial partitions | nothing in product code; scenario `graphs`, which computes from the graph who is promised what | `half_deaf_leader`, `heard_by_another`, `who_cannot_be_heard_reaches_nobody` | `HearsEverybody`, `GoesNoWayRound` |
 //! | disk (`seam`) | what is recovered follows from itself (`paxos::record`); the simulator's host numbers what it sends | unit tests of the journal; `recovery` tests of the log | `SentBeforeDurable`, `OvertakesDurable`, `RecoversHalf`, `RotTakenForTail` |
@@ -134,8 +134,6 @@ pub enum Mutation {
     LeftUnreverted,
     /// A backup draws lots anew when it applies a change (services).
     ExecutedByBackups,
-    /// A checkpoint is taken when it is given, with what is not chosen (services).
-    CheckpointTakenLate,
     /// Backups do not remember which calls have taken effect (S6).
     CallsForgotten,
     /// A client calls again under another name (S6).
@@ -159,7 +157,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 57] = [
+    pub const ALL: [Mutation; 56] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -208,7 +206,6 @@ impl Mutation {
         Mutation::AnsweredUnsettled,
         Mutation::LeftUnreverted,
         Mutation::ExecutedByBackups,
-        Mutation::CheckpointTakenLate,
         Mutation::CallsForgotten,
         Mutation::CalledUnderNewName,
         Mutation::HearsEverybody,
@@ -262,7 +259,6 @@ impl Mutation {
             | Mutation::AnsweredUnsettled
             | Mutation::LeftUnreverted
             | Mutation::ExecutedByBackups
-            | Mutation::CheckpointTakenLate
             | Mutation::CallsForgotten
             | Mutation::CalledUnderNewName => "service",
             Mutation::DeliversLate

@@ -2,11 +2,13 @@
 //! domain has an order of its own, which all its members see, and what is said in one is never heard in the other,
 //! whichever process sleeps or is cut off.
 
+mod places;
+
 use std::{collections::BTreeMap, time::Duration};
 
-use quorate_node::{Channel, Command, EndpointId, Event, Newcomer, Node};
+use quorate_node::{Command, Event, Newcomer, Node};
 use quorate_protocol::{
-    DomainId, Peer, ProcessId,
+    Peer, ProcessId,
     ecast::{
         Member, MemberCommand, MemberEvent, MemberSettings, Outcome, Position, Router, RouterCommand,
         RouterSettings,
@@ -23,6 +25,7 @@ use crate::{
         rooms::{Floor, Say},
     },
 };
+use places::{ROUTERS, channel, joined, routed, routers};
 
 type Stage = stage::Stage<Timer>;
 type World = quorate_world::World<Node<Process>>;
@@ -188,24 +191,3 @@ impl Domains {
 fn ask(world: &mut World, machine: usize, domain: usize, command: Ask) {
     world.command(machine, Command::Home(channel(domain), command));
 }
-
-/// Which domain a machine routes.
-fn routed(machine: usize) -> usize {
-    machine / ROUTERS
-}
-
-/// Which domain a machine is a member of.
-fn joined(machine: usize) -> usize {
-    1 - routed(machine)
-}
-
-fn routers(world: &World, domain: usize) -> Vec<Peer> {
-    let machines = (0..world.machines()).filter(|machine| routed(*machine) == domain);
-    machines.filter_map(|at| Some(Peer { id: world.id(at)?, address: World::address(at) })).collect()
-}
-
-fn channel(domain: usize) -> Channel {
-    Channel { domain: DomainId(domain as u128), endpoint: EndpointId::TABLES }
-}
-
-const ROUTERS: usize = 3;

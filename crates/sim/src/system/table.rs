@@ -191,14 +191,10 @@ impl Workload for Town {
     }
 
     fn log<'a>(&self, citizen: &'a Citizen) -> Option<&'a paxos::Paxos> {
-        match role_of(citizen)? {
-            Role::Router(router) => Some(router.log()),
-            _ => None,
-        }
+        if let Role::Router(router) = role_of(citizen)? { Some(router.log()) } else { None }
     }
 
     fn removal(id: CommandId, router: ProcessId) -> Option<Ask> {
-        let change = paxos::Change::Remove(router);
-        Some(ask(Command::Router(RouterCommand::Change { id, change })))
+        Some(ask(Command::Router(RouterCommand::Change { id, change: paxos::Change::Remove(router) })))
     }
 }

@@ -180,11 +180,6 @@ impl Host {
                 self.checkpoint = sealed(&self.store);
             }
             Event::CheckpointPartWanted { checkpoint, bytes } => {
-                if self.mutation == Some(Mutation::CheckpointTakenLate) {
-                    self.checkpoint = sealed(&self.store);
-                    let bytes = std::mem::take(&mut self.checkpoint);
-                    return Some(Command::CheckpointPart { checkpoint, bytes, last: true });
-                }
                 let bytes = self.checkpoint.split_to(bytes.min(self.checkpoint.len()));
                 return Some(Command::CheckpointPart { checkpoint, bytes, last: self.checkpoint.is_empty() });
             }

@@ -1,0 +1,27 @@
+//! Which machine is what in which domain.
+
+use quorate_node::{Channel, EndpointId};
+use quorate_protocol::{DomainId, Peer};
+
+use super::World;
+
+/// Which domain a machine routes.
+pub(super) fn routed(machine: usize) -> usize {
+    machine / ROUTERS
+}
+
+/// Which domain a machine is a member of.
+pub(super) fn joined(machine: usize) -> usize {
+    1 - routed(machine)
+}
+
+pub(super) fn routers(world: &World, domain: usize) -> Vec<Peer> {
+    let machines = (0..world.machines()).filter(|machine| routed(*machine) == domain);
+    machines.filter_map(|at| Some(Peer { id: world.id(at)?, address: World::address(at) })).collect()
+}
+
+pub(super) fn channel(domain: usize) -> Channel {
+    Channel { domain: DomainId(domain as u128), endpoint: EndpointId::TABLES }
+}
+
+pub(super) const ROUTERS: usize = 3;
