@@ -13,7 +13,7 @@
 //! **Lives.** A process that the others have cut off, or a router whose domain went on as a later generation, is out: nobody
 //! counts it any more. The node then comes back by itself as a new process, a new incarnation at the same place, in the same
 //! operating-system process: sockets stay, and so do clients ([`Db`]), whose open requests end with their fate. A storage
-//! process takes along the rows that the others may need ([`Remains`]). A node ends only where a new life would go the same
+//! process takes along the rows that the others may need (`Remains`). A node ends only where a new life would go the same
 //! way: it is not admitted as it is configured, or an invariant broke.
 //!
 //! | file | subject |
