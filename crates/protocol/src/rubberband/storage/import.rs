@@ -38,6 +38,8 @@ enum Stage {
     Undo(Vec<Range>),
     /// The engine is at it; then go on there.
     Busy(After),
+    /// Some range has no source any more: it never finishes, whatever still comes or is done.
+    Failed,
 }
 
 enum After {
@@ -95,6 +97,11 @@ impl Import {
 
     pub(super) fn deadline(&self) -> Option<Time> {
         self.deadline
+    }
+
+    /// Whether it can not finish any more.
+    pub(super) fn is_failed(&self) -> bool {
+        matches!(self.stage, Stage::Failed)
     }
 
     /// What was taken in of what ranges remember.
@@ -209,7 +216,7 @@ impl Import {
     }
 
     /// `failed` can not send any more: reads what it was to send from other complete replicas, from the start. `false`
-    /// if some range has none.
+    /// if some range has none: then this import has failed for good.
     pub(super) fn switch(&mut self, config: &Config, failed: ProcessId) -> bool {
         let was_first = self.source() == Some(failed);
         self.failed.push(failed);
@@ -219,12 +226,18 @@ impl Import {
             .filter(|(source, _)| *source == failed)
             .flat_map(|(_, ranges)| ranges.clone())
             .collect();
+        let able = |replica: &ProcessId| !self.failed.contains(replica);
+        let other = |range: &Range| {
+            let segment = config.segments().iter().find(|segment| segment.range == *range)?;
+            config.complete(segment).find(able)
+        };
+        let Some(others) = lost.iter().map(other).collect::<Option<Vec<ProcessId>>>() else {
+            self.stage = Stage::Failed;
+            self.deadline = None;
+            return false;
+        };
         self.todo.retain(|(source, _)| *source != failed);
-        for range in &lost {
-            let segment = config.segments().iter().find(|segment| segment.range == *range);
-            let able = |replica: &ProcessId| !self.failed.contains(replica);
-            let other = segment.and_then(|segment| config.complete(segment).find(able));
-            let Some(other) = other else { return false };
+        for (range, other) in lost.iter().zip(others) {
             match self.todo.iter_mut().skip(usize::from(!was_first)).find(|(source, _)| *source == other) {
                 Some((_, ranges)) => ranges.push(*range),
                 None => self.todo.push_back((other, vec![*range])),

@@ -78,11 +78,12 @@ impl Storage {
 
     pub(super) fn import_failed(&mut self, now: Time, source: ProcessId, out: &mut impl Sink<Self>) {
         let config = self.membership.config().expect("an import follows a delivered message");
-        let Some(import) = &mut self.import else { return };
+        let Some(import) = self.import.as_mut().filter(|import| !import.is_failed()) else { return };
         if import.switch(config, source) {
             self.fetch(now, out);
         } else {
-            // No replica can send: the import can not be finished, and this process is of no use as it is.
+            // No replica can send: this process is of no use as it is. Until it ends it never counts for complete, since the
+            // import has failed for good.
             out.emit(StorageEvent::Wedged);
         }
     }

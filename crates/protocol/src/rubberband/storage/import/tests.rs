@@ -319,3 +319,26 @@ fn what_nobody_else_holds_ends_the_import() {
     assert!(other.switch(&config("ARAA"), process(1)), "it refused: it is asked no more, alive or not");
     assert!(!other.switch(&config("ARAA"), process(3)), "nor is this one");
 }
+
+/// The last source dies while it is asked, or while the engine takes its rows in: whatever comes afterwards, the import is
+/// never taken for finished, since rows are missing.
+#[test]
+fn what_has_failed_never_finishes() {
+    for at_the_engine in [false, true] {
+        let copy = vec![(range(10, 19), process(1))];
+        let mut import = Import::new(CHANGE, copy, config("ARDA").ranges_of(process(2)));
+        fetch(&mut import);
+        if at_the_engine {
+            assert!(chunk(&mut import, 1, "", ""));
+            assert_eq!(task(&mut import), "import rows");
+        }
+        assert!(!import.switch(&config("DRDA"), process(1)));
+        assert!(import.is_failed());
+        assert!(matches!(import.done(), ImportStep::More), "rows are missing");
+        import.again();
+        assert_eq!((fetch(&mut import).as_str(), import.deadline()), ("", None));
+        assert!(!chunk(&mut import, 1, "", ""), "a late chunk of the dead");
+        assert_eq!(task(&mut import), "");
+        assert!(import.is_failed());
+    }
+}
