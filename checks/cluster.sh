@@ -1,15 +1,10 @@
 # Sourced by checks that need a running cluster: starts one with the sample, in a place of its own and on ports that are
-# free, and stops it when the check ends. Sets $place, $host and $port; `quorate` is the command.
-set -eu
-cd "$(dirname "$0")/.."
+# free, and stops it when the check ends. Sets $place, $host and $port.
+. "$(dirname "$0")/program.sh"
 
 # Skips the check unless this program is there.
 need() {
     command -v "$1" > /dev/null || { echo "skipped: $1 is not installed"; exit 77; }
-}
-
-quorate() {
-    cargo run --quiet --locked -- "$@"
 }
 
 start_cluster() {
