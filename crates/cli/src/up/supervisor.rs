@@ -1,7 +1,8 @@
 //! Keeps the processes of a local cluster running.
 //!
 //! The first router founds the domain, once; whatever starts later joins through the routers that listened last, dead or not:
-//! a router that starts again listens where it did. So where all routers die at once, fresh ones wait for each other and for
+//! a router that starts again listens where it did. So does a gateway, whose next life then joins at once, and is found by SQL
+//! clients where they left it. So where all routers die at once, fresh ones wait for each other and for
 //! an operator, who may have one go on from the members (`quorate router reform`). That never happens by itself. What
 //! dies is started again, at once if it had run for a while or was killed, and with a growing pause while it keeps dying
 //! soon of its own; it comes back as a new incarnation that remembers nothing. A process that ends before it ever
@@ -45,8 +46,8 @@ pub(super) struct Supervisor {
 struct Slot {
     config: NodeConfig,
     life: Life,
-    /// Where it is configured to listen, and where it last did.
-    listen: String,
+    /// Where it is configured to listen, for processes and for SQL, and where it last did for processes.
+    listen: (String, Option<String>),
     listened: Option<String>,
     /// Waits that long before the next start.
     pause: Duration,
@@ -102,7 +103,7 @@ impl Supervisor {
             });
         }
         let slot = |config: NodeConfig| Slot {
-            listen: config.listen.clone(),
+            listen: (config.listen.clone(), config.sql_listen.clone()),
             config,
             life: Life::Due,
             listened: None,
@@ -246,9 +247,10 @@ impl Supervisor {
                 let slot = &mut self.slots[index];
                 slot.proven = true;
                 slot.listened = Some(bound.listen.clone());
-                if slot.config.role == Role::Router {
+                if matches!(slot.config.role, Role::Router | Role::Gateway) {
                     // Others look for it there, whichever life it is in.
                     slot.config.listen.clone_from(&bound.listen);
+                    slot.config.sql_listen.clone_from(&bound.sql);
                 }
                 self.cluster.processes[index].bound = Some(bound);
             }
@@ -258,7 +260,7 @@ impl Supervisor {
                 entry.pid = None;
                 if entry.bound.take().is_none() {
                     // Perhaps another program has taken the port meanwhile.
-                    slot.config.listen.clone_from(&slot.listen);
+                    (slot.config.listen, slot.config.sql_listen) = slot.listen.clone();
                 }
                 if !slot.proven {
                     let log = std::fs::read_to_string(&entry.log).unwrap_or_default();
