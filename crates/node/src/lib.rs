@@ -308,11 +308,12 @@ where
         }
     }
 
-    /// Notes when an endpoint wants to be called next.
+    /// Notes when an endpoint wants to be called next. What is noted may be earlier than that, and is looked at when it is due:
+    /// most deadlines move away with every message, and moving the note each time would cost more.
     fn schedule(&mut self, key: usize) {
         let seat = &mut self.seats[key];
         let deadline = seat.occupant.deadline();
-        if deadline != seat.deadline {
+        if seat.deadline.is_none_or(|noted| deadline.is_some_and(|wanted| wanted < noted)) {
             if let Some(before) = std::mem::replace(&mut seat.deadline, deadline) {
                 self.due.remove(&(before, key));
             }
@@ -393,15 +394,22 @@ where
             self.due.iter().take_while(|(time, _)| *time <= cx.now).map(|(_, key)| *key).collect();
         for key in due {
             // One that came before it may have ended it.
-            if self.seats.contains(key) {
+            let Some(seat) = self.seats.get_mut(key) else { continue };
+            if let Some(noted) = seat.deadline.take() {
+                self.due.remove(&(noted, key));
+            }
+            if seat.occupant.deadline().is_some_and(|wanted| wanted <= cx.now) {
                 self.give(cx, key, Inbound::Other(Input::Deadline), out);
+            } else {
+                self.schedule(key);
             }
         }
     }
 
     fn drain(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
         let mut gathering = None;
-        for key in std::mem::take(&mut self.touched) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for key in touched.drain(..) {
             if !self.seats.contains(key) {
                 continue;
             }
@@ -414,6 +422,9 @@ where
             }
         }
         self.gathering = gathering.unwrap_or_default();
+        // Its memory serves the next turn.
+        touched.append(&mut self.touched);
+        self.touched = touched;
         self.tell(cx, out);
     }
 }
