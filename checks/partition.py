@@ -1,6 +1,6 @@
 """Cuts, kills and pauses of a default cluster whose processes have a network namespace each.
 
-Run by `bench/partition`, in a namespace that all others are joined to by veth pairs and that forwards between them. A
+Run by `checks/partition`, in a namespace that all others are joined to by veth pairs and that forwards between them. A
 direction is cut by a rule there that drops what one address sends to another, silently; nothing else notices. Writers
 (two at each of two gateways) insert rows and set registers as fast as they are answered, with short pauses; a reader at each
 gateway reads both. For each fault a line tells how long each gateway's writers went without an acknowledged write.
@@ -504,7 +504,7 @@ def work(args, cluster, planned, draw, seed):
         for what in load.impossible[:5]:
             print(f"impossible: {what}")
         if failed:
-            print(f"failed; again with: bench/partition --seed {seed} --seconds {args.seconds:g}")
+            print(f"failed; again with: checks/partition --seed {seed} --seconds {args.seconds:g}")
     return 1 if failed else 0
 
 
