@@ -93,11 +93,15 @@ impl Storage {
 
     /// Whether this process is out. What it leaves is told once its engine is idle.
     pub(super) fn is_out(&mut self, out: &mut impl Sink<Self>) -> bool {
-        // What was on its way when it heard that it is out may have come meanwhile.
+        // What was on its way when it heard that it is out may have come meanwhile: that others have the rows, too.
         if std::mem::take(&mut self.parting) {
-            let keeps = self.kept().expect("it kept rows when it heard that it is out");
-            let remains = self.remains(keeps);
-            out.emit(StorageEvent::Out(Box::new(remains)));
+            match self.kept() {
+                Some(keeps) => {
+                    let remains = self.remains(keeps);
+                    out.emit(StorageEvent::Out(Box::new(remains)));
+                }
+                None => out.emit(StorageEvent::Wedged),
+            }
         }
         self.membership.is_wedged()
     }
