@@ -6,7 +6,7 @@
 //!
 //! | module | |
 //! |---|---|
-//! | [`world`] | machines, links, one queue of what happens |
+//! | [`world`] | machines, links, one queue of what happens; or moved by hand |
 //! | `machine` | a clock, a processor, an inbox, and the process there |
 //! | `network` | links, what is on its way, cuts |
 //! | `disk` | what is written, what is durable, what waits for it |

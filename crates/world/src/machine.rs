@@ -47,6 +47,8 @@ impl Default for MachineSettings {
 }
 
 pub(crate) struct Machine<P: Protocol> {
+    /// Where its processes listen.
+    pub(crate) address: String,
     pub(crate) process: Option<P>,
     pub(crate) life: Life,
     pub(crate) inbox: VecDeque<Arrival<P>>,

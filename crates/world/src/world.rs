@@ -5,6 +5,8 @@
 //! costs nothing. What happens is ordered by (time, sequence), all chance comes from the seed, and a rolling hash over
 //! everything that happened proves that a run replays.
 //!
+//! A world may also be moved by hand ([`World::by_hand`]): then nothing is queued, and somebody says what comes next.
+//!
 //! What a process tells its user goes to an [`Environment`], which is also the one that starts processes, issues
 //! commands and checks.
 //!
@@ -19,6 +21,7 @@
 //! ```
 
 mod faults;
+mod hand;
 mod links;
 mod work;
 
@@ -34,6 +37,7 @@ use quorate_protocol::{Incarnation, Policy, ProcessId, Protocol, Time, wire::Wir
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::Xxh3;
 
+use self::hand::Hands;
 use crate::{
     disk::{Breach, Disk, DiskSettings},
     machine::{Arrival, Clock, Machine, MachineSettings},
@@ -48,13 +52,19 @@ pub trait Environment<P: Protocol> {
     /// A process told its user something.
     fn event(&mut self, world: &mut World<P>, machine: usize, event: P::Event) -> Result<(), Violation>;
     /// A timer of [`World::timer`] fired.
-    fn timer(&mut self, world: &mut World<P>, token: u64) -> Result<(), Violation>;
+    fn timer(&mut self, _world: &mut World<P>, _token: u64) -> Result<(), Violation> {
+        Ok(())
+    }
     /// The process on `machine` has adopted another policy: what it told before, it told under the earlier one.
     fn adopted(&mut self, _world: &mut World<P>, _machine: usize) -> Result<(), Violation> {
         Ok(())
     }
     /// The process on `machine` met one that shows `theirs`, and may not be linked with it.
     fn stranger(&mut self, _world: &mut World<P>, _machine: usize, _theirs: &[u8]) {}
+    /// A message is about to be handed over by hand.
+    fn delivered(&mut self, _world: &World<P>, _from: ProcessId, _to: ProcessId, _message: &P::Message) {}
+    /// The process on `machine`, which has no disk, wrote these records; told in a world that is moved by hand.
+    fn wrote(&mut self, _world: &World<P>, _machine: usize, _records: Vec<Bytes>) {}
     /// A process finished a batch: the moment for checkers that look inside.
     fn stepped(&mut self, _world: &mut World<P>, _machine: usize) -> Result<(), Violation> {
         Ok(())
@@ -120,6 +130,8 @@ pub struct World<P: Protocol> {
     all_admitted: bool,
     /// What the effects of faults are counted for.
     blamed: &'static str,
+    /// In a world that is moved by hand.
+    hands: Option<Hands>,
 }
 
 struct Living {
@@ -206,6 +218,7 @@ where
             first_ids: None,
             all_admitted: false,
             blamed: UNBLAMED,
+            hands: None,
         }
     }
 
@@ -254,10 +267,14 @@ where
         let number = self.machines.len();
         let mut chance = Chance::new(self.seed, &format!("machine {number}"));
         let drift = self.machine_settings.drift_max * (2.0 * chance.unit() - 1.0);
-        let clock = Clock::new(chance.below(1 << 50), drift);
+        let clock = match self.hands {
+            Some(_) => Clock::new(0, 0.0),
+            None => Clock::new(chance.below(1 << 50), drift),
+        };
         let slowness = 1.0 + chance.unit() * (self.machine_settings.slowness_max - 1.0).max(0.0);
         self.trouble.push(self.now);
         self.machines.push(Machine {
+            address: Self::address(number),
             process: None,
             life: Life::MAX,
             inbox: VecDeque::new(),
@@ -563,6 +580,10 @@ where
     }
 
     fn push(&mut self, at: Time, happening: Happening<P>) {
+        // By hand nothing happens by itself.
+        if self.hands.is_some() {
+            return;
+        }
         self.sequence += 1;
         self.queue.push(Reverse(Entry { at, sequence: self.sequence, happening }));
     }

@@ -72,6 +72,15 @@ where
         }
     }
 
+    /// Ends the pause of the process on `machine`.
+    pub fn resume(&mut self, machine: usize) {
+        let slot = &mut self.machines[machine];
+        slot.paused_until = self.now;
+        if slot.process.is_some() && !slot.inbox.is_empty() {
+            self.work_later(machine);
+        }
+    }
+
     /// Lets a machine stall: from now on nothing passes to it or from it, after `lead` its process stands still too, and
     /// after `span` all goes on, and arrives in whatever order the links give. What the process sends in between is on
     /// its way all the time, and comes from the past.

@@ -55,6 +55,10 @@ where
                 continue;
             }
             if to == self.lives[life as usize].id {
+                if self.hands.is_some() {
+                    messages.into_iter().for_each(|message| self.leave((to, to), message));
+                    continue;
+                }
                 let frame = Frame { messages, cut: false };
                 self.push(leave, Happening::Frame { from: life, to: life, session: 0, frame });
                 continue;
@@ -75,6 +79,11 @@ where
         };
         if link.state != LinkState::Up || !link.ends[end(life, peer)].open {
             self.count("sent without a link");
+            return;
+        }
+        if self.hands.is_some() {
+            let way = (self.lives[life as usize].id, self.lives[peer as usize].id);
+            messages.into_iter().for_each(|message| self.leave(way, message));
             return;
         }
         let session = link.session;
@@ -135,8 +144,7 @@ where
             return;
         }
         assert_eq!(
-            address,
-            Self::address(self.lives[other as usize].machine),
+            address, self.machines[self.lives[other as usize].machine].address,
             "a process was told a false address of {peer}"
         );
         self.machines[machine].neighbours.insert(other);
@@ -154,8 +162,8 @@ where
         let Some(&other) = self.life_of.get(&peer) else { return };
         let Some(link) = self.network.existing(life, other) else { return };
         link.ends[end(life, other)].wanted = false;
-        // The connection is closed; the other end makes it anew if it wants it.
-        if link.state == LinkState::Up {
+        // The connection is closed; the other end makes it anew if it wants it. By hand it stands until it is broken.
+        if link.state == LinkState::Up && self.hands.is_none() {
             let session = link.session;
             self.broken(life, other, session);
         }
@@ -352,6 +360,7 @@ where
 
     /// A process adopts another policy: the links that it may not have any more are broken, at its end at once.
     pub(super) fn adopt(&mut self, life: Life, policy: Arc<dyn Policy>) {
+        assert!(self.hands.is_none(), "by hand the links know no policies, and {policy:?} would not be kept");
         let machine = self.lives[life as usize].machine;
         self.note(b'E', life.into(), xxh3_64(&policy.pass()));
         self.lives[life as usize].policy = policy;

@@ -27,16 +27,33 @@ where
             self.work_later(machine);
             return Ok(());
         }
-        let Machine { process, inbox, chance, clock, slowness, tickets, life, disk, .. } = slot;
+        let batch = std::mem::take(&mut slot.inbox);
+        self.turn(environment, machine, batch, true)
+    }
+
+    /// Hands these to the process on `machine`, as one batch if it is `drained`, and takes care of what comes of them.
+    pub(super) fn turn<E: Environment<P>>(
+        &mut self,
+        environment: &mut E,
+        machine: usize,
+        batch: impl IntoIterator<Item = Arrival<P>>,
+        drained: bool,
+    ) -> Result<(), Violation> {
+        let slot = &mut self.machines[machine];
+        let Machine { process, chance, clock, slowness, tickets, life, disk, .. } = slot;
         let process = process.as_mut().expect("only the living work");
         let me = self.lives[*life as usize].id;
         let life = *life;
         let now = clock.local(self.now);
         let on_disk = disk.is_some();
-        let mut outbox: Outbox<P> = Outbox::new(*tickets, on_disk);
+        let mut outbox: Outbox<P> = Outbox::new(*tickets, on_disk || self.hands.is_some());
         let mut inputs = 0u64;
         let mut bytes = 0usize;
-        let mut draw = || chance.bits();
+        let mut hands = self.hands.as_mut();
+        let mut draw = || match &mut hands {
+            Some(hands) => (hands.chance)(),
+            None => chance.bits(),
+        };
         let mut give = |input: Input<P>, outbox: &mut Outbox<P>| {
             let before = outbox.tickets;
             process.handle(&mut Context { now, me, random: &mut draw }, input, outbox);
@@ -46,7 +63,6 @@ where
                 process.handle(&mut Context { now, me, random: &mut draw }, Input::Persisted(ticket), outbox);
             }
         };
-        let batch = std::mem::take(inbox);
         let mut malformed = 0u64;
         let (lives, all_admitted) = (&self.lives, self.all_admitted);
         for arrival in batch {
@@ -105,7 +121,9 @@ where
                 }
             }
         }
-        give(Input::Drained, &mut outbox);
+        if drained {
+            give(Input::Drained, &mut outbox);
+        }
         assert_eq!(malformed, 0, "{me} received bytes that its own kind does not decode");
         let limit = self.network_settings.message_bytes_max;
         if outbox.longest > limit {
@@ -123,13 +141,17 @@ where
         let leave = slot.busy_until;
         self.note(b'W', u64::from(life), inputs);
         let Outbox { mut sends, wishes, events, adopted, records, collected, .. } = outbox;
+        let records = records.unwrap_or_default();
         if let Some(disk) = &mut self.machines[machine].disk {
-            disk.write(&records.unwrap_or_default(), collected);
+            disk.write(&records, collected);
             sends = disk.release(sends).map_err(|peer| {
                 Violation::new("order of sending", format!("{me} sends to {peer} in another order"))
             })?;
             self.sync_later(machine);
+        } else if !records.is_empty() {
+            environment.wrote(self, machine, records);
         }
+        let reached = wishes.iter().any(|(_, wish)| matches!(wish, Wish::Reach(_)));
         for (peer, wish) in wishes {
             match wish {
                 Wish::Reach(address) => self.reach(machine, peer, &address),
@@ -151,6 +173,9 @@ where
         }
         if self.living(life).is_some() {
             self.wake_later(machine);
+        }
+        if reached && self.hands.is_some() {
+            self.relink(environment)?;
         }
         environment.stepped(self, machine)
     }
