@@ -1,6 +1,6 @@
 //! A crate imports only from lower floors.
 
-use crate::{Findings, Workspace};
+use crate::{Findings, Workspace, texts::Text};
 
 /// The house, lowest floor first.
 pub const FLOORS: [&[&str]; 6] = [
@@ -12,6 +12,9 @@ pub const FLOORS: [&[&str]; 6] = [
     &["cli"],
 ];
 
+/// The tests of a crate in a folder of their own may run in a crate above it.
+const TESTED_IN: [(&str, &str); 1] = [("protocol", "world")];
+
 /// Stands beside the house.
 pub const OUTSIDE: &str = "tidy";
 
@@ -20,7 +23,7 @@ pub fn floor(name: &str) -> Option<usize> {
     FLOORS.iter().position(|crates| crates.contains(&name))
 }
 
-/// Edges that climb or go sideways, of every kind of dependency, and crates without a floor.
+/// Edges that climb or go sideways, of every kind of dependency but those of tests in `TESTED_IN`, and crates without a floor.
 pub fn findings(workspace: &Workspace) -> Findings {
     let mut findings = Findings::new();
     for package in workspace.members() {
@@ -31,11 +34,12 @@ pub fn findings(workspace: &Workspace) -> Findings {
         if !package.manifest_path.ends_with(format!("crates/{from}/Cargo.toml")) {
             findings.push(format!("{from}: lies in {}, not crates/{from}", package.manifest_path.display()));
         }
-        let ours = package
-            .dependencies
-            .iter()
-            .filter_map(|edge| workspace.members().find(|member| member.name == edge.name));
-        for to in ours.map(|member| member.short_name()) {
+        for edge in &package.dependencies {
+            let Some(member) = workspace.members().find(|member| member.name == edge.name) else { continue };
+            let to = member.short_name();
+            if edge.kind.as_deref() == Some("dev") && TESTED_IN.contains(&(from, to)) {
+                continue;
+            }
             match (floor(from), floor(to)) {
                 (_, None) => findings.push(format!("{from} imports {to}, which stands on no floor")),
                 (None, _) => findings.push(format!("{from} imports {to}, but stands on no floor itself")),
@@ -49,6 +53,19 @@ pub fn findings(workspace: &Workspace) -> Findings {
             findings.push(format!(
                 "{from} stands on no floor: give it one in tidy's FLOORS and in ARCHITECTURE.md"
             ));
+        }
+    }
+    findings
+}
+
+/// Sources that name a crate in which only the tests beside them may run: for it, a unit test's own crate is another one.
+pub fn source_findings(texts: &[Text]) -> Findings {
+    let mut findings = Findings::new();
+    for (from, to) in TESTED_IN {
+        let sources = texts.iter().filter(|text| text.path.starts_with(format!("crates/{from}/src")));
+        for text in sources.filter(|text| text.content.contains(&format!("quorate_{to}"))) {
+            let path = text.path.display();
+            findings.push(format!("{path}: names quorate_{to}, which only crates/{from}/tests may"));
         }
     }
     findings

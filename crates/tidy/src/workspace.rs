@@ -38,6 +38,8 @@ pub struct Package {
 pub struct Dependency {
     /// The package's name there.
     pub name: String,
+    /// `dev` or `build`; none for what the crate itself needs.
+    pub kind: Option<String>,
 }
 
 impl Workspace {

@@ -14,6 +14,7 @@ fn the_house_is_tidy() {
     assert!(workspace.members().count() >= 8 && workspace.foreigners().count() > 20 && files.len() > 40);
 
     let mut findings = floors::findings(&workspace);
+    findings.extend(floors::source_findings(&files));
     findings.extend(lints::findings(&workspace).unwrap());
     findings.extend(origin::findings(&workspace, &origin::allowed(&deny).unwrap()));
     findings.extend(stage::findings(&files));
@@ -23,7 +24,7 @@ fn the_house_is_tidy() {
     assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
 }
 
-/// A workspace of our crates with these edges, and one foreign package.
+/// A workspace of our crates with these edges, those to a name behind `dev:` for tests, and one foreign package.
 fn workspace(edges: &[(&str, &str)], source: &str, license: &str) -> Workspace {
     let package = |name: &str| Package {
         id: name.into(),
@@ -33,11 +34,14 @@ fn workspace(edges: &[(&str, &str)], source: &str, license: &str) -> Workspace {
         dependencies: edges
             .iter()
             .filter(|(from, _)| *from == name)
-            .map(|(_, to)| Dependency { name: format!("quorate-{to}") })
+            .map(|(_, to)| match to.strip_prefix("dev:") {
+                Some(to) => Dependency { name: format!("quorate-{to}"), kind: Some("dev".into()) },
+                None => Dependency { name: format!("quorate-{to}"), kind: None },
+            })
             .collect(),
         manifest_path: format!("crates/{name}/Cargo.toml").into(),
     };
-    let names = ["protocol", "table", "node", "runtime", "sim", "cli", "tidy", "attic"];
+    let names = ["protocol", "table", "node", "world", "runtime", "sim", "cli", "tidy", "attic"];
     let mut packages: Vec<Package> = names.map(package).into();
     packages.pop_if(|_| !edges.iter().any(|(from, to)| [*from, *to].contains(&"attic")));
     let workspace_members = packages.iter().map(|package| package.id.clone()).collect();
@@ -65,6 +69,9 @@ fn edges_go_down() {
     let findings = |edges: &[(&str, &str)]| floors::findings(&workspace(edges, "", ""));
     check(findings(&[("node", "protocol"), ("cli", "sim"), ("cli", "protocol")]), &[]);
     check(findings(&[("protocol", "node")]), &["protocol (floor 0) imports node (floor 1)"]);
+    check(findings(&[("protocol", "dev:world")]), &[]);
+    check(findings(&[("protocol", "world")]), &["protocol (floor 0) imports world (floor 1)"]);
+    check(findings(&[("protocol", "dev:node")]), &["protocol (floor 0) imports node (floor 1)"]);
     check(findings(&[("table", "protocol")]), &["table (floor 0) imports protocol (floor 0)"]);
     check(findings(&[("sim", "runtime")]), &["sim (floor 2) imports runtime (floor 2)"]);
     check(findings(&[("cli", "tidy")]), &["cli imports tidy, which stands on no floor"]);
@@ -118,7 +125,7 @@ fn texts_are_true() {
     check(texts::link_findings(&root, &[links]), &["docs/x.md: links to gone.md"]);
     let home = concat!("ok\nsee /", "home/me");
     check(texts::place_findings(&[text("a.rs", "fn main() {}"), text("b.sh", home)]), &["b.sh:2: names"]);
-    let named = "`protocol/` `table/` `node/` `runtime/` `sim/` `cli/`";
+    let named = "`protocol/` `table/` `node/` `world/` `runtime/` `sim/` `cli/`";
     check(texts::map_findings(&workspace(&[], "", ""), named), &["lacks `tidy/`"]);
 }
 
@@ -132,4 +139,11 @@ fn systems_stand_on_the_stage() {
         text("crates/sim/src/stage/play.rs", "impl Environment<P> for Play"),
     ];
     check(stage::findings(&texts), &["x.rs: has 201 lines", "z.rs: has Nemesis of its own"]);
+}
+
+#[test]
+fn sources_do_not_name_what_their_tests_run_in() {
+    let text = |path: &str| texts::Text { path: path.into(), content: "use quorate_world::World;".into() };
+    let texts = ["crates/protocol/tests/x.rs", "crates/protocol/src/x.rs", "crates/sim/src/x.rs"].map(text);
+    check(floors::source_findings(&texts), &["crates/protocol/src/x.rs: names quorate_world"]);
 }
