@@ -6,19 +6,11 @@ use quorate_protocol::{
 };
 
 use super::world::{GROUP, World, process, send};
-use crate::world::script::{self, scripts};
+use crate::world::{play, script::scripts};
 
 fn check(name: &str) {
-    let mut world = World::new(Settings { piece_bytes: 150, ..Settings::default() });
-    script::check("group", name, |step| {
-        world.trace.clear();
-        perform(&mut world, step);
-        world.trace.clone()
-    });
-}
-
-fn millis(span: &str) -> Duration {
-    Duration::from_millis(span.strip_suffix("ms").expect("ms").parse().expect("a number"))
+    let world = World::new(Settings { piece_bytes: 150, ..Settings::default() });
+    play(world, "group", name, process, perform);
 }
 
 fn strength(word: &str) -> Strength {
@@ -31,14 +23,13 @@ fn strength(word: &str) -> Strength {
     }
 }
 
-fn perform(world: &mut World, step: &str) {
-    let words: Vec<_> = step.split_whitespace().collect();
-    match words[..] {
+fn perform(world: &mut World, step: &[&str]) -> bool {
+    match *step {
         // Members that have joined one after the other.
         ["group", "of", ref members @ ..] => {
             world.run(Duration::from_millis(1_000));
             for member in members {
-                perform(world, &format!("join {member}"));
+                perform(world, &["join", member]);
                 world.run(Duration::from_millis(100));
             }
             world.trace.clear();
@@ -47,40 +38,28 @@ fn perform(world: &mut World, step: &str) {
             for member in members {
                 world.start(member);
                 world.ask(member, |id| Command::Join { id, group: GROUP });
-                world.drain(member);
+                world.drain(process(member));
             }
         }
         ["leave", who] => {
             world.ask(who, |id| Command::Leave { id, group: GROUP });
-            world.drain(who);
+            world.drain(process(who));
         }
         ["flush", who] => {
             world.ask(who, |id| Command::Flush { id, group: GROUP });
-            world.drain(who);
+            world.drain(process(who));
         }
         // All in one batch: `send a soft x ordered y`.
         ["send", who, ref what @ ..] => {
             for pair in what.chunks(2) {
                 world.ask(who, |id| send(id, strength(pair[0]), pair[1]));
             }
-            world.drain(who);
+            world.drain(process(who));
         }
-        ["crash", who] => world.crash(who),
-        ["pause", who] => drop(world.paused.insert(process(who))),
-        ["resume", who] => drop(world.paused.remove(&process(who))),
-        ["cut", a, b] => world.cut(a, b),
-        ["heal"] => world.heal(),
-        ["hold", from, to] => world.links.hold(process(from), process(to)),
-        ["release"] => world.links.release(),
-        ["settle"] => world.settle(),
-        ["run", span] => world.run(millis(span)),
         ["show"] => world.show(),
-        ["quietly", ..] => {
-            perform(world, &words[1..].join(" "));
-            world.trace.clear();
-        }
-        _ => panic!("what is `{step}`?"),
+        _ => return false,
     }
+    true
 }
 
 scripts! { check:

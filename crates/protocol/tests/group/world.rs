@@ -1,23 +1,19 @@
-//! One router and members of one group, links and a clock. Every message goes through its bytes.
+//! One router and members of one group.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
-};
+use std::collections::BTreeMap;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use quorate_protocol::{
-    CommandId, Context, Destination, Duration, Incarnation, Input, Lift, Peer, ProcessId, Protocol, Sink,
-    Ticket, Time,
+    CommandId, Context, Incarnation, Input, Lift, Peer, ProcessId, Protocol, Sink, Time,
     ecast::{MemberSettings, Router, RouterSettings},
     group::{
         self, Command, Direct, Event, Groups, Message, Outcome, Place, Roster, Settings, Standing, Strength,
     },
     paxos::{self, Paxos},
-    wire::Wire,
 };
+use quorate_world::{Environment, Violation};
 
-use crate::world::{Chance, Links, Outputs};
+use crate::world::{Chance, Rig, Trace, Traced};
 
 pub(crate) const GROUP: group::GroupId = group::GroupId(7);
 
@@ -41,18 +37,9 @@ fn peer(process: ProcessId) -> Peer {
     Peer { id: process, address: format!("{}:1", name(process)) }
 }
 
-enum Role {
+pub(crate) enum Role {
     Router(Box<Router<Groups>>),
     Member(Box<group::Process>),
-}
-
-struct Node {
-    role: Role,
-    wanted: BTreeSet<ProcessId>,
-    ticket: Ticket,
-    unsaid: Option<Ticket>,
-    /// What was delivered here: the state.
-    words: Vec<String>,
 }
 
 impl Protocol for Role {
@@ -96,230 +83,103 @@ impl Protocol for Role {
     }
 }
 
-pub(crate) struct World {
-    now: Time,
-    nodes: BTreeMap<ProcessId, Node>,
+/// The users of the members.
+pub(crate) struct Members {
     settings: Settings,
-    pub(crate) links: Links<Bytes>,
-    chance: Chance,
+    /// What was delivered at each: its state.
+    words: BTreeMap<ProcessId, Vec<String>>,
     commands: u64,
-    pub(crate) paused: BTreeSet<ProcessId>,
-    pub(crate) trace: String,
+    pub(crate) trace: Trace,
 }
+
+type Virtual = quorate_world::World<Role>;
+
+impl Environment<Role> for Members {
+    fn start(&mut self, world: &mut Virtual, _: usize, id: ProcessId) -> Role {
+        if id == process("r") {
+            let settings = paxos::Settings { wanted: 1, ..paxos::Settings::default() };
+            let log = Paxos::found(peer(id), settings.clone(), world.now());
+            let settings = RouterSettings { paxos: settings, ..RouterSettings::default() };
+            return Role::Router(Box::new(Router::new(log, Roster::default(), settings)));
+        }
+        self.words.insert(id, Vec::new());
+        let member = group::Process::new(peer(id), self.settings.clone(), MemberSettings::default());
+        Role::Member(Box::new(member))
+    }
+
+    fn event(&mut self, world: &mut Virtual, machine: usize, event: Event) -> Result<(), Violation> {
+        let id = world.id(machine).expect("it lives");
+        self.trace.say(world.now(), &format!("{} {}", name(id), shown(&event)));
+        let words = self.words.get_mut(&id).expect("routers tell nothing");
+        match event {
+            Event::Deliver { body, .. } => words.push(text(&body)),
+            Event::Restore { state, .. } => {
+                let state = state.as_ref().map(text).unwrap_or_default();
+                *words = state.split_whitespace().map(str::to_owned).collect();
+            }
+            Event::CheckpointWanted { group, view } => {
+                let state = Bytes::from(words.join(" "));
+                world.ask(self, id, Command::Checkpoint { group, view, state })?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn delivered(&mut self, world: &Virtual, from: ProcessId, to: ProcessId, message: &Message) {
+        if let Message::Group { direct, .. } = message
+            && let Some(line) = said(direct)
+        {
+            self.trace.say(world.now(), &format!("{} > {} {line}", name(from), name(to)));
+        }
+    }
+}
+
+impl Traced for Members {
+    fn trace(&mut self) -> &mut Trace {
+        &mut self.trace
+    }
+}
+
+pub(crate) type World = Rig<Role, Members>;
 
 impl World {
     pub(crate) fn new(settings: Settings) -> World {
-        let mut world = World {
-            now: Time::ZERO,
-            nodes: BTreeMap::new(),
-            settings,
-            links: Links::default(),
-            chance: Chance(1),
-            commands: 0,
-            paused: BTreeSet::new(),
-            trace: String::new(),
-        };
-        let settings = paxos::Settings { wanted: 1, ..paxos::Settings::default() };
-        let log = Paxos::found(peer(process("r")), settings.clone(), Time::ZERO);
-        let settings = RouterSettings { paxos: settings, ..RouterSettings::default() };
-        world.add("r", Role::Router(Box::new(Router::new(log, Roster::default(), settings))));
+        let (words, trace) = (BTreeMap::new(), Trace::default());
+        let mut world = Rig::of(Members { settings, words, commands: 0, trace }, Chance(1));
+        world.add("r");
         world
     }
 
-    fn say(&mut self, line: &str) {
-        writeln!(self.trace, "{:>5} {line}", self.now.0 / 1_000_000).expect("strings take everything");
-    }
-
-    fn add(&mut self, who: &str, role: Role) {
-        let node = Node { role, wanted: BTreeSet::new(), ticket: Ticket(0), unsaid: None, words: Vec::new() };
-        self.nodes.insert(process(who), node);
-        self.input(process(who), Input::Drained);
+    fn add(&mut self, who: &str) {
+        let peer = peer(process(who));
+        self.begin(peer.id, &peer.address);
     }
 
     pub(crate) fn start(&mut self, who: &str) {
-        let member =
-            group::Process::new(peer(process(who)), self.settings.clone(), MemberSettings::default());
-        self.add(who, Role::Member(Box::new(member)));
-        self.input(process(who), Input::Command(Command::Seeds(vec![peer(process("r"))])));
-        self.relink();
+        self.add(who);
+        self.command(process(who), Command::Seeds(vec![peer(process("r"))]));
     }
 
     /// Asks a member something; a batch ends with it, unless several are asked at once.
     pub(crate) fn ask(&mut self, who: &str, command: impl FnOnce(CommandId) -> Command) {
         self.commands += 1;
         let command = command(CommandId(self.commands));
-        self.input(process(who), Input::Command(command));
-    }
-
-    pub(crate) fn drain(&mut self, who: &str) {
-        self.input(process(who), Input::Drained);
-    }
-
-    pub(crate) fn crash(&mut self, who: &str) {
-        self.nodes.remove(&process(who));
-        for other in self.links.of(process(who)) {
-            self.unlink(process(who), other);
-        }
-    }
-
-    pub(crate) fn cut(&mut self, a: &str, b: &str) {
-        self.links.cut(process(a), process(b));
-        self.unlink(process(a), process(b));
-    }
-
-    fn unlink(&mut self, a: ProcessId, b: ProcessId) {
-        if self.links.unmake(a, b) {
-            self.input(a, Input::Unlinked { peer: b });
-            self.input(b, Input::Unlinked { peer: a });
-        }
-    }
-
-    pub(crate) fn heal(&mut self) {
-        self.links.mend();
-        self.relink();
-    }
-
-    fn relink(&mut self) {
-        let mut wanted = BTreeSet::new();
-        for (id, node) in &self.nodes {
-            wanted.extend(node.wanted.iter().map(|peer| (*id.min(peer), *id.max(peer))));
-        }
-        for (a, b) in wanted {
-            if self.nodes.contains_key(&a)
-                && self.nodes.contains_key(&b)
-                && let Some(session) = self.links.make(a, b)
-            {
-                self.input(a, Input::Linked { peer: b, session });
-                self.input(b, Input::Linked { peer: a, session });
-            }
-        }
-    }
-
-    fn input(&mut self, id: ProcessId, input: Input<Role>) {
-        let Some(node) = self.nodes.get_mut(&id) else { return };
-        let mut out = Outputs::<Role>::behind(node.ticket);
-        let mut chance = || self.chance.next();
-        let mut cx = Context { now: self.now, me: id, random: &mut chance };
-        if let Some(ticket) = node.unsaid.take() {
-            node.role.handle(&mut cx, Input::Persisted(ticket), &mut out);
-        }
-        node.role.handle(&mut cx, input, &mut out);
-        node.ticket = out.ticket;
-        node.unsaid = out.persisted.then_some(out.ticket);
-        for peer in out.forgotten {
-            node.wanted.remove(&peer);
-        }
-        let relink = !out.reached.is_empty();
-        node.wanted.extend(out.reached);
-        for (to, message) in out.sent {
-            let many = match to {
-                Destination::One(one) => vec![one],
-                Destination::Many(many) => many,
-            };
-            for to in many {
-                let mut bytes = BytesMut::new();
-                message.encode(&mut bytes);
-                if let Some(queue) = self.links.queue(id, to) {
-                    queue.push_back(bytes.freeze());
-                }
-            }
-        }
-        for event in out.events {
-            self.event(id, event);
-        }
-        if relink {
-            self.relink();
-        }
-    }
-
-    /// The host of a member takes an event.
-    fn event(&mut self, id: ProcessId, event: Event) {
-        let node = self.nodes.get_mut(&id).expect("it lives");
-        match &event {
-            Event::Deliver { body, .. } => node.words.push(text(body)),
-            Event::Restore { state, .. } => {
-                let state = state.as_ref().map(text).unwrap_or_default();
-                node.words = state.split_whitespace().map(str::to_owned).collect();
-            }
-            _ => {}
-        }
-        let words = node.words.join(" ");
-        let line = format!("{} {}", name(id), shown(&event));
-        self.say(&line);
-        if let Event::CheckpointWanted { group, view } = event {
-            self.input(id, Input::Command(Command::Checkpoint { group, view, state: Bytes::from(words) }));
-        }
-    }
-
-    fn deliver(&mut self, from: ProcessId, to: ProcessId) -> bool {
-        let Some(mut bytes) = self.links.next_if(from, to, |_| true) else { return false };
-        let message = Message::decode(&mut bytes).expect("our own bytes decode");
-        assert!(bytes.is_empty(), "bytes left over");
-        if let Message::Group { direct, .. } = &message
-            && let Some(line) = said(direct)
-        {
-            self.say(&format!("{} > {} {line}", name(from), name(to)));
-        }
-        self.input(to, Input::Receive { from, message });
-        true
-    }
-
-    /// Delivers until nothing is on the way, each process taking what has arrived as one batch.
-    pub(crate) fn settle(&mut self) {
-        for round in 0.. {
-            assert!(round < 1000, "they talk for ever");
-            let mut moved = false;
-            for to in self.awake() {
-                let waiting = self.links.moving().filter(|((_, b), _)| *b == to);
-                let waiting: Vec<_> = waiting.map(|((from, _), queue)| (from, queue.len())).collect();
-                for (from, count) in waiting {
-                    for _ in 0..count {
-                        moved |= self.deliver(from, to);
-                    }
-                }
-                self.input(to, Input::Drained);
-            }
-            if !moved && self.nodes.values().all(|node| node.unsaid.is_none()) {
-                break;
-            }
-        }
-    }
-
-    fn awake(&self) -> Vec<ProcessId> {
-        self.nodes.keys().copied().filter(|id| !self.paused.contains(id)).collect()
-    }
-
-    /// Lets time pass, with every message delivered at once.
-    pub(crate) fn run(&mut self, span: Duration) {
-        let end = self.now + span;
-        self.settle();
-        let due = |world: &Self, id: &ProcessId| world.nodes[id].role.deadline();
-        while let Some(next) =
-            self.awake().iter().filter_map(|id| due(self, id)).min().filter(|it| *it <= end)
-        {
-            self.now = self.now.max(next);
-            for id in self.awake() {
-                if due(self, &id).is_some_and(|due| due <= self.now) {
-                    self.input(id, Input::Deadline);
-                    self.input(id, Input::Drained);
-                }
-            }
-            self.settle();
-        }
-        self.now = end;
+        self.command(process(who), command);
     }
 
     /// Says the state of each member.
     pub(crate) fn show(&mut self) {
-        let line = |(id, node): (&ProcessId, &Node)| {
-            let Role::Member(member) = &node.role else { return None };
+        for id in self.everybody() {
+            let Role::Member(member) = self.process(id) else { continue };
             let (bytes, waiting) = member.held(GROUP);
             let view = member.view(GROUP).map_or(0, |view| view.number.0);
-            let words = node.words.join(" ");
-            Some(format!("{} view {view}, holds {bytes} bytes and {waiting} ordered: {words}", name(*id)))
-        };
-        let lines: Vec<String> = self.nodes.iter().filter_map(line).collect();
-        lines.iter().for_each(|line| self.say(line));
+            let words = self.words[&id].join(" ");
+            self.say(&format!(
+                "{} view {view}, holds {bytes} bytes and {waiting} ordered: {words}",
+                name(id)
+            ));
+        }
     }
 }
 

@@ -3,6 +3,12 @@
 mod chance;
 mod links;
 mod outputs;
+mod rig;
 pub(crate) mod script;
 
-pub(crate) use self::{chance::Chance, links::Links, outputs::Outputs};
+pub(crate) use self::{
+    chance::Chance,
+    links::Links,
+    outputs::Outputs,
+    rig::{Rig, Trace, Traced, millis, play},
+};
