@@ -14,6 +14,8 @@ pub(crate) struct Host {
     pub(crate) queue: VecDeque<Event>,
     /// Whether it does nothing until it is told to.
     pub(crate) slow: bool,
+    /// Whether what it did is being handed over.
+    pub(crate) busy: bool,
     giving: Option<VecDeque<String>>,
     coming: Vec<String>,
 }

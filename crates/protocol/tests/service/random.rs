@@ -220,9 +220,9 @@ impl Run {
     fn step(&mut self) {
         match self.world.random() % 100 {
             0..76 => {
-                let ways = self.world.links.on_the_way();
+                let ways = self.world.world.on_the_way();
                 if !ways.is_empty() {
-                    let (from, to) = self.pick(&ways);
+                    let ((from, to), _) = self.pick(&ways);
                     for _ in 0..=self.world.random() % 4 {
                         self.world.deliver(from, to);
                     }
@@ -242,7 +242,7 @@ impl Run {
                 self.world.set_slow(id, slow);
             }
             94 | 95 => {
-                let links = self.world.links.standing();
+                let links = self.world.links();
                 if !links.is_empty() {
                     let (a, b) = self.pick(&links);
                     if self.world.random().is_multiple_of(4) {

@@ -6,15 +6,14 @@ use quorate_protocol::{
 };
 
 use super::world::{World, process};
-use crate::world::script::{self, scripts};
+use crate::world::{
+    play,
+    script::{self, scripts},
+};
 
 fn check(name: &str) {
-    let mut world = World::new(settings(&script::text("service", name)), 1);
-    script::check("service", name, |step| {
-        world.trace.clear();
-        perform(&mut world, step);
-        world.trace.clone()
-    });
+    let world = World::new(settings(&script::text("service", name)), 1);
+    play(world, "service", name, process, perform);
 }
 
 /// A line `# settings: sessions_max=…` changes them.
@@ -41,13 +40,8 @@ fn settings(text: &str) -> Settings {
     settings
 }
 
-fn millis(span: &str) -> Duration {
-    Duration::from_millis(span.strip_suffix("ms").expect("ms").parse().expect("a number"))
-}
-
-fn perform(world: &mut World, step: &str) {
-    let words: Vec<_> = step.split_whitespace().collect();
-    match words[..] {
+fn perform(world: &mut World, step: &[&str]) -> bool {
+    match *step {
         ["found", id] => world.found(process(id)),
         ["join", id, "via", seed] => world.join(process(id), process(seed)),
         ["client", id] => world.client(process(id)),
@@ -83,11 +77,6 @@ fn perform(world: &mut World, step: &str) {
             }
             world.drain(process(id));
         }
-        ["pause", id] => drop(world.paused.insert(process(id))),
-        ["resume", id] => drop(world.paused.remove(&process(id))),
-        ["crash", id] => world.crash(process(id)),
-        ["cut", a, b] => world.cut(process(a), process(b)),
-        ["break", a, b] => world.unlink(process(a), process(b)),
         // From the other replicas, not from clients.
         ["isolate", id] => {
             for other in world.replicas() {
@@ -96,15 +85,11 @@ fn perform(world: &mut World, step: &str) {
                 }
             }
         }
-        ["heal"] => world.heal(),
-        ["hold", from, to] => world.links.hold(process(from), process(to)),
-        ["release"] => world.links.release(),
         ["deliver", from, to, count] => {
             for _ in 0..count.parse::<u64>().expect("a number") {
                 world.let_through(process(from), process(to));
             }
         }
-        ["run", span] => world.run(millis(span)),
         ["fill", client, "at", id, count] => {
             for number in 0..count.parse::<u64>().expect("a number") {
                 let call = format!("{number}:add:w{number}");
@@ -113,13 +98,10 @@ fn perform(world: &mut World, step: &str) {
             }
             world.done(process(client), count.parse().expect("a number"));
         }
-        ["quietly", ..] => {
-            perform(world, &words[1..].join(" "));
-            world.trace.clear();
-        }
         ["show"] => world.show(),
-        _ => panic!("what is `{step}`?"),
+        _ => return false,
     }
+    true
 }
 
 scripts! { check:

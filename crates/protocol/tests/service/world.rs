@@ -1,21 +1,19 @@
-//! Replicas with their hosts, clients that do what a script says, links and a clock. Every message goes through its bytes.
+//! Replicas with their hosts, and clients that do what a script says.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
-};
+use std::collections::BTreeMap;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use quorate_protocol::{
-    Context, Destination, Duration, Incarnation, Input, Peer, ProcessId, Protocol, Ticket, Time, paxos,
-    service::{Body, Call, Event, GroupId, Kind, Message, Outcome, Replica, SessionId, Settings},
+    Context, Destination, Incarnation, Input, Lift, Peer, ProcessId, Protocol, Sink, Time, paxos,
+    service::{self, Body, Call, Event, GroupId, Kind, Message, Outcome, Replica, SessionId, Settings},
     wire::Wire,
 };
+use quorate_world::{Environment, Violation};
 
 use super::host::Host;
 use crate::{
     paxos::trace::brief,
-    world::{Chance, Links, Outputs},
+    world::{Chance, Rig, Trace, Traced},
 };
 
 const GROUP: GroupId = GroupId(7);
@@ -42,13 +40,62 @@ fn peer(process: ProcessId) -> Peer {
     Peer { id: process, address: format!("host{}:1", name(process)) }
 }
 
-struct Node {
-    replica: Replica,
-    host: Host,
-    wanted: BTreeSet<ProcessId>,
-    ticket: Ticket,
-    /// Records that are not yet said to be on disk.
-    unsaid: Option<Ticket>,
+/// What runs on a machine.
+pub(crate) enum Role {
+    Replica(Box<Replica>),
+    /// Does what it is asked.
+    Client,
+}
+
+/// What replicas and clients are asked.
+pub(crate) enum Asked {
+    Replica(service::Command),
+    Send(ProcessId, Message),
+    Reach(Peer),
+}
+
+/// What replicas and clients tell.
+pub(crate) enum Told {
+    Replica(Event),
+    Client(Body),
+}
+
+impl Protocol for Role {
+    type Message = Message;
+    type Record = paxos::Record;
+    type Command = Asked;
+    type Event = Told;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        match (self, input) {
+            (Role::Replica(replica), input) => {
+                let command = |command| match command {
+                    Asked::Replica(command) => command,
+                    Asked::Send(..) | Asked::Reach(_) => panic!("a replica is asked what clients are asked"),
+                };
+                let input = input.map(std::convert::identity, command);
+                let mut lift = Lift::<Role, _, _, _>::new::<Replica>(
+                    out,
+                    |_, _, message| Some(message),
+                    |out, event| out.emit(Told::Replica(event)),
+                );
+                replica.handle(cx, input, &mut lift);
+            }
+            (Role::Client, Input::Command(Asked::Send(to, message))) => {
+                out.send(Destination::One(to), message, None);
+            }
+            (Role::Client, Input::Command(Asked::Reach(peer))) => out.reach(peer.id, &peer.address),
+            (Role::Client, Input::Receive { message, .. }) => out.emit(Told::Client(message.body)),
+            (Role::Client, _) => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        match self {
+            Role::Replica(replica) => replica.deadline(),
+            Role::Client => None,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -57,111 +104,141 @@ struct Client {
     done: u64,
 }
 
-pub(crate) struct World {
-    pub(crate) now: Time,
-    nodes: BTreeMap<ProcessId, Node>,
+/// The hosts of the replicas, and what the clients know.
+pub(crate) struct Users {
+    hosts: BTreeMap<ProcessId, Host>,
     clients: BTreeMap<ProcessId, Client>,
     settings: Settings,
-    pub(crate) links: Links<Bytes>,
-    chance: Chance,
-    /// Processes that do nothing at the moment.
-    pub(crate) paused: BTreeSet<ProcessId>,
+    /// Whom the next replica asks to be taken in; a founder asks nobody.
+    seed: Option<ProcessId>,
     /// Messages to clients that nobody has looked at.
     pub(crate) heard: Vec<(ProcessId, Body)>,
-    pub(crate) trace: String,
+    pub(crate) trace: Trace,
 }
 
-impl World {
-    pub(crate) fn new(settings: Settings, seed: u64) -> World {
-        World {
-            now: Time::ZERO,
-            nodes: BTreeMap::new(),
-            clients: BTreeMap::new(),
-            settings,
-            links: Links::default(),
-            chance: Chance(seed.wrapping_mul(2).wrapping_add(1)),
-            heard: Vec::new(),
-            paused: BTreeSet::new(),
-            trace: String::new(),
+type Virtual = quorate_world::World<Role>;
+
+impl Users {
+    /// Has a host do the next thing. Says whether there was any.
+    fn host_step(&mut self, world: &mut Virtual, id: ProcessId) -> Result<bool, Violation> {
+        let chance = world.draw();
+        let Some(host) = self.hosts.get_mut(&id) else { return Ok(false) };
+        let more = !host.queue.is_empty();
+        if let Some(command) = host.step(chance) {
+            let free = !std::mem::replace(&mut host.busy, true);
+            world.ask(self, id, Asked::Replica(command))?;
+            self.hosts.get_mut(&id).expect("a host stays").busy = !free;
+        }
+        Ok(more)
+    }
+}
+
+impl Environment<Role> for Users {
+    fn start(&mut self, world: &mut Virtual, _: usize, id: ProcessId) -> Role {
+        if self.clients.contains_key(&id) {
+            return Role::Client;
+        }
+        self.hosts.insert(id, Host::default());
+        let (settings, now) = (self.settings.clone(), world.now());
+        Role::Replica(Box::new(match self.seed {
+            None => Replica::found(GROUP, peer(id), settings, now),
+            Some(seed) => Replica::join(GROUP, peer(id), vec![peer(seed)], settings, now),
+        }))
+    }
+
+    fn event(&mut self, world: &mut Virtual, machine: usize, told: Told) -> Result<(), Violation> {
+        let id = world.id(machine).expect("it lives");
+        match told {
+            Told::Replica(event) => {
+                self.trace.say(world.now(), &format!("{} {}", name(id), shown(&event)));
+                self.hosts.get_mut(&id).expect("a replica has a host").queue.push_back(event);
+            }
+            Told::Client(body) => {
+                if let Body::Opened { session, .. } = &body {
+                    self.clients.get_mut(&id).expect("a client").session = Some(*session);
+                }
+                self.heard.push((id, body));
+            }
+        }
+        Ok(())
+    }
+
+    fn delivered(&mut self, world: &Virtual, from: ProcessId, to: ProcessId, message: &Message) {
+        if let Some(line) = said(&message.body) {
+            self.trace.say(world.now(), &format!("{} > {} {line}", name(from), name(to)));
         }
     }
 
-    pub(crate) fn say(&mut self, line: &str) {
-        let millis = self.now.0 / 1_000_000;
-        writeln!(self.trace, "{millis:>5} {line}").expect("strings take everything");
+    /// A host that is not slow does at once what there is to do.
+    fn stepped(&mut self, world: &mut Virtual, machine: usize) -> Result<(), Violation> {
+        let Some(id) = world.id(machine) else { return Ok(()) };
+        while self.hosts.get(&id).is_some_and(|host| !host.slow && !host.busy) && self.host_step(world, id)? {
+        }
+        Ok(())
+    }
+}
+
+impl Traced for Users {
+    fn trace(&mut self) -> &mut Trace {
+        &mut self.trace
+    }
+}
+
+pub(crate) type World = Rig<Role, Users>;
+
+impl World {
+    pub(crate) fn new(settings: Settings, seed: u64) -> World {
+        let users = Users {
+            hosts: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            settings,
+            seed: None,
+            heard: Vec::new(),
+            trace: Trace::default(),
+        };
+        Rig::of(users, Chance(seed.wrapping_mul(2).wrapping_add(1)))
     }
 
     pub(crate) fn found(&mut self, id: ProcessId) {
-        let replica = Replica::found(GROUP, peer(id), self.settings.clone(), self.now);
-        self.add(id, replica);
+        self.add(id, None);
     }
 
     pub(crate) fn join(&mut self, id: ProcessId, seed: ProcessId) {
-        let replica = Replica::join(GROUP, peer(id), vec![peer(seed)], self.settings.clone(), self.now);
-        self.add(id, replica);
+        self.add(id, Some(seed));
     }
 
-    fn add(&mut self, id: ProcessId, replica: Replica) {
-        let (host, wanted) = (Host::default(), BTreeSet::new());
-        self.nodes.insert(id, Node { replica, host, wanted, ticket: Ticket(0), unsaid: None });
-        self.input(id, Input::Drained);
-        self.relink();
+    fn add(&mut self, id: ProcessId, seed: Option<ProcessId>) {
+        self.seed = seed;
+        self.begin(id, &peer(id).address);
+        for client in self.clients.keys().copied().collect::<Vec<_>>() {
+            self.command(client, Asked::Reach(peer(id)));
+        }
     }
 
     pub(crate) fn client(&mut self, id: ProcessId) {
         self.clients.insert(id, Client::default());
-        self.relink();
-    }
-
-    pub(crate) fn crash(&mut self, id: ProcessId) {
-        self.nodes.remove(&id);
-        for other in self.links.of(id) {
-            self.unlink(id, other);
+        self.begin(id, &peer(id).address);
+        for replica in self.replicas() {
+            self.command(id, Asked::Reach(peer(replica)));
         }
-    }
-
-    pub(crate) fn cut(&mut self, a: ProcessId, b: ProcessId) {
-        self.links.cut(a, b);
-        self.unlink(a, b);
-    }
-
-    pub(crate) fn unlink(&mut self, a: ProcessId, b: ProcessId) {
-        if self.links.unmake(a, b) {
-            self.input(a, Input::Unlinked { peer: b });
-            self.input(b, Input::Unlinked { peer: a });
-        }
-    }
-
-    pub(crate) fn heal(&mut self) {
-        self.links.mend();
-        self.relink();
     }
 
     pub(crate) fn replicas(&self) -> Vec<ProcessId> {
-        self.nodes.keys().copied().collect()
+        let mut everybody = self.everybody();
+        everybody.retain(|id| self.hosts.contains_key(id));
+        everybody
     }
 
-    pub(crate) fn relink(&mut self) {
-        let mut wanted = BTreeSet::new();
-        for (id, node) in &self.nodes {
-            wanted.extend(node.wanted.iter().map(|peer| (*id.min(peer), *id.max(peer))));
-            wanted.extend(self.clients.keys().map(|client| (*id, *client)));
-        }
-        for (a, b) in wanted {
-            let there = |id| self.nodes.contains_key(&id) || self.clients.contains_key(&id);
-            if there(a)
-                && there(b)
-                && let Some(session) = self.links.make(a, b)
-            {
-                self.input(a, Input::Linked { peer: b, session });
-                self.input(b, Input::Linked { peer: a, session });
-            }
+    fn replica(&self, id: ProcessId) -> &Replica {
+        match self.process(id) {
+            Role::Replica(replica) => replica,
+            Role::Client => panic!("{} is a client", name(id)),
         }
     }
 
     /// A client sends to a replica.
     pub(crate) fn ask(&mut self, client: ProcessId, to: ProcessId, body: Body) {
-        self.send(client, to, &Message { group: GROUP, body });
+        self.command(client, Asked::Send(to, Message { group: GROUP, body }));
     }
 
     /// Calls such as `3:add:x`, or `4?get` for a read, or `5!get` for one that replicas are told of.
@@ -193,198 +270,49 @@ impl World {
         self.clients.get_mut(&client).expect("a client").done = done;
     }
 
-    fn send(&mut self, from: ProcessId, to: ProcessId, message: &Message) {
-        let mut bytes = BytesMut::new();
-        message.encode(&mut bytes);
-        if let Some(queue) = self.links.queue(from, to) {
-            queue.push_back(bytes.freeze());
-        }
-    }
-
-    /// Hands an input to a replica and takes care of everything that comes of it, its host's results too.
-    fn input(&mut self, id: ProcessId, input: Input<Replica>) {
-        self.hand_over(id, input);
-        while self.nodes.get(&id).is_some_and(|node| !node.host.slow) && self.host_step(id) {}
-    }
-
     /// Has a host do the next thing. Says whether there was any.
     pub(crate) fn host_step(&mut self, id: ProcessId) -> bool {
-        let chance = self.chance.next();
-        let Some(node) = self.nodes.get_mut(&id) else { return false };
-        let more = !node.host.queue.is_empty();
-        if let Some(command) = node.host.step(chance) {
-            self.hand_over(id, Input::Command(command));
-        }
-        more
+        self.go(|world, users| users.host_step(world, id))
     }
 
-    fn slow(&mut self, id: ProcessId, slow: bool) {
-        self.nodes.get_mut(&id).expect("it lives").host.slow = slow;
-    }
-
-    fn hand_over(&mut self, id: ProcessId, input: Input<Replica>) {
-        let Some(node) = self.nodes.get_mut(&id) else { return };
-        let mut out = Outputs::<Replica>::behind(node.ticket);
-        let mut chance = || self.chance.next();
-        let mut cx = Context { now: self.now, me: id, random: &mut chance };
-        if let Some(ticket) = node.unsaid.take() {
-            node.replica.handle(&mut cx, Input::Persisted(ticket), &mut out);
-        }
-        node.replica.handle(&mut cx, input, &mut out);
-        node.ticket = out.ticket;
-        if out.persisted {
-            node.unsaid = Some(out.ticket);
-        }
-        for peer in out.forgotten {
-            node.wanted.remove(&peer);
-        }
-        let relink = !out.reached.is_empty();
-        node.wanted.extend(out.reached);
-        for (to, message) in out.sent {
-            let many = match to {
-                Destination::One(one) => vec![one],
-                Destination::Many(many) => many,
-            };
-            for to in many {
-                self.send(id, to, &message);
-            }
-        }
-        for event in out.events {
-            let line = shown(&event);
-            self.say(&format!("{} {line}", name(id)));
-            self.nodes.get_mut(&id).expect("it lives").host.queue.push_back(event);
-        }
-        if relink {
-            self.relink();
-        }
-    }
-
-    /// Delivers the oldest message of one link. Says whether there was one.
-    pub(crate) fn deliver(&mut self, from: ProcessId, to: ProcessId) -> bool {
-        let Some(mut bytes) = self.links.next_if(from, to, |_| true) else { return false };
-        let message = Message::decode(&mut bytes).expect("our own bytes decode");
-        assert!(bytes.is_empty(), "bytes left over");
-        if let Some(line) = said(&message.body) {
-            self.say(&format!("{} > {} {line}", name(from), name(to)));
-        }
-        if let (Some(client), Body::Opened { session, .. }) = (self.clients.get_mut(&to), &message.body) {
-            client.session = Some(*session);
-        }
-        if self.clients.contains_key(&to) {
-            self.heard.push((to, message.body));
-        } else {
-            self.input(to, Input::Receive { from, message });
-        }
-        true
-    }
-
-    /// Delivers the oldest message that is held on a link, and nothing that comes of it.
+    /// Delivers the oldest message of a link, held or not, and nothing that comes of it.
     pub(crate) fn let_through(&mut self, from: ProcessId, to: ProcessId) {
-        let held = self.links.let_go(from, to);
         self.deliver(from, to);
-        self.input(to, Input::Drained);
-        if held {
-            self.links.hold(from, to);
-        }
-    }
-
-    pub(crate) fn drain(&mut self, id: ProcessId) {
-        self.input(id, Input::Drained);
-    }
-
-    /// Delivers until nothing is on the way, each process taking what has arrived as one batch.
-    pub(crate) fn settle(&mut self) {
-        for round in 0.. {
-            assert!(round < 1000, "they talk for ever");
-            let mut moved = false;
-            let everybody = self.nodes.keys().chain(self.clients.keys()).copied();
-            for to in everybody.filter(|id| !self.paused.contains(id)).collect::<Vec<_>>() {
-                let waiting = self.links.moving().filter(|((_, b), _)| *b == to);
-                let waiting: Vec<_> = waiting.map(|((from, _), queue)| (from, queue.len())).collect();
-                for (from, count) in waiting {
-                    for _ in 0..count {
-                        moved |= self.deliver(from, to);
-                    }
-                }
-                self.input(to, Input::Drained);
-            }
-            let unsaid = self.nodes.values().any(|node| node.unsaid.is_some());
-            if !moved && !unsaid {
-                break;
-            }
-        }
-    }
-
-    /// Lets time pass, with every message delivered at once.
-    pub(crate) fn run(&mut self, span: Duration) {
-        let end = self.now + span;
-        self.settle();
-        while let Some(next) = self.next_deadline().filter(|next| *next <= end) {
-            self.now = self.now.max(next);
-            self.wake();
-            self.settle();
-        }
-        self.now = end;
-    }
-
-    /// Tells those whose deadline has come.
-    fn wake(&mut self) {
-        for id in self.replicas() {
-            let due = self.nodes.get(&id).and_then(|node| node.replica.deadline());
-            if due.is_some_and(|due| due <= self.now) && !self.paused.contains(&id) {
-                self.input(id, Input::Deadline);
-                self.input(id, Input::Drained);
-            }
-        }
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        let awake = self.nodes.iter().filter(|(id, _)| !self.paused.contains(id));
-        awake.filter_map(|(_, node)| node.replica.deadline()).min()
-    }
-
-    pub(crate) fn random(&mut self) -> u64 {
-        self.chance.next()
+        self.drain(to);
     }
 
     pub(crate) fn statuses(&self) -> Vec<(ProcessId, paxos::Status)> {
-        self.nodes.iter().map(|(id, node)| (*id, node.replica.status().log)).collect()
+        self.replicas().into_iter().map(|id| (id, self.replica(id).status().log)).collect()
     }
 
     /// Has a host do nothing until it is told to go on.
     pub(crate) fn set_slow(&mut self, id: ProcessId, slow: bool) {
-        self.slow(id, slow);
+        self.hosts.get_mut(&id).expect("it lives").slow = slow;
         if !slow {
             while self.host_step(id) {}
             self.drain(id);
         }
     }
 
-    /// Lets time pass until somebody is to be woken, and wakes it.
-    pub(crate) fn wake_next(&mut self) {
-        let Some(next) = self.next_deadline() else { return };
-        self.now = self.now.max(next) + Duration::from_micros(self.random() % 3000);
-        self.wake();
-    }
-
     /// The list of the first replica.
     pub(crate) fn words(&self) -> Vec<String> {
-        self.nodes.values().next().map_or_else(Vec::new, |node| node.host.words.clone())
+        self.replicas().first().map_or_else(Vec::new, |id| self.hosts[id].words.clone())
     }
 
     /// Whether all replicas are members, know as much, and have the same list.
     pub(crate) fn agree(&self) -> bool {
         let words = self.words();
-        let chosen = self.nodes.values().next().map(|node| node.replica.status().chosen);
-        self.nodes.values().all(|node| {
-            let status = node.replica.status();
-            let all = status.log.members.len() == self.nodes.len();
-            let same = Some(status.chosen) == chosen && node.host.queue.is_empty();
+        let replicas = self.replicas();
+        let chosen = replicas.first().map(|id| self.replica(*id).status().chosen);
+        replicas.iter().all(|id| {
+            let (status, host) = (self.replica(*id).status(), &self.hosts[id]);
+            let all = status.log.members.len() == replicas.len();
+            let same = Some(status.chosen) == chosen && host.queue.is_empty();
             assert!(
-                !same || node.host.words == words,
+                !same || host.words == words,
                 "replicas differ at instance {}: {words:?} {:?}",
                 status.chosen,
-                node.host.words
+                host.words
             );
             all && same
         })
@@ -393,8 +321,7 @@ impl World {
     /// Says the state of each replica and its host.
     pub(crate) fn show(&mut self) {
         for id in self.replicas() {
-            let node = &self.nodes[&id];
-            let status = node.replica.status();
+            let status = self.replica(id).status();
             let serves = if status.serving { ", serving" } else { "" };
             let line = format!(
                 "{} {}{serves}, {} chosen, {} refused: {}",
@@ -402,7 +329,7 @@ impl World {
                 status.log.role,
                 status.chosen,
                 status.refused,
-                node.host.words.join(" ")
+                self.hosts[&id].words.join(" ")
             );
             self.say(&line);
         }
