@@ -6,10 +6,13 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use quorate_protocol::{
     Duration, Incarnation, Input, ProcessId,
-    paxos::{Command, Settings},
+    paxos::{Command, Paxos, Settings},
 };
 
-use super::{recovery, world::World};
+use super::{
+    recovery,
+    world::{Node, World},
+};
 
 fn router(node: u64, life: u128) -> ProcessId {
     ProcessId { node, incarnation: Incarnation(life) }
@@ -48,13 +51,13 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
         }
     }
     world.run(Duration::from_millis(500));
-    assert!(world.nodes.values().all(|node| node.paxos.members().len() == nodes as usize), "it grew");
+    assert!(world.living().all(|(_, paxos, _)| paxos.members().len() == nodes as usize), "it grew");
 
     // Safety: anything may happen.
     for _ in 0..3000 {
         match world.random() % 100 {
             0..70 => {
-                let links = world.links.standing();
+                let links = world.links();
                 if !links.is_empty() {
                     let (a, b) = links[(world.random() % links.len() as u64) as usize];
                     let (from, to) = if world.random().is_multiple_of(2) { (a, b) } else { (b, a) };
@@ -64,21 +67,15 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
                     world.input(to, Input::Drained);
                 }
             }
-            70..88 => {
-                if let Some(next) = world.next_deadline() {
-                    let jitter = Duration::from_micros(world.random() % 3000);
-                    world.now = world.now.max(next) + jitter;
-                    world.wake();
-                }
-            }
+            70..88 => world.wake_next(),
             88..95 => {
-                let ids: Vec<_> = world.nodes.keys().copied().collect();
+                let ids = world.everybody();
                 let id = ids[(world.random() % ids.len() as u64) as usize];
                 proposed += 1;
                 world.propose(id, Bytes::from(format!("{proposed} by {id}")));
             }
             95 => {
-                let links = world.links.standing();
+                let links = world.links();
                 if !links.is_empty() {
                     let (a, b) = links[(world.random() % links.len() as u64) as usize];
                     if world.random().is_multiple_of(3) { world.cut(a, b) } else { world.unlink(a, b) }
@@ -87,7 +84,7 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
             96 => world.relink(),
             97 if world.random().is_multiple_of(3) => world.heal(),
             97 => {
-                let ids: Vec<_> = world.nodes.keys().copied().collect();
+                let ids = world.everybody();
                 let id = ids[(world.random() % ids.len() as u64) as usize];
                 let asked = ids[(world.random() % ids.len() as u64) as usize];
                 // A command on its way counts on those that were there when it was given: no crashes beside it.
@@ -97,23 +94,21 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
             }
             98 => {
                 // As many may fail as the members bear, and no more before these were replaced.
-                let ids: Vec<_> = world.nodes.keys().copied().collect();
+                let ids = world.everybody();
                 let id = ids[(world.random() % ids.len() as u64) as usize];
                 if !seed.is_multiple_of(4) && bears_loss_of(&world, id) {
                     world.crash(id);
                     let life = lives.get_mut(&id.node).expect("every node has lived");
                     *life += 1;
                     let new = router(id.node, *life);
-                    let seeds: Vec<_> = world.nodes.keys().copied().collect();
+                    let seeds = world.everybody();
                     world.join(new, &seeds);
                     *world.counts.entry("crash").or_default() += 1;
                 }
             }
             _ => {
                 // Who was voted out starts anew.
-                let removed: Vec<_> =
-                    world.nodes.iter().filter(|(_, node)| node.removed).map(|(id, _)| *id).collect();
-                for id in removed {
+                for id in removed(&world) {
                     restart(&mut world, &mut lives, id);
                 }
             }
@@ -127,9 +122,7 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
     for _ in 0..400 {
         world.relink();
         world.run(Duration::from_millis(50));
-        let removed: Vec<_> =
-            world.nodes.iter().filter(|(_, node)| node.removed).map(|(id, _)| *id).collect();
-        for id in removed {
+        for id in removed(&world) {
             restart(&mut world, &mut lives, id);
         }
         if converged(&world) {
@@ -137,11 +130,10 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
         }
     }
     if !converged(&world) {
-        let lines: Vec<_> = world
-            .nodes
-            .iter()
-            .map(|(id, node)| format!("{id} {:?} unlearned {}", node.paxos.status(), node.unlearned.len()))
-            .collect();
+        let line = |(id, paxos, node): (_, &Paxos, &Node)| {
+            format!("{id} {:?} unlearned {}", paxos.status(), node.unlearned.len())
+        };
+        let lines: Vec<_> = world.living().map(line).collect();
         eprintln!(
             "{}",
             world
@@ -157,39 +149,46 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
         );
         panic!("no convergence:\n{}", lines.join("\n"));
     }
-    world.counts
+    world.environment.counts
+}
+
+/// Those who were voted out.
+fn removed(world: &World) -> Vec<ProcessId> {
+    world.living().filter(|(_, _, node)| node.removed).map(|(id, ..)| id).collect()
 }
 
 fn restart(world: &mut World, lives: &mut BTreeMap<u64, u128>, id: ProcessId) {
     world.crash(id);
     let life = lives.get_mut(&id.node).expect("every node has lived");
     *life += 1;
-    let seeds: Vec<_> = world.nodes.keys().copied().collect();
+    let seeds = world.everybody();
     world.join(router(id.node, *life), &seeds);
 }
 
 /// Whether every set of members that anybody may act under keeps a majority of living ones without `id`: the newest one
 /// learned, and what changes under way would make.
 fn bears_loss_of(world: &World, id: ProcessId) -> bool {
-    let statuses: Vec<_> = world.nodes.values().map(|node| node.paxos.status()).collect();
+    let statuses: Vec<_> = world.living().map(|(_, paxos, _)| paxos.status()).collect();
     let newest = statuses.iter().max_by_key(|status| status.chosen).map(|status| &status.members);
     let open = statuses.iter().filter_map(|status| status.members_open.as_ref());
     open.chain(newest).all(|members| {
         let alive = members
             .iter()
-            .filter(|peer| peer.id != id && world.nodes.get(&peer.id).is_some_and(|node| !node.removed))
+            .filter(|peer| {
+                peer.id != id && world.living().any(|(id, _, node)| id == peer.id && !node.removed)
+            })
             .count();
         alive > members.len() / 2
     })
 }
 
 fn converged(world: &World) -> bool {
-    let applied = world.nodes.values().map(|node| node.applied).max();
-    world.nodes.values().all(|node| {
+    let applied = world.living().map(|(_, _, node)| node.applied).max();
+    world.living().all(|(_, paxos, node)| {
         Some(node.applied) == applied
             && node.unlearned.is_empty()
-            && node.paxos.members().len() == world.settings.wanted
-            && node.paxos.leader().is_some()
+            && paxos.members().len() == world.settings.wanted
+            && paxos.leader().is_some()
     })
 }
 

@@ -14,13 +14,13 @@ use super::{
 
 /// Makes every router of `world` again, and compares.
 pub(crate) fn check(world: &World) {
-    for (&id, node) in &world.nodes {
-        let recovered = Paxos::recover(peer(id), world.settings.clone(), node.records.clone(), world.now);
+    for (id, paxos, node) in world.living() {
+        let recovered = Paxos::recover(peer(id), world.settings.clone(), node.records.clone(), world.now());
         let Some(recovered) = recovered.expect("records follow from each other") else {
             assert!(node.records.is_empty());
             continue;
         };
-        let (before, after) = (node.paxos.status(), recovered.status());
+        let (before, after) = (paxos.status(), recovered.status());
         assert_eq!(after.promised, before.promised, "{id}");
         assert_eq!(after.accepted, before.accepted, "{id}");
         assert_eq!(after.last, before.last, "{id}");
@@ -31,7 +31,7 @@ pub(crate) fn check(world: &World) {
             assert_eq!(after.members, before.members, "{id}");
             assert_eq!(after.members_open, before.members_open, "{id}");
         }
-        assert!(recovered.unchosen().len() >= node.paxos.unchosen().len(), "{id}");
+        assert!(recovered.unchosen().len() >= paxos.unchosen().len(), "{id}");
     }
 }
 
@@ -56,7 +56,7 @@ fn what_a_checkpoint_replaces_is_not_needed() {
     assert!((5..100).contains(&checkpoints), "{checkpoints}");
     let recover = |from: usize| {
         let records = node.records[from..].to_vec();
-        Paxos::recover(peer(founder), world.settings.clone(), records, world.now)
+        Paxos::recover(peer(founder), world.settings.clone(), records, world.now())
     };
     let whole = recover(0).unwrap().unwrap().status();
     assert_eq!(recover(newest).unwrap().unwrap().status(), whole);

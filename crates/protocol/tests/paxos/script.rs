@@ -10,15 +10,14 @@ use super::{
     trace::names,
     world::{World, name, peer, process},
 };
-use crate::world::script::{self, scripts};
+use crate::world::{
+    millis, play,
+    script::{self, scripts},
+};
 
 fn check(name: &str) {
-    let mut world = World::new(settings(&script::text("paxos", name)), 1);
-    script::check("paxos", name, |step| {
-        world.trace.clear();
-        perform(&mut world, step);
-        world.trace.clone()
-    });
+    let world = World::new(settings(&script::text("paxos", name)), 1);
+    play(world, "paxos", name, process, perform);
 }
 
 /// Small numbers, so that scripts stay short. A line `# settings: log_bytes_kept=…` changes them.
@@ -44,29 +43,13 @@ fn settings(text: &str) -> Settings {
 /// How often a slow link lets something through.
 const TICK: Duration = Duration::from_millis(20);
 
-fn millis(span: &str) -> Duration {
-    Duration::from_millis(span.strip_suffix("ms").expect("ms").parse().expect("a number"))
-}
-
-fn perform(world: &mut World, step: &str) {
-    let words: Vec<_> = step.split_whitespace().collect();
-    match words[..] {
+fn perform(world: &mut World, step: &[&str]) -> bool {
+    match *step {
         ["found", id] => world.found(process(id)),
         ["join", id, "via", ref seeds @ ..] => {
             let seeds: Vec<_> = seeds.iter().map(|seed| process(seed)).collect();
             world.join(process(id), &seeds);
         }
-        ["crash", id] => world.crash(process(id)),
-        ["cut", a, b] => world.cut(process(a), process(b)),
-        ["isolate", id] => {
-            for other in world.nodes.keys().copied().filter(|other| *other != process(id)).collect::<Vec<_>>()
-            {
-                world.cut(process(id), other);
-            }
-        }
-        ["heal"] => world.heal(),
-        ["hold", from, to] => world.links.hold(process(from), process(to)),
-        ["release"] => world.links.release(),
         ["deliver", from, to, ref count @ ..] => {
             let count = count.first().map_or(1, |count| count.parse().expect("a number"));
             for _ in 0..count {
@@ -75,13 +58,10 @@ fn perform(world: &mut World, step: &str) {
         }
         ["reform", id] => {
             let id = process(id);
-            match world.nodes[&id].paxos.can_reform() {
+            match world.process(id).can_reform() {
                 Ok(()) => {
                     // As the fence between generations does.
-                    for other in world.nodes.keys().copied().filter(|other| *other != id).collect::<Vec<_>>()
-                    {
-                        world.cut(id, other);
-                    }
+                    world.isolate(id);
                     world.begin_anew(id);
                     world.input(id, Input::Command(Command::Reform));
                 }
@@ -142,16 +122,9 @@ fn perform(world: &mut World, step: &str) {
         ["remove", id, old] => {
             world.input(process(id), Input::Command(Command::RemoveRouter(process(old))));
         }
-        ["run", span] => {
-            world.run(millis(span));
-        }
-        ["quietly", ..] => {
-            perform(world, &words[1..].join(" "));
-            world.trace.clear();
-        }
         ["status"] => {
-            for id in world.nodes.keys().copied().collect::<Vec<_>>() {
-                let status = world.nodes[&id].paxos.status();
+            for id in world.everybody() {
+                let status = world.process(id).status();
                 let leader = status.leader.map_or("none".to_owned(), name);
                 world.say(&format!(
                     "{} {} leader {leader} promised b{} chosen {} last {} members {}",
@@ -164,8 +137,9 @@ fn perform(world: &mut World, step: &str) {
                 ));
             }
         }
-        _ => panic!("what is `{step}`?"),
+        _ => return false,
     }
+    true
 }
 
 scripts! { check:
