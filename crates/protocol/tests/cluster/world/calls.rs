@@ -11,11 +11,8 @@ use quorate_protocol::{
     wire::Wire,
 };
 
-use super::{Happening, MESSAGE_BYTES_MAX, Role, Told, World};
-use crate::{
-    cluster::names::{name, peer},
-    world::Outputs,
-};
+use super::{Happening, MESSAGE_BYTES_MAX, Outputs, Role, Told, World};
+use crate::cluster::names::{name, peer};
 
 /// A statement's print: any hash will do.
 fn print(op: &str) -> u64 {

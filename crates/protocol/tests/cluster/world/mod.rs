@@ -6,6 +6,8 @@
 
 mod calls;
 mod checks;
+mod links;
+mod outputs;
 mod process;
 mod time;
 
@@ -21,12 +23,16 @@ use quorate_protocol::{
     },
 };
 
-pub(crate) use self::process::{Happening, Process, Role};
+use self::links::Links;
+pub(crate) use self::{
+    outputs::Outputs,
+    process::{Happening, Process, Role},
+};
 use super::{
     engine::Engine,
     names::{name, peer},
 };
-use crate::world::{Chance, Links};
+use crate::world::Chance;
 
 /// What a user was told of one of its requests.
 #[derive(Clone, Debug, Default)]

@@ -81,11 +81,6 @@ impl<T> Links<T> {
         self.held.insert((from, to));
     }
 
-    /// Whether it was held.
-    pub(crate) fn let_go(&mut self, from: ProcessId, to: ProcessId) -> bool {
-        self.held.remove(&(from, to))
-    }
-
     pub(crate) fn release(&mut self) {
         self.held.clear();
     }
@@ -99,11 +94,6 @@ impl<T> Links<T> {
     pub(crate) fn moving(&self) -> impl Iterator<Item = ((ProcessId, ProcessId), &VecDeque<T>)> {
         let moving = self.queues.iter().filter(|(way, _)| !self.held.contains(way));
         moving.map(|(way, queue)| (*way, queue))
-    }
-
-    /// The ways on which something is, and nothing holds it.
-    pub(crate) fn on_the_way(&self) -> Vec<(ProcessId, ProcessId)> {
-        self.moving().filter(|(_, queue)| !queue.is_empty()).map(|(way, _)| way).collect()
     }
 
     /// The oldest thing on its way, if nothing holds it and it satisfies a condition.
