@@ -173,6 +173,10 @@ where
     P::Message: Wire,
 {
     fn send(&mut self, to: Destination, message: P::Message, after: Option<Ticket>) {
+        assert!(
+            after.is_none_or(|after| after.0 <= self.tickets),
+            "it waits for a record that is not written"
+        );
         self.put(to, &message, Lane::Ordered(after));
     }
 

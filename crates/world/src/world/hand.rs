@@ -49,7 +49,7 @@ where
     }
 
     fn hands(&mut self) -> &mut Hands {
-        self.hands.as_mut().expect("only a world by hand is moved by hand")
+        self.hands.as_mut().expect(BY_HAND)
     }
 
     /// Random bits, from the same source as those of the processes.
@@ -280,7 +280,7 @@ where
 
     /// The ways on which something is and nothing is held, and how much, in the order of their ends.
     pub fn on_the_way(&self) -> Vec<(Way, usize)> {
-        let Some(hands) = &self.hands else { return Vec::new() };
+        let hands = self.hands.as_ref().expect(BY_HAND);
         let moving = hands.ways.iter().filter(|(way, queue)| !queue.is_empty() && !hands.held.contains(way));
         moving.map(|(way, queue)| (*way, queue.len())).collect()
     }
@@ -366,6 +366,8 @@ where
 fn pair(one: ProcessId, other: ProcessId) -> Way {
     (one.min(other), one.max(other))
 }
+
+const BY_HAND: &str = "only a world by hand is moved by hand";
 
 /// Processes that still talk after so many rounds talk for ever.
 const ROUNDS_MAX: usize = 1000;
