@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Ballot, Core, Message, Paxos, Prepare, Slot, Value};
+use super::{Ballot, Better, Core, Message, Paxos, Prepare, Slot, Value};
 use crate::{
     id::{Peer, ProcessId},
     quorum,
@@ -17,7 +17,7 @@ pub(super) struct Candidacy {
     pub(super) prepare: Prepare,
     /// How far it is.
     pub(super) stage: Stage,
-    /// Who was asked at this stage.
+    /// Who was asked.
     asked: BTreeSet<ProcessId>,
     /// Who refused at this stage.
     pub(super) refused: BTreeSet<ProcessId>,
@@ -28,8 +28,9 @@ pub(super) struct Candidacy {
 /// The two rounds of a candidacy.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// Would a majority promise? Nobody promises anything yet, so a candidate that is cut off raises no ballot.
-    PreVote(BTreeSet<ProcessId>),
+    /// Would a majority promise? Nobody promises anything yet, so a candidate that is cut off raises no ballot. A voter that
+    /// says yes tells of its log, if that is the better one.
+    PreVote(BTreeMap<ProcessId, Option<Better>>),
     /// Phase 1.
     Prepare(BTreeMap<ProcessId, Promise>),
 }
@@ -51,24 +52,26 @@ impl Candidacy {
         let prepare = Prepare { ballot, accepted, last, chosen, reach };
         Candidacy {
             prepare,
-            stage: Stage::PreVote(BTreeSet::from([core.me.id])),
+            stage: Stage::PreVote(BTreeMap::from([(core.me.id, None)])),
             asked: BTreeSet::new(),
             refused: BTreeSet::new(),
             until,
         }
     }
 
-    /// Goes on from the pre-vote to phase 1.
-    pub(super) fn prepare(&mut self) {
+    /// Goes on from the pre-vote to phase 1, and asks everybody once more: anyone may hold the log to go on with.
+    pub(super) fn prepare(&mut self, core: &mut Core, out: &mut impl Sink<Paxos>) {
         self.stage = Stage::Prepare(BTreeMap::new());
-        self.asked.clear();
         self.refused.clear();
+        core.send_all(self.asked.iter().copied().collect(), self.question(), out);
+        self.ask(core, out);
     }
 
-    /// Asks those that have a say and were not asked yet.
+    /// Asks those that have a say and were not asked yet, and the members: should the change that this process holds be of a
+    /// reign that is over, one of these knows.
     pub(super) fn ask(&mut self, core: &mut Core, out: &mut impl Sink<Paxos>) {
         let mut asked = Vec::new();
-        for peer in self.electorate(core).to_vec() {
+        for peer in [self.electorate(core), &core.members].concat() {
             if peer.id != core.me.id && self.asked.insert(peer.id) {
                 core.reach(&peer, out);
                 asked.push(peer.id);
@@ -77,7 +80,7 @@ impl Candidacy {
         core.send_all(asked, self.question(), out);
     }
 
-    /// Whether `process` was asked at this stage.
+    /// Whether `process` was asked.
     pub(super) fn asks(&self, process: ProcessId) -> bool {
         self.asked.contains(&process)
     }
@@ -90,28 +93,29 @@ impl Candidacy {
         }
     }
 
-    /// Who has a say: the members that the newest change makes in the log to go on with, chosen or not. Promises reveal
-    /// more of the prefix, and better logs; a candidate that comes with old members counts anew with each set that it
-    /// learns so.
+    /// Who has a say: the members that the newest change makes in the log to go on with, chosen or not. Answers tell of better
+    /// logs, and promises of more of the prefix, too; a candidate that comes with other members counts anew with each set
+    /// that it learns so.
     pub(super) fn electorate<'a>(&'a self, core: &'a Core) -> &'a [Peer] {
-        let best = match &self.stage {
-            Stage::PreVote(_) => None,
-            Stage::Prepare(promises) => best(&self.prepare, promises),
-        };
-        match best {
-            None => core.acting(),
-            Some(best) => match best.values.last() {
-                Some(Value::Members(open)) if best.last > core.chosen => open,
-                _ => &core.members,
+        let (last, open) = match &self.stage {
+            Stage::PreVote(votes) => match best_told(&self.prepare, votes) {
+                None => return core.acting(),
+                Some(best) => (best.last, Some(&best.members[..])),
             },
-        }
+            Stage::Prepare(promises) => match best(&self.prepare, promises) {
+                None => return core.acting(),
+                Some(best) => (best.last, best.members_open()),
+            },
+        };
+        // A log that ends within the chosen prefix makes no other members than that.
+        open.filter(|_| last > core.chosen).unwrap_or(&core.members)
     }
 
     /// Whether a majority of those who have a say said yes.
     pub(super) fn is_carried(&self, core: &Core) -> bool {
         let electors: Vec<_> = self.electorate(core).iter().map(|peer| peer.id).collect();
         match &self.stage {
-            Stage::PreVote(votes) => quorum::has_majority(&electors, votes),
+            Stage::PreVote(votes) => quorum::has_majority(&electors, votes.keys()),
             Stage::Prepare(promises) => quorum::has_majority(&electors, promises.keys().chain([&core.me.id])),
         }
     }
@@ -141,6 +145,14 @@ impl Promise {
                 .any(|value| matches!(value, Value::Members(_)))
     }
 
+    /// The members that its end would make, if it is a change of them.
+    fn members_open(&self) -> Option<&[Peer]> {
+        match self.values.last() {
+            Some(Value::Members(open)) => Some(open),
+            _ => None,
+        }
+    }
+
     /// The part that is known to be chosen.
     pub(super) fn learned(&self) -> &[Value] {
         &self.values[..self.chosen.0.saturating_sub(self.start.0) as usize]
@@ -154,4 +166,13 @@ pub(super) fn best<'a>(prepare: &Prepare, promises: &'a BTreeMap<ProcessId, Prom
         .values()
         .filter(|promise| (promise.accepted, promise.last) > (prepare.accepted, prepare.last))
         .max_by_key(|promise| (promise.accepted, promise.last))
+}
+
+/// The log that a candidate would have to go on with, of those that pre-votes told of, and its own.
+fn best_told<'a>(prepare: &Prepare, votes: &'a BTreeMap<ProcessId, Option<Better>>) -> Option<&'a Better> {
+    votes
+        .values()
+        .flatten()
+        .filter(|log| (log.accepted, log.last) > (prepare.accepted, prepare.last))
+        .max_by_key(|log| (log.accepted, log.last))
 }

@@ -35,6 +35,9 @@
 //!   g asks, all of N(g) can answer. At most one candidate at a time holds the help of a majority, for two majorities meet in
 //!   a member that helps one of them. One that fails tries again after some intervals; with fewer than a dozen members the
 //!   best connected has its turn within one timeout.
+//! - *Newest members count.* A router whose own log ends in a change that came to nothing may be connected by the newest
+//!   members and not by those of the change. It stands, if seldom, and those who answer tell it of the newer log: so it is elected
+//!   by the members that count.
 //! - *Whoever is elected is connected*: its pre-vote and phase 1 went both ways with a majority after instant 0. So it stays,
 //!   by the first point, and the lead moved once.
 //! - *Everybody who is promised it is served.* If g and the leader L are both connected, N(g) and N(L) meet: there is a way
@@ -46,7 +49,7 @@
 //! The simulator tries it for every graph of three and five members and every leader (`quorate sim graphs`).
 //!
 //! **What is not promised.** An election that is under way when the network takes its shape may end in a leader that is not
-//! connected in the new one: that move is not counted. A leader may be elected that lacks more log than is kept of it
+//! connected in the new one: that move is not counted. The best connected may lack more of a better log than is kept of it
 //! ([`Settings::log_bytes_kept`](super::Settings::log_bytes_kept)): then nobody can promise, and the next best stands.
 //! Nobody can tell a process that is heard by nobody on the leader's side from a dead one.
 //!

@@ -1,8 +1,8 @@
 //! Electing: who may lead, and what it must know before it does.
 
 use super::{
-    Ballot, Candidacy, Context, Duration, Message, Paxos, Prepare, ProcessId, Promise, Refusal, Reign, Role,
-    Sink, Stage, candidate,
+    Ballot, Better, Candidacy, Context, Duration, Message, Paxos, Prepare, ProcessId, Promise, Refusal,
+    Reign, Role, Sink, Slot, Stage, Value, candidate,
 };
 use crate::{quorum, wire::FRAME_BYTES_MAX};
 
@@ -56,13 +56,26 @@ impl Paxos {
         if prepare.ballot < self.core.promised {
             return Some(Refusal::Outbid);
         }
-        // All that the promise would have to carry must still be there and fit into a message.
-        let start = prepare.chosen;
-        let fits = start >= self.core.log.start()
-            && (start >= self.core.log.last()
-                || self.core.log.reach(start, self.core.log.last(), FRAME_BYTES_MAX / 2)
-                    == self.core.log.last());
-        (!fits).then_some(Refusal::Behind)
+        // A log that beats the candidate's is gone on with: all that the promise would have to carry of it must still be there,
+        // and fit into a message. The holder of the better log lacks nothing.
+        let behind =
+            self.beats(prepare) && self.values_behind(prepare.chosen, self.core.log.last()).is_none();
+        behind.then_some(Refusal::Behind)
+    }
+
+    /// Whether this process's log is of a higher ballot than the candidate's, or longer.
+    fn beats(&self, prepare: &Prepare) -> bool {
+        (self.core.accepted, self.core.log.last()) > (prepare.accepted, prepare.last)
+    }
+
+    /// The log behind `start`, up to `end`, if all of it is kept and fits into a message.
+    fn values_behind(&self, start: Slot, end: Slot) -> Option<Vec<Value>> {
+        if start >= end {
+            return Some(Vec::new());
+        }
+        let log = &self.core.log;
+        let fits = start >= log.start() && log.reach(start, end, FRAME_BYTES_MAX / 2) == end;
+        fits.then(|| log.range(start, end))
     }
 
     pub(super) fn pre_vote(
@@ -101,7 +114,12 @@ impl Paxos {
                 if self.could_be_carried(&prepare) {
                     self.granted = Some((from, cx.now + self.interval() * 2));
                 }
-                self.core.send(from, Message::PreVoted { ballot }, out);
+                let better = self.beats(&prepare).then(|| Better {
+                    accepted: self.core.accepted,
+                    last: self.core.log.last(),
+                    members: self.core.acting().to_vec(),
+                });
+                self.core.send(from, Message::PreVoted { ballot, better }, out);
                 if let Some(election) = &mut self.election {
                     // Give it the time to succeed.
                     *election = (*election).max(cx.now + self.core.settings.detector.interval * 2);
@@ -158,11 +176,15 @@ impl Paxos {
         self.lose_leader(cx, self.interval() * 6, out);
         self.granted = Some((from, cx.now + self.interval() * 4));
         let core = &self.core;
-        let (accepted, last, chosen) = (core.accepted, core.log.last(), core.chosen);
-        let start = prepare.chosen;
-        let beats = (accepted, last) > (prepare.accepted, prepare.last);
-        let end = if beats { last } else { chosen };
-        let values = if end > start { core.log.range(start, end) } else { Vec::new() };
+        let (accepted, last, start) = (core.accepted, core.log.last(), prepare.chosen);
+        // Without what is known to be chosen, it is the promise of one that has accepted as much and not heard yet what was
+        // chosen: the better log holds it.
+        let (chosen, values) = if self.beats(&prepare) {
+            (core.chosen, self.values_behind(start, last).expect("a candidate that lacks more was refused"))
+        } else {
+            let learned = self.values_behind(start, core.chosen);
+            learned.map_or((start, Vec::new()), |values| (core.chosen, values))
+        };
         core.send(from, Message::Promise { ballot, accepted, last, chosen, start, values }, out);
     }
 
@@ -171,13 +193,15 @@ impl Paxos {
         cx: &mut Context<'_>,
         from: ProcessId,
         ballot: Ballot,
+        better: Option<Better>,
         out: &mut impl Sink<Self>,
     ) {
         if let Role::Candidate(candidacy) = &mut self.role
             && candidacy.prepare.ballot == ballot
             && let Stage::PreVote(votes) = &mut candidacy.stage
         {
-            votes.insert(from);
+            votes.insert(from, better);
+            candidacy.ask(&mut self.core, out);
             self.count_votes(cx, out);
         }
     }
@@ -252,9 +276,8 @@ impl Paxos {
             match &candidacy.stage {
                 Stage::PreVote(_) => {
                     assert!(candidacy.prepare.ballot > self.core.promised, "a ballot is used once");
-                    candidacy.prepare();
                     self.core.promise(candidacy.prepare.ballot, out);
-                    candidacy.ask(&mut self.core, out);
+                    candidacy.prepare(&mut self.core, out);
                 }
                 Stage::Prepare(_) => self.lead(cx, out),
             }

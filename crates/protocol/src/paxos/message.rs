@@ -152,7 +152,7 @@ pub enum Message {
         accepted: Ballot,
         /// The end of the sender's log.
         last: Slot,
-        /// What the sender has learned.
+        /// What the sender has learned; only `start`, if its log is not the better one and the values behind are not kept.
         chosen: Slot,
         /// The values come behind this slot, which is the candidate's `chosen`.
         start: Slot,
@@ -165,6 +165,8 @@ pub enum Message {
     PreVoted {
         /// Which.
         ballot: Ballot,
+        /// The sender's log, if it beats the candidate's.
+        better: Option<Better>,
     },
     /// Phase 1a.
     Prepare(Prepare),
@@ -239,6 +241,17 @@ pub struct Prepare {
     pub reach: u32,
 }
 
+/// A log that beats a candidate's: what it would go on with, and who would have a say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Better {
+    /// The ballot in which it was accepted.
+    pub accepted: Ballot,
+    /// Its end.
+    pub last: Slot,
+    /// The members that the newest change in it makes, chosen or not.
+    pub members: Vec<Peer>,
+}
+
 /// Why a candidacy was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
@@ -246,7 +259,8 @@ pub enum Refusal {
     Outbid,
     /// The leader seems well.
     LeaderLives,
-    /// The candidate lacks chosen slots that the sender no longer keeps.
+    /// The sender's log beats the candidate's, and the sender no longer keeps all that the candidate lacks of it, or that is
+    /// more than a message carries.
     Behind,
     /// The sender helps another candidate just now.
     Rival,
@@ -301,7 +315,7 @@ const MEMBERS: u8 = 1;
 #[derive(Serialize, Deserialize)]
 enum Rare {
     PreVote(Prepare),
-    PreVoted(Ballot),
+    PreVoted(Ballot, Option<Better>),
     Prepare(Prepare),
     Refused(Ballot, Ballot, Refusal),
     Resign(Ballot),
@@ -412,7 +426,7 @@ impl Wire for Message {
                 return put_values(out, values);
             }
             Message::PreVote(prepare) => put_rare(out, &Rare::PreVote(*prepare)),
-            Message::PreVoted { ballot } => put_rare(out, &Rare::PreVoted(*ballot)),
+            Message::PreVoted { ballot, better } => put_rare(out, &Rare::PreVoted(*ballot, better.clone())),
             Message::Prepare(prepare) => put_rare(out, &Rare::Prepare(*prepare)),
             Message::Refused { ballot, promised, refusal } => {
                 put_rare(out, &Rare::Refused(*ballot, *promised, *refusal))
@@ -509,7 +523,7 @@ impl From<Rare> for Message {
     fn from(rare: Rare) -> Message {
         match rare {
             Rare::PreVote(prepare) => Message::PreVote(prepare),
-            Rare::PreVoted(ballot) => Message::PreVoted { ballot },
+            Rare::PreVoted(ballot, better) => Message::PreVoted { ballot, better },
             Rare::Prepare(prepare) => Message::Prepare(prepare),
             Rare::Refused(ballot, promised, refusal) => Message::Refused { ballot, promised, refusal },
             Rare::Resign(ballot) => Message::Resign { ballot },

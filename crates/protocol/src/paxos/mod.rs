@@ -37,7 +37,10 @@
 //!   which the reign began, in its ballot.
 //! - *Votes are counted for the newest members that the log to go on with makes*, by whole process id: a vote of an older
 //!   or younger incarnation is nobody's. Promises reveal more of the prefix and better logs, and a candidate counts anew
-//!   with each set that it learns so. One that comes with old members is thus led through every later set.
+//!   with each set that it learns so. One that comes with old members is thus led through every later set. So it is with
+//!   pre-votes: each tells of the voter's log, if that is the better one.
+//! - *Nobody is behind who holds the better log*: of a log that beats the candidate's a promise carries all that the candidate
+//!   lacks, or none is made; of another one it carries what is known to be chosen, or nothing.
 //!
 //! **Why that is safe.** Let a candidate go on with a log of ballot *a*, whose newest members are *X*, promised by a
 //! majority of X; let *v* be a ballot below its own in which something was chosen that it lacks, the lowest such.
@@ -53,6 +56,17 @@
 //!
 //! The last point is what single-server changes need in Raft too (Ongaro, *Bug in single-server membership changes*, 2015).
 //! It lets a majority of the newest members go on alone, even if the only leader that knew them to be chosen is dead.
+//!
+//! None of this rests on what a promise says to be chosen: a voter that has not heard it yet says less, and its promise is as
+//! good. So one that has forgotten the values may say less, too, as long as its log is not the one to go on with. Nor does it
+//! rest on pre-votes, which promise nothing.
+//!
+//! **Why somebody can be elected.** Let B be the router with the best log of those that live, and X the newest members that
+//! this log makes. While a majority of X lives and talks with B, nobody has a log that beats B's, so nobody finds B behind, and
+//! the majority that B needs is there. Another candidate may hold a change of a reign that is over, by which it would need the
+//! dead. While it talks with a majority of X, one of these answers its pre-vote with a log of the reign that followed, and it
+//! counts the members that this one makes. Where not even that is so, nobody can know what was chosen: a majority of a set
+//! that may have chosen is gone.
 //!
 //! **Attacks considered.**
 //!
@@ -70,6 +84,18 @@
 //!   member too: it stands for leader, and those that never heard of it answer one whose log is better than theirs.
 //! - *A leader that votes itself or another out, and dies.* A majority of the others holds that, and needs nobody else to go
 //!   on. Who is voted out stays until a majority has *learned* it all the same, so that a new election is seldom needed.
+//! - *A leader that proposes a change and is cut off with it.* The others elect another, and their leader dies, too, before the
+//!   first has heard of it. When it comes back it holds a change by which it needs the dead; it may also be the only one to know
+//!   all that is chosen, and have collected what the others have not heard to be chosen. They hold that all the same, in the
+//!   higher ballot: it promises them (`change_of_a_dead_reign`). If they do not talk with each other but all with it, it hears of
+//!   the higher ballot from them, and is elected (`star_around_a_dead_change`). If it is heard and does not hear, or hears and is
+//!   not heard, its questions or the answers are lost, and others that talk with a majority are elected as without it.
+//! - *Two changes of two dead reigns, each held by one that lives.* The later of the two had ground: a majority of the
+//!   members before both had accepted in its ballot, or the earlier one was chosen. A majority that lives has one who tells of
+//!   that ballot, or of a later one; the holder of the earlier change hears so, and counts for the later set.
+//! - *A change that its leader alone holds, with nothing later.* It may be chosen by those that it would take in, for all that
+//!   anybody alive knows; so the votes of its set are needed. That is the price of going on with the new members alone, and
+//!   `propose_members` pays it only while a majority of them is in touch.
 //! - *A snapshot that is overtaken.* It carries the members of its slot, and takes the place of the chosen prefix only:
 //!   what was accepted behind it stays accepted. The log behind a snapshot that is under way is kept longer.
 //!
@@ -125,7 +151,7 @@ pub use self::{
     ballot::{Ballot, Slot},
     contacts::{Contact, Pulse, Way},
     log::Value,
-    message::{Change, ChangeRefusal, Message, Prepare, Refusal},
+    message::{Better, Change, ChangeRefusal, Message, Prepare, Refusal},
     record::{Corrupt, Record},
     reform::ReformRefusal,
     user::{Command, Event, Settings, Status},
@@ -498,7 +524,7 @@ impl Paxos {
             // About who leads.
             Message::PreVote(prepare) => self.pre_vote(cx, from, prepare, out),
             Message::Prepare(prepare) => self.prepare(cx, from, prepare, out),
-            Message::PreVoted { ballot } => self.pre_voted(cx, from, ballot, out),
+            Message::PreVoted { ballot, better } => self.pre_voted(cx, from, ballot, better, out),
             Message::Promise { ballot, accepted, last, chosen, start, values } => {
                 let promise = Promise { accepted, last, chosen, start, values };
                 self.promised(cx, from, ballot, promise, out);

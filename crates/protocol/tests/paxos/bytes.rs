@@ -3,7 +3,9 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protocol::{
     Incarnation, Peer, ProcessId,
-    paxos::{Ballot, Change, ChangeRefusal, Contact, Message, Prepare, Pulse, Refusal, Slot, Value, Way},
+    paxos::{
+        Ballot, Better, Change, ChangeRefusal, Contact, Message, Prepare, Pulse, Refusal, Slot, Value, Way,
+    },
     wire::Wire,
 };
 
@@ -110,7 +112,14 @@ fn samples() -> Vec<(Message, &'static str)> {
             "0b02000000000000000300000000000000ab00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000900000000000000080000000000000008000000000000000100000000020000000200000061620100000063",
         ),
         (Message::PreVote(prepare), "0c0b000000000203ab01000000090803"),
-        (Message::PreVoted { ballot }, "0c05000000010203ab01"),
+        (Message::PreVoted { ballot, better: None }, "0c06000000010203ab0100"),
+        (
+            Message::PreVoted {
+                ballot,
+                better: Some(Better { accepted: ballot, last: Slot(9), members: vec![peer.clone()] }),
+            },
+            "0c13000000010203ab01010203ab01090103ab0103683a31",
+        ),
         (Message::Prepare(prepare), "0c0b000000020203ab01000000090803"),
         (
             Message::Refused { ballot, promised: ballot, refusal: Refusal::Behind },

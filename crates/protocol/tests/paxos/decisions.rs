@@ -4,8 +4,8 @@ use bytes::Bytes;
 use quorate_protocol::{
     Input, Peer, Session,
     paxos::{
-        Ballot, Change, ChangeRefusal, Command, Contact, Event, Message, Prepare, Pulse, Record, Refusal,
-        Settings, Slot, Value, Way,
+        Ballot, Better, Change, ChangeRefusal, Command, Contact, Event, Message, Prepare, Pulse, Record,
+        Refusal, Settings, Slot, Value, Way,
     },
 };
 
@@ -76,9 +76,25 @@ fn a_ballot_is_promised_again_but_written_once() {
 
 #[test]
 fn nobody_is_helped_to_lead_without_what_it_lacks() {
-    let behind = Prepare { chosen: Slot(4), ..question(ballot(7, "2")) };
+    let behind = Prepare { chosen: Slot(4), last: Slot(5), ..question(ballot(7, "2")) };
     let said = third().hear("2", Message::Prepare(behind));
     assert!(matches!(said.to("2")[..], [Message::Refused { refusal: Refusal::Behind, .. }]), "collected");
+
+    // A candidate that holds as much, or a later log, lacks nothing. It is told of nothing chosen that is not there to be told.
+    let later = Prepare { accepted: ballot(2, "2"), last: Slot(5), ..question(ballot(7, "2")) };
+    for (prepare, chosen) in [(question(ballot(7, "2")), 4), (later, 4), (question(ballot(7, "2")), 5)] {
+        let start = Slot(chosen);
+        let prepare = Prepare { chosen: start, ..prepare };
+        let said = third().hear("2", Message::PreVote(prepare));
+        assert!(matches!(said.to("2")[..], [Message::PreVoted { better: None, .. }]), "{:?}", said.sent);
+        let said = third().hear("2", Message::Prepare(prepare));
+        let [Message::Promise { accepted, last, chosen, start: behind, values, .. }] = &said.to("2")[..]
+        else {
+            panic!("{:?}", said.sent)
+        };
+        assert_eq!((*accepted, *last, *chosen, *behind), (ballot(1, "1"), Slot(6), start, start));
+        assert!(values.is_empty());
+    }
 
     // One slot of any size fits, two that are too much for a message do not.
     for (slots, fits) in [(1, true), (2, false)] {
@@ -93,6 +109,61 @@ fn nobody_is_helped_to_lead_without_what_it_lacks() {
     // The candidate knows more than this router holds: nothing is lacking.
     let ahead = Prepare { chosen: Slot(8), last: Slot(8), ..question(ballot(7, "2")) };
     assert!(matches!(third().hear("2", Message::Prepare(ahead)).to("2")[..], [Message::Promise { .. }]));
+}
+
+#[test]
+fn a_pre_vote_tells_of_the_better_log_and_who_counts_in_it() {
+    // The voter's own log ends in a change, or does not; what does not beat the candidate's is not told.
+    let record = |end| checkpoint("1 2 3", ballot(1, "1"), 5, vec![end]);
+    for (end, names) in [(value(9), "1 2 3"), (members("1 2 3 4"), "1 2 3 4")] {
+        let mut router = Alone::from("3", &Settings::default(), record(end));
+        let shorter = Prepare { last: Slot(5), ..question(ballot(7, "2")) };
+        let better = Better { accepted: ballot(1, "1"), last: Slot(6), members: peers(names) };
+        let said = router.hear("2", Message::PreVote(shorter));
+        let expected = Message::PreVoted { ballot: ballot(7, "2"), better: Some(better) };
+        assert_eq!(said.to("2"), [&expected]);
+    }
+
+    // A candidate whose own change needs a third vote, of one that is gone, counts by the better log that a voter tells of, in
+    // which the change never was; and not by a worse one, nor by members that it knows to be the members no more.
+    let log = |round: u64, last: u64, names| Better {
+        accepted: ballot(round, "1"),
+        last: Slot(last),
+        members: peers(names),
+    };
+    let votes = [
+        (None, false),
+        (Some(log(1, 6, "1 2 3")), false),
+        (Some(log(2, 6, "1 2 3")), true),
+        (Some(log(2, 6, "2 3")), true),
+        (Some(log(2, 6, "1 2 3 5")), false),
+        (Some(log(2, 5, "1 2 3 5")), true),
+        (Some(log(2, 6, "")), false),
+    ];
+    for (better, carried) in votes {
+        let mut router = Alone::from("3", &Settings::default(), record(members("1 2 3 4")));
+        let own = router.stand();
+        let said = router.hear("2", Message::PreVoted { ballot: own, better: better.clone() });
+        let asks = said.to("1").iter().any(|message| matches!(message, Message::Prepare(_)));
+        assert_eq!(asks, carried, "{better:?}");
+        let newcomer = better.is_some_and(|log| log.members == peers("1 2 3 5") && log.last > Slot(5));
+        assert_eq!(said.to("5").iter().any(|message| matches!(message, Message::PreVote(_))), newcomer);
+    }
+}
+
+#[test]
+fn phase_1_asks_again_whoever_was_asked() {
+    // The change takes 2 out, and 2 may know that it came to nothing.
+    let mut router = Alone::from(
+        "3",
+        &Settings::default(),
+        checkpoint("1 2 3 4", ballot(1, "1"), 5, vec![members("1 3 4")]),
+    );
+    let own = router.stand();
+    let said = router.hear("4", Message::PreVoted { ballot: own, better: None });
+    for other in ["1", "2", "4"] {
+        assert!(matches!(said.to(other)[..], [Message::Prepare(_)]), "{other}: {:?}", said.sent);
+    }
 }
 
 #[test]
@@ -112,7 +183,10 @@ fn of_two_candidates_one_is_helped() {
     // A candidate that has begun phase 1 gives way to nobody, however well connected.
     let mut router = third();
     let own = router.stand();
-    assert!(!router.hear("2", Message::PreVoted { ballot: own }).to("1").is_empty(), "phase 1 begins");
+    assert!(
+        !router.hear("2", Message::PreVoted { ballot: own, better: None }).to("1").is_empty(),
+        "phase 1 begins"
+    );
     let better = Prepare { reach: 9, ..question(ballot(own.round + 1, "1")) };
     let said = router.hear("1", Message::PreVote(better));
     assert!(
@@ -126,7 +200,7 @@ fn of_two_candidates_one_is_helped() {
 fn candidate() -> (Alone, Ballot) {
     let mut router = third();
     let own = router.stand();
-    router.hear("2", Message::PreVoted { ballot: own });
+    router.hear("2", Message::PreVoted { ballot: own, better: None });
     assert_eq!(router.role(), "candidate");
     (router, own)
 }
@@ -413,7 +487,7 @@ fn commands_that_come_to_nothing_are_answered() {
     let add = |name| Command::AddRouter(peer(process(name)));
     assert_eq!(refused(&router.command(add("4"))), Some(ChangeRefusal::NoLeader));
     let own = router.stand();
-    router.hear("2", Message::PreVoted { ballot: own });
+    router.hear("2", Message::PreVoted { ballot: own, better: None });
     let promise = Message::Promise {
         ballot: own,
         accepted: ballot(1, "1"),

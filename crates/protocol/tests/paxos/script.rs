@@ -151,6 +151,8 @@ scripts! { check:
     catch_up_by_snapshot
     replace_a_dead_router
     stop_command_cut_off
+    change_of_a_dead_reign
+    star_around_a_dead_change
     old_incarnation
     forwarded_in_order
     leader_leaves

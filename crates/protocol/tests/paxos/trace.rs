@@ -72,7 +72,11 @@ pub(crate) fn brief(message: &Message) -> Option<String> {
             values(v)
         ),
         Message::PreVote(p) => format!("PreVote {} {} chosen {}", b(&p.ballot), p.last, p.chosen),
-        Message::PreVoted { ballot } => format!("PreVoted {}", b(ballot)),
+        Message::PreVoted { ballot, better: None } => format!("PreVoted {}", b(ballot)),
+        Message::PreVoted { ballot, better: Some(log) } => {
+            let (accepted, members) = (b(&log.accepted), names(&log.members));
+            format!("PreVoted {}, has accepted {accepted} {} of {members}", b(ballot), log.last)
+        }
         Message::Prepare(p) => {
             format!("Prepare {} accepted {} {} chosen {}", b(&p.ballot), b(&p.accepted), p.last, p.chosen)
         }

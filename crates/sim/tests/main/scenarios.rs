@@ -219,6 +219,14 @@ fn a_change_that_few_know_stops_nothing() {
     check("paxos", 1715..1716);
 }
 
+/// A leader proposed a change of the routers and was cut off with it; the next leader died before it had heard of it. By the
+/// change it needed the dead, and it found everybody else behind, though they held what it had collected.
+#[test]
+fn a_change_of_a_dead_reign_stops_nothing() {
+    check("paxos", 4148..4149);
+    check("paxos", 10_229..10_230);
+}
+
 /// Two that waited for a third's verdict told each other what they knew, and each added what the other had from it: twice as
 /// much every time, until no memory was left.
 #[test]
