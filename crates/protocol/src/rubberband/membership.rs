@@ -86,6 +86,12 @@ impl Membership {
         self.config.as_ref()
     }
 
+    /// As if the order had handed it over.
+    #[cfg(test)]
+    pub(super) fn know(&mut self, config: Config) {
+        self.config = Some(config);
+    }
+
     pub(super) fn is_wedged(&self) -> bool {
         self.wedged
     }

@@ -1,10 +1,21 @@
 //! Small rings for the tests of this folder.
 
-use super::{Config, Range, StorageState, config::State};
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::{
+    Config, DataHeader, DataKind, MemberInfo, Message, Range, RequestId, Role, StorageState, WriteName,
+    config::State,
+};
 use crate::{
     ecast::Position,
     id::{Incarnation, ProcessId},
+    paxos,
+    seam::{Destination, Protocol, Sink, Ticket},
 };
+
+/// The super of a [`town`].
+pub(super) const SUPER: u64 = 9;
 
 pub(super) fn process(node: u64) -> ProcessId {
     ProcessId { node, incarnation: Incarnation(u128::from(node)) }
@@ -31,6 +42,66 @@ pub(super) fn ring(factor: u8, keys: &[u64], states: &str) -> Config {
         state.storage.insert(process(node), stands);
     }
     Config::from(state)
+}
+
+/// A ring with everybody on it a member, and a super.
+pub(super) fn town(factor: u8, keys: &[u64], states: &str) -> Config {
+    let mut state = State::from(ring(factor, keys, states));
+    let info = |role| MemberInfo { role, name: String::new(), address: String::new() };
+    state.members = state.storage.keys().map(|&it| (it, info(Role::Storage))).collect();
+    state.members.insert(process(SUPER), info(Role::Super));
+    Config::from(state)
+}
+
+/// The header of a client's write, number 1 of session 77, to these ranges.
+pub(super) fn write_header(ranges: &[Range], repeated: bool) -> DataHeader {
+    DataHeader {
+        kind: DataKind::FallibleWrite,
+        token: 5,
+        name: WriteName { request: RequestId { session: 77, number: 1 }, print: 3, repeated },
+        offset: 0,
+        table: DataHeader::NO_TABLE,
+        ranges: SmallVec::from_slice(ranges),
+    }
+}
+
+/// What a role sends, and tells its user.
+pub(super) struct Said<P: Protocol> {
+    pub(super) sent: Vec<(ProcessId, P::Message)>,
+    pub(super) events: Vec<P::Event>,
+}
+
+impl<P: Protocol> Default for Said<P> {
+    fn default() -> Self {
+        Said { sent: Vec::new(), events: Vec::new() }
+    }
+}
+
+impl<P: Protocol<Message = Message, Record = paxos::Record>> Sink<P> for Said<P> {
+    fn send(&mut self, to: Destination, message: Message, _: Option<Ticket>) {
+        let to = match to {
+            Destination::One(one) => vec![one],
+            Destination::Many(many) => many,
+        };
+        self.sent.extend(to.into_iter().map(|to| (to, message.clone())));
+    }
+
+    fn persist(&mut self, _: paxos::Record) -> Ticket {
+        unreachable!("only routers write records")
+    }
+
+    fn emit(&mut self, event: P::Event) {
+        self.events.push(event);
+    }
+
+    fn reach(&mut self, _: ProcessId, _: &str) {}
+
+    fn forget(&mut self, _: ProcessId) {}
+}
+
+/// Bytes of a text.
+pub(super) fn bytes(text: &'static str) -> Bytes {
+    Bytes::from_static(text.as_bytes())
 }
 
 /// A range as text; the end of the ring is `end`.

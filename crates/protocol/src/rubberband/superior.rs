@@ -592,3 +592,6 @@ impl Protocol for Super {
         self.membership.member.policy()
     }
 }
+
+#[cfg(test)]
+mod tests;

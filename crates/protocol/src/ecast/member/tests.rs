@@ -293,3 +293,202 @@ fn answers_that_were_known_do_not_put_off_sending_again() {
     give(&mut member, now, Input::Receive { from: process(ROUTER), message: credit });
     assert_eq!(member.deadline(), Some(now + patience));
 }
+
+/// What router `from` says: these route, as of a place in the log, and this one leads.
+fn word(member: &mut Member, from: u64, routers: &[u64], leader: Option<u64>, learned: u64) -> Out {
+    let routers = routers.iter().map(|&it| Peer { id: process(it), address: String::new() }).collect();
+    let leader = leader.map(process);
+    tell(member, from, Message::Lead { generation: Generation::FIRST, leader, routers, learned })
+}
+
+fn routers(member: &Member) -> Vec<u64> {
+    member.routers().map(|router| router.node).collect()
+}
+
+fn data(member: &mut Member, token: u64, bytes: usize) {
+    let body = Bytes::from(vec![b'x'; bytes]);
+    let submit = MemberCommand::Submit { token, class: Class::Data, body };
+    give(member, Time::ZERO, Input::Command(submit));
+}
+
+#[test]
+fn old_news_of_the_routers_changes_nothing() {
+    let mut member = Member::new(process(MEMBER), MemberSettings::default());
+    word(&mut member, 1, &[1, 2], Some(1), 5);
+    assert_eq!(routers(&member), [1, 2]);
+    word(&mut member, 2, &[2, 3], Some(2), 4);
+    assert_eq!((routers(&member), member.leader()), (vec![1, 2], Some(process(1))), "older");
+    word(&mut member, 2, &[1, 2, 3], Some(2), 4);
+    assert_eq!((routers(&member), member.leader()), (vec![1, 2], Some(process(1))), "older, and more");
+    word(&mut member, 2, &[1, 2], Some(2), 4);
+    assert_eq!((routers(&member), member.leader()), (vec![1, 2], Some(process(2))), "older, of the same");
+    word(&mut member, 2, &[2, 3], Some(2), 5);
+    assert_eq!(routers(&member), [2, 3], "as new, from one that has learned more since");
+    word(&mut member, 2, &[3, 4], Some(3), 6);
+    assert_eq!(routers(&member), [2, 3, 4], "who says so is kept as long as it is linked");
+}
+
+#[test]
+fn what_was_sent_is_sent_again_when_its_way_may_be_another() {
+    let mut member = Member::new(process(MEMBER), MemberSettings::default());
+    word(&mut member, 1, &[1, 2], Some(1), 5);
+    let confirms = |out: &Out| out.sent.iter().any(|message| matches!(message, Message::Confirm { .. }));
+    assert!(confirms(&linked(&mut member)), "the leader is told what was delivered");
+    let submit = MemberCommand::Submit { token: 1, class: Class::Control, body: Bytes::from_static(b"m") };
+    give(&mut member, Time::ZERO, Input::Command(submit));
+    linked(&mut member);
+    word(&mut member, 2, &[1, 2], Some(1), 5);
+    assert_eq!(member.resends(), 0, "another router says the same");
+    assert!(!confirms(&linked(&mut member)), "and does not lead");
+    word(&mut member, 1, &[1, 2], Some(1), 5);
+    assert_eq!(member.resends(), 1, "it found a new way to its leader, which may be itself");
+    assert!(submits(&linked(&mut member)));
+    word(&mut member, 2, &[1, 2], Some(2), 6);
+    assert_eq!(member.resends(), 2, "another one leads");
+}
+
+#[test]
+fn a_leader_of_whom_nothing_is_heard_is_doubted_once_another_knows_of_none() {
+    for (other_says, adrift) in [(None, true), (Some(1), false)] {
+        let mut member = Member::new(process(MEMBER), MemberSettings::default());
+        word(&mut member, 1, &[1, 2], Some(1), 5);
+        word(&mut member, 2, &[1, 2], other_says, 5);
+        let submit =
+            MemberCommand::Submit { token: 1, class: Class::Control, body: Bytes::from_static(b"m") };
+        give(&mut member, Time::ZERO, Input::Command(submit));
+        linked(&mut member);
+        assert_eq!(member.led_by(), Some(process(1)));
+        let silent = Time::ZERO + member.patience();
+        give(&mut member, silent, Input::Deadline);
+        assert_eq!(member.led_by().is_none(), adrift, "{other_says:?}");
+        let late = silent + member.settings.adrift_after;
+        let told = give(&mut member, late, Input::Deadline).events;
+        assert_eq!(told.contains(&MemberEvent::Adrift(true)), adrift, "{other_says:?}");
+        // Anything that it says makes its word new.
+        let news = give(
+            &mut member,
+            late,
+            Input::Receive { from: process(1), message: Message::Notice(Notice::default()) },
+        );
+        assert_eq!(news.events.contains(&MemberEvent::Adrift(false)), adrift, "{other_says:?}");
+    }
+}
+
+#[test]
+fn data_goes_as_far_as_credit_and_window_allow() {
+    for (credit, window_bytes, numbered) in [(5, 10, 3), (2, 10, 2), (5, 12, 3), (5, 13, 4), (20, 1000, 8)] {
+        let settings = MemberSettings { window_bytes, ..MemberSettings::default() };
+        let mut member = Member::new(process(MEMBER), settings);
+        word(&mut member, 1, &[1], Some(1), 5);
+        tell(&mut member, 1, Message::Notice(Notice { credit, ..Notice::default() }));
+        for token in 0..8 {
+            data(&mut member, token, 4);
+        }
+        linked(&mut member);
+        assert_eq!(member.outstanding(), (numbered, 8 - numbered), "{credit} {window_bytes}");
+    }
+}
+
+#[test]
+fn whoever_is_no_member_any_more_does_nothing() {
+    let mut member = member();
+    tell(&mut member, ROUTER, Message::Notice(Notice { wedged: true, ..Notice::default() }));
+    assert!(!member.can_send());
+    let submit = MemberCommand::Submit { token: 3, class: Class::Control, body: Bytes::new() };
+    let told = give(&mut member, Time::ZERO, Input::Command(submit)).events;
+    assert_eq!(told, [MemberEvent::NotSent { token: 3 }]);
+    let inject = MemberCommand::Inject { token: 4, body: Bytes::new() };
+    let told = give(&mut member, Time::ZERO, Input::Command(inject)).events;
+    assert_eq!(told, [MemberEvent::NotInjected { token: 4 }]);
+    let refused = member.refused();
+    let (asker, later) = (process(8), Generation::FIRST.next(process(SURVIVOR)));
+    let probe = Message::Probe { asker, hearing: 1 };
+    for message in [probe, Message::Call, Message::Refound { generation: later }] {
+        let out = tell(&mut member, ROUTER, message);
+        assert!(out.sent.is_empty() && out.entered.is_empty(), "{:?}", out.sent);
+    }
+    assert_eq!(member.refused(), refused + 3);
+}
+
+#[test]
+fn nobody_but_routers_delivers() {
+    let mut member = member();
+    let refused = member.refused();
+    tell(&mut member, 55, Message::Deliver(block(2, 1)));
+    tell(&mut member, 55, Message::Notice(Notice { wedged: true, ..Notice::default() }));
+    assert_eq!((member.delivered(), member.wedged, member.refused()), (Position(1), false, refused + 2));
+    tell(&mut member, ROUTER, Message::Deliver(block(2, 1)));
+    assert_eq!(member.delivered(), Position(2));
+}
+
+#[test]
+fn routers_are_looked_for_while_no_leader_is_heard() {
+    let seeds = |member: &mut Member, seed: u64| {
+        let seed = Peer { id: process(seed), address: String::new() };
+        give(member, Time::ZERO, Input::Command(MemberCommand::Seeds(vec![seed])));
+        routers(member)
+    };
+    let mut member = member();
+    assert_eq!(seeds(&mut member, 5), [ROUTER], "it has one");
+    give(&mut member, Time::ZERO, Input::Unlinked { peer: process(ROUTER) });
+    assert_eq!(seeds(&mut member, 5), [ROUTER, 5]);
+}
+
+#[test]
+fn what_was_executed_is_confirmed_once() {
+    let settings = MemberSettings { executes: true, ..MemberSettings::default() };
+    let mut member = Member::new(process(MEMBER), settings);
+    word(&mut member, 1, &[1], Some(1), 5);
+    tell(&mut member, 1, Message::Deliver(block(1, 0)));
+    linked(&mut member);
+    let confirmed = |member: &mut Member, through: u64| {
+        let executed = MemberCommand::Executed { through: Position(through) };
+        give(member, Time::ZERO, Input::Command(executed));
+        let sent = linked(member).sent.into_iter().filter_map(|message| match message {
+            Message::Confirm { executed, .. } => Some(executed.0),
+            _ => None,
+        });
+        sent.collect::<Vec<u64>>()
+    };
+    assert_eq!(confirmed(&mut member, 1), [1]);
+    assert!(confirmed(&mut member, 1).is_empty(), "it is known");
+    assert!(confirmed(&mut member, 0).is_empty());
+    assert_eq!(member.executed(), Position(1));
+}
+
+#[test]
+fn one_repair_is_asked_for_what_is_missing() {
+    let mut member = member();
+    let repairs = |member: &mut Member| {
+        let out = linked(member);
+        out.sent.iter().filter(|message| matches!(message, Message::Repair)).count()
+    };
+    tell(&mut member, ROUTER, Message::Deliver(block(5, 4)));
+    assert_eq!(repairs(&mut member), 1);
+    tell(&mut member, ROUTER, Message::Deliver(block(6, 5)));
+    assert_eq!(repairs(&mut member), 0, "it sends everything again");
+    tell(&mut member, ROUTER, Message::Deliver(block(4, 1)));
+    tell(&mut member, ROUTER, Message::Deliver(block(9, 8)));
+    assert_eq!(repairs(&mut member), 1, "something fitted, and something is missing again");
+}
+
+#[test]
+fn what_is_injected_fits_exactly_where_the_order_stands() {
+    let mut member = member();
+    tell(&mut member, ROUTER, Message::Deliver(block(4, 1)));
+    for (at, previous, expected) in [(4, 4, true), (5, 4, true), (5, 5, false), (3, 1, false), (4, 1, true)] {
+        let mut block = DeliverBlockBuilder::default();
+        block.push(&Delivery {
+            kind: DeliveryKind::Injected,
+            at: Position(at),
+            previous: Position(previous),
+            sender: process(7),
+            number: 1,
+            body: Bytes::from_static(b"m"),
+            attachment: None,
+        });
+        let told = tell(&mut member, ROUTER, Message::Deliver(block.finish(Position(0)))).events;
+        let fits = |event: &MemberEvent| matches!(event, MemberEvent::Injected { fits: true, .. });
+        assert_eq!(told.iter().any(fits), expected, "{at} behind {previous}");
+    }
+}

@@ -1,5 +1,8 @@
 use super::*;
-use crate::ecast::toy::{Toy, block, live, process, stable};
+use crate::{
+    ecast::toy::{Toy, block, live, process, stable},
+    id::Generation,
+};
 
 fn order() -> Order<Toy> {
     Order::new(BTreeSet::new(), 4)
@@ -160,4 +163,110 @@ fn a_recovered_number_lies_within_what_can_be_under_way() {
     for (number, expected) in plausible {
         assert_eq!(is_plausible(number, 5), expected, "{number}");
     }
+}
+
+/// What a generation began with.
+fn recovery(behind: u64, through: u64, messages: &[(u64, u64, u64)]) -> Recovery {
+    let message = |&(at, sender, number): &(u64, u64, u64)| {
+        let id = MessageId { sender: process(sender), number };
+        let (class, body) = if number == 1 { (Class::Control, "join") } else { (Class::Data, "again") };
+        (Position(at), id, class, Bytes::from_static(body.as_bytes()))
+    };
+    Recovery {
+        generation: Generation::FIRST.next(process(9)),
+        behind: Position(behind),
+        through: Position(through),
+        messages: messages.iter().map(message).collect(),
+        reported: BTreeMap::from([(process(1), 3)]),
+        ground: None,
+    }
+}
+
+#[test]
+fn a_generation_begins_where_the_log_ends_and_nowhere_else() {
+    let begun = || {
+        let mut order = order();
+        learn(&mut order, &[block(1, 1, &["*join", "a"])]);
+        order
+    };
+    for behind in [1, 3] {
+        let mut order = begun();
+        order.learn(LogEntry::encode_recovered(&recovery(behind, 4, &[])));
+        assert_eq!((order.last(), order.malformed), (Position(2), 1), "behind {behind}");
+    }
+    let mut order = begun();
+    order.learn(LogEntry::encode_recovered(&recovery(2, 4, &[(4, 1, 3)])));
+    assert_eq!((order.last(), order.malformed), (Position(4), 0));
+    let kept = |at| order.flight(Position(at)).map(|flight| (flight.is_hole(), flight.is_stable()));
+    assert_eq!([2, 3, 4].map(kept), [Some((false, false)), Some((true, true)), Some((false, false))]);
+    let reformed = order.reformed().expect("a generation began");
+    assert_eq!((reformed.recovered, reformed.missing), (1, 1));
+}
+
+#[test]
+fn what_a_sender_has_been_told_is_settled_in_the_next_generation() {
+    let mut order = order();
+    learn(&mut order, &[block(1, 1, &["*join", "a", "b", "c", "d"])]);
+    order.learn(LogEntry::encode_recovered(&recovery(5, 5, &[])));
+    let sender = order.sender(process(1)).expect("it has submitted");
+    let stable = Some(Outcome::Stable);
+    assert_eq!([1, 2, 3, 4, 5].map(|number| sender.outcome(number)), [stable, stable, stable, None, None]);
+    // What is settled again stays as it was.
+    let again = |sender: &mut Sender, number| sender.settle(number, Outcome::MaybeApplied);
+    let mut sender = sender.clone();
+    again(&mut sender, 3);
+    assert_eq!(sender.outcome(3), stable, "the last number that is settled");
+    again(&mut sender, 4);
+    assert_eq!(sender.outcome(4), Some(Outcome::MaybeApplied));
+}
+
+#[test]
+fn numbers_that_a_recovery_leaves_out_are_used_up() {
+    let mut order = order();
+    learn(&mut order, &[block(1, 1, &["*join", "a"])]);
+    // 3 and 4 are lost, and 5 was delivered to somebody.
+    order.learn(LogEntry::encode_recovered(&recovery(2, 3, &[(3, 1, 5)])));
+    let outcome = |number| order.sender(process(1)).and_then(|sender| sender.outcome(number));
+    let lost = Some(Outcome::MaybeApplied);
+    assert_eq!([3, 4, 5].map(outcome), [Some(Outcome::Stable), lost, None], "it knew of 3");
+    assert_eq!(order.expected(process(1)), 6);
+    // Of a stranger its first message is taken, and nothing above.
+    for (number, known) in [(1, true), (5, false)] {
+        let mut order = self::order();
+        learn(&mut order, &[block(1, 1, &["*join", "a"])]);
+        order.learn(LogEntry::encode_recovered(&recovery(2, 3, &[(3, 2, number)])));
+        assert_eq!(order.config().contains(&process(2)), known, "{number}");
+        assert_eq!(order.flight(Position(3)).map(Ordered::is_hole), Some(!known), "{number}");
+    }
+}
+
+#[test]
+fn a_ground_that_does_not_decode_begins_nothing() {
+    let mut order = order();
+    let (config, firsts, sent) = (Bytes::from_static(&[0xff]), BTreeMap::new(), BTreeMap::new());
+    let ground = Some(Ground { before: Generation::FIRST, config, firsts, sent });
+    order.learn(LogEntry::encode_recovered(&Recovery { ground, ..recovery(7, 9, &[]) }));
+    assert_eq!((order.malformed, order.last()), (1, Position(0)));
+    assert!(order.reformed().is_none() && !order.is_founded());
+}
+
+#[test]
+fn a_refusal_is_told_to_strangers_and_kept_of_members() {
+    let mut order = order();
+    let learned = order.learn(block(1, 1, &["*join", "*what?", "a!", "*what!"]));
+    assert_eq!(live(&order), "1:1.1 join, 2:1.2! what?, 3:1.3 a!, 4:1.4! what!");
+    assert!(learned.not_admitted.is_empty(), "a member is in");
+    // What was refused has not been said: it may be said by whoever can.
+    learn(&mut order, &[block(1, 5, &["what!"])]);
+    assert!(live(&order).ends_with("5:1.5 what!"), "{}", live(&order));
+}
+
+#[test]
+fn a_snapshot_with_two_configurations_at_one_position_is_refused() {
+    let mut order = order();
+    learn(&mut order, &[block(1, 1, &["*join", "a"]), block(2, 1, &["*join"])]);
+    assert_eq!(self::order().install(&order.snapshot()), Ok(()));
+    let (at, config) = order.configs[1].clone();
+    order.configs.insert(1, (at, config));
+    assert_eq!(self::order().install(&order.snapshot()), Err("its configurations are out of order"));
 }

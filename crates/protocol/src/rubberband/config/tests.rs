@@ -1,8 +1,7 @@
 use super::*;
-use crate::rubberband::sample::{process, ring};
+use crate::rubberband::sample::{SUPER, process, range, town, write_header};
 
 const ROUTER: u64 = 8;
-const SUPER: u64 = 9;
 
 /// Processes as text: `2!` is unreachable, `2?` suspected, and the dead are left out.
 fn standing(config: &Config) -> String {
@@ -15,15 +14,6 @@ fn standing(config: &Config) -> String {
         format!("{}{mark}", it.node)
     };
     config.storage.iter().map(one).collect::<Vec<_>>().join(" ")
-}
-
-/// A ring with everybody on it a member, and a super.
-fn town(factor: u8, keys: &[u64], states: &str) -> Config {
-    let mut state = State::from(ring(factor, keys, states));
-    let info = |role| MemberInfo { role, name: String::new(), address: String::new() };
-    state.members = state.storage.keys().map(|&it| (it, info(Role::Storage))).collect();
-    state.members.insert(process(SUPER), info(Role::Super));
-    Config::from(state)
 }
 
 /// What follows from messages, the first at 100: `?12` a super suspects 1 and 2, `-12@100` it removes those that are
@@ -276,7 +266,7 @@ fn what_a_session_has_forgotten_is_not_given_back() {
     assert_eq!(apply(&town, other, 10, &[]), Err(refusal::NOT_ALLOWED), "it is not its session");
     for (below, kept, remain, expected) in [
         // Of what is kept only open numbers below count.
-        (5, vec![3, 7], Some(vec![3]), vec![0, 1, 2, 4]),
+        (5, vec![3, 5, 7], Some(vec![3]), vec![0, 1, 2, 4]),
         // What is forgotten is not given back, neither by a lower number nor by the same again.
         (4, vec![1, 2], Some(vec![3]), vec![0, 1, 2, 4]),
         (5, vec![2, 3], Some(vec![3]), vec![0, 1, 2, 4]),
@@ -303,4 +293,136 @@ fn a_keeper_speaks_for_its_former_life_as_far_as_it_went() {
     assert!(kept.is_kept_of(process(1), Position(99)));
     assert!(!kept.is_kept_of(process(1), Position(100)));
     assert!(!kept.is_kept_of(process(2), Position(99)));
+}
+
+#[test]
+fn the_range_that_was_refused_is_told() {
+    for low in [0, 512, 1 << 40, 3 << 62] {
+        assert_eq!(refusal::as_range(refusal::range(low)), Some(low));
+    }
+    assert_eq!(refusal::as_range(refusal::range(1023)), Some(512), "rounded down");
+    for other in [refusal::PLACEMENT_CHANGED, refusal::NO_RING, refusal::OTHER_TERMS] {
+        assert_eq!(refusal::as_range(other), None);
+    }
+}
+
+#[test]
+fn who_becomes_unreachable_changes_the_placement_once() {
+    let town = town(2, &[0, 10], "AA");
+    let versions = |messages: &str| {
+        let changed = after(&town, messages);
+        (changed.placement - town.placement, changed.storage[&process(2)])
+    };
+    assert_eq!(versions("?1"), (0, StorageState::Active), "a suspicion moves nothing");
+    assert_eq!(versions("?1 L2"), (1, StorageState::Unreachable));
+    assert_eq!(versions("?1 L2 L2"), (1, StorageState::Unreachable), "it is so already");
+    assert_eq!(versions("?1 L2 2@101"), (2, StorageState::Active), "it takes writes again");
+}
+
+#[test]
+fn whoever_was_told_other_terms_stays_outside() {
+    let town = town(2, &[0, 10], "AA");
+    let own = town.terms();
+    for (terms, joins) in
+        [(None, true), (Some(own), true), (Some(Terms { replicas: own.replicas + 1, ..own }), false)]
+    {
+        let (name, address) = (String::new(), String::new());
+        let join = Control::Join { role: Role::Client, name, address, terms, keeps: None }.encode();
+        let joined = Rubberband::apply(&town, Position(200), process(20), &join);
+        assert_eq!(joined.is_ok(), joins, "{terms:?}: {joined:?}");
+        let told = Rubberband::not_admitted(&town, process(20), &join);
+        assert_eq!(told, (!joins).then_some(NotAdmitted::Terms(own)), "{terms:?}");
+    }
+}
+
+/// With more processes in reserve.
+fn with_standbys(config: &Config, nodes: &[u64]) -> Config {
+    let mut state = State::from(config.clone());
+    let info = MemberInfo { role: Role::Storage, name: String::new(), address: String::new() };
+    for &node in nodes {
+        state.members.insert(process(node), info.clone());
+        state.storage.insert(process(node), StorageState::Standby);
+    }
+    Config::from(state)
+}
+
+#[test]
+fn a_ring_is_placed_once_and_as_it_was_seen() {
+    let bare = with_standbys(&town(2, &[], ""), &[1, 2]);
+    let place = |config: &Config, expected| {
+        let place = Control::Place { expected, ring: vec![(0, process(1)), (10, process(2))] };
+        Rubberband::apply(config, Position(1), process(SUPER), &place.encode())
+    };
+    assert_eq!(place(&bare, bare.placement + 1), Err(refusal::PLACEMENT_CHANGED), "others came meanwhile");
+    let placed = place(&bare, bare.placement).expect("it fits").expect("it changes");
+    assert_eq!(placed.ring.len(), 2);
+    let again = with_standbys(&placed, &[1, 2]);
+    assert_eq!(place(&again, again.placement), Err(refusal::PLACEMENT_CHANGED), "there is a ring");
+}
+
+#[test]
+fn nobody_takes_the_place_of_one_that_may_have_what_nobody_else_has() {
+    let replace = |states: &str, suspected: &str| {
+        let config = after(&with_standbys(&town(2, &[0, 10, 20], states), &[5]), suspected);
+        let source = |range: &Range| {
+            let segment = config.segments().iter().find(|segment| segment.range == *range)?;
+            let mut others = segment.replicas.iter().filter(|replica| **replica != process(1));
+            others.find(|replica| config.storage.get(replica) == Some(&StorageState::Active)).copied()
+        };
+        let copy = config.ranges_of(process(1)).into_iter();
+        let copy = copy.filter_map(|range| Some((range, source(&range)?))).collect();
+        let replace = Control::Replace { expected: config.placement, old: process(1), new: process(5), copy };
+        Rubberband::apply(&config, Position(200), process(SUPER), &replace.encode()).map(drop)
+    };
+    assert_eq!(replace("AAA", ""), Ok(()), "others have all of it");
+    assert_eq!(replace("DAA", ""), Ok(()), "and the place is free");
+    assert_eq!(replace("AAA", "?2"), Err(refusal::range(0)), "one of them is in doubt");
+    assert_eq!(replace("UAA", ""), Err(refusal::range(0)), "it is waited for, whoever else is there");
+    let (stranger, expected) = (process(77), 0);
+    let config = with_standbys(&town(2, &[0, 10, 20], "AAA"), &[5]);
+    let replace = Control::Replace { expected, old: stranger, new: process(5), copy: Vec::new() };
+    let applied = Rubberband::apply(&config, Position(200), process(SUPER), &replace.encode());
+    assert_eq!(applied, Err(refusal::WRONG_STATE));
+}
+
+#[test]
+fn a_message_goes_to_a_table_that_is_there_and_under_an_id_that_is_known() {
+    let (mut town, client) = with_client(&town(2, &[0, 10], "AA"), 77);
+    let table = Control::CreateTable { name: String::from("t"), definition: Bytes::new() };
+    let created = Rubberband::apply(&town, Position(201), process(SUPER), &table.encode());
+    town = created.expect("it may").expect("it is new");
+    let forget = Control::Forget { session: 77, below: 2, kept: Vec::new() };
+    let forgotten = Rubberband::apply(&town, Position(202), client, &forget.encode());
+    let forgotten = forgotten.expect("it is its session").expect("it is news");
+    let (known, _) = town.table("t").expect("just made");
+    let made_up = RequestId::made_up(5 << 32);
+    let to = |config: &Config, table: u32, request: Option<RequestId>| {
+        let mut header = DataHeader { table, ..write_header(&[range(0, 4)], true) };
+        header.name.request = request.unwrap_or(header.name.request);
+        let id = MessageId { sender: client, number: 1 };
+        let body = header.encode(b"operation");
+        Rubberband::destinations(config, id, Class::Data, &body).map(|to| to.processes.len())
+    };
+    for table in [DataHeader::NO_TABLE, known] {
+        assert_eq!(to(&town, table, None), Ok(2));
+        assert_eq!(to(&forgotten, table, None), Err(refusal::EXPIRED));
+        assert_eq!(to(&forgotten, table, Some(made_up)), Ok(2), "those expire by themselves");
+    }
+    assert_eq!(to(&town, known + 1, None), Err(refusal::NO_SUCH_TABLE));
+}
+
+#[test]
+fn the_configuration_goes_with_a_joining_to_whoever_joins() {
+    let town = town(2, &[0, 10], "AA");
+    let (name, address) = (String::new(), String::new());
+    let join = Control::Join { role: Role::Client, name, address, terms: None, keeps: None }.encode();
+    let leave = Control::Leave.encode();
+    let goes = |body: &Bytes, to: u64| {
+        let id = MessageId { sender: process(1), number: 1 };
+        Rubberband::attachment(&town, id, body, process(to)).is_some()
+    };
+    assert_eq!(
+        [goes(&join, 1), goes(&join, 2), goes(&leave, 1), goes(&leave, 2)],
+        [true, false, false, false]
+    );
 }

@@ -24,6 +24,8 @@ mod remains;
 mod replies;
 mod steps;
 mod task;
+#[cfg(test)]
+mod tests;
 mod verdicts;
 mod write;
 

@@ -388,3 +388,6 @@ impl Outbox {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

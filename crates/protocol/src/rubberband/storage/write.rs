@@ -366,3 +366,6 @@ pub(super) fn send_remembered<S: Sink<Storage>>(
         Err(_) => {}
     }
 }
+
+#[cfg(test)]
+mod tests;
