@@ -15,7 +15,10 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use quorate_protocol::Fate;
-pub use quorate_protocol::{RequestId, Strength, rubberband::WriteName};
+pub use quorate_protocol::{
+    RequestId, Strength,
+    rubberband::{ClientError, WriteName, refusal},
+};
 use quorate_table::{
     engine::Answer,
     explain::Explained,
@@ -26,6 +29,8 @@ use quorate_table::{
 use quorate_tables::gateway;
 use thiserror::Error;
 use tokio::sync::mpsc;
+
+use crate::fault;
 
 /// The tables at one moment. Cheap to share; `version` changes whenever anything in it does.
 #[derive(Clone, Debug, Default)]
@@ -56,74 +61,16 @@ pub struct Table {
     pub rows: Option<u64>,
 }
 
-/// Why an operation has no answer. Named by what the client may do next.
+/// Why an operation has no answer.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum Fault {
-    /// Nothing was sent: retry freely.
-    #[error("the write was not sent: {reason}")]
-    NotSent {
-        /// Why.
-        reason: String,
-    },
-    /// It may have been applied or not: retry under the same id.
-    #[error("the write may have been applied")]
-    MaybeApplied {
-        /// The id to retry with.
-        id: RequestId,
-        /// Why its outcome is open, if there is more to say of that than that no answer came.
-        reason: Option<&'static str>,
-    },
-    /// No replica could take it.
-    #[error("no replica of range {range} could take the operation")]
-    Rejected {
-        /// The range's name.
-        range: String,
-    },
-    /// The session is over; nothing was executed.
-    #[error("the session has expired; nothing was executed")]
-    Expired,
-    /// The id is that of another statement; nothing was executed.
-    #[error("the request id is that of another statement")]
-    OtherStatement,
-    /// It was repeated, and what it answered is no longer known.
-    #[error("the write {}", outcome(*applied))]
-    Forgotten {
-        /// Whether it took effect; otherwise it failed and changed nothing.
-        applied: bool,
-    },
-    /// A read came to nothing: the same read again will do.
-    #[error("the read came to nothing: {reason}")]
-    Retry {
-        /// Why.
-        reason: String,
-    },
-    /// All replicas of a range are gone: its reads fail.
-    #[error("range {range} has no live replica")]
-    Unavailable {
-        /// The range's name.
-        range: String,
-    },
-    /// The ring is not founded: no table can be made, written or read.
-    #[error("the ring is not founded: {joined} of {wanted} storage processes have joined")]
-    Unfounded {
-        /// How many storage processes wait.
-        joined: usize,
-        /// How many it is founded with.
-        wanted: usize,
-    },
-    /// A read needs a storage process that serves, and that this gateway cannot reach.
-    #[error("this gateway cannot reach {process}, which holds rows that were asked for")]
-    Unreached {
-        /// Its name and where it is said to listen.
-        process: String,
-    },
-    /// A read at which storage processes died: it may be the reason, and is not asked of another.
-    #[error("storage process {process} ended while this query was there, {}", why_no_other(*again))]
-    Died {
-        /// The last of them: its name and where it is said to listen, or its id once it was removed.
-        process: String,
-        /// Whether it was the second.
-        again: bool,
+    /// It has none, or none that is known any more. The error decides what may have happened; nothing beside it does.
+    #[error("{}", fault::words(error, about))]
+    Unanswered {
+        /// What the gateway's client says.
+        error: ClientError,
+        /// More of it: why, or what people call the process. Empty: nothing.
+        about: String,
     },
     /// It ran and failed, deterministically; nothing changed.
     #[error(transparent)]
@@ -131,36 +78,28 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// One that the error says all of.
+    pub fn of(error: ClientError) -> Fault {
+        Fault::Unanswered { error, about: String::new() }
+    }
+
+    /// It was not sent, for this reason.
+    pub fn not_sent(why: impl Into<String>) -> Fault {
+        Fault::Unanswered { error: ClientError::NotSent, about: why.into() }
+    }
+
+    /// Whether it was executed once, will be, or not at all: nobody knows.
+    pub fn is_open(&self) -> bool {
+        matches!(self, Fault::Unanswered { error: ClientError::MaybeApplied { .. }, .. })
+    }
+
     /// What may have happened to the operation; none if that is known: it was executed, or failed by itself.
     pub fn fate(&self) -> Option<Fate> {
         match self {
-            Fault::MaybeApplied { id, .. } => Some(Fate::MaybeApplied { id: *id }),
-            Fault::NotSent { .. }
-            | Fault::Retry { .. }
-            | Fault::Unfounded { .. }
-            | Fault::Unreached { .. }
-            | Fault::Died { .. } => Some(Fate::NotSent),
-            Fault::Rejected { .. }
-            | Fault::OtherStatement
-            | Fault::Unavailable { .. }
-            | Fault::Forgotten { applied: false } => Some(Fate::Rejected),
-            Fault::Expired => Some(Fate::Expired),
-            Fault::Forgotten { applied: true } | Fault::Failed(_) => None,
+            Fault::Unanswered { error, .. } => error.fate(),
+            Fault::Failed(_) => None,
         }
     }
-}
-
-/// Why a read at which a process died is not asked of another.
-fn why_no_other(again: bool) -> &'static str {
-    match again {
-        true => "the second one: no other is asked",
-        false => "and no other is asked, because some rows would be lost if that ended, too",
-    }
-}
-
-/// All that is still known of a write.
-fn outcome(applied: bool) -> &'static str {
-    if applied { "was applied; its rows are no longer known" } else { "failed; why is no longer known" }
 }
 
 /// The results of a read, by range.

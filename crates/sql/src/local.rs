@@ -21,7 +21,8 @@ use tokio::sync::mpsc;
 
 use crate::{
     backend::{
-        Analyzed, AnswerStream, Backend, Catalog, Fault, Part, Piece, RequestId, Strength, Table, WriteName,
+        Analyzed, AnswerStream, Backend, Catalog, ClientError, Fault, Part, Piece, RequestId, Strength,
+        Table, WriteName,
     },
     error::code,
 };
@@ -107,7 +108,7 @@ impl State {
     ) -> Result<Vec<Answer>, Fault> {
         match self.answered.get(&name.request) {
             Some((print, answered)) if *print == name.print => return answered.clone(),
-            Some(_) => return Err(Fault::OtherStatement),
+            Some(_) => return Err(Fault::of(ClientError::OtherStatement)),
             None => {}
         }
         let answered = work(self);

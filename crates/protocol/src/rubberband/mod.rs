@@ -47,7 +47,8 @@
 //!   slow: after a while without news the client asks those it was sent to whether they are at it. They say so
 //!   at once, since the engine works beside the protocol, and are waited for. Only who is gone, unlinked, refuses, knows
 //!   nothing of it or is silent when asked (a process that is stopped) is replaced: the read begins anew, elsewhere, and
-//!   those who were at it are told to give it up.
+//!   those who were at it are told to give it up. The client gathers the answer until all of it has begun; a read of which its
+//!   user has the beginning is not begun anew, but fails ([`ClientError::Broken`]).
 //! - *No read takes the last replica.* A read at which a process died is asked of one more replica of each range, and only
 //!   where a further complete one would remain; at the second death it fails (`client::read`).
 //! - *S8.* Placement has a version of its own, bumped by storage and keyspace changes only; basic reads and plans compare
@@ -91,7 +92,7 @@ pub mod suspicion;
 use crate::id::RequestId;
 
 pub use self::{
-    client::{Client, ClientCommand, ClientError, ClientEvent, ClientSettings},
+    client::{Answered, Client, ClientCommand, ClientError, ClientEvent, ClientSettings},
     config::{
         Config, MemberInfo, RING_MAX, ROUTING_VERSION, Role, Rubberband, StorageState, TableEntry, refusal,
     },

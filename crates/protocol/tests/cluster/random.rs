@@ -421,6 +421,7 @@ impl Schedule {
                             | ClientError::OtherStatement
                             | ClientError::Forgotten { applied: false }
                             | ClientError::Unanswered
+                            | ClientError::Broken
                             | ClientError::Unreached { .. }
                             | ClientError::Died { .. }
                             | ClientError::NoRoom { .. }

@@ -256,4 +256,5 @@ scripts! { check:
     slow_clients
     reads_that_gather_much
     who_one_router_hears_stays
+    an_answer_breaks_off
 }

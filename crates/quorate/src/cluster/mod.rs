@@ -5,9 +5,9 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `requests` | who waits for which request, and what has come of it |
+//! | `requests` | who waits for which request |
 //! | `stream` | the pieces of a long read |
-//! | `fault` | what a user is told when there is no answer |
+//! | `fault` | what a gateway knows of a request without an answer |
 //! | `explain` | where an operation would go |
 //!
 //! **Lives.** A process that was cut off comes back as a new one. The backend stays, and with it all that its users hold: what
@@ -18,12 +18,9 @@ mod fault;
 mod requests;
 mod stream;
 
-use std::{
-    sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc, PoisonError, RwLock,
+    atomic::{AtomicU64, Ordering},
 };
 
 use async_trait::async_trait;
@@ -31,7 +28,7 @@ use bytes::Bytes;
 use quorate_protocol::{
     ProcessId,
     relay::Relay,
-    rubberband::{ClientCommand, ClientError, Control, Range},
+    rubberband::{Answered, ClientCommand, ClientError, Control, Range},
 };
 use quorate_runtime::{Port, Untaken};
 use quorate_sql::backend::{
@@ -47,13 +44,11 @@ use tokio::sync::oneshot;
 
 pub(crate) use self::requests::Requests;
 use self::{
-    requests::{Answered, Gathered, Gathering, Waiter},
+    fault::no_such_table,
+    requests::{Arrived, Waiter},
     stream::Coming,
 };
 use crate::timer;
-
-/// Processes that usually answer a read; more find room as well.
-const PARTS: usize = 4;
 
 const STOPPING: &str = "the gateway is between two lives, or shutting down";
 const ADRIFT: &str = "no majority of the routers leads, as far as this gateway hears";
@@ -62,8 +57,6 @@ const ADRIFT: &str = "no majority of the routers leads, as far as this gateway h
 pub struct ClusterBackend {
     requests: Arc<Requests>,
     life: RwLock<Arc<Life>>,
-    /// How long a write, or a definition, waits for the cluster.
-    wait: Duration,
 }
 
 /// The process behind it at present.
@@ -112,38 +105,32 @@ impl Drop for Interest<'_> {
 struct Asked<'a> {
     backend: &'a ClusterBackend,
     interest: Interest<'a>,
-    receiver: oneshot::Receiver<Result<Gathered, ClientError>>,
+    receiver: oneshot::Receiver<Result<Arrived, ClientError>>,
 }
 
 impl Asked<'_> {
     /// Waits until its answers are all here, or all coming. The client's end gives up one that nobody is at.
-    async fn gathered(self) -> Result<(u64, Arc<Life>, Gathered), Fault> {
+    async fn arrived(self) -> Result<(u64, Arc<Life>, Arrived), Fault> {
         let Asked { backend, mut interest, receiver } = self;
-        let gathered = match receiver.await {
-            Ok(Ok(gathered)) => gathered,
-            Ok(Err(ClientError::NotSent)) if backend.requests.is_adrift() => {
-                return Err(Fault::Retry { reason: ADRIFT.to_owned() });
+        let arrived = match receiver.await {
+            Ok(Ok(arrived)) => arrived,
+            // A read is given up unsent only by a gateway that ends, or hears of no leader.
+            Ok(Err(ClientError::NotSent)) if !backend.requests.is_adrift() => {
+                return Err(Fault::not_sent(STOPPING));
             }
-            Ok(Err(ClientError::NotSent)) | Err(_) => {
-                return Err(Fault::Retry { reason: STOPPING.to_owned() });
-            }
-            Ok(Err(error)) => return Err(backend.fault(error)),
+            Ok(Err(error)) => return Err(backend.requests.fault(error)),
+            Err(_) => return Err(Fault::not_sent(STOPPING)),
         };
         // The streams cancel the request when they are dropped, each for itself.
         let token = interest.token.take().expect("nobody else has seen to it");
-        Ok((token, interest.life.clone(), gathered))
+        Ok((token, interest.life.clone(), arrived))
     }
 }
 
 impl ClusterBackend {
     /// A backend on a running client process whose events go to `requests`.
-    pub(crate) fn new(
-        handle: Port<Relay<Role>>,
-        requests: Arc<Requests>,
-        me: ProcessId,
-        wait: Duration,
-    ) -> Self {
-        ClusterBackend { requests, life: RwLock::new(Life::new(handle, me)), wait }
+    pub(crate) fn new(handle: Port<Relay<Role>>, requests: Arc<Requests>, me: ProcessId) -> Self {
+        ClusterBackend { requests, life: RwLock::new(Life::new(handle, me)) }
     }
 
     /// Another process is behind it from now on. What was open has been ended.
@@ -158,7 +145,7 @@ impl ClusterBackend {
     fn schema(&self, table: TableId) -> Result<Arc<Table>, Fault> {
         let catalog = self.requests.catalog();
         let found = catalog.tables.iter().find(|known| known.id == table).cloned();
-        found.ok_or_else(|| Fault::Failed(Failure::new("42P01", "the table does not exist any more")))
+        found.ok_or_else(no_such_table)
     }
 
     /// Sends a write or a definition, which has no id, and waits for its end. The client gives up what has no place in the
@@ -167,38 +154,32 @@ impl ClusterBackend {
         &self,
         request: Option<RequestId>,
         command: impl FnOnce(u64) -> ClientCommand,
-    ) -> Result<Vec<Bytes>, Fault> {
+    ) -> Result<Vec<Answered>, Fault> {
         let (sender, receiver) = oneshot::channel();
-        let token = self.requests.add(Waiter::Write { parts: Vec::new(), sender });
+        let token = self.requests.add(Waiter::Answer(sender));
         let interest = Interest { requests: &self.requests, life: self.life(), token: Some(token) };
         let sent = interest.life.command(command(token));
-        sent.map_err(|reason| Fault::NotSent { reason: reason.to_owned() })?;
+        sent.map_err(Fault::not_sent)?;
         let ended = receiver.await;
         let request = request.unwrap_or(RequestId { session: interest.life.session, number: 0 });
         match ended {
-            Ok(Ok(parts)) => Ok(parts),
-            Ok(Err(error)) => Err(self.fault(error)),
+            Ok(Ok(Arrived::Whole(parts))) => Ok(parts),
+            Ok(Ok(Arrived::Begun(_))) => unreachable!("only reads are told in pieces"),
+            Ok(Err(error)) => Err(self.requests.fault(error)),
             // The process ended.
-            Err(_) => Err(self.fault(ClientError::MaybeApplied { request })),
+            Err(_) => Err(self.requests.fault(ClientError::MaybeApplied { request })),
         }
-    }
-
-    /// That no ring is founded, if so.
-    fn unfounded(&self) -> Option<Fault> {
-        let config = self.requests.config()?;
-        let (joined, wanted) = (config.storage.len(), config.wanted_storage as usize);
-        config.ring.is_empty().then_some(Fault::Unfounded { joined, wanted })
     }
 
     /// Waits until the ring is founded, as long as a write waits for a router: a cluster that has just been started founds it
     /// in a moment.
     async fn await_ring(&self) -> Result<(), Fault> {
-        if self.unfounded().is_some() {
+        if self.requests.unfounded().is_some() {
             let founded = self.requests.config_where(|config| !config.ring.is_empty());
             // Late or not, what is known then is told.
-            let _ = timer::timeout(self.wait, founded).await;
+            let _ = timer::timeout(self.requests.wait, founded).await;
         }
-        self.unfounded().map_or(Ok(()), Err)
+        self.requests.unfounded().map_or(Ok(()), Err)
     }
 
     /// Sends a read.
@@ -209,28 +190,28 @@ impl ClusterBackend {
             ranges.push(Range { low: 0, high: 0 });
         }
         let (sender, receiver) = oneshot::channel();
-        let gathering = Gathering { parts: Vec::with_capacity(PARTS), sender };
-        let token = self.requests.add(Waiter::Gathering(gathering));
+        let token = self.requests.add(Waiter::Answer(sender));
         let interest = Interest { requests: &self.requests, life: self.life(), token: Some(token) };
         interest
             .life
             .command(ClientCommand::Read { token, strength, table, ranges, operation })
-            .map_err(|reason| Fault::Retry { reason: reason.to_owned() })?;
+            .map_err(Fault::not_sent)?;
         Ok(Asked { backend: self, interest, receiver })
     }
 
     /// Sends a read of rows; what it begins with, as it goes on from there.
     async fn begin(&self, strength: Strength, request: gateway::Request) -> Result<AnswerStream, Fault> {
         request.fits()?;
-        let (token, life, gathered) = self.ask(strength, request)?.gathered().await?;
-        let parts = match gathered {
-            Gathered::Whole(parts) => {
+        let (token, life, arrived) = self.ask(strength, request)?.arrived().await?;
+        let parts = match arrived {
+            Arrived::Whole(parts) => {
                 let whole = |answered: Answered| Part::Whole(answered.pieces.into_iter());
                 parts.into_iter().map(whole).collect()
             }
-            Gathered::Streams(streams) => {
+            Arrived::Begun(streams) => {
                 let stream = |(from, pieces)| {
-                    Part::Stream(Box::new(Coming::new(life.handle.clone(), token, from, pieces)))
+                    let requests = self.requests.clone();
+                    Part::Stream(Box::new(Coming::new(life.handle.clone(), requests, token, from, pieces)))
                 };
                 streams.into_iter().map(stream).collect()
             }
@@ -297,7 +278,8 @@ impl Backend for ClusterBackend {
             operation,
         };
         let parts = self.submit(Some(request), write).await?;
-        parts.into_iter().map(|part| Piece::Encoded(part).answer()).collect()
+        let pieces = parts.into_iter().flat_map(|part| part.pieces);
+        pieces.map(|piece| Piece::Encoded(piece).answer()).collect()
     }
 
     async fn read(&self, strength: Strength, select: &Select) -> Result<AnswerStream, Fault> {
@@ -317,8 +299,8 @@ impl Backend for ClusterBackend {
     async fn analyze(&self, strength: Strength, select: &Select) -> Result<Vec<Analyzed>, Fault> {
         let table = self.schema(select.table)?;
         let request = gateway::explain(select, &table.schema);
-        let (_, _, gathered) = self.ask(strength, request)?.gathered().await?;
-        let Gathered::Whole(parts) = gathered else {
+        let (_, _, arrived) = self.ask(strength, request)?.arrived().await?;
+        let Arrived::Whole(parts) = arrived else {
             return Err(Fault::Failed(Failure::malformed("a report that is too long")));
         };
         let config = self.requests.config();

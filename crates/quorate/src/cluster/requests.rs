@@ -1,8 +1,7 @@
-//! The requests of a gateway: who waits for which, and what has come of it.
+//! The requests of a gateway: who waits for which.
 //!
-//! The protocol thread hands over the client's events ([`Requests::take`], which never blocks) and wakes whoever waits when
-//! there is something to do for it. The client decides how a request goes and when it ends; here is only what it has told so
-//! far, for the one who waits.
+//! The client tracks each request, gathers its answer and decides when it ends. Here its events meet those who wait for them
+//! ([`Requests::take`], on the protocol thread, never blocks): an answer, or the beginning of one and then its pieces.
 
 use std::{
     collections::BTreeMap,
@@ -10,69 +9,57 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
 use quorate_protocol::{
     ProcessId,
-    rubberband::{ClientError, ClientEvent, Config, Spent, TableEntry},
+    rubberband::{Answered, ClientError, ClientEvent, Config, TableEntry},
 };
-use quorate_sql::backend::{Catalog, Fault, Table};
+use quorate_sql::backend::{Catalog, Table};
 use quorate_table::schema::TableId;
 use quorate_tables::gateway;
 use rustc_hash::FxHashMap;
-use smallvec::{SmallVec, smallvec};
 use tokio::sync::{mpsc, oneshot, watch};
-
-use super::fault::{no_room, untaken};
 
 /// The requests of a gateway that have not ended, and what it knows of its domain. It outlives the process behind it: the next
 /// one has its requests here as well.
 pub(crate) struct Requests {
     waiting: Mutex<FxHashMap<u64, Waiter>>,
     token: AtomicU64,
+    /// How long a write, or a definition, waits for the cluster.
+    pub(super) wait: Duration,
     /// No majority of the routers leads, as far as this gateway hears.
     adrift: AtomicBool,
     config: watch::Sender<Option<Arc<Config>>>,
     catalog: RwLock<Arc<Catalog>>,
 }
 
+/// Who waits for a request.
 pub(super) enum Waiter {
-    Write {
-        parts: Vec<Bytes>,
-        sender: oneshot::Sender<Result<Vec<Bytes>, ClientError>>,
-    },
-    Gathering(Gathering),
-    /// A long read whose connection has its streams.
-    Streaming(BTreeMap<ProcessId, mpsc::UnboundedSender<Result<Bytes, Fault>>>),
+    /// For its answer, or the beginning of one.
+    Answer(oneshot::Sender<Result<Arrived, ClientError>>),
+    /// For the rest, by the process that tells it.
+    Rest(BTreeMap<ProcessId, mpsc::UnboundedSender<Arrival>>),
 }
 
-/// A read whose answers have not all begun.
-pub(super) struct Gathering {
-    pub(super) parts: Vec<Answered>,
-    pub(super) sender: oneshot::Sender<Result<Gathered, ClientError>>,
-}
-
-/// What a process has answered. Nearly always it is one piece.
-pub(super) struct Answered {
-    pub(super) from: ProcessId,
-    pub(super) spent: Spent,
-    pub(super) pieces: SmallVec<[Bytes; 1]>,
-    /// It is all here.
-    ended: bool,
-}
-
-/// What a read begins with.
-pub(super) enum Gathered {
-    /// All of it.
+/// What has come of a request.
+pub(super) enum Arrived {
+    /// All of its answer.
     Whole(Vec<Answered>),
-    /// A stream per process.
-    Streams(Vec<(ProcessId, mpsc::UnboundedReceiver<Result<Bytes, Fault>>)>),
+    /// The beginning. The rest comes by process.
+    Begun(Vec<(ProcessId, mpsc::UnboundedReceiver<Arrival>)>),
 }
 
-impl Default for Requests {
-    fn default() -> Self {
+/// The next piece of a process's answer, or why none comes.
+pub(super) type Arrival = Result<Bytes, ClientError>;
+
+impl Requests {
+    /// None yet, of a gateway whose writes wait so long for the cluster.
+    pub(crate) fn new(wait: Duration) -> Self {
         Requests {
+            wait,
             waiting: Mutex::default(),
             token: AtomicU64::new(0),
             adrift: AtomicBool::new(false),
@@ -80,9 +67,7 @@ impl Default for Requests {
             catalog: RwLock::default(),
         }
     }
-}
 
-impl Requests {
     fn waiting(&self) -> MutexGuard<'_, FxHashMap<u64, Waiter>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -126,8 +111,8 @@ impl Requests {
         waiting.sort_unstable_by_key(|(token, _)| *token);
         for (_, waiter) in waiting {
             // The senders of all others go, which says the same.
-            if let Waiter::Streaming(streams) = waiter {
-                break_off(streams, None);
+            if let Waiter::Rest(streams) = waiter {
+                break_off(streams, ClientError::Broken);
             }
         }
         self.adrift.store(false, Ordering::Relaxed);
@@ -147,30 +132,20 @@ impl Requests {
                 }
                 self.config.send_replace(Some(config));
             }
-            ClientEvent::Part { token, from, content, last, spent } => {
-                self.part(token, from, content, last, spent);
-            }
-            ClientEvent::Gathered { token } => self.gathered(token),
-            ClientEvent::Restart { token } => self.restart(token),
-            ClientEvent::Done { token, .. } => {
+            ClientEvent::Begun { token, parts } => self.begun(token, parts),
+            ClientEvent::Part { token, from, content, last } => self.part(token, from, content, last),
+            ClientEvent::Done { token, parts, .. } => {
                 let waiter = self.waiting().remove(&token);
-                match waiter {
-                    // Whoever waited may be gone; the request is done all the same.
-                    Some(Waiter::Write { parts, sender, .. }) => drop(sender.send(Ok(parts))),
-                    Some(Waiter::Gathering(Gathering { mut parts, sender, .. })) => {
-                        // Whoever explains them tells them in one order.
-                        parts.sort_unstable_by_key(|part| part.from);
-                        drop(sender.send(Ok(Gathered::Whole(parts))));
-                    }
-                    Some(Waiter::Streaming(_)) | None => {}
+                if let Some(Waiter::Answer(sender)) = waiter {
+                    // The one who waited may be gone; the request is done all the same.
+                    let _ = sender.send(Ok(Arrived::Whole(parts)));
                 }
             }
             ClientEvent::Failed { token, error } => {
                 let waiter = self.waiting().remove(&token);
                 match waiter {
-                    Some(Waiter::Write { sender, .. }) => drop(sender.send(Err(error))),
-                    Some(Waiter::Gathering(read)) => drop(read.sender.send(Err(error))),
-                    Some(Waiter::Streaming(streams)) => break_off(streams, Some(error)),
+                    Some(Waiter::Answer(sender)) => drop(sender.send(Err(error))),
+                    Some(Waiter::Rest(streams)) => break_off(streams, error),
                     None => {}
                 }
             }
@@ -179,87 +154,45 @@ impl Requests {
         }
     }
 
-    fn part(&self, token: u64, from: ProcessId, content: Bytes, last: bool, spent: Spent) {
+    /// The answers have all begun, and more of them comes.
+    fn begun(&self, token: u64, parts: Vec<Answered>) {
         let mut waiting = self.waiting();
-        match waiting.get_mut(&token) {
-            Some(Waiter::Write { parts, .. }) => parts.push(content),
-            Some(Waiter::Gathering(read)) => match read.parts.iter_mut().find(|part| part.from == from) {
-                Some(part) => {
-                    part.pieces.push(content);
-                    part.ended = last;
-                }
-                None => {
-                    let pieces = smallvec![content];
-                    read.parts.push(Answered { from, spent, pieces, ended: last });
-                }
-            },
-            Some(Waiter::Streaming(streams)) => {
-                if let Some(stream) = streams.get(&from) {
-                    // A receiver that is gone cancels the request when it goes.
-                    let _ = stream.send(Ok(content));
-                }
-                if last {
-                    streams.remove(&from);
-                }
-            }
-            None => {}
-        }
-    }
-
-    /// The answers have all begun: a read that is not complete already becomes streams.
-    fn gathered(&self, token: u64) {
-        let mut waiting = self.waiting();
-        let unfinished = |waiter: &Waiter| matches!(waiter, Waiter::Gathering(read) if !read.parts.iter().all(|part| part.ended));
-        if !waiting.get(&token).is_some_and(unfinished) {
-            return;
-        }
-        let Some(Waiter::Gathering(read)) = waiting.remove(&token) else { return };
+        let Some(Waiter::Answer(sender)) = waiting.remove(&token) else { return };
         let mut senders = BTreeMap::new();
-        let mut streams = Vec::with_capacity(read.parts.len());
-        for Answered { from, pieces, ended, .. } in read.parts {
-            let (sender, receiver) = mpsc::unbounded_channel();
+        let mut streams = Vec::with_capacity(parts.len());
+        for Answered { from, pieces, ended, .. } in parts {
+            let (stream, receiver) = mpsc::unbounded_channel();
             for piece in pieces {
-                let _ = sender.send(Ok(piece));
+                let _ = stream.send(Ok(piece));
             }
-            // What is all here ends; its reader may be waited for before another's rest is taken.
+            // One that is all here ends; its reader may be waited for before another's rest is taken.
             if !ended {
-                senders.insert(from, sender);
+                senders.insert(from, stream);
             }
             streams.push((from, receiver));
         }
-        // Whoever is gone already finds it here, and cancels it.
-        waiting.insert(token, Waiter::Streaming(senders));
-        let _ = read.sender.send(Ok(Gathered::Streams(streams)));
+        // A reader that is gone already finds it here, and cancels it.
+        waiting.insert(token, Waiter::Rest(senders));
+        let _ = sender.send(Ok(Arrived::Begun(streams)));
     }
 
-    fn restart(&self, token: u64) {
+    fn part(&self, token: u64, from: ProcessId, content: Bytes, last: bool) {
         let mut waiting = self.waiting();
-        match waiting.get_mut(&token) {
-            Some(Waiter::Gathering(read)) => read.parts.clear(),
-            // Rows may have reached the user, and the new attempt would tell them again.
-            Some(Waiter::Streaming(_)) => {
-                if let Some(Waiter::Streaming(streams)) = waiting.remove(&token) {
-                    break_off(streams, None);
-                }
-            }
-            Some(Waiter::Write { .. }) | None => {}
+        let Some(Waiter::Rest(streams)) = waiting.get_mut(&token) else { return };
+        if let Some(stream) = streams.get(&from) {
+            // A receiver that is gone cancels the request when it goes.
+            let _ = stream.send(Ok(content));
+        }
+        if last {
+            streams.remove(&from);
         }
     }
 }
 
 /// Ends streams of which some rows may have reached the user.
-fn break_off(
-    streams: BTreeMap<ProcessId, mpsc::UnboundedSender<Result<Bytes, Fault>>>,
-    error: Option<ClientError>,
-) {
+fn break_off(streams: BTreeMap<ProcessId, mpsc::UnboundedSender<Arrival>>, error: ClientError) {
     for stream in streams.into_values() {
-        let fault = match error {
-            Some(ClientError::Died { process, again }) => Fault::Died { process: process.to_string(), again },
-            Some(ClientError::NoRoom { .. }) => no_room(),
-            Some(ClientError::Untaken { .. }) => untaken(),
-            _ => Fault::Retry { reason: String::from("a replica was lost in the middle of the answer") },
-        };
-        let _ = stream.send(Err(fault));
+        let _ = stream.send(Err(error));
     }
 }
 
@@ -274,14 +207,25 @@ fn catalog_of(config: &Config) -> Catalog {
 
 #[cfg(test)]
 mod tests {
-    use quorate_protocol::id::Incarnation;
+    use quorate_protocol::{id::Incarnation, rubberband::Spent};
     use smallvec::smallvec;
 
     use super::*;
 
+    const FROM: ProcessId = ProcessId { node: 1, incarnation: Incarnation(1) };
+
+    fn requests() -> Requests {
+        Requests::new(Duration::from_secs(3))
+    }
+
+    fn begun(ended: bool) -> Answered {
+        let pieces = smallvec![Bytes::from_static(b"first")];
+        Answered { from: FROM, spent: Spent::default(), pieces, ended }
+    }
+
     #[test]
     fn the_catalog_stays_while_tables_do() {
-        let events = Requests::default();
+        let events = requests();
         let told = |replicas: u8| {
             events.take(ClientEvent::Config(Arc::new(Config::new(replicas))));
             events.catalog()
@@ -292,22 +236,42 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_when_answers_begin_still_finds_the_read() {
-        let events = Requests::default();
+    fn a_reader_that_is_gone_when_answers_begin_still_finds_the_read() {
+        let events = requests();
         let (sender, receiver) = oneshot::channel();
-        let from = ProcessId { node: 1, incarnation: Incarnation(1) };
-        let part = Answered { from, spent: Spent::default(), pieces: smallvec![], ended: false };
-        let token = events.add(Waiter::Gathering(Gathering { parts: vec![part], sender }));
+        let token = events.add(Waiter::Answer(sender));
         drop(receiver);
-        events.take(ClientEvent::Gathered { token });
+        events.take(ClientEvent::Begun { token, parts: vec![begun(false)] });
         assert!(events.remove(token), "so that it is cancelled");
     }
 
     #[test]
+    fn the_rest_of_an_answer_comes_until_it_ends_or_breaks_off() {
+        let events = requests();
+        for breaks in [false, true] {
+            let (sender, mut receiver) = oneshot::channel();
+            let token = events.add(Waiter::Answer(sender));
+            events.take(ClientEvent::Begun { token, parts: vec![begun(false)] });
+            let Ok(Ok(Arrived::Begun(mut streams))) = receiver.try_recv() else { panic!("it has begun") };
+            let (_, mut pieces) = streams.pop().unwrap();
+            assert_eq!(pieces.try_recv(), Ok(Ok(Bytes::from_static(b"first"))));
+            if breaks {
+                events.take(ClientEvent::Failed { token, error: ClientError::Broken });
+                assert_eq!(pieces.try_recv(), Ok(Err(ClientError::Broken)));
+            } else {
+                let content = Bytes::from_static(b"last");
+                events.take(ClientEvent::Part { token, from: FROM, content: content.clone(), last: true });
+                assert_eq!(pieces.try_recv(), Ok(Ok(content)));
+            }
+            assert_eq!(pieces.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
+        }
+    }
+
+    #[test]
     fn a_process_that_ended_answers_nothing_more() {
-        let requests = Requests::default();
+        let requests = requests();
         let (sender, mut receiver) = oneshot::channel();
-        let token = requests.add(Waiter::Write { parts: Vec::new(), sender });
+        let token = requests.add(Waiter::Answer(sender));
         requests.end();
         assert!(receiver.try_recv().is_err(), "the one who waits is told");
         assert!(!requests.remove(token));

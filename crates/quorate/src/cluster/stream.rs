@@ -2,23 +2,26 @@
 
 use std::{
     fmt,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
-use bytes::Bytes;
 use quorate_protocol::{ProcessId, relay::Relay, rubberband::ClientCommand};
 use quorate_runtime::{Port, Untaken};
 use quorate_sql::backend::{Fault, Piece, Pieces};
 use quorate_tables::{Command, Role};
 use tokio::sync::mpsc;
 
+use super::requests::{Arrival, Requests};
+
 /// A replica's part of a long read. What has been taken of it is told to the replica, which sends no more than a window
 /// ahead; dropped before its end, it ends the request.
 pub(super) struct Coming {
     handle: Port<Relay<Role>>,
+    requests: Arc<Requests>,
     token: u64,
     from: ProcessId,
-    pieces: mpsc::UnboundedReceiver<Result<Bytes, Fault>>,
+    pieces: mpsc::UnboundedReceiver<Arrival>,
     /// Bytes of all pieces handed out, and how much of that the replica knows.
     taken: u64,
     told: u64,
@@ -28,11 +31,12 @@ pub(super) struct Coming {
 impl Coming {
     pub(super) fn new(
         handle: Port<Relay<Role>>,
+        requests: Arc<Requests>,
         token: u64,
         from: ProcessId,
-        pieces: mpsc::UnboundedReceiver<Result<Bytes, Fault>>,
+        pieces: mpsc::UnboundedReceiver<Arrival>,
     ) -> Self {
-        Coming { handle, token, from, pieces, taken: 0, told: 0, ended: false }
+        Coming { handle, requests, token, from, pieces, taken: 0, told: 0, ended: false }
     }
 
     /// Whether there is room for a command; a process that is ending needs none any more.
@@ -55,11 +59,10 @@ impl Pieces for Coming {
         let piece = ready!(self.pieces.poll_recv(cx));
         match &piece {
             Some(Ok(content)) => self.taken += content.len() as u64,
-            // A new attempt may be under way that nobody waits for: the drop cancels it.
-            Some(Err(_)) => {}
-            None => self.ended = true,
+            Some(Err(_)) | None => self.ended = true,
         }
-        Poll::Ready(piece.map(|piece| piece.map(Piece::Encoded)))
+        let requests = &self.requests;
+        Poll::Ready(piece.map(|piece| piece.map(Piece::Encoded).map_err(|error| requests.fault(error))))
     }
 }
 

@@ -119,13 +119,13 @@ impl Node {
 
     /// Starts it; of a router it is known how it begins.
     fn start(setup: Setup, beginning: Option<Beginning>) -> Result<Node, Error> {
-        let requests = Arc::new(Requests::default());
+        let requests = Arc::new(Requests::new(setup.write_wait));
         let first = Life::begin(&setup, None, beginning, &requests)?;
         let current =
             Current { me: first.me, process: first.process.clone(), metrics: first.metrics.clone() };
         let tables = matches!(setup.role, Role::Client).then(|| {
             let handle = current.process.port().clone();
-            Arc::new(ClusterBackend::new(handle, requests.clone(), current.me, setup.write_wait))
+            Arc::new(ClusterBackend::new(handle, requests.clone(), current.me))
         });
         let inner =
             Arc::new(Inner { setup, requests, tables, current: RwLock::new(current), last: OnceLock::new() });

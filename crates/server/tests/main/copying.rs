@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{SinkExt, pin_mut};
 use quorate_sql::{
-    backend::{Analyzed, AnswerStream, Backend, Catalog, Fault, RequestId, Strength, WriteName},
+    backend::{
+        Analyzed, AnswerStream, Backend, Catalog, ClientError, Fault, RequestId, Strength, WriteName, refusal,
+    },
     local::LocalBackend,
 };
 use quorate_table::{
@@ -150,9 +152,12 @@ async fn a_copy_that_is_repeated_is_done_once_and_leaves_nothing_staged() {
 async fn a_discard_that_comes_to_nothing_is_tried_again_under_another_number() {
     let backend = Observed::new();
     let (_gateway, client) = table(&backend).await;
-    let range = || String::from("r");
-    let faults = [Fault::Unavailable { range: range() }, Fault::Expired, Fault::Rejected { range: range() }];
-    backend.faults.lock().unwrap().extend(faults);
+    let errors = [
+        ClientError::Rejected(refusal::range(0)),
+        ClientError::Expired,
+        ClientError::Rejected(refusal::PLACEMENT_CHANGED),
+    ];
+    backend.faults.lock().unwrap().extend(errors.map(Fault::of));
     assert_eq!(code(&load(&client, "1\ntwo\n").await.unwrap_err()), "22P02");
     // Nothing was staged, so there is nothing to discard.
     assert_eq!(backend.loads("stage").len(), 0);

@@ -7,7 +7,9 @@ use std::{
 
 use async_trait::async_trait;
 use quorate_sql::{
-    backend::{Analyzed, AnswerStream, Backend, Catalog, Fault, RequestId, Strength, WriteName},
+    backend::{
+        Analyzed, AnswerStream, Backend, Catalog, ClientError, Fault, RequestId, Strength, WriteName, refusal,
+    },
     local::LocalBackend,
 };
 use quorate_table::{
@@ -63,12 +65,12 @@ impl Backend for Troubled {
             None => self.tables.write(name, operation).await,
             Some(Way::AppliedSilently) => {
                 self.tables.write(name, operation).await?;
-                Err(Fault::MaybeApplied { id: name.request, reason: None })
+                Err(Fault::of(ClientError::MaybeApplied { request: name.request }))
             }
-            Some(Way::NotSent) => Err(Fault::NotSent { reason: "no router took it".to_owned() }),
-            Some(Way::Unavailable) => Err(Fault::Unavailable { range: "one".to_owned() }),
-            Some(Way::Rejected) => Err(Fault::Rejected { range: "one".to_owned() }),
-            Some(Way::Expired) => Err(Fault::Expired),
+            Some(Way::NotSent) => Err(Fault::not_sent("no router took it")),
+            Some(Way::Unavailable) => Err(Fault::of(ClientError::Rejected(refusal::range(0)))),
+            Some(Way::Rejected) => Err(Fault::of(ClientError::Rejected(refusal::PLACEMENT_CHANGED))),
+            Some(Way::Expired) => Err(Fault::of(ClientError::Expired)),
         }
     }
 

@@ -125,7 +125,7 @@ impl Workload for Town {
             if matches!(process, Role::Storage(_)) {
                 self.working.remove(&machine);
             }
-            self.signs.note(world, machine, again, starved);
+            self.note(world, machine, again, starved);
             if delivered > 0
                 && let Some(me) = world.id(machine)
             {

@@ -206,9 +206,8 @@ fn staged(
     let answers = match answered {
         Ok(answers) => answers,
         // Staged or not: nothing of it is visible, so that nothing may have been applied.
-        Err(Fault::MaybeApplied { .. }) => {
-            let reason = "a chunk got no answer in time".to_owned();
-            return Err(fault::of_nameless(Fault::NotSent { reason }));
+        Err(fault) if fault.is_open() => {
+            return Err(fault::of_nameless(Fault::not_sent("a chunk got no answer in time")));
         }
         Err(fault) => return Err(fault::of_nameless(fault)),
     };

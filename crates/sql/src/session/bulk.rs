@@ -42,7 +42,7 @@ impl Session {
         let request = self.request()?;
         self.in_flight = Some(InFlight::Write(request));
         let answered = self.backend.write(request.sent, copy.publication()).await;
-        if !matches!(answered, Err(Fault::MaybeApplied { .. })) {
+        if !answered.as_ref().is_err_and(Fault::is_open) {
             self.in_flight = None;
         }
         let written = self.written(answered, request);

@@ -19,7 +19,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed, xxh3_128};
 
 use super::Session;
 use crate::{
-    backend::{Fault, RequestId, WriteName},
+    backend::{ClientError, Fault, RequestId, WriteName},
     cache::Prepared,
     error::{Result, SqlError, code},
 };
@@ -118,19 +118,8 @@ impl Session {
     /// A write was answered. If that says what became of it, its name is used up; if not, it is the next write's as well.
     pub(super) fn settled<T>(&mut self, answered: &std::result::Result<T, Fault>) {
         let definite = match answered {
-            Ok(_) | Err(Fault::Failed(_) | Fault::Forgotten { .. }) => true,
-            Err(
-                Fault::NotSent { .. }
-                | Fault::MaybeApplied { .. }
-                | Fault::Rejected { .. }
-                | Fault::Expired
-                | Fault::OtherStatement
-                | Fault::Retry { .. }
-                | Fault::Unavailable { .. }
-                | Fault::Unfounded { .. }
-                | Fault::Unreached { .. }
-                | Fault::Died { .. },
-            ) => false,
+            Ok(_) | Err(Fault::Failed(_)) => true,
+            Err(Fault::Unanswered { error, .. }) => matches!(error, ClientError::Forgotten { .. }),
         };
         if definite {
             self.settings.remove("quorate.request_id");

@@ -9,7 +9,7 @@ use crate::{
     ecast::{Position, Refusal},
     fate::Fate,
     id::{Peer, ProcessId, RequestId},
-    rubberband::{Config, Control, Range, Spent},
+    rubberband::{Config, Control, Range, Spent, refusal},
     strength::Strength,
 };
 
@@ -79,29 +79,24 @@ pub enum ClientCommand {
 /// What a client tells.
 #[derive(Clone, Debug)]
 pub enum ClientEvent {
-    /// A piece of an answer.
+    /// Every process that answers the read has told its first pieces, no further ones will, and more pieces come
+    /// ([`ClientEvent::Part`]). Not told of a read that ends with its first pieces.
+    Begun {
+        /// Which request.
+        token: u64,
+        /// What has come so far, in the order of the processes.
+        parts: Vec<Answered>,
+    },
+    /// A further piece of an answer that has begun.
     Part {
         /// Of which request.
         token: u64,
         /// Whose.
         from: ProcessId,
-        /// The answer, opaque here.
+        /// The piece, opaque here.
         content: Bytes,
-        /// Whether it is that process's last piece.
+        /// Whether it is that process's last one.
         last: bool,
-        /// What it cost there.
-        spent: Spent,
-    },
-    /// Every process that answers the read has told its first piece, no further ones will, and more pieces come. Not told of
-    /// a read that ends with its first pieces.
-    Gathered {
-        /// Which request.
-        token: u64,
-    },
-    /// The read starts anew: what came so far is void.
-    Restart {
-        /// Which request.
-        token: u64,
     },
     /// The request is answered in full.
     Done {
@@ -109,6 +104,9 @@ pub enum ClientEvent {
         token: u64,
         /// Its position, or stamp; 0 for control messages and basic reads.
         at: Position,
+        /// The answer: of a read by process, in their order, of a write by range. Nothing of a read that has begun, whose pieces
+        /// are all told.
+        parts: Vec<Answered>,
     },
     /// The request failed.
     Failed {
@@ -138,23 +136,39 @@ pub enum ClientEvent {
     Wedged,
 }
 
+/// What one process has answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// Whose answer.
+    pub from: ProcessId,
+    /// What it cost there.
+    pub spent: Spent,
+    /// The answer, opaque here. Nearly always it is one piece.
+    pub pieces: SmallVec<[Bytes; 1]>,
+    /// Whether all of it is here.
+    pub ended: bool,
+}
+
 impl ClientError {
     /// What may have happened to the request, for its user. None if that is known: it was applied, and its answer is not
     /// known any more.
     pub fn fate(self) -> Option<Fate> {
         match self {
             ClientError::MaybeApplied { request } => Some(Fate::MaybeApplied { id: request }),
+            // It is founded any moment.
+            ClientError::Rejected(refusal::NO_RING) => Some(Fate::NotSent),
             ClientError::Rejected(_)
             | ClientError::OtherStatement
-            | ClientError::Forgotten { applied: false } => Some(Fate::Rejected),
+            | ClientError::Forgotten { applied: false }
+            | ClientError::NoRoom { .. }
+            | ClientError::Untaken { .. } => Some(Fate::Rejected),
             ClientError::Expired => Some(Fate::Expired),
             ClientError::Forgotten { applied: true } => None,
             ClientError::NotSent
             | ClientError::Unanswered
+            | ClientError::Broken
             | ClientError::Unreached { .. }
-            | ClientError::Died { .. }
-            | ClientError::NoRoom { .. }
-            | ClientError::Untaken { .. } => Some(Fate::NotSent),
+            | ClientError::Died { .. } => Some(Fate::NotSent),
         }
     }
 
@@ -167,6 +181,7 @@ impl ClientError {
             | ClientError::Rejected(_)
             | ClientError::MaybeApplied { .. }
             | ClientError::Unanswered
+            | ClientError::Broken
             | ClientError::Unreached { .. }
             | ClientError::Died { .. }
             | ClientError::NoRoom { .. }
@@ -198,6 +213,8 @@ pub enum ClientError {
     },
     /// A read of which there was no news for too long: repeat it freely.
     Unanswered,
+    /// A read whose answer had begun lost one of the processes that told it: repeat it freely.
+    Broken,
     /// A read needs a storage process that serves, and that this gateway cannot reach.
     Unreached {
         /// Who.

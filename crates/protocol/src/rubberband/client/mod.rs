@@ -1,5 +1,8 @@
 //! A client (a gateway): submits for users and collects the parts of their answers.
 //!
+//! It alone tracks a request: its attempts, what has come of the answer, and how it ends, once. A host hands commands over, and
+//! each event to the user of its token.
+//!
 //! | file | subject |
 //! |---|---|
 //! | `command` | what it is asked, and what it tells |
@@ -21,7 +24,7 @@ use std::{
 
 use rustc_hash::FxHashMap;
 
-pub use self::command::{ClientCommand, ClientError, ClientEvent};
+pub use self::command::{Answered, ClientCommand, ClientError, ClientEvent};
 use self::{
     read::Read,
     request::{Kind, Request},

@@ -16,14 +16,14 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
-    Client, ClientError, ClientEvent, ClientSettings,
+    Answered, Client, ClientError, ClientEvent, ClientSettings,
     request::{Kind, TRIES_MAX},
 };
 use crate::{
     ecast::{Class, MemberCommand, Position},
     id::{ProcessId, RequestId},
     rubberband::{
-        Assignment, DataHeader, DataKind, Direct, Message, Range, Reply, ReplyContent, StorageState,
+        Assignment, DataHeader, DataKind, Direct, Message, Range, Reply, ReplyContent, Spent, StorageState,
         WriteName, placement::covers, refusal,
     },
     seam::{Context, Destination, Input, Sink},
@@ -44,8 +44,8 @@ pub(super) struct Read {
     at: Option<Position>,
     /// Whom the attempt probably went to.
     expected: SmallVec<[ProcessId; 4]>,
-    /// Whether any piece was told to the user.
-    told: bool,
+    /// The user has the beginning of the answer: it is given the rest of this one, or of none.
+    is_told: bool,
     /// How many attempts there were.
     pub(super) tries: u32,
     /// How many of them nothing was heard of: the next is given more time. Those that were refused say nothing about it.
@@ -80,6 +80,9 @@ struct Part {
     /// What of it the user has taken.
     consumed: u64,
     ended: bool,
+    spent: Spent,
+    /// Pieces that the user does not have yet.
+    held: SmallVec<[Bytes; 1]>,
 }
 
 /// Where the next attempt at a read goes.
@@ -116,7 +119,7 @@ impl Read {
             covered: SmallVec::new(),
             at: None,
             expected: SmallVec::new(),
-            told: false,
+            is_told: false,
             tries: 0,
             silences: 0,
             asked: Vec::new(),
@@ -171,10 +174,32 @@ impl Read {
     /// What `process` has answered; it begins with nothing.
     fn part(&mut self, process: ProcessId) -> &mut Part {
         let place = self.parts.iter().position(|part| part.from == process).unwrap_or_else(|| {
-            self.parts.push(Part { from: process, pieces: 0, received: 0, consumed: 0, ended: false });
+            self.parts.push(Part {
+                from: process,
+                pieces: 0,
+                received: 0,
+                consumed: 0,
+                ended: false,
+                spent: Spent::default(),
+                held: SmallVec::new(),
+            });
             self.parts.len() - 1
         });
         &mut self.parts[place]
+    }
+
+    /// The pieces that the user does not have yet, by process.
+    pub(super) fn hand_over(&mut self) -> Vec<Answered> {
+        let untold = self.parts.iter_mut().filter(|part| !part.held.is_empty());
+        let answered = untold.map(|part| Answered {
+            from: part.from,
+            spent: part.spent,
+            pieces: std::mem::take(&mut part.held),
+            ended: part.ended,
+        });
+        let mut answered: Vec<Answered> = answered.collect();
+        answered.sort_unstable_by_key(|part| part.from);
+        answered
     }
 
     fn has_ended(&self, process: ProcessId) -> bool {
@@ -231,6 +256,10 @@ impl Client {
             Plan::Wait => return self.retry_soon(cx, request.attempt),
             Plan::Fail(error) => return self.fail(cx.now, token, error, out),
         };
+        if read.is_told {
+            // Another attempt would tell the user again what it has.
+            return self.fail(cx.now, token, ClientError::Broken, out);
+        }
         let attempt = self.new_attempt(token);
         let request = self.requests.get_mut(&token).expect("a live request");
         let before = std::mem::replace(&mut request.attempt, attempt);
@@ -249,9 +278,6 @@ impl Client {
         read.begun.clear();
         read.covered.clear();
         read.at = None;
-        if std::mem::take(&mut read.told) {
-            out.emit(ClientEvent::Restart { token });
-        }
         read.expected = expected;
         let header = DataHeader {
             kind: DataKind::Read,
@@ -450,6 +476,7 @@ impl Client {
                 if one_cut && *read.at.get_or_insert(reply.at) != reply.at {
                     return self.retry_soon(cx, attempt);
                 }
+                let is_told = read.is_told;
                 let part = read.part(from);
                 if part.pieces != reply.piece {
                     return self.retry_soon(cx, attempt);
@@ -457,11 +484,17 @@ impl Client {
                 part.pieces += 1;
                 part.received += content.len() as u64;
                 part.ended = reply.last;
+                let first = reply.piece == 0;
+                if first {
+                    part.spent = reply.spent;
+                }
+                match is_told {
+                    true => out.emit(ClientEvent::Part { token, from, content, last: reply.last }),
+                    false => part.held.push(content),
+                }
                 read.heard = cx.now;
                 read.news = cx.now;
                 read.asked.retain(|process| *process != from);
-                read.told = true;
-                let first = reply.piece == 0;
                 if first {
                     read.begun.extend_from_slice(&reply.ranges);
                 }
@@ -471,14 +504,13 @@ impl Client {
                 let gathered = first && read.ranges.iter().all(|range| covers(&read.begun, *range));
                 let complete = reply.last && read.ranges.iter().all(|range| covers(&read.covered, *range));
                 let at = if one_cut { reply.at } else { Position(0) };
-                let (last, spent, began) = (reply.last, reply.spent, read.begun_at);
-                out.emit(ClientEvent::Part { token, from, content, last, spent });
                 if gathered {
-                    let took = cx.now.since(began);
-                    self.latency = (self.latency * (LATENCY_PART - 1) + took) / LATENCY_PART;
                     if !complete {
-                        out.emit(ClientEvent::Gathered { token });
+                        read.is_told = true;
+                        out.emit(ClientEvent::Begun { token, parts: read.hand_over() });
                     }
+                    let took = cx.now.since(read.begun_at);
+                    self.latency = (self.latency * (LATENCY_PART - 1) + took) / LATENCY_PART;
                 }
                 if complete {
                     self.done(token, at, out);

@@ -117,17 +117,22 @@ impl Client {
     }
 
     pub(super) fn done(&mut self, token: u64, at: Position, out: &mut impl Sink<Self>) {
-        if let Some(request) = self.remove(token) {
+        if let Some(mut request) = self.remove(token) {
             if let Kind::Write(write) = &request.kind
                 && write.name.request.session == self.session()
             {
                 // Repeated, and now its fate is known.
                 self.maybe.retain(|(_, number)| *number != write.name.request.number);
             }
-            if let Kind::Write(write) = &request.kind {
-                self.ended(write.name, at);
-            }
-            out.emit(ClientEvent::Done { token, at });
+            let parts = match &mut request.kind {
+                Kind::Write(write) => {
+                    self.ended(write.name, at);
+                    std::mem::take(&mut write.answers)
+                }
+                Kind::Read(read) => read.hand_over(),
+                Kind::Control => Vec::new(),
+            };
+            out.emit(ClientEvent::Done { token, at, parts });
         }
     }
 

@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 use super::{
-    Client, ClientError, ClientEvent,
+    Answered, Client, ClientError,
     request::{Kind, TRIES_MAX},
 };
 use crate::{
@@ -41,6 +41,8 @@ pub(super) struct Write {
     pub(super) doubted: bool,
     /// Some range remembers that it took effect, and not what it answered.
     forgotten: bool,
+    /// What the ranges answered so far.
+    pub(super) answers: Vec<Answered>,
 }
 
 impl Write {
@@ -56,6 +58,7 @@ impl Write {
             asked: 0,
             doubted: false,
             forgotten: false,
+            answers: Vec::new(),
         }
     }
 }
@@ -134,8 +137,8 @@ impl Client {
                 }
                 write.covered.extend_from_slice(&reply.ranges);
                 write.at = write.at.max(reply.at);
-                let spent = reply.spent;
-                out.emit(ClientEvent::Part { token, from, content, last: true, spent });
+                let pieces = SmallVec::from_buf([content]);
+                write.answers.push(Answered { from, spent: reply.spent, pieces, ended: true });
                 self.finish_write(cx, token, out);
             }
             ReplyContent::Expired => self.fail(cx.now, token, ClientError::Expired, out),

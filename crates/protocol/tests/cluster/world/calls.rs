@@ -5,8 +5,8 @@ use quorate_protocol::{
     CommandId, Context, Destination, Duration, Input, ProcessId, Protocol, RequestId,
     ecast::{Fence, Position, RefoundRefusal, Router, RouterCommand, RouterEvent, RouterRefusal},
     rubberband::{
-        Client, ClientCommand, ClientError, ClientEvent, DataHeader, Message, Range, Rubberband, Storage,
-        StorageCommand, StorageEvent, Super, SuperCommand, SuperEvent,
+        Answered, Client, ClientCommand, ClientError, ClientEvent, DataHeader, Message, Range,
+        Rubberband, Storage, StorageCommand, StorageEvent, Super, SuperCommand, SuperEvent,
     },
     wire::Wire,
 };
@@ -224,6 +224,7 @@ impl World {
     }
 
     fn input_client(&mut self, id: ProcessId, input: Input<Client>) {
+        let retries = self.retries(id);
         let events = self.call(
             id,
             input,
@@ -233,23 +234,15 @@ impl World {
                 _ => panic!("{} is no client", name(id)),
             },
         );
+        for _ in retries..self.retries(id) {
+            self.count("restart");
+        }
         for event in events {
             match event {
-                ClientEvent::Part { token, from, content, .. } => {
-                    let told = self.told.get_mut(&(id, token)).expect("it was asked");
-                    assert!(told.end.is_none(), "a part behind the end of {token}");
-                    told.parts.push(content.clone());
-                    if content.len() < 8 && content.is_ascii() && !content.is_empty() && content[0] >= b' ' {
-                        let content = String::from_utf8_lossy(&content);
-                        self.say(&format!("{} {token} from {}: {content}", name(id), name(from)));
-                    }
-                }
-                ClientEvent::Restart { token } => {
-                    self.count("restart");
-                    self.told.get_mut(&(id, token)).expect("it was asked").parts.clear();
-                }
-                ClientEvent::Gathered { .. } => {}
-                ClientEvent::Done { token, at } => {
+                ClientEvent::Begun { token, parts } => self.told_parts(id, token, parts),
+                ClientEvent::Part { token, from, content, .. } => self.told_piece(id, token, from, content),
+                ClientEvent::Done { token, at, parts } => {
+                    self.told_parts(id, token, parts);
                     self.count("done");
                     self.end(id, token, Ok(at));
                     self.say(&format!("{} {token} is done @{at}", name(id)));
@@ -263,6 +256,7 @@ impl World {
                         ClientError::OtherStatement => "other statement",
                         ClientError::Forgotten { .. } => "forgotten",
                         ClientError::Unanswered => "unanswered",
+                        ClientError::Broken => "broken off",
                         ClientError::Unreached { .. } => "unreached",
                         ClientError::Died { .. } => "died",
                         ClientError::NoRoom { .. } => "no room",
@@ -290,6 +284,32 @@ impl World {
                 ClientEvent::Adrift(false) => self.say(&format!("{} hears of a leader", name(id))),
                 ClientEvent::Wedged => self.wedge(id),
             }
+        }
+    }
+
+    /// How often a client has tried reads again.
+    fn retries(&self, id: ProcessId) -> u64 {
+        match self.processes.get(&id).map(|process| &process.role) {
+            Some(Role::Client(client)) => client.retries(),
+            _ => 0,
+        }
+    }
+
+    fn told_parts(&mut self, id: ProcessId, token: u64, parts: Vec<Answered>) {
+        for Answered { from, pieces, .. } in parts {
+            for content in pieces {
+                self.told_piece(id, token, from, content);
+            }
+        }
+    }
+
+    fn told_piece(&mut self, id: ProcessId, token: u64, from: ProcessId, content: Bytes) {
+        let told = self.told.get_mut(&(id, token)).expect("it was asked");
+        assert!(told.end.is_none(), "a part behind the end of {token}");
+        told.parts.push(content.clone());
+        if content.len() < 8 && content.is_ascii() && !content.is_empty() && content[0] >= b' ' {
+            let content = String::from_utf8_lossy(&content);
+            self.say(&format!("{} {token} from {}: {content}", name(id), name(from)));
         }
     }
 

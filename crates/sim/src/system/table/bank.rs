@@ -11,7 +11,7 @@ use bytes::Bytes;
 use quorate_history::{self as history, Action};
 use quorate_protocol::{
     ProcessId, RequestId, Strength, Time,
-    rubberband::{ClientCommand, ClientEvent, Config, Control},
+    rubberband::{Answered, ClientCommand, ClientEvent, Config, Control},
 };
 use quorate_table::{
     engine::Answer,
@@ -375,17 +375,24 @@ impl Bank {
         event: ClientEvent,
     ) -> Result<(), Violation> {
         match event {
-            ClientEvent::Part { token, from, content, .. } => {
-                self.part(world, machine, token, from, &content)
-            }
-            ClientEvent::Restart { token } => {
-                world.count("read started anew");
-                let pending = self.known(token)?;
-                pending.rows.clear();
-                pending.failed = false;
+            ClientEvent::Begun { token, parts } => {
+                for Answered { from, pieces, .. } in parts {
+                    for piece in pieces {
+                        self.part(token, &piece)?;
+                        consumed(world, machine, token, from, &piece);
+                    }
+                }
                 Ok(())
             }
-            ClientEvent::Done { token, .. } => {
+            ClientEvent::Part { token, from, content, .. } => {
+                self.part(token, &content)?;
+                consumed(world, machine, token, from, &content);
+                Ok(())
+            }
+            ClientEvent::Done { token, parts, .. } => {
+                for piece in parts.iter().flat_map(|part| &part.pieces) {
+                    self.part(token, piece)?;
+                }
                 self.known(token)?;
                 let pending = self.pending.remove(&token).expect("just seen");
                 self.done(world, pending)
@@ -396,8 +403,7 @@ impl Bank {
                 self.failed(world, pending, error);
                 Ok(())
             }
-            ClientEvent::Gathered { .. }
-            | ClientEvent::Config(_)
+            ClientEvent::Config(_)
             | ClientEvent::Unreached { .. }
             | ClientEvent::Adrift(_)
             | ClientEvent::Wedged => Ok(()),
@@ -410,14 +416,7 @@ impl Bank {
             .ok_or_else(|| Violation::new("one outcome", format!("request {token} was answered already")))
     }
 
-    fn part(
-        &mut self,
-        world: &mut World<Citizen>,
-        machine: usize,
-        token: u64,
-        from: ProcessId,
-        content: &Bytes,
-    ) -> Result<(), Violation> {
+    fn part(&mut self, token: u64, content: &Bytes) -> Result<(), Violation> {
         let pending = self.known(token)?;
         match gateway::answer(content) {
             Some(Answer::Rows(rows)) => pending.rows.extend(rows),
@@ -433,8 +432,6 @@ impl Bank {
                 ));
             }
         }
-        let bytes = content.len() as u64;
-        world.command(machine, ask(Command::Client(ClientCommand::Consumed { token, from, bytes })));
         Ok(())
     }
 
@@ -618,6 +615,12 @@ impl Bank {
             self.pending.len()
         )
     }
+}
+
+/// A gateway's user has taken a piece, and there is room for more.
+fn consumed(world: &mut World<Citizen>, machine: usize, token: u64, from: ProcessId, piece: &Bytes) {
+    let bytes = piece.len() as u64;
+    world.command(machine, ask(Command::Client(ClientCommand::Consumed { token, from, bytes })));
 }
 
 fn postcard(schema: &Schema) -> Bytes {

@@ -60,6 +60,8 @@ pub(crate) struct Town {
     pub(super) present: BTreeMap<usize, ProcessId>,
     pub(super) operator: Operator,
     pub(super) signs: Signs,
+    /// The same of the reads that gateways began anew.
+    pub(super) reads: Signs,
     /// How many relayed links each machine's process has begun.
     pub(super) relayed: BTreeMap<usize, u64>,
     /// The longest pause between two bursts of commands, so that they last as long as the faults.
@@ -97,6 +99,7 @@ impl Town {
             present: BTreeMap::new(),
             operator: Operator::new(stage.seed, settings.losses, stage.safety()),
             signs: Signs::default(),
+            reads: Signs::default(),
             relayed: BTreeMap::new(),
             pace: stage.safety().mul_f64(7.0 / settings.commands as f64),
             settings,
@@ -135,6 +138,21 @@ impl Town {
         let paxos = stage.routers.start(world, machine, id, self.router_settings.paxos.clone());
         let config = Config::founded(self.settings.terms());
         Role::Router(Router::new(paxos, config, self.router_settings.clone()))
+    }
+
+    /// Notes what the member on `machine` did over again.
+    pub(super) fn note(
+        &mut self,
+        world: &mut World,
+        machine: usize,
+        again: (&'static str, u64),
+        starved: bool,
+    ) {
+        self.signs.note(world, machine, again, starved);
+        if let Some(Role::Client(client)) = role(world, machine) {
+            let retries = client.retries();
+            self.reads.note(world, machine, ("read started anew", retries), false);
+        }
     }
 
     /// Tells those who know only routers of the past where routers run.

@@ -21,6 +21,7 @@ impl Bank {
             ClientError::OtherStatement => "other statement",
             ClientError::Forgotten { .. } => "forgotten",
             ClientError::Unanswered => "unanswered",
+            ClientError::Broken => "broken off",
             ClientError::Unreached { .. } => "unreached",
             ClientError::Died { .. } => "not asked of another",
             ClientError::NoRoom { .. } => "no room",
