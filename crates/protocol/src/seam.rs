@@ -8,6 +8,10 @@
 //! sent may be lost; the protocol resends after the next [`Input::Linked`]. Batching is by draining: inputs that arrived
 //! together are handed over one after another, and [`Input::Drained`] closes them; protocols flush there and not before.
 //!
+//! **Commands.** One that asks for something bears a name of the asker's, and ends in exactly one event that bears it as well: it
+//! has come about, or the reason why not. What only lends help (where routers may be, that a task is done) or is about another
+//! command (that nobody waits for it any more) asks for nothing, and has no end of its own.
+//!
 //! **Disk.** A protocol writes records ([`Sink::persist`]) and says of a message which record must be on disk before it may
 //! leave. A host keeps these rules:
 //!

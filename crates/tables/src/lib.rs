@@ -56,7 +56,7 @@ pub enum Role {
 /// What a process may be asked. A command for another role is a bug of the host.
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// Processes that may be routers, to join through.
+    /// Processes that may be routers, to join through. Help, which has no end of its own.
     Seeds(Vec<Peer>),
     /// Where does it stand? Answered by [`Event::Status`].
     Status {
@@ -69,6 +69,11 @@ pub enum Command {
         id: CommandId,
         /// What.
         operation: Operation,
+    },
+    /// Leave the cluster. Answered by [`Event::Operated`] once the process is out, or will not be.
+    Leave {
+        /// The asker's name for it.
+        id: CommandId,
     },
     /// For a router.
     Router(RouterCommand),
@@ -90,7 +95,7 @@ pub enum Event {
         /// Where it stands.
         status: Box<Status>,
     },
-    /// The answer to [`Command::Operate`].
+    /// The answer to [`Command::Operate`] and [`Command::Leave`].
     Operated {
         /// The asker's name for it.
         id: CommandId,
@@ -127,6 +132,20 @@ fn of_router(event: RouterEvent<Config>) -> Event {
     match event {
         RouterEvent::Ended { id, result } => ended(id, result),
         event => Event::Router(event),
+    }
+}
+
+fn of_storage(event: StorageEvent) -> Event {
+    match event {
+        StorageEvent::Left { id, result } => ended(id, result),
+        event => Event::Storage(event),
+    }
+}
+
+fn of_client(event: ClientEvent) -> Event {
+    match event {
+        ClientEvent::Left { id, result } => ended(id, result),
+        event => Event::Client(event),
     }
 }
 
@@ -189,6 +208,10 @@ impl Protocol for Role {
                 Ok(command) => Input::Command(command),
                 Err(why) => return out.emit(Event::Operated { id, result: Err(why) }),
             },
+            Input::Command(Command::Leave { id }) => match self.leave(id) {
+                Ok(command) => Input::Command(command),
+                Err(why) => return out.emit(Event::Operated { id, result: Err(why) }),
+            },
             input => input,
         };
         let refused = is_refusal(&input);
@@ -215,7 +238,7 @@ impl Protocol for Role {
                     Command::Seeds(seeds) => StorageCommand::Seeds(seeds),
                     other => panic!("a storage process was asked for {other:?}"),
                 });
-                run(storage, cx, input, identity, Event::Storage, out);
+                run(storage, cx, input, identity, of_storage, out);
             }
             Role::Super(superior) => {
                 let input = input.map(identity, |command| match command {
@@ -231,7 +254,7 @@ impl Protocol for Role {
                     Command::Seeds(seeds) => ClientCommand::Seeds(seeds),
                     other => panic!("a client was asked for {other:?}"),
                 });
-                run(client, cx, input, identity, Event::Client, out);
+                run(client, cx, input, identity, of_client, out);
             }
         }
         if refused && let Some(why) = self.not_admitted() {

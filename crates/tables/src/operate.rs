@@ -7,7 +7,7 @@ use quorate_protocol::{
     CommandId, Generation, Incarnation, Peer, ProcessId,
     ecast::RouterCommand,
     paxos::Change,
-    rubberband::{Config, StorageState, SuperCommand},
+    rubberband::{ClientCommand, Config, StorageCommand, StorageState, SuperCommand},
     time::Duration,
 };
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,17 @@ pub enum Operation {
 }
 
 impl Role {
+    /// The command that has the process leave, or why it cannot.
+    pub(crate) fn leave(&self, id: CommandId) -> Result<Command, String> {
+        match self {
+            // Its set changes one at a time, and by the word of the others.
+            Role::Router(_) => Err(String::from("a router does not leave: have another one remove it")),
+            Role::Storage(_) => Ok(Command::Storage(StorageCommand::Leave { id })),
+            Role::Super(_) => Ok(Command::Super(SuperCommand::Leave { id })),
+            Role::Client(_) => Ok(Command::Client(ClientCommand::Leave { id })),
+        }
+    }
+
     /// The command that brings an operation about, or why it cannot be.
     pub(crate) fn plan(&self, id: CommandId, operation: Operation) -> Result<Command, String> {
         let change = |change| Ok(Command::Router(RouterCommand::Change { id, change }));

@@ -69,7 +69,8 @@ pub enum MemberCommand {
     /// Processes that may be routers: links to them are wanted until one of them says who routes. Of no use while a link to
     /// the leader stands.
     Seeds(Vec<Peer>),
-    /// Take a message back if it has not been sent. If it has, nothing happens and its outcome will come.
+    /// Take a message back if it has not been sent: it ends in [`MemberEvent::NotSent`] then, and otherwise, as ever, in its
+    /// outcome. The taking back has no end of its own.
     Withdraw {
         /// Which.
         token: u64,
@@ -293,6 +294,11 @@ impl Member {
     /// Messages from peers that were refused.
     pub fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// Whether this process is out.
+    pub fn is_wedged(&self) -> bool {
+        self.wedged
     }
 
     /// How often the window was sent again.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
+use thiserror::Error;
 
 use super::{Config, Control, DataHeader, Direct, Keeps, Message, Role, Rubberband};
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
     },
     id::{Peer, ProcessId},
     paxos,
-    seam::{Context, Destination, Input, Lift, Protocol, Sink},
+    seam::{CommandId, Context, Destination, Input, Lift, Protocol, Sink},
     time::{Duration, Time},
     wire::encode_body,
 };
@@ -34,12 +35,30 @@ pub(super) enum Delivered {
     NotInjected { token: u64 },
     /// Nobody leads the routers, as far as is heard, or somebody does again.
     Adrift(bool),
+    /// The end of the command to leave.
+    Left { id: CommandId, result: Result<(), LeaveRefusal> },
     /// This process is no member any more.
     Wedged,
 }
 
+/// Why a process that was asked to leave its domain does not, or not for certain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum LeaveRefusal {
+    /// It is a member still: some rows are nowhere else.
+    #[error("the others need it: some rows are nowhere else")]
+    Needed,
+    /// All that were to confirm it have failed.
+    #[error("it may be out: all processes that could tell have failed")]
+    Unknown,
+    /// It was asked before, and that has not ended.
+    #[error("it is leaving already")]
+    Already,
+}
+
 /// Tokens of a role's own submissions have this bit; a user's do not.
 pub(super) const INTERNAL: u64 = 1 << 63;
+/// The token of a message that has this process leave.
+const LEAVE: u64 = INTERNAL | 1 << 61;
 
 pub(super) struct Membership {
     pub(super) me: ProcessId,
@@ -51,6 +70,10 @@ pub(super) struct Membership {
     alive_every: Duration,
     alive_at: Time,
     wedged: bool,
+    /// The command to leave that has not ended.
+    leaving: Option<CommandId>,
+    /// Delivered next, before what else the order told.
+    further: Option<Delivered>,
     refused: u64,
 }
 
@@ -74,6 +97,8 @@ impl Membership {
             alive_every,
             alive_at: Time::ZERO,
             wedged: false,
+            leaving: None,
+            further: None,
             refused: 0,
         };
         let join = Control::Join { role, name, address: me.address, terms, keeps };
@@ -120,6 +145,9 @@ impl Membership {
         P: Protocol<Message = Message, Record = paxos::Record>,
     {
         loop {
+            if self.further.is_some() {
+                return self.further.take();
+            }
             let event = self.events.pop_front()?;
             if let Some(delivered) = self.take(event, out) {
                 return Some(delivered);
@@ -144,6 +172,43 @@ impl Membership {
         self.handle(cx, Input::Command(MemberCommand::Submit { token, class, body }), out);
     }
 
+    /// Has this process leave. Returns the end of the command if it ends at once; otherwise that is delivered.
+    pub(super) fn leave<P>(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: CommandId,
+        out: &mut impl Sink<P>,
+    ) -> Option<Result<(), LeaveRefusal>>
+    where
+        P: Protocol<Message = Message, Record = paxos::Record>,
+    {
+        if self.wedged {
+            return Some(Ok(()));
+        }
+        if self.leaving.is_some() {
+            return Some(Err(LeaveRefusal::Already));
+        }
+        self.leaving = Some(id);
+        self.submit(cx, LEAVE, Class::Control, Control::Leave.encode(), out);
+        None
+    }
+
+    /// The command to leave ends.
+    fn left(&mut self, result: Result<(), LeaveRefusal>) -> Option<Delivered> {
+        self.leaving.take().map(|id| Delivered::Left { id, result })
+    }
+
+    /// The message that has this process leave has an outcome. Whether the process is out, other news tells: that of its being
+    /// wedged, or the message itself, which is delivered to members alone.
+    fn leave_ended(&mut self, outcome: Outcome) -> Option<Delivered> {
+        match outcome {
+            _ if self.member.is_wedged() => None,
+            Outcome::Stable | Outcome::Wedged => None,
+            Outcome::Rejected(_) => self.left(Err(LeaveRefusal::Needed)),
+            Outcome::MaybeApplied => self.left(Err(LeaveRefusal::Unknown)),
+        }
+    }
+
     fn take<P>(&mut self, event: MemberEvent, out: &mut impl Sink<P>) -> Option<Delivered>
     where
         P: Protocol<Message = Message, Record = paxos::Record>,
@@ -162,6 +227,7 @@ impl Membership {
                 Ok(header) => return Some(Delivered::Injected { at, sender, header, operation: body, fits }),
                 Err(_) => self.refused += 1,
             },
+            MemberEvent::Outcome { token: LEAVE, outcome, .. } => return self.leave_ended(outcome),
             MemberEvent::Outcome { token, outcome, .. } => {
                 return Some(Delivered::Outcome { token, outcome });
             }
@@ -179,7 +245,10 @@ impl Membership {
             MemberEvent::Adrift(adrift) => return Some(Delivered::Adrift(adrift)),
             MemberEvent::Wedged => {
                 self.wedged = true;
-                return Some(Delivered::Wedged);
+                // Why it is out, nobody asks.
+                let left = self.left(Ok(()));
+                self.further = left.is_some().then_some(Delivered::Wedged);
+                return left.or(Some(Delivered::Wedged));
             }
         }
         None
@@ -230,6 +299,9 @@ impl Membership {
             self.member.submit(INTERNAL, Class::Control, refute.encode());
         }
         self.config = Some(after);
+        if id.sender == self.me && control == Control::Leave {
+            self.further = self.left(Err(LeaveRefusal::Needed));
+        }
         Some(Delivered::Control { at, control, before })
     }
 

@@ -99,6 +99,7 @@ pub use self::{
     control::{Control, Removal},
     keeping::Keeps,
     made_up::MadeUpIds,
+    membership::LeaveRefusal,
     message::{DataHeader, DataKind, Direct, Message, Reply, ReplyContent, Spent, TransferCursor, WriteName},
     operator::{SuperCommand, SuperEvent, SuperRefusal},
     placement::{Assignment, Range, Segment},

@@ -7,7 +7,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use thiserror::Error;
 
-use super::{Config, membership::INTERNAL};
+use super::{
+    Config,
+    membership::{INTERNAL, LeaveRefusal},
+};
 use crate::{
     ecast::Outcome,
     id::{Peer, ProcessId},
@@ -35,8 +38,11 @@ pub enum SuperCommand {
     },
     /// Processes that may be routers.
     Seeds(Vec<Peer>),
-    /// Leave the cluster.
-    Leave,
+    /// Leave the cluster. Ends in [`SuperEvent::Ended`].
+    Leave {
+        /// The asker's name for it.
+        id: CommandId,
+    },
 }
 
 /// Events of a super.
@@ -60,7 +66,7 @@ pub enum SuperEvent {
         /// The process that comes.
         new: ProcessId,
     },
-    /// The end of an operator's command: it has come about, or the reason why it does not.
+    /// The end of a command: it has come about, or the reason why it does not.
     Ended {
         /// The asker's name for it.
         id: CommandId,
@@ -99,6 +105,9 @@ pub enum SuperRefusal {
     /// Too many commands are under way.
     #[error("too many commands are under way")]
     TooMany,
+    /// It does not leave.
+    #[error(transparent)]
+    Leave(#[from] LeaveRefusal),
 }
 
 /// Commands that were submitted and have not ended, by the tokens of their submissions.

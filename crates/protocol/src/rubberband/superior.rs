@@ -147,6 +147,9 @@ impl Super {
                 Delivered::Data { .. } | Delivered::Injected { .. } => self.refused += 1,
                 Delivered::Outcome { token, outcome } => self.ended(token, Some(outcome), out),
                 Delivered::NotSent { token } => self.ended(token, None, out),
+                Delivered::Left { id, result } => {
+                    out.emit(SuperEvent::Ended { id, result: result.map_err(SuperRefusal::Leave) });
+                }
                 Delivered::NotInjected { .. } | Delivered::Adrift(_) => {}
             }
         }
@@ -555,7 +558,11 @@ impl Protocol for Super {
             Input::Command(SuperCommand::Seeds(seeds)) => {
                 self.member_input(cx, Input::Command(MemberCommand::Seeds(seeds)), out);
             }
-            Input::Command(SuperCommand::Leave) => self.submit(cx, &Control::Leave, out),
+            Input::Command(SuperCommand::Leave { id }) => {
+                if let Some(result) = self.membership.leave(cx, id, out) {
+                    out.emit(SuperEvent::Ended { id, result: result.map_err(SuperRefusal::Leave) });
+                }
+            }
             Input::Deadline => {
                 self.member_input(cx, Input::Deadline, out);
                 if self.tick_at <= cx.now {

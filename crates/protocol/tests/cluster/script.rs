@@ -140,7 +140,7 @@ fn perform(world: &mut World, step: &str) {
             let held = storage.status().held_bytes;
             world.say(&format!("{id} holds {held} bytes"));
         }
-        ["leave", id] => world.command_client(process(id), ClientCommand::Leave),
+        ["leave", id] => world.leave(process(id)),
         ["lost", id, lost] => {
             let Role::Super(superior) = &world.processes[&process(id)].role else {
                 panic!("{id} is no super")
@@ -256,5 +256,6 @@ scripts! { check:
     slow_clients
     reads_that_gather_much
     who_one_router_hears_stays
+    one_that_is_needed_stays
     an_answer_breaks_off
 }

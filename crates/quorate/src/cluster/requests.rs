@@ -150,7 +150,7 @@ impl Requests {
                 }
             }
             ClientEvent::Adrift(adrift) => self.adrift.store(adrift, Ordering::Relaxed),
-            ClientEvent::Unreached { .. } | ClientEvent::Wedged => {}
+            ClientEvent::Unreached { .. } | ClientEvent::Left { .. } | ClientEvent::Wedged => {}
         }
     }
 

@@ -37,12 +37,8 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, bounded, select};
-use quorate_protocol::{
-    DomainId, ProcessId,
-    rubberband::{ClientCommand, StorageCommand, SuperCommand},
-};
+use quorate_protocol::{DomainId, ProcessId};
 use quorate_runtime::metrics::Metrics;
-use quorate_tables::Command;
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
@@ -347,18 +343,11 @@ impl Inner {
     }
 
     fn stop(&self, life: &Life, how: Stop) {
-        let leave = match self.setup.role {
-            // A router that goes is found out; its set changes one at a time, and it may be the only one.
-            Role::Router { .. } => None,
-            Role::Storage(_) => Some(Command::Storage(StorageCommand::Leave)),
-            Role::Super => Some(Command::Super(SuperCommand::Leave)),
-            Role::Client => Some(Command::Client(ClientCommand::Leave)),
-        };
-        if let Some(leave) = leave.filter(|_| how == Stop::Leave)
-            && life.process.port().command(leave).is_ok()
-        {
-            // A process is out once it is told that it was cut off. When the whole cluster goes down nobody tells it.
-            let _ = life.process.ended().recv_timeout(LEAVE_PATIENCE);
+        // A router that goes is found out; its set changes one at a time, and it may be the only one.
+        let tells = how == Stop::Leave && !matches!(self.setup.role, Role::Router { .. });
+        // When the whole cluster goes down, nobody tells it that it is out.
+        if tells && let Err(why) = life.process.leave(LEAVE_PATIENCE) {
+            info!(%why, "it stops without having left");
         }
         life.process.stop();
         let _ = self.last.set(String::from("it was stopped"));

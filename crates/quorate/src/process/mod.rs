@@ -204,7 +204,20 @@ impl Process {
     /// Does what an operator asks, and waits until it has come about. An error says why it will not, or has not within
     /// `patience`.
     pub fn operate(&self, operation: Operation, patience: Duration) -> Result<(), String> {
-        let ask = |id| self.port.try_command(Command::Operate { id: CommandId(id), operation }).is_ok();
+        self.ended_within(patience, |id| Command::Operate { id, operation })
+    }
+
+    /// Leaves the cluster, and waits until it is out. An error says why it is not, or not within `patience`.
+    pub fn leave(&self, patience: Duration) -> Result<(), String> {
+        self.ended_within(patience, |id| Command::Leave { id })
+    }
+
+    fn ended_within(
+        &self,
+        patience: Duration,
+        command: impl FnOnce(CommandId) -> Command,
+    ) -> Result<(), String> {
+        let ask = |id| self.port.try_command(command(CommandId(id))).is_ok();
         self.shared.operations.call(patience, ask).unwrap_or_else(|unanswered| {
             Err(match unanswered {
                 Unanswered::Untaken => String::from("the process does not answer"),
@@ -354,6 +367,7 @@ impl Host<Relay<Role>> for NodeHost {
                 self.end(End::Wedged);
             }
             Event::Storage(StorageEvent::Withdraw { task }) => self.withdrawals.add(task),
+            Event::Storage(StorageEvent::Left { .. }) => unreachable!("told as operated"),
             Event::Super(SuperEvent::Suspected(process)) => warn!(%process, "suspected, others are asked"),
             Event::Super(SuperEvent::Removing { process, witnesses }) => {
                 let witnesses: Vec<String> = witnesses.iter().map(ProcessId::to_string).collect();

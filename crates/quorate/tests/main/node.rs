@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use quorate::{Error, Local, Node, ProcessId, Wait, node::Role};
-use quorate_protocol::rubberband::ClientCommand;
-use quorate_tables::{Command, operate::Operation};
+use quorate_tables::operate::Operation;
 
 /// Waits until a node is another process than it was.
 fn wait_for_another(node: &Node, before: ProcessId) {
@@ -79,7 +78,7 @@ fn a_client_that_was_expelled_comes_back_and_its_users_stay() {
     let (node, before) = (db.node().clone(), db.node().id());
     let address = node.address();
     // Nobody here asked it to end: it is out all the same.
-    node.process().port().command(Command::Client(ClientCommand::Leave)).unwrap();
+    node.process().leave(Duration::from_secs(10)).unwrap();
     let began = Instant::now();
     // What meets the end says what may have happened, and the next is answered.
     let mut id = 1;
@@ -97,6 +96,26 @@ fn a_client_that_was_expelled_comes_back_and_its_users_stay() {
     wait_for_another(&node, before);
     assert_eq!(node.address(), address, "where it was");
     assert!(db.query("select * from t").wait().unwrap().len() >= 2);
+}
+
+#[test]
+fn a_process_is_told_whether_it_leaves() {
+    let cluster = Local::start().wait().unwrap();
+    let db = quorate::connect(cluster.addresses()).wait().unwrap();
+    db.execute("create table t (id int primary key)").wait().unwrap();
+    let (patience, nodes) = (Duration::from_secs(10), cluster.nodes());
+    let (router, superior, storage) = (&nodes[0], &nodes[1], &nodes[2]);
+    let why = |node: &Node| node.process().leave(patience).unwrap_err();
+    assert!(why(router).contains("have another one remove it"));
+    assert!(why(storage).contains("some rows are nowhere else"));
+    let until = Instant::now() + Duration::from_secs(30);
+    while db.execute("insert into t values (1) on conflict do nothing").wait().is_err() {
+        assert!(Instant::now() < until, "it serves on");
+    }
+    let before = superior.id();
+    superior.process().leave(patience).unwrap();
+    // Out is out, whoever asked for it: it comes back.
+    wait_for_another(superior, before);
 }
 
 #[test]

@@ -9,7 +9,8 @@ use crate::{
     ecast::{Position, Refusal},
     fate::Fate,
     id::{Peer, ProcessId, RequestId},
-    rubberband::{Config, Control, Range, Spent, refusal},
+    rubberband::{Config, Control, LeaveRefusal, Range, Spent, refusal},
+    seam::CommandId,
     strength::Strength,
 };
 
@@ -72,8 +73,11 @@ pub enum ClientCommand {
     },
     /// Processes that may be routers.
     Seeds(Vec<Peer>),
-    /// Leave the cluster.
-    Leave,
+    /// Leave the cluster. Ends in [`ClientEvent::Left`].
+    Leave {
+        /// The asker's name for it.
+        id: CommandId,
+    },
 }
 
 /// What a client tells.
@@ -131,6 +135,13 @@ pub enum ClientEvent {
         name: String,
         /// Where it is said to listen.
         address: String,
+    },
+    /// The end of the command to leave: this process is out, or the reason why not.
+    Left {
+        /// The asker's name for it.
+        id: CommandId,
+        /// The outcome.
+        result: Result<(), LeaveRefusal>,
     },
     /// This process is out and must stop; it may come back as a new one.
     Wedged,

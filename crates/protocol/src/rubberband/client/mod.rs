@@ -32,7 +32,7 @@ use self::{
 };
 use super::{
     Config, Control, DataHeader, DataKind, Direct, Message, Reply, Role, StorageState, WriteName, made_up,
-    membership::{Delivered, INTERNAL, Membership},
+    membership::{Delivered, Membership},
     refusal,
 };
 use crate::{
@@ -263,6 +263,7 @@ impl Client {
                 }
                 out.emit(ClientEvent::Wedged);
             }
+            Delivered::Left { id, result } => out.emit(ClientEvent::Left { id, result }),
             Delivered::Data { .. } | Delivered::Injected { .. } => self.refused += 1,
         }
     }
@@ -382,8 +383,10 @@ impl Client {
             ClientCommand::Seeds(seeds) => {
                 self.member_input(cx, Input::Command(MemberCommand::Seeds(seeds)), out);
             }
-            ClientCommand::Leave => {
-                self.membership.submit(cx, INTERNAL, Class::Control, Control::Leave.encode(), out);
+            ClientCommand::Leave { id } => {
+                if let Some(result) = self.membership.leave(cx, id, out) {
+                    out.emit(ClientEvent::Left { id, result });
+                }
             }
         }
     }

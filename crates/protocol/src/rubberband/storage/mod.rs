@@ -50,15 +50,15 @@ pub use self::{
     task::{Task, TaskKind, TaskResult},
 };
 use super::{
-    Config, Control, Direct, Keeps, Message, Role, StorageState,
-    membership::{Delivered, INTERNAL, Membership},
+    Config, Direct, Keeps, Message, Role, StorageState,
+    membership::{Delivered, INTERNAL, LeaveRefusal, Membership},
 };
 use crate::{
     admission::Terms,
-    ecast::{Class, Member, MemberCommand, MemberSettings, Outcome, Position},
+    ecast::{Member, MemberCommand, MemberSettings, Outcome, Position},
     id::Peer,
     paxos,
-    seam::{Context, Destination, Input, Policy, Protocol, Sink},
+    seam::{CommandId, Context, Destination, Input, Policy, Protocol, Sink},
     time::{Duration, Time},
 };
 
@@ -108,8 +108,11 @@ pub enum StorageCommand {
     Executed(Vec<TaskResult>),
     /// Processes that may be routers.
     Seeds(Vec<Peer>),
-    /// Leave the cluster.
-    Leave,
+    /// Leave the cluster. Ends in [`StorageEvent::Left`].
+    Leave {
+        /// The asker's name for it.
+        id: CommandId,
+    },
 }
 
 /// What a storage process tells.
@@ -122,6 +125,13 @@ pub enum StorageEvent {
     Withdraw {
         /// Its place in the batch.
         task: usize,
+    },
+    /// The end of the command to leave: this process is out, or the reason why not.
+    Left {
+        /// The asker's name for it.
+        id: CommandId,
+        /// The outcome.
+        result: Result<(), LeaveRefusal>,
     },
     /// This process is out and must stop; it may come back as a new one.
     Wedged,
@@ -306,6 +316,7 @@ impl Storage {
             }
             Delivered::Wedged => self.part(out),
             Delivered::Adrift(_) => {}
+            Delivered::Left { id, result } => self.left(id, result, out),
             Delivered::NotSent { token: COMPLETION }
             | Delivered::Outcome { token: COMPLETION, outcome: Outcome::MaybeApplied } => {
                 self.complete_again(cx, out);
@@ -316,6 +327,12 @@ impl Storage {
                 debug_assert!(token & INTERNAL != 0, "a storage process submits only for itself");
             }
         }
+    }
+
+    fn left(&mut self, id: CommandId, result: Result<(), LeaveRefusal>, out: &mut impl Sink<Self>) {
+        // A process that stays, and is cut off later, keeps its rows like any other.
+        self.leaving = result.is_ok();
+        out.emit(StorageEvent::Left { id, result });
     }
 
     fn on_deadline(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
@@ -357,9 +374,11 @@ impl Protocol for Storage {
             Input::Command(StorageCommand::Seeds(seeds)) => {
                 self.member_input(cx, Input::Command(MemberCommand::Seeds(seeds)), out);
             }
-            Input::Command(StorageCommand::Leave) => {
+            Input::Command(StorageCommand::Leave { id }) => {
                 self.leaving = true;
-                self.membership.submit(cx, INTERNAL, Class::Control, Control::Leave.encode(), out);
+                if let Some(result) = self.membership.leave(cx, id, out) {
+                    out.emit(StorageEvent::Left { id, result });
+                }
             }
             Input::Deadline => {
                 self.member_input(cx, Input::Deadline, out);

@@ -5,7 +5,7 @@ use quorate_protocol::{
     CommandId, Context, Destination, Duration, Input, ProcessId, Protocol, RequestId,
     ecast::{Fence, Position, RefoundRefusal, Router, RouterCommand, RouterEvent, RouterRefusal},
     rubberband::{
-        Answered, Client, ClientCommand, ClientError, ClientEvent, DataHeader, Message, Range,
+        Answered, Client, ClientCommand, ClientError, ClientEvent, DataHeader, LeaveRefusal, Message, Range,
         Rubberband, Storage, StorageCommand, StorageEvent, Super, SuperCommand, SuperEvent,
     },
     wire::Wire,
@@ -175,6 +175,7 @@ impl World {
                     let at = tasks[task].at;
                     self.say(&format!("{} @{at} is waited for no more", name(id)));
                 }
+                StorageEvent::Left { result, .. } => self.left(id, result),
                 StorageEvent::Wedged => self.wedge(id),
                 StorageEvent::Out(remains) => {
                     self.count("keeps");
@@ -188,10 +189,27 @@ impl World {
         }
     }
 
+    fn left(&mut self, id: ProcessId, result: Result<(), LeaveRefusal>) {
+        match result {
+            Ok(()) => self.say(&format!("{} has left", name(id))),
+            Err(why) => self.say(&format!("{} does not leave: {why}", name(id))),
+        }
+    }
+
     fn wedge(&mut self, id: ProcessId) {
         self.count("wedged");
         self.say(&format!("{} is wedged", name(id)));
         self.processes.get_mut(&id).expect("it lives").wedged = true;
+    }
+
+    pub(crate) fn leave(&mut self, id: ProcessId) {
+        let command = CommandId(1);
+        match self.processes[&id].role {
+            Role::Storage(..) => self.command_storage(id, StorageCommand::Leave { id: command }),
+            Role::Super(_) => self.command_super(id, SuperCommand::Leave { id: command }),
+            Role::Client(_) => self.command_client(id, ClientCommand::Leave { id: command }),
+            Role::Router(_) => panic!("{} is a router", name(id)),
+        }
     }
 
     pub(crate) fn command_client(&mut self, id: ProcessId, command: ClientCommand) {
@@ -282,6 +300,7 @@ impl World {
                 }
                 ClientEvent::Adrift(true) => self.say(&format!("{} is adrift", name(id))),
                 ClientEvent::Adrift(false) => self.say(&format!("{} hears of a leader", name(id))),
+                ClientEvent::Left { result, .. } => self.left(id, result),
                 ClientEvent::Wedged => self.wedge(id),
             }
         }

@@ -406,6 +406,7 @@ impl Bank {
             ClientEvent::Config(_)
             | ClientEvent::Unreached { .. }
             | ClientEvent::Adrift(_)
+            | ClientEvent::Left { .. }
             | ClientEvent::Wedged => Ok(()),
         }
     }

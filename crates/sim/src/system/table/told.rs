@@ -53,7 +53,8 @@ impl Town {
                 world.count(if world.alive(process) { "false removal" } else { "true removal" });
             }
             Event::Super(SuperEvent::Replacing { .. }) => world.count("replacement ordered"),
-            Event::Super(SuperEvent::Config(_) | SuperEvent::Ended { .. }) => {}
+            Event::Super(SuperEvent::Config(_) | SuperEvent::Ended { .. })
+            | Event::Storage(StorageEvent::Left { .. }) => {}
             Event::NotAdmitted(_) => world.count("not admitted"),
             Event::Client(ClientEvent::Config(config)) => {
                 self.deadly.told(machine, world.now());
