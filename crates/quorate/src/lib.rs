@@ -29,6 +29,7 @@
 //! | [`process`] | one of its lives: a protocol on real threads, its engine, its end |
 //! | [`cluster`] | the tables of a cluster, as SQL asks for them |
 //! | [`crew`] | threads that look at a table together |
+//! | [`service`] | replicated services that need not be deterministic |
 
 pub mod cluster;
 pub mod crew;
@@ -38,6 +39,7 @@ mod local;
 pub mod node;
 mod param;
 pub mod process;
+pub mod service;
 mod timer;
 mod wait;
 
@@ -45,6 +47,11 @@ mod wait;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/library.md")]
 struct Guide;
+
+/// The guide to services: its examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/services.md")]
+struct ServicesGuide;
 
 use std::pin::Pin;
 

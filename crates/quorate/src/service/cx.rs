@@ -1,0 +1,98 @@
+//! What the world lends to a service while it executes a request.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use quorate_runtime::chance::Chance;
+
+/// Clock and chance, for [`Service::execute`](super::Service::execute). What it reads here reaches the backups through the change.
+#[derive(Debug)]
+pub struct Cx<'a> {
+    pub(super) clock: &'a mut Clock,
+    pub(super) chance: &'a mut Chance,
+}
+
+impl Cx<'_> {
+    /// The time of day. It never goes backwards: not at one replica, and not from a change to one that is executed after it, at
+    /// whatever replica, for changes carry it. If some machine's clock is ahead, the service's time stands still until the others
+    /// have come up to it.
+    pub fn clock(&mut self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_nanos(self.clock.read())
+    }
+
+    /// 64 random bits; never for secrets.
+    pub fn random(&mut self) -> u64 {
+        self.chance.bits()
+    }
+
+    /// A random number below `end`, each as likely as the others.
+    ///
+    /// # Panics
+    ///
+    /// If `end` is 0, which rejects the request.
+    pub fn below(&mut self, end: u64) -> u64 {
+        assert!(end > 0, "there is no number below 0");
+        // Lemire, *Fast Random Integer Generation in an Interval* (2019): the product's upper half is the number, and a draw
+        // whose lower half is among the surplus is drawn again.
+        let surplus = end.wrapping_neg() % end;
+        loop {
+            let product = u128::from(self.chance.bits()) * u128::from(end);
+            if product as u64 >= surplus {
+                return (product >> 64) as u64;
+            }
+        }
+    }
+}
+
+/// A time of day that never goes backwards, in nanoseconds since 1970.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    latest: u64,
+}
+
+impl Clock {
+    fn read(&mut self) -> u64 {
+        // A machine that believes to be before 1970 counts as one that stands at its beginning; 2^64 ns are 584 years.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.advance(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
+        self.latest
+    }
+
+    /// Another replica's clock has shown this.
+    pub(super) fn advance(&mut self, to: u64) {
+        self.latest = self.latest.max(to);
+    }
+
+    /// The latest time that was read.
+    pub(super) fn latest(&self) -> u64 {
+        self.latest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_does_not_go_behind_what_another_one_showed() {
+        let (mut clock, mut chance) = (Clock::default(), Chance::new());
+        let mut cx = Cx { clock: &mut clock, chance: &mut chance };
+        let first = cx.clock();
+        assert!(cx.clock() >= first && first > UNIX_EPOCH);
+        let ahead = clock.latest() + 3_600_000_000_000;
+        clock.advance(ahead);
+        clock.advance(5);
+        let mut cx = Cx { clock: &mut clock, chance: &mut chance };
+        assert_eq!(cx.clock(), UNIX_EPOCH + Duration::from_nanos(ahead), "time stands still");
+    }
+
+    #[test]
+    fn numbers_below_a_bound_are_below_it_and_all_come() {
+        let (mut clock, mut chance) = (Clock::default(), Chance::new());
+        let mut cx = Cx { clock: &mut clock, chance: &mut chance };
+        let mut seen = [false; 6];
+        for _ in 0..1000 {
+            seen[cx.below(6) as usize] = true;
+        }
+        assert_eq!(seen, [true; 6]);
+    }
+}

@@ -1,0 +1,561 @@
+//! A process of services: one node on a reactor, and the thread that looks for others.
+//!
+//! ```text
+//!   protocol thread ── orders of a turn ──▶ executor of each replica ── results ──▶ protocol thread
+//!                   ── fates of a turn ───▶ whoever waits for them
+//!   seeking thread  ── who listens at the addresses ──▶ protocol thread
+//! ```
+//!
+//! Events of a turn are gathered by endpoint, and passed on when it ends: one wake-up for all of them.
+
+use std::{
+    collections::BTreeMap,
+    mem,
+    net::SocketAddr,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use quorate_node::{self as node, Channel, EndpointId, Newcomer, Node};
+use quorate_protocol::{
+    CommandId, DomainId, Peer, ProcessId, Time,
+    service::{self, ClientCommand, ClientEvent, Fate, GroupId},
+};
+use quorate_runtime::{
+    Config, Handle, Reactor, Untaken, chance,
+    discover::{Answer, Presence, discover},
+};
+use rustc_hash::FxHashMap;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tracing::{debug, info, warn};
+
+use super::{
+    Error,
+    executor::{Outlet, Tally, weight},
+    host::Standing,
+    hosted::{Command, Event, Hosted, Set, Terms},
+};
+
+/// A running process. It ends with the last who holds it.
+pub(super) struct Process {
+    shared: Arc<Shared>,
+    me: ProcessId,
+    /// Has the seeking thread look at once; it ends when this is dropped.
+    kick: Sender<()>,
+}
+
+/// What the threads of a process share.
+pub(super) struct Shared {
+    handle: OnceLock<Handle<Node<Hosted>>>,
+    domain: DomainId,
+    addresses: Vec<String>,
+    seats: Mutex<BTreeMap<EndpointId, Arc<Seat>>>,
+}
+
+/// An endpoint, for those who wait for it.
+pub(super) struct Seat {
+    pub(super) name: String,
+    channel: Channel,
+    pub(super) role: Role,
+    /// The sets that others show at this channel, and the processes that show none.
+    heard: Mutex<Heard>,
+    news: Condvar,
+}
+
+/// What was heard of a name.
+#[derive(Default)]
+pub(super) struct Heard {
+    pub(super) set: Option<Set>,
+    pub(super) absent: Vec<ProcessId>,
+    /// Sets beside the first.
+    strange: Vec<GroupId>,
+}
+
+pub(super) enum Role {
+    Replica(Hosting),
+    Client(Calling),
+}
+
+/// A replica, from outside.
+pub(super) struct Hosting {
+    pub(super) terms: Terms,
+    /// Whether it founds a set rather than joining one.
+    pub(super) founds: bool,
+    pub(super) orders: Sender<Vec<service::Event>>,
+    pub(super) tally: Arc<Tally>,
+    pub(super) standing: Mutex<Standing>,
+}
+
+/// Calls that are under way, by their commands.
+#[derive(Default)]
+pub(super) struct Calling {
+    calls: Mutex<FxHashMap<u64, (oneshot::Sender<Fate>, OwnedSemaphorePermit)>>,
+    last: AtomicU64,
+}
+
+impl Process {
+    /// Starts the threads. `addresses` are where others may be.
+    pub(super) fn start(config: Config, addresses: Vec<String>) -> Result<Arc<Process>, Error> {
+        let (domain, me) = (config.domain, config.me);
+        let shared = Arc::new(Shared { handle: OnceLock::new(), domain, addresses, seats: Mutex::default() });
+        let door = Door { shared: shared.clone(), places: FxHashMap::default(), told: Vec::new() };
+        let handle = Reactor::start(Node::new(), door, config).map_err(Error::start)?;
+        assert!(shared.handle.set(handle).is_ok(), "a process has one reactor");
+        let (kick, kicked) = bounded(1);
+        let process = Arc::new(Process { shared: shared.clone(), me, kick });
+        let seek = move || seek(&shared, me, &kicked);
+        thread::Builder::new().name(String::from("seeker")).spawn(seek).map_err(Error::start)?;
+        Ok(process)
+    }
+
+    fn handle(&self) -> &Handle<Node<Hosted>> {
+        self.shared.handle()
+    }
+
+    pub(super) fn addresses(&self) -> &[SocketAddr] {
+        self.handle().addresses()
+    }
+
+    pub(super) fn me(&self) -> ProcessId {
+        self.me
+    }
+
+    /// The channel of a service.
+    fn channel(&self, name: &str) -> Channel {
+        let endpoint = EndpointId(xxhash_rust::xxh3::xxh3_64(name.as_bytes()));
+        Channel { domain: self.shared.domain, endpoint }
+    }
+
+    /// Takes an endpoint in, and has others looked for. Gives back the one that is there already.
+    pub(super) fn add(&self, name: &str, role: Role, hosted: Hosted) -> Result<Arc<Seat>, Arc<Seat>> {
+        let channel = self.channel(name);
+        let (heard, news) = (Mutex::default(), Condvar::new());
+        let seat = Arc::new(Seat { name: name.to_owned(), channel, role, heard, news });
+        {
+            let mut seats = lock(&self.shared.seats);
+            if let Some(there) = seats.get(&channel.endpoint) {
+                return Err(there.clone());
+            }
+            seats.insert(channel.endpoint, seat.clone());
+        }
+        // Untaken only if the process has ended, and then nobody is heard of.
+        let _ = self.handle().command(node::Command::Add(Newcomer::home(channel, hosted)));
+        let _ = self.kick.try_send(());
+        Ok(seat)
+    }
+
+    /// The way of an executor's results.
+    pub(super) fn results(&self, seat: &Arc<Seat>) -> Results {
+        Results { shared: self.shared.clone(), seat: Arc::downgrade(seat) }
+    }
+
+    /// Takes an endpoint away.
+    pub(super) fn remove(&self, seat: &Seat) {
+        lock(&self.shared.seats).remove(&seat.channel.endpoint);
+        let _ = self.handle().command(node::Command::Remove(seat.channel));
+    }
+
+    /// The endpoint of a service.
+    pub(super) fn seat(&self, name: &str) -> Option<Arc<Seat>> {
+        lock(&self.shared.seats).get(&self.channel(name).endpoint).cloned()
+    }
+
+    pub(super) fn seats(&self) -> Vec<Arc<Seat>> {
+        lock(&self.shared.seats).values().cloned().collect()
+    }
+
+    /// Asks all who listen at the addresses whether they know a set of this name, for some time.
+    pub(super) fn survey(&self, seat: &Seat, patience: Duration) -> Option<Set> {
+        let until = Instant::now() + patience;
+        let others: Vec<ProcessId> =
+            self.shared.look(self.me, &mut BTreeMap::new()).into_iter().map(|peer| peer.id).collect();
+        let mut heard = lock(&seat.heard);
+        loop {
+            let answered = others.iter().all(|other| heard.absent.contains(other));
+            let left = until.saturating_duration_since(Instant::now());
+            if heard.set.is_some() || answered || left.is_zero() {
+                return heard.set;
+            }
+            heard = seat.news.wait_timeout(heard, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Tells an endpoint its set.
+    pub(super) fn begin(&self, seat: &Seat, set: Set, founded: bool) {
+        lock(&seat.heard).set = Some(set);
+        // Untaken only if the process has ended.
+        let _ = self.handle().command(seat.home(Command::Begin { set, founded }));
+    }
+
+    /// Has a client call, and returns what will become of the call.
+    pub(super) fn call(
+        &self,
+        seat: &Seat,
+        permit: OwnedSemaphorePermit,
+        call: impl FnOnce(CommandId) -> ClientCommand,
+    ) -> Result<oneshot::Receiver<Fate>, Error> {
+        let Role::Client(calling) = &seat.role else { unreachable!("a client calls") };
+        let name = calling.last.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        lock(&calling.calls).insert(name, (sender, permit));
+        let command = seat.home(Command::Call(call(CommandId(name))));
+        self.handle().try_command(command).map_err(|untaken| {
+            lock(&calling.calls).remove(&name);
+            match untaken {
+                Untaken::Full(_) => Error::not_sent("too many calls wait for the protocol thread"),
+                Untaken::Stopped(_) => Error::wedged("the process has ended"),
+            }
+        })?;
+        Ok(receiver)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        lock(&self.shared.seats).clear();
+        // A panic has been printed by its own thread.
+        let _ = self.handle().stop();
+    }
+}
+
+impl Seat {
+    fn home(&self, command: Command) -> node::Command<Hosted> {
+        node::Command::Home(self.channel, command)
+    }
+
+    /// The set of which it is.
+    pub(super) fn set(&self) -> Option<Set> {
+        lock(&self.heard).set
+    }
+
+    /// A replica ends: the first reason is the one that is told.
+    fn end(&self, why: String) {
+        if let Role::Replica(hosting) = &self.role {
+            warn!(service = self.name, why, "this replica ends");
+            let mut standing = lock(&hosting.standing);
+            standing.serving = false;
+            standing.ended.get_or_insert(why);
+        }
+    }
+}
+
+impl Shared {
+    fn handle(&self) -> &Handle<Node<Hosted>> {
+        self.handle.get().expect("set before anybody else has it")
+    }
+
+    /// Who listens at the addresses now. `told` are the faults that were logged.
+    fn look(&self, me: ProcessId, told: &mut BTreeMap<String, String>) -> Vec<Peer> {
+        let mut found = Vec::new();
+        for address in &self.addresses {
+            match discover(address, self.domain, DISCOVERY_PATIENCE) {
+                Ok(met) if met.process != me => {
+                    told.remove(address);
+                    found.push(Peer { id: met.process, address: address.clone() });
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    let error = error.to_string();
+                    if told.get(address) != Some(&error) {
+                        debug!(address, error, "no process of services is found there");
+                        told.insert(address.clone(), error);
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Tells all endpoints who listens at the addresses: often while something is new, then now and then.
+fn seek(shared: &Shared, me: ProcessId, kicked: &Receiver<()>) {
+    let mut told = BTreeMap::new();
+    let mut pause = SEEK_PAUSE_MIN;
+    loop {
+        let found = shared.look(me, &mut told);
+        let seats: Vec<Arc<Seat>> = lock(&shared.seats).values().cloned().collect();
+        for seat in seats {
+            if !found.is_empty() {
+                // They are looked for again.
+                let _ = shared.handle().try_command(seat.home(Command::Seeds(found.clone())));
+            }
+        }
+        pause = match kicked.recv_timeout(pause) {
+            Ok(()) => SEEK_PAUSE_MIN,
+            Err(RecvTimeoutError::Timeout) => (pause * 2).min(SEEK_PAUSE_MAX),
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+    }
+}
+
+const DISCOVERY_PATIENCE: Duration = Duration::from_millis(500);
+const SEEK_PAUSE_MIN: Duration = Duration::from_millis(20);
+const SEEK_PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// A replica whose executor is so many bytes of orders behind ends.
+const BACKLOG_BYTES_MAX: usize = 256 << 20;
+
+/// The way of an executor's results.
+pub(super) struct Results {
+    shared: Arc<Shared>,
+    /// A seat holds the way of its orders, at whose end its executor ends.
+    seat: Weak<Seat>,
+}
+
+impl Outlet for Results {
+    fn results(&self, results: Vec<service::Command>) -> bool {
+        let Some(seat) = self.seat.upgrade() else { return false };
+        self.shared.handle().command(seat.home(Command::Results(results))).is_ok()
+    }
+
+    fn ended(&self, why: String) {
+        if let Some(seat) = self.seat.upgrade() {
+            seat.end(why);
+            // Untaken only if the process has ended.
+            let _ = self.shared.handle().command(node::Command::Remove(seat.channel));
+        }
+    }
+}
+
+/// The protocol thread's view of the endpoints.
+struct Door {
+    shared: Arc<Shared>,
+    places: FxHashMap<EndpointId, Place>,
+    /// Those that have told something in this turn.
+    told: Vec<EndpointId>,
+}
+
+/// An endpoint, and what it told in this turn.
+struct Place {
+    seat: Arc<Seat>,
+    orders: Vec<service::Event>,
+    bytes: usize,
+    fates: Vec<ClientEvent>,
+}
+
+impl Door {
+    fn place(&mut self, channel: Channel) -> Option<&mut Place> {
+        if !self.places.contains_key(&channel.endpoint) {
+            let seat = lock(&self.shared.seats).get(&channel.endpoint)?.clone();
+            let place = Place { seat, orders: Vec::new(), bytes: 0, fates: Vec::new() };
+            self.places.insert(channel.endpoint, place);
+        }
+        self.places.get_mut(&channel.endpoint)
+    }
+
+    fn told(&mut self, channel: Channel, event: Event) {
+        let Some(place) = self.place(channel) else { return };
+        let is_first = place.orders.is_empty() && place.fates.is_empty();
+        match event {
+            Event::Replica(event) => {
+                let Role::Replica(hosting) = &place.seat.role else { unreachable!("a replica's event") };
+                match note(hosting, &event) {
+                    Note::Order => {
+                        place.bytes += weight(&event);
+                        place.orders.push(event);
+                    }
+                    Note::News => return,
+                    Note::End(why) => {
+                        place.seat.end(why);
+                        return self.remove(channel);
+                    }
+                }
+            }
+            Event::Client(event) => place.fates.push(event),
+        }
+        if is_first {
+            self.told.push(channel.endpoint);
+        }
+    }
+
+    fn remove(&self, channel: Channel) {
+        if let Err(Untaken::Full(_)) = self.shared.handle().try_command(node::Command::Remove(channel)) {
+            warn!("a replica that ended cannot be taken away: too many commands wait");
+        }
+    }
+
+    /// Somebody shows what this endpoint does not admit.
+    fn stranger(&mut self, channel: Channel, peer: ProcessId, theirs: &[u8]) {
+        let Some(seat) = self.place(channel).map(|place| place.seat.clone()) else { return };
+        let mut heard = lock(&seat.heard);
+        let Some(set) = Set::of_pass(theirs) else {
+            if theirs.is_empty() && !heard.absent.contains(&peer) {
+                if heard.absent.len() >= HEARD_MAX {
+                    heard.absent.clear();
+                }
+                heard.absent.push(peer);
+                seat.news.notify_all();
+            }
+            return;
+        };
+        match (heard.set, &seat.role) {
+            (Some(own), _) => {
+                let strange = own.group != set.group && !heard.strange.contains(&set.group);
+                if strange && heard.strange.len() < HEARD_MAX {
+                    heard.strange.push(set.group);
+                    warn!(service = seat.name, %peer, "another set of this name: it was founded twice");
+                }
+            }
+            (None, Role::Replica(hosting)) if hosting.founds => heard.set = Some(set),
+            (None, Role::Replica(hosting)) if hosting.terms.beginning != set.terms.beginning => {
+                drop(heard);
+                seat.end(String::from(
+                    "the service was founded with another first state: all replicas have to begin with the same",
+                ));
+                return self.remove(channel);
+            }
+            (None, _) => {
+                // It is shown again if this is not taken now.
+                let begin = seat.home(Command::Begin { set, founded: false });
+                if self.shared.handle().try_command(begin).is_ok() {
+                    heard.set = Some(set);
+                    info!(service = seat.name, %peer, "found");
+                }
+            }
+        }
+        seat.news.notify_all();
+    }
+
+    fn pass_on(&mut self, endpoint: EndpointId) {
+        let Some(place) = self.places.get_mut(&endpoint) else { return };
+        match &place.seat.role {
+            Role::Replica(hosting) => {
+                let bytes = mem::take(&mut place.bytes);
+                let backlog = hosting.tally.backlog.fetch_add(bytes, Ordering::Relaxed) + bytes;
+                // Refused only when its executor has ended, and told why.
+                let _ = hosting.orders.send(mem::take(&mut place.orders));
+                if backlog > BACKLOG_BYTES_MAX {
+                    place.seat.end(format!(
+                        "the service is {backlog} bytes of orders behind, more than {BACKLOG_BYTES_MAX}: it is too slow"
+                    ));
+                    let channel = place.seat.channel;
+                    self.remove(channel);
+                }
+            }
+            Role::Client(calling) => {
+                let fates = mem::take(&mut place.fates);
+                let ended = {
+                    let mut calls = lock(&calling.calls);
+                    let end =
+                        |ClientEvent { command, fate }| calls.remove(&command.0).map(|call| (call, fate));
+                    fates.into_iter().filter_map(end).collect::<Vec<_>>()
+                };
+                // Not under the lock: wakers are the executor's code.
+                for ((sender, permit), fate) in ended {
+                    // Nobody may wait any more.
+                    let _ = sender.send(fate);
+                    drop(permit);
+                }
+            }
+        }
+    }
+
+    fn ended(&mut self, channel: Channel, ending: node::Ending) {
+        self.told.retain(|told| *told != channel.endpoint);
+        let place = self.places.remove(&channel.endpoint);
+        let seat = place
+            .map(|place| place.seat)
+            .or_else(|| lock(&self.shared.seats).get(&channel.endpoint).cloned());
+        let Some(seat) = seat else { return };
+        if let node::Ending::Panicked(words) = ending {
+            seat.end(format!("an invariant was found broken: {words}"));
+        }
+        if let Role::Client(calling) = &seat.role {
+            lock(&calling.calls).clear();
+        }
+    }
+}
+
+/// What an event of a replica is to its host.
+enum Note {
+    /// For the executor.
+    Order,
+    News,
+    End(String),
+}
+
+fn note(hosting: &Hosting, event: &service::Event) -> Note {
+    let standing = || lock(&hosting.standing);
+    match event {
+        service::Event::Leader(leader) => standing().leader = *leader,
+        service::Event::Serving => standing().serving = true,
+        service::Event::Members(members) => {
+            standing().replicas = members.iter().map(|peer| (peer.id, peer.address.clone())).collect();
+        }
+        service::Event::Removed => {
+            return Note::End(String::from(
+                "the others went on without this process, which they took for failed",
+            ));
+        }
+        service::Event::Corrupt(why) => {
+            return Note::End(format!("what another replica sent does not decode: {why}"));
+        }
+        service::Event::ChangeRefused { change, reason } => {
+            warn!(?change, ?reason, "a change of the replicas was refused");
+        }
+        service::Event::Revert => {
+            standing().serving = false;
+            return Note::Order;
+        }
+        _ => return Note::Order,
+    }
+    Note::News
+}
+
+impl quorate_runtime::Host<Node<Hosted>> for Door {
+    fn event(&mut self, event: node::Event<Hosted>, _: Time) {
+        match event {
+            node::Event::Home(channel, event) => self.told(channel, event),
+            node::Event::Stranger { channel, peer, theirs, .. } => self.stranger(channel, peer, &theirs),
+            node::Event::Ended(channel, ending) => self.ended(channel, ending),
+            // It had ended when the call came.
+            node::Event::Unserved(node::Command::Home(channel, Command::Call(call))) => {
+                let (ClientCommand::Call { command, .. } | ClientCommand::Again { command, .. }) = call
+                else {
+                    return;
+                };
+                self.told(channel, Event::Client(ClientEvent { command, fate: Fate::NotSent }));
+            }
+            node::Event::Malformed { peer, error, .. } => {
+                warn!("{peer} sent what is no message ({error}): the session with it is over");
+            }
+            node::Event::Added(_) | node::Event::Unserved(_) => {}
+            node::Event::Occupied(_) => unreachable!("a name that is in use is refused before"),
+            node::Event::Guest(..) => unreachable!("there are no guests"),
+        }
+    }
+
+    fn drained(&mut self, _: Time) {
+        let mut told = mem::take(&mut self.told);
+        for endpoint in told.drain(..) {
+            self.pass_on(endpoint);
+        }
+        self.told = told;
+    }
+
+    fn answer(&self, _: &Node<Hosted>, _: DomainId) -> Answer {
+        Answer { presence: Presence::Settled, pass: Bytes::new() }
+    }
+}
+
+/// So many processes and sets are remembered of a name.
+const HEARD_MAX: usize = 64;
+
+/// A process's configuration, but where it listens.
+pub(super) fn config(domain: &str, listen: Vec<SocketAddr>) -> Config {
+    let domain = DomainId(xxhash_rust::xxh3::xxh3_128(domain.as_bytes()));
+    // It is nobody's successor, so that its number may be any.
+    let node = chance::Chance::new().bits();
+    Config::new(domain, ProcessId { node, incarnation: chance::incarnation() }, listen)
+}
+
+/// What these locks guard is whole at every step.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

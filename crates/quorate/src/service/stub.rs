@@ -1,0 +1,173 @@
+//! Calls of services.
+
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
+
+use quorate_protocol::service::{ClientCommand, ClientSettings, Fate};
+use tokio::sync::Semaphore;
+
+use super::{
+    CallId, DOMAIN, Error, Kind, Pending, Service,
+    executor::{opened, sealed},
+    hosted::Hosted,
+    process::{Calling, Process, Role, Seat, config},
+};
+
+/// A client of services: a process of its own, on threads of this program. Its clones, and the stubs that it gave, share it.
+#[derive(Clone)]
+pub struct Connection {
+    process: Arc<Process>,
+    addresses: Arc<[String]>,
+    settings: ClientSettings,
+}
+
+/// How a client is set up. [`connect`] is the short form.
+#[derive(Clone, Debug)]
+pub struct Connector {
+    addresses: Vec<String>,
+    domain: String,
+    wait: Duration,
+}
+
+/// Makes a client of services whose hosts are at some of these addresses (`host:port`). It waits for nobody: calls do.
+///
+/// ```no_run
+/// # use quorate::service::Service;
+/// # async fn run<Lottery: Service<Request = ()>>() -> Result<(), quorate::service::Error> {
+/// let lottery = quorate::service::connect(["127.0.0.1:7101", "127.0.0.1:7102"])?.service::<Lottery>("lottery");
+/// let draw = lottery.call(&()).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn connect<A: Into<String>>(addresses: impl IntoIterator<Item = A>) -> Result<Connection, Error> {
+    Connector::new(addresses).connect()
+}
+
+impl Connector {
+    /// A client of services whose hosts are at some of these addresses.
+    pub fn new<A: Into<String>>(addresses: impl IntoIterator<Item = A>) -> Connector {
+        let addresses = addresses.into_iter().map(Into::into).collect();
+        Connector { addresses, domain: String::from(DOMAIN), wait: ClientSettings::default().wait }
+    }
+
+    /// The domain of the services, if their hosts name one.
+    #[must_use]
+    pub fn domain(mut self, name: impl Into<String>) -> Self {
+        self.domain = name.into();
+        self
+    }
+
+    /// How long a call may take before its fate is told as far as it is known: 10 s unless said otherwise. The time in which a
+    /// service is found does not count.
+    #[must_use]
+    pub fn patience(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Starts it.
+    pub fn connect(self) -> Result<Connection, Error> {
+        let settings = ClientSettings { wait: self.wait, ..ClientSettings::default() };
+        let process = Process::start(config(&self.domain, Vec::new()), self.addresses.clone())?;
+        Ok(Connection { process, addresses: self.addresses.into(), settings })
+    }
+}
+
+impl Connection {
+    /// The stub of a service. Whether there is one of this name is found out by calls.
+    pub fn service<S: Service>(&self, name: &str) -> Stub<S> {
+        let (role, hosted) = (Role::Client(Calling::default()), Hosted::client(self.settings.clone()));
+        let seat = self.process.add(name, role, hosted).unwrap_or_else(|there| there);
+        let window = Arc::new(Semaphore::new(CALLS_MAX));
+        Stub { connection: self.clone(), seat, window, service: PhantomData }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+/// Calls one service. It finds the replicas, follows their leader, and has a call that was not answered sent to the next one
+/// under the same name, so that it takes effect once.
+pub struct Stub<S> {
+    connection: Connection,
+    seat: Arc<Seat>,
+    window: Arc<Semaphore>,
+    service: PhantomData<fn() -> S>,
+}
+
+impl<S: Service> Stub<S> {
+    /// Calls the service. The request is encoded here, and sent when the output is polled for the first time; some thousand calls may be under
+    /// way, and more wait for their turn. A call whose output is dropped may take effect all the same.
+    pub fn call(&self, request: &S::Request) -> Pending<S::Reply> {
+        let read = S::kind(request) == Kind::Read;
+        let sealed = sealed(&[], request);
+        let this = self.clone();
+        Box::pin(async move {
+            let request = sealed.map_err(|why| Error::not_sent(format!("the request: {why}")))?;
+            this.send(move |command| ClientCommand::Call { command, read, request }).await
+        })
+    }
+
+    /// Finds out about a call that was told as [`Error::MaybeApplied`], and has it take effect if it has not.
+    pub fn again(&self, id: CallId) -> Pending<S::Reply> {
+        let this = self.clone();
+        Box::pin(async move { this.send(move |command| ClientCommand::Again { command, id: id.0 }).await })
+    }
+
+    async fn send(
+        self,
+        call: impl FnOnce(quorate_protocol::CommandId) -> ClientCommand,
+    ) -> Result<S::Reply, Error> {
+        let permit = self.window.clone().acquire_owned().await.expect("the window is never closed");
+        let fate = self.connection.process.call(&self.seat, permit, call)?.await;
+        let Ok(fate) = fate else {
+            let why = String::from("this process's end of the service is gone");
+            return Err(Error::MaybeApplied { id: None, why });
+        };
+        match fate {
+            Fate::Done(reply) => opened(&reply).map_err(|error| Error::Mismatch { why: error.to_string() }),
+            Fate::Rejected(reason) => {
+                Err(Error::Rejected { why: String::from_utf8_lossy(&reason).into_owned() })
+            }
+            Fate::NotSent => Err(Error::NotSent { why: self.unsent() }),
+            Fate::MaybeApplied { id } => {
+                let why = format!("no answer within {:?}", self.connection.settings.wait);
+                Err(Error::MaybeApplied { id: Some(CallId(id)), why })
+            }
+            Fate::Expired => {
+                Err(Error::Expired { why: String::from("the replicas, or this client, remember it no more") })
+            }
+        }
+    }
+
+    fn unsent(&self) -> String {
+        let Connection { addresses, settings, .. } = &self.connection;
+        match self.seat.set() {
+            Some(_) => format!("no replica of `{}` took it within {:?}", self.seat.name, settings.wait),
+            None => format!(
+                "nobody who serves `{}` was found within {:?} at {}",
+                self.seat.name,
+                settings.wait,
+                addresses.join(", ")
+            ),
+        }
+    }
+}
+
+impl<S> Clone for Stub<S> {
+    fn clone(&self) -> Self {
+        let (connection, seat) = (self.connection.clone(), self.seat.clone());
+        Stub { connection, seat, window: self.window.clone(), service: PhantomData }
+    }
+}
+
+impl<S> fmt::Debug for Stub<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stub").field("service", &self.seat.name).finish_non_exhaustive()
+    }
+}
+
+/// So many calls of a stub and its clones are under way at a time.
+const CALLS_MAX: usize = 8192;
