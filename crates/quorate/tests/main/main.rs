@@ -3,3 +3,4 @@
 mod local;
 mod node;
 mod scan;
+mod service;

@@ -1,0 +1,364 @@
+//! Services on real threads and sockets: hosts and clients in one program, over loopback.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate::{
+    Fate, Wait,
+    service::{
+        Begin, Connection, Connector, Cx, Error, Executed, Host, Kind, Service, Standing, Stub, connect,
+    },
+};
+use serde::{Deserialize, Serialize};
+
+/// Counts, and does what services should not.
+#[derive(Default, Serialize, Deserialize)]
+struct Counter {
+    value: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Ask {
+    Add,
+    /// Takes its time before it adds.
+    AddSlowly(Duration),
+    /// Adds, and has a delta of so many bytes.
+    AddWith(usize),
+    Read,
+    /// Adds, and says that it is a read.
+    AddAsRead,
+    Refuse,
+    Panic,
+    PanicInApply,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Delta {
+    One(Vec<u8>),
+    Panic,
+}
+
+impl Service for Counter {
+    type Request = Ask;
+    type Reply = u64;
+    type Delta = Delta;
+    type Undo = u64;
+
+    fn execute(&self, ask: &Ask, _: &mut Cx<'_>) -> Executed<Self> {
+        let padding = match ask {
+            Ask::Read => return Executed::Unchanged(self.value),
+            Ask::Refuse => return Executed::Rejected(format!("not at {}", self.value)),
+            Ask::Panic => panic!("asked to panic at {}", self.value),
+            Ask::PanicInApply => return Executed::Changed(0, Delta::Panic),
+            Ask::AddSlowly(span) => {
+                thread::sleep(*span);
+                0
+            }
+            Ask::AddWith(bytes) => *bytes,
+            Ask::Add | Ask::AddAsRead => 0,
+        };
+        Executed::Changed(self.value + 1, Delta::One(vec![7; padding]))
+    }
+
+    fn apply(&mut self, delta: &Delta) -> u64 {
+        match delta {
+            Delta::One(_) => self.value += 1,
+            Delta::Panic => panic!("asked to panic in apply"),
+        }
+        1
+    }
+
+    fn revert(&mut self, added: u64) {
+        self.value -= added;
+    }
+
+    fn kind(ask: &Ask) -> Kind {
+        match ask {
+            Ask::Read | Ask::AddAsRead => Kind::Read,
+            _ => Kind::Write,
+        }
+    }
+}
+
+/// The same service as others see it, with a fault in this replica alone: it panics in `apply`.
+#[derive(Default, Serialize, Deserialize)]
+struct Fragile(Counter);
+
+impl Service for Fragile {
+    type Request = Ask;
+    type Reply = u64;
+    type Delta = Delta;
+    type Undo = u64;
+
+    fn execute(&self, _: &Ask, _: &mut Cx<'_>) -> Executed<Self> {
+        Executed::Rejected(String::from("it leads nobody"))
+    }
+
+    fn apply(&mut self, _: &Delta) -> u64 {
+        panic!("as fragile as it was made at {}", self.0.value)
+    }
+
+    fn revert(&mut self, added: u64) {
+        self.0.revert(added);
+    }
+}
+
+const NAME: &str = "counter";
+
+/// Hosts of one counter.
+struct Hosts(Vec<Host>);
+
+impl Hosts {
+    /// So many, all of them replicas.
+    fn start(count: usize) -> Hosts {
+        let mut hosts = Hosts(Vec::new());
+        let first = builder().start().unwrap();
+        first.serve(NAME, Counter::default(), Begin::Found { replicas: 3 }).unwrap();
+        hosts.0.push(first);
+        for _ in 1..count {
+            hosts.join();
+        }
+        hosts
+    }
+
+    /// Another one, which becomes a replica.
+    fn join(&mut self) {
+        let host = builder().seeds(self.addresses()).start().unwrap();
+        host.serve(NAME, Counter::default(), Begin::Join).unwrap();
+        self.0.push(host);
+        self.settle();
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        self.0.iter().map(|host| host.address().to_string()).collect()
+    }
+
+    fn standings(&self) -> Vec<Standing> {
+        self.0.iter().map(|host| host.standing(NAME).unwrap()).collect()
+    }
+
+    /// Waits until these hosts are the replicas, as each of them knows.
+    fn settle(&self) {
+        let ids: Vec<_> = self.0.iter().map(Host::id).collect();
+        wait_for("all are replicas", || {
+            self.standings().iter().all(|standing| {
+                let known = |id| standing.replicas.iter().any(|(replica, _)| replica == id);
+                standing.replicas.len() == ids.len() && ids.iter().all(known)
+            })
+        });
+    }
+
+    /// Takes the leader away, as if it had been killed.
+    fn kill_leader(&mut self) -> Host {
+        let leads = |host: &Host| host.standing(NAME).unwrap().serving;
+        wait_for("one leads", || self.0.iter().any(leads));
+        let leader = self.0.iter().position(leads).expect("none resigns just now");
+        self.0.remove(leader)
+    }
+}
+
+fn builder() -> quorate::service::HostBuilder {
+    // Little, so that a joiner needs a checkpoint.
+    Host::builder().log_bytes_kept(4096)
+}
+
+fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while !is() {
+        assert!(Instant::now() < until, "{what}, in time");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Threads that count, and read what they counted, until they are told to stop.
+struct Callers {
+    stop: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
+    threads: Vec<thread::JoinHandle<Vec<u64>>>,
+}
+
+impl Callers {
+    fn start(connections: &[Connection], threads: usize) -> Callers {
+        let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let stubs = connections.iter().map(|connection| connection.service::<Counter>(NAME));
+        let start = |stub: Stub<Counter>| {
+            let (stop, answered) = (stop.clone(), answered.clone());
+            thread::spawn(move || {
+                let mut values = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    let value = stub.call(&Ask::Add).wait().unwrap();
+                    let seen = stub.call(&Ask::Read).wait().unwrap();
+                    assert!(seen >= value, "{seen} was read after {value} was told");
+                    values.push(value);
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+                values
+            })
+        };
+        let threads = stubs.flat_map(|stub| vec![stub; threads]).map(start).collect();
+        Callers { stop, answered, threads }
+    }
+
+    fn wait_for_more(&self, calls: u64) {
+        let before = self.answered.load(Ordering::Relaxed);
+        wait_for("calls are answered", || self.answered.load(Ordering::Relaxed) >= before + calls);
+    }
+
+    /// The values that they were told, in order.
+    fn stop(self) -> Vec<u64> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut values: Vec<u64> =
+            self.threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        values.sort_unstable();
+        values
+    }
+}
+
+#[test]
+fn calls_go_on_and_take_effect_once_when_leaders_are_killed() {
+    let mut hosts = Hosts::start(3);
+    let connections = [0, 1].map(|_| connect(hosts.addresses()).unwrap());
+    let callers = Callers::start(&connections, 4);
+    callers.wait_for_more(100);
+    drop(hosts.kill_leader());
+    callers.wait_for_more(100);
+    // A fresh one takes the place of the one that was killed, and then there is another to kill.
+    hosts.join();
+    let joined = hosts.0.last().unwrap().standing(NAME).unwrap();
+    assert!(joined.restored >= 1, "its log was cut off: {joined:?}");
+    callers.wait_for_more(100);
+    drop(hosts.kill_leader());
+    callers.wait_for_more(100);
+    let values = callers.stop();
+    assert_eq!(values, (1..=values.len() as u64).collect::<Vec<_>>(), "each once, and none is missing");
+    let count = values.len() as u64;
+    wait_for("all that was told is everywhere", || {
+        hosts.standings().iter().all(|standing| standing.changes == count)
+    });
+    let fresh = connect(hosts.addresses()).unwrap().service::<Counter>(NAME);
+    assert_eq!(fresh.call(&Ask::Read).wait(), Ok(count));
+}
+
+#[test]
+fn what_all_have_learned_outlives_every_process_that_computed_it() {
+    let mut hosts = Hosts::start(3);
+    let stub = connect(hosts.addresses()).unwrap().service::<Counter>(NAME);
+    for value in 1..=40 {
+        assert_eq!(stub.call(&Ask::AddWith(1000)).wait(), Ok(value));
+    }
+    for _ in 0..3 {
+        drop(hosts.0.remove(0));
+        hosts.join();
+    }
+    assert!(hosts.standings().iter().all(|standing| standing.restored >= 1), "{:?}", hosts.standings());
+    let fresh = connect(hosts.addresses()).unwrap().service::<Counter>(NAME);
+    assert_eq!(fresh.call(&Ask::Read).wait(), Ok(40));
+    assert_eq!(fresh.call(&Ask::Add).wait(), Ok(41));
+}
+
+#[test]
+fn a_refusal_or_a_panic_changes_nothing() {
+    let hosts = Hosts::start(1);
+    let stub = connect(hosts.addresses()).unwrap().service::<Counter>(NAME);
+    assert_eq!(stub.call(&Ask::Add).wait(), Ok(1));
+    let rejected = |ask| match stub.call(&ask).wait() {
+        Err(error @ Error::Rejected { .. }) => error.to_string(),
+        other => panic!("{ask:?}: {other:?}"),
+    };
+    assert!(rejected(Ask::Refuse).contains("not at 1"));
+    assert!(rejected(Ask::Panic).contains("asked to panic at 1"));
+    assert!(rejected(Ask::AddAsRead).contains("as a read"));
+    assert!(rejected(Ask::AddWith(5 << 20)).contains("too many"));
+    assert_eq!(stub.call(&Ask::Read).wait(), Ok(1));
+    assert_eq!(stub.call(&Ask::Add).wait(), Ok(2));
+}
+
+#[test]
+fn a_panic_in_apply_ends_that_replica_and_no_other() {
+    let mut hosts = Hosts::start(2);
+    let fragile = builder().seeds(hosts.addresses()).start().unwrap();
+    fragile.serve(NAME, Fragile::default(), Begin::Join).unwrap();
+    let stub = connect(hosts.addresses()).unwrap().service::<Counter>(NAME);
+    let is_in = || fragile.standing(NAME).unwrap().replicas.len() == 3;
+    wait_for("it is taken in", is_in);
+    assert_eq!(stub.call(&Ask::Add).wait(), Ok(1));
+    let ended = || fragile.standing(NAME).unwrap().ended;
+    wait_for("it ends", || ended().is_some());
+    assert!(ended().unwrap().contains("as fragile as it was made"), "{:?}", ended());
+    let again = fragile.serve(NAME, Counter::default(), Begin::Join);
+    assert!(
+        matches!(&again, Err(Error::Start { why }) if why.contains("start another process")),
+        "{again:?}"
+    );
+    assert_eq!(stub.call(&Ask::Add).wait(), Ok(2), "two of three go on");
+    drop(fragile);
+    hosts.join();
+
+    // At the leader: the request is refused, and is not the next leader's end.
+    let refused = stub.call(&Ask::PanicInApply).wait();
+    assert!(matches!(&refused, Err(Error::Rejected { why }) if why.contains("in apply")), "{refused:?}");
+    assert_eq!(stub.call(&Ask::Add).wait(), Ok(3));
+    let ended = hosts.standings().into_iter().filter(|standing| standing.ended.is_some()).count();
+    assert_eq!(ended, 1, "{:?}", hosts.standings());
+}
+
+#[test]
+fn a_name_that_nobody_serves_is_said_and_waited_for() {
+    let host = builder().start().unwrap();
+    let address = host.address().to_string();
+    let impatient = Connector::new([&address]).patience(Duration::from_millis(200)).connect().unwrap();
+    let stub = impatient.service::<Counter>("no such thing");
+    let nobody = stub.call(&Ask::Add).wait().unwrap_err();
+    assert_eq!(nobody.fate(), Some(Fate::NotSent));
+    assert!(nobody.to_string().contains("nobody who serves `no such thing`"), "{nobody}");
+
+    let patient = connect([&address]).unwrap().service::<Counter>(NAME);
+    let caller = thread::spawn(move || patient.call(&Ask::Add).wait());
+    thread::sleep(Duration::from_millis(100));
+    host.serve(NAME, Counter::default(), Begin::Found { replicas: 1 }).unwrap();
+    assert_eq!(caller.join().unwrap(), Ok(1), "the call was there before the service");
+}
+
+#[test]
+fn an_open_outcome_is_asked_for_again() {
+    let hosts = Hosts::start(1);
+    let wait = Duration::from_millis(300);
+    let stub = Connector::new(hosts.addresses()).patience(wait).connect().unwrap().service::<Counter>(NAME);
+    assert_eq!(stub.call(&Ask::Add).wait(), Ok(1));
+    let open = stub.call(&Ask::AddSlowly(4 * wait)).wait();
+    let Err(Error::MaybeApplied { id: Some(mut id), .. }) = open else { panic!("{open:?}") };
+    let until = Instant::now() + Duration::from_secs(30);
+    let value = loop {
+        assert!(Instant::now() < until, "its outcome comes about");
+        match stub.again(id).wait() {
+            Err(Error::MaybeApplied { id: Some(again), .. }) => id = again,
+            other => break other,
+        }
+    };
+    assert_eq!(value, Ok(2));
+    assert_eq!(stub.call(&Ask::Read).wait(), Ok(2), "once, however often it was asked for");
+    assert!(matches!(stub.again(id).wait(), Err(Error::Expired { .. })), "it was told");
+}
+
+#[test]
+fn a_set_is_founded_once_and_joined_with_its_first_state() {
+    let hosts = Hosts::start(1);
+    let other = builder().seeds(hosts.addresses()).start().unwrap();
+    let again = other.serve(NAME, Counter::default(), Begin::Found { replicas: 3 });
+    assert!(matches!(&again, Err(Error::Start { why }) if why.contains("is there already")), "{again:?}");
+    other.serve(NAME, Counter { value: 5 }, Begin::Join).unwrap();
+    wait_for("it ends", || other.standing(NAME).unwrap().ended.is_some());
+    assert!(other.standing(NAME).unwrap().ended.unwrap().contains("another first state"));
+    let alone = builder().start().unwrap().serve(NAME, Counter::default(), Begin::Join);
+    assert!(matches!(&alone, Err(Error::Start { why }) if why.contains("without seeds")), "{alone:?}");
+    // Another name is another service.
+    other.serve("second", Counter::default(), Begin::Found { replicas: 1 }).unwrap();
+    let second = connect([other.address().to_string()]).unwrap().service::<Counter>("second");
+    assert_eq!(second.call(&Ask::Add).wait(), Ok(1));
+}
