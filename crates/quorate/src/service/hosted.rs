@@ -97,8 +97,8 @@ const REPLICA_PASS_BYTES: usize = 17;
 /// An endpoint of a service.
 pub(super) enum Hosted {
     Seeker(Seeker),
-    Replica(Replica),
-    Client(Client),
+    Replica(Box<Replica>),
+    Client(Box<Client>),
 }
 
 /// An endpoint that does not know its set yet.
@@ -196,14 +196,14 @@ impl Hosted {
                     ..paxos::Settings::default()
                 };
                 let (me, settings) = (me.clone(), Settings { log, ..Settings::default() });
-                Hosted::Replica(match founded {
+                Hosted::Replica(Box::new(match founded {
                     true => Replica::found(set.group, me, settings, cx.now),
                     false => Replica::join(set.group, me, peers, settings, cx.now),
-                })
+                }))
             }
             Wanted::Client(settings) => {
                 policy = Arc::new(Caller(set.group));
-                Hosted::Client(Client::new(set.group, peers, settings.clone()))
+                Hosted::Client(Box::new(Client::new(set.group, peers, settings.clone())))
             }
         };
         out.adopt(policy);

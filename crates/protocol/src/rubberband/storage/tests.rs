@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     id::ProcessId,
     rubberband::{
-        DataHeader, DataKind, MemberInfo, ReplyContent, TableEntry, TransferCursor,
+        Control, DataHeader, DataKind, MemberInfo, ReplyContent, TableEntry, TransferCursor,
         config::State,
         sample::{Said, bytes, process, range, texts, town, write_header},
     },
