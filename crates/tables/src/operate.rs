@@ -102,8 +102,8 @@ impl Role {
             }
             (Role::Super(superior), Operation::DeclareLost { process }) => {
                 let config = superior.config().ok_or("this super has not joined yet")?;
-                let unreachable = |id: &ProcessId| config.storage.get(id) == Some(&StorageState::Unreachable);
-                let Some(lost) = storage(config, &process)?.into_iter().find(unreachable) else {
+                let waited_for = |id: &ProcessId| config.is_waited_for(*id);
+                let Some(lost) = storage(config, &process)?.into_iter().find(waited_for) else {
                     return Err(format!(
                         "{process} is not unreachable: others hold what it holds, and nothing need be declared lost"
                     ));

@@ -273,9 +273,18 @@ impl State {
     fn of_node(&self, node: u64) -> Option<(ProcessId, &MemberInfo)> {
         let first = ProcessId { node, incarnation: Incarnation(0) };
         let last = ProcessId { node, incarnation: Incarnation(u128::MAX) };
-        let suspected = |process: &ProcessId| self.storage.get(process) == Some(&StorageState::Unreachable);
         let mut of_node = self.members.range(first..=last).map(|(&process, info)| (process, info));
-        of_node.rfind(|(process, _)| !suspected(process))
+        of_node.rfind(|(process, _)| !self.is_waited_for(*process))
+    }
+
+    /// Whether `process` is out of reach and belongs to the cluster all the same, since nobody else may have its rows: it may
+    /// return, or an operator declares it lost. It is unreachable, or a suspected keeper.
+    pub fn is_waited_for(&self, process: ProcessId) -> bool {
+        match self.storage.get(&process) {
+            Some(StorageState::Unreachable) => true,
+            Some(StorageState::Keeping(_)) => self.suspected.contains_key(&process),
+            _ => false,
+        }
     }
 
     /// Whether every range that `process` replicates has another complete replica that nobody suspects.
@@ -427,7 +436,9 @@ impl Routing for Rubberband {
                     return Err(refusal::NOT_ALLOWED);
                 }
                 for Removal { process, suspected, .. } in removals {
-                    if change.state.suspected.get(&process) == Some(&suspected) {
+                    // A keeper that is needed stays, suspected: nobody else has its rows.
+                    let due = change.state.suspected.get(&process) == Some(&suspected);
+                    if due && !config.is_needed(process) {
                         change.depart(process, at);
                     }
                 }
@@ -488,7 +499,7 @@ impl Routing for Rubberband {
             }
             Control::DeclareLost { process } => {
                 only(Role::Super)?;
-                if state.storage.get(&process) != Some(&StorageState::Unreachable) {
+                if !state.is_waited_for(process) {
                     return Err(refusal::WRONG_STATE);
                 }
                 change.remove(process);
@@ -610,11 +621,9 @@ impl Routing for Rubberband {
 
     fn pace(config: &Config, process: ProcessId) -> Pace {
         match config.storage.get(&process) {
-            Some(StorageState::Unreachable) => Pace::Waits,
+            Some(_) if config.is_waited_for(process) => Pace::Waits,
             Some(StorageState::Receiving { .. }) => Pace::Receives,
-            Some(StorageState::Standby | StorageState::Active | StorageState::Keeping(_)) | None => {
-                Pace::Executes
-            }
+            Some(_) | None => Pace::Executes,
         }
     }
 

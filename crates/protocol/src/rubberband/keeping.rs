@@ -32,7 +32,9 @@
 //!   have begun with different rows, for keepers come and go.
 //! - *When it is over.* A super dismisses a keeper once every range of its place has a complete replica that nobody suspects
 //!   and that is heard at that moment, and nobody is taking the place. `apply` checks all but that they are heard, and so no
-//!   keeper leaves before, unless it dies.
+//!   keeper leaves before.
+//! - *Who seems to have failed* while it is needed is not removed. It stays, suspected, as an unreachable replica does: it returns and
+//!   refutes, or an operator declares it lost, too. Its node may have another life beside it meanwhile, which is a standby.
 //! - *Who makes way.* A process whose place an operator gives to a standby keeps its rows in the same way, under the id that it
 //!   has: so a move lowers the number of complete replicas for no longer than it takes (S15).
 //! - *What is remembered* goes along: replies, so that a repetition is answered (S6), and verdicts, so that a write that waits for
@@ -55,9 +57,11 @@
 //!   that joins later finds a range that is being received, or complete and empty: its rows stay until that one is complete
 //!   and are dropped then. The declaration was the operator's word that nobody has them.
 //! - *The declared process lives and returns:* it is a keeper like any other, with a later position.
-//! - *The keeper dies while it sends:* it is removed; the receiver ends, and comes back empty; the next keeper is taken, or the
-//!   range is lost. The receiver had acknowledged nothing, since a range without a complete replica takes no writes.
-//! - *The keeper is cut off again:* it joins anew with the same rows and position.
+//! - *The keeper dies while it sends:* an operator declares it lost; the receiver ends, and comes back empty; the next keeper is
+//!   taken, or the range is lost. The receiver had acknowledged nothing, since a range without a complete replica takes no writes.
+//! - *The keeper is cut off while it sends:* the receiver waits, and goes on asking where it was once the keeper is back. (It used to
+//!   be removed. What had been declared lost was another process; the range began empty, though its rows were there.)
+//! - *The keeper is cut off when it is not needed:* it is removed, and joins anew with the same rows and position.
 //! - *A migration for which it was a source:* its pins are released, and the receiver reads elsewhere. One that it received itself
 //!   is void: a process that was not complete keeps nothing.
 //! - *A write that waits for verdicts:* the keeper asks for them, and answers; those who wait for its former life's verdict wait

@@ -274,10 +274,11 @@ impl Super {
         }
     }
 
-    /// Whether a suspect is unreachable already, and nobody has become complete who copied from it.
+    /// Whether a suspect is waited for already, and nobody has become complete who copied from it.
     fn is_waited_for(&self, config: &Config, process: ProcessId) -> bool {
         let unreachable = config.storage.get(&process) == Some(&StorageState::Unreachable);
-        unreachable && config.suspected.contains_key(&process) && !config.can_lose(process)
+        let last = unreachable && !config.can_lose(process) || config.is_needed(process);
+        last && config.suspected.contains_key(&process)
     }
 
     fn other_supers(&self, config: &Config, suspect: ProcessId) -> Vec<ProcessId> {

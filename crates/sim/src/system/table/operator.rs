@@ -75,13 +75,16 @@ impl Town {
             .filter(|&machine| matches!(role(world, machine), Some(Role::Super(it)) if it.config().is_some()))
             .collect();
         let Some(asked) = self.operator.chance.pick(&supers) else { return };
-        let unreachable = |id: &ProcessId| config.storage.get(id) == Some(&StorageState::Unreachable);
-        self.operator.unreachable.retain(|id, _| unreachable(id));
-        let mut dead: Vec<ProcessId> = config.storage.keys().copied().filter(unreachable).collect();
+        let awaited = |id: &ProcessId| config.is_waited_for(*id);
+        self.operator.unreachable.retain(|id, _| awaited(id));
+        let mut dead: Vec<ProcessId> = config.storage.keys().copied().filter(awaited).collect();
         dead.retain(|&id| !world.alive(id));
         for id in dead {
             let since = *self.operator.unreachable.entry(id).or_insert(world.now());
-            let mut segments = config.segments().iter().filter(|segment| segment.replicas.contains(&id));
+            // A keeper holds what the holder of its place would.
+            let holder =
+                config.keeps(id).and_then(|keeps| config.ring.get(&keeps.place).copied()).unwrap_or(id);
+            let mut segments = config.segments().iter().filter(|segment| segment.replicas.contains(&holder));
             let over = segments.all(|segment| {
                 let keys = (segment.range.low, segment.range.high);
                 config.complete(segment).next().is_some()

@@ -277,9 +277,14 @@ impl Town {
 
     /// Whether a process of this node belongs to the town, is not given up, and does not make way.
     fn is_in_use(&self, node: u64, role: Role) -> bool {
-        let stays =
-            |process: ProcessId, its: Role| !self.is(process, State::Unreachable) && !makes_way(role, its);
+        let stays = |process: ProcessId, its: Role| !self.is_awaited(process) && !makes_way(role, its);
         self.roles.iter().any(|(&process, &its)| process.node == node && stays(process, its))
+    }
+
+    /// Whether a process that is out of reach belongs to the town all the same.
+    fn is_awaited(&self, process: ProcessId) -> bool {
+        let keeps = matches!(self.storage.get(&process), Some(State::Keeping(..)));
+        self.is(process, State::Unreachable) || keeps && self.doubted.contains_key(&process)
     }
 
     /// Of a keeper: whether everything that it keeps is held complete by somebody whom nobody suspects.
@@ -386,7 +391,8 @@ impl Town {
                 let mut placed = false;
                 for removal in removals {
                     let right = self.doubted.get(&removal.process) == Some(&removal.suspected.0);
-                    placed |= right && self.part(removal.process, position);
+                    let needed = self.is_made_up_for(removal.process) == Some(false);
+                    placed |= right && !needed && self.part(removal.process, position);
                 }
                 placed
             }
@@ -453,7 +459,7 @@ impl Town {
             }
             Control::DeclareLost { process } => {
                 only(Role::Super)?;
-                self.is(process, State::Unreachable).then_some(())?;
+                self.is_awaited(process).then_some(())?;
                 let keeps = |town: &Town, key: u64| {
                     let holders = town.holders(key);
                     holders.iter().any(|&it| town.is(it, State::Active) || town.is(it, State::Unreachable))
