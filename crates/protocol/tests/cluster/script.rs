@@ -252,6 +252,7 @@ scripts! { check:
     keeper_is_dismissed
     keeper_is_taken_up
     the_later_keeper_is_taken_up
+    keeper_cut_off
     keeper_dies
     slow_clients
     reads_that_gather_much

@@ -250,3 +250,22 @@ fn who_is_not_the_last_any_more_is_not_waited_for() {
     check("table", 2528..2529);
     check("table", 2678..2679);
 }
+
+/// The last source of a migration was declared lost. The receiver said that it was out, and a moment later that it was complete:
+/// the range was gone, and a process that kept its rows was not asked.
+#[test]
+fn who_lacks_rows_never_counts_for_complete() {
+    check("accidents", 176..177);
+}
+
+/// A keeper seemed to have failed and was removed. Another replica had been declared lost, so its range began empty.
+#[test]
+fn a_needed_keeper_is_not_removed() {
+    check("accidents", 773..774);
+}
+
+/// A keeper heard that it was out, and then that it need not keep its rows: it had none to hand over.
+#[test]
+fn a_keeper_that_is_dismissed_as_it_goes_out_ends() {
+    check("accidents", 880..881);
+}
