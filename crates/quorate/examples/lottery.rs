@@ -1,10 +1,10 @@
 //! A lottery that draws by chance and by the clock, replicated three times.
 //!
 //! ```text
-//! cargo run --example lottery -- --listen 127.0.0.1:7101 --found
-//! cargo run --example lottery -- --listen 127.0.0.1:7102 --join 127.0.0.1:7101
-//! cargo run --example lottery -- --listen 127.0.0.1:7103 --join 127.0.0.1:7101
-//! cargo run --example lottery -- --call 127.0.0.1:7101,127.0.0.1:7102,127.0.0.1:7103
+//! cargo run -p quorate --example lottery -- --listen 127.0.0.1:7101 --found
+//! cargo run -p quorate --example lottery -- --listen 127.0.0.1:7102 --join 127.0.0.1:7101
+//! cargo run -p quorate --example lottery -- --listen 127.0.0.1:7103 --join 127.0.0.1:7101
+//! cargo run -p quorate --example lottery -- --call 127.0.0.1:7101,127.0.0.1:7102,127.0.0.1:7103
 //! ```
 //!
 //! Kill one of the three while the last one calls: draws go on, and none is lost or drawn twice.
