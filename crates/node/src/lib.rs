@@ -240,7 +240,7 @@ where
                 let channel = desk.channel;
                 out.emit(Event::Malformed { channel, peer, error });
             }
-            Err(panic) => self.end(key, Ending::Panicked(words(&*panic)), out),
+            Err(panic) => self.end(key, Ending::Panicked(panic_message(&*panic).to_owned()), out),
         }
     }
 
@@ -553,8 +553,8 @@ where
     }
 }
 
-/// What a panic says.
-fn words(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| String::from("no words"))
+/// The message of a panic, as far as it is text.
+pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no words")
 }

@@ -40,21 +40,21 @@ fn peer(process: ProcessId) -> Peer {
     Peer { id: process, address: format!("host{}:1", name(process)) }
 }
 
-/// What runs on a machine.
+/// A process on a machine.
 pub(crate) enum Role {
     Replica(Box<Replica>),
     /// Does what it is asked.
     Client,
 }
 
-/// What replicas and clients are asked.
+/// Commands of replicas and clients.
 pub(crate) enum Asked {
     Replica(service::Command),
     Send(ProcessId, Message),
     Reach(Peer),
 }
 
-/// What replicas and clients tell.
+/// Events of replicas and clients.
 pub(crate) enum Told {
     Replica(Event),
     Client(Body),

@@ -164,7 +164,7 @@ where
     }
 }
 
-/// What happened, a line each, with its millisecond.
+/// The events so far, a line each, with their millisecond.
 #[derive(Default)]
 pub(crate) struct Trace(String);
 

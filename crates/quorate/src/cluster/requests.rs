@@ -36,7 +36,7 @@ pub(crate) struct Requests {
     catalog: RwLock<Arc<Catalog>>,
 }
 
-/// Who waits for a request.
+/// The one that waits for a request.
 pub(super) enum Waiter {
     /// For its answer, or the beginning of one.
     Answer(oneshot::Sender<Result<Arrived, ClientError>>),
@@ -44,7 +44,7 @@ pub(super) enum Waiter {
     Rest(BTreeMap<ProcessId, mpsc::UnboundedSender<Arrival>>),
 }
 
-/// What has come of a request.
+/// The outcome of a request, as far as it is known.
 pub(super) enum Arrived {
     /// All of its answer.
     Whole(Vec<Answered>),

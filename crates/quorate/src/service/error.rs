@@ -21,7 +21,7 @@ pub enum Error {
     /// It took effect once, or will, or not at all.
     #[error("it may have been applied: {why}")]
     MaybeApplied {
-        /// What to ask for again ([`Stub::again`](super::Stub::again)); none if the end that sent it is gone.
+        /// The call to ask for again ([`Stub::again`](super::Stub::again)); none if the end that sent it is gone.
         id: Option<CallId>,
         /// Why its outcome is open.
         why: String,
@@ -71,7 +71,7 @@ impl Error {
         Error::Wedged { why: why.to_string() }
     }
 
-    /// What may have happened to the call; none if it is no call, or was answered.
+    /// The fate of the call; none if it is no call, or was answered.
     pub fn fate(&self) -> Option<Fate> {
         match self {
             Error::NotSent { .. } => Some(Fate::NotSent),

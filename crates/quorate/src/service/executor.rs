@@ -11,7 +11,6 @@
 //! **Bytes.** A change is the clock of the leader and the delta; a checkpoint is the clock, the number of changes and the state.
 
 use std::{
-    any::Any,
     collections::VecDeque,
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -25,6 +24,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use crossbeam_channel::Receiver;
+use quorate_node::panic_message;
 use quorate_protocol::service::{self, Event};
 use quorate_runtime::chance::Chance;
 use serde::{Serialize, de::DeserializeOwned};
@@ -34,7 +34,7 @@ use super::{
     cx::{Clock, Cx},
 };
 
-/// What an executor shows to other threads.
+/// Figures that an executor shows to other threads.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     /// Bytes of orders that wait, about.
@@ -45,7 +45,7 @@ pub(super) struct Tally {
     pub(super) restored: AtomicU64,
 }
 
-/// Where an executor's results go.
+/// The place where an executor's results go.
 pub(super) trait Outlet {
     /// These results, in this order. `false`: nobody wants them any more.
     fn results(&self, results: Vec<service::Command>) -> bool;
@@ -92,7 +92,7 @@ impl<S: Service> Executor<S> {
                 let bytes = weight(&event);
                 let performed = catch_unwind(AssertUnwindSafe(|| self.perform(event, &mut results)));
                 let performed = performed.unwrap_or_else(|panic| {
-                    Err(Broken(format!("its executor panicked: {}", words(&*panic))))
+                    Err(Broken(format!("its executor panicked: {}", panic_message(&*panic))))
                 });
                 self.tally.backlog.fetch_sub(bytes, Ordering::Relaxed);
                 if let Err(Broken(why)) = performed {
@@ -157,13 +157,14 @@ impl<S: Service> Executor<S> {
 
     fn execute(&mut self, work: u64, request: &Bytes, read: bool) -> Result<service::Executed, Refused> {
         let found = catch_unwind(AssertUnwindSafe(|| self.find_out(request, read)));
-        let found = found
-            .unwrap_or_else(|panic| Err(Refused::Whole(format!("execute panicked: {}", words(&*panic)))))?;
+        let found = found.unwrap_or_else(|panic| {
+            Err(Refused::Whole(format!("execute panicked: {}", panic_message(&*panic))))
+        })?;
         let Found { reply, change } = found;
         let Some((delta, change)) = change else { return Ok(service::Executed::Unchanged { reply }) };
         let applied = catch_unwind(AssertUnwindSafe(|| self.state.apply(&delta)));
         let undo = applied.map_err(|panic| {
-            let words = words(&*panic);
+            let words = panic_message(&*panic);
             Refused::Torn(format!("apply panicked at the leader, before its change was proposed: {words}"))
         })?;
         self.undo.push_back((work, undo));
@@ -171,7 +172,7 @@ impl<S: Service> Executor<S> {
         Ok(service::Executed::Changed { reply, change })
     }
 
-    /// What a request comes to. It changes no more of the state than `execute` can, which is lent it.
+    /// The result of a request. It changes no more of the state than `execute` can, which is lent it.
     fn find_out(&mut self, request: &Bytes, read: bool) -> Result<Found<S>, Refused> {
         let request: S::Request = opened(request)
             .map_err(|why| Refused::Whole(format!("the request is none of this service: {why}")))?;
@@ -194,7 +195,7 @@ impl<S: Service> Executor<S> {
     fn revert(&mut self) -> Result<(), Broken> {
         while let Some((_, undo)) = self.undo.pop_back() {
             catch_unwind(AssertUnwindSafe(|| self.state.revert(undo)))
-                .map_err(|panic| Broken(format!("revert panicked: {}", words(&*panic))))?;
+                .map_err(|panic| Broken(format!("revert panicked: {}", panic_message(&*panic))))?;
             self.tally.changes.fetch_sub(1, Ordering::Relaxed);
         }
         Ok(())
@@ -208,7 +209,7 @@ impl<S: Service> Executor<S> {
             let delta: S::Delta = opened(delta).map_err(|why| broken(why.to_string()))?;
             self.clock.advance(clock);
             catch_unwind(AssertUnwindSafe(|| drop(self.state.apply(&delta))))
-                .map_err(|panic| broken(format!("apply panicked: {}", words(&*panic))))?;
+                .map_err(|panic| broken(format!("apply panicked: {}", panic_message(&*panic))))?;
             self.tally.changes.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
@@ -216,8 +217,8 @@ impl<S: Service> Executor<S> {
 
     fn take_checkpoint(&self) -> Result<Bytes, Broken> {
         let taken = catch_unwind(AssertUnwindSafe(|| postcard::to_stdvec(&self.state)));
-        let taken =
-            taken.map_err(|panic| Broken(format!("serialising the state panicked: {}", words(&*panic))))?;
+        let taken = taken
+            .map_err(|panic| Broken(format!("serialising the state panicked: {}", panic_message(&*panic))))?;
         let state = taken.map_err(|error| Broken(format!("the state does not serialise: {error}")))?;
         let (clock, changes) = (self.clock.latest(), self.tally.changes.load(Ordering::Relaxed));
         Ok([&clock.to_le_bytes()[..], &changes.to_le_bytes(), &state].concat().into())
@@ -230,7 +231,8 @@ impl<S: Service> Executor<S> {
         let split = split_clock(&coming).and_then(|(clock, rest)| Some((clock, split_clock(rest)?)));
         let (clock, (changes, state)) = split.ok_or_else(|| broken(String::from("it is cut off")))?;
         let state = catch_unwind(|| opened(state).map_err(|error| error.to_string()));
-        let state = state.unwrap_or_else(|panic| Err(format!("restoring panicked: {}", words(&*panic))));
+        let state =
+            state.unwrap_or_else(|panic| Err(format!("restoring panicked: {}", panic_message(&*panic))));
         self.state = state.map_err(broken)?;
         self.clock.advance(clock);
         self.tally.changes.store(changes, Ordering::Relaxed);
@@ -239,7 +241,7 @@ impl<S: Service> Executor<S> {
     }
 }
 
-/// What a request comes to, in bytes.
+/// The result of a request, in bytes.
 struct Found<S: Service> {
     reply: Bytes,
     change: Option<(S::Delta, Bytes)>,
@@ -355,12 +357,6 @@ const REASON_BYTES_MAX: usize = 4096;
 fn split_clock(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (clock, rest) = bytes.split_first_chunk()?;
     Some((u64::from_le_bytes(*clock), rest))
-}
-
-/// What a panic says.
-fn words(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no words")
 }
 
 #[cfg(test)]

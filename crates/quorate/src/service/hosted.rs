@@ -25,7 +25,7 @@ pub(super) struct Set {
     pub(super) terms: Terms,
 }
 
-/// What the founder decided for all replicas.
+/// The founder's decisions for all replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
     /// A print of the state that the service began with.
@@ -111,7 +111,7 @@ pub(super) struct Seeker {
     waiting_bytes: usize,
 }
 
-/// What a seeker is going to be.
+/// The kind of endpoint that a seeker is going to be.
 enum Wanted {
     Replica { me: Peer, log_bytes_kept: usize },
     Client(ClientSettings),

@@ -100,7 +100,7 @@ pub trait Service: Serialize + DeserializeOwned + Send + 'static {
     type Reply: Serialize + DeserializeOwned;
     /// A change of the state.
     type Delta: Serialize + DeserializeOwned;
-    /// What takes a change back.
+    /// All that is needed to take a change back.
     type Undo: Send;
 
     /// Finds out what a request comes to, in the present state. Called at the leader alone, once or, after a failure, again at
@@ -122,7 +122,7 @@ pub trait Service: Serialize + DeserializeOwned + Send + 'static {
     }
 }
 
-/// What a request may do.
+/// Whether a request may change the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It may change the state.
@@ -131,7 +131,7 @@ pub enum Kind {
     Read,
 }
 
-/// What a request comes to.
+/// The result of a request.
 pub enum Executed<S: Service> {
     /// This reply, and nothing changes.
     Unchanged(S::Reply),

@@ -50,7 +50,7 @@ pub(super) struct Process {
     kick: Sender<()>,
 }
 
-/// What the threads of a process share.
+/// State that the threads of a process share.
 pub(super) struct Shared {
     handle: OnceLock<Handle<Node<Hosted>>>,
     domain: DomainId,
@@ -68,7 +68,7 @@ pub(super) struct Seat {
     news: Condvar,
 }
 
-/// What was heard of a name.
+/// The sets that were heard of under a name.
 #[derive(Default)]
 pub(super) struct Heard {
     pub(super) set: Option<Set>,

@@ -261,7 +261,7 @@ where
         self.relink(environment)
     }
 
-    // What is on its way.
+    // Messages on their way.
 
     /// A message leaves by a link that stands.
     pub(super) fn leave(&mut self, way: Way, message: Bytes) {

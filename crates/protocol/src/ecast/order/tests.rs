@@ -211,7 +211,7 @@ fn what_a_sender_has_been_told_is_settled_in_the_next_generation() {
     let sender = order.sender(process(1)).expect("it has submitted");
     let stable = Some(Outcome::Stable);
     assert_eq!([1, 2, 3, 4, 5].map(|number| sender.outcome(number)), [stable, stable, stable, None, None]);
-    // What is settled again stays as it was.
+    // Settled again, it stays as it was.
     let again = |sender: &mut Sender, number| sender.settle(number, Outcome::MaybeApplied);
     let mut sender = sender.clone();
     again(&mut sender, 3);
@@ -256,7 +256,7 @@ fn a_refusal_is_told_to_strangers_and_kept_of_members() {
     let learned = order.learn(block(1, 1, &["*join", "*what?", "a!", "*what!"]));
     assert_eq!(live(&order), "1:1.1 join, 2:1.2! what?, 3:1.3 a!, 4:1.4! what!");
     assert!(learned.not_admitted.is_empty(), "a member is in");
-    // What was refused has not been said: it may be said by whoever can.
+    // A refused message has not been said: whoever can may say it.
     learn(&mut order, &[block(1, 5, &["what!"])]);
     assert!(live(&order).ends_with("5:1.5 what!"), "{}", live(&order));
 }

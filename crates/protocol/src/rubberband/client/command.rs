@@ -147,12 +147,12 @@ pub enum ClientEvent {
     Wedged,
 }
 
-/// What one process has answered.
+/// The answer of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     /// Whose answer.
     pub from: ProcessId,
-    /// What it cost there.
+    /// Its cost there.
     pub spent: Spent,
     /// The answer, opaque here. Nearly always it is one piece.
     pub pieces: SmallVec<[Bytes; 1]>,

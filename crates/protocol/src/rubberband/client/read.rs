@@ -72,7 +72,7 @@ pub(super) struct Read {
     begun_at: Time,
 }
 
-/// What one process has answered.
+/// The answer of one process, as far as it has come.
 struct Part {
     from: ProcessId,
     pieces: u32,

@@ -41,7 +41,7 @@ pub(super) struct Write {
     pub(super) doubted: bool,
     /// Some range remembers that it took effect, and not what it answered.
     forgotten: bool,
-    /// What the ranges answered so far.
+    /// The ranges' answers so far.
     pub(super) answers: Vec<Answered>,
 }
 

@@ -93,7 +93,8 @@ impl Storage {
 
     /// Whether this process is out. What it leaves is told once its engine is idle.
     pub(super) fn is_out(&mut self, out: &mut impl Sink<Self>) -> bool {
-        // What was on its way when it heard that it is out may have come meanwhile: that others have the rows, too.
+        // Messages that were on their way when it heard that it is out may have come meanwhile. One of them may say that others
+        // have the rows.
         if std::mem::take(&mut self.parting) {
             match self.kept() {
                 Some(keeps) => {

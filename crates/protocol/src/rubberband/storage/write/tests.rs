@@ -123,7 +123,7 @@ fn what_is_remembered_is_told_as_a_verdict() {
     assert_eq!(told(&before[..1], other), Some((everywhere, Some(OTHER_STATEMENT))));
 }
 
-/// What a client was told, as text.
+/// The answers to a client, as text.
 fn replies(said: &Said<Storage>) -> Vec<String> {
     let shown = said.sent.iter().filter_map(|(to, message)| match message {
         Message::Direct(Direct::Reply(reply)) => {
