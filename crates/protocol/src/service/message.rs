@@ -120,6 +120,20 @@ pub enum Outcome {
     Full,
 }
 
+impl Outcome {
+    /// How much of a message it takes, about, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let reply = match self {
+            Outcome::Done(reply) | Outcome::Rejected(reply) => reply.len(),
+            Outcome::Expired | Outcome::Full => 0,
+        };
+        OUTCOME_BYTES + reply
+    }
+}
+
+/// Number, tag and length of an outcome, in bytes.
+const OUTCOME_BYTES: usize = 13;
+
 impl Call {
     /// Its name.
     pub(super) fn id(&self, session: SessionId) -> CallId {

@@ -75,6 +75,7 @@
 //!   are dropped: a part in the place of another would make the joiner differ (a random schedule found that).
 //! - *A snapshot is wanted of a busy leader.* It stops executing until what it has applied is chosen, which takes one round,
 //!   takes a checkpoint and goes on; the parts are read while it works.
+//! - *Replies that are large together.* One message of answers ends at 256 KiB, however many come of a turn, unless one reply is longer.
 //! - *A joiner of an older set of the same name.* Every message names its set by the random number drawn at founding.
 //!
 //! **Where we differ, and why.** Batches, speculation and the reply in the instance (above). Only the leader has a call's

@@ -292,8 +292,12 @@ impl Replica {
     }
 
     fn send_answers(&mut self, out: &mut impl Sink<Self>) {
-        for ((client, session), answers) in std::mem::take(&mut self.answers) {
-            self.send(client, Body::Answers { session, answers }, out);
+        for ((client, session), mut answers) in std::mem::take(&mut self.answers) {
+            while !answers.is_empty() {
+                let rest = answers.split_off(fitting(&answers));
+                self.send(client, Body::Answers { session, answers }, out);
+                answers = rest;
+            }
         }
     }
 
@@ -500,3 +504,16 @@ impl Replica {
         self.redirect(reign.clients(), out);
     }
 }
+
+/// How many of these answers one message takes: at least one, and no more than stay within [`ANSWERS_BYTES`].
+fn fitting(answers: &[(u64, Outcome)]) -> usize {
+    let mut bytes = 0;
+    let fit = answers.iter().take_while(|(_, outcome)| {
+        bytes += outcome.bytes();
+        bytes <= ANSWERS_BYTES
+    });
+    fit.count().max(1)
+}
+
+/// Answers in one message, unless one alone is longer, in bytes.
+const ANSWERS_BYTES: usize = 256 << 10;

@@ -3,6 +3,7 @@
 mod bytes;
 mod client;
 mod host;
+mod large;
 mod random;
 mod script;
 mod world;
