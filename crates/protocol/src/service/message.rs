@@ -69,6 +69,11 @@ pub enum Body {
         /// Number and outcome of each.
         answers: Vec<(u64, Outcome)>,
     },
+    /// The leader tells a client which the replicas are: when the client calls it first, and when they change.
+    Members {
+        /// The replicas.
+        members: Vec<Peer>,
+    },
     /// The sender does not lead, or no longer: what it was sent and has not answered is to be sent to the leader.
     Redirect {
         /// The leader, if the sender knows it.
@@ -163,6 +168,7 @@ enum Rare {
     Open(u64),
     Opened(u64, SessionId),
     Redirect(Option<ProcessId>, Vec<Peer>),
+    Members(Vec<Peer>),
 }
 
 impl Wire for Message {
@@ -229,6 +235,7 @@ impl Wire for Message {
             }
             Body::Open { nonce } => put_rare(out, &Rare::Open(*nonce)),
             Body::Opened { nonce, session } => put_rare(out, &Rare::Opened(*nonce, *session)),
+            Body::Members { members } => put_rare(out, &Rare::Members(members.clone())),
             Body::Redirect { leader, members } => put_rare(out, &Rare::Redirect(*leader, members.clone())),
         }
         None
@@ -259,6 +266,7 @@ impl Wire for Message {
                 Rare::Open(nonce) => Body::Open { nonce },
                 Rare::Opened(nonce, session) => Body::Opened { nonce, session },
                 Rare::Redirect(leader, members) => Body::Redirect { leader, members },
+                Rare::Members(members) => Body::Members { members },
             },
             tag => return Err(WireError::Tag(tag)),
         };

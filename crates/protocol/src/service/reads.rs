@@ -184,13 +184,6 @@ impl Reads {
         let read = self.waiting.pop_front_if(may).or_else(|| self.sure.pop_front_if(may))?;
         Some((read.client, read.id, read.outcome))
     }
-
-    /// Processes whose answers wait.
-    pub(super) fn clients(&self) -> impl Iterator<Item = ProcessId> {
-        let told = self.told.values().filter_map(|told| told.result.as_ref());
-        let told = told.map(|(_, client, _)| *client);
-        self.waiting.iter().chain(&self.sure).map(|read| read.client).chain(told)
-    }
 }
 
 /// Reads whose confirmations came first that are remembered between two ticks.

@@ -44,6 +44,8 @@ pub(super) struct Reign {
     next: u64,
     pub(super) reads: Reads,
     pub(super) idle: Idle,
+    /// Clients that have called, and were told of the replicas, while they are linked.
+    pub(super) callers: BTreeSet<ProcessId>,
 }
 
 /// A client's wish.
@@ -130,6 +132,7 @@ impl Reign {
             next: 0,
             reads: Reads::default(),
             idle: Idle::default(),
+            callers: BTreeSet::new(),
         }
     }
 
@@ -179,15 +182,6 @@ impl Reign {
             }
         }
         entries
-    }
-
-    /// Everybody who waits for an answer.
-    pub(super) fn clients(&self) -> BTreeSet<ProcessId> {
-        let entries = self.gathering.iter().chain(self.proposed.iter().flatten());
-        let entries = entries.filter_map(|entry| entry.client);
-        let waiting = self.waiting.iter().map(|asked| asked.client);
-        let executing = self.executing.iter().map(|work| work.client);
-        entries.chain(waiting).chain(executing).chain(self.reads.clients()).collect()
     }
 }
 

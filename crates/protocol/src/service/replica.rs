@@ -166,9 +166,15 @@ impl Protocol for Replica {
                 self.send_answers(out);
             }
             input => {
-                if let (Input::Deadline, Some(reign)) = (&input, &mut self.reign) {
-                    reign.reads.tick();
-                    self.end_idle_sessions(cx.now);
+                match (&input, &mut self.reign) {
+                    (Input::Deadline, Some(reign)) => {
+                        reign.reads.tick();
+                        self.end_idle_sessions(cx.now);
+                    }
+                    (Input::Unlinked { peer }, Some(reign)) => {
+                        reign.callers.remove(peer);
+                    }
+                    _ => {}
                 }
                 let input = input.map(
                     |_| unreachable!("messages were handled above"),
@@ -220,7 +226,10 @@ impl Replica {
                 }
             }
             Body::Told { ballot, reads } => self.follows(from, ballot, reads),
-            Body::Opened { .. } | Body::Answers { .. } | Body::Redirect { .. } => self.refused += 1,
+            Body::Opened { .. }
+            | Body::Answers { .. }
+            | Body::Members { .. }
+            | Body::Redirect { .. } => self.refused += 1,
         }
     }
 
@@ -231,9 +240,9 @@ impl Replica {
         wishes: impl IntoIterator<Item = Wish>,
         out: &mut impl Sink<Self>,
     ) {
-        if self.reign.is_none() {
-            self.redirect([client], out);
-            return;
+        let Some(reign) = &mut self.reign else { return self.redirect([client], out) };
+        if reign.callers.insert(client) {
+            self.tell_members([client], out);
         }
         for wish in wishes {
             let reign = self.reign.as_mut().expect("nothing here ends a reign");
@@ -280,6 +289,13 @@ impl Replica {
         for client in clients {
             let body = Body::Redirect { leader: self.paxos.leader(), members: members.to_vec() };
             self.send(client, body, out);
+        }
+    }
+
+    /// Tells clients which the replicas are now.
+    fn tell_members(&self, clients: impl IntoIterator<Item = ProcessId>, out: &mut impl Sink<Self>) {
+        for client in clients {
+            self.send(client, Body::Members { members: self.paxos.members().to_vec() }, out);
         }
     }
 
@@ -429,7 +445,12 @@ impl Replica {
                 self.install(slot, out);
             }
             paxos::Event::Leader(leader) => out.emit(Event::Leader(leader)),
-            paxos::Event::Members(members) => out.emit(Event::Members(members)),
+            paxos::Event::Members(members) => {
+                out.emit(Event::Members(members));
+                if let Some(reign) = &self.reign {
+                    self.tell_members(reign.callers.iter().copied(), out);
+                }
+            }
             paxos::Event::Removed => out.emit(Event::Removed),
             paxos::Event::ChangeRefused { change, reason } => {
                 out.emit(Event::ChangeRefused { change, reason });
@@ -501,7 +522,7 @@ impl Replica {
         }
         // The chosen ones are answered first.
         self.send_answers(out);
-        self.redirect(reign.clients(), out);
+        self.redirect(reign.callers, out);
     }
 }
 

@@ -43,6 +43,10 @@ fn replica(node: u64) -> ProcessId {
     ProcessId { node, incarnation: Incarnation(0) }
 }
 
+fn peers(nodes: impl Iterator<Item = u64>) -> Vec<Peer> {
+    nodes.map(|node| Peer { id: replica(node), address: format!("h{node}:1") }).collect()
+}
+
 struct Alone {
     client: Client,
     now: Time,
@@ -52,8 +56,7 @@ struct Alone {
 impl Alone {
     /// Linked with replicas 1, 2 and 3, of which it asks the first.
     fn new() -> Alone {
-        let peers = (1..=3).map(|node| Peer { id: replica(node), address: format!("h{node}:1") });
-        let client = Client::new(GROUP, peers.collect(), ClientSettings::default());
+        let client = Client::new(GROUP, peers(1..=3), ClientSettings::default());
         let mut alone = Alone { client, now: Time(1_000_000_000), links: 0 };
         assert_eq!(alone.input(Input::Drained).reached.len(), 3);
         (1..=3).for_each(|node| drop(alone.link(node)));
@@ -67,6 +70,7 @@ impl Alone {
         let [(_, Body::Open { nonce })] = sent[..] else { panic!("{sent:?}") };
         let opened = alone.answer(1, Body::Opened { nonce, session: SessionId(5) });
         assert_eq!(numbers(&opened), [(1, 1, vec![1])]);
+        alone.answer(1, Body::Members { members: peers(1..=3) });
         alone
     }
 
@@ -241,4 +245,19 @@ fn a_session_that_is_used_by_nobody_is_kept_alive() {
     assert_eq!(numbers(&alone.wait(alive)), [(1, 2, vec![])]);
     assert_eq!(numbers(&alone.wait(alive / 2)), []);
     assert_eq!(numbers(&alone.wait(alive / 2)), [(1, 2, vec![])]);
+}
+
+#[test]
+fn leaders_tell_of_new_replicas_and_hear_of_clients_that_have_nothing_to_call_for() {
+    let mut alone = Alone::open();
+    alone.outcome(1, 1, done());
+    let reached = alone.answer(1, Body::Members { members: peers(4..=6) }).reached;
+    assert_eq!(reached.into_iter().map(|id| id.node).collect::<Vec<_>>(), [4, 5, 6]);
+    assert_eq!(numbers(&alone.unlink(1)), [(2, 2, vec![])]);
+    let redirect = Body::Redirect { leader: Some(replica(3)), members: Vec::new() };
+    assert_eq!(numbers(&alone.answer(2, redirect)), [(3, 2, vec![])]);
+    let second = Duration::from_secs(1);
+    assert_eq!(numbers(&alone.wait(second)), [(3, 2, vec![])], "nobody has said that it leads");
+    alone.answer(3, Body::Members { members: peers(3..=6) });
+    assert_eq!(numbers(&alone.wait(second)), []);
 }

@@ -125,5 +125,6 @@ scripts! { check:
     a_joiner_gets_a_checkpoint
     a_joiner_dies_in_its_checkpoint
     no_room
+    clients_hear_of_new_replicas
     strangers
 }

@@ -403,6 +403,10 @@ fn said(body: &Body) -> Option<String> {
             });
             format!("Answers of session {}: {}", session.0, answers.collect::<Vec<_>>().join(", "))
         }
+        Body::Members { members } => {
+            let names: Vec<_> = members.iter().map(|peer| name(peer.id)).collect();
+            format!("Members {}", names.join(" "))
+        }
         Body::Redirect { leader, .. } => {
             format!("Redirect to {}", leader.map_or("nobody".to_owned(), name))
         }

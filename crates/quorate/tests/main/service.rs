@@ -263,6 +263,21 @@ fn what_all_have_learned_outlives_every_process_that_computed_it() {
 }
 
 #[test]
+fn a_stub_follows_when_all_replicas_that_it_knew_are_replaced() {
+    let mut hosts = Hosts::start(3);
+    let stub = connect(hosts.addresses()).unwrap().service::<Counter>(NAME);
+    assert_eq!(stub.call(&Ask::Add).wait(), Ok(1));
+    // The leader stays until both others were replaced, and answers meanwhile: the stub is never sent on.
+    for value in 2..=3 {
+        drop(hosts.0.remove(1));
+        hosts.join();
+        assert_eq!(stub.call(&Ask::Add).wait(), Ok(value));
+    }
+    drop(hosts.kill_leader());
+    assert_eq!(stub.call(&Ask::Add).wait(), Ok(4));
+}
+
+#[test]
 fn a_refusal_or_a_panic_changes_nothing() {
     let hosts = Hosts::start(1);
     let stub = connect(hosts.addresses()).unwrap().service::<Counter>(NAME);

@@ -22,6 +22,8 @@
 //!   one finds no call.
 //! - *A replica of long ago names replicas that are dead.* The client goes on knowing those it was told of before
 //!   (`guide`).
+//! - *All replicas are replaced, one after another, while it asks leaders that stay.* A leader tells its clients which the replicas are,
+//!   when they call it first and at every change. A client that has nothing to call for tells a new leader of its session all the same.
 //! - *Two replicas name each other as the leader.* It follows a few times at once, then it waits.
 //! - *The leader hears the client, and is not heard.* It is silent to the client, which asks another one in time. That one names
 //!   the same leader. Then patience grows, and a link that is cut in one direction breaks or is mended.
@@ -156,6 +158,8 @@ pub struct Client {
     reads: usize,
     /// When the leader is to hear of the session again.
     alive_at: Option<Time>,
+    /// Whether the replica that is asked leads and knows this client, so that it will tell of new replicas.
+    is_heard: bool,
     /// The last number that was given.
     number: u64,
     /// Requests of calls, and of those left open, in bytes.
@@ -203,6 +207,7 @@ impl Client {
             ends: BTreeSet::new(),
             reads: 0,
             alive_at: None,
+            is_heard: false,
             number: 0,
             kept_bytes: 0,
             in_flight_bytes: 0,
@@ -243,18 +248,18 @@ impl Protocol for Client {
             Input::Command(command) => self.command(cx, command, out),
             Input::Deadline => {
                 if self.guide.wake(cx.now) {
-                    self.send_anew();
+                    self.send_anew(cx.now);
                 }
                 self.give_up(cx.now, out);
             }
             Input::Linked { peer, .. } => {
                 if self.guide.linked(peer) {
-                    self.send_anew();
+                    self.send_anew(cx.now);
                 }
             }
             Input::Unlinked { peer } => {
                 if self.guide.unlinked(peer) {
-                    self.send_anew();
+                    self.send_anew(cx.now);
                 }
             }
             Input::Persisted(_) | Input::Progress { .. } => {}
@@ -274,7 +279,7 @@ impl Client {
             Body::Opened { nonce, session } => {
                 if matches!(self.session, Session::Opening { nonce: asked, .. } if asked == nonce) {
                     self.session = Session::Open(session);
-                    self.alive_at = Some(cx.now + self.settings.alive_every);
+                    self.renew(cx.now);
                     self.guide.answered(from);
                 }
             }
@@ -287,7 +292,14 @@ impl Client {
             Body::Redirect { leader, members } => {
                 self.guide.told(&members, out);
                 if self.guide.redirected(&self.settings, from, leader, cx.now) {
-                    self.send_anew();
+                    self.send_anew(cx.now);
+                }
+            }
+            Body::Members { members } => {
+                self.guide.told(&members, out);
+                if self.guide.asked() == Some(from) && !self.is_heard {
+                    self.is_heard = true;
+                    self.renew(cx.now);
                 }
             }
             // Joiners ask everybody they are linked with for admission.
@@ -426,26 +438,39 @@ impl Client {
     }
 
     /// Another replica is asked, or the link to it is new: it has been sent nothing.
-    fn send_anew(&mut self) {
+    fn send_anew(&mut self, now: Time) {
         self.unsent.extend(self.calls.keys());
         self.in_flight_bytes = 0;
+        self.is_heard = false;
+        self.alive_at = self.alive_at.map(|_| now);
         if let Session::Opening { sent, .. } = &mut self.session {
             *sent = false;
         }
     }
 
+    /// The session was told of just now, if there is one: when it is to be told of again.
+    fn renew(&mut self, now: Time) {
+        let every = if self.is_heard { self.settings.alive_every } else { UNHEARD_PAUSE };
+        let open = matches!(self.session, Session::Open(_));
+        self.alive_at = open.then(|| now + every.min(self.settings.alive_every));
+    }
+
     /// Sends what has gathered, and a word if there was none for long.
     fn flush(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        self.guide.expects(&self.settings, !self.calls.is_empty(), cx.now);
+        self.send_calls(cx, out);
         if let Session::Open(session) = self.session
             && self.alive_at.is_some_and(|at| at <= cx.now)
         {
-            self.alive_at = Some(cx.now + self.settings.alive_every);
+            self.renew(cx.now);
             if let Some(to) = self.guide.whom(cx.now) {
                 let body = Body::Calls { session, done: self.done(), calls: Vec::new() };
                 out.send(Destination::One(to), Message { group: self.group, body }, None);
             }
         }
-        self.guide.expects(&self.settings, !self.calls.is_empty(), cx.now);
+    }
+
+    fn send_calls(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
         if self.unsent.is_empty() {
             return;
         }
@@ -459,7 +484,7 @@ impl Client {
             out.send(Destination::One(to), Message { group: self.group, body }, None);
         }
         while let Some((session, body, told)) = self.next_calls() {
-            self.alive_at = Some(cx.now + self.settings.alive_every);
+            self.renew(cx.now);
             if !told.is_empty() {
                 let others = Destination::Many(self.guide.others().collect());
                 let body = Body::Reads { session, numbers: told };
@@ -517,3 +542,5 @@ impl Client {
 
 /// Requests in one message, about, in bytes.
 const MESSAGE_BYTES: usize = 256 << 10;
+/// So often a client tells of its session while it does not know whether a leader has heard of it.
+const UNHEARD_PAUSE: Duration = Duration::from_secs(1);
