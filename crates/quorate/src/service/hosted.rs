@@ -131,8 +131,8 @@ pub(super) enum Command {
     Begin { set: Set, founded: bool },
     /// Results from the executor.
     Results(Vec<service::Command>),
-    /// A client's call. Ends in one [`Event::Client`].
-    Call(ClientCommand),
+    /// A client's calls. Each ends in one [`Event::Client`].
+    Calls(Vec<ClientCommand>),
 }
 
 pub(super) enum Event {
@@ -160,7 +160,11 @@ impl Hosted {
         match (&mut *self, command) {
             (Hosted::Seeker(seeker), Command::Seeds(peers)) => seeker.reach(peers, out),
             (Hosted::Seeker(_), Command::Begin { set, founded }) => self.begin(cx, set, founded, out),
-            (Hosted::Seeker(seeker), Command::Call(call)) => seeker.keep(cx.now, call, out),
+            (Hosted::Seeker(seeker), Command::Calls(calls)) => {
+                for call in calls {
+                    seeker.keep(cx.now, call, out);
+                }
+            }
             (Hosted::Replica(_), Command::Seeds(peers)) => {
                 self.give(cx, Input::Command(service::Command::Seeds(peers)), out);
             }
@@ -172,11 +176,15 @@ impl Hosted {
             (Hosted::Client(_), Command::Seeds(peers)) => {
                 self.give_client(cx, Input::Command(ClientCommand::Seeds(peers)), out);
             }
-            (Hosted::Client(_), Command::Call(call)) => self.give_client(cx, Input::Command(call), out),
+            (Hosted::Client(_), Command::Calls(calls)) => {
+                for call in calls {
+                    self.give_client(cx, Input::Command(call), out);
+                }
+            }
             // Several of those that are asked show the set.
             (Hosted::Replica(_) | Hosted::Client(_), Command::Begin { .. }) => {}
             (Hosted::Seeker(_) | Hosted::Client(_), Command::Results(_))
-            | (Hosted::Replica(_), Command::Call(_)) => unreachable!("a host asks each for what it is"),
+            | (Hosted::Replica(_), Command::Calls(_)) => unreachable!("a host asks each for what it is"),
         }
     }
 

@@ -92,11 +92,33 @@ pub(super) struct Hosting {
     pub(super) standing: Mutex<Standing>,
 }
 
-/// Calls that are under way, by their commands.
+/// Calls that are under way.
 #[derive(Default)]
 pub(super) struct Calling {
-    calls: Mutex<FxHashMap<u64, (oneshot::Sender<Fate>, OwnedSemaphorePermit)>>,
+    /// Those that were made together, by the command of their first.
+    calls: Mutex<BTreeMap<u64, Together>>,
+    /// Commands that were given.
     last: AtomicU64,
+}
+
+/// Calls that were made together, whose fates are told together.
+struct Together {
+    fates: Vec<Option<Fate>>,
+    /// How many have none yet.
+    left: usize,
+    sender: oneshot::Sender<Vec<Fate>>,
+    permits: OwnedSemaphorePermit,
+}
+
+impl Calling {
+    /// Notes a fate, and takes the calls that it was made with if it is the last of them.
+    fn end(calls: &mut BTreeMap<u64, Together>, ClientEvent { command, fate }: ClientEvent) -> Option<Together> {
+        let (&first, together) = calls.range_mut(..=command.0).next_back()?;
+        let place = together.fates.get_mut((command.0 - first) as usize)?;
+        assert!(place.replace(fate).is_none(), "a call ends once");
+        together.left -= 1;
+        if together.left == 0 { calls.remove(&first) } else { None }
+    }
 }
 
 impl Process {
@@ -193,19 +215,22 @@ impl Process {
         let _ = self.handle().command(seat.home(Command::Begin { set, founded }));
     }
 
-    /// Has a client call, and returns what will become of the call.
+    /// Has a client make as many calls as there are permits, at least one, and returns what will become of them.
     pub(super) fn call(
         &self,
         seat: &Seat,
-        permit: OwnedSemaphorePermit,
-        call: impl FnOnce(CommandId) -> ClientCommand,
-    ) -> Result<oneshot::Receiver<Fate>, Error> {
+        permits: OwnedSemaphorePermit,
+        calls: impl FnOnce(CommandId) -> Vec<ClientCommand>,
+    ) -> Result<oneshot::Receiver<Vec<Fate>>, Error> {
         let Role::Client(calling) = &seat.role else { unreachable!("a client calls") };
-        let name = calling.last.fetch_add(1, Ordering::Relaxed);
+        let count = permits.num_permits();
+        let name = calling.last.fetch_add(count as u64, Ordering::Relaxed);
+        let commands = calls(CommandId(name));
+        assert!(count > 0 && commands.len() == count, "a permit for each call");
         let (sender, receiver) = oneshot::channel();
-        lock(&calling.calls).insert(name, (sender, permit));
-        let command = seat.home(Command::Call(call(CommandId(name))));
-        self.handle().try_command(command).map_err(|untaken| {
+        let together = Together { fates: vec![None; count], left: count, sender, permits };
+        lock(&calling.calls).insert(name, together);
+        self.handle().try_command(seat.home(Command::Calls(commands))).map_err(|untaken| {
             lock(&calling.calls).remove(&name);
             match untaken {
                 Untaken::Full(_) => Error::not_sent("too many calls wait for the protocol thread"),
@@ -442,15 +467,14 @@ impl Door {
                 let fates = mem::take(&mut place.fates);
                 let ended = {
                     let mut calls = lock(&calling.calls);
-                    let end =
-                        |ClientEvent { command, fate }| calls.remove(&command.0).map(|call| (call, fate));
+                    let end = |fate| Calling::end(&mut calls, fate);
                     fates.into_iter().filter_map(end).collect::<Vec<_>>()
                 };
                 // Not under the lock: wakers are the executor's code.
-                for ((sender, permit), fate) in ended {
+                for Together { fates, sender, permits, .. } in ended {
                     // Nobody may wait any more.
-                    let _ = sender.send(fate);
-                    drop(permit);
+                    let _ = sender.send(fates.into_iter().flatten().collect());
+                    drop(permits);
                 }
             }
         }
@@ -515,12 +539,12 @@ impl quorate_runtime::Host<Node<Hosted>> for Door {
             node::Event::Stranger { channel, peer, theirs, .. } => self.stranger(channel, peer, &theirs),
             node::Event::Ended(channel, ending) => self.ended(channel, ending),
             // It had ended when the call came.
-            node::Event::Unserved(node::Command::Home(channel, Command::Call(call))) => {
-                let (ClientCommand::Call { command, .. } | ClientCommand::Again { command, .. }) = call
-                else {
-                    return;
-                };
-                self.told(channel, Event::Client(ClientEvent { command, fate: Fate::NotSent }));
+            node::Event::Unserved(node::Command::Home(channel, Command::Calls(calls))) => {
+                for call in calls {
+                    if let ClientCommand::Call { command, .. } | ClientCommand::Again { command, .. } = call {
+                        self.told(channel, Event::Client(ClientEvent { command, fate: Fate::NotSent }));
+                    }
+                }
             }
             node::Event::Malformed { peer, error, .. } => {
                 warn!("{peer} sent what is no message ({error}): the session with it is over");

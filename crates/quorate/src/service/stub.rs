@@ -2,7 +2,11 @@
 
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
-use quorate_protocol::service::{ClientCommand, ClientSettings, Fate};
+use bytes::Bytes;
+use quorate_protocol::{
+    CommandId,
+    service::{ClientCommand, ClientSettings, Fate},
+};
 use tokio::sync::Semaphore;
 
 use super::{
@@ -101,31 +105,63 @@ impl<S: Service> Stub<S> {
     /// Calls the service. The request is encoded here, and sent when the output is polled for the first time; some thousand calls may be under
     /// way, and more wait for their turn. A call whose output is dropped may take effect all the same.
     pub fn call(&self, request: &S::Request) -> Pending<S::Reply> {
-        let read = S::kind(request) == Kind::Read;
-        let sealed = sealed(&[], request);
+        let calls = self.calls(std::slice::from_ref(request));
+        Box::pin(async move { calls.await?.pop().expect("a call has one outcome") })
+    }
+
+    /// As many calls as there are requests, sent and told together, which costs less than so many [`call`](Stub::call)s. Each takes
+    /// effect or not on its own; they are executed in their order unless a leader fails meanwhile. If a request does not serialise, none is sent.
+    pub fn calls(&self, requests: &[S::Request]) -> Pending<Vec<Result<S::Reply, Error>>> {
+        let seal = |request| Ok((S::kind(request) == Kind::Read, sealed(&[], request)?));
+        let requests: Result<Vec<(bool, Bytes)>, String> = requests.iter().map(seal).collect();
         let this = self.clone();
         Box::pin(async move {
-            let request = sealed.map_err(|why| Error::not_sent(format!("the request: {why}")))?;
-            this.send(move |command| ClientCommand::Call { command, read, request }).await
+            let requests = requests.map_err(|why| Error::not_sent(format!("the request: {why}")))?;
+            let mut outcomes = Vec::with_capacity(requests.len());
+            let mut requests = requests.into_iter();
+            while !requests.as_slice().is_empty() {
+                let some: Vec<(bool, Bytes)> = requests.by_ref().take(CALLS_MAX).collect();
+                let count = some.len() as u32;
+                let calls = |first: CommandId| {
+                    let call = |(name, (read, request))| {
+                        ClientCommand::Call { command: CommandId(name), read, request }
+                    };
+                    (first.0..).zip(some).map(call).collect()
+                };
+                match this.send(count, calls).await {
+                    Ok(some) => outcomes.extend(some),
+                    Err(error) => outcomes.extend((0..count).map(|_| Err(error.clone()))),
+                }
+            }
+            Ok(outcomes)
         })
     }
 
     /// Finds out about a call that was told as [`Error::MaybeApplied`], and has it take effect if it has not.
     pub fn again(&self, id: CallId) -> Pending<S::Reply> {
         let this = self.clone();
-        Box::pin(async move { this.send(move |command| ClientCommand::Again { command, id: id.0 }).await })
+        Box::pin(async move {
+            let again = |command| vec![ClientCommand::Again { command, id: id.0 }];
+            this.send(1, again).await?.pop().expect("a call has one outcome")
+        })
     }
 
+    /// Makes so many calls, and tells what became of each.
     async fn send(
-        self,
-        call: impl FnOnce(quorate_protocol::CommandId) -> ClientCommand,
-    ) -> Result<S::Reply, Error> {
-        let permit = self.window.clone().acquire_owned().await.expect("the window is never closed");
-        let fate = self.connection.process.call(&self.seat, permit, call)?.await;
-        let Ok(fate) = fate else {
+        &self,
+        count: u32,
+        calls: impl FnOnce(CommandId) -> Vec<ClientCommand>,
+    ) -> Result<Vec<Result<S::Reply, Error>>, Error> {
+        let permits = self.window.clone().acquire_many_owned(count).await.expect("the window is never closed");
+        let fates = self.connection.process.call(&self.seat, permits, calls)?.await;
+        let fates = fates.map_err(|_| {
             let why = String::from("this process's end of the service is gone");
-            return Err(Error::MaybeApplied { id: None, why });
-        };
+            Error::MaybeApplied { id: None, why }
+        })?;
+        Ok(fates.into_iter().map(|fate| self.outcome(fate)).collect())
+    }
+
+    fn outcome(&self, fate: Fate) -> Result<S::Reply, Error> {
         match fate {
             Fate::Done(reply) => opened(&reply).map_err(|error| Error::Mismatch { why: error.to_string() }),
             Fate::Rejected(reason) => {
