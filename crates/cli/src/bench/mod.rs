@@ -12,6 +12,7 @@ mod paxos;
 mod processor;
 mod result;
 mod scan;
+mod service;
 mod spawned;
 mod tickets;
 mod wire;
@@ -41,6 +42,9 @@ enum Bench {
     Paxos(paxos::Args),
     #[command(hide = true)]
     PaxosProcess(paxos::ProcessArgs),
+    Service(service::Args),
+    #[command(hide = true)]
+    ServiceProcess(service::ProcessArgs),
     Wire(wire::Args),
     #[command(hide = true)]
     WireLoad(wire::LoadArgs),
@@ -58,6 +62,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Bench::Endpoints(args) => endpoints::run(&args),
         Bench::Paxos(args) => paxos::run(args),
         Bench::PaxosProcess(args) => paxos::run_process(args),
+        Bench::Service(args) => service::run(&args),
+        Bench::ServiceProcess(args) => service::run_process(&args),
         Bench::Wire(args) => wire::run(args),
         Bench::WireLoad(args) => wire::run_load(&args),
     }

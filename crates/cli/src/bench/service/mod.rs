@@ -1,0 +1,435 @@
+//! `quorate bench service`: replicated services in the library, on real processes.
+//!
+//! Three hosts, each with a replica of two services, and clients, every one an operating-system process on loopback. A write's
+//! request, reply and delta have so many bytes each; clients compare what they are answered, and at the end every replica
+//! must have applied as many changes as were answered, with the same print of all of them in their order.
+//!
+//! Figures of one machine mean little alone. So the same run measures, before and after, what the machine gives: the round
+//! trip between two processes that block, by which latencies are scaled, and `bench ecast`, by which rates are.
+
+mod process;
+mod services;
+
+use std::{
+    env,
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Map, Value, json};
+
+use self::process::{Calls, ClientSpec, Spec, Standing, Work};
+use super::{ecast, processor};
+
+/// Measures replicated services: writes and reads, many in flight and one alone.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Bytes of each request, reply and delta.
+    #[arg(long, default_value_t = 100)]
+    bytes: usize,
+    /// Calls in flight, of all clients together.
+    #[arg(long, default_value_t = 8192)]
+    in_flight: usize,
+    /// Calls that a client makes together.
+    #[arg(long, default_value_t = 256)]
+    together: usize,
+    /// Clients that read, each a process; one writes.
+    #[arg(long, default_value_t = 8)]
+    readers: usize,
+    /// Seconds of each measurement, after a warm-up of one second.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Runs; the medians are told.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+const REPLICAS: u8 = 3;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    ensure!(args.bytes >= services::BYTES_MIN, "--bytes: at least {}", services::BYTES_MIN);
+    ensure!((1..=args.in_flight).contains(&args.together), "--together: from 1 to --in-flight");
+    ensure!(args.readers > 0 && args.runs > 0, "--readers, --runs: at least 1");
+    ensure!(
+        args.in_flight / args.readers >= args.together,
+        "--in-flight: each reader makes --together calls at a time"
+    );
+    let before = Machine::measure(args)?;
+    let mut runs = Vec::with_capacity(args.runs);
+    for index in 0..args.runs {
+        let run = one_run(args).with_context(|| format!("run {}", index + 1))?;
+        if !args.json {
+            println!("run {}", index + 1);
+            run.iter().for_each(Measurement::print);
+        }
+        runs.push(run);
+    }
+    let machine = before.mean(&Machine::measure(args)?);
+    let figures: Vec<Figure> = LIMITS.iter().map(|limit| limit.judge(&runs, &machine)).collect();
+    if args.json {
+        println!("{}", told(args, &machine, &figures, &runs));
+    } else {
+        println!(
+            "two processes that block: a round trip in {:.1} µs; bench ecast: {:.0} messages/s",
+            machine.round_trip_us, machine.ecast_per_second
+        );
+        figures.iter().for_each(Figure::print);
+    }
+    Ok(())
+}
+
+fn told(args: &Args, machine: &Machine, figures: &[Figure], runs: &[Vec<Measurement>]) -> Value {
+    let mut told = Map::new();
+    told.insert("bench".into(), json!("service"));
+    for figure in figures {
+        told.insert(figure.limit.name.into(), json!(figure.raw.round()));
+        told.insert(format!("{}_scaled", figure.limit.name), json!(figure.scaled.round()));
+    }
+    let last = runs.last().map(Vec::as_slice).unwrap_or_default();
+    let details: Map<String, Value> =
+        last.iter().map(|one| (one.name.to_owned(), one.json())).collect();
+    let rest = json!({
+        "round_trip_us": machine.round_trip_us, "ecast_per_second": machine.ecast_per_second.round(),
+        "replicas": REPLICAS, "readers": args.readers, "bytes": args.bytes, "in_flight": args.in_flight,
+        "together": args.together, "seconds": args.seconds, "runs": args.runs, "last_run": details,
+        "verdict": figures.iter().map(Figure::verdict).collect::<Vec<_>>(),
+        "holds": figures.iter().all(|figure| figure.holds),
+    });
+    told.extend(rest.as_object().cloned().unwrap_or_default());
+    Value::Object(told)
+}
+
+/// The references: what the machine gives.
+struct Machine {
+    round_trip_us: f64,
+    ecast_per_second: f64,
+}
+
+impl Machine {
+    fn measure(args: &Args) -> Result<Machine> {
+        let mut mirror = Spawned::start(String::from("mirror"), &Spec::Mirror)?;
+        let round_trip_us = process::round_trip(&mirror.line()?)?;
+        drop(mirror);
+        Ok(Machine { round_trip_us, ecast_per_second: ecast::reference(args.seconds)? })
+    }
+
+    fn mean(&self, other: &Machine) -> Machine {
+        Machine {
+            round_trip_us: (self.round_trip_us + other.round_trip_us) / 2.0,
+            ecast_per_second: (self.ecast_per_second + other.ecast_per_second) / 2.0,
+        }
+    }
+}
+
+/// The machine for which the limits are meant.
+const MEANT: Machine = Machine { round_trip_us: 54.0, ecast_per_second: 900_000.0 };
+
+/// What a figure should be, on the machine that is meant.
+struct Limit {
+    name: &'static str,
+    measurement: &'static str,
+    of: Bound,
+}
+
+enum Bound {
+    LatencyMost(f64),
+    RateLeast(f64),
+}
+
+const LIMITS: [Limit; 5] = [
+    Limit { name: "writes_per_second", measurement: ECHO, of: Bound::RateLeast(1_200_000.0) },
+    Limit { name: "store_writes_per_second", measurement: STORE, of: Bound::RateLeast(1_000_000.0) },
+    Limit { name: "reads_per_second", measurement: READS, of: Bound::RateLeast(1_500_000.0) },
+    Limit { name: "write_p50_us", measurement: WRITE_ALONE, of: Bound::LatencyMost(90.0) },
+    Limit { name: "read_p50_us", measurement: READ_ALONE, of: Bound::LatencyMost(70.0) },
+];
+
+/// A limit, and what came of it.
+struct Figure {
+    limit: &'static Limit,
+    raw: f64,
+    scaled: f64,
+    holds: bool,
+}
+
+impl Limit {
+    fn judge(&'static self, runs: &[Vec<Measurement>], machine: &Machine) -> Figure {
+        let of = runs.iter().flatten().filter(|one| one.name == self.measurement);
+        let (raw, scaled, holds) = match self.of {
+            Bound::RateLeast(least) => {
+                let raw = median(of.map(Measurement::rate).collect());
+                let scaled = raw * MEANT.ecast_per_second / machine.ecast_per_second;
+                (raw, scaled, scaled >= least)
+            }
+            Bound::LatencyMost(most) => {
+                let raw = median(of.map(|one| one.calls.p50_us).collect());
+                let scaled = raw * MEANT.round_trip_us / machine.round_trip_us;
+                (raw, scaled, scaled <= most)
+            }
+        };
+        Figure { limit: self, raw, scaled, holds }
+    }
+}
+
+impl Figure {
+    fn verdict(&self) -> String {
+        let word = if self.holds { "holds" } else { "misses" };
+        let (bound, limit) = match self.limit.of {
+            Bound::RateLeast(limit) => ("at least", limit),
+            Bound::LatencyMost(limit) => ("at most", limit),
+        };
+        format!("{word}: {} scaled to {:.0}, {bound} {limit:.0}", self.limit.name, self.scaled)
+    }
+
+    fn print(&self) {
+        println!("{}: {:.0} ({})", self.limit.name, self.raw, self.verdict());
+    }
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+const ECHO: &str = "echo writes";
+const STORE: &str = "store writes";
+const READS: &str = "reads";
+const WRITE_ALONE: &str = "write alone";
+const READ_ALONE: &str = "read alone";
+
+/// One measurement: what all clients together were answered, and what each process took of the processors meanwhile.
+struct Measurement {
+    name: &'static str,
+    calls: Calls,
+    cores: Vec<(String, f64)>,
+}
+
+impl Measurement {
+    fn rate(&self) -> f64 {
+        self.calls.measured as f64 / self.calls.seconds
+    }
+
+    fn json(&self) -> Value {
+        let cores: Map<String, Value> =
+            self.cores.iter().map(|(name, cores)| (name.clone(), json!(cores))).collect();
+        json!({
+            "per_second": self.rate().round(), "p50_us": self.calls.p50_us, "p99_us": self.calls.p99_us,
+            "cpu_cores": cores,
+        })
+    }
+
+    fn print(&self) {
+        let Calls { p50_us, p99_us, .. } = self.calls;
+        let cores: Vec<String> =
+            self.cores.iter().map(|(name, cores)| format!("{name} {cores:.2}")).collect();
+        println!(
+            "  {}: {:.0}/s, p50 {p50_us:.1} µs, p99 {p99_us:.1} µs; cores: {}",
+            self.name,
+            self.rate(),
+            cores.join(", ")
+        );
+    }
+}
+
+fn one_run(args: &Args) -> Result<Vec<Measurement>> {
+    let mut stage = Stage::start(args)?;
+    let readers = args.readers;
+    let measurements = vec![
+        stage.measure(ECHO, Work::EchoWrites, 1, args.in_flight, args.together)?,
+        stage.measure(STORE, Work::StoreWrites, 1, args.in_flight, args.together)?,
+        stage.measure(READS, Work::StoreReads, readers, args.in_flight / readers, args.together)?,
+        stage.measure(WRITE_ALONE, Work::EchoWrites, 1, 1, 1)?,
+        stage.measure(READ_ALONE, Work::StoreReads, 1, 1, 1)?,
+    ];
+    stage.compare()?;
+    Ok(measurements)
+}
+
+/// The hosts, and what clients were answered by them.
+struct Stage<'a> {
+    args: &'a Args,
+    domain: String,
+    hosts: Vec<Spawned>,
+    addresses: Vec<String>,
+    /// Writes of each service that were answered.
+    written: [u64; 2],
+    /// The number of the next write.
+    number: u64,
+}
+
+impl<'a> Stage<'a> {
+    fn start(args: &'a Args) -> Result<Stage<'a>> {
+        let domain = format!("bench {:032x}", quorate_runtime::chance::domain().0);
+        let mut stage =
+            Stage { args, domain, hosts: Vec::new(), addresses: Vec::new(), written: [0, 0], number: 0 };
+        for index in 0..REPLICAS {
+            let spec = Spec::Host { domain: stage.domain.clone(), seeds: stage.addresses.clone() };
+            let mut host = Spawned::start(format!("host {}", index + 1), &spec)?;
+            stage.addresses.push(host.line()?);
+            stage.hosts.push(host);
+        }
+        stage.wait_until("all hosts are replicas", |standings| {
+            standings.iter().all(|standing| standing.replicas == usize::from(REPLICAS))
+        })?;
+        Ok(stage)
+    }
+
+    fn standings(&mut self) -> Result<Vec<Standing>> {
+        self.hosts.iter_mut().map(Spawned::standing).collect()
+    }
+
+    fn wait_until(&mut self, what: &str, is: impl Fn(&[Standing]) -> bool) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let standings = self.standings()?;
+            if is(&standings) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "never: {what}: {standings:?}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn measure(
+        &mut self,
+        name: &'static str,
+        work: Work,
+        clients: usize,
+        in_flight: usize,
+        together: usize,
+    ) -> Result<Measurement> {
+        let mut started = Vec::with_capacity(clients);
+        for index in 0..clients {
+            let spec = ClientSpec {
+                domain: self.domain.clone(),
+                hosts: self.addresses.clone(),
+                work,
+                first: self.number + ((index as u64) << 32),
+                bytes: self.args.bytes,
+                in_flight,
+                together,
+                seconds: self.args.seconds,
+            };
+            started.push(Spawned::start(format!("client {}", index + 1), &Spec::Client(spec))?);
+        }
+        for client in &mut started {
+            ensure!(client.line()? == "ready", "{} did not begin", client.name);
+        }
+        let clock = Instant::now();
+        let before = self.work(&started)?;
+        started.iter_mut().try_for_each(|client| client.tell("go"))?;
+        let mut calls = Vec::with_capacity(clients);
+        for client in &mut started {
+            let told = client.line()?;
+            calls.push(serde_json::from_str::<Calls>(&told).with_context(|| told.clone())?);
+        }
+        let after = self.work(&started)?;
+        let seconds = clock.elapsed().as_secs_f64();
+        let mut cores: Vec<(String, f64)> = Vec::new();
+        for ((name, before), (_, after)) in before.into_iter().zip(after) {
+            cores.push((name, (after - before).as_secs_f64() / seconds));
+        }
+        let all = together_of(&calls);
+        self.number += all.answered;
+        match work {
+            Work::EchoWrites => self.written[0] += all.answered,
+            Work::StoreWrites => self.written[1] += all.answered,
+            Work::StoreReads => {}
+        }
+        Ok(Measurement { name, calls: all, cores })
+    }
+
+    /// Processor time of every process so far.
+    fn work(&self, clients: &[Spawned]) -> Result<Vec<(String, Duration)>> {
+        let time = |it: &Spawned| Ok((it.name.clone(), processor::time(it.child.id())?));
+        self.hosts.iter().chain(clients).map(time).collect()
+    }
+
+    /// Every replica has applied what was answered, in one order.
+    fn compare(&mut self) -> Result<()> {
+        let written = self.written;
+        self.wait_until("every replica has applied what was answered", |standings| {
+            standings.iter().all(|standing| standing.applied.map(|(count, _)| count) == written)
+        })?;
+        let standings = self.standings()?;
+        let same = standings.windows(2).all(|pair| pair[0].applied == pair[1].applied);
+        ensure!(same, "replicas have applied different changes: {standings:?}");
+        Ok(())
+    }
+}
+
+/// What all clients together were answered.
+fn together_of(calls: &[Calls]) -> Calls {
+    let most = |of: fn(&Calls) -> f64| calls.iter().map(of).fold(0.0, f64::max);
+    Calls {
+        measured: calls.iter().map(|one| one.measured).sum(),
+        seconds: most(|one| one.seconds),
+        p50_us: median(calls.iter().map(|one| one.p50_us).collect()),
+        p99_us: most(|one| one.p99_us),
+        answered: calls.iter().map(|one| one.answered).sum(),
+    }
+}
+
+/// A process of the bench, killed when it is dropped.
+struct Spawned {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    name: String,
+}
+
+impl Drop for Spawned {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Spawned {
+    fn start(name: String, spec: &Spec) -> Result<Spawned> {
+        let mut child = Command::new(env::current_exe()?)
+            .args(["bench", "service-process", &serde_json::to_string(spec)?])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdin = child.stdin.take().context("no pipe")?;
+        let stdout = BufReader::new(child.stdout.take().context("no pipe")?);
+        Ok(Spawned { child, stdin, stdout, name })
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        if self.stdout.read_line(&mut line)? == 0 {
+            bail!("{} ended early", self.name);
+        }
+        Ok(line.trim().to_owned())
+    }
+
+    fn tell(&mut self, word: &str) -> Result<()> {
+        writeln!(self.stdin, "{word}")?;
+        Ok(self.stdin.flush()?)
+    }
+
+    fn standing(&mut self) -> Result<Standing> {
+        self.tell("stand")?;
+        Ok(serde_json::from_str(&self.line()?)?)
+    }
+}
+
+/// One process of the bench; started by the bench.
+#[derive(clap::Args)]
+pub(crate) struct ProcessArgs {
+    /// What it is, as JSON.
+    spec: String,
+}
+
+pub(crate) fn run_process(args: &ProcessArgs) -> Result<()> {
+    process::run(serde_json::from_str(&args.spec)?)
+}

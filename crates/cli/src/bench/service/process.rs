@@ -1,0 +1,241 @@
+//! One process of the bench: a host of replicas, a client, or one end of the round trips.
+
+use std::{
+    future::poll_fn,
+    io::{BufRead, Read, Write},
+    net::{TcpListener, TcpStream},
+    pin::Pin,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use futures_util::stream::{FuturesUnordered, Stream};
+use hdrhistogram::Histogram;
+use quorate::{
+    Wait,
+    service::{Begin, Connector, Host, Stub},
+};
+use serde::{Deserialize, Serialize};
+
+use super::services::{Echo, Measured, Store};
+
+/// What a process of the bench is.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) enum Spec {
+    /// Sends back what it is sent, without anything around it.
+    Mirror,
+    /// Hosts a replica of each service.
+    Host {
+        domain: String,
+        /// Other hosts; the first has none, and founds.
+        seeds: Vec<String>,
+    },
+    Client(ClientSpec),
+}
+
+/// Calls of a client.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct ClientSpec {
+    pub(super) domain: String,
+    pub(super) hosts: Vec<String>,
+    pub(super) work: Work,
+    /// The client's first number.
+    pub(super) first: u64,
+    pub(super) bytes: usize,
+    pub(super) in_flight: usize,
+    /// Calls made and told together.
+    pub(super) together: usize,
+    pub(super) seconds: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) enum Work {
+    EchoWrites,
+    StoreWrites,
+    StoreReads,
+}
+
+/// What a client tells at its end.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Calls {
+    /// Answered in the measured time.
+    pub(super) measured: u64,
+    pub(super) seconds: f64,
+    /// From calling to the answer, of calls that are made together: of the last.
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+    /// Answered in all.
+    pub(super) answered: u64,
+}
+
+/// What a host tells of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct Standing {
+    pub(super) serving: bool,
+    pub(super) replicas: usize,
+    /// Count and print of the changes of each service.
+    pub(super) applied: [(u64, u64); 2],
+}
+
+const WARM_UP: Duration = Duration::from_secs(1);
+
+pub(super) fn run(spec: Spec) -> Result<()> {
+    match spec {
+        Spec::Mirror => mirror(),
+        Spec::Host { domain, seeds } => host(domain, seeds),
+        Spec::Client(spec) => match spec.work {
+            Work::EchoWrites => client::<Echo>(&spec),
+            Work::StoreWrites | Work::StoreReads => client::<Store>(&spec),
+        },
+    }
+}
+
+fn say(line: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
+
+/// The next word of the bench; none once it has ended.
+fn hear() -> Result<Option<String>> {
+    let mut word = String::new();
+    let read = std::io::stdin().lock().read_line(&mut word)?;
+    Ok((read > 0).then(|| word.trim().to_owned()))
+}
+
+fn mirror() -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    say(&listener.local_addr()?.to_string())?;
+    let (mut stream, _) = listener.accept()?;
+    stream.set_nodelay(true)?;
+    let mut bytes = [0; MIRRORED_BYTES];
+    while stream.read_exact(&mut bytes).is_ok() {
+        stream.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
+/// The median of round trips to a mirror, in microseconds.
+pub(super) fn round_trip(mirror: &str) -> Result<f64> {
+    let mut stream = TcpStream::connect(mirror)?;
+    stream.set_nodelay(true)?;
+    let (mut bytes, mut spans) = ([7; MIRRORED_BYTES], Histogram::<u64>::new(3)?);
+    for turn in 0..ROUND_TRIPS {
+        let begun = Instant::now();
+        stream.write_all(&bytes)?;
+        stream.read_exact(&mut bytes)?;
+        if turn >= ROUND_TRIPS / 10 {
+            spans.record(begun.elapsed().as_nanos() as u64)?;
+        }
+    }
+    Ok(spans.value_at_quantile(0.5) as f64 / 1e3)
+}
+
+const MIRRORED_BYTES: usize = 100;
+const ROUND_TRIPS: u32 = 10_000;
+
+fn host(domain: String, seeds: Vec<String>) -> Result<()> {
+    let begin = if seeds.is_empty() { Begin::Found { replicas: super::REPLICAS } } else { Begin::Join };
+    let host = Host::builder().domain(domain).seeds(seeds).start()?;
+    host.serve(Echo::NAME, Echo::default(), begin)?;
+    host.serve(Store::NAME, Store::default(), begin)?;
+    say(&host.address().to_string())?;
+    while let Some(word) = hear()? {
+        ensure!(word == "stand", "no such word: {word}");
+        let of = |name| host.standing(name).context("it serves both");
+        let (echo, store) = (of(Echo::NAME)?, of(Store::NAME)?);
+        if let Some(why) = echo.ended.or(store.ended) {
+            bail!("a replica has ended: {why}");
+        }
+        let standing = Standing {
+            serving: echo.serving && store.serving,
+            replicas: echo.replicas.len().min(store.replicas.len()),
+            applied: [Echo::shown().now(), Store::shown().now()],
+        };
+        say(&serde_json::to_string(&standing)?)?;
+    }
+    Ok(())
+}
+
+fn client<S: Measured>(spec: &ClientSpec) -> Result<()> {
+    let connection = Connector::new(&spec.hosts).domain(&spec.domain).connect()?;
+    let mut load = Load::<S> {
+        stub: connection.service(S::NAME),
+        spec: spec.clone(),
+        number: spec.first,
+        answered: 0,
+        measured: 0,
+        spans: Histogram::new(3)?,
+    };
+    // The service is found, and a session is open.
+    load.answered += load.call().wait()?.0;
+    say("ready")?;
+    ensure!(hear()?.as_deref() == Some("go"), "the bench has ended");
+    load.measure_until(Instant::now() + WARM_UP)?;
+    (load.measured, load.spans) = (0, Histogram::new(3)?);
+    let begun = Instant::now();
+    load.measure_until(begun + Duration::from_secs_f64(spec.seconds))?;
+    let microseconds = |quantile| load.spans.value_at_quantile(quantile) as f64 / 1e3;
+    let calls = Calls {
+        measured: load.measured,
+        seconds: spec.seconds,
+        p50_us: microseconds(0.5),
+        p99_us: microseconds(0.99),
+        answered: load.answered,
+    };
+    say(&serde_json::to_string(&calls)?)
+}
+
+/// Keeps calls in flight, and compares what they are answered.
+struct Load<S: Measured> {
+    stub: Stub<S>,
+    spec: ClientSpec,
+    number: u64,
+    answered: u64,
+    measured: u64,
+    spans: Histogram<u64>,
+}
+
+/// Calls that were made together: how many, and when.
+type Ended = Result<(u64, Instant)>;
+
+impl<S: Measured> Load<S> {
+    /// Some calls together.
+    fn call(&mut self) -> Pin<Box<dyn Future<Output = Ended>>> {
+        let numbers = self.number..self.number + self.spec.together as u64;
+        self.number = numbers.end;
+        let requests: Vec<S::Request> = match self.spec.work {
+            Work::EchoWrites | Work::StoreWrites => {
+                numbers.map(|number| S::write(number, self.spec.bytes)).collect()
+            }
+            Work::StoreReads => numbers.filter_map(S::read).collect(),
+        };
+        let (begun, calls) = (Instant::now(), self.stub.calls(&requests));
+        Box::pin(async move {
+            let outcomes = calls.await?;
+            for (request, outcome) in requests.iter().zip(outcomes) {
+                ensure!(S::answers(request, &outcome?), "a call was given the answer of another");
+            }
+            Ok((requests.len() as u64, begun))
+        })
+    }
+
+    /// Keeps calls in flight until then, and waits for their ends.
+    fn measure_until(&mut self, end: Instant) -> Result<()> {
+        let mut flying = FuturesUnordered::new();
+        for _ in 0..(self.spec.in_flight / self.spec.together).max(1) {
+            flying.push(self.call());
+        }
+        while let Some(ended) = poll_fn(|cx| Pin::new(&mut flying).poll_next(cx)).wait() {
+            let (calls, begun) = ended?;
+            let now = Instant::now();
+            self.answered += calls;
+            if now < end {
+                self.measured += calls;
+                self.spans.record((now - begun).as_nanos() as u64)?;
+                flying.push(self.call());
+            }
+        }
+        Ok(())
+    }
+}
