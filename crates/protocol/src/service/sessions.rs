@@ -34,6 +34,18 @@ struct Remembered {
     bytes: usize,
 }
 
+impl Remembered {
+    /// Where the answer to a call of this number is, or would be: behind the others, of most calls.
+    fn place(&self, number: u64) -> Result<usize, usize> {
+        match self.replies.back() {
+            Some((last, _)) if *last >= number => {
+                self.replies.binary_search_by_key(&number, |(number, _)| *number)
+            }
+            _ => Err(self.replies.len()),
+        }
+    }
+}
+
 /// The knowledge about a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Known {
@@ -55,7 +67,7 @@ impl Sessions {
         if id.number < session.done {
             return Known::Forgotten;
         }
-        match session.replies.binary_search_by_key(&id.number, |(number, _)| *number) {
+        match session.place(id.number) {
             Ok(index) => Known::Done(session.replies[index].1.clone()),
             Err(_) => Known::New,
         }
@@ -86,7 +98,7 @@ impl Sessions {
             session.bytes -= REPLY_BYTES + gone.len();
         }
         if id.number >= session.done {
-            match session.replies.binary_search_by_key(&id.number, |(number, _)| *number) {
+            match session.place(id.number) {
                 Ok(_) => panic!("a call took effect twice: {id:?}"),
                 Err(index) => {
                     session.bytes += REPLY_BYTES + reply.len();

@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use crossbeam_channel::Receiver;
 use quorate_node::panic_message;
 use quorate_protocol::service::{self, Event};
@@ -60,6 +60,7 @@ pub(super) struct Executor<S: Service> {
     undo: VecDeque<(u64, S::Undo)>,
     clock: Clock,
     chance: Chance,
+    press: Press,
     /// The rest of a checkpoint that is being given.
     checkpoint: Bytes,
     /// Another replica's, as far as it came.
@@ -78,6 +79,7 @@ impl<S: Service> Executor<S> {
             undo: VecDeque::new(),
             clock: Clock::default(),
             chance: Chance::new(),
+            press: Press::default(),
             checkpoint: Bytes::new(),
             coming: BytesMut::new(),
             tally,
@@ -176,17 +178,17 @@ impl<S: Service> Executor<S> {
     fn find_out(&mut self, request: &Bytes, read: bool) -> Result<Found<S>, Refused> {
         let request: S::Request = opened(request)
             .map_err(|why| Refused::Whole(format!("the request is none of this service: {why}")))?;
-        let Executor { state, clock, chance, .. } = self;
+        let Executor { state, clock, chance, press, .. } = self;
         let mut cx = Cx { clock, chance };
         match state.execute(&request, &mut cx) {
-            Executed::Unchanged(reply) => Ok(Found { reply: sealed(&[], &reply)?, change: None }),
+            Executed::Unchanged(reply) => Ok(Found { reply: press.seal(&[], &reply)?, change: None }),
             Executed::Rejected(reason) => Err(Refused::Whole(reason)),
             Executed::Changed(..) if read => {
                 Err(Refused::Whole(String::from("a request that was sent as a read would change the state")))
             }
             Executed::Changed(reply, delta) => {
-                let reply = sealed(&[], &reply)?;
-                let change = sealed(&clock.latest().to_le_bytes(), &delta)?;
+                let reply = press.seal(&[], &reply)?;
+                let change = press.seal(&clock.latest().to_le_bytes(), &delta)?;
                 Ok(Found { reply, change: Some((delta, change)) })
             }
         }
@@ -317,15 +319,51 @@ pub(super) fn print(state: &impl Serialize) -> Result<u64, postcard::Error> {
     Ok(xxhash_rust::xxh3::xxh3_64(&postcard::to_stdvec(state)?))
 }
 
-/// A value's bytes behind others; refused if they are too many.
-pub(super) fn sealed(front: &[u8], value: &impl Serialize) -> Result<Bytes, String> {
-    let bytes = postcard::to_extend(value, front.to_vec());
-    let bytes = bytes.map_err(|error| format!("it does not serialise: {error}"))?;
-    match bytes.len() {
-        length if length > ITEM_BYTES_MAX => Err(format!(
-            "{length} bytes are too many for a request, a reply or a change: {ITEM_BYTES_MAX} at most"
-        )),
-        _ => Ok(bytes.into()),
+/// The bytes of values, one behind another in memory that they share.
+#[derive(Default)]
+pub(super) struct Press(BytesMut);
+
+impl Press {
+    /// A value's bytes behind others; refused if they are too many.
+    pub(super) fn seal(&mut self, front: &[u8], value: &impl Serialize) -> Result<Bytes, String> {
+        if self.0.capacity() < PRESS_BYTES_LEFT {
+            self.0.reserve(PRESS_BYTES);
+        }
+        self.0.extend_from_slice(front);
+        let sealed = postcard::serialize_with_flavor(value, Ink(&mut self.0));
+        let bytes = self.0.split().freeze();
+        sealed.map_err(|error| format!("it does not serialise: {error}"))?;
+        match bytes.len() {
+            length if length > ITEM_BYTES_MAX => Err(format!(
+                "{length} bytes are too many for a request, a reply or a change: {ITEM_BYTES_MAX} at most"
+            )),
+            _ => Ok(bytes),
+        }
+    }
+}
+
+/// Memory that values share, and what is left of it when other memory is taken, in bytes.
+const PRESS_BYTES: usize = 32 << 10;
+const PRESS_BYTES_LEFT: usize = 512;
+
+/// Where postcard writes.
+struct Ink<'a>(&'a mut BytesMut);
+
+impl postcard::ser_flavors::Flavor for Ink<'_> {
+    type Output = ();
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.put_u8(byte);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
     }
 }
 
@@ -398,7 +436,7 @@ mod tests {
     }
 
     fn order(work: u64, word: &str) -> Event {
-        Event::Execute { work, request: sealed(&[], &word).unwrap(), read: false }
+        Event::Execute { work, request: Press::default().seal(&[], &word).unwrap(), read: false }
     }
 
     /// The change that an order comes to.

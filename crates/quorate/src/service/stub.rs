@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::{
     CallId, DOMAIN, Error, Kind, Pending, Service,
-    executor::{opened, sealed},
+    executor::{Press, opened},
     hosted::Hosted,
     process::{Calling, Process, Role, Seat, config},
 };
@@ -112,7 +112,8 @@ impl<S: Service> Stub<S> {
     /// As many calls as there are requests, sent and told together, which costs less than so many [`call`](Stub::call)s. Each takes
     /// effect or not on its own; they are executed in their order unless a leader fails meanwhile. If a request does not serialise, none is sent.
     pub fn calls(&self, requests: &[S::Request]) -> Pending<Vec<Result<S::Reply, Error>>> {
-        let seal = |request| Ok((S::kind(request) == Kind::Read, sealed(&[], request)?));
+        let mut press = Press::default();
+        let seal = |request| Ok((S::kind(request) == Kind::Read, press.seal(&[], request)?));
         let requests: Result<Vec<(bool, Bytes)>, String> = requests.iter().map(seal).collect();
         let this = self.clone();
         Box::pin(async move {

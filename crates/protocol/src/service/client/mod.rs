@@ -34,13 +34,17 @@
 //! - *The watermark passes a call whose outcome is open.* It does not, as long as the client may ask for it again
 //!   ([`ClientCommand::Again`]); so many calls later it may not.
 
+mod calls;
 mod guide;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use self::guide::Guide;
+use self::{
+    calls::{Calls, Pending},
+    guide::Guide,
+};
 use super::{Body, Call, CallId, GroupId, Kind, Message, Outcome, SessionId};
 use crate::{
     id::{Peer, ProcessId},
@@ -146,16 +150,9 @@ pub struct Client {
     seeds: Vec<Peer>,
     guide: Guide,
     session: Session,
-    /// Calls that are not answered, by number.
-    calls: BTreeMap<u64, Pending>,
-    /// Those that the replica which is asked has not been sent.
-    unsent: BTreeSet<u64>,
+    calls: Calls,
     /// Calls of this session whose fate was left open, and their requests.
     open: BTreeMap<u64, Bytes>,
-    /// When calls are given up.
-    ends: BTreeSet<(Time, u64)>,
-    /// How many of the calls are reads.
-    reads: usize,
     /// When the leader is to hear of the session again.
     alive_at: Option<Time>,
     /// Whether the replica that is asked leads and knows this client, so that it will tell of new replicas.
@@ -164,8 +161,6 @@ pub struct Client {
     number: u64,
     /// Requests of calls, and of those left open, in bytes.
     kept_bytes: usize,
-    /// Of these, the requests that were sent and are not answered.
-    in_flight_bytes: usize,
     /// Messages that a client should not be sent.
     refused: u64,
 }
@@ -178,20 +173,6 @@ enum Session {
     Open(SessionId),
 }
 
-/// A call that is not answered.
-#[derive(Debug)]
-struct Pending {
-    command: CommandId,
-    read: bool,
-    request: Bytes,
-    /// When it is given up.
-    end: Time,
-    /// The session in which it was sent.
-    session: Option<SessionId>,
-    /// Attempts that may have taken effect.
-    attempts: u32,
-}
-
 impl Client {
     /// A client of a replica set. `seeds` are some of those that may belong to it.
     pub fn new(group: GroupId, seeds: Vec<Peer>, settings: ClientSettings) -> Client {
@@ -201,16 +182,12 @@ impl Client {
             seeds,
             guide: Guide::default(),
             session: Session::None,
-            calls: BTreeMap::new(),
-            unsent: BTreeSet::new(),
+            calls: Calls::default(),
             open: BTreeMap::new(),
-            ends: BTreeSet::new(),
-            reads: 0,
             alive_at: None,
             is_heard: false,
             number: 0,
             kept_bytes: 0,
-            in_flight_bytes: 0,
             refused: 0,
         }
     }
@@ -268,7 +245,7 @@ impl Protocol for Client {
     }
 
     fn deadline(&self) -> Option<Time> {
-        let end = self.ends.first().map(|(end, _)| *end);
+        let end = self.calls.first_end().map(|(end, _)| end);
         end.into_iter().chain(self.guide.deadline()).chain(self.alive_at).min()
     }
 }
@@ -318,7 +295,7 @@ impl Client {
         outcome: Outcome,
         out: &mut impl Sink<Self>,
     ) {
-        let Some(pending) = self.calls.get_mut(&number) else { return };
+        let Some(pending) = self.calls.get_mut(number) else { return };
         if pending.session != Some(session) {
             return;
         }
@@ -327,9 +304,7 @@ impl Client {
             Outcome::Rejected(reason) => self.end(number, Fate::Rejected(reason), out),
             Outcome::Full => {
                 pending.attempts -= 1;
-                if self.unsent.insert(number) {
-                    self.in_flight_bytes -= pending.request.len();
-                }
+                self.calls.unsend(number);
                 self.guide.refused(&self.settings, cx.now);
             }
             Outcome::Expired => {
@@ -338,9 +313,7 @@ impl Client {
                     self.end(number, Fate::MaybeApplied { id }, out);
                 } else {
                     (pending.attempts, pending.session) = (0, None);
-                    if self.unsent.insert(number) {
-                        self.in_flight_bytes -= pending.request.len();
-                    }
+                    self.calls.unsend(number);
                 }
                 self.session_is_over(session);
             }
@@ -365,8 +338,9 @@ impl Client {
                 self.number += 1;
                 self.kept_bytes += request.len();
                 let end = cx.now + self.settings.wait;
-                let pending = Pending { command, read, request, end, session: None, attempts: 0 };
-                self.begin(self.number, pending);
+                let (session, attempts, is_sent) = (None, 0, false);
+                let pending = Pending { command, read, request, end, session, attempts, is_sent };
+                self.calls.begin(self.number, pending);
                 if self.number > self.settings.open_max {
                     self.forget_open(self.number - self.settings.open_max);
                 }
@@ -380,29 +354,18 @@ impl Client {
                     return out.emit(ClientEvent { command, fate: Fate::Expired });
                 };
                 let (end, session) = (cx.now + self.settings.wait, Some(id.session));
-                let pending = Pending { command, read: false, request, end, session, attempts: 1 };
-                self.begin(id.number, pending);
+                let (read, attempts, is_sent) = (false, 1, false);
+                let pending = Pending { command, read, request, end, session, attempts, is_sent };
+                self.calls.begin(id.number, pending);
             }
             ClientCommand::Seeds(replicas) => self.guide.told(&replicas, out),
         }
     }
 
-    fn begin(&mut self, number: u64, pending: Pending) {
-        self.ends.insert((pending.end, number));
-        self.unsent.insert(number);
-        self.reads += usize::from(pending.read);
-        assert!(self.calls.insert(number, pending).is_none(), "a number is used once at a time");
-    }
-
     /// A call ends.
     fn end(&mut self, number: u64, fate: Fate, out: &mut impl Sink<Self>) {
-        let pending = self.calls.remove(&number).expect("a call ends once");
-        self.ends.remove(&(pending.end, number));
+        let pending = self.calls.end(number).expect("a call ends once");
         self.kept_bytes -= pending.request.len();
-        self.reads -= usize::from(pending.read);
-        if !self.unsent.remove(&number) {
-            self.in_flight_bytes -= pending.request.len();
-        }
         if let Fate::MaybeApplied { id } = fate
             && self.session == Session::Open(id.session)
         {
@@ -423,10 +386,10 @@ impl Client {
 
     /// Ends the calls that have waited for too long.
     fn give_up(&mut self, now: Time, out: &mut impl Sink<Self>) {
-        while let Some((end, number)) = self.ends.first().copied()
+        while let Some((end, number)) = self.calls.first_end()
             && end <= now
         {
-            let pending = &self.calls[&number];
+            let pending = self.calls.get(number).expect("what ends is under way");
             let fate = match pending.session {
                 Some(session) if pending.attempts > 0 && !pending.read => {
                     Fate::MaybeApplied { id: CallId { session, number } }
@@ -439,8 +402,7 @@ impl Client {
 
     /// Another replica is asked, or the link to it is new: it has been sent nothing.
     fn send_anew(&mut self, now: Time) {
-        self.unsent.extend(self.calls.keys());
-        self.in_flight_bytes = 0;
+        self.calls.unsend_all();
         self.is_heard = false;
         self.alive_at = self.alive_at.map(|_| now);
         if let Session::Opening { sent, .. } = &mut self.session {
@@ -471,7 +433,7 @@ impl Client {
     }
 
     fn send_calls(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
-        if self.unsent.is_empty() {
+        if self.calls.next_unsent().is_none() {
             return;
         }
         let Some(to) = self.guide.whom(cx.now) else { return };
@@ -497,22 +459,21 @@ impl Client {
     /// The lowest number whose answer is wanted.
     fn done(&self) -> u64 {
         let first = |number: Option<u64>| number.unwrap_or(self.number + 1);
-        let oldest = first(self.calls.first_key_value().map(|(number, _)| *number));
+        let oldest = first(self.calls.oldest());
         first(self.open.first_key_value().map(|(number, _)| *number)).min(oldest)
     }
 
     /// The next message of calls that have not been sent, if there is room for it, and the reads in it that replicas are to be
     /// told of.
     fn next_calls(&mut self) -> Option<(SessionId, Body, Vec<u64>)> {
-        let tells = self.reads <= self.settings.told_reads_max && self.guide.others().next().is_some();
+        let tells = self.calls.reads() <= self.settings.told_reads_max && self.guide.others().next().is_some();
         let mut told = Vec::new();
         let done = self.done();
         let (mut session, mut calls, mut bytes) = (None, Vec::new(), 0);
-        while let Some(number) = self.unsent.first().copied() {
-            let pending = self.calls.get_mut(&number).expect("what is to be sent is not answered");
+        let mut in_flight = self.calls.in_flight_bytes();
+        while let Some((number, pending)) = self.calls.next_unsent() {
             let length = pending.request.len();
-            let crowded =
-                self.in_flight_bytes > 0 && self.in_flight_bytes + length > self.settings.in_flight_bytes_max;
+            let crowded = in_flight > 0 && in_flight + length > self.settings.in_flight_bytes_max;
             let own = pending.session.or(match self.session {
                 Session::Open(session) => Some(session),
                 Session::None | Session::Opening { .. } => None,
@@ -532,9 +493,9 @@ impl Client {
             }
             pending.attempts += 1;
             bytes += length + 1;
-            self.in_flight_bytes += length;
-            self.unsent.pop_first();
+            in_flight += length;
             calls.push(Call { number, kind, request: pending.request.clone() });
+            self.calls.sent();
         }
         session.map(|session| (session, Body::Calls { session, done, calls }, told))
     }
