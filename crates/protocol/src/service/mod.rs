@@ -76,6 +76,9 @@
 //! - *A snapshot is wanted of a busy leader.* It stops executing until what it has applied is chosen, which takes one round,
 //!   takes a checkpoint and goes on; the parts are read while it works.
 //! - *Replies that are large together.* One message of answers ends at 256 KiB, however many come of a turn, unless one reply is longer.
+//! - *A snapshot is wanted by those whose acceptance is missing.* What the leader has applied would never be chosen without them, and they
+//!   would never get a checkpoint. After some ticks the leader stands back: it reverts what is not chosen, takes the checkpoint, learns what it
+//!   had proposed like a backup, and executes again when all of that is chosen (random schedules found that).
 //! - *A joiner of an older set of the same name.* Every message names its set by the random number drawn at founding.
 //!
 //! **Where we differ, and why.** Batches, speculation and the reply in the instance (above). Only the leader has a call's

@@ -96,6 +96,17 @@ impl Reads {
         })
     }
 
+    /// The last question that was put.
+    pub(super) fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// Questions up to this one were put before, in the same ballot.
+    pub(super) fn go_on_behind(&mut self, asked: u64) {
+        assert!(self.asked == 0, "it has asked nothing itself");
+        (self.asked, self.confirmed) = (asked, asked);
+    }
+
     /// A read came that the replicas were told of. Says whether it is the first of its name.
     pub(super) fn expect(&mut self, id: CallId) -> bool {
         if self.told.contains_key(&id) {

@@ -26,6 +26,8 @@ pub(super) struct Reign {
     pub(super) settled: bool,
     /// Whether a checkpoint is to be taken, so that nothing is executed before all is chosen.
     pub(super) pausing: bool,
+    /// Ticks since then.
+    paused_ticks: u32,
     /// Calls that have not been looked at.
     waiting: VecDeque<Asked>,
     waiting_bytes: usize,
@@ -121,6 +123,7 @@ impl Reign {
             start,
             settled: false,
             pausing: false,
+            paused_ticks: 0,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             executing: VecDeque::new(),
@@ -151,6 +154,18 @@ impl Reign {
     pub(super) fn settle(&mut self, chosen: u64) {
         self.settled = true;
         self.next = chosen + 1;
+    }
+
+    /// Time has passed. Says whether a checkpoint has been waited for in vain.
+    pub(super) fn tick(&mut self) -> bool {
+        self.reads.tick();
+        self.paused_ticks = if self.settled && self.pausing { self.paused_ticks + 1 } else { 0 };
+        self.paused_ticks >= PAUSED_TICKS_MAX
+    }
+
+    /// Proposals that are not chosen.
+    pub(super) fn proposals(&self) -> usize {
+        self.proposed.len()
     }
 
     /// Whether everything that the host has applied is chosen.
@@ -336,6 +351,9 @@ impl Reign {
         self.builder.bytes()
     }
 }
+
+/// For so many ticks a leader waits until all that it has applied is chosen and a checkpoint can be taken.
+const PAUSED_TICKS_MAX: u32 = 10;
 
 /// The memory of a call beside its bytes, about, in bytes.
 const ASKED_BYTES: usize = 96;

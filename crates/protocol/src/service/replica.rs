@@ -27,6 +27,7 @@ pub struct Replica {
     /// Events of the log that nobody has looked at.
     events: VecDeque<paxos::Event>,
     pub(super) reign: Option<Reign>,
+    standing_back: Option<StandingBack>,
     pub(super) sessions: Sessions,
     /// The last slot learned.
     pub(super) slot: Slot,
@@ -52,6 +53,16 @@ pub struct Replica {
     refused: u64,
     /// The log does not decode: nothing is done any more.
     pub(super) corrupt: bool,
+}
+
+/// A ballot in which a replica leads and executes nothing.
+#[derive(Debug)]
+struct StandingBack {
+    ballot: Ballot,
+    /// Proposals to be learned before it executes again.
+    left: usize,
+    /// The last question that was put to the log in this ballot.
+    asked: u64,
 }
 
 /// A replica as it looks from outside.
@@ -103,6 +114,7 @@ impl Replica {
             paxos,
             events: VecDeque::new(),
             reign: None,
+            standing_back: None,
             sessions: Sessions::new(settings.sessions_max, settings.replies_bytes_max),
             slot: Slot::ZERO,
             chosen: 0,
@@ -168,7 +180,9 @@ impl Protocol for Replica {
             input => {
                 match (&input, &mut self.reign) {
                     (Input::Deadline, Some(reign)) => {
-                        reign.reads.tick();
+                        if reign.tick() {
+                            self.stand_back(cx, out);
+                        }
                         self.end_idle_sessions(cx.now);
                     }
                     (Input::Unlinked { peer }, Some(reign)) => {
@@ -226,10 +240,9 @@ impl Replica {
                 }
             }
             Body::Told { ballot, reads } => self.follows(from, ballot, reads),
-            Body::Opened { .. }
-            | Body::Answers { .. }
-            | Body::Members { .. }
-            | Body::Redirect { .. } => self.refused += 1,
+            Body::Opened { .. } | Body::Answers { .. } | Body::Members { .. } | Body::Redirect { .. } => {
+                self.refused += 1
+            }
         }
     }
 
@@ -415,6 +428,7 @@ impl Replica {
                 out.emit(Event::Serving);
             }
             paxos::Event::Deposed { ballot } => {
+                self.standing_back.take_if(|it| it.ballot == ballot);
                 if self.reign.as_ref().is_some_and(|reign| reign.ballot == ballot) {
                     self.resign(out);
                 }
@@ -431,7 +445,7 @@ impl Replica {
             paxos::Event::SnapshotWanted { .. } => {
                 if let Some(reign) = &mut self.reign {
                     reign.pausing = true;
-                } else if self.on_disk() {
+                } else if self.on_disk() || self.standing_back.is_some() {
                     return Some(self.begin_checkpoint(out));
                 }
             }
@@ -509,6 +523,36 @@ impl Replica {
         }
         if !changes.is_empty() {
             out.emit(Event::Apply { through: self.chosen, changes });
+        }
+        if let Some(it) = &mut self.standing_back
+            && it.ballot == self.ballot
+        {
+            it.left -= 1;
+        }
+        self.step_forward(out);
+    }
+
+    /// A checkpoint is wanted, and what was proposed is not chosen: perhaps those who are to accept it need the checkpoint first. So what is
+    /// not chosen is taken back, as if the reign had ended, and the checkpoint is taken at once. What was proposed may be chosen yet,
+    /// and is applied then as a backup does; once all of it is, this replica executes again, in the same ballot.
+    fn stand_back(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        let Some(reign) = &self.reign else { return };
+        let (ballot, left, asked) = (reign.ballot, reign.proposals(), reign.reads.asked());
+        self.standing_back = Some(StandingBack { ballot, left, asked });
+        self.resign(out);
+        let command = self.begin_checkpoint(out);
+        self.drive(cx, Input::Command(command), out);
+        self.step_forward(out);
+    }
+
+    fn step_forward(&mut self, out: &mut impl Sink<Self>) {
+        if let Some(it) = self.standing_back.take_if(|it| it.left == 0) {
+            let mut reign = Reign::new(it.ballot, self.slot);
+            reign.settle(self.chosen);
+            // A confirmation of what was asked before says nothing of calls that come now.
+            reign.reads.go_on_behind(it.asked);
+            self.reign = Some(reign);
+            out.emit(Event::Serving);
         }
     }
 

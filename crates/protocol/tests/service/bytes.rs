@@ -50,10 +50,7 @@ fn messages_have_these_bytes() {
         ),
         (Body::Open { nonce: 6 }, "070000000000000004020000000006"),
         (Body::Opened { nonce: 6, session }, "07000000000000000403000000010605"),
-        (
-            Body::Members { members: vec![peer.clone()] },
-            "07000000000000000409000000030103ab0103683a31",
-        ),
+        (Body::Members { members: vec![peer.clone()] }, "07000000000000000409000000030103ab0103683a31"),
         (
             Body::Redirect { leader: Some(replica()), members: vec![peer] },
             "0700000000000000040d000000020103ab010103ab0103683a31",

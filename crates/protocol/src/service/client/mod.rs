@@ -466,7 +466,8 @@ impl Client {
     /// The next message of calls that have not been sent, if there is room for it, and the reads in it that replicas are to be
     /// told of.
     fn next_calls(&mut self) -> Option<(SessionId, Body, Vec<u64>)> {
-        let tells = self.calls.reads() <= self.settings.told_reads_max && self.guide.others().next().is_some();
+        let tells =
+            self.calls.reads() <= self.settings.told_reads_max && self.guide.others().next().is_some();
         let mut told = Vec::new();
         let done = self.done();
         let (mut session, mut calls, mut bytes) = (None, Vec::new(), 0);
