@@ -112,7 +112,10 @@ struct Together {
 
 impl Calling {
     /// Notes a fate, and takes the calls that it was made with if it is the last of them.
-    fn end(calls: &mut BTreeMap<u64, Together>, ClientEvent { command, fate }: ClientEvent) -> Option<Together> {
+    fn end(
+        calls: &mut BTreeMap<u64, Together>,
+        ClientEvent { command, fate }: ClientEvent,
+    ) -> Option<Together> {
         let (&first, together) = calls.range_mut(..=command.0).next_back()?;
         let place = together.fates.get_mut((command.0 - first) as usize)?;
         assert!(place.replace(fate).is_none(), "a call ends once");

@@ -118,23 +118,25 @@ impl<S: Service> Stub<S> {
         let this = self.clone();
         Box::pin(async move {
             let requests = requests.map_err(|why| Error::not_sent(format!("the request: {why}")))?;
-            let mut outcomes = Vec::with_capacity(requests.len());
+            let mut fates: Vec<Result<Fate, Error>> = Vec::with_capacity(requests.len());
             let mut requests = requests.into_iter();
             while !requests.as_slice().is_empty() {
                 let some: Vec<(bool, Bytes)> = requests.by_ref().take(CALLS_MAX).collect();
                 let count = some.len() as u32;
                 let calls = |first: CommandId| {
-                    let call = |(name, (read, request))| {
-                        ClientCommand::Call { command: CommandId(name), read, request }
+                    let call = |(name, (read, request))| ClientCommand::Call {
+                        command: CommandId(name),
+                        read,
+                        request,
                     };
                     (first.0..).zip(some).map(call).collect()
                 };
                 match this.send(count, calls).await {
-                    Ok(some) => outcomes.extend(some),
-                    Err(error) => outcomes.extend((0..count).map(|_| Err(error.clone()))),
+                    Ok(some) => fates.extend(some.into_iter().map(Ok)),
+                    Err(error) => fates.extend((0..count).map(|_| Err(error.clone()))),
                 }
             }
-            Ok(outcomes)
+            Ok(fates.into_iter().map(|fate| fate.and_then(|fate| this.outcome(fate))).collect())
         })
     }
 
@@ -143,7 +145,8 @@ impl<S: Service> Stub<S> {
         let this = self.clone();
         Box::pin(async move {
             let again = |command| vec![ClientCommand::Again { command, id: id.0 }];
-            this.send(1, again).await?.pop().expect("a call has one outcome")
+            let mut fates = this.send(1, again).await?;
+            this.outcome(fates.pop().expect("a call has one fate"))
         })
     }
 
@@ -152,14 +155,14 @@ impl<S: Service> Stub<S> {
         &self,
         count: u32,
         calls: impl FnOnce(CommandId) -> Vec<ClientCommand>,
-    ) -> Result<Vec<Result<S::Reply, Error>>, Error> {
-        let permits = self.window.clone().acquire_many_owned(count).await.expect("the window is never closed");
+    ) -> Result<Vec<Fate>, Error> {
+        let permits =
+            self.window.clone().acquire_many_owned(count).await.expect("the window is never closed");
         let fates = self.connection.process.call(&self.seat, permits, calls)?.await;
-        let fates = fates.map_err(|_| {
+        fates.map_err(|_| {
             let why = String::from("this process's end of the service is gone");
             Error::MaybeApplied { id: None, why }
-        })?;
-        Ok(fates.into_iter().map(|fate| self.outcome(fate)).collect())
+        })
     }
 
     fn outcome(&self, fate: Fate) -> Result<S::Reply, Error> {

@@ -121,16 +121,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
 
 /// Messages a second of one run as it is by default: a reference for other benches.
 pub(super) fn reference(seconds: f64) -> Result<f64> {
-    let args = Args {
-        routers: 3,
-        receivers: 4,
-        copies: 3,
-        bytes: 100,
-        window: 8192,
-        seconds,
-        runs: 1,
-        json: true,
-    };
+    let args =
+        Args { routers: 3, receivers: 4, copies: 3, bytes: 100, window: 8192, seconds, runs: 1, json: true };
     let (run, _) = one_run(&args)?;
     Ok(run.messages as f64 / run.seconds)
 }

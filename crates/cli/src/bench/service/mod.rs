@@ -93,8 +93,7 @@ fn told(args: &Args, machine: &Machine, figures: &[Figure], runs: &[Vec<Measurem
         told.insert(format!("{}_scaled", figure.limit.name), json!(figure.scaled.round()));
     }
     let last = runs.last().map(Vec::as_slice).unwrap_or_default();
-    let details: Map<String, Value> =
-        last.iter().map(|one| (one.name.to_owned(), one.json())).collect();
+    let details: Map<String, Value> = last.iter().map(|one| (one.name.to_owned(), one.json())).collect();
     let rest = json!({
         "round_trip_us": machine.round_trip_us, "ecast_per_second": machine.ecast_per_second.round(),
         "replicas": REPLICAS, "readers": args.readers, "bytes": args.bytes, "in_flight": args.in_flight,
