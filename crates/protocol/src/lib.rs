@@ -19,6 +19,7 @@
 //! | [`paxos`] | one log that all routers agree on |
 //! | [`ecast`] | ordered multicast as stateful routing |
 //! | [`service`] | replicated services that need not be deterministic |
+//! | [`domain`] | one domain of several parts: what the routers of a cluster route |
 //! | [`group`] | process groups: views, soft, ordered and safe sends, flush |
 //! | [`rubberband`] | elastic, replicated tables on E-Cast |
 //! | [`partial`] | maps whose every read and write says how many replicas it waits for |
@@ -26,6 +27,7 @@
 
 pub mod admission;
 pub mod detector;
+pub mod domain;
 pub mod ecast;
 pub mod fate;
 pub mod group;

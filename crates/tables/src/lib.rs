@@ -25,12 +25,13 @@ use std::{convert::identity, sync::Arc};
 use quorate_protocol::{
     CommandId, Context, Duration, Generation, Input, Lift, NotAdmitted, Peer, Policy, ProcessId, Protocol,
     Sink, Time,
+    domain::{Config, Domain},
     ecast::{self, Member, Router, RouterCommand, RouterEvent},
     paxos,
     relay::{Figures, Relayed},
     rubberband::{
-        Client, ClientCommand, ClientEvent, Config, Message, Rubberband, Storage, StorageCommand,
-        StorageEvent, Super, SuperCommand, SuperEvent,
+        Client, ClientCommand, ClientEvent, Message, Storage, StorageCommand, StorageEvent, Super,
+        SuperCommand, SuperEvent,
     },
 };
 
@@ -44,7 +45,7 @@ use status::Status;
 )]
 pub enum Role {
     /// Orders and routes.
-    Router(Router<Rubberband>),
+    Router(Router<Domain>),
     /// Holds ranges and executes.
     Storage(Storage),
     /// Watches and reconfigures.

@@ -234,7 +234,7 @@ impl Role {
                 let mut status = Status::new(me, "router");
                 let of_router = router.status();
                 let log = router.log().status();
-                status.config(Some(router.config()));
+                status.config(Some(&router.config().tables));
                 status.state = String::from(match log.role {
                     "leader" => "leading",
                     "follower" => "following",

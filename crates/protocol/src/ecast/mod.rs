@@ -92,6 +92,7 @@ use smallvec::SmallVec;
 use crate::{
     admission::NotAdmitted,
     id::{Peer, ProcessId},
+    wire::decode_body,
 };
 
 pub use self::{
@@ -235,4 +236,10 @@ pub trait Routing: 'static {
         body: &Bytes,
         destination: ProcessId,
     ) -> Option<Bytes>;
+
+    /// The configuration that a member bears witness to, where a domain is founded anew from members ([`Witness`]); `None` if
+    /// the bytes are none.
+    fn witnessed(word: &Bytes) -> Option<Self::Config> {
+        decode_body(&mut word.clone()).ok()
+    }
 }

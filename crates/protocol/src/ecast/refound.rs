@@ -73,7 +73,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -86,7 +86,7 @@ use crate::{
     paxos,
     seam::{CommandId, Context, Destination, Input, Sink},
     time::{Duration, Time},
-    wire::decode_body,
+    wire::encode_body,
 };
 
 /// What a member answers a founder that calls.
@@ -201,7 +201,7 @@ fn ground<R: Routing>(witnesses: &BTreeMap<ProcessId, Witness>) -> Option<Ground
         if belongs
             && delivered(&witness)
             && numbers.is_some_and(|numbers| numbers <= NUMBERS_MAX)
-            && let Ok(config) = decode_body(&mut witness.config.clone())
+            && let Some(config) = R::witnessed(&witness.config)
         {
             let mut witness = witness.clone();
             if witness.tail.before != before {
@@ -377,7 +377,7 @@ impl<R: Routing> Router<R> {
         witnesses: BTreeMap<ProcessId, Witness>,
     ) -> (Gathering, Bytes) {
         let Ground { before, behind, config, accounts } = ground;
-        let at_ground: R::Config = decode_body(&mut config.clone()).expect("it was decoded before");
+        let at_ground = R::witnessed(&config).expect("it was decoded before");
         let mut gathering = Gathering::on_ground(before, self.settings.generation, behind, cx.now);
         let mut sent = BTreeMap::new();
         for (who, witness) in witnesses {
@@ -390,7 +390,9 @@ impl<R: Routing> Router<R> {
             sent.insert(who, witness.sent);
             gathering.take(who, witness.tail, R::is_member(&at_ground, who));
         }
-        let entry = gathering.finish_on_ground(config, sent);
+        let mut config = BytesMut::new();
+        encode_body(&mut config, &at_ground);
+        let entry = gathering.finish_on_ground(config.freeze(), sent);
         (gathering, entry)
     }
 

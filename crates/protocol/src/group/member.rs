@@ -245,6 +245,13 @@ impl Member {
         });
     }
 
+    /// The caller has something to say to another member.
+    pub(super) fn say_word(&mut self, scene: &mut Scene<'_>, to: ProcessId, body: Bytes) {
+        if self.view.entry(to).is_some() && to != self.me && body.len() <= scene.settings.body_bytes_max {
+            self.say(scene, vec![to], self.view.number, Direct::Word { body });
+        }
+    }
+
     /// The host hands over the state as of a view.
     pub(super) fn checkpoint(&mut self, view: Position, state: Bytes) {
         self.feed.give(view, state);

@@ -65,6 +65,11 @@ pub enum Direct {
         /// How much is here.
         offset: u64,
     },
+    /// Words of the sender's host, past the views.
+    Word {
+        /// The words.
+        body: Bytes,
+    },
     /// A piece of a state.
     State {
         /// Where it begins.
@@ -76,15 +81,17 @@ pub enum Direct {
     },
 }
 
+// Routers read the first as any part's; 2 is what processes of tables say to each other.
 const ORDER: u8 = 1;
-const ALIVE: u8 = 2;
-const GROUP: u8 = 3;
+const ALIVE: u8 = 3;
+const GROUP: u8 = 4;
 
 const SOFT: u8 = 1;
 const RECEIPTS: u8 = 2;
 const WANT: u8 = 3;
 const STATE_WANTED: u8 = 4;
 const STATE: u8 = 5;
+const WORD: u8 = 6;
 
 impl Wire for Message {
     fn encode(&self, out: &mut BytesMut) {
@@ -161,6 +168,10 @@ impl Wire for Direct {
                 out.put_u8(STATE_WANTED);
                 out.put_u64_le(*offset);
             }
+            Direct::Word { body } => {
+                out.put_u8(WORD);
+                return put_payload(out, body);
+            }
             Direct::State { offset, total, piece } => {
                 out.put_u8(STATE);
                 out.put_u64_le(*offset);
@@ -198,6 +209,7 @@ impl Wire for Direct {
             STATE => {
                 Direct::State { offset: take_u64(input)?, total: take_u64(input)?, piece: take_bytes(input)? }
             }
+            WORD => Direct::Word { body: take_bytes(input)? },
             tag => return Err(WireError::Tag(tag)),
         })
     }

@@ -249,6 +249,25 @@ pub enum Command {
         /// Which.
         group: GroupId,
     },
+    /// Be no member of the domain any more, nor of any group: [`Event::Wedged`] once that is so. Who wants groups to end in order
+    /// leaves them before.
+    Exit,
+    /// Be out of a group at once, as if this process had failed: its state is lost, and it can give it to nobody. Its open commands end;
+    /// it has no end of its own. Until the next view the process cannot join that group again.
+    Quit {
+        /// Which.
+        group: GroupId,
+    },
+    /// Say something to another member, past the views: it arrives at once or not at all, and nobody is told which. Help, which
+    /// has no end of its own.
+    Say {
+        /// Which group.
+        group: GroupId,
+        /// To whom.
+        to: ProcessId,
+        /// The words.
+        body: Bytes,
+    },
     /// The answer to [`Event::CheckpointWanted`].
     Checkpoint {
         /// Which group.
@@ -302,6 +321,15 @@ pub enum Event {
         /// Its place.
         place: Place,
         /// The message.
+        body: Bytes,
+    },
+    /// A member says something, past the views ([`Command::Say`]).
+    Said {
+        /// Which group.
+        group: GroupId,
+        /// Who.
+        from: ProcessId,
+        /// The words.
         body: Bytes,
     },
     /// Whether a router in reach knows of a leader. While none does, nothing is delivered here and soft sends wait.

@@ -17,6 +17,7 @@ use crate::{
     ecast::{self, Class, MemberCommand, MemberEvent, MemberSettings, Outcome, Position},
     id::{Peer, ProcessId},
     paxos,
+    relay::Relayed,
     rubberband::suspicion::{Hearing, Verdict},
     seam::{CommandId, Context, Destination, Input, Lift, Policy, Protocol, Sink},
     time::{Duration, Time},
@@ -147,7 +148,11 @@ impl Process {
     fn command(&mut self, now: Time, command: Command) {
         let refuse = |id, failure| Event::Done { id, result: Err(failure) };
         let (id, group) = match &command {
-            Command::Seeds(_) | Command::Checkpoint { .. } => (None, None),
+            Command::Seeds(_)
+            | Command::Checkpoint { .. }
+            | Command::Say { .. }
+            | Command::Exit
+            | Command::Quit { .. } => (None, None),
             Command::Join { id, .. } => (Some(*id), None),
             Command::Leave { id, group } | Command::Send { id, group, .. } | Command::Flush { id, group } => {
                 (Some(*id), Some(*group))
@@ -164,8 +169,8 @@ impl Process {
             return;
         }
         match command {
-            // Handed to the order before.
-            Command::Seeds(_) => {}
+            // Done before.
+            Command::Seeds(_) | Command::Quit { .. } => {}
             Command::Join { id, group } if self.members.contains_key(&group) => {
                 self.effects.events.push(refuse(id, Failure::AlreadyMember));
             }
@@ -182,6 +187,10 @@ impl Process {
             }
             Command::Flush { id, group } => {
                 self.with(now, group, |member, scene| member.flush(scene, id));
+            }
+            Command::Exit => self.order.submit(CONTROL, Class::Control, Control::Exit.encode()),
+            Command::Say { group, to, body } => {
+                self.with(now, group, |member, scene| member.say_word(scene, to, body));
             }
             Command::Checkpoint { group, view, state } => {
                 self.with(now, group, |member, _| member.checkpoint(view, state));
@@ -417,6 +426,20 @@ impl Process {
     }
 }
 
+impl Relayed for Process {
+    fn is_router(&self) -> bool {
+        false
+    }
+
+    fn routers(&self) -> Vec<ProcessId> {
+        let leader = self.order.leader();
+        let mut routers: Vec<ProcessId> = self.order.routers().collect();
+        // The leader has enough to do.
+        routers.sort_by_key(|router| (Some(*router) == leader, *router));
+        routers
+    }
+}
+
 impl Protocol for Process {
     type Message = Message;
     type Record = paxos::Record;
@@ -447,6 +470,13 @@ impl Protocol for Process {
             }
             Input::Command(Command::Seeds(seeds)) => {
                 self.drive(cx, Input::Command(MemberCommand::Seeds(seeds)), out);
+            }
+            Input::Command(Command::Quit { group }) if self.members.contains_key(&group) => {
+                self.order.submit(CONTROL, Class::Control, Control::Quit { group }.encode());
+                self.change(now, group, out, |member, scene| {
+                    member.wedge(scene.effects);
+                    false
+                });
             }
             Input::Command(command) => self.command(now, command),
             Input::Deadline => {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Group, GroupId, Phi, Report, Step, Turn};
 use crate::{
+    domain::Part,
     ecast::{Class, Destinations, MessageId, Position, Refusal, Routing},
     id::{Peer, ProcessId},
     wire::{WireError, decode_body, encode_body, take_u8, take_u64},
@@ -51,19 +52,28 @@ pub enum Control {
         /// The view.
         view: Position,
     },
+    /// The sender is a member of the domain no more, nor of any group.
+    Exit,
+    /// The sender has lost its state of a group, and is out of it as if it had failed.
+    Quit {
+        /// Which.
+        group: GroupId,
+    },
 }
 
 impl Control {
     /// Its bytes.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::new();
+        out.put_u8(TAG);
         encode_body(&mut out, self);
         out.freeze()
     }
 
     /// The control message of these bytes.
     pub fn decode(body: &Bytes) -> Option<Control> {
-        decode_body(&mut body.clone()).ok()
+        let mut body = body.clone();
+        (take_u8(&mut body) == Ok(TAG)).then(|| decode_body(&mut body).ok())?
     }
 
     /// What it means for each group it concerns; a suspicion concerns all of `groups`.
@@ -84,18 +94,21 @@ impl Control {
             Control::Suspect { process, .. } => {
                 groups.iter().map(|group| (*group, Step::Drop(process))).collect()
             }
+            Control::Exit => groups.iter().map(|group| (*group, Step::Drop(sender))).collect(),
+            Control::Quit { group } => vec![(group, Step::Drop(sender))],
             Control::Enter => Vec::new(),
         }
     }
 
     fn groups(&self) -> Vec<GroupId> {
         match self {
-            Control::Join { group, .. } | Control::Leave { group } | Control::Whole { group, .. } => {
-                vec![*group]
-            }
+            Control::Join { group, .. }
+            | Control::Leave { group }
+            | Control::Whole { group, .. }
+            | Control::Quit { group } => vec![*group],
             Control::Reports(reports) => reports.iter().map(|(group, _)| *group).collect(),
             Control::Repaired(changes) => changes.iter().map(|(group, _)| *group).collect(),
-            Control::Enter | Control::Suspect { .. } => Vec::new(),
+            Control::Enter | Control::Exit | Control::Suspect { .. } => Vec::new(),
         }
     }
 }
@@ -114,6 +127,9 @@ pub(super) struct Header {
     pub(super) safe: Option<Phi>,
 }
 
+/// Tag, group, view, predecessors, request, and φ.
+const HEADER_BYTES_MAX: usize = 1 + 4 * 8 + 3;
+
 const ORDERED: u8 = 0;
 const SAFE_ALL: u8 = 1;
 const SAFE_MAJORITY: u8 = 2;
@@ -121,7 +137,8 @@ const SAFE_COUNT: u8 = 3;
 
 impl Header {
     pub(super) fn before(&self, body: &Bytes) -> Bytes {
-        let mut out = BytesMut::with_capacity(36 + body.len());
+        let mut out = BytesMut::with_capacity(HEADER_BYTES_MAX + body.len());
+        out.put_u8(TAG);
         out.put_u64_le(self.group.0);
         out.put_u64_le(self.view.0);
         out.put_u64_le(self.behind);
@@ -140,6 +157,10 @@ impl Header {
     }
 
     pub(super) fn take(input: &mut Bytes) -> Result<Header, WireError> {
+        match take_u8(input)? {
+            TAG => {}
+            tag => return Err(WireError::Tag(tag)),
+        }
         let (group, view) = (GroupId(take_u64(input)?), Position(take_u64(input)?));
         let (behind, request) = (take_u64(input)?, take_u64(input)?);
         let safe = match take_u8(input)? {
@@ -158,6 +179,17 @@ impl Header {
 
 /// The routing of a domain of groups.
 pub struct Groups;
+
+/// What all messages of groups in the order begin with.
+const TAG: u8 = Groups::TAG;
+
+impl Part for Groups {
+    const TAG: u8 = 2;
+
+    fn vacant() -> Roster {
+        Roster::default()
+    }
+}
 
 /// Its configuration: who is a member of the domain, and what each group is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -241,10 +273,11 @@ impl Routing for Groups {
                 return Err(STALE);
             }
         }
-        let mut fits = false;
-        if let Control::Suspect { process, .. } = &control {
-            fits = roster.members.remove(process);
-        }
+        let mut fits = match &control {
+            Control::Suspect { process, .. } => roster.members.remove(process),
+            Control::Exit => roster.members.remove(&sender),
+            _ => false,
+        };
         let groups: Vec<GroupId> = roster.groups.keys().copied().collect();
         for (group, step) in control.steps(sender, &groups) {
             fits |= roster.step(at, group, &step).is_some();
@@ -270,6 +303,7 @@ impl Routing for Groups {
             Control::Suspect { process, .. } => {
                 config.groups.values().filter(|group| group.has_dropped(process)).collect()
             }
+            Control::Exit => config.groups.values().filter(|group| group.has_dropped(id.sender)).collect(),
             control => control.groups().iter().filter_map(|group| config.groups.get(group)).collect(),
         };
         let audience = concerned.into_iter().flat_map(Group::audience).chain([id.sender]);

@@ -13,8 +13,10 @@ use super::{
 };
 use crate::{
     admission::{NotAdmitted, Terms},
+    domain::Part,
     ecast::{Class, Destinations, MessageId, Pace, Position, Refusal, Routing},
     id::{Incarnation, Peer, ProcessId},
+    wire::{decode_body, take_u8},
 };
 
 /// The version of this logic; a domain's configuration says which one its members agreed to use (S8).
@@ -349,6 +351,17 @@ fn is_next_life(role: Role, address: &str, member: &MemberInfo) -> bool {
 /// The routing logic that Rubberband plugs into E-Cast.
 pub struct Rubberband;
 
+/// What all messages of tables in the order begin with.
+pub(super) const TAG: u8 = Rubberband::TAG;
+
+impl Part for Rubberband {
+    const TAG: u8 = 1;
+
+    fn vacant() -> Config {
+        Config::founded(Terms::default())
+    }
+}
+
 impl Routing for Rubberband {
     type Config = Config;
     type Ledger = MadeUpIds;
@@ -630,6 +643,11 @@ impl Routing for Rubberband {
     fn attachment(config: &Config, id: MessageId, body: &Bytes, destination: ProcessId) -> Option<Bytes> {
         let joins = id.sender == destination && matches!(Control::decode(body), Some(Control::Join { .. }));
         joins.then(|| postcard::to_stdvec(config).expect("our own types always serialise").into())
+    }
+
+    fn witnessed(word: &Bytes) -> Option<Config> {
+        let mut word = word.clone();
+        (take_u8(&mut word) == Ok(TAG)).then(|| decode_body(&mut word).ok())?
     }
 }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Keeps, Range, Role};
+use super::{Keeps, Range, Role, config::TAG};
 use crate::{admission::Terms, ecast::Position, id::ProcessId};
 
 /// A control message. Submitted by the process that it is about, by a super, or (tables) by a gateway.
@@ -128,11 +128,12 @@ impl Removal {
 impl Control {
     /// The byte form.
     pub fn encode(&self) -> Bytes {
-        postcard::to_stdvec(self).expect("our own types always serialise").into()
+        postcard::to_extend(self, vec![TAG]).expect("our own types always serialise").into()
     }
 
     /// From bytes; `None` when they are no control message.
     pub fn decode(body: &[u8]) -> Option<Control> {
+        let (&TAG, body) = body.split_first()? else { return None };
         match postcard::take_from_bytes(body) {
             Ok((control, [])) => Some(control),
             _ => None,

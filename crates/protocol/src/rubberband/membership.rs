@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use thiserror::Error;
 
-use super::{Config, Control, DataHeader, Direct, Keeps, Message, Role, Rubberband};
+use super::{Config, Control, DataHeader, Direct, Keeps, Message, Role, Rubberband, config::TAG};
 use crate::{
     admission::Terms,
     ecast::{
@@ -237,6 +237,7 @@ impl Membership {
             MemberEvent::WitnessWanted { founder } => {
                 let mut config = BytesMut::new();
                 if let Some(known) = &self.config {
+                    config.put_u8(TAG);
                     encode_body(&mut config, known);
                 }
                 let witness = self.member.witness(config.freeze());

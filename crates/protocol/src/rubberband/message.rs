@@ -4,7 +4,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::Range;
+use super::{Range, config::TAG};
 use crate::{
     detector::Opinion,
     ecast::{self, Position},
@@ -64,9 +64,9 @@ pub struct DataHeader {
     pub ranges: SmallVec<[Range; 2]>,
 }
 
-const HEADER_BYTES: usize = 1 + 8 + 16 + 8 + 8 + 4 + 4 + 4;
-/// Where the session begins: behind kind and token.
-const SESSION_AT: usize = 1 + 8;
+const HEADER_BYTES: usize = 1 + 1 + 8 + 16 + 8 + 8 + 4 + 4 + 4;
+/// Where the session begins: behind tag, kind and token.
+const SESSION_AT: usize = 1 + 1 + 8;
 /// Beside the kind, in one byte: the write is repeated.
 const REPEATED: u8 = 1 << 7;
 
@@ -82,6 +82,7 @@ impl DataHeader {
             DataKind::Write => 1,
             DataKind::FallibleWrite => 2,
         };
+        out.put_u8(TAG);
         out.put_u8(kind | if self.name.repeated { REPEATED } else { 0 });
         out.put_u64_le(self.token);
         out.put_u128_le(self.name.request.session);
@@ -100,6 +101,10 @@ impl DataHeader {
 
     /// Takes the header off the front; what is left is the operation.
     pub fn take(body: &mut Bytes) -> Result<DataHeader, WireError> {
+        match take_u8(body)? {
+            TAG => {}
+            tag => return Err(WireError::Tag(tag)),
+        }
         let first = take_u8(body)?;
         let kind = match first & !REPEATED {
             0 => DataKind::Read,

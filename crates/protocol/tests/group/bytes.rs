@@ -22,7 +22,7 @@ fn check(direct: Direct, pinned: &str) {
     let mut bytes = BytesMut::new();
     message.encode(&mut bytes);
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let whole = format!("03 0700000000000000 0900000000000000 {pinned}").replace(' ', "");
+    let whole = format!("04 0700000000000000 0900000000000000 {pinned}").replace(' ', "");
     assert_eq!(hex, whole, "{message:?}");
     let mut bytes = bytes.freeze();
     assert_eq!(Message::decode(&mut bytes.clone()).as_ref(), Ok(&message));
@@ -47,6 +47,7 @@ fn messages_have_these_bytes() {
         &format!("02 01 0600000000000000 01000000 {SENDER} 0400000000000000"),
     );
     check(Direct::Want { sender: sender(), from: 8 }, &format!("03 {SENDER} 0800000000000000"));
+    check(Direct::Word { body: Bytes::from_static(b"ab") }, "06 02000000 6162");
     check(Direct::StateWanted { offset: 1 }, "04 0100000000000000");
     check(
         Direct::State { offset: 1, total: 3, piece: Bytes::from_static(b"x") },
@@ -56,7 +57,7 @@ fn messages_have_these_bytes() {
 
 #[test]
 fn bytes_from_outside_are_refused() {
-    for garbage in [&[0u8][..], &[9], &[3, 0], &[3; 18], &[1, 99]] {
+    for garbage in [&[0u8][..], &[9], &[4, 0], &[4; 18], &[1, 99]] {
         assert!(Message::decode(&mut Bytes::copy_from_slice(garbage)).is_err(), "{garbage:?}");
     }
     // A count that promises more than is there.

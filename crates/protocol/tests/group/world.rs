@@ -220,6 +220,7 @@ fn shown(event: &Event) -> String {
             };
             format!("delivers {} of {}: {}", place, name(*sender), text(body))
         }
+        Event::Said { from, body, .. } => format!("hears of {}: {}", name(*from), text(body)),
         Event::InTouch(true) => "is in touch".to_owned(),
         Event::InTouch(false) => "is out of touch".to_owned(),
         Event::Wedged => "is wedged".to_owned(),
@@ -234,6 +235,7 @@ fn said(direct: &Direct) -> Option<String> {
             format!("Soft of {} from {first}: {}", name(*sender), bodies.join(" "))
         }
         Direct::Receipts { .. } => return None,
+        Direct::Word { body } => format!("Word {}", text(body)),
         Direct::Want { sender, from } => format!("Want of {} from {from}", name(*sender)),
         Direct::StateWanted { offset } => format!("StateWanted from {offset}"),
         Direct::State { offset, total, piece } => {

@@ -51,7 +51,7 @@ fn reply(content: ReplyContent) -> Message {
 #[test]
 fn hot_messages_keep_their_bytes() {
     let body = header().encode(b"op");
-    let expected = "82 0100000000000000 02000000000000000000000000000000 0300000000000000 0800000000000000
+    let expected = "01 82 0100000000000000 02000000000000000000000000000000 0300000000000000 0800000000000000
         04000000 05000000 01000000 0600000000000000 0700000000000000 6f70";
     assert_eq!(hex(&body), expected.split_whitespace().collect::<String>());
     let mut rest = body;
@@ -124,9 +124,9 @@ fn suspicions_keep_their_bytes() {
     let witnesses = vec![ProcessId { node: 8, incarnation: Incarnation(1) }];
     let removals = vec![Removal { process: about, suspected: Position(9), witnesses }];
     for (control, expected) in [
-        (Control::Suspect { processes: vec![about] }, "02 01 07 ab01"),
-        (Control::Refute { suspected: Position(9) }, "06 09"),
-        (Control::Remove { removals }, "0b 01 07 ab01 09 01 08 01"),
+        (Control::Suspect { processes: vec![about] }, "01 02 01 07 ab01"),
+        (Control::Refute { suspected: Position(9) }, "01 06 09"),
+        (Control::Remove { removals }, "01 0b 01 07 ab01 09 01 08 01"),
     ] {
         let bytes = control.encode();
         assert_eq!(hex(&bytes), expected.replace(' ', ""));

@@ -7,6 +7,7 @@ use std::{
 
 use quorate_protocol::{
     Generation, Peer, ProcessId,
+    domain::{self, Domain, Shared},
     ecast::{Router, RouterSettings},
     paxos::{self, Paxos},
     rubberband::{self, Client, ClientSettings, Remains, Storage, StorageSettings, Super, SuperSettings},
@@ -104,12 +105,7 @@ impl Life {
     }
 }
 
-fn router(
-    setup: &Setup,
-    peer: Peer,
-    begun: Beginning,
-    generation: Generation,
-) -> Router<rubberband::Rubberband> {
+fn router(setup: &Setup, peer: Peer, begun: Beginning, generation: Generation) -> Router<Domain> {
     let terms = setup.terms.unwrap_or_default();
     let wanted = terms.wanted_routers as usize;
     let log = paxos::Settings { detector: setup.detector, wanted, ..paxos::Settings::default() };
@@ -118,7 +114,8 @@ fn router(
         Beginning::Join(_) => Paxos::join(peer, Vec::new(), log.clone(), clock::now()),
     };
     let settings = RouterSettings { paxos: log, generation, ..RouterSettings::default() };
-    Router::new(paxos, rubberband::Config::founded(terms), settings)
+    let tables = Shared::new(rubberband::Config::founded(terms));
+    Router::new(paxos, domain::Config { tables, ..domain::Config::vacant() }, settings)
 }
 
 fn storage(

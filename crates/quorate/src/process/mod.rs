@@ -295,7 +295,7 @@ impl NodeHost {
         }
     }
 
-    fn router(&mut self, event: RouterEvent<quorate_protocol::rubberband::Config>) {
+    fn router(&mut self, event: RouterEvent<quorate_protocol::domain::Config>) {
         match event {
             RouterEvent::Leader(leader) => info!(?leader, "lead router"),
             RouterEvent::Routers(routers) => {
@@ -303,6 +303,7 @@ impl NodeHost {
                 info!(?routers, "routers");
             }
             RouterEvent::Config(at, config) => {
+                let config = &config.tables;
                 self.compare_terms(config.terms());
                 info!(%at, version = config.version, placement = config.placement, "configuration");
             }

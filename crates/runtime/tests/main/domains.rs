@@ -7,11 +7,11 @@ use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use quorate_node::{Channel, Command, Ending, EndpointId, Event, Newcomer, Node};
 use quorate_protocol::{
-    DomainId, Peer, ProcessId, Protocol as _, Time,
+    DomainId, Peer, ProcessId, Protocol as _, Time, domain,
     ecast::{Fence, Router, RouterSettings},
     paxos::{self, Paxos},
     relay::{self, Relay},
-    rubberband::{self, Client, ClientSettings, Super, SuperSettings},
+    rubberband::{Client, ClientSettings, Super, SuperSettings},
 };
 use quorate_runtime::{
     Config, Handle, Host, Port, Reactor, clock,
@@ -74,7 +74,7 @@ fn start(node: u64, roles: impl FnOnce(Peer) -> [Role; 2]) -> Process {
 fn founder(me: Peer) -> Role {
     let log = paxos::Settings { wanted: 1, ..paxos::Settings::default() };
     let settings = RouterSettings { paxos: log.clone(), ..RouterSettings::default() };
-    let founded = rubberband::Config::founded(quorate_protocol::Terms::default());
+    let founded = domain::Config::vacant();
     Role::Router(Router::new(Paxos::found(me, log, clock::now()), founded, settings))
 }
 

@@ -29,7 +29,7 @@ fn witness(delivered: u64, base: u64, kept: u64, nodes: &[u64]) -> Witness {
 fn chosen(witnesses: &[(u64, Witness)]) -> Option<(u64, Vec<u64>, Vec<u64>)> {
     let witnesses = witnesses.iter().map(|(node, witness)| (process(*node), witness.clone())).collect();
     let ground = ground::<Toy>(&witnesses)?;
-    let config: BTreeSet<ProcessId> = decode_body(&mut ground.config.clone()).expect("our own bytes");
+    let config = Toy::witnessed(&ground.config).expect("our own bytes");
     let nodes = |all: Vec<ProcessId>| all.into_iter().map(|process| process.node).collect();
     Some((ground.behind.0, nodes(config.into_iter().collect()), nodes(ground.accounts.into_keys().collect())))
 }

@@ -1,6 +1,6 @@
 //! What members say to each other directly: soft messages, receipts, repairs, pieces of a state.
 
-use super::{Direct, Member, Position, Scene};
+use super::{Direct, Event, Member, Position, Scene};
 use crate::{
     group::stream::{Fit, Receipt, Soft},
     id::ProcessId,
@@ -22,6 +22,12 @@ impl Member {
                 if let Some(piece) = piece.filter(|_| self.knows(from)) {
                     self.say(scene, vec![from], view, piece);
                 }
+                return;
+            }
+            Direct::Word { body } => {
+                // Past the views, so past the state that is awaited as well.
+                let group = self.id;
+                scene.effects.events.extend(self.knows(from).then_some(Event::Said { group, from, body }));
                 return;
             }
             Direct::State { offset, total, piece } => {
@@ -50,7 +56,9 @@ impl Member {
             Direct::Want { sender, from: number } => {
                 self.repeat(scene, from, sender, number);
             }
-            Direct::StateWanted { .. } | Direct::State { .. } => unreachable!("taken above"),
+            Direct::StateWanted { .. } | Direct::State { .. } | Direct::Word { .. } => {
+                unreachable!("taken above")
+            }
         }
     }
 

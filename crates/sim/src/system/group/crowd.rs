@@ -221,6 +221,7 @@ impl Crowd {
             Event::Deliver { group, sender, place, body } => {
                 self.check.delivered(me, group.0, (sender, place), body)?;
             }
+            Event::Said { .. } => unreachable!("nobody here says anything past the views"),
             Event::InTouch(in_touch) => {
                 world.count(if in_touch { "in touch again" } else { "out of touch" });
                 self.check.touched(me, in_touch);

@@ -129,7 +129,7 @@ impl Town {
 pub(super) fn newest_config(world: &World) -> Option<&Config> {
     let roles = (0..world.machines()).filter_map(|machine| role(world, machine));
     let configs = roles.filter_map(|role| match role {
-        Role::Router(router) => Some(router.config()),
+        Role::Router(router) => Some(&*router.config().tables),
         Role::Storage(storage) => storage.config(),
         Role::Super(superior) => superior.config(),
         Role::Client(client) => client.config(),

@@ -7,6 +7,7 @@ use std::{
 
 use quorate_protocol::{
     Peer, ProcessId, Time,
+    domain::{self, Shared},
     ecast::{Router, RouterSettings},
     rubberband::{Client, Config, Keeps, Remains, Storage, Super},
 };
@@ -136,7 +137,8 @@ impl Town {
             return Role::Client(Client::new(me, format!("gateway {machine}"), self.settings.gateways()));
         }
         let paxos = stage.routers.start(world, machine, id, self.router_settings.paxos.clone());
-        let config = Config::founded(self.settings.terms());
+        let tables = Shared::new(Config::founded(self.settings.terms()));
+        let config = domain::Config { tables, ..domain::Config::vacant() };
         Role::Router(Router::new(paxos, config, self.router_settings.clone()))
     }
 

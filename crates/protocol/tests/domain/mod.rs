@@ -1,0 +1,193 @@
+//! Parts of one domain beside each other: tables, groups, and a counter that this test adds by one line in a list.
+
+mod counter;
+
+use std::collections::BTreeMap;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use quorate_protocol::{
+    Incarnation, ProcessId,
+    domain::{Domain, Part, refusal},
+    ecast::{Class, MessageId, Pace, Position, Refusal, Routing},
+    group::{self, GroupId, Groups},
+    rubberband::{self, Role, Rubberband},
+    wire::encode_body,
+};
+
+use counter::{Counters, Message};
+
+quorate_protocol::compose! {
+    /// The domain of a cluster, and counters.
+    pub Trio {
+        /// Tables.
+        tables: Rubberband,
+        /// Process groups.
+        groups: Groups,
+        /// Counters.
+        counters: Counters,
+    }
+}
+
+fn process(node: u64) -> ProcessId {
+    ProcessId { node, incarnation: Incarnation(1) }
+}
+
+/// Orders messages one by one, as routers do, and has counters apply what they are delivered.
+struct Order {
+    config: Config,
+    ledger: Ledger,
+    at: u64,
+    values: BTreeMap<u64, u64>,
+}
+
+impl Order {
+    fn new() -> Order {
+        let (config, ledger) = (Config::vacant(), Ledger::default());
+        Order { config, ledger, at: 0, values: BTreeMap::new() }
+    }
+
+    /// Orders a message. Tells who gets it.
+    fn submit(&mut self, node: u64, (class, body): (Class, Bytes)) -> Result<Vec<u64>, Refusal> {
+        self.at += 1;
+        let (at, sender) = (Position(self.at), process(node));
+        if class == Class::Control
+            && let Some(config) = Trio::apply(&self.config, at, sender, &body)?
+        {
+            self.config = config;
+        }
+        Trio::admit(&mut self.ledger, at, class, &body)?;
+        let id = MessageId { sender, number: self.at };
+        let found = Trio::destinations(&self.config, id, class, &body)?;
+        let nodes: Vec<u64> = found.processes.iter().map(|process| process.node).collect();
+        if let Ok(Message::Add(count)) = Message::decode(&body) {
+            nodes.iter().for_each(|node| *self.values.entry(*node).or_default() += u64::from(count));
+        }
+        Ok(nodes)
+    }
+}
+
+fn control(body: Bytes) -> (Class, Bytes) {
+    (Class::Control, body)
+}
+
+fn join_tables(role: Role) -> (Class, Bytes) {
+    let (name, address) = (String::from("somebody"), String::from("somewhere"));
+    control(rubberband::Control::Join { role, name, address, terms: None, keeps: None }.encode())
+}
+
+fn enter_groups() -> (Class, Bytes) {
+    control(group::Control::Enter.encode())
+}
+
+fn join_group() -> (Class, Bytes) {
+    control(group::Control::Join { group: GroupId(5), address: String::from("somewhere") }.encode())
+}
+
+/// Two processes of tables, two of groups, two counters.
+fn six() -> Order {
+    let mut order = Order::new();
+    assert_eq!(order.submit(1, join_tables(Role::Super)), Ok(vec![1]));
+    assert_eq!(order.submit(2, join_tables(Role::Storage)), Ok(vec![1, 2]));
+    for node in [3, 4] {
+        assert_eq!(order.submit(node, enter_groups()), Ok(vec![node]));
+        assert!(order.submit(node, join_group()).is_ok());
+    }
+    assert_eq!(order.submit(5, Message::Join.encode()), Ok(vec![5]));
+    assert_eq!(order.submit(6, Message::Join.encode()), Ok(vec![5, 6]));
+    order
+}
+
+#[test]
+fn parts_do_not_hear_of_each_other() {
+    let mut order = six();
+    assert_eq!(order.submit(5, Message::Add(2).encode()), Ok(vec![5, 6]));
+    assert_eq!(order.submit(6, Message::Add(3).encode()), Ok(vec![5, 6]));
+    assert_eq!(order.submit(6, Message::Leave.encode()), Ok(vec![5]));
+    assert_eq!(order.submit(5, Message::Add(4).encode()), Ok(vec![5]));
+    assert_eq!(order.values, BTreeMap::from([(5, 9), (6, 5)]));
+    assert!(order.config.groups.group(GroupId(5)).is_some_and(|group| group.change.is_some()));
+    let everybody: Vec<u64> = Trio::members(&order.config).iter().map(|process| process.node).collect();
+    assert_eq!(everybody, [1, 2, 3, 4, 5]);
+    assert!(everybody.iter().all(|node| Trio::is_member(&order.config, process(*node))));
+    assert!(!Trio::is_member(&order.config, process(6)));
+    assert_eq!(order.ledger.counters, 6, "and nobody else's messages");
+}
+
+#[test]
+fn a_process_is_in_one_part() {
+    let mut order = six();
+    let before = order.config.clone();
+    for (node, message) in [
+        (1, enter_groups()),
+        (2, Message::Join.encode()),
+        (3, join_tables(Role::Client)),
+        (5, enter_groups()),
+    ] {
+        assert_eq!(order.submit(node, message), Err(refusal::OTHER_PART), "{node}");
+    }
+    assert_eq!(order.config, before);
+    assert_eq!(order.config.part_of(process(4)), Some(Groups::TAG));
+    assert_eq!(order.config.part_of(process(7)), None);
+}
+
+#[test]
+fn what_is_of_no_part_is_refused() {
+    let mut order = six();
+    for body in [&[][..], &[0], &[77, 1, 2]] {
+        for class in [Class::Control, Class::Data] {
+            let refused = order.submit(5, (class, Bytes::copy_from_slice(body)));
+            assert!(matches!(refused, Err(refusal::NO_PART | refusal::OTHER_PART)), "{body:?}: {refused:?}");
+        }
+    }
+    // Routers that do not know counters refuse them.
+    let (_, join) = Message::Join.encode();
+    let known = quorate_protocol::domain::Config::vacant();
+    assert_eq!(Domain::apply(&known, Position(1), process(5), &join), Err(refusal::NO_PART));
+}
+
+#[test]
+fn a_change_of_one_part_leaves_the_others_where_they_are() {
+    let mut order = six();
+    let before = order.config.clone();
+    order.submit(7, Message::Join.encode()).unwrap();
+    let place = |config: &Config| (&raw const *config.tables, &raw const *config.groups);
+    assert_eq!(place(&order.config), place(&before));
+    assert_ne!(order.config, before);
+    // And all of them outlive a snapshot.
+    let mut bytes = BytesMut::new();
+    encode_body(&mut bytes, &order.config);
+    let read: Config = quorate_protocol::wire::decode_body(&mut bytes.freeze()).unwrap();
+    assert_eq!(read, order.config);
+}
+
+#[test]
+fn each_part_says_how_it_is_paced_and_who_is_of_a_node() {
+    let order = six();
+    for node in 1..=6 {
+        assert_eq!(Trio::pace(&order.config, process(node)), Pace::Executes, "{node}");
+    }
+    assert_eq!(Trio::of_node(&order.config, 2).map(|peer| peer.id), Some(process(2)));
+    assert_eq!(Trio::of_node(&order.config, 5), None);
+    // Another process of the storage process's node is told why it is not taken in.
+    let namesake = ProcessId { node: 2, incarnation: Incarnation(9) };
+    let (_, body) = join_tables(Role::Storage);
+    assert!(Trio::not_admitted(&order.config, namesake, &body).is_some());
+    assert!(Trio::not_admitted(&order.config, namesake, &enter_groups().1).is_none());
+}
+
+#[test]
+fn members_bear_witness_to_their_part() {
+    let order = six();
+    let mut word = BytesMut::new();
+    word.put_u8(Rubberband::TAG);
+    encode_body(&mut word, &*order.config.tables);
+    let config = Trio::witnessed(&word.clone().freeze()).expect("it is a configuration");
+    assert_eq!(config.tables, order.config.tables);
+    assert_eq!((config.groups.clone(), config.counters.clone()), {
+        let vacant = Config::vacant();
+        (vacant.groups, vacant.counters)
+    });
+    word.truncate(word.len() - 1);
+    assert!(Trio::witnessed(&word.freeze()).is_none());
+    assert!(Trio::witnessed(&Bytes::new()).is_none());
+}
