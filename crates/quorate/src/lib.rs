@@ -29,12 +29,14 @@
 //! | [`process`] | one of its lives: a protocol on real threads, its engine, its end |
 //! | [`cluster`] | the tables of a cluster, as SQL asks for them |
 //! | [`crew`] | threads that look at a table together |
+//! | [`group`] | process groups: an object with a copy in each of several programs |
 //! | [`service`] | replicated services that need not be deterministic |
 
 pub mod cluster;
 pub mod crew;
 mod db;
 mod error;
+pub mod group;
 mod local;
 pub mod node;
 mod param;
@@ -52,6 +54,11 @@ struct Guide;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/services.md")]
 struct ServicesGuide;
+
+/// The guide to process groups: its examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/groups.md")]
+struct GroupsGuide;
 
 use std::pin::Pin;
 

@@ -242,7 +242,7 @@ impl Builder {
         let domain = match (self.domain, &self.role) {
             (Some(domain), _) => domain,
             (None, Role::Router { found: true }) if self.routers.is_empty() => chance::domain(),
-            (None, _) => self.ask_domain()?,
+            (None, _) => ask_domain(&self.routers, self.patience)?,
         };
         let claimed = match &self.directory {
             Some(path) => Some(directory::claim(path, self.number)?),
@@ -278,23 +278,23 @@ impl Builder {
         };
         Node::start(setup, beginning)
     }
+}
 
-    /// The domain of the routers, asked again until one answers.
-    fn ask_domain(&self) -> Result<DomainId, Error> {
-        let began = Instant::now();
-        loop {
-            let mut last = String::from("no router is named to join through");
-            for address in &self.routers {
-                match discover::domain(address, ASK_PATIENCE) {
-                    Ok(domain) => return Ok(domain),
-                    Err(error) => last = format!("{address}: {error}"),
-                }
+/// The domain of the routers at these addresses, asked again until one answers.
+pub(crate) fn ask_domain(routers: &[String], patience: Duration) -> Result<DomainId, Error> {
+    let began = Instant::now();
+    loop {
+        let mut last = String::from("no router is named to join through");
+        for address in routers {
+            match discover::domain(address, ASK_PATIENCE) {
+                Ok(domain) => return Ok(domain),
+                Err(error) => last = format!("{address}: {error}"),
             }
-            if self.routers.is_empty() || began.elapsed() >= self.patience {
-                return Err(Error::start(last));
-            }
-            thread::sleep(ASK_PAUSE);
         }
+        if routers.is_empty() || began.elapsed() >= patience {
+            return Err(Error::start(last));
+        }
+        thread::sleep(ASK_PAUSE);
     }
 }
 
@@ -303,7 +303,7 @@ const ASK_PATIENCE: Duration = Duration::from_millis(500);
 const ASK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Listens for other processes. A process is told where before it starts, and each life listens there.
-fn bind(address: &str) -> Result<(Arc<TcpListener>, SocketAddr), Error> {
+pub(crate) fn bind(address: &str) -> Result<(Arc<TcpListener>, SocketAddr), Error> {
     let failed = |error: io::Error| Error::start(format!("cannot listen on {address}: {error}"));
     let place = address.to_socket_addrs().map_err(failed)?.next();
     let place = place.ok_or_else(|| Error::start(format!("{address}: no address")))?;
@@ -313,7 +313,7 @@ fn bind(address: &str) -> Result<(Arc<TcpListener>, SocketAddr), Error> {
 }
 
 /// What other processes are told to connect to.
-fn advertised(told: Option<&str>, listen: SocketAddr) -> String {
+pub(crate) fn advertised(told: Option<&str>, listen: SocketAddr) -> String {
     match told.and_then(|told| told.rsplit_once(':')) {
         None => listen.to_string(),
         Some((host, "0")) => format!("{host}:{}", listen.port()),

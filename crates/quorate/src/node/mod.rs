@@ -43,6 +43,7 @@ use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 pub use self::builder::{Builder, Role, StorageOptions};
+pub(crate) use self::builder::{advertised, ask_domain, bind};
 use self::{
     builder::Setup,
     founding::Beginning,
@@ -52,6 +53,7 @@ use crate::{
     cluster::{ClusterBackend, Requests},
     db::Db,
     error::Error,
+    group::{Group, Groups},
     process::{End, Process},
     timer,
 };
@@ -88,6 +90,8 @@ struct Inner {
     current: RwLock<Current>,
     /// Why there is no further life.
     last: OnceLock<String>,
+    /// The process with groups, once it is asked for.
+    groups: OnceLock<Groups>,
 }
 
 /// The process that a node is at present.
@@ -123,8 +127,14 @@ impl Node {
             let handle = current.process.port().clone();
             Arc::new(ClusterBackend::new(handle, requests.clone(), current.me))
         });
-        let inner =
-            Arc::new(Inner { setup, requests, tables, current: RwLock::new(current), last: OnceLock::new() });
+        let inner = Arc::new(Inner {
+            setup,
+            requests,
+            tables,
+            current: RwLock::new(current),
+            last: OnceLock::new(),
+            groups: OnceLock::new(),
+        });
         let (stop, stops) = bounded(1);
         let (end, ended) = bounded(1);
         let (running, over) = bounded(0);
@@ -162,6 +172,24 @@ impl Node {
     pub fn db(&self) -> Option<Db> {
         let tables = self.0.inner.tables.clone()?;
         Some(Db::new(self.clone(), tables))
+    }
+
+    /// A process group of its domain. Groups are held by a process of their own beside this one's, on further threads, which starts when
+    /// the first is joined and ends with the node and the members; a process belongs to tables or to groups.
+    pub fn group(&self, name: impl Into<String>) -> Group {
+        let setup = &self.0.inner.setup;
+        let groups = self.0.inner.groups.get_or_init(|| {
+            let own = matches!(setup.role, Role::Router { .. }).then(|| setup.listen.to_string());
+            let host = setup.advertised.rsplit_once(':').map_or("", |(host, _)| host);
+            Groups::builder()
+                .routers(setup.routers.iter().cloned().chain(own))
+                .domain(setup.domain)
+                .listen(SocketAddr::new(setup.listen.ip(), 0).to_string())
+                .advertise(format!("{host}:0"))
+                .insecure(setup.insecure)
+                .build()
+        });
+        groups.group(name)
     }
 
     /// What SQL asks, if it is a client: for doors that speak to clients of their own.

@@ -1,0 +1,119 @@
+//! A chat room: everybody sees the same words in the same order, who comes gets what was said before.
+//!
+//! ```text
+//! quorate up                                                      # or any cluster; it prints where its routers listen
+//! cargo run -p quorate --example chat -- --routers 127.0.0.1:7400 ann
+//! cargo run -p quorate --example chat -- --routers 127.0.0.1:7400 bob
+//! ```
+//!
+//! Each line of standard input is said. Kill one of them: the others see it go, and nothing that they saw is taken back.
+
+use std::{
+    env,
+    io::{self, BufRead},
+    process,
+    sync::{Arc, Mutex},
+};
+
+use quorate::{
+    ProcessId, Wait,
+    group::{Answer, Corrupt, Error, Groups, Origin, Replica, Share, Snapshot, View},
+};
+use serde::{Deserialize, Serialize};
+
+/// The room: all that was said.
+struct Room {
+    said: Vec<Line>,
+    /// Whether what happens is printed here. It is no part of the state.
+    shown: Arc<Mutex<Shown>>,
+}
+
+/// What this program has printed.
+#[derive(Default)]
+struct Shown {
+    lines: usize,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Line {
+    who: String,
+    text: String,
+}
+
+impl Room {
+    fn new() -> Room {
+        Room { said: Vec::new(), shown: Arc::default() }
+    }
+
+    /// Prints what was not printed yet.
+    fn show(&self) {
+        let mut shown = self.shown.lock().expect("nobody panics who has it");
+        for Line { who, text } in &self.said[shown.lines..] {
+            println!("{who}: {text}");
+        }
+        shown.lines = self.said.len();
+    }
+}
+
+impl Replica for Room {
+    const NAME: &'static str = "chat/1";
+    type Update = Line;
+    type Query = ();
+    type Reply = ();
+
+    fn apply(&mut self, line: Line, _: &Origin) {
+        self.said.push(line);
+        self.show();
+    }
+
+    fn query(&self, (): (), _: Share) -> Answer<()> {
+        Answer::Declined
+    }
+
+    fn checkpoint(&self) -> Snapshot {
+        Snapshot::of(&self.said)
+    }
+
+    fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
+        Ok(Room { said: snapshot.read()?, ..Room::new() })
+    }
+
+    fn view(&mut self, view: &View) {
+        self.show();
+        let names = |processes: &[ProcessId]| {
+            let names: Vec<String> = processes.iter().map(ProcessId::to_string).collect();
+            names.join(", ")
+        };
+        println!(
+            "-- {} here{}{}",
+            view.members.len(),
+            if view.joined.is_empty() { String::new() } else { format!("; came: {}", names(&view.joined)) },
+            if view.left.is_empty() { String::new() } else { format!("; went: {}", names(&view.left)) },
+        );
+    }
+}
+
+fn main() {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let ["--routers", routers, name] = words[..] else {
+        eprintln!("usage: chat --routers ADDRESSES NAME");
+        process::exit(2);
+    };
+    if let Err(error) = chat(routers, name) {
+        eprintln!("{error}");
+        process::exit(1);
+    }
+}
+
+fn chat(routers: &str, name: &str) -> Result<(), Error> {
+    let groups = Groups::connect(routers.split(','));
+    let room = groups.group("chat").join(Room::new()).wait()?;
+    for text in io::stdin().lock().lines() {
+        let Ok(text) = text else { break };
+        // Not lost with this program once it is answered.
+        room.safe_send(Line { who: name.to_owned(), text }).wait()?;
+    }
+    groups.leave().wait();
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! A board of prices: one feed sets them by soft sends, any number of readers look at their own copy.
+//!
+//! ```text
+//! quorate up                                                      # or any cluster; it prints where its routers listen
+//! cargo run -p quorate --example prices -- --routers 127.0.0.1:7400 feed 1000
+//! cargo run -p quorate --example prices -- --routers 127.0.0.1:7400 read ACME
+//! ```
+//!
+//! A price mirrors what an exchange knows, and the next one replaces it: soft sends are enough, and cost the least. Once a second the feed
+//! flushes, and then it tells: what is told is not lost with it.
+
+use std::{
+    collections::BTreeMap,
+    env, process, thread,
+    time::{Duration, Instant},
+};
+
+use quorate::{
+    Wait,
+    group::{Answer, Corrupt, Error, Groups, Member, Origin, Replica, Share, Snapshot, Want},
+};
+
+#[derive(Default)]
+struct Prices(BTreeMap<String, i64>);
+
+impl Replica for Prices {
+    const NAME: &'static str = "prices/1";
+    type Update = (String, i64);
+    type Query = String;
+    type Reply = Option<i64>;
+
+    fn apply(&mut self, (symbol, cents): (String, i64), _: &Origin) {
+        self.0.insert(symbol, cents);
+    }
+
+    fn query(&self, symbol: String, _: Share) -> Answer<Option<i64>> {
+        Answer::Now(self.0.get(&symbol).copied())
+    }
+
+    fn checkpoint(&self) -> Snapshot {
+        Snapshot::later(self.0.clone())
+    }
+
+    fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
+        snapshot.read().map(Prices)
+    }
+}
+
+fn main() {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let outcome = match words[..] {
+        ["--routers", routers, "feed", rate] if rate.parse::<u32>().is_ok_and(|rate| rate > 0) => {
+            join(routers).and_then(|prices| feed(&prices, rate.parse().expect("looked at above")))
+        }
+        ["--routers", routers, "read", symbol] => join(routers).and_then(|prices| read(&prices, symbol)),
+        _ => {
+            eprintln!("usage: prices --routers ADDRESSES (feed PRICES_PER_SECOND | read SYMBOL)");
+            process::exit(2);
+        }
+    };
+    if let Err(error) = outcome {
+        eprintln!("{error}");
+        process::exit(1);
+    }
+}
+
+fn join(routers: &str) -> Result<Member<Prices>, Error> {
+    Groups::connect(routers.split(',')).group("prices").join(Prices::default()).wait()
+}
+
+/// Sets prices at this rate, until it is stopped.
+fn feed(prices: &Member<Prices>, rate: u32) -> Result<(), Error> {
+    let (symbols, began) = (["ACME", "INIT", "WIDG"], Instant::now());
+    for number in 0u32.. {
+        let symbol = symbols[number as usize % symbols.len()];
+        // What is dropped here goes on: only what is refused at once would be told.
+        drop(prices.send((symbol.to_owned(), 9_000 + i64::from(number % 500))));
+        if number % rate == rate - 1 {
+            prices.flush().wait()?;
+            println!("{} prices, the last ones durable", number + 1);
+        }
+        let due = began + Duration::from_secs(1) * number / rate;
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+    Ok(())
+}
+
+/// Looks at the own copy twice a second, and asks all others every tenth time.
+fn read(prices: &Member<Prices>, symbol: &str) -> Result<(), Error> {
+    for number in 0u64.. {
+        match prices.read(|prices| prices.0.get(symbol).copied()) {
+            Ok(price) => println!("{symbol}: {price:?}"),
+            // It passes, or ends in an error that does not.
+            Err(Error::OutOfTouch) => println!("{symbol}: out of touch, what is here may be old"),
+            Err(error) => return Err(error),
+        }
+        if number % 10 == 9 {
+            let told =
+                prices.query(symbol.to_owned(), Want::All).deadline(Duration::from_millis(50)).wait()?;
+            let others: Vec<_> = told.replies.iter().map(|replied| replied.reply).collect();
+            println!("{symbol} at all: {others:?}, {} did not say", told.missing.len());
+        }
+        thread::sleep(Duration::from_millis(500));
+    }
+    Ok(())
+}

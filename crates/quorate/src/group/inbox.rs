@@ -1,0 +1,394 @@
+//! A seat: one group in one process, with the user's object and what is still to be applied to it.
+//!
+//! The protocol thread pushes ([`Seat::push`]); whoever comes first applies ([`Seat::catch_up`]): a reader, or the delivery thread.
+
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use quorate_node::panic_message;
+use quorate_protocol::{
+    ProcessId,
+    ecast::Position,
+    group::{self, Command, GroupId, Place},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::sync::oneshot;
+use tracing::warn;
+
+use super::{
+    Answer, Error, Origin, Replica, Share, Snapshot, View,
+    process::Shared,
+    query::{self, Asked, Word},
+};
+
+/// What the protocol thread hands over, in one order.
+pub(super) enum Delivery {
+    /// The object from here on; none: the one that is here.
+    Restore(Option<Bytes>),
+    View(group::View, BTreeMap<ProcessId, u64>),
+    CheckpointWanted(Position),
+    Message {
+        sender: ProcessId,
+        place: Place,
+        body: Bytes,
+    },
+}
+
+impl Delivery {
+    fn bytes(&self) -> usize {
+        DELIVERY_BYTES
+            + match self {
+                Delivery::Restore(Some(state)) => state.len(),
+                Delivery::Message { body, .. } => body.len(),
+                _ => 0,
+            }
+    }
+}
+
+/// What a delivery counts for beside its bytes.
+const DELIVERY_BYTES: usize = 64;
+
+/// A member whose inbox holds more than this leaves: it does not keep up, and nobody waits for it. A state that it was given does not
+/// count.
+const INBOX_BYTES_MAX: usize = 256 << 20;
+
+/// One group in one process.
+pub(super) struct Seat {
+    pub(super) name: String,
+    pub(super) group: GroupId,
+    me: ProcessId,
+    inbox: Mutex<Inbox>,
+    /// The user's object. No other lock of this crate is held when this one is waited for.
+    copy: Mutex<Box<dyn Copied>>,
+    /// The thread that runs the object's code; 0: none.
+    inside: AtomicU64,
+    /// Told once the object is the group's.
+    ready: Mutex<Option<oneshot::Sender<Result<(), Error>>>>,
+    /// Why this member ended.
+    over: Mutex<Option<Error>>,
+    /// Whether it is leaving.
+    pub(super) leaving: AtomicBool,
+    /// Whether it waits for the delivery thread.
+    pub(super) queued: AtomicBool,
+    /// The view behind everything that was pushed.
+    latest: Mutex<Option<Arc<group::View>>>,
+    pub(super) asked: Mutex<Asked>,
+}
+
+#[derive(Default)]
+struct Inbox {
+    queue: Vec<Delivery>,
+    bytes: usize,
+    closed: bool,
+}
+
+/// A replica whose type is not known here.
+trait Copied: Any + Send {
+    fn take(&mut self, delivery: Delivery, scene: &Scene<'_>) -> Result<(), Error>;
+}
+
+/// What a replica needs to answer.
+struct Scene<'a> {
+    seat: &'a Seat,
+    shared: &'a Arc<Shared>,
+}
+
+/// The replica itself.
+pub(super) struct Copy<R> {
+    pub(super) object: R,
+    pub(super) view: Option<View>,
+    /// Whether it began with the object that it was given, and not with the group's.
+    pub(super) fresh: bool,
+}
+
+impl Seat {
+    pub(super) fn new<R: Replica>(
+        name: String,
+        group: GroupId,
+        me: ProcessId,
+        object: R,
+        ready: oneshot::Sender<Result<(), Error>>,
+    ) -> Seat {
+        Seat {
+            name,
+            group,
+            me,
+            inbox: Mutex::default(),
+            copy: Mutex::new(Box::new(Copy { object, view: None, fresh: false })),
+            inside: AtomicU64::new(0),
+            ready: Mutex::new(Some(ready)),
+            over: Mutex::new(None),
+            leaving: AtomicBool::new(false),
+            queued: AtomicBool::new(false),
+            latest: Mutex::new(None),
+            asked: Mutex::default(),
+        }
+    }
+
+    /// Takes what the protocol delivers. On the protocol thread. Says whether the member does not keep up, once.
+    pub(super) fn push(&self, delivery: Delivery) -> bool {
+        match &delivery {
+            Delivery::View(view, _) => {
+                let view = Arc::new(view.clone());
+                *lock(&self.latest) = Some(view.clone());
+                lock(&self.asked).view(&view);
+            }
+            Delivery::Message { sender, body, .. } if *sender == self.me => {
+                if let (Some(number), Some(view)) = (query::number_of(body), &*lock(&self.latest)) {
+                    lock(&self.asked).delivered(number, view);
+                }
+            }
+            _ => {}
+        }
+        let mut inbox = lock(&self.inbox);
+        if inbox.closed {
+            return false;
+        }
+        if !matches!(delivery, Delivery::Restore(_)) {
+            inbox.bytes += delivery.bytes();
+        }
+        inbox.queue.push(delivery);
+        inbox.closed = inbox.bytes > INBOX_BYTES_MAX;
+        inbox.closed
+    }
+
+    /// Applies what was delivered so far. The lock that it returns keeps the object as it is.
+    fn catch_up(&self, shared: &Arc<Shared>) -> Result<MutexGuard<'_, Box<dyn Copied>>, Error> {
+        let here = thread_number();
+        if self.inside.load(Ordering::Relaxed) == here {
+            return Err(Error::not_sent("asked for inside one of the replica's own callbacks"));
+        }
+        let mut copy = lock(&self.copy);
+        let batch = {
+            let mut inbox = lock(&self.inbox);
+            inbox.bytes = 0;
+            mem::take(&mut inbox.queue)
+        };
+        if batch.is_empty() {
+            return Ok(copy);
+        }
+        self.inside.store(here, Ordering::Relaxed);
+        for delivery in batch {
+            if self.over().is_some() {
+                break;
+            }
+            let scene = Scene { seat: self, shared };
+            let taken = catch_unwind(AssertUnwindSafe(|| copy.take(delivery, &scene)));
+            let taken = taken.unwrap_or_else(|panic| {
+                Err(Error::not_member(format!("its replica panicked: {}", panic_message(&*panic))))
+            });
+            if let Err(error) = taken {
+                self.fail(error, shared);
+            }
+        }
+        self.inside.store(0, Ordering::Relaxed);
+        Ok(copy)
+    }
+
+    /// As the delivery thread does.
+    pub(super) fn deliver(&self, shared: &Arc<Shared>) {
+        // Off again before it looks, so that what comes meanwhile is not left lying.
+        self.queued.store(false, Ordering::Release);
+        // Only a callback is refused, and this is none.
+        drop(self.catch_up(shared));
+    }
+
+    /// Lends the replica, with everything applied that was delivered.
+    pub(super) fn lend<R: Replica, T>(
+        &self,
+        shared: &Arc<Shared>,
+        read: impl FnOnce(&Copy<R>) -> T,
+    ) -> Result<T, Error> {
+        // Looked at again behind what was to be applied: the member may have ended with that.
+        self.over().map_or(Ok(()), Err)?;
+        shared.check()?;
+        let copy = self.catch_up(shared)?;
+        self.over().map_or(Ok(()), Err)?;
+        let copy: &dyn Any = &**copy;
+        let copy = copy.downcast_ref::<Copy<R>>().expect("the member was made with this type");
+        let (here, before) = (thread_number(), self.inside.load(Ordering::Relaxed));
+        self.inside.store(here, Ordering::Relaxed);
+        let told = catch_unwind(AssertUnwindSafe(|| read(copy)));
+        self.inside.store(before, Ordering::Relaxed);
+        // The object was only lent: it is whole, and its lock may be let go in order.
+        Ok(told.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    }
+
+    /// Why this member is at its end, if it is.
+    pub(super) fn over(&self) -> Option<Error> {
+        lock(&self.over).clone()
+    }
+
+    /// This member ends for a reason of its own: it is out, and the others go on.
+    pub(super) fn fail(&self, why: Error, shared: &Arc<Shared>) {
+        warn!(group = self.name, %why, "this member ends");
+        if self.end(why) {
+            shared.quit(self.group);
+        }
+    }
+
+    /// This member ends: nothing is applied to its object any more. Says whether it had not before.
+    pub(super) fn end(&self, why: Error) -> bool {
+        {
+            let mut inbox = lock(&self.inbox);
+            inbox.closed = true;
+            inbox.queue.clear();
+        }
+        lock(&self.asked).end();
+        if let Some(ready) = lock(&self.ready).take() {
+            // The one who joins may have lost interest.
+            let _ = ready.send(Err(why.clone()));
+        }
+        let mut over = lock(&self.over);
+        let first = over.is_none();
+        over.get_or_insert(why);
+        first
+    }
+
+    fn restored(&self) {
+        if let Some(ready) = lock(&self.ready).take() {
+            // The one who joins may have lost interest.
+            let _ = ready.send(Ok(()));
+        }
+    }
+}
+
+impl<R: Replica> Copied for Copy<R> {
+    fn take(&mut self, delivery: Delivery, scene: &Scene<'_>) -> Result<(), Error> {
+        match delivery {
+            Delivery::Restore(None) => {
+                self.fresh = true;
+                scene.seat.restored();
+            }
+            Delivery::Restore(Some(state)) => {
+                self.object = restored::<R>(&state)?;
+                self.fresh = false;
+                scene.seat.restored();
+            }
+            Delivery::View(view, missing) => {
+                let group::View { number, joined, left, .. } = &view;
+                let view = View {
+                    number: number.0,
+                    members: view.ids().collect(),
+                    joined: joined.clone(),
+                    left: left.clone(),
+                    me: scene.seat.me,
+                    missing: missing.into_iter().collect(),
+                };
+                self.object.view(&view);
+                self.view = Some(view);
+            }
+            Delivery::CheckpointWanted(view) => self.checkpoint(view, scene)?,
+            Delivery::Message { sender, place, mut body } => match query::kind_of(&mut body) {
+                query::Kind::Update => {
+                    let update = opened(&body).map_err(|why| {
+                        Error::not_member(format!("an update of {sender} is none of its type: {why}"))
+                    })?;
+                    let origin = Origin { sender, own: sender == scene.seat.me, place };
+                    self.object.apply(update, &origin);
+                }
+                query::Kind::Query(number) => self.answer(sender, number, &body, scene),
+                query::Kind::Strange => warn!(%sender, "sent what is neither update nor query"),
+            },
+        }
+        Ok(())
+    }
+}
+
+impl<R: Replica> Copy<R> {
+    /// Hands the object over for a member that joined.
+    fn checkpoint(&self, view: Position, scene: &Scene<'_>) -> Result<(), Error> {
+        let (snapshot, group) = (self.object.checkpoint(), scene.seat.group);
+        if snapshot.is_late() {
+            let shared = scene.shared.clone();
+            let write = move || match snapshot.finish() {
+                Ok(state) => shared.tell(Command::Checkpoint { group, view, state: named::<R>(&state) }),
+                Err(why) => shared.fail(group, Error::not_member(format!("its checkpoint: {why}"))),
+            };
+            let spawned = thread::Builder::new().name(String::from("checkpoint")).spawn(write);
+            return spawned.map(drop).map_err(Error::start);
+        }
+        let state = snapshot.finish().map_err(|why| Error::not_member(format!("its checkpoint: {why}")))?;
+        scene.shared.tell(Command::Checkpoint { group, view, state: named::<R>(&state) });
+        Ok(())
+    }
+
+    /// Answers who asks.
+    fn answer(&self, sender: ProcessId, number: u64, query: &Bytes, scene: &Scene<'_>) {
+        let Some(view) = &self.view else { return };
+        let share = Share { rank: view.rank().unwrap_or(0), of: view.members.len() };
+        let answered = catch_unwind(AssertUnwindSafe(|| {
+            let query = opened(query).map_err(|why| format!("the query is none of its type: {why}"))?;
+            Ok(match self.object.query(query, share) {
+                Answer::Declined => Word::Declined,
+                Answer::Now(reply) => Word::Reply(sealed(&reply)?),
+            })
+        }));
+        let answered =
+            answered.unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_message(&*panic))));
+        let word = answered.unwrap_or_else(Word::Failed);
+        if sender == scene.seat.me {
+            lock(&scene.seat.asked).said(sender, number, word);
+        } else {
+            let body = word.encode(number);
+            scene.shared.tell(Command::Say { group: scene.seat.group, to: sender, body });
+        }
+    }
+}
+
+/// The state of a group, with the name of its replicas in front.
+fn named<R: Replica>(state: &[u8]) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(2 + R::NAME.len() + state.len());
+    bytes.put_u16_le(R::NAME.len() as u16);
+    bytes.put_slice(R::NAME.as_bytes());
+    bytes.put_slice(state);
+    bytes.freeze()
+}
+
+fn restored<R: Replica>(state: &Bytes) -> Result<R, Error> {
+    let cut = || Error::Corrupt { why: String::from("it is cut off") };
+    let mut rest = &state[..];
+    let length = usize::from(rest.try_get_u16_le().map_err(|_| cut())?);
+    let (name, rest) = rest.split_at_checked(length).ok_or_else(cut)?;
+    if name != R::NAME.as_bytes() {
+        let theirs = String::from_utf8_lossy(name).into_owned();
+        return Err(Error::Mismatch { ours: R::NAME.to_owned(), theirs });
+    }
+    R::restore(&Snapshot::of_bytes(rest.to_vec())).map_err(|corrupt| Error::Corrupt { why: corrupt.0 })
+}
+
+/// The bytes of a value.
+pub(super) fn sealed(value: &impl Serialize) -> Result<Vec<u8>, String> {
+    postcard::to_stdvec(value).map_err(|error| format!("it does not serialise: {error}"))
+}
+
+/// The value that these bytes are, all of them.
+pub(super) fn opened<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => Ok(value),
+        Ok((_, rest)) => Err(format!("{} bytes are left over", rest.len())),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A number of this thread, which no other has.
+fn thread_number() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    thread_local!(static NUMBER: u64 = LAST.fetch_add(1, Ordering::Relaxed) + 1);
+    NUMBER.with(|number| *number)
+}
+
+/// What these locks guard is whole at every step.
+pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,240 @@
+//! A member: this program's end of one group.
+
+use std::{
+    fmt,
+    marker::PhantomData,
+    sync::{Arc, atomic::Ordering},
+};
+
+use bytes::Bytes;
+use quorate_protocol::{
+    ProcessId,
+    group::{Command, Failure, Outcome, Phi, Place, Strength},
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
+use tracing::warn;
+
+use super::{
+    Error, Pending, Query, Replica, View, Want,
+    inbox::Seat,
+    process::{Ending, Process},
+    query,
+};
+
+/// A member of a group. Its clones share it; when the last of them is dropped, it leaves, unwaited for.
+///
+/// Sends are handed over when they are called, if there is room, in the order of the calls; what is awaited is their end. An output that
+/// is dropped takes nothing back.
+pub struct Member<R: Replica>(Arc<Held>, PhantomData<fn() -> R>);
+
+struct Held {
+    process: Arc<Process>,
+    seat: Arc<Seat>,
+    room: Arc<Semaphore>,
+}
+
+/// Bytes of a member's sends that may be under way; more wait.
+const ROOM_BYTES: usize = 8 << 20;
+/// A send takes no less room.
+const SEND_BYTES_MIN: usize = 256;
+/// No update or query is longer, in bytes.
+const BODY_BYTES_MAX: usize = 8 << 20;
+
+impl<R: Replica> Member<R> {
+    pub(super) fn new(process: Arc<Process>, seat: Arc<Seat>) -> Self {
+        Member(Arc::new(Held { process, seat, room: Arc::new(Semaphore::new(ROOM_BYTES)) }), PhantomData)
+    }
+
+    pub(super) fn seat(&self) -> &Arc<Seat> {
+        &self.0.seat
+    }
+
+    /// The process that it is of.
+    pub fn id(&self) -> ProcessId {
+        self.0.process.me()
+    }
+
+    /// The group's name.
+    pub fn name(&self) -> &str {
+        &self.0.seat.name
+    }
+
+    /// Sends an update, *soft*: it is delivered here as soon as this member may send, and elsewhere in this member's order. It survives if
+    /// any member of the next view has it. Ends when it was delivered here.
+    pub fn send(&self, update: R::Update) -> Pending<Place> {
+        self.send_as(Strength::Soft, &update)
+    }
+
+    /// Sends an update that is delivered in one order with all other ordered and safe ones, at all members. Ends when it was delivered
+    /// here.
+    pub fn ordered_send(&self, update: R::Update) -> Pending<Place> {
+        self.send_as(Strength::Ordered, &update)
+    }
+
+    /// Sends an update that is delivered nowhere before all members have it, and a majority of the routers. Ends when it was delivered
+    /// here: it is not lost as long as a member is left.
+    pub fn safe_send(&self, update: R::Update) -> Pending<Place> {
+        self.send_as(Strength::Safe(Phi::All), &update)
+    }
+
+    /// As [`Member::safe_send`], delivered once so many members have it. Not lost as long as a router majority or one of them is
+    /// left; soft updates that this member sent before may be.
+    pub fn safe_send_to(&self, members: Phi, update: R::Update) -> Pending<Place> {
+        self.send_as(Strength::Safe(members), &update)
+    }
+
+    fn send_as(&self, strength: Strength, update: &R::Update) -> Pending<Place> {
+        match query::update(update) {
+            Ok(body) => self.submit(strength, body),
+            Err(why) => Box::pin(async move { Err(Error::not_sent(format!("the update: {why}"))) }),
+        }
+    }
+
+    /// Hands a message over, now if there is room.
+    pub(super) fn submit(&self, strength: Strength, body: Bytes) -> Pending<Place> {
+        if body.len() > BODY_BYTES_MAX {
+            let (bytes, limit) = (body.len(), BODY_BYTES_MAX);
+            return Box::pin(async move { Err(Error::TooLarge { bytes, limit }) });
+        }
+        let held = self.0.clone();
+        let bytes = body.len().max(SEND_BYTES_MIN) as u32;
+        match held.room.clone().try_acquire_many_owned(bytes) {
+            Ok(room) => {
+                let sent = held.hand_over(room, strength, body);
+                Box::pin(async move { held.delivered(sent?).await })
+            }
+            Err(TryAcquireError::NoPermits | TryAcquireError::Closed) => Box::pin(async move {
+                let room = held.room.clone().acquire_many_owned(bytes).await.expect("it is never closed");
+                let sent = held.hand_over(room, strength, body)?;
+                held.delivered(sent).await
+            }),
+        }
+    }
+
+    /// Waits until everything that was delivered here so far, from anyone, is at all members: as durable as if it had been sent safe.
+    /// What is sent meanwhile goes on.
+    pub fn flush(&self) -> Pending<()> {
+        let held = self.0.clone();
+        let flushed = held.check().and_then(|()| {
+            let group = held.seat.group;
+            held.process.shared.call(None, |id| Command::Flush { id, group })
+        });
+        Box::pin(async move { held.ended(flushed?).await.map(drop) })
+    }
+
+    /// Looks at the object, with everything applied that was delivered here. Other callbacks of this member wait meanwhile; what is
+    /// sent inside must not be waited for there.
+    pub fn read<T>(&self, read: impl FnOnce(&R) -> T) -> Result<T, Error> {
+        self.0.seat.lend::<R, T>(&self.0.process.shared, |copy| read(&copy.object))
+    }
+
+    /// The view behind everything that [`Member::read`] would show.
+    pub fn view(&self) -> Result<View, Error> {
+        let view = self.0.seat.lend::<R, _>(&self.0.process.shared, |copy| copy.view.clone())?;
+        view.ok_or_else(|| Error::not_member("it has no view yet"))
+    }
+
+    /// Whether it began with the object that it brought along, because nobody had the group's state: it was the first, or all who had
+    /// it were gone.
+    pub fn is_fresh(&self) -> Result<bool, Error> {
+        self.0.seat.lend::<R, _>(&self.0.process.shared, |copy| copy.fresh)
+    }
+
+    /// Why it is at its end, if it is.
+    pub fn ended(&self) -> Option<Error> {
+        self.0.seat.over()
+    }
+
+    /// Asks members, each in the state that it is in behind what this member sent before.
+    pub fn query(&self, query: R::Query, want: Want) -> Query<R> {
+        self.query_as(Strength::Soft, &query, want)
+    }
+
+    /// Asks members, all in the same state as far as ordered and safe updates are concerned.
+    pub fn ordered_query(&self, query: R::Query, want: Want) -> Query<R> {
+        self.query_as(Strength::Ordered, &query, want)
+    }
+
+    /// As [`Member::ordered_query`], and nobody replies before all members have the query.
+    pub fn safe_query(&self, query: R::Query, want: Want) -> Query<R> {
+        self.query_as(Strength::Safe(Phi::All), &query, want)
+    }
+
+    fn query_as(&self, strength: Strength, query: &R::Query, want: Want) -> Query<R> {
+        let query = super::inbox::sealed(query);
+        Query { member: self.clone(), query, want, strength, deadline: query::DEADLINE, replica: PhantomData }
+    }
+
+    /// Leaves the group, behind everything that this member sent. Ends once it is out. The only one that has the state is kept until
+    /// another has it.
+    pub fn leave(self) -> Pending<()> {
+        let held = self.0.clone();
+        Box::pin(async move {
+            if held.seat.over().is_some() || held.seat.leaving.swap(true, Ordering::AcqRel) {
+                return Ok(());
+            }
+            let left = held.process.shared.leave(&held.seat)?;
+            held.ended(left).await.map(drop)
+        })
+    }
+}
+
+impl Held {
+    fn check(&self) -> Result<(), Error> {
+        // The seat knows better why it is at its end.
+        self.seat.over().map_or(Ok(()), Err)?;
+        self.process.shared.check()
+    }
+
+    fn hand_over(
+        &self,
+        room: OwnedSemaphorePermit,
+        strength: Strength,
+        body: Bytes,
+    ) -> Result<Ending, Error> {
+        self.check()?;
+        let group = self.seat.group;
+        self.process.shared.call(Some(room), |id| Command::Send { id, group, strength, body })
+    }
+
+    async fn delivered(&self, ending: Ending) -> Result<Place, Error> {
+        match self.ended(ending).await? {
+            Outcome::Delivered(place) => Ok(place),
+            other => unreachable!("a send ended in {other:?}"),
+        }
+    }
+
+    async fn ended(&self, ending: Ending) -> Result<Outcome, Error> {
+        match ending.await {
+            Ok(result) => result.map_err(|failure| match self.seat.over() {
+                // The seat knows better why it is no member.
+                Some(why) if matches!(failure, Failure::NotMember | Failure::Wedged) => why,
+                _ => failure.into(),
+            }),
+            Err(_) => Err(Error::MaybeApplied { why: String::from("the process ended meanwhile") }),
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.seat.over().is_none()
+            && !self.seat.leaving.swap(true, Ordering::AcqRel)
+            && let Err(why) = self.process.shared.leave(&self.seat)
+        {
+            warn!(%why, "a member that was dropped cannot leave its group");
+        }
+    }
+}
+
+impl<R: Replica> Clone for Member<R> {
+    fn clone(&self) -> Self {
+        Member(self.0.clone(), PhantomData)
+    }
+}
+
+impl<R: Replica> fmt::Debug for Member<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member").field("group", &self.name()).field("of", &self.id()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,259 @@
+//! Process groups: an object with a copy in each of several programs, updated by sends whose strength is said by the verb.
+//!
+//! **Promise.** What [`quorate_protocol::group`] promises of its messages, for a type of the user's own: all [`Replica`]s of a group
+//! apply the same updates in the same views, each sender's in its order, and `ordered` and `safe` ones in one order. Any member is
+//! read without asking another. Who joins gets the state. Every send, flush and query ends once, and an [`Error`] says what may have
+//! happened.
+//!
+//! **Source.** 000 (Isis2), figures 1, 3 and 4: the object, the verbs, the flush. The protocol, its invariants and the attacks on it
+//! are [`quorate_protocol::group`]'s; here is what hosts it.
+//!
+//! **Roles.** [`Groups`] is a process of the domain on threads of this program, with any number of groups; it needs routers, and no
+//! tables. A [`Member`] is this program's end of one group. Its *inbox* holds what was delivered and not applied.
+//!
+//! ```text
+//!   caller ── send, flush, query ──▶ protocol thread ═══ links ═══ other members, routers
+//!      ◀── wakes ─────────────────────── │ deliveries, views, states
+//!   reader ─┐                            ▼
+//!           ├── whoever is first ──▶  inbox ──▶ apply, view, query, checkpoint, restore   (under the replica's lock)
+//!   delivery thread ─┘
+//! ```
+//!
+//! **Invariants.**
+//! - *User code never runs on the protocol thread,* and that thread takes no lock under which user code runs: it fills the inbox, whose
+//!   lock is held for a push. The order of locks is replica, then inbox.
+//! - *One order.* Updates, views, queries and the taking of states come out of the inbox as they went in, whoever takes them. Each is
+//!   applied once.
+//! - *Read your sends.* A delivery is in the inbox before its send is answered, and a read applies what is in the inbox first.
+//! - *A state of which nobody knows what it is is not used.* A panic in `apply`, `view`, `checkpoint` or `restore`, or bytes that do
+//!   not decode, end this member: it is out as if it had failed, says why, and the others go on. `query` and reads are only lent the state.
+//! - *A slow member holds nobody up.* Receipts are given for what is in the inbox. A member whose inbox holds more than
+//!   `INBOX_BYTES_MAX` is out.
+//! - *Out of touch, nothing is shown for current*: sends, flushes, queries and reads are refused as soon as the process knows
+//!   of no leader ([`Error::OutOfTouch`]), and for good when it was dropped ([`Error::Wedged`]).
+//!
+//! **Attacks considered.**
+//! - *A callback that uses its own member.* Sends from `apply` are fine, if nobody waits for them there. A read inside a callback would
+//!   wait for itself: it is refused.
+//! - *A caller loses interest.* The send goes on; its answer is dropped where it arrives.
+//! - *Two programs with different types in one group.* The state names its [`Replica::NAME`], so that who joins with another one
+//!   is told both names, and leaves.
+//! - *A sender that has no room.* At most `ROOM_BYTES` of a member's sends are under way; the next ones wait for room, in the order in which
+//!   they are polled.
+//!
+//! **Where we differ, and why.** Closures as handlers, several typed handlers and locks are not there. The issue's sketch streams a state in
+//! chunks; the protocol takes it as one piece of bytes, so [`Snapshot`] is one, too, and may be made by another thread
+//! ([`Snapshot::later`]). Replies to queries do not go through the views: they are told once, and who asked counts those who did not
+//! answer.
+
+mod error;
+mod groups;
+mod inbox;
+mod member;
+mod process;
+mod query;
+
+use std::{fmt, pin::Pin};
+
+use quorate_protocol::ProcessId;
+use serde::{Serialize, de::DeserializeOwned};
+
+pub use self::{
+    error::Error,
+    groups::{Group, Groups, GroupsBuilder},
+    member::Member,
+    query::{Absence, Missing, Query, Replied, Replies, Want},
+};
+pub use quorate_protocol::group::{Phi, Place};
+
+/// An object with a copy at each member of a group.
+///
+/// ```
+/// use std::collections::BTreeMap;
+///
+/// use quorate::group::{Answer, Corrupt, Origin, Replica, Share, Snapshot};
+///
+/// #[derive(Default)]
+/// struct Prices(BTreeMap<String, i64>);
+///
+/// impl Replica for Prices {
+///     const NAME: &'static str = "prices/1";
+///     type Update = (String, i64);
+///     type Query = String;
+///     type Reply = Option<i64>;
+///
+///     fn apply(&mut self, (symbol, cents): (String, i64), _: &Origin) {
+///         self.0.insert(symbol, cents);
+///     }
+///     fn query(&self, symbol: String, _: Share) -> Answer<Option<i64>> {
+///         Answer::Now(self.0.get(&symbol).copied())
+///     }
+///     fn checkpoint(&self) -> Snapshot {
+///         Snapshot::of(&self.0)
+///     }
+///     fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
+///         snapshot.read().map(Prices)
+///     }
+/// }
+/// ```
+pub trait Replica: Send + Sized + 'static {
+    /// What the type is, with its version: replicas of one group have the same.
+    const NAME: &'static str;
+    /// A change of the object.
+    type Update: Serialize + DeserializeOwned + Send;
+    /// What members may be asked; `()` if nothing.
+    type Query: Serialize + DeserializeOwned + Send;
+    /// What they answer.
+    type Reply: Serialize + DeserializeOwned + Send;
+
+    /// Changes the object. Called once for each update that is delivered, at every member, in the group's order, and must come to the
+    /// same at each. A panic ends this member.
+    fn apply(&mut self, update: Self::Update, origin: &Origin);
+
+    /// Answers a query, in the state that is here. A panic is told to who asked.
+    fn query(&self, query: Self::Query, share: Share) -> Answer<Self::Reply>;
+
+    /// The object as it is, for a member that joined. Called at one member, between two updates: as long as it takes, this member applies
+    /// nothing ([`Snapshot::later`] is for objects that are large).
+    fn checkpoint(&self) -> Snapshot;
+
+    /// The object that another member's [`Replica::checkpoint`] gave.
+    fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt>;
+
+    /// A view begins: who is in the group from the next update on. The first one comes right behind the state.
+    fn view(&mut self, view: &View) {
+        let _ = view;
+    }
+}
+
+/// Where an update came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Who sent it.
+    pub sender: ProcessId,
+    /// Whether that was this member.
+    pub own: bool,
+    /// Its place: in the sender's soft messages of this view, or in the order.
+    pub place: Place,
+}
+
+/// The part of a query that is this member's, if members share the work: that with `n % of == rank`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// This member's place among the members, oldest first.
+    pub rank: usize,
+    /// How many there are.
+    pub of: usize,
+}
+
+/// What a member says to a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer<T> {
+    /// This.
+    Now(T),
+    /// It has nothing to say.
+    Declined,
+}
+
+/// Who is in a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Its number: later views have larger ones.
+    pub number: u64,
+    /// The members, oldest first: a member's rank is its place.
+    pub members: Vec<ProcessId>,
+    /// Those that were not in the view before.
+    pub joined: Vec<ProcessId>,
+    /// Those of the view before that are not in this one.
+    pub left: Vec<ProcessId>,
+    /// This member.
+    pub me: ProcessId,
+    /// How many soft messages were lost with each sender that is gone, though a safe one behind them was delivered. Only with a φ
+    /// below all.
+    pub missing: Vec<(ProcessId, u64)>,
+}
+
+impl View {
+    /// This member's place.
+    pub fn rank(&self) -> Option<usize> {
+        self.members.iter().position(|member| *member == self.me)
+    }
+}
+
+/// An object in bytes.
+pub struct Snapshot(Content);
+
+enum Content {
+    Here(Result<Vec<u8>, String>),
+    Later(Box<dyn FnOnce() -> Result<Vec<u8>, String> + Send>),
+}
+
+impl Snapshot {
+    /// Of this value, as `serde` writes it.
+    pub fn of(value: &impl Serialize) -> Snapshot {
+        Snapshot(Content::Here(written(value)))
+    }
+
+    /// Of these bytes.
+    pub fn of_bytes(bytes: Vec<u8>) -> Snapshot {
+        Snapshot(Content::Here(Ok(bytes)))
+    }
+
+    /// Of a value that another thread writes while this member goes on: a copy that costs little to make, such as an `Arc` or a
+    /// persistent map.
+    pub fn later(value: impl Serialize + Send + 'static) -> Snapshot {
+        Snapshot(Content::Later(Box::new(move || written(&value))))
+    }
+
+    /// The value in it.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, Corrupt> {
+        match postcard::take_from_bytes(self.bytes()?) {
+            Ok((value, [])) => Ok(value),
+            Ok((_, rest)) => Err(Corrupt(format!("{} bytes are left over", rest.len()))),
+            Err(error) => Err(Corrupt(error.to_string())),
+        }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> Result<&[u8], Corrupt> {
+        match &self.0 {
+            Content::Here(Ok(bytes)) => Ok(bytes),
+            Content::Here(Err(why)) => Err(Corrupt(why.clone())),
+            Content::Later(_) => Err(Corrupt(String::from("it is still to be written"))),
+        }
+    }
+
+    /// Its bytes, written now if they are not.
+    fn finish(self) -> Result<Vec<u8>, String> {
+        match self.0 {
+            Content::Here(bytes) => bytes,
+            Content::Later(write) => write(),
+        }
+    }
+
+    fn is_late(&self) -> bool {
+        matches!(self.0, Content::Later(_))
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Content::Here(Ok(bytes)) => write!(f, "Snapshot({} bytes)", bytes.len()),
+            Content::Here(Err(why)) => write!(f, "Snapshot({why})"),
+            Content::Later(_) => f.write_str("Snapshot(later)"),
+        }
+    }
+}
+
+/// A state that does not decode.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Corrupt(pub String);
+
+/// Something that is under way, for any executor; [`Wait::wait`](crate::Wait::wait) is its blocking form.
+pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
+
+fn written(value: &impl Serialize) -> Result<Vec<u8>, String> {
+    postcard::to_stdvec(value).map_err(|error| format!("it does not serialise: {error}"))
+}

@@ -1,0 +1,402 @@
+//! Queries: what members say to one, and who does not.
+//!
+//! A query goes through the group as an update does, so all members answer in the state that the same messages brought about (an
+//! ordered or safe one: in the very same state). Replies go straight to who asked, which knows from the view in which its query was
+//! delivered whom to expect. A query ends once enough have replied, once nobody is left who might, or at its deadline.
+
+use std::{
+    collections::BTreeMap,
+    future::IntoFuture,
+    marker::PhantomData,
+    time::{Duration, Instant},
+};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use quorate_protocol::{
+    ProcessId,
+    group::{self, Strength},
+};
+use tokio::sync::oneshot;
+
+use super::{
+    Error, Pending, Replica,
+    inbox::{lock, opened},
+    member::Member,
+};
+use crate::timer;
+
+/// How many members are to reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// Every member.
+    All,
+    /// More than half.
+    Majority,
+    /// So many, or all if there are fewer.
+    Count(usize),
+    /// The first that does.
+    One,
+}
+
+impl Want {
+    fn of(self, members: usize) -> usize {
+        match self {
+            Want::All => members,
+            Want::Majority => members / 2 + 1,
+            Want::Count(count) => count.min(members),
+            Want::One => members.min(1),
+        }
+    }
+}
+
+/// What members said to a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replies<T> {
+    /// The replies, by rank.
+    pub replies: Vec<Replied<T>>,
+    /// Members that did not reply: those that will not, and, if fewer replied than were wanted, those that are late.
+    pub missing: Vec<Missing>,
+    /// Whether as many replied as were wanted.
+    pub complete: bool,
+}
+
+/// One member's reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replied<T> {
+    /// Who.
+    pub member: ProcessId,
+    /// Its place in the view in which it answered.
+    pub rank: usize,
+    /// What it said.
+    pub reply: T,
+}
+
+/// A member that did not reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Who.
+    pub member: ProcessId,
+    /// Its place in the view in which it was asked.
+    pub rank: usize,
+    /// Why not.
+    pub why: Absence,
+}
+
+/// Why a member did not reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// It had not by the deadline.
+    Late,
+    /// It is in the group no more.
+    Gone,
+    /// It had nothing to say.
+    Declined,
+    /// Its `query` panicked, or its reply is of another type.
+    Failed(String),
+}
+
+/// A query that is about to be asked.
+#[must_use = "it is asked once it is awaited"]
+pub struct Query<R: Replica> {
+    pub(super) member: Member<R>,
+    pub(super) query: Result<Vec<u8>, String>,
+    pub(super) want: Want,
+    pub(super) strength: Strength,
+    pub(super) deadline: Duration,
+    pub(super) replica: PhantomData<fn() -> R>,
+}
+
+/// How long members may take to reply, unless said otherwise.
+pub(super) const DEADLINE: Duration = Duration::from_secs(1);
+
+impl<R: Replica> Query<R> {
+    /// How long members may take: 1 s unless said otherwise. Who has not replied by then is named.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    async fn ask(self) -> Result<Replies<R::Reply>, Error> {
+        let Query { member, query, want, strength, deadline, .. } = self;
+        let until = Instant::now() + deadline;
+        let query = query.map_err(|why| Error::not_sent(format!("the query: {why}")))?;
+        let seat = member.seat().clone();
+        let (number, enough) = lock(&seat.asked).ask(want);
+        // Given up, by whoever drops this, it is forgotten.
+        let asking = Asking { member: &member, number };
+        let sent = member.submit(strength, with_number(number, &query));
+        if let Some(sent) = timer::timeout(deadline, sent).await {
+            sent?;
+            // An error says that the member has ended: what came is what there is.
+            let _ = timer::timeout(until.saturating_duration_since(Instant::now()), enough).await;
+        }
+        asking.take(want)
+    }
+}
+
+impl<R: Replica> IntoFuture for Query<R> {
+    type Output = Result<Replies<R::Reply>, Error>;
+    type IntoFuture = Pending<Replies<R::Reply>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.ask())
+    }
+}
+
+/// A query under way, for the one who asks.
+struct Asking<'a, R: Replica> {
+    member: &'a Member<R>,
+    number: u64,
+}
+
+impl<R: Replica> Asking<'_, R> {
+    fn take(self, want: Want) -> Result<Replies<R::Reply>, Error> {
+        let seat = self.member.seat();
+        let Some(Question { members: Some(members), words, .. }) = lock(&seat.asked).take(self.number) else {
+            // Not even here was it delivered, and it may be yet.
+            return Err(seat
+                .over()
+                .unwrap_or_else(|| Error::not_sent("the group did not take the query before its deadline")));
+        };
+        let (mut replies, mut missing, mut late) = (Vec::new(), Vec::new(), Vec::new());
+        for (rank, member) in members.iter().copied().enumerate() {
+            let why = match words.get(&member) {
+                Some(Word::Reply(reply)) => match opened(reply) {
+                    Ok(reply) => {
+                        replies.push(Replied { member, rank, reply });
+                        continue;
+                    }
+                    Err(why) => Absence::Failed(why),
+                },
+                Some(Word::Declined) => Absence::Declined,
+                Some(Word::Failed(why)) => Absence::Failed(why.clone()),
+                Some(Word::Gone) => Absence::Gone,
+                None => {
+                    late.push(Missing { member, rank, why: Absence::Late });
+                    continue;
+                }
+            };
+            missing.push(Missing { member, rank, why });
+        }
+        let complete = replies.len() >= want.of(members.len());
+        if !complete {
+            missing.extend(late);
+            missing.sort_by_key(|missing| missing.rank);
+        }
+        Ok(Replies { replies, missing, complete })
+    }
+}
+
+impl<R: Replica> Drop for Asking<'_, R> {
+    fn drop(&mut self) {
+        lock(&self.member.seat().asked).take(self.number);
+    }
+}
+
+/// What a member says to a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    Reply(Vec<u8>),
+    Declined,
+    Failed(String),
+    /// It will say nothing.
+    Gone,
+}
+
+const REPLY: u8 = 1;
+const DECLINED: u8 = 2;
+const FAILED: u8 = 3;
+
+impl Word {
+    /// Its bytes, as they go to who asked under this number.
+    pub(super) fn encode(&self, number: u64) -> Bytes {
+        let (kind, rest): (u8, &[u8]) = match self {
+            Word::Reply(reply) => (REPLY, reply),
+            Word::Declined => (DECLINED, &[]),
+            Word::Failed(why) => (FAILED, why.as_bytes()),
+            Word::Gone => unreachable!("nobody says that of itself"),
+        };
+        let mut bytes = BytesMut::with_capacity(9 + rest.len());
+        bytes.put_u64_le(number);
+        bytes.put_u8(kind);
+        bytes.put_slice(rest);
+        bytes.freeze()
+    }
+
+    /// The number of the query, and the word. `None`: it is none.
+    pub(super) fn decode(mut bytes: &[u8]) -> Option<(u64, Word)> {
+        let (number, kind) = (bytes.try_get_u64_le().ok()?, bytes.try_get_u8().ok()?);
+        let word = match kind {
+            REPLY => Word::Reply(bytes.to_vec()),
+            DECLINED => Word::Declined,
+            FAILED => Word::Failed(String::from_utf8_lossy(bytes).into_owned()),
+            _ => return None,
+        };
+        Some((number, word))
+    }
+}
+
+/// The kind of a message in a group, by its first byte.
+pub(super) enum Kind {
+    Update,
+    /// Under this number.
+    Query(u64),
+    /// No member sends it.
+    Strange,
+}
+
+const UPDATE: u8 = 0;
+const QUERY: u8 = 1;
+
+/// Takes the kind off a message.
+pub(super) fn kind_of(body: &mut Bytes) -> Kind {
+    match body.try_get_u8() {
+        Ok(UPDATE) => Kind::Update,
+        Ok(QUERY) => body.try_get_u64_le().map_or(Kind::Strange, Kind::Query),
+        _ => Kind::Strange,
+    }
+}
+
+/// The number of the query that this message is, if it is one.
+pub(super) fn number_of(body: &Bytes) -> Option<u64> {
+    match kind_of(&mut body.clone()) {
+        Kind::Query(number) => Some(number),
+        Kind::Update | Kind::Strange => None,
+    }
+}
+
+fn with_number(number: u64, query: &[u8]) -> Bytes {
+    let mut body = BytesMut::with_capacity(9 + query.len());
+    body.put_u8(QUERY);
+    body.put_u64_le(number);
+    body.put_slice(query);
+    body.freeze()
+}
+
+/// The message that an update is.
+pub(super) fn update(update: &impl serde::Serialize) -> Result<Bytes, String> {
+    let bytes = postcard::to_extend(update, vec![UPDATE]);
+    bytes.map(Bytes::from).map_err(|error| format!("it does not serialise: {error}"))
+}
+
+/// The queries of a member that are under way.
+#[derive(Default)]
+pub(super) struct Asked {
+    last: u64,
+    questions: BTreeMap<u64, Question>,
+}
+
+struct Question {
+    want: Want,
+    /// Those asked, by rank, once the query is delivered here.
+    members: Option<Vec<ProcessId>>,
+    words: BTreeMap<ProcessId, Word>,
+    enough: Option<oneshot::Sender<()>>,
+}
+
+impl Question {
+    fn look(&mut self) {
+        let Some(members) = &self.members else { return };
+        let replies = self.words.values().filter(|word| matches!(word, Word::Reply(_))).count();
+        if (replies >= self.want.of(members.len()) || self.words.len() >= members.len())
+            && let Some(enough) = self.enough.take()
+        {
+            // The one who asked may have lost interest.
+            let _ = enough.send(());
+        }
+    }
+}
+
+impl Asked {
+    /// A query begins. It has enough answers when the second is told.
+    fn ask(&mut self, want: Want) -> (u64, oneshot::Receiver<()>) {
+        self.last += 1;
+        let (enough, told) = oneshot::channel();
+        let question = Question { want, members: None, words: BTreeMap::new(), enough: Some(enough) };
+        self.questions.insert(self.last, question);
+        (self.last, told)
+    }
+
+    fn take(&mut self, number: u64) -> Option<Question> {
+        self.questions.remove(&number)
+    }
+
+    /// A query is delivered here, in this view.
+    pub(super) fn delivered(&mut self, number: u64, view: &group::View) {
+        if let Some(question) = self.questions.get_mut(&number) {
+            question.members = Some(view.ids().collect());
+            question.look();
+        }
+    }
+
+    /// A member says something.
+    pub(super) fn said(&mut self, from: ProcessId, number: u64, word: Word) {
+        if let Some(question) = self.questions.get_mut(&number) {
+            question.words.entry(from).or_insert(word);
+            question.look();
+        }
+    }
+
+    /// Members that are not in this view will not answer.
+    pub(super) fn view(&mut self, view: &group::View) {
+        for question in self.questions.values_mut() {
+            let Some(members) = &question.members else { continue };
+            for gone in members.iter().filter(|member| view.entry(**member).is_none()) {
+                question.words.entry(*gone).or_insert(Word::Gone);
+            }
+            question.look();
+        }
+    }
+
+    /// Nobody answers any more.
+    pub(super) fn end(&mut self) {
+        for question in self.questions.values_mut() {
+            question.enough = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_protocol::Incarnation;
+
+    use super::*;
+
+    #[test]
+    fn wants_are_counted_of_the_members_that_there_are() {
+        let of = |want: Want| [0, 1, 2, 3, 5].map(|members| want.of(members));
+        assert_eq!(of(Want::All), [0, 1, 2, 3, 5]);
+        assert_eq!(of(Want::Majority), [1, 1, 2, 2, 3]);
+        assert_eq!(of(Want::Count(2)), [0, 1, 2, 2, 2]);
+        assert_eq!(of(Want::One), [0, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn words_come_back_from_their_bytes_and_nothing_else_does() {
+        for word in [Word::Reply(vec![1, 2]), Word::Declined, Word::Failed(String::from("no"))] {
+            assert_eq!(Word::decode(&word.encode(7)), Some((7, word)));
+        }
+        for garbage in [&[][..], &[1; 8], &[0; 9], &[9; 12]] {
+            assert_eq!(Word::decode(garbage), None, "{garbage:?}");
+        }
+    }
+
+    #[test]
+    fn a_reply_that_overtakes_the_query_counts() {
+        let process = |node| ProcessId { node, incarnation: Incarnation(0) };
+        let mut asked = Asked::default();
+        let (number, mut enough) = asked.ask(Want::One);
+        asked.said(process(2), number, Word::Declined);
+        assert!(enough.try_recv().is_err(), "nobody knows yet whom it went to");
+        let members = [1, 2].map(|node| group::Entry {
+            peer: quorate_protocol::Peer { id: process(node), address: String::new() },
+            standing: group::Standing::Whole,
+        });
+        let mut view = group::View { members: members.into(), ..group::View::default() };
+        asked.delivered(number, &view);
+        assert!(enough.try_recv().is_err(), "one may still reply");
+        view.members.remove(0);
+        asked.view(&view);
+        assert!(enough.try_recv().is_ok(), "and then nobody is left");
+    }
+}

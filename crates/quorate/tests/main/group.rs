@@ -1,0 +1,542 @@
+//! Process groups on real threads and sockets: members in one program, over loopback.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate::{
+    Local, ProcessId, Wait,
+    group::{
+        Absence, Answer, Corrupt, Error, Groups, Member, Origin, Phi, Place, Replica, Share, Snapshot, View,
+        Want,
+    },
+};
+
+/// All words that were said, and what this member saw of views.
+#[derive(Default)]
+struct Words {
+    said: Vec<String>,
+    /// What was said in each view that began here, in its order.
+    views: Vec<(View, Vec<String>)>,
+    /// Whether this one does what others do not: panics, sleeps, declines.
+    fragile: bool,
+}
+
+impl Words {
+    fn fragile() -> Words {
+        Words { fragile: true, ..Words::default() }
+    }
+
+    fn of(said: &[&str]) -> Words {
+        Words { said: said.iter().map(ToString::to_string).collect(), ..Words::default() }
+    }
+}
+
+impl Replica for Words {
+    const NAME: &'static str = "words/1";
+    type Update = String;
+    type Query = String;
+    type Reply = (Rank, usize);
+
+    fn apply(&mut self, word: String, _: &Origin) {
+        assert!(!(self.fragile && word == "panic"), "told to panic behind {} words", self.said.len());
+        if let Some(millis) = word.strip_prefix("sleep ").filter(|_| self.fragile) {
+            thread::sleep(Duration::from_millis(millis.parse().unwrap()));
+        }
+        if let Some((_, words)) = self.views.last_mut() {
+            words.push(word.clone());
+        }
+        self.said.push(word);
+    }
+
+    fn query(&self, word: String, share: Share) -> Answer<(Rank, usize)> {
+        match &*word {
+            "decline" if self.fragile => Answer::Declined,
+            "panic" if self.fragile => panic!("asked to panic"),
+            "sleep" if self.fragile => {
+                thread::sleep(Duration::from_secs(3));
+                Answer::Declined
+            }
+            word => Answer::Now((
+                (share.rank, share.of),
+                self.said.iter().filter(|said| said.starts_with(word)).count(),
+            )),
+        }
+    }
+
+    fn checkpoint(&self) -> Snapshot {
+        Snapshot::later(self.said.clone())
+    }
+
+    fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
+        Ok(Words { said: snapshot.read()?, ..Words::default() })
+    }
+
+    fn view(&mut self, view: &View) {
+        self.views.push((view.clone(), Vec::new()));
+    }
+}
+
+/// A member's rank, and how many there are.
+type Rank = (usize, usize);
+
+/// Words of another kind.
+struct Others;
+
+impl Replica for Others {
+    const NAME: &'static str = "words/2";
+    type Update = ();
+    type Query = ();
+    type Reply = ();
+
+    fn apply(&mut self, (): (), _: &Origin) {}
+    fn query(&self, (): (), _: Share) -> Answer<()> {
+        Answer::Declined
+    }
+    fn checkpoint(&self) -> Snapshot {
+        Snapshot::of(&())
+    }
+    fn restore(_: &Snapshot) -> Result<Self, Corrupt> {
+        Ok(Others)
+    }
+}
+
+/// A cluster, and processes that have each joined one group.
+struct Crowd {
+    cluster: Local,
+    groups: Vec<Groups>,
+    members: Vec<Member<Words>>,
+}
+
+impl Crowd {
+    fn start(routers: usize, members: usize) -> Crowd {
+        let cluster = Local::builder().routers(routers).start().wait().unwrap();
+        let mut crowd = Crowd { cluster, groups: Vec::new(), members: Vec::new() };
+        for _ in 0..members {
+            crowd.join(Words::default());
+        }
+        crowd
+    }
+
+    fn join(&mut self, words: Words) {
+        let groups = Groups::connect(self.cluster.addresses());
+        self.members.push(groups.group("words").join(words).wait().unwrap());
+        self.groups.push(groups);
+    }
+
+    /// Ends a member's process as if it had been killed.
+    fn kill(&mut self, place: usize) -> ProcessId {
+        let id = self.members[place].id();
+        self.groups.remove(place).abandon();
+        self.members.remove(place);
+        id
+    }
+
+    fn said(&self) -> Vec<Vec<String>> {
+        self.members.iter().map(said).collect()
+    }
+
+    /// Waits until all members have heard the same so many words.
+    fn settle(&self, words: usize) {
+        wait_for("all have heard all", || self.said().iter().all(|said| said.len() == words));
+        assert!(self.said().windows(2).all(|pair| pair[0] == pair[1]), "{:?}", self.said());
+    }
+
+    /// Waits until all members have heard so many words, in whatever order.
+    fn settle_count(&self, words: usize) {
+        wait_for("all have heard all", || self.said().iter().all(|said| said.len() == words));
+    }
+}
+
+fn said(member: &Member<Words>) -> Vec<String> {
+    member.read(|words| words.said.clone()).unwrap()
+}
+
+fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while !is() {
+        assert!(Instant::now() < until, "{what}, in time");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn word(text: &str) -> String {
+    text.to_owned()
+}
+
+#[test]
+fn members_of_three_processes_hear_the_same() {
+    let mut crowd = Crowd::start(3, 1);
+    let first = crowd.members[0].clone();
+    assert!(first.is_fresh().unwrap());
+    assert!(matches!(first.ordered_send(word("one")).wait(), Ok(Place::Ordered(_))));
+    assert_eq!(said(&first), ["one"], "what was sent is read");
+    crowd.join(Words::of(&["of its own"]));
+    crowd.join(Words::default());
+    assert_eq!(said(&crowd.members[1]), ["one"], "the group's state, and not what it brought");
+    assert!(!crowd.members[1].is_fresh().unwrap());
+    let [a, b, c] = [0, 1, 2].map(|place| crowd.members[place].clone());
+    assert_eq!(a.send(word("two")).wait(), Ok(Place::Soft(1)));
+    assert!(matches!(a.safe_send(word("three")).wait(), Ok(Place::Ordered(_))));
+    a.send(word("four")).wait().unwrap();
+    a.flush().wait().unwrap();
+    crowd.settle(4);
+    assert_eq!(said(&c), ["one", "two", "three", "four"]);
+    // From all at once: one order.
+    let sending: Vec<_> = (0..30).map(|n| [&a, &b, &c][n % 3].ordered_send(format!("o{n}"))).collect();
+    let mut places: Vec<Place> = sending.into_iter().map(|sent| sent.wait().unwrap()).collect();
+    crowd.settle(34);
+    let count = places.len();
+    places.sort_unstable();
+    places.dedup();
+    assert_eq!(places.len(), count, "no two have one place");
+    // Views: the oldest first, the same at all.
+    let view = a.view().unwrap();
+    assert_eq!(view.members, crowd.members.iter().map(Member::id).collect::<Vec<_>>());
+    assert_eq!((view.rank(), c.view().unwrap().rank()), (Some(0), Some(2)));
+    let left = b.id();
+    drop(b);
+    crowd.members.remove(1).leave().wait().unwrap();
+    wait_for("it is seen to have left", || a.view().unwrap().left == [left]);
+    a.safe_send(word("last")).wait().unwrap();
+    crowd.settle(35);
+}
+
+#[test]
+fn a_node_of_tables_joins_groups_of_its_domain() {
+    let cluster = Local::start().wait().unwrap();
+    let node = quorate::Node::builder().routers(cluster.addresses()).start().wait().unwrap();
+    let one = node.group("words").join(Words::default()).wait().unwrap();
+    let other = cluster.nodes()[0].group("words").join(Words::default()).wait().unwrap();
+    one.ordered_send(word("groups")).wait().unwrap();
+    let db = node.db().unwrap();
+    db.execute("create table t (id int primary key)").wait().unwrap();
+    db.execute("insert into t values (1), (2)").wait().unwrap();
+    other.safe_send(word("and tables")).wait().unwrap();
+    assert_eq!(db.query("select * from t").wait().unwrap().count(), 2);
+    wait_for("both have it", || [&one, &other].iter().all(|it| said(it) == ["groups", "and tables"]));
+    let twice = node.group("words").join(Words::default()).wait();
+    assert!(matches!(&twice, Err(Error::Start { why }) if why.contains("already")), "{twice:?}");
+    // Several groups of one process.
+    let second = node.group("second").join(Words::default()).wait().unwrap();
+    second.send(word("alone")).wait().unwrap();
+    assert_eq!((said(&second).len(), said(&one).len()), (1, 2));
+}
+
+/// Threads that send until they are told to stop. Each says which of its sends were answered.
+struct Senders {
+    stop: Arc<AtomicBool>,
+    threads: Vec<thread::JoinHandle<Sent>>,
+}
+
+/// What one member sent.
+#[derive(Default)]
+struct Sent {
+    answered: Vec<String>,
+    /// Answered as safe, or flushed.
+    durable: Vec<String>,
+}
+
+impl Senders {
+    fn start(members: &[Member<Words>]) -> Senders {
+        let stop = Arc::new(AtomicBool::new(false));
+        let start = |(name, member): (usize, &Member<Words>)| {
+            let (stop, member) = (stop.clone(), member.clone());
+            thread::spawn(move || send(name, &member, &stop))
+        };
+        let threads = members.iter().enumerate().map(start).collect();
+        Senders { stop, threads }
+    }
+
+    fn stop(self) -> Vec<Sent> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    }
+}
+
+fn send(name: usize, member: &Member<Words>, stop: &AtomicBool) -> Sent {
+    let mut sent = Sent::default();
+    for number in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let word = format!("{name} {number:06}");
+        let answer = match number % 7 {
+            0 => member.safe_send(word.clone()).wait(),
+            1 | 2 => member.ordered_send(word.clone()).wait(),
+            _ => member.send(word.clone()).wait(),
+        };
+        match answer {
+            Ok(_) => sent.answered.push(word),
+            // The process was killed; or no router led just now.
+            Err(Error::Wedged | Error::MaybeApplied { .. } | Error::NotMember { .. }) => break,
+            Err(Error::OutOfTouch | Error::NotSent { .. }) => {
+                thread::sleep(Duration::from_millis(5));
+                continue;
+            }
+            Err(other) => panic!("{other}"),
+        }
+        let flushed = number % 7 == 6 && member.flush().wait().is_ok();
+        if flushed || number % 7 == 0 {
+            sent.durable.clone_from(&sent.answered);
+        }
+    }
+    sent
+}
+
+/// What the survivors must agree in, and what each sender is promised of it.
+fn judge(crowd: &Crowd, sent: &[Sent]) {
+    let logs: Vec<_> = crowd
+        .members
+        .iter()
+        .map(|member| member.read(|words| (words.said.clone(), words.views.clone())).unwrap())
+        .collect();
+    // The same messages in the same view.
+    let mut views: BTreeMap<u64, Vec<Vec<String>>> = BTreeMap::new();
+    for (_, seen) in &logs {
+        for (view, words) in seen {
+            let mut words = words.clone();
+            words.sort_unstable();
+            views.entry(view.number).or_default().push(words);
+        }
+    }
+    for (number, seen) in views {
+        assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "view {number} has different messages");
+    }
+    for (said, _) in &logs {
+        for (name, sent) in sent.iter().enumerate() {
+            let prefix = format!("{name} ");
+            let heard: Vec<&String> = said.iter().filter(|word| word.starts_with(&prefix)).collect();
+            assert!(heard.is_sorted_by(|a, b| a < b), "{name}: each once, in its order");
+            let lost: Vec<&String> =
+                sent.durable.iter().filter(|word| heard.binary_search(word).is_err()).collect();
+            assert!(lost.is_empty(), "{name}: {lost:?} of {} durable ones are lost", sent.durable.len());
+        }
+    }
+    // In one order, where an order was asked for.
+    let ordered = |said: &[String]| -> Vec<String> {
+        let is = |word: &&String| word[2..].parse::<u64>().unwrap() % 7 < 3;
+        said.iter().filter(is).cloned().collect()
+    };
+    assert!(logs.windows(2).all(|pair| ordered(&pair[0].0) == ordered(&pair[1].0)), "one order");
+}
+
+#[test]
+fn survivors_of_killed_members_agree_and_have_what_was_flushed() {
+    let mut crowd = Crowd::start(3, 4);
+    let senders = Senders::start(&crowd.members);
+    thread::sleep(Duration::from_millis(300));
+    let mut killed = vec![crowd.kill(1)];
+    let first = crowd.members[0].clone();
+    wait_for("a view without it", || !first.view().unwrap().members.contains(&killed[0]));
+    // Another one comes while all send.
+    crowd.join(Words::default());
+    thread::sleep(Duration::from_millis(200));
+    killed.push(crowd.kill(2));
+    wait_for("a view without it", || !first.view().unwrap().members.contains(&killed[1]));
+    thread::sleep(Duration::from_millis(100));
+    let sent = senders.stop();
+    assert!(sent.iter().all(|sent| sent.durable.len() > 10), "all got somewhere");
+    first.flush().wait().unwrap();
+    let count = said(&first).len();
+    crowd.settle_count(count);
+    judge(&crowd, &sent);
+}
+
+#[test]
+fn groups_go_on_when_the_lead_router_is_killed() {
+    let crowd = Crowd::start(3, 3);
+    let senders = Senders::start(&crowd.members);
+    thread::sleep(Duration::from_millis(200));
+    // The founder leads until it is killed.
+    crowd.cluster.nodes()[0].clone().abandon().wait();
+    let before = said(&crowd.members[0]).len();
+    let ordered = crowd.members[0].ordered_send(word("9 000001"));
+    assert!(matches!(ordered.wait(), Ok(Place::Ordered(_))), "another one leads");
+    wait_for("more is said", || said(&crowd.members[0]).len() > before + 50);
+    let sent = senders.stop();
+    crowd.members[1].flush().wait().unwrap();
+    let count = said(&crowd.members[1]).len();
+    crowd.settle_count(count);
+    judge(&crowd, &sent);
+    assert_eq!(crowd.members[0].view().unwrap().members.len(), 3, "and nobody was dropped");
+}
+
+#[test]
+fn a_member_that_panics_in_apply_is_out_and_the_others_go_on() {
+    let mut crowd = Crowd::start(1, 2);
+    crowd.join(Words::default());
+    let fragile = crowd.groups[2].group("fragile").join(Words::fragile()).wait().unwrap();
+    // A joiner's object is the group's: only the first can be another one.
+    let other = crowd.groups[0].group("fragile").join(Words::default()).wait().unwrap();
+    other.ordered_send(word("panic")).wait().unwrap();
+    wait_for("it ends", || fragile.ended().is_some());
+    let why = fragile.send(word("more")).wait().unwrap_err();
+    assert!(
+        matches!(&why, Error::NotMember { why } if why.contains("told to panic behind 0 words")),
+        "{why:?}"
+    );
+    wait_for("a view without it", || other.view().unwrap().members == [other.id()]);
+    other.safe_send(word("alone")).wait().unwrap();
+    assert_eq!(said(&other), ["panic", "alone"]);
+    // Its process has other groups, and they go on. The state of the one that it lost it gets again.
+    crowd.members[2].safe_send(word("still here")).wait().unwrap();
+    let again = crowd.groups[2].group("fragile").join(Words::default()).wait().unwrap();
+    assert_eq!(said(&again), ["panic", "alone"]);
+}
+
+#[test]
+fn queries_name_who_does_not_reply() {
+    let mut crowd = Crowd::start(1, 0);
+    crowd.join(Words::fragile());
+    crowd.join(Words::default());
+    crowd.join(Words::default());
+    let asker = crowd.members[1].clone();
+    for _ in 0..3 {
+        asker.ordered_send(word("counted")).wait().unwrap();
+    }
+    let told = asker.ordered_query(word("counted"), Want::All).wait().unwrap();
+    let replies: Vec<_> = told.replies.iter().map(|replied| (replied.rank, replied.reply)).collect();
+    assert_eq!(replies, [(0, ((0, 3), 3)), (1, ((1, 3), 3)), (2, ((2, 3), 3))]);
+    assert!(told.complete && told.missing.is_empty());
+    let members: Vec<ProcessId> = crowd.members.iter().map(Member::id).collect();
+    let missing = |query: &str, want| {
+        let told = asker.query(word(query), want).deadline(Duration::from_millis(500)).wait().unwrap();
+        let missing = told.missing.into_iter().map(|it| (it.member, it.rank, it.why)).collect::<Vec<_>>();
+        (told.replies.len(), told.complete, missing)
+    };
+    assert_eq!(missing("decline", Want::All), (2, false, vec![(members[0], 0, Absence::Declined)]));
+    let (replies, complete, failed) = missing("panic", Want::All);
+    assert_eq!((replies, complete, failed.len()), (2, false, 1));
+    assert!(matches!(&failed[0].2, Absence::Failed(why) if why.contains("asked to panic")), "{failed:?}");
+    // A member that sleeps is late; the majority does not wait for it.
+    let began = Instant::now();
+    assert!(matches!(missing("sleep", Want::Majority), (2, true, _)));
+    assert!(began.elapsed() < Duration::from_millis(450), "{:?}", began.elapsed());
+    let (replies, complete, late) = missing("counted", Want::All);
+    assert_eq!((replies, complete), (2, false), "it sleeps still");
+    assert_eq!(late, [(members[0], 0, Absence::Late)]);
+    // One that is killed while it is asked.
+    let asking = asker.query(word("counted"), Want::All).deadline(Duration::from_secs(20)).into_future();
+    crowd.kill(0);
+    let told = asking.wait().unwrap();
+    assert_eq!((told.replies.len(), told.missing[0].why.clone()), (2, Absence::Gone));
+}
+
+#[test]
+fn a_sleeping_member_holds_nobody_up() {
+    let mut crowd = Crowd::start(1, 0);
+    crowd.join(Words::fragile());
+    crowd.join(Words::default());
+    let (slow, fast) = (crowd.members[0].clone(), crowd.members[1].clone());
+    let began = Instant::now();
+    fast.send(word("sleep 2000")).wait().unwrap();
+    for _ in 0..20 {
+        fast.safe_send(word("safe")).wait().unwrap();
+    }
+    fast.send(word("soft")).wait().unwrap();
+    fast.flush().wait().unwrap();
+    assert!(began.elapsed() < Duration::from_millis(1500), "{:?}", began.elapsed());
+    // Its reader waits for what was delivered before.
+    assert_eq!(said(&slow).len(), 22);
+    assert!(began.elapsed() >= Duration::from_secs(2));
+}
+
+#[test]
+fn replicas_of_another_name_are_refused_with_both() {
+    let crowd = Crowd::start(1, 1);
+    let other = Groups::connect(crowd.cluster.addresses());
+    let refused = other.group("words").join(Others).wait().unwrap_err();
+    assert_eq!(refused, Error::Mismatch { ours: word("words/2"), theirs: word("words/1") });
+    crowd.members[0].safe_send(word("alone")).wait().unwrap();
+    wait_for("it is out", || crowd.members[0].view().unwrap().members.len() == 1);
+}
+
+#[test]
+fn without_routers_nothing_is_shown_for_current() {
+    let Crowd { cluster, groups, members } = Crowd::start(1, 2);
+    members[0].send(word("before")).wait().unwrap();
+    members[0].flush().wait().unwrap();
+    let began = Instant::now();
+    cluster.stop().wait();
+    wait_for("reads are refused", || members[1].read(|_| ()) == Err(Error::OutOfTouch));
+    assert!(began.elapsed() < Duration::from_millis(2500), "{:?}", began.elapsed());
+    wait_for("and sends", || members[0].send(word("after")).wait() == Err(Error::OutOfTouch));
+    assert_eq!(members[0].flush().wait(), Err(Error::OutOfTouch));
+    let nobody = Groups::builder().routers(["127.0.0.1:1"]).patience(Duration::from_millis(200)).build();
+    let refused = nobody.group("words").join(Words::default()).wait();
+    assert!(matches!(refused, Err(Error::Start { .. })), "{refused:?}");
+    drop(groups);
+}
+
+#[test]
+fn callbacks_may_send_and_may_not_read() {
+    /// Says a word behind each that others said, and tells what a read inside came to.
+    struct Echo(Arc<Mutex<Option<Member<Echo>>>>, Arc<Mutex<Vec<Result<(), Error>>>>);
+
+    impl Replica for Echo {
+        const NAME: &'static str = "echo/1";
+        type Update = u64;
+        type Query = ();
+        type Reply = ();
+
+        fn apply(&mut self, number: u64, _: &Origin) {
+            let member = self.0.lock().unwrap().clone();
+            let Some(member) = member else { return };
+            self.1.lock().unwrap().push(member.read(|_| ()));
+            if number > 0 {
+                drop(member.ordered_send(number - 1));
+            }
+        }
+        fn query(&self, (): (), _: Share) -> Answer<()> {
+            Answer::Declined
+        }
+        fn checkpoint(&self) -> Snapshot {
+            Snapshot::of(&())
+        }
+        fn restore(_: &Snapshot) -> Result<Self, Corrupt> {
+            Err(Corrupt(word("it is of one member")))
+        }
+    }
+
+    let crowd = Crowd::start(1, 1);
+    let (own, read) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(Vec::new())));
+    let echo = crowd.groups[0].group("echo").join(Echo(own.clone(), read.clone())).wait().unwrap();
+    *own.lock().unwrap() = Some(echo.clone());
+    echo.send(3).wait().unwrap();
+    wait_for("it echoes", || read.lock().unwrap().len() == 4);
+    assert!(read.lock().unwrap().iter().all(|read| matches!(read, Err(Error::NotSent { .. }))));
+    // A joiner that cannot take the state is told so.
+    let other = Groups::connect(crowd.cluster.addresses());
+    let refused = other.group("echo").join(Echo(Arc::default(), Arc::default())).wait().unwrap_err();
+    assert_eq!(refused, Error::Corrupt { why: word("it is of one member") });
+    own.lock().unwrap().take();
+    let large = crowd.members[0].send("x".repeat(9 << 20)).wait();
+    assert!(matches!(large, Err(Error::TooLarge { limit, .. }) if limit == 8 << 20), "{large:?}");
+}
+
+#[test]
+fn processes_that_leave_are_gone_from_the_domain() {
+    let mut crowd = Crowd::start(1, 2);
+    let stays = crowd.members[0].clone();
+    let leaves = crowd.members.remove(1);
+    leaves.send(word("farewell")).wait().unwrap();
+    crowd.groups.remove(1).leave().wait();
+    assert_eq!(leaves.send(word("more")).wait().unwrap_err().fate(), Some(quorate::Fate::NotSent));
+    wait_for("it has left", || stays.view().unwrap().members == [stays.id()]);
+    assert_eq!(said(&stays), ["farewell"]);
+    // The last one goes, and who comes then begins anew.
+    let few = stays.safe_send_to(Phi::Count(1), word("to one")).wait();
+    assert!(matches!(few, Ok(Place::Ordered(_))), "{few:?}");
+    drop(stays);
+    crowd.members.remove(0).leave().wait().unwrap();
+    crowd.join(Words::of(&["its own"]));
+    assert!(crowd.members[0].is_fresh().unwrap());
+    assert_eq!(said(&crowd.members[0]), ["its own"]);
+}
