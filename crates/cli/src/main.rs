@@ -8,6 +8,7 @@ mod cluster;
 mod config;
 mod confirm;
 mod down;
+mod group;
 mod kill;
 mod lab;
 mod lifeline;
@@ -51,6 +52,7 @@ enum Command {
     Router(router::Args),
     Storage(storage::Args),
     Table(table::Args),
+    Group(group::Args),
     Node(node::Args),
     Check(check::Args),
     Sim(sim::Args),
@@ -84,6 +86,7 @@ fn main() -> ExitCode {
         Command::Router(args) => router::run(args),
         Command::Storage(args) => storage::run(args),
         Command::Table(args) => table::run(args),
+        Command::Group(args) => group::run(args),
         Command::Node(args) => node::run_configured(args),
         Command::Sim(args) => sim::run_scenario(args),
         Command::Bench(args) => bench::run(args),

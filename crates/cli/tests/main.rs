@@ -6,6 +6,7 @@ mod cluster;
 mod command;
 mod door;
 mod durable;
+mod group;
 mod killing;
 mod large;
 mod manners;

@@ -7,6 +7,7 @@ mod check;
 mod ecast;
 mod endpoints;
 mod failover;
+mod group;
 mod load;
 mod paxos;
 mod processor;
@@ -39,6 +40,9 @@ enum Bench {
     #[command(hide = true)]
     EcastProcess(ecast::ProcessArgs),
     Endpoints(endpoints::Args),
+    Group(group::Args),
+    #[command(hide = true)]
+    GroupProcess(group::ProcessArgs),
     Paxos(paxos::Args),
     #[command(hide = true)]
     PaxosProcess(paxos::ProcessArgs),
@@ -60,6 +64,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Bench::Ecast(args) => ecast::run(args),
         Bench::EcastProcess(args) => ecast::run_process(args),
         Bench::Endpoints(args) => endpoints::run(&args),
+        Bench::Group(args) => group::run(args),
+        Bench::GroupProcess(args) => group::run_process(args),
         Bench::Paxos(args) => paxos::run(args),
         Bench::PaxosProcess(args) => paxos::run_process(args),
         Bench::Service(args) => service::run(&args),

@@ -1,0 +1,239 @@
+//! `quorate bench group`: updates of a process group, on real processes.
+//!
+//! Routers and members, each an operating-system process on loopback. Members send, with so many updates under way each, and an update
+//! counts once the last of the members has applied it. Each member checks what every sender sent, in its order, and what all were
+//! told in one order is compared by its print at the end.
+
+mod process;
+
+use std::{
+    env,
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use self::process::{Part, Spec};
+use super::processor;
+
+/// Measures process groups: routers and members, each a process of its own.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The strength of the updates.
+    #[arg(long, value_enum, default_value_t = What::Ordered)]
+    what: What,
+    /// Routers.
+    #[arg(long, default_value_t = 3)]
+    routers: usize,
+    /// Members.
+    #[arg(long, default_value_t = 3)]
+    members: usize,
+    /// Members that send.
+    #[arg(long, default_value_t = 3)]
+    senders: usize,
+    /// Bytes of each update.
+    #[arg(long, default_value_t = 64)]
+    bytes: usize,
+    /// Updates under way at each sender.
+    #[arg(long, default_value_t = 1024)]
+    in_flight: usize,
+    /// Seconds of each run, after a warm-up of one second.
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Runs; the median is told.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The strength of the updates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+enum What {
+    Soft,
+    Ordered,
+    Safe,
+}
+
+/// What a member tells at the end.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Summary {
+    applied: u64,
+    /// Updates of one sender that came out of its order, twice, or not as they were sent.
+    faults: u64,
+    /// Of all updates in the order in which they were applied.
+    print: u64,
+    /// From a send to its answer: delivered here. None where nothing was sent.
+    latency_us: Option<[f64; 2]>,
+}
+
+struct Run {
+    rate: f64,
+    latency_us: [f64; 2],
+    shares: Vec<(String, f64)>,
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    ensure!(args.bytes >= process::BYTES_MIN, "--bytes: at least {}", process::BYTES_MIN);
+    ensure!((1..=args.members).contains(&args.senders), "--senders: between 1 and the members");
+    ensure!(
+        args.in_flight > 0 && args.runs > 0 && args.routers > 0,
+        "--in-flight, --runs, --routers: at least 1"
+    );
+    let mut runs = Vec::with_capacity(args.runs);
+    for index in 0..args.runs {
+        let run = one_run(&args).with_context(|| format!("run {}", index + 1))?;
+        if !args.json {
+            println!("run {}: {:.0} updates/s", index + 1, run.rate);
+        }
+        runs.push(run);
+    }
+    runs.sort_by(|a, b| a.rate.total_cmp(&b.rate));
+    let Run { rate, latency_us: [p50, p99], shares } = runs.swap_remove(runs.len() / 2);
+    if args.json {
+        let cpu: serde_json::Map<String, serde_json::Value> =
+            shares.iter().map(|(name, share)| (name.clone(), json!(share))).collect();
+        let figures = json!({
+            "bench": "group", "what": args.what, "updates_per_second": rate.round(), "latency_p50_us": p50,
+            "latency_p99_us": p99, "routers": args.routers, "members": args.members, "senders": args.senders,
+            "bytes": args.bytes, "in_flight": args.in_flight, "runs": args.runs, "seconds": args.seconds,
+            "cpu_cores": cpu,
+        });
+        println!("{figures}");
+    } else {
+        println!("median: {rate:.0} updates/s at the last member; answered p50 {p50:.0} µs, p99 {p99:.0} µs");
+        for (name, share) in shares {
+            println!("  {name}: {share:.2} cores");
+        }
+    }
+    Ok(())
+}
+
+/// A child that is killed when it is dropped.
+struct Spawned {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    name: String,
+}
+
+impl Drop for Spawned {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Spawned {
+    fn start(name: String, spec: &Spec) -> Result<Spawned> {
+        let mut child = Command::new(env::current_exe()?)
+            .args(["bench", "group-process", &serde_json::to_string(spec)?])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let (stdin, stdout) = (stdin.context("no pipe")?, BufReader::new(stdout.context("no pipe")?));
+        Ok(Spawned { child, stdin, stdout, name })
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        ensure!(self.stdout.read_line(&mut line)? > 0, "{} ended early", self.name);
+        Ok(line.trim().to_owned())
+    }
+
+    fn ask(&mut self, word: &str) -> Result<String> {
+        writeln!(self.stdin, "{word}")?;
+        self.stdin.flush()?;
+        self.line()
+    }
+}
+
+fn one_run(args: &Args) -> Result<Run> {
+    let mut routers: Vec<String> = Vec::new();
+    let mut processes: Vec<Spawned> = Vec::new();
+    let spec = |part, number, routers: &[String]| Spec {
+        part,
+        number,
+        routers: routers.to_vec(),
+        wanted: args.routers,
+        what: args.what,
+        bytes: args.bytes,
+        in_flight: args.in_flight,
+    };
+    for number in 1..=args.routers {
+        let mut router =
+            Spawned::start(format!("router-{number}"), &spec(Part::Router, number as u64, &routers))?;
+        routers.push(router.line()?);
+        processes.push(router);
+    }
+    for number in 1..=args.members {
+        let part = if number <= args.senders { Part::Sender } else { Part::Listener };
+        let mut member = Spawned::start(format!("member-{number}"), &spec(part, number as u64, &routers))?;
+        ensure!(member.line()? == "joined", "{} did not join", member.name);
+        processes.push(member);
+    }
+    for member in &mut processes[args.routers..] {
+        member.ask("begin")?;
+    }
+    thread::sleep(Duration::from_secs(1));
+    let (before, cpu_before) = look(&mut processes, args.routers)?;
+    let began = Instant::now();
+    thread::sleep(Duration::from_secs_f64(args.seconds));
+    let (after, cpu_after) = look(&mut processes, args.routers)?;
+    let seconds = began.elapsed().as_secs_f64();
+    let least =
+        before.iter().zip(&after).map(|(before, after)| after - before).min().context("no members")?;
+    let mut sent = 0;
+    for member in &mut processes[args.routers..] {
+        sent += member.ask("stop")?.parse::<u64>()?;
+    }
+    let mut summaries = Vec::new();
+    for member in &mut processes[args.routers..] {
+        let summary: Summary = serde_json::from_str(&member.ask(&format!("until {sent}"))?)?;
+        ensure!(
+            summary.applied == sent && summary.faults == 0,
+            "{}: {} applied of {sent}, {} out of order or damaged",
+            member.name,
+            summary.applied,
+            summary.faults
+        );
+        summaries.push(summary);
+    }
+    ensure!(
+        args.what == What::Soft || summaries.windows(2).all(|pair| pair[0].print == pair[1].print),
+        "members applied in different orders"
+    );
+    let latency_us = summaries[0].latency_us.context("the first member sends")?;
+    let names = processes.iter().map(|process| process.name.clone());
+    let shares =
+        cpu_before.iter().zip(cpu_after).map(|(before, after)| (after - *before).as_secs_f64() / seconds);
+    Ok(Run { rate: least as f64 / seconds, latency_us, shares: names.zip(shares).collect() })
+}
+
+/// How much each member has applied, and what each process has used.
+fn look(processes: &mut [Spawned], routers: usize) -> Result<(Vec<u64>, Vec<Duration>)> {
+    let counts = processes[routers..].iter_mut().map(|member| Ok(member.ask("count")?.parse()?));
+    let counts = counts.collect::<Result<_>>()?;
+    let used = processes.iter().map(|process| processor::time(process.child.id()));
+    Ok((counts, used.collect::<Result<_>>()?))
+}
+
+/// One process of the bench; started by the bench.
+#[derive(clap::Args)]
+pub(crate) struct ProcessArgs {
+    /// What it is, as JSON.
+    spec: String,
+}
+
+pub(crate) fn run_process(args: ProcessArgs) -> Result<()> {
+    process::run(serde_json::from_str(&args.spec)?)
+}

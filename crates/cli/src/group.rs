@@ -1,0 +1,145 @@
+//! `quorate group`: a member of a process group at the terminal.
+
+use std::{
+    fmt,
+    io::{self, BufRead, Write},
+    mem, thread,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use quorate::{
+    Wait,
+    group::{Answer, Corrupt, Error, Groups, Member, Origin, Replica, Share, Snapshot, View},
+};
+
+use crate::{cluster::DirectoryArgs, config::Role};
+
+/// Process groups, by hand: a group of texts, of which this command is a member.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Joins a group, shows what is delivered, and sends what it is told on standard input: `soft TEXT`, `ordered TEXT`, `safe TEXT`, `flush`,
+    /// one a line. Each line is answered once it has come about; at the end of the input it leaves.
+    ///
+    /// It prints `state COUNT` when it is in, with so many texts from before; `view NUMBER COUNT RANK` when a view begins; `text TEXT` for each
+    /// that is delivered; `done LINE` and `failed LINE: WHY` for each line of input. What is printed before `done flush` is at all members.
+    Join {
+        /// The group.
+        name: String,
+        /// Where routers may be found, host:port, several with commas between; those of the local cluster unless said.
+        #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+        routers: Vec<String>,
+        #[command(flatten)]
+        directory: DirectoryArgs,
+    },
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    let Command::Join { name, routers, directory } = args.command;
+    let routers = match routers.is_empty() {
+        false => routers,
+        true => local_routers(&directory)?,
+    };
+    let groups = Groups::connect(routers);
+    let member =
+        groups.group(&name).join(Texts::default()).wait().with_context(|| format!("group {name}"))?;
+    for line in io::stdin().lock().lines() {
+        let line = line.context("standard input")?;
+        // What was delivered before is shown before.
+        match perform(&member, &line).and_then(|()| Ok(member.read(|_| ())?)) {
+            Ok(()) => say(format_args!("done {line}"))?,
+            Err(error) => say(format_args!("failed {line}: {error:#}"))?,
+        }
+        // Whoever is out is out for good; else the next line may fare better.
+        if let Some(why) = member.ended() {
+            bail!("{why}");
+        }
+    }
+    groups.leave().wait();
+    Ok(())
+}
+
+/// The routers of the local cluster that listen.
+fn local_routers(directory: &DirectoryArgs) -> Result<Vec<String>> {
+    let cluster = directory.directory()?.running()?;
+    let routers = cluster.processes.into_iter().filter(|process| process.role == Role::Router);
+    Ok(routers.filter_map(|router| Some(router.bound?.listen)).collect())
+}
+
+/// Does what a line says, as soon as the member is in touch with the routers.
+fn perform(member: &Member<Texts>, line: &str) -> Result<()> {
+    let (verb, text) = line.split_once(' ').unwrap_or((line, ""));
+    loop {
+        let done = match verb {
+            "soft" => member.send(text.to_owned()).wait().map(drop),
+            "ordered" => member.ordered_send(text.to_owned()).wait().map(drop),
+            "safe" => member.safe_send(text.to_owned()).wait().map(drop),
+            "flush" => member.flush().wait(),
+            _ => bail!("a line begins with soft, ordered, safe or flush"),
+        };
+        match done {
+            // It passes, or ends in an error that does not.
+            Err(Error::OutOfTouch) => thread::sleep(LOOK_EVERY),
+            done => return Ok(done?),
+        }
+    }
+}
+
+/// How often one that is out of touch looks whether it is so still.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// All texts so far, and whether this member has said how many it began with.
+#[derive(Default)]
+struct Texts {
+    texts: Vec<String>,
+    begun: bool,
+}
+
+impl Replica for Texts {
+    const NAME: &'static str = "texts/1";
+    type Update = String;
+    type Query = ();
+    type Reply = ();
+
+    fn apply(&mut self, text: String, _: &Origin) {
+        show(format_args!("text {text}"));
+        self.texts.push(text);
+    }
+
+    fn query(&self, (): (), _: Share) -> Answer<()> {
+        Answer::Declined
+    }
+
+    fn checkpoint(&self) -> Snapshot {
+        Snapshot::later(self.texts.clone())
+    }
+
+    fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
+        Ok(Texts { texts: snapshot.read()?, begun: false })
+    }
+
+    fn view(&mut self, view: &View) {
+        if !mem::replace(&mut self.begun, true) {
+            show(format_args!("state {}", self.texts.len()));
+        }
+        let rank = view.rank().expect("it is a member");
+        show(format_args!("view {} {} {rank}", view.number, view.members.len()));
+    }
+}
+
+/// Prints a line; a reader that has gone ends the command where it sends, not where it shows.
+fn show(line: fmt::Arguments<'_>) {
+    let _ = say(line);
+}
+
+fn say(line: fmt::Arguments<'_>) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}

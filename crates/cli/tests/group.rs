@@ -1,0 +1,171 @@
+//! Process groups over a cluster of real processes, which are killed and stopped.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{
+    cluster::{pid, process, turn},
+    command::{Place, wait_for},
+};
+
+/// `quorate group join`, a process of its own.
+struct Member {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Member {
+    fn join(place: &Place) -> Member {
+        let mut command = place.command(&["group", "join", "words"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (lines, out) = (Arc::new(Mutex::new(Vec::new())), child.stdout.take().unwrap());
+        let told = lines.clone();
+        thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                told.lock().unwrap().push(line);
+            }
+        });
+        let member = Member { input: child.stdin.take(), child, lines };
+        wait_for("it is in", || member.starting("view ").next().is_some());
+        member
+    }
+
+    /// What it printed that begins so, without that.
+    fn starting(&self, with: &str) -> std::vec::IntoIter<String> {
+        let lines = self.lines.lock().unwrap();
+        let found: Vec<String> =
+            lines.iter().filter_map(|line| line.strip_prefix(with)).map(str::to_owned).collect();
+        found.into_iter()
+    }
+
+    fn tell(&mut self, line: &str) {
+        // Whoever is dead takes nothing.
+        let _ = writeln!(self.input.as_ref().unwrap(), "{line}");
+    }
+
+    /// What it was delivered, by the views in which it was: a joiner's first one begins with what it did not see.
+    fn views(&self) -> Vec<(u64, Vec<String>)> {
+        let mut views = Vec::new();
+        for line in self.lines.lock().unwrap().iter() {
+            if let Some(view) = line.strip_prefix("view ") {
+                views.push((view.split(' ').next().unwrap().parse().unwrap(), Vec::new()));
+            } else if let Some(text) = line.strip_prefix("text ") {
+                views.last_mut().expect("a view is first").1.push(text.to_owned());
+            }
+        }
+        views
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// So many members are in its present view.
+    fn members(&self) -> usize {
+        let view = self.starting("view ").last().unwrap();
+        view.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Each member says these many more words, every third ordered, every tenth safe.
+fn talk(members: &mut [Member], from: usize, count: usize) {
+    for number in from..from + count {
+        for (name, member) in members.iter_mut().enumerate() {
+            let verb = match number % 10 {
+                0 => "safe",
+                3 | 6 | 9 => "ordered",
+                _ => "soft",
+            };
+            member.tell(&format!("{verb} {name}-{number:05}"));
+        }
+    }
+}
+
+#[test]
+fn members_and_a_router_are_killed_and_nothing_durable_is_lost() {
+    let _turn = turn();
+    let place = Place::new();
+    let small = ["up", "--detach", "--empty", "--port", "0", "--storage", "1", "--replicas", "1"];
+    let up = place.run(&small);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    let mut members: Vec<Member> = (0..4).map(|_| Member::join(&place)).collect();
+    wait_for("all see all", || members.iter().all(|member| member.members() == 4));
+
+    // A member is killed while all talk.
+    talk(&mut members, 0, 300);
+    wait_for("it has said something", || members[3].starting("done soft").count() > 20);
+    members[3].signal(Signal::KILL);
+    let dead = members.pop().unwrap();
+    wait_for("the others see it go", || members.iter().all(|member| member.members() == 3));
+
+    // And the router that founded the domain, and leads.
+    talk(&mut members, 300, 300);
+    kill_process(pid(&process(&place, "router-1")), Signal::KILL).unwrap();
+    talk(&mut members, 600, 100);
+    members.iter_mut().for_each(|member| member.tell("flush"));
+    wait_for("all have flushed", || members.iter().all(|member| member.starting("done flush").count() == 1));
+
+    // Another one comes, and has the state.
+    let late = Member::join(&place);
+    let texts = |member: &Member| member.starting("text ").collect::<Vec<_>>();
+    let state: usize = late.starting("state ").next().unwrap().parse().unwrap();
+    let all = texts(&members[0]);
+    assert_eq!(state, all.len());
+
+    // The same messages in the same views, each sender's once and in its order.
+    let mut seen: Vec<_> = members.iter().map(Member::views).collect();
+    let shared = seen.iter().map(|views| views[0].0).max().unwrap();
+    for views in &mut seen {
+        views.retain(|(number, _)| *number >= shared);
+        views.iter_mut().for_each(|(_, texts)| texts.sort_unstable());
+    }
+    assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "the same messages in the same views");
+    for member in &members {
+        let texts = texts(member);
+        for (name, other) in members.iter().chain([&dead]).enumerate() {
+            let of = format!("{name}-");
+            let heard: Vec<&String> = texts.iter().filter(|text| text.starts_with(&of)).collect();
+            assert!(heard.is_sorted_by(|a, b| a < b), "{name}: each once, in its order");
+            // What a survivor was answered is kept; of the dead one what was safe.
+            let verbs: &[&str] = if name == 3 { &["safe "] } else { &["soft ", "ordered ", "safe "] };
+            for verb in verbs {
+                let kept = other.starting(&format!("done {verb}"));
+                let lost: Vec<String> = kept.filter(|text| heard.binary_search(&text).is_err()).collect();
+                assert!(lost.is_empty(), "{name} lost {verb}{lost:?}");
+            }
+        }
+    }
+    assert!(members.iter().all(|member| member.starting("failed ").next().is_none()));
+
+    // One that sleeps for too long is dropped, and hears so when it wakes.
+    members[1].signal(Signal::STOP);
+    wait_for("it is dropped", || members[0].members() == 3);
+    members[0].tell("safe while it sleeps");
+    wait_for("the others go on", || late.starting("text while it sleeps").count() == 1);
+    members[1].signal(Signal::CONT);
+    wait_for("it is wedged", || {
+        members[1].tell("soft of another time");
+        members[1].child.try_wait().unwrap().is_some_and(|status| !status.success())
+    });
+    assert_eq!(members[0].starting("text of another time").count(), 0, "nobody takes what it says");
+
+    // The end of the input lets one leave.
+    drop(members[2].input.take());
+    wait_for("it leaves", || members[2].child.try_wait().unwrap().is_some_and(|status| status.success()));
+    wait_for("two are left", || members[0].members() == 2);
+    assert_eq!(place.run(&["down", "--yes"]).code, Some(0));
+}
