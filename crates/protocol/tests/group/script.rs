@@ -1,6 +1,5 @@
 //! Scripts of process groups.
 
-use bytes::Bytes;
 use quorate_protocol::{
     Duration,
     group::{Command, Phi, Settings, Strength},
@@ -46,25 +45,6 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             world.ask(who, |id| Command::Leave { id, group: GROUP });
             world.drain(process(who));
         }
-        // One that runs.
-        ["rejoin", who] => {
-            world.ask(who, |id| Command::Join { id, group: GROUP });
-            world.drain(process(who));
-        }
-        // Its state is lost.
-        ["quit", who] => {
-            world.ask(who, |_| Command::Quit { group: GROUP });
-            world.drain(process(who));
-        }
-        ["exit", who] => {
-            world.ask(who, |_| Command::Exit);
-            world.drain(process(who));
-        }
-        ["say", who, to, what] => {
-            let (to, body) = (process(to), Bytes::from(what.to_owned()));
-            world.ask(who, |_| Command::Say { group: GROUP, to, body });
-            world.drain(process(who));
-        }
         ["flush", who] => {
             world.ask(who, |id| Command::Flush { id, group: GROUP });
             world.drain(process(who));
@@ -88,7 +68,6 @@ scripts! { check:
     strengths_in_one_order
     flush_waits_for_all
     leaves
-    quits_and_exits
     sender_dies_with_a_suffix
     ordered_behind_a_lost_soft
     safe_waits_for_all

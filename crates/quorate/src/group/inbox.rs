@@ -69,7 +69,7 @@ pub(super) struct Seat {
     me: ProcessId,
     inbox: Mutex<Inbox>,
     /// The user's object. No other lock of this crate is held when this one is waited for.
-    copy: Mutex<Box<dyn Copied>>,
+    copy: Mutex<Box<dyn Replicated>>,
     /// The thread that runs the object's code; 0: none.
     inside: AtomicU64,
     /// Told once the object is the group's.
@@ -93,7 +93,7 @@ struct Inbox {
 }
 
 /// A replica whose type is not known here.
-trait Copied: Any + Send {
+trait Replicated: Any + Send {
     fn take(&mut self, delivery: Delivery, scene: &Scene<'_>) -> Result<(), Error>;
 }
 
@@ -103,8 +103,8 @@ struct Scene<'a> {
     shared: &'a Arc<Shared>,
 }
 
-/// The replica itself.
-pub(super) struct Copy<R> {
+/// The replica itself, as readers are lent it.
+pub(super) struct Lent<R> {
     pub(super) object: R,
     pub(super) view: Option<View>,
     /// Whether it began with the object that it was given, and not with the group's.
@@ -124,7 +124,7 @@ impl Seat {
             group,
             me,
             inbox: Mutex::default(),
-            copy: Mutex::new(Box::new(Copy { object, view: None, fresh: false })),
+            copy: Mutex::new(Box::new(Lent { object, view: None, fresh: false })),
             inside: AtomicU64::new(0),
             ready: Mutex::new(Some(ready)),
             over: Mutex::new(None),
@@ -163,7 +163,7 @@ impl Seat {
     }
 
     /// Applies what was delivered so far. The lock that it returns keeps the object as it is.
-    fn catch_up(&self, shared: &Arc<Shared>) -> Result<MutexGuard<'_, Box<dyn Copied>>, Error> {
+    fn catch_up(&self, shared: &Arc<Shared>) -> Result<MutexGuard<'_, Box<dyn Replicated>>, Error> {
         let here = thread_number();
         if self.inside.load(Ordering::Relaxed) == here {
             return Err(Error::not_sent("asked for inside one of the replica's own callbacks"));
@@ -207,7 +207,7 @@ impl Seat {
     pub(super) fn lend<R: Replica, T>(
         &self,
         shared: &Arc<Shared>,
-        read: impl FnOnce(&Copy<R>) -> T,
+        read: impl FnOnce(&Lent<R>) -> T,
     ) -> Result<T, Error> {
         // Looked at again behind what was to be applied: the member may have ended with that.
         self.over().map_or(Ok(()), Err)?;
@@ -215,7 +215,7 @@ impl Seat {
         let copy = self.catch_up(shared)?;
         self.over().map_or(Ok(()), Err)?;
         let copy: &dyn Any = &**copy;
-        let copy = copy.downcast_ref::<Copy<R>>().expect("the member was made with this type");
+        let copy = copy.downcast_ref::<Lent<R>>().expect("the member was made with this type");
         let (here, before) = (thread_number(), self.inside.load(Ordering::Relaxed));
         self.inside.store(here, Ordering::Relaxed);
         let told = catch_unwind(AssertUnwindSafe(|| read(copy)));
@@ -263,7 +263,7 @@ impl Seat {
     }
 }
 
-impl<R: Replica> Copied for Copy<R> {
+impl<R: Replica> Replicated for Lent<R> {
     fn take(&mut self, delivery: Delivery, scene: &Scene<'_>) -> Result<(), Error> {
         match delivery {
             Delivery::Restore(None) => {
@@ -305,7 +305,7 @@ impl<R: Replica> Copied for Copy<R> {
     }
 }
 
-impl<R: Replica> Copy<R> {
+impl<R: Replica> Lent<R> {
     /// Hands the object over for a member that joined.
     fn checkpoint(&self, view: Position, scene: &Scene<'_>) -> Result<(), Error> {
         let (snapshot, group) = (self.object.checkpoint(), scene.seat.group);

@@ -161,11 +161,10 @@ impl Shared {
 
     /// Whether this process may be taken at its word.
     pub(super) fn check(&self) -> Result<(), Error> {
-        match () {
-            () if self.is_wedged() => Err(Error::Wedged),
-            () if !self.in_touch.load(Ordering::Acquire) => Err(Error::OutOfTouch),
-            () => Ok(()),
+        if self.is_wedged() {
+            return Err(Error::Wedged);
         }
+        if self.in_touch.load(Ordering::Acquire) { Ok(()) } else { Err(Error::OutOfTouch) }
     }
 
     /// Hands a command over. What becomes of it is told.
