@@ -6,7 +6,7 @@ use super::{
     clock::Clock,
     coordinator::{Coordinator, Operation, Patience, Turn},
     hints::{HintCounts, HintLimits},
-    layout::{CellNumber, Layout, LayoutOrder, LayoutRefusal, LayoutVersion, MapId},
+    layout::{CellNumber, Layout, LayoutVersion, MapId, Member},
     message::{Answer, Message, Refusal, Request},
     operation::{Outcome, Rejection},
     replica::{Limits, Refused, Replica},
@@ -60,9 +60,8 @@ impl Default for Settings {
 pub enum Command {
     /// Coordinate this. Ends in exactly one [`Event::Ended`].
     Operate(Operation),
-    /// The next change of the layout, in the order that all cells have in common. Ends in [`Event::Laid`] or
-    /// [`Event::LayoutRefused`].
-    Order(LayoutOrder),
+    /// The layout as the order has it from here on. One of an earlier version is passed over. Ends in [`Event::Laid`].
+    Lay(Layout),
     /// The wall clock less the boot-time clock, in nanoseconds, as it is from now on.
     Adjust(i64),
 }
@@ -81,8 +80,6 @@ pub enum Event {
     Lacks(CellNumber),
     /// The layout has this version now.
     Laid(LayoutVersion),
-    /// The order's change was refused, here and at every other cell.
-    LayoutRefused(LayoutRefusal),
 }
 
 /// A cell as it looks from outside.
@@ -178,35 +175,46 @@ impl Cell {
         self.numbers.get(&self.me).copied()
     }
 
-    fn order(&mut self, order: &LayoutOrder, now: Time, out: &mut impl Sink<Cell>) {
-        if let Err(refusal) = self.layout.apply(order) {
-            out.emit(Event::LayoutRefused(refusal));
-            return;
+    fn lay(&mut self, layout: Layout, now: Time, out: &mut impl Sink<Cell>) {
+        if layout.version() <= self.layout.version() {
+            return out.emit(Event::Laid(self.layout.version()));
         }
-        match order {
-            LayoutOrder::AddCell(member) => {
-                let peer = &member.peer;
-                let number = self.layout.number(peer.id).expect("it was added");
-                self.numbers.insert(peer.id, number);
-                if peer.id != self.me {
-                    self.detector.watch(peer.id, now);
-                    if !self.linked.contains(&peer.id) {
-                        self.detector.unlinked(peer.id, now);
-                    }
-                    out.reach(peer.id, &peer.address);
-                }
-            }
-            LayoutOrder::CreateMap(id, map) => {
-                self.rings.insert(*id, Ring::new(&self.layout, &map.copies));
-            }
-            LayoutOrder::DropMap(id) => {
-                self.rings.remove(id);
-                self.replica.adopt(&self.layout);
-                self.coordinator.adopt(&self.layout);
-            }
+        let before = std::mem::replace(&mut self.layout, layout);
+        let same_cells = self.layout.cells().eq(before.cells());
+        if !same_cells {
+            self.meet(now, out);
+        }
+        let layout = &self.layout;
+        self.rings.retain(|id, _| same_cells && layout.map(*id).is_some());
+        for (id, map) in layout.maps() {
+            self.rings.entry(id).or_insert_with(|| Ring::new(layout, &map.copies));
+        }
+        if before.maps().any(|(id, _)| layout.map(id).is_none()) {
+            self.replica.adopt(layout);
+            self.coordinator.adopt(layout);
         }
         self.survey(now);
         out.emit(Event::Laid(self.layout.version()));
+    }
+
+    /// The cells are others than before.
+    fn meet(&mut self, now: Time, out: &mut impl Sink<Cell>) {
+        let numbers = self.layout.cells().map(|(number, member)| (member.peer.id, number)).collect();
+        let before = std::mem::replace(&mut self.numbers, numbers);
+        for (_, Member { peer, .. }) in self.layout.cells() {
+            if peer.id == self.me || before.contains_key(&peer.id) {
+                continue;
+            }
+            self.detector.watch(peer.id, now);
+            if !self.linked.contains(&peer.id) {
+                self.detector.unlinked(peer.id, now);
+            }
+            out.reach(peer.id, &peer.address);
+        }
+        for gone in before.into_keys().filter(|process| !self.numbers.contains_key(process)) {
+            self.detector.unwatch(gone);
+            out.forget(gone);
+        }
     }
 
     /// Finds the cells that can be asked: those with a link, of which something was heard lately, and this one.
@@ -339,7 +347,7 @@ impl Protocol for Cell {
                 }
                 self.coordinate(cx, out, |coordinator, turn| coordinator.begin(operation, turn));
             }
-            Input::Command(Command::Order(order)) => self.order(&order, cx.now, out),
+            Input::Command(Command::Lay(layout)) => self.lay(layout, cx.now, out),
             Input::Command(Command::Adjust(offset)) => self.clock.adjust(offset),
             Input::Deadline => {
                 self.beat(cx.now, out);

@@ -15,7 +15,7 @@ use crate::id::{Peer, ProcessId};
 pub struct CellNumber(pub u32);
 
 /// A map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct MapId(pub u32);
 
 /// Counts the changes of a layout.
@@ -88,6 +88,8 @@ pub struct Map {
 pub enum LayoutOrder {
     /// One more cell. Only before the first map is created: a cell that owned keys at once would not have them.
     AddCell(Member),
+    /// One cell less. Only before the first map is created: nobody else would have its keys.
+    RemoveCell(CellNumber),
     /// One more map, empty.
     CreateMap(MapId, Map),
     /// A map and all that is in it are gone. Its id is not used again.
@@ -103,9 +105,12 @@ pub enum LayoutRefusal {
     /// A member without tokens, with one twice, with one that another cell has, or with too many.
     #[error("a cell needs 1 to {TOKENS_MAX} tokens, and none that is taken")]
     Tokens,
-    /// There are or were maps: a new cell would own keys without having them.
-    #[error("cells are added before the first map is created")]
+    /// There are or were maps: a new cell would own keys without having them, and those of one that goes would be nowhere.
+    #[error("cells are added and removed before the first map is created, and not any more")]
     Serving,
+    /// There is no such cell.
+    #[error("there is no such cell")]
+    NoCell,
     /// The map's id is or was used.
     #[error("the map's id is or was used")]
     MapUsed,
@@ -134,6 +139,8 @@ pub const TOKENS_MAX: usize = 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Layout {
     version: LayoutVersion,
+    /// The last number that was given.
+    last: CellNumber,
     cells: BTreeMap<CellNumber, Member>,
     /// `None`: was dropped.
     maps: BTreeMap<MapId, Option<Map>>,
@@ -144,6 +151,7 @@ impl Layout {
     pub fn apply(&mut self, order: &LayoutOrder) -> Result<LayoutVersion, LayoutRefusal> {
         match order {
             LayoutOrder::AddCell(member) => self.add_cell(member)?,
+            LayoutOrder::RemoveCell(number) => self.remove_cell(*number)?,
             LayoutOrder::CreateMap(id, map) => self.create_map(*id, map)?,
             LayoutOrder::DropMap(id) => {
                 *self.maps.get_mut(id).filter(|map| map.is_some()).ok_or(LayoutRefusal::NoMap)? = None;
@@ -178,6 +186,11 @@ impl Layout {
         self.maps.iter().filter_map(|(id, map)| Some((*id, map.as_ref()?)))
     }
 
+    /// Whether there are or were maps.
+    pub fn is_serving(&self) -> bool {
+        !self.maps.is_empty()
+    }
+
     /// A map.
     pub fn map(&self, id: MapId) -> Option<&Map> {
         self.maps.get(&id)?.as_ref()
@@ -194,11 +207,22 @@ impl Layout {
         if repeated || !(1..=TOKENS_MAX).contains(&tokens.len()) || tokens.iter().any(is_taken) {
             return Err(LayoutRefusal::Tokens);
         }
-        if !self.maps.is_empty() {
+        if self.is_serving() {
             return Err(LayoutRefusal::Serving);
         }
-        let last = self.cells.keys().next_back().map_or(0, |last| last.0);
-        self.cells.insert(CellNumber(last + 1), Member { tokens, ..member.clone() });
+        self.last.0 += 1;
+        self.cells.insert(self.last, Member { tokens, ..member.clone() });
+        Ok(())
+    }
+
+    fn remove_cell(&mut self, number: CellNumber) -> Result<(), LayoutRefusal> {
+        if !self.cells.contains_key(&number) {
+            return Err(LayoutRefusal::NoCell);
+        }
+        if self.is_serving() {
+            return Err(LayoutRefusal::Serving);
+        }
+        self.cells.remove(&number);
         Ok(())
     }
 
@@ -266,12 +290,14 @@ pub(super) mod tests {
             (create(1, map(0, 3)), too_few(0, 2, 3)),
             (create(1, map(4, 1)), too_few(4, 0, 1)),
             (LayoutOrder::DropMap(MapId(1)), LayoutRefusal::NoMap),
+            (LayoutOrder::RemoveCell(CellNumber(9)), LayoutRefusal::NoCell),
         ] {
             assert_eq!(layout.apply(&order), Err(refusal));
             assert_eq!(layout, before);
         }
         assert_eq!(layout.apply(&create(1, map(0, 2))), Ok(LayoutVersion(4)));
         assert_eq!(layout.apply(&LayoutOrder::AddCell(member(9, &[5]))), Err(LayoutRefusal::Serving));
+        assert_eq!(layout.apply(&LayoutOrder::RemoveCell(CellNumber(3))), Err(LayoutRefusal::Serving));
         assert_eq!(layout.apply(&LayoutOrder::DropMap(MapId(1))), Ok(LayoutVersion(5)));
         assert_eq!(layout.maps().count(), 0);
         assert_eq!(layout.apply(&create(1, map(0, 2))), Err(LayoutRefusal::MapUsed));
@@ -279,6 +305,16 @@ pub(super) mod tests {
         assert_eq!(layout.apply(&create(2, map(0, 2))), Ok(LayoutVersion(6)));
         assert!(Copies::new([(Site(0), 0)]).is_none());
         assert!(Copies::new([(Site(0), 9), (Site(1), 8)]).is_none());
+    }
+
+    #[test]
+    fn a_number_is_not_given_twice() {
+        let mut layout = layout(&[(0, 1), (0, 1)]);
+        let member = layout.cell(CellNumber(2)).unwrap().clone();
+        layout.apply(&LayoutOrder::RemoveCell(CellNumber(2))).unwrap();
+        assert_eq!(layout.number(process(2)), None);
+        layout.apply(&LayoutOrder::AddCell(member)).unwrap();
+        assert_eq!(layout.number(process(2)), Some(CellNumber(3)));
     }
 
     #[test]

@@ -135,7 +135,9 @@ mod level;
 mod message;
 mod operation;
 mod replica;
+pub mod resident;
 mod ring;
+mod routing;
 #[cfg(test)]
 mod tests;
 
@@ -153,5 +155,7 @@ pub use self::{
     message::{Answer, Demand, Message, Refusal, Request, Round},
     operation::{Outcome, Rejection},
     replica::{Limits, Refused, Replica},
+    resident::{Place, Resident},
     ring::{Owner, Owners, Ring, Share, Site, Token},
+    routing::{Change, ChangeRefusal, Maps, NAME_BYTES_MAX, Roster, Seat, tokens_of},
 };

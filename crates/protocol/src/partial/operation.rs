@@ -20,6 +20,8 @@ pub enum Outcome {
     Found {
         /// The value under the key.
         value: Value,
+        /// The wall clock from which on a string is as good as deleted, in nanoseconds; none: it stays.
+        expires: Option<u64>,
         /// The highest stamp that was seen.
         newest: Stamp,
         /// The level that was met: the one asked for, or the smaller one that was allowed.
@@ -447,7 +449,8 @@ impl Running {
             Stage::Returning { entry, .. } => entry.clone(),
             _ => self.merged(),
         };
-        Outcome::Found { value: entry.value(wall), newest: entry.newest(), level }
+        let (value, newest) = (entry.value(wall), entry.newest());
+        Outcome::Found { value, expires: entry.base().expires, newest, level }
     }
 
     fn advance_read(&mut self, around: &Surroundings<'_>) -> Step {

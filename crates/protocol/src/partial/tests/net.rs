@@ -59,6 +59,7 @@ pub(super) fn operation(
 pub(super) struct Net {
     pub(super) now: Time,
     pub(super) cells: BTreeMap<u64, Cell>,
+    layout: Layout,
     /// Messages on their way, by sender and receiver.
     queues: BTreeMap<(u64, u64), VecDeque<Bytes>>,
     cuts: BTreeSet<(u64, u64)>,
@@ -75,6 +76,7 @@ impl Net {
         let mut net = Net {
             now: Time(1_000_000_000),
             cells: BTreeMap::new(),
+            layout: Layout::default(),
             queues: BTreeMap::new(),
             cuts: BTreeSet::new(),
             held: BTreeSet::new(),
@@ -111,8 +113,9 @@ impl Net {
     }
 
     pub(super) fn order(&mut self, order: &LayoutOrder) {
+        self.layout.apply(order).expect("the tests ask for nothing that is refused");
         for node in self.nodes() {
-            self.input(node, Input::Command(Command::Order(order.clone())));
+            self.input(node, Input::Command(Command::Lay(self.layout.clone())));
         }
     }
 

@@ -1,0 +1,405 @@
+//! A cell in its domain: it joins through the routers, follows the layout that the order hands in, and works with the other
+//! cells.
+//!
+//! ```text
+//!   routers ── order ──▶ member ── layout ──▶ cell ◀── requests, answers ──▶ other cells
+//! ```
+//!
+//! The two halves share nothing but the layout. When all routers are gone the cell goes on with the layout that it has; only
+//! changes wait.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use thiserror::Error;
+
+use super::{
+    cell::{self, Cell, Settings, Status},
+    coordinator::Operation,
+    layout::{CellNumber, Layout},
+    message,
+    operation::Outcome,
+    ring::{Site, Token},
+    routing::{Change, ChangeRefusal, Maps, Roster},
+};
+use crate::{
+    ecast::{self, Class, Member, MemberCommand, MemberEvent, MemberSettings, MessageId, Position, Routing},
+    id::{Peer, ProcessId},
+    paxos,
+    seam::{CommandId, Context, Destination, Input, Lift, Policy, Protocol, Sink, Ticket},
+    time::Time,
+    wire::{Wire, WireError, encode_body, encode_whole, take_u8},
+};
+
+/// A message in a domain of maps.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// Of the order: between routers, or between a router and a cell.
+    Order(ecast::Message),
+    /// From cell to cell.
+    Cell(message::Message),
+}
+
+/// How a process stands in a domain when it joins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its name, for people.
+    pub name: String,
+    /// Its site.
+    pub site: Site,
+    /// Its places on the ring.
+    pub tokens: Vec<Token>,
+}
+
+/// A request to a resident.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Processes that may be routers. Help, which has no end of its own.
+    Seeds(Vec<Peer>),
+    /// Coordinate this. Ends in exactly one [`Event::Ended`].
+    Operate(Operation),
+    /// Have this change ordered. Ends in exactly one [`Event::Changed`].
+    Change {
+        /// The asker's name for it; at most [`NAME_MAX`].
+        id: CommandId,
+        /// The change.
+        change: Change,
+    },
+    /// The wall clock less the boot-time clock, in nanoseconds, as it is from now on. Help, which has no end of its own.
+    Adjust(i64),
+}
+
+/// No command has a greater name.
+pub const NAME_MAX: CommandId = CommandId(u64::MAX - 1);
+
+/// A resident's word to its user.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// An operation ended.
+    Ended {
+        /// The name that the user gave it.
+        id: u64,
+        /// How.
+        outcome: Outcome,
+    },
+    /// Hints for this cell were given up: it lacks writes that this one coordinated.
+    Lacks(CellNumber),
+    /// The members, cells and maps are these now.
+    Roster(Arc<Roster>),
+    /// A change has come about, or the reason why it does not.
+    Changed {
+        /// The name that the user gave it.
+        id: CommandId,
+        /// The outcome.
+        result: Result<(), Unchanged>,
+    },
+    /// This process is no member any more: it must stop, and may come back as a new one.
+    Wedged,
+}
+
+/// Why a change has not come about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Unchanged {
+    /// It is refused.
+    #[error(transparent)]
+    Refused(#[from] ChangeRefusal),
+    /// It was not sent: this process is out.
+    #[error("this process does not belong to the domain any more")]
+    Out,
+    /// It may have come about.
+    #[error("it may have come about: this process was cut off before it was told")]
+    Unknown,
+}
+
+/// The token of the message by which this process joins.
+const JOIN: u64 = u64::MAX;
+
+/// A process that keeps keys of maps, in a domain.
+pub struct Resident {
+    me: ProcessId,
+    member: Member,
+    roster: Option<Arc<Roster>>,
+    cell: Cell,
+    /// News of the order that was not taken yet.
+    news: VecDeque<MemberEvent>,
+    /// Changes that this process asked for and that have not ended, the oldest first.
+    asked: VecDeque<(CommandId, Change)>,
+    wedged: bool,
+    refused: u64,
+}
+
+impl Resident {
+    /// A process that asks to be taken in as soon as it finds a router. `offset` is the wall clock less the boot-time clock, in
+    /// nanoseconds. It keeps nothing, so it must never have been one under this incarnation.
+    pub fn new(me: Peer, place: Place, settings: Settings, offset: i64, now: Time) -> Resident {
+        let mut member = Member::new(me.id, MemberSettings::default());
+        let Place { name, site, tokens } = place;
+        let join = Change::Join { name, address: me.address, site, tokens };
+        member.submit(JOIN, Class::Control, join.encode());
+        Resident {
+            me: me.id,
+            member,
+            roster: None,
+            cell: Cell::new(me.id, settings, offset, now),
+            news: VecDeque::new(),
+            asked: VecDeque::new(),
+            wedged: false,
+            refused: 0,
+        }
+    }
+
+    /// The members, cells and maps, once it belongs to the domain.
+    pub fn roster(&self) -> Option<&Arc<Roster>> {
+        self.roster.as_ref()
+    }
+
+    /// Its end of the order.
+    pub fn member(&self) -> &Member {
+        &self.member
+    }
+
+    /// How its cell is.
+    pub fn status(&self) -> Status {
+        self.cell.status()
+    }
+
+    /// Messages from the order that were refused.
+    pub fn refused(&self) -> u64 {
+        self.refused + self.member.refused()
+    }
+
+    fn order(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut impl Sink<Self>) {
+        let Resident { member, news, .. } = self;
+        let mut lift = Lift::<Resident, _, _, _>::new::<Member>(
+            out,
+            |_, _, message| Some(Message::Order(message)),
+            |_, event| news.push_back(event),
+        );
+        member.handle(cx, input, &mut lift);
+        while let Some(event) = self.news.pop_front() {
+            self.learn(cx, event, out);
+        }
+    }
+
+    fn work(&mut self, cx: &mut Context<'_>, input: Input<Cell>, out: &mut impl Sink<Self>) {
+        self.cell.handle(cx, input, &mut AtCell(out));
+    }
+
+    fn learn(&mut self, cx: &mut Context<'_>, event: MemberEvent, out: &mut impl Sink<Self>) {
+        match event {
+            MemberEvent::Deliver { at, id, class: Class::Control, body, attachment } => {
+                self.apply(cx, (at, id), &body, attachment, out);
+            }
+            MemberEvent::Outcome { token: JOIN, outcome, .. } => {
+                // One that is refused learns that it is out, too.
+                if let ecast::Outcome::Rejected(_) = outcome {
+                    self.wedge(out);
+                }
+            }
+            MemberEvent::Outcome { token, outcome, .. } => {
+                let result = match outcome {
+                    ecast::Outcome::Stable => Ok(()),
+                    ecast::Outcome::Rejected(refusal) => Err(ChangeRefusal::of(refusal).into()),
+                    ecast::Outcome::MaybeApplied => Err(Unchanged::Unknown),
+                    ecast::Outcome::Wedged => Err(Unchanged::Out),
+                };
+                self.end(CommandId(token), result, out);
+            }
+            MemberEvent::NotSent { token } => self.end(CommandId(token), Err(Unchanged::Out), out),
+            MemberEvent::WitnessWanted { founder } => {
+                let mut config = BytesMut::new();
+                if let Some(roster) = &self.roster {
+                    encode_body(&mut config, &**roster);
+                }
+                let witness = self.member.witness(config.freeze());
+                out.send(Destination::One(founder), Message::Order(witness), None);
+            }
+            MemberEvent::Wedged => self.wedge(out),
+            // No data is in this order, nothing is injected, and the cell works whoever leads the routers.
+            MemberEvent::Deliver { .. } | MemberEvent::Injected { .. } => self.refused += 1,
+            MemberEvent::NotInjected { .. } | MemberEvent::Lead { .. } | MemberEvent::Adrift(_) => {}
+        }
+    }
+
+    /// A change takes effect here.
+    fn apply(
+        &mut self,
+        cx: &mut Context<'_>,
+        (at, id): (Position, MessageId),
+        body: &Bytes,
+        attachment: Option<Bytes>,
+        out: &mut impl Sink<Self>,
+    ) {
+        let after = match (&self.roster, attachment) {
+            (Some(before), _) => match Maps::apply(before, at, id.sender, body) {
+                Ok(changed) => changed,
+                Err(refusal) => {
+                    panic!("a change that the routing refused ({refusal:?}) was delivered at {at}")
+                }
+            },
+            (None, Some(attachment)) => postcard::from_bytes(&attachment).ok(),
+            (None, None) => None,
+        };
+        let Some(after) = after else {
+            self.refused += 1;
+            return;
+        };
+        let layout: Layout = after.layout().clone();
+        let roster = Arc::new(after);
+        self.roster = Some(roster.clone());
+        self.work(cx, Input::Command(cell::Command::Lay(layout)), out);
+        out.emit(Event::Roster(roster));
+        // Others may be away for long, and need not be waited for: what is delivered here has come about.
+        if id.sender == self.me
+            && let Some(change) = Change::decode(body)
+            && let Some((id, _)) = self.asked.iter().find(|(_, asked)| *asked == change)
+        {
+            self.end(*id, Ok(()), out);
+        }
+    }
+
+    /// A change ends, unless it has ended before.
+    fn end(&mut self, id: CommandId, result: Result<(), Unchanged>, out: &mut impl Sink<Self>) {
+        if let Some(index) = self.asked.iter().position(|(asked, _)| *asked == id) {
+            self.asked.remove(index);
+            out.emit(Event::Changed { id, result });
+        }
+    }
+
+    fn wedge(&mut self, out: &mut impl Sink<Self>) {
+        if std::mem::replace(&mut self.wedged, true) {
+            return;
+        }
+        while let Some((id, _)) = self.asked.pop_front() {
+            out.emit(Event::Changed { id, result: Err(Unchanged::Unknown) });
+        }
+        out.emit(Event::Wedged);
+    }
+
+    fn command(&mut self, cx: &mut Context<'_>, command: Command, out: &mut impl Sink<Self>) {
+        match command {
+            Command::Seeds(seeds) => self.order(cx, Input::Command(MemberCommand::Seeds(seeds)), out),
+            Command::Operate(operation) => {
+                self.work(cx, Input::Command(cell::Command::Operate(operation)), out);
+            }
+            Command::Change { id, .. } if self.wedged => {
+                out.emit(Event::Changed { id, result: Err(Unchanged::Out) });
+            }
+            Command::Change { id, change } => {
+                assert!(id <= NAME_MAX, "{id:?} is no name of a user's");
+                let body = change.encode();
+                self.asked.push_back((id, change));
+                let submit = MemberCommand::Submit { token: id.0, class: Class::Control, body };
+                self.order(cx, Input::Command(submit), out);
+            }
+            Command::Adjust(offset) => self.work(cx, Input::Command(cell::Command::Adjust(offset)), out),
+        }
+    }
+}
+
+impl Protocol for Resident {
+    type Message = Message;
+    type Record = paxos::Record;
+    type Command = Command;
+    type Event = Event;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        match input {
+            Input::Receive { from, message: Message::Cell(message) } => {
+                self.work(cx, Input::Receive { from, message }, out);
+            }
+            Input::Receive { from, message: Message::Order(message) } => {
+                self.order(cx, Input::Receive { from, message }, out);
+            }
+            Input::Command(command) => self.command(cx, command, out),
+            Input::Deadline => {
+                if self.member.deadline().is_some_and(|deadline| deadline <= cx.now) {
+                    self.order(cx, Input::Deadline, out);
+                }
+                if self.cell.deadline().is_some_and(|deadline| deadline <= cx.now) {
+                    self.work(cx, Input::Deadline, out);
+                }
+            }
+            Input::Linked { peer, session } => {
+                self.order(cx, Input::Linked { peer, session }, out);
+                self.work(cx, Input::Linked { peer, session }, out);
+            }
+            Input::Unlinked { peer } => {
+                self.order(cx, Input::Unlinked { peer }, out);
+                self.work(cx, Input::Unlinked { peer }, out);
+            }
+            Input::Progress { peer } => self.work(cx, Input::Progress { peer }, out),
+            Input::Drained => self.order(cx, Input::Drained, out),
+            Input::Persisted(ticket) => self.order(cx, Input::Persisted(ticket), out),
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        [self.member.deadline(), self.cell.deadline()].into_iter().flatten().min()
+    }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        self.member.policy()
+    }
+}
+
+/// The sink of the cell.
+struct AtCell<'a, S>(&'a mut S);
+
+impl<S: Sink<Resident>> Sink<Cell> for AtCell<'_, S> {
+    fn send(&mut self, to: Destination, message: message::Message, after: Option<Ticket>) {
+        self.0.send(to, Message::Cell(message), after);
+    }
+
+    fn send_aside(&mut self, to: Destination, message: message::Message) {
+        self.0.send_aside(to, Message::Cell(message));
+    }
+
+    fn persist(&mut self, (): ()) -> Ticket {
+        unreachable!("a cell writes no records")
+    }
+
+    fn emit(&mut self, event: cell::Event) {
+        match event {
+            cell::Event::Ended { id, outcome } => self.0.emit(Event::Ended { id, outcome }),
+            cell::Event::Lacks(number) => self.0.emit(Event::Lacks(number)),
+            // The roster tells it.
+            cell::Event::Laid(_) => {}
+        }
+    }
+
+    fn reach(&mut self, peer: ProcessId, address: &str) {
+        self.0.reach(peer, address);
+    }
+
+    fn forget(&mut self, peer: ProcessId) {
+        self.0.forget(peer);
+    }
+}
+
+/// Stands before messages of the order; those of cells begin with a tag of their own.
+const ORDER: u8 = 0;
+
+impl Wire for Message {
+    fn encode(&self, out: &mut BytesMut) {
+        encode_whole(self, out);
+    }
+
+    fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
+        match self {
+            Message::Order(message) => {
+                out.put_u8(ORDER);
+                message.encode_head(out)
+            }
+            Message::Cell(message) => message.encode_head(out),
+        }
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Message, WireError> {
+        if input.first() == Some(&ORDER) {
+            take_u8(input)?;
+            return Ok(Message::Order(ecast::Message::decode(input)?));
+        }
+        Ok(Message::Cell(message::Message::decode(input)?))
+    }
+}
