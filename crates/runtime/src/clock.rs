@@ -11,6 +11,13 @@ pub fn now() -> Time {
     Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
+/// The wall clock less the boot-time clock, in nanoseconds, at this moment. It changes when the wall clock is set or slewed.
+pub fn wall_offset() -> i64 {
+    let wall = clock_gettime(ClockId::Realtime);
+    let wall = wall.tv_sec * 1_000_000_000 + wall.tv_nsec;
+    wall - now().0 as i64
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
@@ -22,5 +29,13 @@ mod tests {
         let (boot, mono) = (super::now().since(boot), mono.elapsed());
         assert!(boot >= Duration::from_millis(20), "{boot:?}");
         assert!(boot <= mono + Duration::from_millis(1), "{boot:?} against {mono:?}");
+    }
+
+    #[test]
+    fn the_offset_leads_to_the_wall_clock() {
+        let wall =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as i64;
+        let told = super::now().0 as i64 + super::wall_offset();
+        assert!((told - wall).abs() < 1_000_000_000, "{told} against {wall}");
     }
 }

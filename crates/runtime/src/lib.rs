@@ -7,6 +7,7 @@
 //! | module | promise |
 //! |---|---|
 //! | [`reactor`] | one protocol thread: inputs drained into batches, outputs written together |
+//! | [`door`] | byte streams of clients on the protocol thread, bounded |
 //! | [`disk`] | the journal of a process on real files |
 //! | `link` | one connection for each pair of processes, made again when it breaks |
 //! | `hello` | who speaks on a new connection, or why it is refused |
@@ -95,6 +96,7 @@ pub mod config;
 pub mod counters;
 pub mod discover;
 pub mod disk;
+pub mod door;
 mod frame;
 mod hello;
 mod link;
@@ -106,5 +108,6 @@ pub mod worker;
 
 pub use config::{Config, Limits, StartError};
 pub use disk::Disk;
+pub use door::Door;
 pub use port::Port;
 pub use reactor::{Handle, Host, Reactor, Untaken};

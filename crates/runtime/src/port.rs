@@ -1,6 +1,6 @@
 //! One home endpoint of a node that runs, for those who ask it for something.
 
-use std::{fmt, marker::PhantomData};
+use std::{fmt, marker::PhantomData, net::TcpListener};
 
 use bytes::Bytes;
 use quorate_node::{Channel, Command, EndpointId, Event, Newcomer, Node};
@@ -11,6 +11,7 @@ use crate::{
     config::{Config, StartError},
     discover::{Answer, Presence},
     disk::DiskError,
+    door::{ClientId, ClientLimits, Clients, Door, Flow},
     reactor::{Handle, Host, Reactor, Stopped, Untaken},
 };
 
@@ -58,11 +59,32 @@ where
         host: impl Host<H> + 'static,
         config: Config,
     ) -> Result<Self, StartError> {
-        let channel = Channel { domain: config.domain, endpoint };
-        let node = Node::with(Newcomer::home(channel, protocol).vital());
-        let handle = Reactor::start(node, Alone { host, channel, protocol: PhantomData }, config)?;
-        Ok(Port::new(handle, channel))
+        let (node, host, channel) = alone(endpoint, protocol, host, &config);
+        Ok(Port::new(Reactor::start(node, host, config)?, channel))
     }
+
+    /// The same with a door for clients, which connect to `listener`. The host has to have one ([`Host::door`]).
+    pub fn alone_with_door(
+        endpoint: EndpointId,
+        protocol: H,
+        host: impl Host<H> + 'static,
+        config: Config,
+        door: (TcpListener, ClientLimits),
+    ) -> Result<Self, StartError> {
+        let (node, host, channel) = alone(endpoint, protocol, host, &config);
+        Ok(Port::new(Reactor::start_with_door(node, host, config, door)?, channel))
+    }
+}
+
+fn alone<P: Protocol<Message: Wire>, H: Host<P>>(
+    endpoint: EndpointId,
+    protocol: P,
+    host: H,
+    config: &Config,
+) -> (Node<P>, Alone<P, H>, Channel) {
+    let channel = Channel { domain: config.domain, endpoint };
+    let node = Node::with(Newcomer::home(channel, protocol).vital());
+    (node, Alone { host, channel, protocol: PhantomData }, channel)
 }
 
 /// The host of a node with one endpoint, which has a host of its own.
@@ -95,8 +117,47 @@ impl<P: Protocol<Message: Wire>, H: Host<P>> Host<Node<P>> for Alone<P, H> {
         }
     }
 
+    fn door(&mut self) -> Option<&mut dyn Door<Node<P>>> {
+        self.host.door().is_some().then_some(self as _)
+    }
+
     fn disk_failed(&mut self, error: &DiskError) {
         self.host.disk_failed(error);
+    }
+}
+
+impl<P: Protocol<Message: Wire>, H: Host<P>> Alone<P, H> {
+    fn own_door(&mut self) -> &mut dyn Door<P> {
+        self.host.door().expect("a host that has a door keeps it")
+    }
+}
+
+impl<P: Protocol<Message: Wire>, H: Host<P>> Door<Node<P>> for Alone<P, H> {
+    fn opened(&mut self, client: ClientId, now: Time) {
+        self.own_door().opened(client, now);
+    }
+
+    fn take(
+        &mut self,
+        client: ClientId,
+        input: &[u8],
+        now: Time,
+        ask: &mut dyn FnMut(Command<P>),
+    ) -> (usize, Flow) {
+        let channel = self.channel;
+        self.own_door().take(client, input, now, &mut |command| ask(Command::Home(channel, command)))
+    }
+
+    fn give(&mut self, clients: &mut Clients) {
+        self.own_door().give(clients);
+    }
+
+    fn closed(&mut self, client: ClientId) {
+        self.own_door().closed(client);
+    }
+
+    fn crowded(&mut self) -> &'static [u8] {
+        self.own_door().crowded()
     }
 }
 

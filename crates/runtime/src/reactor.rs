@@ -47,6 +47,7 @@ use crate::{
     counters::Counters,
     discover::{Answer, Presence},
     disk::{Disk, DiskError},
+    door::{ClientLimits, Clients, Door, Flow},
     hello::{ADDRESS_BYTES_MAX, DOMAINS_MAX},
     link::{Happening, Identity, Links},
 };
@@ -72,6 +73,11 @@ pub trait Host<P: Protocol>: Send {
     /// shows, and what the peer shows.
     fn stranger(&mut self, peer: ProcessId, ours: &[u8], theirs: &[u8]) {
         let _ = (peer, ours, theirs);
+    }
+
+    /// The door for clients, if the reactor was started with one ([`Reactor::start_with_door`]).
+    fn door(&mut self) -> Option<&mut dyn Door<P>> {
+        None
     }
 
     /// The disk has failed, and the protocol thread ends. The process should end too: what it told to be durable is.
@@ -134,6 +140,10 @@ pub struct Reactor<P: Protocol, H> {
     links: Links,
     counters: Counters,
     commands: Receiver<P::Command>,
+    /// Of the host's door.
+    clients: Option<Clients>,
+    /// What clients ask for, reused.
+    asked: Vec<P::Command>,
     shared: Arc<Shared>,
     chance: Chance,
     outside: Outside<P>,
@@ -160,7 +170,17 @@ where
 {
     /// Listens, and starts the protocol thread. Nothing is remembered when it ends.
     pub fn start(protocol: P, host: H, config: Config) -> Result<Handle<P>, StartError> {
-        Reactor::start_with(protocol, host, config, None)
+        Reactor::start_with(protocol, host, config, None, None)
+    }
+
+    /// The same with a door for clients, which connect to `listener`. The host has to have one ([`Host::door`]).
+    pub fn start_with_door(
+        protocol: P,
+        host: H,
+        config: Config,
+        (listener, limits): (std::net::TcpListener, ClientLimits),
+    ) -> Result<Handle<P>, StartError> {
+        Reactor::start_with(protocol, host, config, None, Some((listener, limits)))
     }
 
     /// The same for a process that goes on from `disk`, or begins with it. The protocol was made from the records that were
@@ -171,10 +191,16 @@ where
             disk.pass().is_none_or(|pass| *pass == protocol.policy().pass()),
             "a protocol is made again as the one that it was"
         );
-        Reactor::start_with(protocol, host, config, Some(disk))
+        Reactor::start_with(protocol, host, config, Some(disk), None)
     }
 
-    fn start_with(protocol: P, host: H, config: Config, disk: Option<Disk>) -> Result<Handle<P>, StartError> {
+    fn start_with(
+        protocol: P,
+        mut host: H,
+        config: Config,
+        disk: Option<Disk>,
+        door: Option<(std::net::TcpListener, ClientLimits)>,
+    ) -> Result<Handle<P>, StartError> {
         let mut listeners = Vec::new();
         let permitted =
             |address: SocketAddr| match config.insecure || address.ip().to_canonical().is_loopback() {
@@ -211,6 +237,15 @@ where
         let identity = Identity { domains, policy: protocol.policy(), me: config.me, address };
         let mut links =
             Links::new(identity, config.limits, counters.clone(), (poll, waker.clone()), listeners)?;
+        let clients = match door {
+            None => None,
+            Some((listener, limits)) => {
+                permitted(listener.local_addr()?)?;
+                let crowded =
+                    host.door().expect("the host has the door that clients are let in by").crowded();
+                Some(Clients::new(listener, (limits, crowded), links.registry()?, &config.metrics)?)
+            }
+        };
         let shared =
             Arc::new(Shared { waker, sleeping: AtomicBool::new(false), stop: AtomicBool::new(false) });
         let durable = match disk {
@@ -230,6 +265,8 @@ where
             links,
             counters: counters.clone(),
             commands: receiver,
+            clients,
+            asked: Vec::new(),
             shared: shared.clone(),
             chance: Chance::new(),
             outside: Outside {
@@ -311,7 +348,9 @@ where
         if !self.outside.own.is_empty() || !self.commands.is_empty() {
             return Some(Duration::ZERO);
         }
-        let wake = [self.protocol.deadline(), self.links.deadline(), sealing].into_iter().flatten().min()?;
+        let clients = self.clients.as_ref().and_then(Clients::deadline);
+        let dues = [self.protocol.deadline(), self.links.deadline(), sealing, clients];
+        let wake = dues.into_iter().flatten().min()?;
         Some(wake.since(now))
     }
 
@@ -349,6 +388,7 @@ where
                 inputs += self.take_happenings(now);
             }
             inputs += self.take_commands(now);
+            inputs += self.take_clients(now);
         }
         if self.protocol.deadline().is_some_and(|deadline| deadline <= now) {
             self.handle(now, Input::Deadline);
@@ -366,6 +406,10 @@ where
         }
         if std::mem::take(&mut self.outside.told) {
             self.host.drained(now);
+        }
+        if let (Some(clients), Some(door)) = (&mut self.clients, self.host.door()) {
+            door.give(clients);
+            clients.flush(now);
         }
         self.links.flush();
         let Spread { sent, unlinked } = std::mem::take(&mut self.outside.spread);
@@ -437,6 +481,40 @@ where
         }
         self.counters.commands.inc_by(count as u64);
         count
+    }
+
+    /// Requests of clients: of each what one read brought, at most.
+    fn take_clients(&mut self, now: Time) -> usize {
+        let (Some(clients), Some(door)) = (&mut self.clients, self.host.door()) else { return 0 };
+        clients.attend(self.links.events(), now);
+        clients.take_fresh().into_iter().for_each(|client| door.opened(client, now));
+        let mut asked = std::mem::take(&mut self.asked);
+        let mut inputs = 0;
+        for _ in 0..clients.runnable() {
+            let Some(client) = self.clients.as_mut().and_then(Clients::next) else { break };
+            loop {
+                let (Some(clients), Some(door)) = (&mut self.clients, self.host.door()) else { break };
+                let mut ask = |command| asked.push(command);
+                let flow = clients.feed(client, now, |input| door.take(client, input, now, &mut ask));
+                inputs += asked.len();
+                let goes_on = flow == Some(Flow::Held) && !asked.is_empty();
+                for command in asked.drain(..) {
+                    self.handle(now, Input::Command(command));
+                }
+                if !goes_on {
+                    break;
+                }
+                // What was waited for may have ended at once.
+                if let (Some(clients), Some(door)) = (&mut self.clients, self.host.door()) {
+                    door.give(clients);
+                }
+            }
+        }
+        self.asked = asked;
+        if let (Some(clients), Some(door)) = (&mut self.clients, self.host.door()) {
+            clients.take_gone().into_iter().for_each(|client| door.closed(client));
+        }
+        inputs
     }
 
     /// Hands over what it had sent to itself before, but not what it sends to itself meanwhile.

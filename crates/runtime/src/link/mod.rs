@@ -234,6 +234,16 @@ impl Links {
         }
     }
 
+    /// What the last wait brought, for those who share the poll.
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// The poll's registry, for those who share the poll.
+    pub(crate) fn registry(&self) -> io::Result<Registry> {
+        self.poll.registry().try_clone()
+    }
+
     /// Whether somebody may be asking how this process stands.
     pub(crate) fn is_visited(&self) -> bool {
         self.unsettled > 0
