@@ -25,6 +25,8 @@ pub struct EndpointId(pub u64);
 impl EndpointId {
     /// The routers of a domain, its tables and whoever reads and writes them.
     pub const TABLES: EndpointId = EndpointId(1);
+    /// The routers of a domain of maps, and its cells.
+    pub const MAPS: EndpointId = EndpointId(2);
 }
 
 /// An endpoint's address in a process: its domain and its name.

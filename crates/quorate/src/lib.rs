@@ -28,6 +28,7 @@
 //! | [`node`] | a process in a cluster, over its lives |
 //! | [`process`] | one of its lives: a protocol on real threads, its engine, its end |
 //! | [`cluster`] | the tables of a cluster, as SQL asks for them |
+//! | [`maps`] | routers and cells of maps whose operations say how many replicas they wait for |
 //! | [`crew`] | threads that look at a table together |
 //! | [`group`] | process groups: an object with a copy in each of several programs |
 //! | [`service`] | replicated services that need not be deterministic |
@@ -38,6 +39,7 @@ mod db;
 mod error;
 pub mod group;
 mod local;
+pub mod maps;
 pub mod node;
 mod param;
 pub mod process;

@@ -24,7 +24,7 @@ use tracing::{info, warn};
 use crate::{error::Error, process::survey};
 
 /// How a router begins.
-pub(super) enum Beginning {
+pub(crate) enum Beginning {
     /// With a domain of its own.
     Found,
     /// As one that joins a domain in this generation.
@@ -46,7 +46,7 @@ enum Word {
 }
 
 /// How a router begins, of which `found` says whether it founds the domain if there is none; waits for others' word if need be.
-pub(super) fn begin(
+pub(crate) fn begin(
     domain: DomainId,
     routers: &[String],
     found: bool,

@@ -25,7 +25,7 @@
 
 mod builder;
 mod directory;
-mod founding;
+pub(crate) mod founding;
 mod life;
 
 use std::{
@@ -42,6 +42,7 @@ use quorate_runtime::metrics::Metrics;
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
+pub(crate) use self::builder::advertised;
 pub use self::builder::{Builder, Role, StorageOptions};
 pub(crate) use self::builder::{advertised, ask_domain, bind};
 use self::{

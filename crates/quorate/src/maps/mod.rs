@@ -1,0 +1,25 @@
+//! Processes of a domain of maps: its routers and its cells.
+//!
+//! **Promise.** A [`Process`] is a router that orders changes of members, cells and maps, or a cell that keeps keys and coordinates
+//! operations on them ([`quorate_protocol::partial`]). All of it runs on one protocol thread; a cell's clients come in by a
+//! [`Front`] on the same thread.
+//!
+//! ```text
+//!   clients ══ byte streams ══▶ Front ── Operate ──▶ cell ═══ links ═══ other cells
+//!                                 ◀──── Ended ─────   │
+//!                                                     └─ layout ◀── order ═══ routers
+//! ```
+//!
+//! **Differs from a [`Node`](crate::Node).** A domain of maps has routers of its own. Links are not relayed: the relays would be routers,
+//! and data never passes one; a cell that cannot reach another asks the next, as when it is dead. A process that is out does not
+//! come back by itself: it keeps nothing that the next life could use, so it ends, and whoever supervises it starts it again.
+
+mod process;
+mod role;
+mod status;
+
+pub use self::{
+    process::{End, Front, Process, Setup, Task},
+    role::{Command, Event, Role},
+    status::{CellStatus, MapStatus, MemberStatus, RouterState, Status},
+};

@@ -1,0 +1,222 @@
+//! Where a process of a domain of maps stands, for people.
+
+use quorate_protocol::{
+    ProcessId,
+    ecast::Router,
+    partial::{Maps, Resident, Roster},
+};
+use serde::Serialize;
+
+use super::role::Role;
+
+/// Where a process stands. Figures of a cell are of its present life.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Status {
+    /// In one word: `leading`, `following`, `joining`, `serving`, `spare`.
+    pub state: &'static str,
+    /// Why it cannot do its work, as far as it can tell alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hindrance: Option<String>,
+    /// The process as others name it.
+    pub process: String,
+    /// The position in the order of changes that it has reached.
+    pub position: u64,
+    /// The routers that it knows.
+    pub routers: Vec<String>,
+    /// How many routers the domain keeps, as a router knows it.
+    pub wanted_routers: usize,
+    /// The processes that the order calls members.
+    pub members: Vec<MemberStatus>,
+    /// The maps.
+    pub maps: Vec<MapStatus>,
+    /// Of a cell: what it keeps and does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cell: Option<CellStatus>,
+}
+
+/// A member.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MemberStatus {
+    /// Its name.
+    pub name: String,
+    /// What it does: `cell`, with keys or without.
+    pub role: &'static str,
+    /// The process.
+    pub process: String,
+    /// Where it listens.
+    pub address: String,
+    /// Its site.
+    pub site: u16,
+    /// Its number as a cell; none: it is a spare.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cell: Option<u32>,
+}
+
+/// A map.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MapStatus {
+    /// Its name.
+    pub name: String,
+    /// Copies of each key, at all sites together.
+    pub copies: usize,
+    /// The way in which reads deal with replicas that differ.
+    pub read_repair: String,
+}
+
+/// The figures of a cell.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CellStatus {
+    /// Its number; none: it is a spare.
+    pub number: Option<u32>,
+    /// Cells that it would ask now, itself included.
+    pub reachable: Vec<u32>,
+    /// Operations that it coordinates at this moment.
+    pub running: usize,
+    /// Bytes of keys and entries that it keeps, about.
+    pub bytes: usize,
+    /// Requests that it refused because of another layout.
+    pub refused_layout: u64,
+    /// Writes that it refused because their stamps were too far ahead.
+    pub refused_skewed: u64,
+    /// Writes that it refused because of their size.
+    pub refused_too_large: u64,
+    /// Writes that it refused for want of memory.
+    pub refused_full: u64,
+    /// Messages of processes that are no cells.
+    pub strays: u64,
+    /// Hints that it keeps for others.
+    pub hints: usize,
+    /// Bytes of these, about.
+    pub hint_bytes: usize,
+    /// Hints that their owners acknowledged.
+    pub hints_delivered: u64,
+    /// Hints that were given up.
+    pub hints_lost: u64,
+    /// Cells of which it gave hints up: they lack writes.
+    pub lacking: Vec<u32>,
+}
+
+impl Role {
+    pub(super) fn status(&self, me: ProcessId) -> Status {
+        match self {
+            Role::Router(router) => of_router(router, me),
+            Role::Cell(resident) => of_cell(resident, me),
+        }
+    }
+
+    /// How a router stands in its log; none of a cell.
+    pub(super) fn router_state(&self) -> Option<RouterState> {
+        let Role::Router(router) = self else { return None };
+        Some(router_state(router))
+    }
+}
+
+/// How a router stands in its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouterState {
+    /// It belongs to no domain yet.
+    Joining,
+    /// It belongs to one, and knows no leader that has a majority.
+    Leaderless,
+    /// It follows a leader.
+    Following,
+    /// It leads.
+    Leading,
+    /// It was taken out.
+    Removed,
+}
+
+fn router_state(router: &Router<Maps>) -> RouterState {
+    let log = router.log().status();
+    match log.role {
+        "joining" => RouterState::Joining,
+        "removed" => RouterState::Removed,
+        "leader" => RouterState::Leading,
+        "follower" if log.leader.is_some() => RouterState::Following,
+        _ => RouterState::Leaderless,
+    }
+}
+
+fn of_router(router: &Router<Maps>, me: ProcessId) -> Status {
+    let (state, hindrance) = match router_state(router) {
+        RouterState::Joining => ("joining", Some("joining: the domain has not taken this router in yet")),
+        RouterState::Leaderless => {
+            ("leaderless", Some("no router leads a majority that it hears: nothing can be changed"))
+        }
+        RouterState::Following => ("following", None),
+        RouterState::Leading => ("leading", None),
+        RouterState::Removed => ("removed", Some("removed: this router votes no more")),
+    };
+    let status = router.status();
+    let roster = router.config();
+    Status {
+        state,
+        hindrance: hindrance.map(str::to_owned),
+        process: me.to_string(),
+        position: status.position.0,
+        routers: status.routers.iter().map(|router| router.id.to_string()).collect(),
+        wanted_routers: router.wanted(),
+        members: members(roster),
+        maps: maps(roster),
+        cell: None,
+    }
+}
+
+fn of_cell(resident: &Resident, me: ProcessId) -> Status {
+    let cell = resident.status();
+    let (state, hindrance) = match (resident.roster(), cell.number) {
+        (None, _) => ("joining", Some("joining: no router has taken this process in yet")),
+        (Some(_), None) => {
+            ("spare", Some("spare: it joined when there were maps already, and has no keys of them"))
+        }
+        (Some(_), Some(_)) => ("serving", None),
+    };
+    let (hints, refused) = (cell.hints, cell.refused);
+    Status {
+        state,
+        hindrance: hindrance.map(str::to_owned),
+        process: me.to_string(),
+        position: resident.member().delivered().0,
+        routers: resident.member().routers().map(|router| router.to_string()).collect(),
+        wanted_routers: 0,
+        members: resident.roster().map(|roster| members(roster)).unwrap_or_default(),
+        maps: resident.roster().map(|roster| maps(roster)).unwrap_or_default(),
+        cell: Some(CellStatus {
+            number: cell.number.map(|number| number.0),
+            reachable: cell.reachable.iter().map(|number| number.0).collect(),
+            running: cell.running,
+            bytes: cell.bytes,
+            refused_layout: refused.layout,
+            refused_skewed: refused.skewed,
+            refused_too_large: refused.too_large,
+            refused_full: refused.full,
+            strays: cell.strays,
+            hints: hints.kept,
+            hint_bytes: hints.bytes,
+            hints_delivered: hints.delivered,
+            hints_lost: hints.lost,
+            lacking: cell.lacking.iter().map(|number| number.0).collect(),
+        }),
+    }
+}
+
+fn members(roster: &Roster) -> Vec<MemberStatus> {
+    let member = |(process, seat): (ProcessId, &quorate_protocol::partial::Seat)| MemberStatus {
+        name: seat.name.clone(),
+        role: "cell",
+        process: process.to_string(),
+        address: seat.address.clone(),
+        site: seat.site.0,
+        cell: roster.layout().number(process).map(|number| number.0),
+    };
+    roster.members().map(member).collect()
+}
+
+fn maps(roster: &Roster) -> Vec<MapStatus> {
+    let map = |(name, id): (&str, _)| {
+        let map = roster.layout().map(id)?;
+        let read_repair = format!("{:?}", map.read_repair).to_lowercase();
+        Some(MapStatus { name: name.to_owned(), copies: map.copies.total(), read_repair })
+    };
+    roster.maps().filter_map(map).collect()
+}
