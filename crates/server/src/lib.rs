@@ -1,4 +1,4 @@
-//! The doors: SQL over the PostgreSQL protocol, metrics and health over HTTP.
+//! The doors: SQL over the PostgreSQL protocol, maps over the Redis protocol, metrics and health over HTTP.
 //!
 //! A statement's way: [`pg`] reads messages and writes results; `quorate_sql` keeps what a connection has set, prepared
 //! and begun, binds text to operations and merges what ranges answer; a backend, a cluster or
@@ -20,3 +20,4 @@
 pub mod http;
 pub mod metrics;
 pub mod pg;
+pub mod resp;

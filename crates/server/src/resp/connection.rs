@@ -1,0 +1,397 @@
+//! Commands about the connection itself: levels, maps, the protocol's version, and what clients ask when they connect.
+
+use bytes::Bytes;
+use quorate_protocol::partial::{Change, Copies, Level, Map, ReadRepair, Roster, Site};
+
+use super::{
+    command::arity,
+    reply::{Reply, Version},
+};
+
+/// What a connection has set.
+#[derive(Clone, Debug)]
+pub(super) struct Session {
+    pub(super) number: u64,
+    pub(super) version: Version,
+    pub(super) map: String,
+    pub(super) levels: Levels,
+    /// For the next command on keys alone.
+    pub(super) next: Option<Levels>,
+    pub(super) name: Bytes,
+}
+
+/// The levels of reads and writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Levels {
+    pub(super) read: Level,
+    pub(super) write: Level,
+}
+
+/// What follows from a command.
+#[derive(Debug, PartialEq)]
+pub(super) enum Effect {
+    Answer(Reply),
+    /// An answer, and then the connection ends.
+    Quit(Reply),
+    /// A change of the maps is to be ordered.
+    Change(Change),
+}
+
+/// What a process tells of itself.
+pub(super) struct About<'a> {
+    pub(super) roster: Option<&'a Roster>,
+    pub(super) clients: usize,
+    pub(super) operations: u64,
+}
+
+impl Session {
+    /// Does what a command says that is none on keys; `strings` are its own, the name first, in capitals.
+    pub(super) fn command(&mut self, strings: &[Bytes], about: &About<'_>) -> Effect {
+        let text = |index: usize| strings.get(index).map(|it| String::from_utf8_lossy(it).into_owned());
+        let word = |index: usize| text(index).map(|it| it.to_ascii_uppercase());
+        let name = word(0).unwrap_or_default();
+        let done = |result: Result<Reply, String>| Effect::Answer(result.unwrap_or_else(Reply::Error));
+        let arity = || Effect::Answer(Reply::Error(arity(name.as_bytes())));
+        match (name.as_str(), strings.len()) {
+            ("PING", 1) => Effect::Answer(Reply::Simple("PONG")),
+            ("PING" | "ECHO", 2) => Effect::Answer(Reply::Bulk(strings[1].clone())),
+            ("QUIT", _) => Effect::Quit(Reply::OK),
+            ("SELECT", 2) if strings[1] == *"0" => Effect::Answer(Reply::OK),
+            ("SELECT", 2) => Effect::Answer(Reply::Error(String::from(
+                "ERR there is database 0 only: QUORATE MAP chooses a map",
+            ))),
+            ("HELLO", _) => done(self.hello(strings)),
+            ("RESET", 1) => {
+                (self.version, self.next, self.name) = (Version::Two, None, Bytes::new());
+                Effect::Answer(Reply::Simple("RESET"))
+            }
+            ("CLIENT", 2..) => done(self.client(&word(1).unwrap_or_default(), strings)),
+            ("COMMAND", 2) if word(1).as_deref() == Some("COUNT") => Effect::Answer(Reply::Number(0)),
+            // Clients ask for documentation and go on without it.
+            ("COMMAND", _) if word(1).as_deref() == Some("DOCS") => Effect::Answer(Reply::Map(Vec::new())),
+            ("COMMAND", _) => Effect::Answer(Reply::Array(Vec::new())),
+            ("CONFIG", 3..) if word(1).as_deref() == Some("GET") => Effect::Answer(Reply::Map(Vec::new())),
+            ("INFO", _) => Effect::Answer(Reply::text(info(about))),
+            ("QUORATE", 2..) => match self.quorate(&word(1).unwrap_or_default(), strings, about) {
+                Ok(effect) => effect,
+                Err(why) => Effect::Answer(Reply::Error(format!("ERR {why}"))),
+            },
+            ("PING" | "ECHO" | "SELECT" | "CLIENT" | "QUORATE" | "RESET", _) => arity(),
+            _ => {
+                let name = text(0).unwrap_or_default();
+                let short: String = name.chars().take(64).collect();
+                Effect::Answer(Reply::Error(format!("ERR unknown or unsupported command '{short}'")))
+            }
+        }
+    }
+
+    fn hello(&mut self, strings: &[Bytes]) -> Result<Reply, String> {
+        let mut rest = strings.iter().skip(1);
+        if let Some(version) = rest.next() {
+            self.version = match &version[..] {
+                b"2" => Version::Two,
+                b"3" => Version::Three,
+                _ => return Err(String::from("NOPROTO unsupported protocol version")),
+            };
+        }
+        while let Some(option) = rest.next() {
+            match &option.to_ascii_uppercase()[..] {
+                b"SETNAME" => self.name = rest.next().cloned().ok_or("ERR syntax error in HELLO")?,
+                b"AUTH" => {
+                    return Err(String::from(
+                        "ERR AUTH is not supported: there are no passwords, and nobody is asked for one",
+                    ));
+                }
+                _ => return Err(String::from("ERR syntax error in HELLO")),
+            }
+        }
+        let version = if self.version == Version::Three { 3 } else { 2 };
+        let text = |text: &str| Reply::text(text);
+        Ok(Reply::Map(vec![
+            (text("server"), text("quorate")),
+            (text("version"), text(env!("CARGO_PKG_VERSION"))),
+            (text("proto"), Reply::Number(version)),
+            (text("id"), Reply::Number(self.number as i64)),
+            (text("mode"), text("standalone")),
+            (text("role"), text("master")),
+            (text("modules"), Reply::Array(Vec::new())),
+        ]))
+    }
+
+    fn client(&mut self, what: &str, strings: &[Bytes]) -> Result<Reply, String> {
+        match (what, strings.len()) {
+            ("ID", 2) => Ok(Reply::Number(self.number as i64)),
+            ("GETNAME", 2) if self.name.is_empty() => Ok(Reply::Null),
+            ("GETNAME", 2) => Ok(Reply::Bulk(self.name.clone())),
+            ("SETNAME", 3) => {
+                self.name = strings[2].clone();
+                Ok(Reply::OK)
+            }
+            // What library this is, which nobody here asks.
+            ("SETINFO", 4) => Ok(Reply::OK),
+            _ => Err(format!("ERR CLIENT {what} is not supported")),
+        }
+    }
+
+    fn quorate(&mut self, what: &str, strings: &[Bytes], about: &About<'_>) -> Result<Effect, String> {
+        let texts: Vec<String> =
+            strings[2..].iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let reply = match (what, &texts[..]) {
+            ("LEVEL", []) => {
+                Reply::text(format!("read {} write {}", spelt(self.levels.read), spelt(self.levels.write)))
+            }
+            ("LEVEL", [levels @ .., next]) if next.eq_ignore_ascii_case("next") => {
+                self.next = Some(parse_levels(levels)?);
+                Reply::OK
+            }
+            ("LEVEL", levels) => {
+                self.levels = parse_levels(levels)?;
+                Reply::OK
+            }
+            ("MAP", []) => Reply::text(self.map.clone()),
+            ("MAP", [name]) => {
+                if about.roster.is_none_or(|roster| roster.map(name).is_none()) {
+                    return Err(format!("there is no map '{name}': QUORATE MAPS lists those that there are"));
+                }
+                self.map = (*name).to_owned();
+                Reply::OK
+            }
+            ("MAPS", []) => {
+                let names =
+                    about.roster.into_iter().flat_map(Roster::maps).map(|(name, _)| Reply::text(name));
+                Reply::Array(names.collect())
+            }
+            ("CELLS", []) => Reply::Array(cells(about)),
+            ("CREATE", [name, options @ ..]) => {
+                let roster = about.roster.ok_or("this process has not joined yet")?;
+                let map = parse_map(options, roster)?;
+                return Ok(Effect::Change(Change::CreateMap { name: (*name).to_owned(), map }));
+            }
+            ("DROP", [name]) => return Ok(Effect::Change(Change::DropMap { name: (*name).to_owned() })),
+            ("DISMISS", [name]) => {
+                let roster = about.roster.ok_or("this process has not joined yet")?;
+                let process = roster.named(name).ok_or_else(|| format!("no member is called '{name}'"))?;
+                return Ok(Effect::Change(Change::Dismiss(process)));
+            }
+            _ => {
+                return Err(String::from(
+                    "usage: QUORATE LEVEL [read [write] [NEXT]] | MAP [name] | MAPS | CELLS | CREATE name [COPIES n|site:n,…] \
+                     [REPAIR none|blocking|per-million] | DROP name | DISMISS member",
+                ));
+            }
+        };
+        Ok(Effect::Answer(reply))
+    }
+}
+
+const LEVELS: [(&str, Level); 6] = [
+    ("one", Level::One),
+    ("two", Level::Two),
+    ("quorum", Level::Quorum),
+    ("all", Level::All),
+    ("local_quorum", Level::LocalQuorum),
+    ("each_quorum", Level::EachQuorum),
+];
+
+/// The name of a level.
+pub(super) fn spelt(level: Level) -> &'static str {
+    LEVELS.iter().find(|(_, it)| *it == level).map_or("", |(name, _)| name)
+}
+
+/// The level of this name, in capitals or not.
+pub fn level(name: &str) -> Result<Level, String> {
+    let found = LEVELS.iter().find(|(it, _)| it.eq_ignore_ascii_case(name));
+    found.map(|(_, level)| *level).ok_or_else(|| {
+        format!("there is no level '{name}': one, two, quorum, all, local_quorum, each_quorum")
+    })
+}
+
+fn parse_levels(names: &[&str]) -> Result<Levels, String> {
+    match names {
+        [both] => level(both).map(|both| Levels { read: both, write: both }),
+        [read, write] => Ok(Levels { read: level(read)?, write: level(write)? }),
+        _ => Err(String::from("LEVEL takes one level, or one for reads and one for writes")),
+    }
+}
+
+/// How a map is to be kept: without a word, up to three copies at the first site, and no repair by reads.
+fn parse_map(options: &[&str], roster: &Roster) -> Result<Map, String> {
+    let site = roster.layout().cells().map(|(_, cell)| cell.site).min().unwrap_or_default();
+    let at_site = roster.layout().cells().filter(|(_, cell)| cell.site == site).count();
+    let mut copies = Copies::new([(site, at_site.clamp(1, COPIES_USUAL) as u8)]);
+    let mut read_repair = ReadRepair::None;
+    let mut rest = options.iter();
+    while let Some(option) = rest.next() {
+        let value = rest.next().ok_or_else(|| format!("{option} needs a value"))?;
+        match option.to_ascii_uppercase().as_str() {
+            "COPIES" => copies = parse_copies(value, site),
+            "REPAIR" => read_repair = parse_repair(value)?,
+            _ => return Err(format!("there is no option '{option}': COPIES, REPAIR")),
+        }
+    }
+    let copies = copies.ok_or("COPIES: 1 to 16 in all, as a number or as site:number,site:number")?;
+    Ok(Map { copies, read_repair })
+}
+
+const COPIES_USUAL: usize = 3;
+
+fn parse_copies(value: &str, site: Site) -> Option<Copies> {
+    if let Ok(count) = value.parse() {
+        return Copies::new([(site, count)]);
+    }
+    let part = |part: &str| {
+        let (site, count) = part.split_once(':')?;
+        Some((Site(site.parse().ok()?), count.parse().ok()?))
+    };
+    let per_site: Option<Vec<(Site, u8)>> = value.split(',').map(part).collect();
+    Copies::new(per_site?)
+}
+
+fn parse_repair(value: &str) -> Result<ReadRepair, String> {
+    match value.to_ascii_lowercase().as_str() {
+        "none" => Ok(ReadRepair::None),
+        "blocking" => Ok(ReadRepair::Blocking),
+        number => match number.parse() {
+            Ok(per_million) if per_million <= 1_000_000 => Ok(ReadRepair::Background { per_million }),
+            _ => Err(String::from(
+                "REPAIR: none, blocking, or how many reads of a million repair in the background",
+            )),
+        },
+    }
+}
+
+fn cells(about: &About<'_>) -> Vec<Reply> {
+    let Some(roster) = about.roster else { return Vec::new() };
+    let member = |(process, seat): (_, &quorate_protocol::partial::Seat)| {
+        let state = match roster.layout().number(process) {
+            Some(number) => format!("cell {}", number.0),
+            None => String::from("spare"),
+        };
+        Reply::text(format!("{} {state} site {} {}", seat.name, seat.site.0, seat.address))
+    };
+    roster.members().map(member).collect()
+}
+
+fn info(about: &About<'_>) -> String {
+    let mut maps = String::new();
+    let mut cells = 0;
+    if let Some(roster) = about.roster {
+        cells = roster.layout().cells().count();
+        for (name, id) in roster.maps() {
+            let Some(map) = roster.layout().map(id) else { continue };
+            maps += &format!(
+                "map_{name}:copies={},read_repair={}\r\n",
+                map.copies.total(),
+                format!("{:?}", map.read_repair).to_lowercase()
+            );
+        }
+    }
+    format!(
+        "# Server\r\nserver_name:quorate\r\nquorate_version:{}\r\n\r\n# Clients\r\nconnected_clients:{}\r\n\r\n# Stats\r\n\
+         total_operations:{}\r\n\r\n# Maps\r\ncells:{cells}\r\n{maps}",
+        env!("CARGO_PKG_VERSION"),
+        about.clients,
+        about.operations,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> Session {
+        let one = Levels { read: Level::Quorum, write: Level::Quorum };
+        Session {
+            number: 7,
+            version: Version::Two,
+            map: String::from("main"),
+            levels: one,
+            next: None,
+            name: Bytes::new(),
+        }
+    }
+
+    fn ask(session: &mut Session, line: &str) -> Effect {
+        let strings: Vec<Bytes> =
+            line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+        let roster = Roster::default();
+        session.command(&strings, &About { roster: Some(&roster), clients: 1, operations: 5 })
+    }
+
+    fn error(effect: Effect) -> String {
+        match effect {
+            Effect::Answer(Reply::Error(text)) => text,
+            other => panic!("no error: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn levels_are_of_the_connection_or_of_the_next_command() {
+        let mut session = session();
+        assert_eq!(
+            ask(&mut session, "quorate level"),
+            Effect::Answer(Reply::text("read quorum write quorum"))
+        );
+        assert_eq!(ask(&mut session, "QUORATE LEVEL one ALL"), Effect::Answer(Reply::OK));
+        assert_eq!(session.levels, Levels { read: Level::One, write: Level::All });
+        assert_eq!(ask(&mut session, "quorate level local_quorum next"), Effect::Answer(Reply::OK));
+        assert_eq!(session.next, Some(Levels { read: Level::LocalQuorum, write: Level::LocalQuorum }));
+        assert_eq!(session.levels, Levels { read: Level::One, write: Level::All });
+        assert!(error(ask(&mut session, "quorate level most")).contains("no level 'most'"));
+        assert!(error(ask(&mut session, "quorate level one one one")).contains("takes one level"));
+        assert!(error(ask(&mut session, "quorate level next")).contains("takes one level"));
+    }
+
+    #[test]
+    fn maps_are_created_as_they_are_described() {
+        let mut session = session();
+        let map = |copies: &[(u16, u8)], read_repair| {
+            let copies = Copies::new(copies.iter().map(|(site, count)| (Site(*site), *count))).unwrap();
+            Effect::Change(Change::CreateMap { name: String::from("m"), map: Map { copies, read_repair } })
+        };
+        for (line, wanted) in [
+            ("quorate create m", map(&[(0, 1)], ReadRepair::None)),
+            ("quorate create m copies 3 repair blocking", map(&[(0, 3)], ReadRepair::Blocking)),
+            (
+                "quorate create m COPIES 0:2,1:1 REPAIR 100000",
+                map(&[(0, 2), (1, 1)], ReadRepair::Background { per_million: 100_000 }),
+            ),
+        ] {
+            assert_eq!(ask(&mut session, line), wanted, "{line}");
+        }
+        for (line, text) in [
+            ("quorate create m copies 17", "COPIES: 1 to 16"),
+            ("quorate create m copies 0", "COPIES: 1 to 16"),
+            ("quorate create m copies x:1", "COPIES: 1 to 16"),
+            ("quorate create m copies", "needs a value"),
+            ("quorate create m repair often", "REPAIR: none"),
+            ("quorate create m repair 1000001", "REPAIR: none"),
+            ("quorate create m colour red", "no option 'colour'"),
+            ("quorate map m", "there is no map 'm'"),
+            ("quorate dismiss cell-9", "no member is called"),
+            ("quorate frobnicate", "usage: QUORATE"),
+        ] {
+            assert!(error(ask(&mut session, line)).contains(text), "{line}");
+        }
+    }
+
+    #[test]
+    fn clients_greet_in_both_versions() {
+        let mut session = session();
+        let Effect::Answer(Reply::Map(pairs)) = ask(&mut session, "hello 3 setname me") else {
+            panic!("no greeting")
+        };
+        assert!(pairs.contains(&(Reply::text("proto"), Reply::Number(3))));
+        assert_eq!(session.version, Version::Three);
+        assert_eq!(ask(&mut session, "client getname"), Effect::Answer(Reply::text("me")));
+        assert!(error(ask(&mut session, "hello 4")).starts_with("NOPROTO"));
+        assert!(error(ask(&mut session, "hello 3 auth a b")).contains("AUTH is not supported"));
+        assert_eq!(ask(&mut session, "reset"), Effect::Answer(Reply::Simple("RESET")));
+        assert_eq!(session.version, Version::Two);
+        assert_eq!(ask(&mut session, "quit"), Effect::Quit(Reply::OK));
+        assert!(error(ask(&mut session, "select 1")).contains("database 0 only"));
+        assert!(error(ask(&mut session, "ping a b")).contains("wrong number"));
+        assert!(error(ask(&mut session, "frob\r\nnicate")).contains("unknown or unsupported"));
+    }
+}

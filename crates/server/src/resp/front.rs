@@ -1,0 +1,491 @@
+//! The clients of a cell: what each has asked and not been answered.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use bytes::Bytes;
+use quorate::maps::{self, Command, Role};
+use quorate_protocol::{
+    CommandId, Time,
+    partial::{Action, Level, MapId, Operation, Outcome, Roster, resident},
+};
+use quorate_runtime::{
+    Door, clock,
+    door::{ClientId, Clients, Flow},
+    metrics::{Counter, Histogram, Metrics},
+};
+use rustc_hash::FxHashMap;
+use slab::Slab;
+use smallvec::SmallVec;
+
+use super::{
+    command::{self, Arguments, Next, Shape, Work},
+    connection::{About, Effect, Levels, Session, spelt},
+    parse::{Limits, Parser},
+    reply::{Reply, Version},
+};
+
+/// How connections begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The level of reads and writes.
+    pub level: Level,
+    /// The map.
+    pub map: String,
+    /// What a request may be.
+    pub limits: Limits,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { level: Level::Quorum, map: String::from("main"), limits: Limits::default() }
+    }
+}
+
+/// The clients of a cell.
+pub struct Front {
+    settings: Settings,
+    roster: Option<Arc<Roster>>,
+    clients: FxHashMap<ClientId, Client>,
+    /// What was handed on and has not ended, by its name.
+    pending: Slab<Pending>,
+    /// Clients for which something has ended, each once.
+    touched: Vec<ClientId>,
+    operations: u64,
+    figures: Figures,
+}
+
+struct Client {
+    session: Session,
+    parser: Parser,
+    /// Requests that were taken and not answered, in their order.
+    slots: VecDeque<Slot>,
+    /// The number of the first of them; others follow it.
+    first: u64,
+    /// Second steps that are due.
+    due: Vec<(u64, Work)>,
+    /// A command of two steps is under way, and nothing is begun behind it.
+    stepping: bool,
+    /// Nothing is taken until something has ended.
+    held: bool,
+    /// Nothing is taken any more.
+    quitting: bool,
+    touched: bool,
+}
+
+enum Slot {
+    Ready(Reply),
+    Waiting(Waiting),
+}
+
+/// A command whose operations are under way.
+struct Waiting {
+    shape: Shape,
+    map: MapId,
+    levels: Levels,
+    keys: SmallVec<[Bytes; 1]>,
+    outcomes: SmallVec<[Option<Outcome>; 1]>,
+    left: usize,
+    writes: bool,
+}
+
+/// Something that was handed on: its answer belongs into a slot of a client.
+struct Pending {
+    client: ClientId,
+    slot: u64,
+    part: usize,
+    began: Time,
+    /// Of an operation; none of a change.
+    level: Option<(Level, Kind)>,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Read,
+    Write,
+}
+
+/// So many requests of one client are under way.
+const IN_FLIGHT_MAX: usize = 256;
+
+/// So many requests of one client are begun in a turn.
+const REQUESTS_PER_TURN: usize = 256;
+
+impl Front {
+    /// A front without clients; what it counts is registered there.
+    pub fn new(settings: Settings, metrics: &Metrics) -> Front {
+        Front {
+            settings,
+            roster: None,
+            clients: FxHashMap::default(),
+            pending: Slab::new(),
+            touched: Vec::new(),
+            operations: 0,
+            figures: Figures::new(metrics),
+        }
+    }
+
+    /// Takes one request, which is whole. Says whether it was begun; if not, it waits for another one.
+    fn request(
+        &mut self,
+        id: ClientId,
+        request: (&[u8], &[std::ops::Range<usize>]),
+        now: Time,
+        ask: &mut dyn FnMut(Command),
+    ) -> bool {
+        let (input, strings) = request;
+        let Some(name) = strings.first() else { return true };
+        let mut capitals = [0; NAME_BYTES];
+        let name = capital(&input[name.clone()], &mut capitals);
+        match command::work(name, Arguments::new(input, &strings[1..])) {
+            Err(refusal) => self.answer(id, Reply::Error(refusal)),
+            Ok(Some(work)) => return self.begin(id, work, now, ask),
+            Ok(None) => {
+                let strings: Vec<Bytes> =
+                    strings.iter().map(|range| Bytes::copy_from_slice(&input[range.clone()])).collect();
+                self.connection(id, &strings, now, ask);
+            }
+        }
+        true
+    }
+
+    fn connection(&mut self, id: ClientId, strings: &[Bytes], now: Time, ask: &mut dyn FnMut(Command)) {
+        let clients = self.clients.len();
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let about = About { roster: self.roster.as_deref(), clients, operations: self.operations };
+        match client.session.command(strings, &about) {
+            Effect::Answer(reply) => self.answer(id, reply),
+            Effect::Quit(reply) => {
+                client.quitting = true;
+                self.answer(id, reply);
+            }
+            Effect::Change(change) => {
+                let slot = client.push(Slot::Waiting(Waiting {
+                    shape: Shape::Done,
+                    map: MapId::default(),
+                    levels: client.session.levels,
+                    keys: SmallVec::new(),
+                    outcomes: SmallVec::new(),
+                    left: 1,
+                    writes: false,
+                }));
+                let pending = Pending { client: id, slot, part: 0, began: now, level: None };
+                let id = CommandId(self.pending.insert(pending) as u64);
+                ask(Command::Cell(resident::Command::Change { id, change }));
+            }
+        }
+    }
+
+    /// Begins a command on keys, unless it has to wait for one before it.
+    fn begin(&mut self, id: ClientId, work: Work, now: Time, ask: &mut dyn FnMut(Command)) -> bool {
+        let Some(client) = self.clients.get_mut(&id) else { return true };
+        let Some(roster) = &self.roster else {
+            self.answer(id, Reply::Error(String::from("NOCELL this process has not joined its domain yet")));
+            return true;
+        };
+        let Some(map) = roster.map(&client.session.map) else {
+            let name = &client.session.map;
+            let text = format!("NOMAP there is no map '{name}': QUORATE CREATE {name} makes one");
+            self.answer(id, Reply::Error(text));
+            return true;
+        };
+        if client.conflicts(map, &work) {
+            return false;
+        }
+        let levels = client.session.next.take().unwrap_or(client.session.levels);
+        let waiting = Waiting::new(&work, map, levels);
+        client.stepping |= work.shape.has_second();
+        let slot = client.push(Slot::Waiting(waiting));
+        self.hand_on((id, slot), work, (map, levels), now, ask);
+        true
+    }
+
+    /// Hands the operations of a command's step on.
+    fn hand_on(
+        &mut self,
+        (client, slot): (ClientId, u64),
+        work: Work,
+        (map, levels): (MapId, Levels),
+        now: Time,
+        ask: &mut dyn FnMut(Command),
+    ) {
+        for (part, (key, action)) in work.operations.into_iter().enumerate() {
+            let (level, kind) = match action {
+                Action::Read => (levels.read, Kind::Read),
+                _ => (levels.write, Kind::Write),
+            };
+            let pending = Pending { client, slot, part, began: now, level: Some((level, kind)) };
+            let id = self.pending.insert(pending) as u64;
+            self.operations += 1;
+            let operation = Operation { id, map, key, level, fallback: None, action };
+            ask(Command::Cell(resident::Command::Operate(operation)));
+        }
+    }
+
+    fn answer(&mut self, id: ClientId, reply: Reply) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.push(Slot::Ready(reply));
+        }
+        self.touch(id);
+    }
+
+    fn touch(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(&id)
+            && !std::mem::replace(&mut client.touched, true)
+        {
+            self.touched.push(id);
+        }
+    }
+
+    fn ended(&mut self, id: u64, outcome: Outcome, now: Time) {
+        let pending = self.pending.remove(id as usize);
+        self.figures.count(&pending, &outcome, now);
+        let Some(client) = self.clients.get_mut(&pending.client) else { return };
+        let index = pending.slot - client.first;
+        let slot = &mut client.slots[index as usize];
+        let Slot::Waiting(waiting) = slot else { unreachable!("what is pending has no answer yet") };
+        waiting.outcomes[pending.part] = Some(outcome);
+        waiting.left -= 1;
+        if waiting.left > 0 {
+            return;
+        }
+        let wall = if matches!(waiting.shape, Shape::Life(_)) {
+            now.0.saturating_add_signed(clock::wall_offset())
+        } else {
+            0
+        };
+        let shape = std::mem::replace(&mut waiting.shape, Shape::Done);
+        let stepped = shape.is_step();
+        let outcomes = std::mem::take(&mut waiting.outcomes).into_iter().flatten();
+        match shape.conclude(&waiting.keys, outcomes, wall) {
+            Next::Answer(reply) => {
+                client.stepping &= !stepped;
+                *slot = Slot::Ready(reply);
+            }
+            Next::More(work) => {
+                *waiting = Waiting::new(&work, waiting.map, waiting.levels);
+                client.due.push((pending.slot, work));
+            }
+        }
+        self.touch(pending.client);
+    }
+
+    fn changed(&mut self, id: u64, result: Result<(), resident::Unchanged>) {
+        let Pending { client: id, slot, .. } = self.pending.remove(id as usize);
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let index = slot - client.first;
+        client.slots[index as usize] = Slot::Ready(match result {
+            Ok(()) => Reply::OK,
+            Err(why) => Reply::Error(format!("ERR {why}")),
+        });
+        self.touch(id);
+    }
+}
+
+impl maps::Front for Front {
+    fn event(&mut self, event: resident::Event, now: Time) {
+        match event {
+            resident::Event::Ended { id, outcome } => self.ended(id, outcome, now),
+            resident::Event::Changed { id, result } => self.changed(id.0, result),
+            resident::Event::Roster(roster) => self.roster = Some(roster),
+            resident::Event::Lacks(_) | resident::Event::Wedged => {}
+        }
+    }
+}
+
+impl Door<Role> for Front {
+    fn opened(&mut self, client: ClientId, _: Time) {
+        let Settings { level, map, limits } = &self.settings;
+        let session = Session {
+            number: client.number(),
+            version: Version::default(),
+            map: map.clone(),
+            levels: Levels { read: *level, write: *level },
+            next: None,
+            name: Bytes::new(),
+        };
+        let fresh = Client {
+            session,
+            parser: Parser::new(*limits),
+            slots: VecDeque::new(),
+            first: 0,
+            due: Vec::new(),
+            stepping: false,
+            held: false,
+            quitting: false,
+            touched: false,
+        };
+        self.clients.insert(client, fresh);
+    }
+
+    fn take(&mut self, id: ClientId, input: &[u8], now: Time, ask: &mut dyn FnMut(Command)) -> (usize, Flow) {
+        let Some(client) = self.clients.get_mut(&id) else { return (input.len(), Flow::End) };
+        for (slot, work) in std::mem::take(&mut client.due) {
+            let Some(Slot::Waiting(waiting)) =
+                self.clients.get(&id).and_then(|client| client.slots.get((slot - client.first) as usize))
+            else {
+                unreachable!("a step that is due has no answer yet")
+            };
+            let (map, levels) = (waiting.map, waiting.levels);
+            self.hand_on((id, slot), work, (map, levels), now, ask);
+        }
+        let mut taken = 0;
+        for _ in 0..REQUESTS_PER_TURN {
+            let Some(client) = self.clients.get_mut(&id) else { return (input.len(), Flow::End) };
+            if client.quitting {
+                return (input.len(), Flow::End);
+            }
+            if client.stepping || client.slots.len() >= IN_FLIGHT_MAX {
+                client.held = true;
+                return (taken, Flow::Held);
+            }
+            let rest = &input[taken..];
+            let parsed = client.parser.parse(rest);
+            match parsed {
+                Ok(None) => return (taken, Flow::Wait),
+                Ok(Some(length)) => {
+                    let strings = client.parser.take_strings();
+                    let begun = self.request(id, (&rest[..length], &strings), now, ask);
+                    let Some(client) = self.clients.get_mut(&id) else { return (input.len(), Flow::End) };
+                    client.parser.give_back(strings);
+                    if !begun {
+                        client.held = true;
+                        return (taken, Flow::Held);
+                    }
+                    taken += length;
+                }
+                Err(malformed) => {
+                    client.quitting = true;
+                    self.figures.malformed.inc();
+                    self.answer(id, Reply::Error(format!("ERR {malformed}")));
+                    return (input.len(), Flow::End);
+                }
+            }
+        }
+        (taken, if taken < input.len() { Flow::More } else { Flow::Wait })
+    }
+
+    fn give(&mut self, clients: &mut Clients) {
+        for id in self.touched.drain(..) {
+            let Some(client) = self.clients.get_mut(&id) else { continue };
+            client.touched = false;
+            if let Some(out) = clients.output(id) {
+                while let Some(Slot::Ready(_)) = client.slots.front() {
+                    let Some(Slot::Ready(reply)) = client.slots.pop_front() else { break };
+                    client.first += 1;
+                    reply.encode(client.session.version, out);
+                }
+            }
+            if client.held && (!client.due.is_empty() || !client.stepping) {
+                client.held = false;
+                clients.resume(id);
+            }
+            if client.quitting && client.slots.is_empty() {
+                clients.end(id);
+            }
+        }
+    }
+
+    fn closed(&mut self, client: ClientId) {
+        self.clients.remove(&client);
+    }
+
+    fn crowded(&mut self) -> &'static [u8] {
+        b"-ERR max number of clients reached\r\n"
+    }
+}
+
+impl Client {
+    /// Adds a request; returns its number.
+    fn push(&mut self, slot: Slot) -> u64 {
+        self.slots.push_back(slot);
+        self.first + self.slots.len() as u64 - 1
+    }
+
+    /// Whether a command has to wait for one that is under way: they share a key, and one of them writes it.
+    fn conflicts(&self, map: MapId, work: &Work) -> bool {
+        let writes = work.writes();
+        let shares = |waiting: &Waiting| {
+            let named = |(key, _): &(Bytes, Action)| waiting.keys.contains(key);
+            waiting.map == map && (writes || waiting.writes) && work.operations.iter().any(named)
+        };
+        self.slots.iter().any(|slot| matches!(slot, Slot::Waiting(waiting) if shares(waiting)))
+    }
+}
+
+impl Waiting {
+    fn new(work: &Work, map: MapId, levels: Levels) -> Waiting {
+        Waiting {
+            shape: work.shape.clone(),
+            map,
+            levels,
+            keys: work.operations.iter().map(|(key, _)| key.clone()).collect(),
+            outcomes: work.operations.iter().map(|_| None).collect(),
+            left: work.operations.len(),
+            writes: work.writes(),
+        }
+    }
+}
+
+/// No name of a command that is known is longer.
+const NAME_BYTES: usize = 32;
+
+/// A name in capitals; one that is too long to be known stays as it is.
+fn capital<'a>(name: &'a [u8], space: &'a mut [u8; NAME_BYTES]) -> &'a [u8] {
+    match space.get_mut(..name.len()) {
+        None => name,
+        Some(space) => {
+            space.copy_from_slice(name);
+            space.make_ascii_uppercase();
+            space
+        }
+    }
+}
+
+/// What is counted of operations.
+struct Figures {
+    /// By level, and then reads and writes.
+    done: Vec<(Level, [Tally; 2])>,
+    failed: Counter,
+    malformed: Counter,
+}
+
+struct Tally {
+    count: Counter,
+    seconds: Histogram,
+}
+
+impl Figures {
+    fn new(metrics: &Metrics) -> Figures {
+        let tally = |level: Level, kind: &str| {
+            let name = format!("map_{kind}_{}", spelt(level));
+            Tally {
+                count: metrics
+                    .counter(&name, &format!("Operations of maps that ended: {kind}, {}", spelt(level))),
+                seconds: metrics.histogram(
+                    &format!("{name}_seconds"),
+                    "From the request to its outcome",
+                    [50e-6, 100e-6, 200e-6, 400e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 0.2, 1.0, 3.0],
+                ),
+            }
+        };
+        let levels =
+            [Level::One, Level::Two, Level::Quorum, Level::All, Level::LocalQuorum, Level::EachQuorum];
+        Figures {
+            done: levels.map(|level| (level, [tally(level, "reads"), tally(level, "writes")])).into(),
+            failed: metrics
+                .counter("map_failures", "Operations of maps that did not meet their level, or were refused"),
+            malformed: metrics.counter("resp_malformed", "Clients cut off for bytes that are no request"),
+        }
+    }
+
+    fn count(&self, pending: &Pending, outcome: &Outcome, now: Time) {
+        let Some((level, kind)) = pending.level else { return };
+        let Some((_, tallies)) = self.done.iter().find(|(it, _)| *it == level) else { return };
+        let tally = &tallies[kind as usize];
+        tally.count.inc();
+        tally.seconds.observe(now.since(pending.began).as_secs_f64());
+        if !matches!(outcome, Outcome::Found { .. } | Outcome::Done { .. }) {
+            self.failed.inc();
+        }
+    }
+}

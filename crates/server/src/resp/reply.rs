@@ -1,0 +1,147 @@
+//! Answers in bytes, as RESP2 or RESP3 has them.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// The form in which a client wants its answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Version {
+    /// RESP2, as a client speaks that says nothing.
+    #[default]
+    Two,
+    /// RESP3.
+    Three,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// A word that says that it is done.
+    Simple(&'static str),
+    /// An error: its code and its text on one line.
+    Error(String),
+    /// A number.
+    Number(i64),
+    /// A string.
+    Bulk(Bytes),
+    /// No value.
+    Null,
+    /// Several.
+    Array(Vec<Reply>),
+    /// Pairs; in RESP2 an array of twice as many.
+    Map(Vec<(Reply, Reply)>),
+}
+
+impl Reply {
+    /// Done.
+    pub const OK: Reply = Reply::Simple("OK");
+
+    /// A string from text.
+    pub fn text(text: impl Into<String>) -> Reply {
+        Reply::Bulk(Bytes::from(text.into()))
+    }
+
+    /// Appends its bytes.
+    pub fn encode(&self, version: Version, out: &mut BytesMut) {
+        match self {
+            Reply::Simple(word) => line(out, b'+', word.as_bytes()),
+            Reply::Error(text) => {
+                // An error is one line whatever a client made it say.
+                out.put_u8(b'-');
+                out.extend(text.bytes().map(|byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }));
+                out.put_slice(b"\r\n");
+            }
+            Reply::Number(number) => {
+                out.put_u8(b':');
+                put_number(out, *number);
+                out.put_slice(b"\r\n");
+            }
+            Reply::Bulk(bytes) => {
+                head(out, b'$', bytes.len());
+                out.put_slice(bytes);
+                out.put_slice(b"\r\n");
+            }
+            Reply::Null if version == Version::Three => out.put_slice(b"_\r\n"),
+            Reply::Null => out.put_slice(b"$-1\r\n"),
+            Reply::Array(replies) => {
+                head(out, b'*', replies.len());
+                for reply in replies {
+                    reply.encode(version, out);
+                }
+            }
+            Reply::Map(pairs) => {
+                match version {
+                    Version::Three => head(out, b'%', pairs.len()),
+                    Version::Two => head(out, b'*', 2 * pairs.len()),
+                }
+                for (key, value) in pairs {
+                    key.encode(version, out);
+                    value.encode(version, out);
+                }
+            }
+        }
+    }
+}
+
+fn line(out: &mut BytesMut, tag: u8, content: &[u8]) {
+    out.put_u8(tag);
+    out.put_slice(content);
+    out.put_slice(b"\r\n");
+}
+
+fn head(out: &mut BytesMut, tag: u8, count: usize) {
+    out.put_u8(tag);
+    put_number(out, i64::try_from(count).expect("memory has no more bytes"));
+    out.put_slice(b"\r\n");
+}
+
+/// Decimal digits, without an allocation: there is one of them in every answer.
+fn put_number(out: &mut BytesMut, number: i64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    let mut left = number.unsigned_abs();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    if number < 0 {
+        out.put_u8(b'-');
+    }
+    out.put_slice(&digits[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(reply: &Reply, two: &str, three: &str) {
+        for (version, wanted) in [(Version::Two, two), (Version::Three, three)] {
+            let mut out = BytesMut::new();
+            reply.encode(version, &mut out);
+            assert_eq!(out.escape_ascii().to_string(), wanted, "{reply:?}");
+        }
+    }
+
+    #[test]
+    fn both_versions() {
+        check(&Reply::OK, r"+OK\r\n", r"+OK\r\n");
+        check(&Reply::Error("ERR a\r\nb".into()), r"-ERR a  b\r\n", r"-ERR a  b\r\n");
+        check(&Reply::Null, r"$-1\r\n", r"_\r\n");
+        check(&Reply::text("ab"), r"$2\r\nab\r\n", r"$2\r\nab\r\n");
+        let pairs = Reply::Map(vec![(Reply::text("a"), Reply::Number(-10))]);
+        check(&pairs, r"*2\r\n$1\r\na\r\n:-10\r\n", r"%1\r\n$1\r\na\r\n:-10\r\n");
+        check(&Reply::Array(vec![Reply::Null]), r"*1\r\n$-1\r\n", r"*1\r\n_\r\n");
+    }
+
+    #[test]
+    fn numbers_are_as_they_are_written_elsewhere() {
+        for number in [0, 1, -1, 9, 10, 12_345, i64::MAX, i64::MIN] {
+            let mut out = BytesMut::new();
+            put_number(&mut out, number);
+            assert_eq!(out, number.to_string().as_bytes());
+        }
+    }
+}
