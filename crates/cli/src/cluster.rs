@@ -218,6 +218,13 @@ impl Cluster {
     }
 }
 
+impl Cluster {
+    /// Where the Redis protocol is spoken, in the order of the cells; empty if there are none.
+    pub(crate) fn redis(&self) -> impl Iterator<Item = &str> {
+        self.processes.iter().filter_map(|process| process.bound.as_ref()?.redis.as_deref())
+    }
+}
+
 fn private(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).truncate(true).write(true).mode(0o600);

@@ -10,10 +10,11 @@ use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 use quorate::crew::Muster;
 use quorate_protocol::{
-    DomainId, Duration, Terms, detector,
+    DomainId, Duration, Terms, detector, partial,
     rubberband::{RING_MAX, StorageSettings},
 };
-use quorate_runtime::config::is_unspecified;
+use quorate_runtime::{config::is_unspecified, door::ClientLimits};
+use quorate_server::resp;
 use quorate_table::engine::Bounds;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -45,8 +46,14 @@ pub(crate) struct NodeConfig {
     /// Where SQL clients reach it; gateways only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sql_listen: Option<String>,
+    /// Where Redis clients reach it; cells only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) redis_listen: Option<String>,
     /// Where `/metrics`, `/health` and `/status` are.
     pub(crate) http_listen: String,
+    /// What a router orders: the domain of cells has routers of its own.
+    #[serde(default)]
+    pub(crate) orders: Orders,
     /// Found the domain: the first router of a new domain, once, and nobody else ever.
     #[serde(default)]
     pub(crate) found: bool,
@@ -80,6 +87,48 @@ pub(crate) struct NodeConfig {
     /// What a storage process's engine takes at most.
     #[serde(default)]
     pub(crate) engine: EngineConfig,
+    /// How a cell joins and serves.
+    #[serde(default)]
+    pub(crate) cell: CellConfig,
+}
+
+/// What a domain is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Orders {
+    /// Tables, in SQL.
+    #[default]
+    Tables,
+    /// Maps of partial quorums: their cells, not their keys.
+    Maps,
+}
+
+/// How a cell joins and serves.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CellConfig {
+    /// Its site: cells of one site are near each other.
+    pub(crate) site: u16,
+    /// Its places on the ring.
+    pub(crate) tokens: usize,
+    /// The level at which connections begin.
+    pub(crate) level: String,
+    /// Bytes of keys and values that it keeps at most.
+    pub(crate) store_bytes_max: usize,
+    /// Clients at a time.
+    pub(crate) clients_max: usize,
+}
+
+impl Default for CellConfig {
+    fn default() -> Self {
+        CellConfig {
+            site: 0,
+            tokens: 64,
+            level: String::from("quorum"),
+            store_bytes_max: partial::Settings::default().limits.store_bytes_max,
+            clients_max: ClientLimits::default().clients_max,
+        }
+    }
 }
 
 /// What a process does.
@@ -94,6 +143,8 @@ pub(crate) enum Role {
     Gateway,
     /// Holds rows.
     Storage,
+    /// Keeps keys of maps, and speaks the Redis protocol to clients.
+    Cell,
 }
 
 /// The failure detector's settings, in milliseconds.
@@ -188,6 +239,7 @@ impl Role {
             Role::Super => "super",
             Role::Gateway => "gateway",
             Role::Storage => "storage",
+            Role::Cell => "cell",
         }
     }
 }
@@ -239,6 +291,18 @@ impl NodeConfig {
                 (self.role == Role::Gateway) == self.sql_listen.is_some(),
                 "sql_listen: gateways need it, others cannot have it",
             ),
+            (
+                (self.role == Role::Cell) == self.redis_listen.is_some(),
+                "redis_listen: cells need it, others cannot have it",
+            ),
+            (
+                self.orders == Orders::Tables || self.role == Role::Router,
+                "orders: only a router orders something",
+            ),
+            (
+                (1..=partial::TOKENS_MAX).contains(&self.cell.tokens),
+                "cell.tokens: 1 to 1024 places on the ring",
+            ),
             (self.domain != DomainId(0), "domain: all zeros is nobody's; choose one of your own"),
             (self.node > 0, "node: must be at least 1"),
             (self.wanted_routers > 0, "wanted_routers: must be at least 1"),
@@ -263,7 +327,13 @@ impl NodeConfig {
                 return Err(Usage(otherwise.into()).into());
             }
         }
-        let addresses = [Some(&self.listen), Some(&self.http_listen), self.sql_listen.as_ref()];
+        resp::level(&self.cell.level).map_err(|why| Usage(format!("cell.level: {why}")))?;
+        let addresses = [
+            Some(&self.listen),
+            Some(&self.http_listen),
+            self.sql_listen.as_ref(),
+            self.redis_listen.as_ref(),
+        ];
         for address in addresses.into_iter().flatten() {
             check_address(address, self.insecure)?;
         }
@@ -472,6 +542,10 @@ mod tests {
         refused(FILE, &[], &["domain=\"00000000000000000000000000000000\""], "all zeros");
         refused(FILE, &[], &["sql_listen=127.0.0.1:1"], "gateways need it");
         refused(FILE, &[], &["role=gateway"], "gateways need it");
+        refused(FILE, &[], &["role=cell"], "cells need it");
+        refused(FILE, &[], &["orders=maps"], "only a router");
+        refused(FILE, &[], &["cell.tokens=0"], "1 to 1024");
+        refused(FILE, &[], &["cell.level=most"], "no level 'most'");
         refused(FILE, &[], &["domain=12ab"], "32 hexadecimal digits");
         refused(FILE, &[], &["listen=nowhere"], "nowhere");
         refused(FILE, &[], &["listen=0.0.0.0:0"], "insecure");
@@ -507,6 +581,7 @@ mod tests {
             &["role=gateway", "data_dir=/d", "sql_listen=127.0.0.1:0", "advertise=localhost:0"],
         )
         .unwrap();
+        let config = NodeConfig { redis_listen: Some(String::new()), ..config };
         let table = Table::try_from(config).unwrap();
         for (key, value) in &table {
             match value.as_table() {

@@ -27,6 +27,9 @@ pub(crate) struct Bound {
     /// For SQL clients; gateways only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sql: Option<String>,
+    /// For Redis clients; cells only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) redis: Option<String>,
 }
 
 impl Bound {

@@ -253,7 +253,7 @@ fn table(rows: &[Row<'_>]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header([
-        "PROCESS", "ROLE", "PID", "STATE", "POSITION", "LAG", "STARTS", "LISTENS", "HTTP", "SQL", "LOG",
+        "PROCESS", "ROLE", "PID", "STATE", "POSITION", "LAG", "STARTS", "LISTENS", "HTTP", "CLIENTS", "LOG",
     ]);
     let shown = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
     for Row { entry, state, position, lag, .. } in rows {
@@ -268,7 +268,7 @@ fn table(rows: &[Row<'_>]) -> Table {
             entry.starts.to_string(),
             bound.map(|bound| bound.listen.clone()).unwrap_or_default(),
             bound.map(|bound| bound.http.clone()).unwrap_or_default(),
-            bound.and_then(|bound| bound.sql.clone()).unwrap_or_default(),
+            bound.and_then(|bound| bound.sql.clone().or_else(|| bound.redis.clone())).unwrap_or_default(),
             entry.log.display().to_string(),
         ]);
     }

@@ -1,6 +1,7 @@
 //! The command as a user meets it: real processes, real kills.
 
 mod by_hand;
+mod cells;
 mod check;
 mod cluster;
 mod command;

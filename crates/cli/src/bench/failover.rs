@@ -191,6 +191,7 @@ fn victim<'a>(
         Role::Storage => ("storage", Some("serving")),
         Role::Super => ("super", None),
         Role::Gateway => ("gateway", None),
+        Role::Cell => ("cell", Some("serving")),
     };
     let fitting: Vec<_> =
         of_role().filter(|(_, report)| state.is_none_or(|state| report.state == state)).collect();

@@ -267,7 +267,7 @@ async fn come_to(cluster: &Cluster, count: u64) -> Result<()> {
                         under_way.push((&entry.name, open));
                     }
                 }
-                Role::Router | Role::Super => {}
+                Role::Router | Role::Super | Role::Cell => {}
             }
         }
         if under_way.iter().all(|(_, open)| *open == Some(count)) {

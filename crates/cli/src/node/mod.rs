@@ -1,6 +1,7 @@
 //! `quorate node`: one process of a cluster, in the foreground.
 
 mod exhibit;
+mod maps;
 
 use std::{env, fs, path::PathBuf, sync::Arc, time::Duration};
 
@@ -20,7 +21,7 @@ use tracing::{error, info, warn};
 use self::exhibit::Exhibit;
 use crate::{
     Usage,
-    config::{NodeConfig, Role},
+    config::{NodeConfig, Orders, Role},
     lifeline::{self, Bound},
 };
 
@@ -58,6 +59,9 @@ pub(crate) fn run_configured(args: Args) -> Result<()> {
 pub(crate) fn run(config: NodeConfig) -> Result<()> {
     let stop = lifeline::stop_requests(config.supervised)?;
     raise_descriptors();
+    if config.role == Role::Cell || config.orders == Orders::Maps {
+        return maps::run(config, &stop);
+    }
     let node = builder(&config)?.start().wait()?;
     let role = config.role.as_str();
     info!(process = %node.id(), role, listen = %node.address(), advertised = node.advertised(), "started");
@@ -72,8 +76,12 @@ pub(crate) fn run(config: NodeConfig) -> Result<()> {
     // What the doors count lasts longer than a life of the process.
     let doors = Metrics::new([("process", config.name.clone()), ("role", role.to_owned())]);
     let listener = threads.block_on(bind(&config.http_listen))?;
-    let mut bound =
-        Bound { listen: node.address().to_string(), http: listener.local_addr()?.to_string(), sql: None };
+    let mut bound = Bound {
+        listen: node.address().to_string(),
+        http: listener.local_addr()?.to_string(),
+        sql: None,
+        redis: None,
+    };
     let exhibit = Exhibit::new(&config, node.clone(), doors.clone());
     threads.spawn(http::serve(listener, Arc::new(exhibit), until(stopped.clone())));
     let mut sql = None;
@@ -110,6 +118,7 @@ fn builder(config: &NodeConfig) -> Result<node::Builder> {
         Role::Router => node::Role::Router { found: config.found },
         Role::Super => node::Role::Super,
         Role::Gateway => node::Role::Client,
+        Role::Cell => unreachable!("a cell is no process of tables"),
         Role::Storage => node::Role::Storage(StorageOptions {
             bounds: config.engine.bounds(),
             muster: config.engine.muster(),

@@ -1,8 +1,9 @@
 //! `quorate up`: a whole cluster on this machine, each process an operating-system process of its own.
 //!
-//! This file decides what runs; [`supervisor`] keeps it running; [`records`] is what is on disk of it; [`sample`] loads what there is to ask about. With
+//! This file decides what runs; [`supervisor`] keeps it running; [`cells`] is what a domain of maps has instead of tables; [`records`] is what is on disk of it; [`sample`] loads what there is to ask about. With
 //! `--detach` a second `quorate up` in a session of its own supervises, and this one only waits, loads and leaves.
 
+mod cells;
 mod records;
 pub(crate) mod sample;
 mod supervisor;
@@ -21,13 +22,14 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use quorate_protocol::{DomainId, rubberband::RING_MAX};
+use quorate_server::resp;
 use rustix::process::Signal;
 use tokio_postgres::Client;
 
 use crate::{
     Usage,
     cluster::{Directory, DirectoryArgs},
-    config::{self, DetectorConfig, EngineConfig, NodeConfig, Role},
+    config::{self, CellConfig, DetectorConfig, EngineConfig, NodeConfig, Orders, Role},
     kill::signal,
     sql,
     status::{self, Report},
@@ -38,7 +40,8 @@ use supervisor::Supervisor;
 /// Runs a whole cluster on this machine and loads a sample, the flights that left New York in 2013.
 ///
 /// Every process is an operating-system process of its own and is started again when it dies. Tables live in memory:
-/// when the cluster stops, they are gone. Ctrl-C, SIGTERM and `quorate down` stop it.
+/// when the cluster stops, they are gone. Ctrl-C, SIGTERM and `quorate down` stop it. With `--cells` it runs maps of partial
+/// quorums instead of tables, for Redis clients.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
     /// Routers: they order and route, and a majority of them must live.
@@ -53,6 +56,12 @@ pub(crate) struct Args {
     /// Storage processes that hold each row.
     #[arg(long, env = "QUORATE_UP_REPLICAS", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=RING_MAX as i64))]
     replicas: u16,
+    /// Cells, which keep maps of partial quorums: the cluster has these and routers, and no tables.
+    #[arg(long, env = "QUORATE_UP_CELLS", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=256))]
+    cells: u16,
+    /// The level at which connections to cells begin: one, two, quorum, all.
+    #[arg(long, env = "QUORATE_UP_LEVEL", default_value = "quorum")]
+    level: String,
     /// SQL is spoken at this port of 127.0.0.1; the processes use those after it, two each. 0: whatever is free.
     #[arg(long, env = "QUORATE_UP_PORT", default_value_t = 24700)]
     port: u16,
@@ -85,6 +94,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             Usage(format!("--replicas {replicas} needs as many storage processes, not {storage}")).into()
         );
     }
+    resp::level(&args.level).map_err(|why| Usage(format!("--level: {why}")))?;
     let plan = plan(&args)?;
     let directory = args.directory.directory()?;
     if args.detach {
@@ -113,12 +123,17 @@ fn plan(args: &Args) -> Result<Vec<NodeConfig>> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(|error| anyhow!("no random bytes: {error}"))?;
     let domain = DomainId(u128::from_le_bytes(id));
-    let roles = [
-        (Role::Router, args.routers),
-        (Role::Super, SUPERS),
-        (Role::Storage, args.storage + args.standby),
-        (Role::Gateway, 1),
-    ];
+    let has_cells = args.cells > 0;
+    let roles = if has_cells {
+        vec![(Role::Router, args.routers), (Role::Cell, args.cells)]
+    } else {
+        vec![
+            (Role::Router, args.routers),
+            (Role::Super, SUPERS),
+            (Role::Storage, args.storage + args.standby),
+            (Role::Gateway, 1),
+        ]
+    };
     let names = roles.into_iter().flat_map(|(role, count)| (1..=count).map(move |number| (role, number)));
     let address = |offset: u64| match args.port {
         0 => Ok("127.0.0.1:0".to_string()),
@@ -126,6 +141,11 @@ fn plan(args: &Args) -> Result<Vec<NodeConfig>> {
             Ok(port) => Ok(format!("127.0.0.1:{port}")),
             Err(_) => Err(Usage(format!("--port {port}: the ports after it do not suffice"))),
         },
+    };
+    // Behind the ports of the processes; the first cell's clients come to the port that was chosen.
+    let door = |number: u16| match number {
+        1 => address(0),
+        _ => address(2 * u64::from(args.routers + args.cells) + u64::from(number) - 1),
     };
     // Those that hold rows share the processors.
     let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -140,6 +160,8 @@ fn plan(args: &Args) -> Result<Vec<NodeConfig>> {
             listen: address(2 * node - 1)?,
             advertise: None,
             sql_listen: if role == Role::Gateway { Some(address(0)?) } else { None },
+            redis_listen: if role == Role::Cell { Some(door(number)?) } else { None },
+            orders: if has_cells && role == Role::Router { Orders::Maps } else { Orders::Tables },
             http_listen: address(2 * node)?,
             found: node == 1,
             routers: Vec::new(),
@@ -152,6 +174,7 @@ fn plan(args: &Args) -> Result<Vec<NodeConfig>> {
             data_dir: None,
             detector: DetectorConfig::default(),
             engine: EngineConfig { scan_threads, ..EngineConfig::default() },
+            cell: CellConfig { level: args.level.clone(), ..CellConfig::default() },
         });
     }
     Ok(plan)
@@ -170,10 +193,13 @@ fn check_ports(plan: &[NodeConfig]) -> Result<()> {
         }
     };
     // The door first: it is the port that people choose.
-    let doors = plan.iter().filter_map(|config| Some((config, config.sql_listen.as_ref()?)));
-    let others = plan.iter().flat_map(|config| [(config, &config.listen), (config, &config.http_listen)]);
+    let door = |config: &'_ NodeConfig| config.sql_listen.clone().or_else(|| config.redis_listen.clone());
+    let doors = plan.iter().filter_map(|config| Some((config, door(config)?)));
+    let others = plan
+        .iter()
+        .flat_map(|config| [(config, config.listen.clone()), (config, config.http_listen.clone())]);
     for (config, address) in doors.chain(others) {
-        listen(address).map_err(|error| {
+        listen(&address).map_err(|error| {
             anyhow!(
                 "{} cannot listen at {address}: {error}; another program has it, or processes of a killed cluster that do \
                  not end: choose other ports with --port",
@@ -200,11 +226,13 @@ fn detach(args: &Args, plan: &[NodeConfig], directory: &Directory) -> Result<()>
         ("--storage", args.storage),
         ("--standby", args.standby),
         ("--replicas", args.replicas),
+        ("--cells", args.cells),
         ("--port", args.port),
     ];
     for (flag, value) in numbers {
         command.arg(flag).arg(value.to_string());
     }
+    command.arg("--level").arg(&args.level);
     if let Some(path) = &args.directory.data_dir {
         command.arg("--data-dir").arg(std::path::absolute(path)?);
     }
@@ -242,6 +270,9 @@ fn this_program() -> Result<std::path::PathBuf> {
 /// Waits for the cluster to answer, loads the sample and tells what to do next. `alive` fails when there is no point in
 /// waiting on.
 fn welcome(args: &Args, directory: &Directory, alive: impl FnMut() -> Result<()>) -> Result<()> {
+    if args.cells > 0 {
+        return cells::welcome(args, directory, alive);
+    }
     let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg}")?);
     bar.enable_steady_tick(Duration::from_millis(100));
     bar.set_message("starting the processes");
@@ -256,7 +287,7 @@ fn welcome(args: &Args, directory: &Directory, alive: impl FnMut() -> Result<()>
     })?;
     let cluster = directory.running()?;
     let (host, port) = cluster.sql()?.rsplit_once(':').context("the gateway's address has no port")?;
-    let quorate = if env::var_os("CARGO").is_some() { "cargo run --release --" } else { "quorate" };
+    let quorate = this_command();
     let flag = args.directory.as_flag();
     println!(
         "\nA cluster of {} processes is up; SQL is spoken at {host}:{port}, and nothing is encrypted. Its tables live in \
@@ -272,6 +303,11 @@ fn welcome(args: &Args, directory: &Directory, alive: impl FnMut() -> Result<()>
     println!("  {quorate} status{flag}\n  {quorate} kill{flag} storage-2\n  {quorate} down{flag}");
     println!("\nLogs and state are in {}.", directory.shown());
     Ok(())
+}
+
+/// How the command is called that runs.
+fn this_command() -> &'static str {
+    if env::var_os("CARGO").is_some() { "cargo run --release --" } else { "quorate" }
 }
 
 /// Waits until SQL is answered and so many storage processes hold rows.

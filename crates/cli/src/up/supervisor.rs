@@ -46,8 +46,8 @@ pub(super) struct Supervisor {
 struct Slot {
     config: NodeConfig,
     life: Life,
-    /// Where it is configured to listen, for processes and for SQL, and where it last did for processes.
-    listen: (String, Option<String>),
+    /// Where it is configured to listen, for processes, for SQL and for Redis, and where it last did for processes.
+    listen: (String, Option<String>, Option<String>),
     listened: Option<String>,
     /// Waits that long before the next start.
     pause: Duration,
@@ -103,7 +103,7 @@ impl Supervisor {
             });
         }
         let slot = |config: NodeConfig| Slot {
-            listen: (config.listen.clone(), config.sql_listen.clone()),
+            listen: (config.listen.clone(), config.sql_listen.clone(), config.redis_listen.clone()),
             config,
             life: Life::Due,
             listened: None,
@@ -252,6 +252,8 @@ impl Supervisor {
                     slot.config.listen.clone_from(&bound.listen);
                     slot.config.sql_listen.clone_from(&bound.sql);
                 }
+                // Its clients look for it there.
+                slot.config.redis_listen.clone_from(&bound.redis);
                 self.cluster.processes[index].bound = Some(bound);
             }
             News::Ended(index, status) => {
@@ -260,7 +262,8 @@ impl Supervisor {
                 entry.pid = None;
                 if entry.bound.take().is_none() {
                     // Perhaps another program has taken the port meanwhile.
-                    (slot.config.listen, slot.config.sql_listen) = slot.listen.clone();
+                    let Slot { config, listen, .. } = slot;
+                    (config.listen, config.sql_listen, config.redis_listen) = listen.clone();
                 }
                 if !slot.proven {
                     let log = std::fs::read_to_string(&entry.log).unwrap_or_default();

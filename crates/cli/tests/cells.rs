@@ -1,0 +1,299 @@
+//! Maps of partial quorums as Redis clients meet them: real processes, real kills, and the histories of what clients saw.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_history::{Action, History, Operation, Recorder, Value, Verdict, check};
+use serde_json::Value as Json;
+
+use crate::{
+    cluster::{process, status, turn},
+    command::{Place, wait_for},
+};
+
+/// A connection that speaks RESP2.
+struct Redis {
+    stream: BufReader<TcpStream>,
+}
+
+impl Redis {
+    fn connect(address: &str) -> std::io::Result<Redis> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.set_nodelay(true)?;
+        Ok(Redis { stream: BufReader::new(stream) })
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.stream.get_mut().write_all(bytes)
+    }
+
+    /// The next answer as text: what is in it, one part behind the other.
+    fn answer(&mut self) -> std::io::Result<String> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        let line = line.trim_end();
+        let (tag, rest) = line.split_at(1);
+        match tag {
+            "$" if rest == "-1" => Ok(String::from("(nil)")),
+            "$" => {
+                let mut bytes = vec![0; rest.parse::<usize>().unwrap() + 2];
+                self.stream.read_exact(&mut bytes)?;
+                bytes.truncate(bytes.len() - 2);
+                Ok(String::from_utf8(bytes).unwrap())
+            }
+            "*" => {
+                let parts: std::io::Result<Vec<String>> =
+                    (0..rest.parse::<usize>().unwrap()).map(|_| self.answer()).collect();
+                Ok(parts?.join(" "))
+            }
+            "+" | ":" | "-" => Ok(rest.to_owned()),
+            _ => panic!("what is {line:?}?"),
+        }
+    }
+
+    fn ask(&mut self, words: &[&str]) -> std::io::Result<String> {
+        let mut bytes = format!("*{}\r\n", words.len());
+        for word in words {
+            bytes += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        self.send(bytes.as_bytes())?;
+        self.answer()
+    }
+
+    #[track_caller]
+    fn check(&mut self, line: &str, wanted: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = self.ask(&words).unwrap();
+        assert_eq!(answer, wanted, "{line}");
+    }
+
+    #[track_caller]
+    fn refused(&mut self, line: &str, because: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = self.ask(&words).unwrap();
+        assert!(answer.contains(because), "{line}: {answer}");
+    }
+}
+
+fn up(place: &Place, cells: &str) -> Vec<String> {
+    let up = place.run(&["up", "--detach", "--cells", cells, "--port", "0"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    assert!(up.out.contains("redis-cli -h 127.0.0.1 -p "), "{up:?}");
+    let rows = status(place).into_iter().filter(|row| row["role"] == "cell");
+    rows.map(|row| row["bound"]["redis"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn redis_clients_are_served_by_every_cell() {
+    let _turn = turn();
+    let place = Place::new();
+    let doors = up(&place, "3");
+    assert_eq!(doors.len(), 3);
+    let [mut one, mut two] = [0, 1].map(|cell| Redis::connect(&doors[cell]).unwrap());
+
+    one.check("PING", "PONG");
+    one.check("SET greeting hello", "OK");
+    two.check("GET greeting", "hello");
+    two.check("EXISTS greeting nothing", "1");
+    one.check("MSET a 1 b 2 c 3", "OK");
+    two.check("MGET a b c d", "1 2 3 (nil)");
+    two.check("DEL a b nothing", "2");
+    one.check("MGET a b c", "(nil) (nil) 3");
+    one.check("HSET h x 1 y 2", "2");
+    two.check("HSET h y 3 z 4", "1");
+    one.check("HGETALL h", "x 1 y 3 z 4");
+    two.check("HDEL h x nothing", "1");
+    two.check("HMGET h x y", "(nil) 3");
+    one.refused("GET h", "WRONGTYPE");
+    one.check("SET short v PX 150", "OK");
+    wait_for("it expires", || two.ask(&["GET", "short"]).unwrap() == "(nil)");
+    one.check("SET long v EX 100", "OK");
+    two.check("TTL long", "100");
+
+    // Levels, of a connection and of the next command.
+    one.check("QUORATE LEVEL", "read quorum write quorum");
+    one.check("QUORATE LEVEL one all", "OK");
+    one.check("QUORATE LEVEL", "read one write all");
+    one.check("QUORATE LEVEL two next", "OK");
+    one.check("GET greeting", "hello");
+    for refused in ["SETNX k v", "INCR k", "EXPIRE k 5", "AUTH x", "SCAN 0", "MULTI", "FROBNICATE"] {
+        let name = refused.split(' ').next().unwrap();
+        one.refused(refused, name);
+    }
+
+    // Maps come and go, for all cells.
+    one.check("QUORATE CREATE side COPIES 2", "OK");
+    wait_for("the others have it", || two.ask(&["QUORATE", "MAP", "side"]).unwrap() == "OK");
+    two.check("GET greeting", "(nil)");
+    two.check("SET greeting other", "OK");
+    one.check("GET greeting", "hello");
+    one.refused("QUORATE CREATE side", "exists");
+    one.refused("QUORATE CREATE wide COPIES 4", "has 3 cells, and 4 copies are wanted");
+    one.check("QUORATE DROP side", "OK");
+    wait_for("it is gone", || two.ask(&["GET", "greeting"]).unwrap().starts_with("NOMAP"));
+    two.check("QUORATE MAP main", "OK");
+
+    // A pipeline's answers come in the order of its requests, and a read sees the write before it.
+    let mut pipeline = Vec::new();
+    for n in 0..500 {
+        pipeline.extend(format!("SET p{} {n}\r\nGET p{}\r\nPING\r\n", n % 7, n % 7).into_bytes());
+    }
+    one.send(&pipeline).unwrap();
+    for n in 0..500 {
+        let answers = [0; 3].map(|_| one.answer().unwrap());
+        assert_eq!(answers, [String::from("OK"), n.to_string(), String::from("PONG")]);
+    }
+    hostile_clients_do_no_harm(&doors[0]);
+    figures_are_shown(&place);
+
+    // The command explains itself, and there is no SQL here.
+    place.run(&["up", "--cells", "2", "--level", "most"]).failed(2, "no level 'most'");
+    place.run(&["sql", "select 1"]).failed(1, "no gateway");
+}
+
+fn hostile_clients_do_no_harm(door: &str) {
+    // Half a request, and silence: as many as a test may have.
+    let silent: Vec<Redis> = (0..200)
+        .map(|_| {
+            let mut client = Redis::connect(door).unwrap();
+            client.send(b"*2\r\n$3\r\nGET\r\n$9\r\nhal").unwrap();
+            client
+        })
+        .collect();
+    for (bytes, because) in [
+        (&b"*99999999\r\n"[..], "invalid multibulk length"),
+        (b"*1\r\n*1\r\n*1\r\n", "expected '$', got '*'"),
+        (b"*1\r\n$999999999\r\n", "invalid bulk length"),
+        (b"*1\r\n$2\r\nabc\r\n", "longer than it says"),
+        (&[b'x'; 70 << 10], "too big inline request"),
+    ] {
+        let mut client = Redis::connect(door).unwrap();
+        client.send(bytes).unwrap();
+        assert!(client.answer().unwrap().contains(because), "{because}");
+        assert!(client.answer().is_err(), "it is cut off: {because}");
+    }
+    let mut client = Redis::connect(door).unwrap();
+    client.check("GET greeting", "hello");
+    drop(silent);
+}
+
+fn figures_are_shown(place: &Place) {
+    let cell = process(place, "cell-1");
+    let http = cell["bound"]["http"].as_str().unwrap();
+    let fetch = |name: &str| {
+        ureq::get(format!("http://{http}/{name}")).call().unwrap().body_mut().read_to_string().unwrap()
+    };
+    let text = fetch("metrics");
+    for name in [
+        "quorate_map_reads_quorum_total",
+        "quorate_map_writes_all_seconds_count",
+        "quorate_map_hints{",
+        "quorate_map_refused_stamps{",
+        "quorate_resp_malformed_total",
+        "quorate_clients{",
+    ] {
+        assert!(text.lines().any(|line| line.starts_with(name)), "{name} in\n{text}");
+    }
+    let told: Json = serde_json::from_str(&fetch("status")).unwrap();
+    assert_eq!(told["state"], "serving", "{told}");
+    assert_eq!(told["cell"]["reachable"].as_array().unwrap().len(), 3, "{told}");
+    assert_eq!(fetch("health"), "ok\n");
+}
+
+/// Clients write and read a few keys at level quorum, in a map with blocking repair, while a cell is killed for good, comes
+/// back as a spare, and so do routers. What they saw is atomic; and they go on.
+#[test]
+fn quorum_operations_are_atomic_while_a_cell_is_killed() {
+    let _turn = turn();
+    let place = Place::new();
+    let doors = up(&place, "3");
+    let began = Instant::now();
+    let stop = AtomicBool::new(false);
+    let operations: Vec<Operation> = thread::scope(|scope| {
+        let client = |number: u64| {
+            let (doors, stop) = (&doors, &stop);
+            scope.spawn(move || work(number, doors, began, stop))
+        };
+        let clients: Vec<_> = (0..6).map(client).collect();
+        let pause = || thread::sleep(Duration::from_millis(700));
+        pause();
+        for victim in ["cell-2", "router-1"] {
+            assert_eq!(place.run(&["kill", victim]).code, Some(0));
+            pause();
+        }
+        wait_for("the killed are there again", || {
+            let starts = |name: &str| process(&place, name)["starts"].as_u64() == Some(2);
+            starts("cell-2") && starts("router-1")
+        });
+        wait_for("the cell is a spare", || process(&place, "cell-2")["state"] == "spare");
+        pause();
+        stop.store(true, Ordering::Relaxed);
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    });
+    let done = operations.iter().filter(|operation| operation.finish.is_some()).count();
+    assert!(done > 1_000, "only {done} operations");
+    let late = operations.iter().map(|operation| operation.start).max().unwrap() - 300_000_000;
+    assert!(
+        operations.iter().any(|operation| operation.start > late && operation.finish.is_some()),
+        "they go on with two cells"
+    );
+    let history: History = operations.into_iter().collect();
+    let report = check(&history);
+    assert_eq!(report.verdict, Verdict::Atomic, "{report}");
+}
+
+/// One client: writes of values that nobody else writes, and reads, at one cell and then at the next one when it fails.
+fn work(number: u64, doors: &[String], began: Instant, stop: &AtomicBool) -> Vec<Operation> {
+    let mut recorder = Recorder::in_memory(number);
+    let now = || began.elapsed().as_nanos() as i64;
+    let (mut door, mut count) = (number as usize, 0u64);
+    let mut connection = None;
+    while !stop.load(Ordering::Relaxed) {
+        count += 1;
+        let redis = match &mut connection {
+            Some(redis) => redis,
+            empty => match Redis::connect(&doors[door % doors.len()]) {
+                Ok(redis) => empty.insert(redis),
+                Err(_) => {
+                    door += 1;
+                    thread::sleep(Duration::from_millis(5));
+                    continue;
+                }
+            },
+        };
+        let key = format!("k{}", (count + number) % 3);
+        let writes = (count * 7 + number).is_multiple_of(3);
+        let value = format!("{number}.{count}");
+        let action = if writes { Action::Write(Value::from(value.as_str())) } else { Action::Read(None) };
+        let call = recorder.start(&key, action, now()).unwrap();
+        let answer = if writes { redis.ask(&["SET", &key, &value]) } else { redis.ask(&["GET", &key]) };
+        match answer.as_deref() {
+            Ok("OK") if writes => recorder.ok(call, now()).unwrap(),
+            Ok("(nil)") if !writes => recorder.returned(call, None, now()).unwrap(),
+            Ok(error) if error.contains(' ') => {
+                // Refused, or of unknown outcome: then the call never ends.
+                if !error.starts_with("MAYBEAPPLIED") && !error.starts_with("UNANSWERED") {
+                    recorder.failed(call, now()).unwrap();
+                }
+                if error.starts_with("NOCELL") {
+                    door += 1;
+                    connection = None;
+                }
+            }
+            Ok(value) => recorder.returned(call, Some(Value::from(value)), now()).unwrap(),
+            Err(_) => {
+                door += 1;
+                connection = None;
+            }
+        }
+    }
+    recorder.into_operations()
+}
