@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
+    arrival::Arrival,
     clock::Clock,
     coordinator::{Coordinator, Operation, Patience, Turn},
     hints::{HintCounts, HintLimits},
     layout::{CellNumber, Layout, LayoutVersion, MapId, Member},
-    message::{Answer, Message, Refusal, Request},
+    message::{Answer, Demand, Message, Refusal, Request, Round},
     operation::{Outcome, Rejection},
     replica::{Limits, Refused, Replica},
     ring::{Ring, Site},
@@ -80,6 +81,8 @@ pub enum Event {
     Lacks(CellNumber),
     /// The layout has this version now.
     Laid(LayoutVersion),
+    /// This cell was arriving, and has what it should have: the order is to tell all cells. Told again as long as it does not.
+    Complete(CellNumber),
 }
 
 /// A cell as it looks from outside.
@@ -103,6 +106,8 @@ pub struct Status {
     pub hints: HintCounts,
     /// Cells of which it gave hints up.
     pub lacking: Vec<CellNumber>,
+    /// While it is arriving: how many cells have not given it everything yet.
+    pub arriving: Option<usize>,
 }
 
 /// A process that keeps keys of maps, and coordinates operations on all of them.
@@ -121,6 +126,7 @@ pub struct Cell {
     linked: BTreeSet<ProcessId>,
     /// The cells that can be asked.
     reachable: BTreeSet<CellNumber>,
+    arrival: Option<Arrival>,
     beat_at: Time,
     strays: u64,
 }
@@ -141,6 +147,7 @@ impl Cell {
             detector: Detector::new(settings.detector),
             linked: BTreeSet::new(),
             reachable: BTreeSet::new(),
+            arrival: None,
             beat_at: now,
             strays: 0,
         }
@@ -168,6 +175,7 @@ impl Cell {
             strays: self.strays,
             hints: self.coordinator.hints().counts(),
             lacking: self.coordinator.hints().lacking().collect(),
+            arriving: self.arrival.as_ref().map(Arrival::left),
         }
     }
 
@@ -175,7 +183,8 @@ impl Cell {
         self.numbers.get(&self.me).copied()
     }
 
-    fn lay(&mut self, layout: Layout, now: Time, out: &mut impl Sink<Cell>) {
+    fn lay(&mut self, cx: &mut Context<'_>, layout: Layout, out: &mut impl Sink<Cell>) {
+        let now = cx.now;
         if layout.version() <= self.layout.version() {
             return out.emit(Event::Laid(self.layout.version()));
         }
@@ -191,9 +200,18 @@ impl Cell {
         }
         if before.maps().any(|(id, _)| layout.map(id).is_none()) {
             self.replica.adopt(layout);
-            self.coordinator.adopt(layout);
         }
         self.survey(now);
+        let me = self.number().filter(|me| self.layout.cell(*me).is_some_and(|cell| cell.arriving));
+        self.arrival = me.map(|me| match self.arrival.take() {
+            None => Arrival::new(&self.layout, me, now),
+            Some(mut arrival) => {
+                arrival.adopt(&self.layout, me);
+                arrival
+            }
+        });
+        self.coordinate(cx, out, |coordinator, turn| coordinator.adopt(turn));
+        self.arrive(now, out);
         out.emit(Event::Laid(self.layout.version()));
     }
 
@@ -215,6 +233,53 @@ impl Cell {
             self.detector.unwatch(gone);
             out.forget(gone);
         }
+    }
+
+    /// Asks for copies, if that is due.
+    fn arrive(&mut self, now: Time, out: &mut impl Sink<Cell>) {
+        let (Some(me), Some(arrival)) = (self.number(), &mut self.arrival) else { return };
+        let mut requests = Vec::new();
+        let (coordinator, layout) = (&mut self.coordinator, &self.layout);
+        let ends = arrival.tick(now, layout, || coordinator.next_round(), &mut requests);
+        self.ask(requests, out);
+        if ends {
+            out.emit(Event::Complete(me));
+        }
+    }
+
+    fn ask(&self, requests: Vec<(CellNumber, Request)>, out: &mut impl Sink<Cell>) {
+        for (to, request) in requests {
+            let peer = self.layout.cell(to).expect("cells of the layout are asked").peer.id;
+            out.send(Destination::One(peer), Message::Request(request), None);
+        }
+    }
+
+    /// Takes the answer to a request for a copy. Gives it back if it is none.
+    fn take_copy(
+        &mut self,
+        (from, round): (CellNumber, Round),
+        answer: Answer,
+        now: Time,
+        out: &mut impl Sink<Cell>,
+    ) -> Option<Answer> {
+        let Some(map) = self.arrival.as_mut().and_then(|arrival| arrival.take(from, round)) else {
+            return Some(answer);
+        };
+        // Refused, it is asked again soon.
+        let Answer::Copied { entries, next } = answer else { return None };
+        for copy in entries {
+            if self.replica.take(map, copy, &mut self.clock, now).is_err() {
+                return None;
+            }
+        }
+        let mut requests = Vec::new();
+        let (coordinator, layout) = (&mut self.coordinator, &self.layout);
+        if let Some(arrival) = &mut self.arrival {
+            arrival.proceed(from, next, layout, || coordinator.next_round(), &mut requests);
+        }
+        self.ask(requests, out);
+        self.arrive(now, out);
+        None
     }
 
     /// Finds the cells that can be asked: those with a link, of which something was heard lately, and this one.
@@ -261,17 +326,30 @@ impl Cell {
         match message {
             Message::Alive => {}
             Message::Request(request) => {
-                let answer = self.serve(request, cx.now);
+                let answer = self.serve(request, number, cx.now);
                 out.send(Destination::One(from), answer, None);
             }
             Message::Answer { round, answer } => {
+                let Some(answer) = self.take_copy((number, round), answer, cx.now, out) else { return };
                 self.coordinate(cx, out, |coordinator, turn| coordinator.answer(number, round, answer, turn));
             }
         }
     }
 
-    fn serve(&mut self, request: Request, now: Time) -> Message {
+    fn serve(&mut self, request: Request, from: CellNumber, now: Time) -> Message {
         let round = request.round;
+        if self.arrival.is_some() && !matches!(request.demand, Demand::Write(_)) {
+            return Message::Answer { round, answer: Answer::Refused(Refusal::Arriving) };
+        }
+        if let Demand::Copy { first } = request.demand
+            && request.layout == self.layout.version()
+            && let Some(ring) = self.rings.get(&request.map)
+        {
+            let behind = (!first).then_some(&request.key);
+            let owns = |token| ring.owners(token).index(from).is_some();
+            let (entries, next) = self.replica.copy(request.map, behind, owns);
+            return Message::Answer { round, answer: Answer::Copied { entries, next } };
+        }
         Message::Answer { round, answer: self.replica.answer(request, &self.layout, &mut self.clock, now) }
     }
 
@@ -310,7 +388,7 @@ impl Cell {
             }
             for (to, message) in messages.drain(..) {
                 match message {
-                    Message::Request(request) if to == me => own.push(self.serve(request, cx.now)),
+                    Message::Request(request) if to == me => own.push(self.serve(request, me, cx.now)),
                     message => {
                         let peer = self.layout.cell(to).expect("owners are cells").peer.id;
                         out.send(Destination::One(peer), message, None);
@@ -347,10 +425,11 @@ impl Protocol for Cell {
                 }
                 self.coordinate(cx, out, |coordinator, turn| coordinator.begin(operation, turn));
             }
-            Input::Command(Command::Lay(layout)) => self.lay(layout, cx.now, out),
+            Input::Command(Command::Lay(layout)) => self.lay(cx, layout, out),
             Input::Command(Command::Adjust(offset)) => self.clock.adjust(offset),
             Input::Deadline => {
                 self.beat(cx.now, out);
+                self.arrive(cx.now, out);
                 self.coordinate(cx, out, |coordinator, turn| coordinator.tick(turn));
             }
             Input::Linked { peer, .. } => {
@@ -364,6 +443,9 @@ impl Protocol for Cell {
                 self.survey(cx.now);
                 if let Some(number) = self.numbers.get(&peer) {
                     self.coordinator.unlinked(*number);
+                    if let Some(arrival) = &mut self.arrival {
+                        arrival.unlinked(*number);
+                    }
                 }
             }
             Input::Progress { peer } => self.detector.heard(peer, cx.now),
@@ -374,6 +456,7 @@ impl Protocol for Cell {
 
     fn deadline(&self) -> Option<Time> {
         let beat = (!self.numbers.is_empty()).then_some(self.beat_at);
-        beat.into_iter().chain(self.coordinator.deadline()).min()
+        let arrival = self.arrival.as_ref().map(Arrival::deadline);
+        [beat, arrival, self.coordinator.deadline()].into_iter().flatten().min()
     }
 }

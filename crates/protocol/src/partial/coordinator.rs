@@ -13,7 +13,7 @@ use super::{
     level::Level,
     message::{Answer, Demand, Message, Request, Round},
     operation::{Draft, Outcome, Rejection, Running, Stage, Step, Surroundings},
-    ring::{Owners, Ring, Share, Site, Token},
+    ring::{Owner, Owners, Ring, Share, Site, Token},
 };
 use crate::time::{Duration, Time};
 
@@ -129,9 +129,20 @@ impl Coordinator {
         &self.hints
     }
 
-    /// The layout changed.
-    pub(super) fn adopt(&mut self, layout: &Layout) {
-        self.hints.adopt(layout);
+    /// The layout changed. Operations on keys of a cell that is gone end: the owners of a key do not change in the middle of one.
+    pub(super) fn adopt(&mut self, turn: &mut Turn<'_>) {
+        self.hints.adopt(turn.layout);
+        let layout = turn.layout;
+        let is_orphan =
+            |running: &Running| running.owners.iter().any(|owner| layout.cell(owner.cell).is_none());
+        let orphans: Vec<Round> =
+            self.running.iter().filter(|(_, running)| is_orphan(running)).map(|(round, _)| *round).collect();
+        for round in orphans {
+            let running = self.remove(round);
+            let owners = running.owners.clone();
+            let step = with_surroundings(&owners, turn, |around| running.expire(around));
+            self.perform(round, running, step, turn);
+        }
     }
 
     /// How many operations are under way.
@@ -247,6 +258,10 @@ impl Coordinator {
                 turn.ended.extend(outcome.map(|outcome| (running.id, outcome)));
                 for index in lacking.iter() {
                     let owner = running.owners.cell(index);
+                    // One whose place another took copies what it needs.
+                    if turn.layout.cell(owner).is_none() {
+                        continue;
+                    }
                     if self.hints.keep(owner, running.map, &running.key, &entry, turn.now) {
                         turn.lacking.push(owner);
                     }
@@ -256,7 +271,9 @@ impl Coordinator {
                 self.bytes -= running.bytes;
                 turn.ended.extend(outcome.map(|outcome| (running.id, outcome)));
                 let round = self.next_round();
-                for index in behind.iter() {
+                let layout = turn.layout;
+                let is_there = |index: &usize| layout.cell(running.owners.cell(*index)).is_some();
+                for index in behind.iter().filter(is_there) {
                     let (map, key, layout) = (running.map, running.key.clone(), turn.layout.version());
                     let demand = Demand::Write(Entry::clone(&entry));
                     let request = Request { round, layout, map, key, demand };
@@ -278,7 +295,8 @@ impl Coordinator {
         running
     }
 
-    fn next_round(&mut self) -> Round {
+    /// A number for a request that is none of an operation's.
+    pub(super) fn next_round(&mut self) -> Round {
         self.rounds += 1;
         Round(self.rounds)
     }
@@ -321,7 +339,9 @@ impl Coordinator {
             return reject(Rejection::Busy);
         }
         let owners = ring.owners(Token::of(map, &key)).clone();
-        let reachable = owners.share(|owner| turn.reachable.contains(&owner.cell));
+        // Whoever is not settled counts for no level, of writes neither.
+        let counts = |owner: Owner| turn.reachable.contains(&owner.cell) && is_settled(turn.layout, owner);
+        let reachable = owners.share(counts);
         // A level that promises more than the one that was asked for is no smaller one.
         let fallback = fallback.filter(|smaller| level.is_quorum() || !smaller.is_quorum());
         let mut levels = [Some(level), fallback].into_iter().flatten();
@@ -376,6 +396,11 @@ fn with_surroundings<T>(
     let (me, now) = (turn.me, turn.now);
     let wall = turn.clock.wall(now);
     let reachable = owners.share(|owner| turn.reachable.contains(&owner.cell));
+    let settled = owners.share(|owner| is_settled(turn.layout, owner));
     let issue = &mut |floor: Stamp| turn.clock.issue(me, floor, now);
-    work(&mut Surroundings { site: turn.site, now, wall, reachable, issue })
+    work(&mut Surroundings { site: turn.site, now, wall, reachable, settled, issue })
+}
+
+fn is_settled(layout: &Layout, owner: Owner) -> bool {
+    layout.cell(owner.cell).is_some_and(|cell| !cell.arriving)
 }

@@ -184,11 +184,13 @@ impl Hints {
         self.sent.retain(|_, (owner, _, _)| *owner != cell);
     }
 
-    /// The layout changed: hints for maps that were dropped are of no use.
+    /// The layout changed: hints for maps that were dropped and for cells that are gone are of no use.
     pub(super) fn adopt(&mut self, layout: &Layout) {
-        for hints in self.kept.values_mut() {
+        self.sent.retain(|_, (owner, _, _)| layout.cell(*owner).is_some());
+        for (owner, hints) in &mut self.kept {
+            let is_there = layout.cell(*owner).is_some();
             hints.retain(|(map, _), hint| {
-                let keep = layout.map(*map).is_some();
+                let keep = is_there && layout.map(*map).is_some();
                 self.counts.bytes -= if keep { 0 } else { hint.bytes };
                 self.counts.kept -= usize::from(!keep);
                 keep

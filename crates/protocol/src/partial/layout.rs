@@ -31,6 +31,8 @@ pub struct Member {
     pub site: Site,
     /// Its places on the ring.
     pub tokens: Vec<Token>,
+    /// It has taken another cell's place and may not have all that it should: it takes writes, and counts for no level.
+    pub arriving: bool,
 }
 
 /// How many copies of each key a map has at each site.
@@ -90,6 +92,15 @@ pub enum LayoutOrder {
     AddCell(Member),
     /// One cell less. Only before the first map is created: nobody else would have its keys.
     RemoveCell(CellNumber),
+    /// A process takes a cell's place: its site and its tokens. Where there are or were maps it is arriving.
+    Replace {
+        /// The cell that goes.
+        old: CellNumber,
+        /// The process.
+        new: Peer,
+    },
+    /// A cell that was arriving has all that it should have, or all that is left of it.
+    Complete(CellNumber),
     /// One more map, empty.
     CreateMap(MapId, Map),
     /// A map and all that is in it are gone. Its id is not used again.
@@ -111,6 +122,9 @@ pub enum LayoutRefusal {
     /// There is no such cell.
     #[error("there is no such cell")]
     NoCell,
+    /// The cell is not arriving.
+    #[error("the cell is not arriving")]
+    NotArriving,
     /// The map's id is or was used.
     #[error("the map's id is or was used")]
     MapUsed,
@@ -152,6 +166,13 @@ impl Layout {
         match order {
             LayoutOrder::AddCell(member) => self.add_cell(member)?,
             LayoutOrder::RemoveCell(number) => self.remove_cell(*number)?,
+            LayoutOrder::Replace { old, new } => self.replace(*old, new)?,
+            LayoutOrder::Complete(number) => {
+                let cell = self.cells.get_mut(number).ok_or(LayoutRefusal::NoCell)?;
+                if !std::mem::take(&mut cell.arriving) {
+                    return Err(LayoutRefusal::NotArriving);
+                }
+            }
             LayoutOrder::CreateMap(id, map) => self.create_map(*id, map)?,
             LayoutOrder::DropMap(id) => {
                 *self.maps.get_mut(id).filter(|map| map.is_some()).ok_or(LayoutRefusal::NoMap)? = None;
@@ -215,6 +236,17 @@ impl Layout {
         Ok(())
     }
 
+    fn replace(&mut self, old: CellNumber, new: &Peer) -> Result<(), LayoutRefusal> {
+        if self.number(new.id).is_some() {
+            return Err(LayoutRefusal::Known);
+        }
+        let former = self.cells.remove(&old).ok_or(LayoutRefusal::NoCell)?;
+        self.last.0 += 1;
+        let member = Member { peer: new.clone(), arriving: self.is_serving(), ..former };
+        self.cells.insert(self.last, member);
+        Ok(())
+    }
+
     fn remove_cell(&mut self, number: CellNumber) -> Result<(), LayoutRefusal> {
         if !self.cells.contains_key(&number) {
             return Err(LayoutRefusal::NoCell);
@@ -260,7 +292,12 @@ pub(super) mod tests {
         for (node, (site, tokens)) in (1u64..).zip(cells) {
             let token = |n: u64| Token(xxhash_rust::xxh3::xxh3_64_with_seed(&n.to_le_bytes(), node));
             let peer = Peer { id: process(node), address: format!("h{node}:1") };
-            let member = Member { peer, site: Site(*site), tokens: (0..*tokens).map(token).collect() };
+            let member = Member {
+                peer,
+                site: Site(*site),
+                tokens: (0..*tokens).map(token).collect(),
+                arriving: false,
+            };
             layout.apply(&LayoutOrder::AddCell(member)).expect("tokens differ");
         }
         layout
@@ -277,6 +314,7 @@ pub(super) mod tests {
             peer: Peer { id: process(node), address: String::new() },
             site: Site(0),
             tokens: tokens.iter().copied().map(Token).collect(),
+            arriving: false,
         };
         let taken = layout.cell(CellNumber(1)).unwrap().tokens[0].0;
         let create = |id, map| LayoutOrder::CreateMap(MapId(id), map);
@@ -291,6 +329,9 @@ pub(super) mod tests {
             (create(1, map(4, 1)), too_few(4, 0, 1)),
             (LayoutOrder::DropMap(MapId(1)), LayoutRefusal::NoMap),
             (LayoutOrder::RemoveCell(CellNumber(9)), LayoutRefusal::NoCell),
+            (LayoutOrder::Replace { old: CellNumber(9), new: member(9, &[]).peer }, LayoutRefusal::NoCell),
+            (LayoutOrder::Replace { old: CellNumber(1), new: member(2, &[]).peer }, LayoutRefusal::Known),
+            (LayoutOrder::Complete(CellNumber(1)), LayoutRefusal::NotArriving),
         ] {
             assert_eq!(layout.apply(&order), Err(refusal));
             assert_eq!(layout, before);
@@ -315,6 +356,22 @@ pub(super) mod tests {
         assert_eq!(layout.number(process(2)), None);
         layout.apply(&LayoutOrder::AddCell(member)).unwrap();
         assert_eq!(layout.number(process(2)), Some(CellNumber(3)));
+    }
+
+    #[test]
+    fn a_place_changes_hands_with_its_tokens() {
+        let mut layout = layout(&[(0, 2), (3, 2)]);
+        let new = |node| Peer { id: process(node), address: String::new() };
+        let former = layout.cell(CellNumber(2)).unwrap().clone();
+        layout.apply(&LayoutOrder::Replace { old: CellNumber(2), new: new(7) }).unwrap();
+        let present = layout.cell(CellNumber(3)).unwrap();
+        assert_eq!((&present.tokens, present.site, present.arriving), (&former.tokens, Site(3), false));
+        assert!(layout.cell(CellNumber(2)).is_none());
+        layout.apply(&LayoutOrder::CreateMap(MapId(1), map(0, 1))).unwrap();
+        layout.apply(&LayoutOrder::Replace { old: CellNumber(3), new: new(8) }).unwrap();
+        assert!(layout.cell(CellNumber(4)).unwrap().arriving);
+        layout.apply(&LayoutOrder::Complete(CellNumber(4))).unwrap();
+        assert!(!layout.cell(CellNumber(4)).unwrap().arriving);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::{
     entry::{Digest, Entry, put_stamp, take_stamp},
     layout::{LayoutVersion, MapId},
 };
-use crate::wire::{Wire, WireError, put_bytes, take_bytes, take_u8, take_u32, take_u64};
+use crate::wire::{Wire, WireError, put_bytes, take_bytes, take_count, take_u8, take_u32, take_u64};
 
 /// One round of requests of one coordinator. Its answers name it, and it is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +39,11 @@ pub enum Demand {
     Read,
     /// Give the entry's digest.
     Digest,
+    /// Give some of the entries of the map that the asking cell owns too: from the first on, or from behind the request's key on.
+    Copy {
+        /// From the first on.
+        first: bool,
+    },
 }
 
 /// A replica's answer.
@@ -55,6 +60,13 @@ pub enum Answer {
     Entry(Entry),
     /// Its digest.
     Digest(Digest),
+    /// Some entries.
+    Copied {
+        /// The keys and their entries.
+        entries: Vec<(Bytes, Entry)>,
+        /// The key behind which the next ones are; none if these are the last.
+        next: Option<Bytes>,
+    },
     /// Nothing was done.
     Refused(Refusal),
 }
@@ -70,6 +82,8 @@ pub enum Refusal {
     TooLarge,
     /// The memory for entries is used up.
     Full,
+    /// It does not have all that it should have, and answers no reads.
+    Arriving,
 }
 
 /// A message between cells.
@@ -98,9 +112,14 @@ const FOUND: u8 = 7;
 const DIGESTED: u8 = 8;
 const REFUSED: u8 = 9;
 const ALIVE: u8 = 10;
+const COPY: u8 = 11;
+const COPIED: u8 = 12;
+/// A key and an entry take no less.
+const COPY_BYTES_LEAST: usize = 21;
 
 impl Refusal {
-    const ALL: [Refusal; 4] = [Refusal::Layout, Refusal::Skewed, Refusal::TooLarge, Refusal::Full];
+    const ALL: [Refusal; 5] =
+        [Refusal::Layout, Refusal::Skewed, Refusal::TooLarge, Refusal::Full, Refusal::Arriving];
 
     fn tag(self) -> u8 {
         match self {
@@ -108,6 +127,7 @@ impl Refusal {
             Refusal::Skewed => 1,
             Refusal::TooLarge => 2,
             Refusal::Full => 3,
+            Refusal::Arriving => 4,
         }
     }
 }
@@ -121,13 +141,16 @@ impl Wire for Message {
                     Demand::Write(_) => WRITE,
                     Demand::Read => READ,
                     Demand::Digest => DIGEST,
+                    Demand::Copy { .. } => COPY,
                 });
                 out.put_u64_le(round.0);
                 out.put_u64_le(layout.0);
                 out.put_u32_le(map.0);
                 put_bytes(out, key);
-                if let Demand::Write(entry) = demand {
-                    entry.encode(out);
+                match demand {
+                    Demand::Write(entry) => entry.encode(out),
+                    Demand::Copy { first } => out.put_u8((*first).into()),
+                    Demand::Ask | Demand::Read | Demand::Digest => {}
                 }
             }
             Message::Answer { round, answer } => {
@@ -136,6 +159,7 @@ impl Wire for Message {
                     Answer::Written { .. } => WRITTEN,
                     Answer::Entry(_) => FOUND,
                     Answer::Digest(_) => DIGESTED,
+                    Answer::Copied { .. } => COPIED,
                     Answer::Refused(_) => REFUSED,
                 });
                 out.put_u64_le(round.0);
@@ -143,6 +167,19 @@ impl Wire for Message {
                     Answer::Told(stamp) | Answer::Written { newer: stamp } => put_stamp(out, *stamp),
                     Answer::Entry(entry) => entry.encode(out),
                     Answer::Digest(digest) => digest.encode(out),
+                    Answer::Copied { entries, next } => {
+                        out.put_u32_le(
+                            u32::try_from(entries.len()).expect("answers are bounded far below 4 GiB"),
+                        );
+                        for (key, entry) in entries {
+                            put_bytes(out, key);
+                            entry.encode(out);
+                        }
+                        out.put_u8(next.is_some().into());
+                        if let Some(next) = next {
+                            put_bytes(out, next);
+                        }
+                    }
                     Answer::Refused(refusal) => out.put_u8(refusal.tag()),
                 }
             }
@@ -155,7 +192,7 @@ impl Wire for Message {
         if tag == ALIVE {
             return Ok(Message::Alive);
         }
-        if !(ASK..ALIVE).contains(&tag) {
+        if !(ASK..=COPIED).contains(&tag) {
             return Err(WireError::Tag(tag));
         }
         let round = Round(take_u64(input)?);
@@ -164,6 +201,15 @@ impl Wire for Message {
             WRITTEN => Answer::Written { newer: take_stamp(input)? },
             FOUND => Answer::Entry(Entry::decode(input)?),
             DIGESTED => Answer::Digest(Digest::decode(input)?),
+            COPIED => {
+                let count = take_count(input, COPY_BYTES_LEAST)?;
+                let entry = |_| Ok((take_bytes(input)?, Entry::decode(input)?));
+                let entries = (0..count).map(entry).collect::<Result<_, WireError>>()?;
+                Answer::Copied {
+                    entries,
+                    next: if take_flag(input)? { Some(take_bytes(input)?) } else { None },
+                }
+            }
             REFUSED => {
                 let tag = take_u8(input)?;
                 let refusal = Refusal::ALL.into_iter().find(|refusal| refusal.tag() == tag);
@@ -177,12 +223,20 @@ impl Wire for Message {
                     ASK => Demand::Ask,
                     WRITE => Demand::Write(Entry::decode(input)?),
                     READ => Demand::Read,
+                    COPY => Demand::Copy { first: take_flag(input)? },
                     _ => Demand::Digest,
                 };
                 return Ok(Message::Request(Request { round, layout, map, key, demand }));
             }
         };
         Ok(Message::Answer { round, answer })
+    }
+}
+
+fn take_flag(input: &mut Bytes) -> Result<bool, WireError> {
+    match take_u8(input)? {
+        flag @ 0..=1 => Ok(flag == 1),
+        other => Err(WireError::Tag(other)),
     }
 }
 
@@ -199,6 +253,7 @@ mod tests {
             Message::Request(Request { round, layout, map, key: Bytes::from_static(b"k"), demand })
         };
         let answer = |answer| Message::Answer { round: Round(7), answer };
+        let key = Bytes::from_static(b"k");
         let head = "070000000000000003000000000000000100000001000000".to_owned() + "6b";
         let written = "0500000000000000020000000101000000".to_owned() + "7600000000";
         let samples = [
@@ -211,12 +266,17 @@ mod tests {
                 answer(Answer::Written { newer: Stamp::ZERO }),
                 "060700000000000000000000000000000000000000".to_owned(),
             ),
-            (answer(Answer::Entry(entry)), format!("070700000000000000{written}")),
+            (answer(Answer::Entry(entry.clone())), format!("070700000000000000{written}")),
             (
                 answer(Answer::Digest(Digest { newest: stamp, print: 9 })),
                 "0807000000000000000500000000000000020000000900000000000000".to_owned(),
             ),
             (answer(Answer::Refused(Refusal::Skewed)), "09070000000000000001".to_owned()),
+            (request(Demand::Copy { first: true }), format!("0b{head}01")),
+            (
+                answer(Answer::Copied { entries: vec![(key.clone(), entry.clone())], next: Some(key) }),
+                format!("0c070000000000000001000000010000006b{written}01010000006b"),
+            ),
             (Message::Alive, "0a".to_owned()),
         ];
         for (message, hex) in samples {
@@ -231,7 +291,7 @@ mod tests {
                 assert!(Message::decode(&mut whole.slice(..end)).is_err(), "{end} bytes of {message:?}");
             }
         }
-        for tag in [0, ALIVE + 1, 255] {
+        for tag in [0, COPIED + 1, 255] {
             let mut input = Bytes::copy_from_slice(&[tag; 40]);
             assert_eq!(Message::decode(&mut input), Err(WireError::Tag(tag)));
         }

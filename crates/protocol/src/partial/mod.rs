@@ -85,8 +85,9 @@
 //! repair is no read and ends no write, so it adds nothing to the order. Should a coordinator die half way, its operation
 //! is of unknown outcome, and no other question arises.
 //!
-//! The argument needs three more things. Replicas do not forget: a cell that comes back without its memory is another cell. The
-//! owners of a key do not change in the middle of an operation. No deletion is forgotten while a copy of an older write is
+//! The argument needs three more things. Replicas do not forget: a cell that comes back without its memory is another cell, and
+//! takes the place of the one before only as [arriving](arrival). The
+//! owners of a key do not change in the middle of an operation: where they do, it ends. No deletion is forgotten while a copy of an older write is
 //! still under way: deletions are kept.
 //!
 //! **Hints.** A write goes to all owners. The coordinator waits beyond the level for those that can be reached, and keeps a hint
@@ -115,7 +116,11 @@
 //! - *A hint that is acknowledged while more is merged into it.* It stays: only what was sent is done.
 //! - *A replica that counts twice* because it answered two requests, or a request that was sent again. Answers are a set of
 //!   owners, by index; a digest and an entry of one replica are one answer.
-//! - *A cell that restarts.* Its next life is another process and no owner, and what it says is refused.
+//! - *A cell that restarts.* Its next life is another process, and what it says is refused until the order gives it a place. There it
+//!   takes writes, but counts for no level and answers no read, until it has copied what all other cells have of its keys.
+//! - *A cell whose place was given away, and that lives.* It and one more former owner might be a majority of the earlier layout, and
+//!   acknowledge or answer something, until that owner learns the new layout. Meanwhile levels of the new layout are met by former
+//!   owners alone, and their majorities meet. When the arriving cell counts, each former owner has answered it under the new layout.
 //! - *An answer to an operation that ended.* Operations are numbered and numbers are not used again; it finds nothing.
 //! - *A link that breaks.* Requests that may have been lost are sent again on the next link, under the same number. Writes can be
 //!   repeated at will: merging is idempotent.
@@ -125,6 +130,7 @@
 //! §III.C remarks that quorums do not guarantee it), because of the two reasons above: clocks, and writes that time out. A cell is
 //! never removed for being silent: suspicion only chooses whom to ask.
 
+mod arrival;
 mod cell;
 mod clock;
 mod coordinator;

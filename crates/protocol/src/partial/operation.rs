@@ -163,6 +163,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) wall: u64,
     /// The owners that can be asked now.
     pub(super) reachable: Share,
+    /// The owners that have all that they should have: no other counts for a level.
+    pub(super) settled: Share,
     /// Issues a stamp above another.
     pub(super) issue: &'a mut dyn FnMut(Stamp) -> Result<Stamp, Skewed>,
 }
@@ -206,7 +208,8 @@ impl Running {
     pub(super) fn begin_write(&mut self, around: &mut Surroundings<'_>) -> Step {
         if self.asks_first() {
             self.stage = Stage::Asking { told: Share::NONE, newest: Stamp::ZERO };
-            let asked = Level::Quorum.choose(&self.owners, around.reachable, &self.preferred, around.site);
+            let candidates = around.reachable.and(around.settled);
+            let asked = Level::Quorum.choose(&self.owners, candidates, &self.preferred, around.site);
             return Step::Wait(asked.expect("a quorum level includes a quorum"));
         }
         match self.write_above(Stamp::ZERO, false, around) {
@@ -217,12 +220,13 @@ impl Running {
 
     /// The first step of a read.
     pub(super) fn begin_read(&mut self, thorough: bool, around: &Surroundings<'_>) -> Step {
-        let chosen = self.level.choose(&self.owners, around.reachable, &self.preferred, around.site);
+        let candidates = around.reachable.and(around.settled);
+        let chosen = self.level.choose(&self.owners, candidates, &self.preferred, around.site);
         let chosen = chosen.expect("the level was found available");
         let first = self.preferred.iter().find(|index| chosen.has(**index)).expect("a level needs somebody");
         let whole = Share::NONE.with(*first);
         self.stage = Stage::Reading { copies: SmallVec::new(), whole, thorough, answered: false };
-        Step::Wait(if thorough { around.reachable } else { chosen })
+        Step::Wait(if thorough { candidates } else { chosen })
     }
 
     /// The request of this round for an owner.
@@ -290,7 +294,7 @@ impl Running {
             }
             Stage::Writing { answered: true, .. } => self.rest(None, around),
             Stage::Writing { stamp, held, newer, last, .. } => {
-                if self.level.is_met(&self.owners, *held, around.site) {
+                if self.level.is_met(&self.owners, held.and(around.settled), around.site) {
                     let (stamp, newer) = (*stamp, *newer);
                     if *last || newer == Stamp::ZERO || !self.level.is_quorum() {
                         return self.rest(Some(Outcome::Done { stamp, level: self.level }), around);
@@ -312,7 +316,7 @@ impl Running {
             }
             Stage::Reading { .. } => self.advance_read(around),
             Stage::Returning { held, .. } => {
-                if Level::Quorum.is_met(&self.owners, *held, around.site) {
+                if Level::Quorum.is_met(&self.owners, held.and(around.settled), around.site) {
                     return Step::End(self.found(self.level, around.wall));
                 }
                 let outcome = self.late(around);
@@ -323,7 +327,10 @@ impl Running {
 
     /// How it ends if its time is over now.
     fn late(&self, around: &Surroundings<'_>) -> Outcome {
-        let fallback = |share| self.fallback.filter(|level| level.is_met(&self.owners, share, around.site));
+        let fallback = |share: Share| {
+            let share = share.and(around.settled);
+            self.fallback.filter(|level| level.is_met(&self.owners, share, around.site))
+        };
         match &self.stage {
             Stage::Asking { .. } => Outcome::NotApplied,
             Stage::Writing { stamp, held, newer, last, .. } => {
@@ -351,13 +358,15 @@ impl Running {
     /// A while has passed without an end: these are asked, too, or again.
     pub(super) fn press(&mut self, around: &Surroundings<'_>) -> Share {
         let open = around.reachable.minus(self.sent).minus(self.refused);
+        let settled = around.settled;
         match &mut self.stage {
             Stage::Writing { held, .. } | Stage::Returning { held, .. } => open.minus(*held),
-            Stage::Asking { told, .. } => first_of(open.minus(*told), &self.preferred),
+            Stage::Asking { told, .. } => first_of(open.and(settled).minus(*told), &self.preferred),
             Stage::Reading { copies, whole, .. } => {
                 // One that has sent its digest may have to be asked for its entry again.
                 let done = copies.iter().filter(|copy| copy.entry.is_some() || !whole.has(copy.index));
-                let mut open = open.minus(done.fold(Share::NONE, |share, copy| share.with(copy.index)));
+                let mut open =
+                    open.and(settled).minus(done.fold(Share::NONE, |share, copy| share.with(copy.index)));
                 if self.level == Level::LocalQuorum {
                     open = open.and(self.owners.of_site(around.site));
                 }
@@ -539,7 +548,7 @@ fn first_of(share: Share, preferred: &[usize]) -> Share {
 
 fn rejection(refusal: Refusal) -> Option<Rejection> {
     match refusal {
-        Refusal::Layout => None,
+        Refusal::Layout | Refusal::Arriving => None,
         Refusal::Skewed => Some(Rejection::Skewed),
         Refusal::TooLarge => Some(Rejection::TooLarge),
         Refusal::Full => Some(Rejection::Full),

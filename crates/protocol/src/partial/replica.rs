@@ -1,6 +1,6 @@
 //! A replica: the entries of one cell, and its answers.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Bound};
 
 use bytes::Bytes;
 
@@ -83,6 +83,7 @@ impl Replica {
         }
         let held = self.entry(request.map, &request.key);
         match request.demand {
+            Demand::Copy { .. } => unreachable!("the cell, which knows the owners, answers that"),
             Demand::Ask => Answer::Told(held.map_or(Stamp::ZERO, Entry::newest)),
             Demand::Read => Answer::Entry(held.cloned().unwrap_or_default()),
             Demand::Digest => Answer::Digest(held.map(Entry::digest).unwrap_or_default()),
@@ -91,6 +92,41 @@ impl Replica {
                 Err(refusal) => Answer::Refused(refusal),
             },
         }
+    }
+
+    /// Some entries of a map, of those that `wanted` holds for: from behind a key on. Looks at a part of the map only; tells the
+    /// last key that it looked at, unless it was the map's last.
+    pub(super) fn copy(
+        &self,
+        map: MapId,
+        behind: Option<&Bytes>,
+        wanted: impl Fn(Token) -> bool,
+    ) -> (Vec<(Bytes, Entry)>, Option<Bytes>) {
+        let (mut copied, mut bytes) = (Vec::new(), 0);
+        let Some(entries) = self.maps.get(&map) else { return (copied, None) };
+        let from = behind.map(|key| (Token::of(map, key), key.clone()));
+        let from = from.map_or(Bound::Unbounded, Bound::Excluded);
+        for (looked, ((token, key), entry)) in (1..).zip(entries.range((from, Bound::Unbounded))) {
+            if wanted(*token) {
+                bytes += entry_bytes(key, entry);
+                copied.push((key.clone(), entry.clone()));
+            }
+            if bytes >= COPY_BYTES || looked >= COPY_LOOKS {
+                return (copied, Some(key.clone()));
+            }
+        }
+        (copied, None)
+    }
+
+    /// Takes a copy of an entry, as a write.
+    pub(super) fn take(
+        &mut self,
+        map: MapId,
+        (key, entry): (Bytes, Entry),
+        clock: &mut Clock,
+        now: Time,
+    ) -> Result<(), Refusal> {
+        self.write(map, key, &entry, clock, now).map(|_| ())
     }
 
     /// Merges `write` into what is held; returns the highest stamp of what concerns the same and is newer.
@@ -130,6 +166,10 @@ impl Replica {
         Ok(if beside > write.newest() { beside } else { Stamp::ZERO })
     }
 }
+
+/// One copy has about so many bytes, or looks at so many entries.
+const COPY_BYTES: usize = 256 << 10;
+const COPY_LOOKS: usize = 4_096;
 
 fn entry_bytes(key: &Bytes, entry: &Entry) -> usize {
     size_of::<(Token, Bytes)>() + key.len() + entry.bytes()

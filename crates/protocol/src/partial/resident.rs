@@ -70,7 +70,7 @@ pub enum Command {
 }
 
 /// No command has a greater name.
-pub const NAME_MAX: CommandId = CommandId(u64::MAX - 1);
+pub const NAME_MAX: CommandId = CommandId(u64::MAX - 2);
 
 /// A resident's word to its user.
 #[derive(Clone, Debug)]
@@ -113,6 +113,8 @@ pub enum Unchanged {
 
 /// The token of the message by which this process joins.
 const JOIN: u64 = u64::MAX;
+/// The token of the message by which its cell has arrived.
+const COMPLETE: u64 = u64::MAX - 1;
 
 /// A process that keeps keys of maps, in a domain.
 pub struct Resident {
@@ -182,7 +184,11 @@ impl Resident {
     }
 
     fn work(&mut self, cx: &mut Context<'_>, input: Input<Cell>, out: &mut impl Sink<Self>) {
-        self.cell.handle(cx, input, &mut AtCell(out));
+        let mut complete = None;
+        self.cell.handle(cx, input, &mut AtCell { out, complete: &mut complete });
+        if let Some(number) = complete {
+            self.member.submit(COMPLETE, Class::Control, Change::Complete(number).encode());
+        }
     }
 
     fn learn(&mut self, cx: &mut Context<'_>, event: MemberEvent, out: &mut impl Sink<Self>) {
@@ -344,15 +350,19 @@ impl Protocol for Resident {
 }
 
 /// The sink of the cell.
-struct AtCell<'a, S>(&'a mut S);
+struct AtCell<'a, S> {
+    out: &'a mut S,
+    /// The cell has arrived.
+    complete: &'a mut Option<CellNumber>,
+}
 
 impl<S: Sink<Resident>> Sink<Cell> for AtCell<'_, S> {
     fn send(&mut self, to: Destination, message: message::Message, after: Option<Ticket>) {
-        self.0.send(to, Message::Cell(message), after);
+        self.out.send(to, Message::Cell(message), after);
     }
 
     fn send_aside(&mut self, to: Destination, message: message::Message) {
-        self.0.send_aside(to, Message::Cell(message));
+        self.out.send_aside(to, Message::Cell(message));
     }
 
     fn persist(&mut self, (): ()) -> Ticket {
@@ -361,19 +371,20 @@ impl<S: Sink<Resident>> Sink<Cell> for AtCell<'_, S> {
 
     fn emit(&mut self, event: cell::Event) {
         match event {
-            cell::Event::Ended { id, outcome } => self.0.emit(Event::Ended { id, outcome }),
-            cell::Event::Lacks(number) => self.0.emit(Event::Lacks(number)),
+            cell::Event::Ended { id, outcome } => self.out.emit(Event::Ended { id, outcome }),
+            cell::Event::Lacks(number) => self.out.emit(Event::Lacks(number)),
+            cell::Event::Complete(number) => *self.complete = Some(number),
             // The roster tells it.
             cell::Event::Laid(_) => {}
         }
     }
 
     fn reach(&mut self, peer: ProcessId, address: &str) {
-        self.0.reach(peer, address);
+        self.out.reach(peer, address);
     }
 
     fn forget(&mut self, peer: ProcessId) {
-        self.0.forget(peer);
+        self.out.forget(peer);
     }
 }
 

@@ -10,7 +10,9 @@
 //! members. There is no data in this order: keys and values go from cell to cell.
 //!
 //! **Members and cells.** Each process that joins is a *member*, which learns all changes. It becomes a *cell* when it joins, as long as
-//! there has been no map. One that joins later is a *spare*: it would own keys without having them.
+//! there has been no map. One that joins later is a *spare*: it would own keys without having them. A new life of a cell's node
+//! takes the place of the one before, and an operator may give the place of a dead cell to a spare. Such a cell is *arriving*: it counts
+//! for nothing until it has copied what it should have (`arrival`).
 //!
 //! **Where we differ, and why.** In 002 all members that do not confirm what they are sent are removed by a super process. Here a
 //! message may stay unconfirmed for as long as a cell is away: there are few messages, and they are small.
@@ -22,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
-    layout::{Layout, LayoutOrder, LayoutRefusal, Map, MapId, Member, TOKENS_MAX},
+    layout::{CellNumber, Layout, LayoutOrder, LayoutRefusal, Map, MapId, Member, TOKENS_MAX},
     ring::{Site, Token},
 };
 use crate::{
@@ -50,6 +52,15 @@ pub enum Change {
     },
     /// A member is one no more. One that is a cell stays as long as there are maps: nobody else has its keys.
     Dismiss(ProcessId),
+    /// A spare takes the place of a cell, which is a member no more, and copies what it should have.
+    Replace {
+        /// The cell that goes.
+        old: ProcessId,
+        /// The spare.
+        new: ProcessId,
+    },
+    /// A cell that was arriving has what it should have; or, by an operator, all that is left of it.
+    Complete(CellNumber),
     /// One more map, empty.
     CreateMap {
         /// Its name, unique.
@@ -160,6 +171,11 @@ impl Roster {
         match change {
             Change::Join { name, address, site, tokens } => self.join(sender, name, address, site, tokens),
             Change::Dismiss(process) => self.dismiss(process),
+            Change::Replace { old, new } => {
+                let address = self.members.get(&new).ok_or(ChangeRefusal::NoMember)?.address.clone();
+                self.replace(old, Peer { id: new, address })
+            }
+            Change::Complete(number) => Ok(self.layout.apply(&LayoutOrder::Complete(number)).map(|_| ())?),
             Change::CreateMap { name, map } => self.create(name, map),
             Change::DropMap { name } => {
                 let id = self.names.remove(&name).ok_or(ChangeRefusal::NoMap)?;
@@ -179,15 +195,26 @@ impl Roster {
         if !is_name(&name) {
             return Err(ChangeRefusal::Name);
         }
-        if !self.layout.is_serving() {
-            // No key is lost with an earlier life of the node.
-            if let Some((former, _)) = self.of_node(sender.node) {
-                self.dismiss(former)?;
+        let peer = Peer { id: sender, address: address.clone() };
+        let former = self.of_node(sender.node).map(|(former, _)| former);
+        match former {
+            // The earlier life of the node is over, or the router would hear it.
+            Some(former) if self.layout.number(former).is_some() => self.replace(former, peer)?,
+            Some(former) => self.dismiss(former)?,
+            None if self.layout.is_serving() => {}
+            None => {
+                let member = Member { peer, site, tokens, arriving: false };
+                self.layout.apply(&LayoutOrder::AddCell(member))?;
             }
-            let member = Member { peer: Peer { id: sender, address: address.clone() }, site, tokens };
-            self.layout.apply(&LayoutOrder::AddCell(member))?;
         }
         self.members.insert(sender, Seat { name, address, site });
+        Ok(())
+    }
+
+    fn replace(&mut self, old: ProcessId, new: Peer) -> Result<(), ChangeRefusal> {
+        let old_number = self.layout.number(old).ok_or(ChangeRefusal::Layout(LayoutRefusal::NoCell))?;
+        self.layout.apply(&LayoutOrder::Replace { old: old_number, new })?;
+        self.members.remove(&old);
         Ok(())
     }
 
@@ -288,6 +315,7 @@ impl From<ChangeRefusal> for Refusal {
             ChangeRefusal::Layout(LayoutRefusal::NoMap) => 10,
             ChangeRefusal::Layout(LayoutRefusal::NoCell) => 11,
             ChangeRefusal::Layout(LayoutRefusal::Copies) => 12,
+            ChangeRefusal::Layout(LayoutRefusal::NotArriving) => 13,
             ChangeRefusal::Layout(LayoutRefusal::TooFewCells { site, cells, wanted }) => {
                 let few = |count: usize| count.min(usize::from(u16::MAX)) as u64;
                 return Refusal(TOO_FEW | u64::from(site.0) << 8 | few(cells) << 24 | few(wanted) << 40);
@@ -297,12 +325,12 @@ impl From<ChangeRefusal> for Refusal {
     }
 }
 
-const TOO_FEW: u64 = 13;
+const TOO_FEW: u64 = 14;
 
 impl ChangeRefusal {
     /// The refusal that travelled in this number; one of another version is [`ChangeRefusal::Malformed`].
     pub fn of(refusal: Refusal) -> ChangeRefusal {
-        const PLAIN: [ChangeRefusal; 13] = [
+        const PLAIN: [ChangeRefusal; 14] = [
             ChangeRefusal::Malformed,
             ChangeRefusal::Data,
             ChangeRefusal::NoMember,
@@ -316,6 +344,7 @@ impl ChangeRefusal {
             ChangeRefusal::Layout(LayoutRefusal::NoMap),
             ChangeRefusal::Layout(LayoutRefusal::NoCell),
             ChangeRefusal::Layout(LayoutRefusal::Copies),
+            ChangeRefusal::Layout(LayoutRefusal::NotArriving),
         ];
         let number = refusal.0;
         if number & 0xff == TOO_FEW {
@@ -340,7 +369,7 @@ pub fn tokens_of(node: u64, count: usize) -> Vec<Token> {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{CellNumber, Copies, ReadRepair, layout::tests::process},
+        super::{Copies, ReadRepair, layout::tests::process},
         *,
     };
 
@@ -393,11 +422,34 @@ mod tests {
         let joined = Maps::apply(&roster, Position(2), again, &join(1).encode()).unwrap().unwrap();
         assert_eq!(Maps::members(&joined), [again]);
         assert_eq!(joined.layout().number(again), Some(CellNumber(2)));
-        // Then nobody else has what the cell had: the next life is a spare.
+        // Later, too, but it has to copy what the former life had.
         apply(&mut roster, 1, &create("main", 1)).unwrap();
-        let joined = Maps::apply(&roster, Position(3), again, &join(1).encode()).unwrap().unwrap();
-        assert_eq!(joined.layout().number(process(1)), Some(CellNumber(1)));
-        assert_eq!((Maps::members(&joined).len(), joined.layout().number(again)), (2, None));
+        let mut joined = Maps::apply(&roster, Position(3), again, &join(1).encode()).unwrap().unwrap();
+        assert_eq!(
+            (Maps::members(&joined), joined.layout().number(again)),
+            (vec![again], Some(CellNumber(2)))
+        );
+        let arriving = |roster: &Roster| roster.layout().cell(CellNumber(2)).unwrap().arriving;
+        assert!(arriving(&joined));
+        apply(&mut joined, 1, &Change::Complete(CellNumber(2))).unwrap();
+        assert!(!arriving(&joined));
+        let refused = apply(&mut joined, 1, &Change::Complete(CellNumber(2)));
+        assert_eq!(refused, Err(LayoutRefusal::NotArriving.into()));
+    }
+
+    #[test]
+    fn an_operator_gives_a_place_to_a_spare() {
+        let mut roster = Roster::default();
+        apply(&mut roster, 1, &join(1)).unwrap();
+        apply(&mut roster, 1, &create("main", 1)).unwrap();
+        let replace = |old, new| Change::Replace { old: process(old), new: process(new) };
+        assert_eq!(apply(&mut roster, 1, &replace(1, 2)), Err(ChangeRefusal::NoMember));
+        apply(&mut roster, 2, &join(2)).unwrap();
+        assert_eq!(roster.layout().number(process(2)), None);
+        assert_eq!(apply(&mut roster, 1, &replace(2, 1)), Err(LayoutRefusal::NoCell.into()));
+        apply(&mut roster, 2, &replace(1, 2)).unwrap();
+        assert_eq!(Maps::members(&roster), [process(2)]);
+        assert_eq!(roster.layout().number(process(2)), Some(CellNumber(2)));
     }
 
     #[test]

@@ -294,3 +294,81 @@ fn a_hint_is_no_acknowledgement() {
     assert_eq!(net.put(stranger, "k", "v", Level::One), Outcome::Unavailable);
     assert_eq!(net.status(stranger).hints.kept, 0);
 }
+
+#[test]
+fn a_cell_that_takes_a_place_counts_for_nothing_until_it_has_everything() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::Blocking, 1);
+    // The write is at cells 1 and 2 only, and 2 is lost.
+    net.cut(1, 3);
+    net.cut(2, 3);
+    net.put(1, "k", "v", Level::Quorum);
+    net.crash(2);
+    net.heal();
+    net.hold(1, 4);
+    net.replace(2, 4);
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.status(4).arriving, Some(1), "cell 3 has nothing to give, and cell 1 is not heard");
+    // Cells 3 and 4 are a majority of three, of which neither knows the write.
+    net.cut(1, 3);
+    assert_eq!(net.read(3, "k", Level::Quorum), Outcome::Unavailable);
+    assert_eq!(net.put(3, "k", "w", Level::Quorum), Outcome::Unavailable);
+    assert_eq!(
+        net.read(4, "k", Level::One),
+        Outcome::Found { value: Value::Nothing, expires: None, newest: Stamp::ZERO, level: Level::One }
+    );
+    net.heal();
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.order_arrivals(), 0);
+    assert_eq!(found(&net.read(3, "k", Level::Quorum)), string("v"));
+
+    net.release();
+    net.run(Duration::from_secs(3));
+    assert!(net.order_arrivals() > 1, "it is told again as long as it is not ordered");
+    net.run(Duration::from_millis(100));
+    assert_eq!(net.status(4).arriving, None);
+    net.crash(1);
+    net.run(Duration::from_millis(100));
+    assert_eq!(found(&net.read(4, "k", Level::Quorum)), string("v"));
+    assert!(matches!(net.put(3, "k", "w", Level::Quorum), Outcome::Done { .. }));
+}
+
+#[test]
+fn operations_on_a_place_that_changes_hands_end() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    net.hold(1, 2);
+    net.hold(1, 3);
+    let write = net.begin(1, "k", Some("v"), Level::All);
+    let read = net.begin(1, "k", None, Level::Quorum);
+    net.crash(3);
+    net.replace(3, 5);
+    assert_eq!(net.outcomes.get(&write), Some(&Outcome::MaybeApplied));
+    assert_eq!(net.outcomes.get(&read), Some(&Outcome::Unanswered));
+    net.release();
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.order_arrivals(), 1);
+    assert_eq!(found(&net.read(5, "k", Level::Quorum)), string("v"), "the write was under way to them");
+}
+
+#[test]
+fn many_keys_are_copied_in_parts_and_what_is_written_meanwhile_comes_by_itself() {
+    let mut net = Net::new(&[0, 0, 0, 0], &[(0, 2)], ReadRepair::None, 1);
+    let key = |n: u32| -> &'static str { Box::leak(format!("key {n}").into_boxed_str()) };
+    for n in 0..6_000 {
+        net.put(1, key(n), "v", Level::All);
+    }
+    let owned = |net: &Net, node: u64| {
+        let holds = |n: &u32| {
+            net.cells[&node].replica().entry(net::MAP, &Bytes::from_static(key(*n).as_bytes())).is_some()
+        };
+        (0..6_500).filter(holds).count()
+    };
+    let before = owned(&net, 2);
+    net.crash(2);
+    net.replace(2, 7);
+    for n in 6_000..6_500 {
+        assert!(matches!(net.put(3, key(n), "w", Level::One), Outcome::Done { .. } | Outcome::Unavailable));
+    }
+    net.run(Duration::from_secs(2));
+    assert!(net.order_arrivals() > 0);
+    assert!(owned(&net, 7) > before, "{} after {before}", owned(&net, 7));
+}

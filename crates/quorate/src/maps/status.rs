@@ -12,7 +12,7 @@ use super::role::Role;
 /// Where a process stands. Figures of a cell are of its present life.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Status {
-    /// In one word: `leading`, `following`, `joining`, `serving`, `spare`.
+    /// In one word: `leading`, `following`, `joining`, `arriving`, `serving`, `spare`.
     pub state: &'static str,
     /// Why it cannot do its work, as far as it can tell alone.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,6 +94,9 @@ pub struct CellStatus {
     pub hints_lost: u64,
     /// Cells of which it gave hints up: they lack writes.
     pub lacking: Vec<u32>,
+    /// While it is arriving: how many cells have not given it everything yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arriving: Option<usize>,
 }
 
 impl Role {
@@ -169,6 +172,10 @@ fn of_cell(resident: &Resident, me: ProcessId) -> Status {
         (Some(_), None) => {
             ("spare", Some("spare: it joined when there were maps already, and has no keys of them"))
         }
+        (Some(_), Some(_)) if cell.arriving.is_some() => (
+            "arriving",
+            Some("arriving: it copies what the cell had whose place it took, and counts for no level"),
+        ),
         (Some(_), Some(_)) => ("serving", None),
     };
     let (hints, refused) = (cell.hints, cell.refused);
@@ -196,6 +203,7 @@ fn of_cell(resident: &Resident, me: ProcessId) -> Status {
             hints_delivered: hints.delivered,
             hints_lost: hints.lost,
             lacking: cell.lacking.iter().map(|number| number.0).collect(),
+            arriving: cell.arriving,
         }),
     }
 }

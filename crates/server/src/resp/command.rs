@@ -469,7 +469,10 @@ fn refused(name: &[u8]) -> Option<String> {
         b"MULTI" | b"EXEC" | b"DISCARD" | b"WATCH" | b"UNWATCH" => "is about transactions, which ",
         b"FLUSHDB" | b"FLUSHALL" => return Some(named(name, "is not supported: QUORATE DROP drops a map")),
         b"AUTH" => {
-            return Some(named(name, "is not supported: there are no passwords, and nobody is asked for one"));
+            return Some(named(
+                name,
+                "is not supported: there are no passwords, and nobody is asked for one",
+            ));
         }
         b"WAIT" | b"WAITAOF" => {
             return Some(named(

@@ -1,7 +1,10 @@
 //! Commands about the connection itself: levels, maps, the protocol's version, and what clients ask when they connect.
 
 use bytes::Bytes;
-use quorate_protocol::partial::{Change, Copies, Level, Map, ReadRepair, Roster, Site};
+use quorate_protocol::{
+    ProcessId,
+    partial::{Change, Copies, Level, Map, ReadRepair, Roster, Site},
+};
 
 use super::{
     command::arity,
@@ -169,20 +172,31 @@ impl Session {
                 return Ok(Effect::Change(Change::CreateMap { name: (*name).to_owned(), map }));
             }
             ("DROP", [name]) => return Ok(Effect::Change(Change::DropMap { name: (*name).to_owned() })),
-            ("DISMISS", [name]) => {
-                let roster = about.roster.ok_or("this process has not joined yet")?;
-                let process = roster.named(name).ok_or_else(|| format!("no member is called '{name}'"))?;
-                return Ok(Effect::Change(Change::Dismiss(process)));
+            ("DISMISS", [name]) => return Ok(Effect::Change(Change::Dismiss(named(about, name)?))),
+            ("REPLACE", [old, new]) => {
+                let (old, new) = (named(about, old)?, named(about, new)?);
+                return Ok(Effect::Change(Change::Replace { old, new }));
+            }
+            ("ACCEPT", [name]) => {
+                let process = named(about, name)?;
+                let number = about.roster.and_then(|roster| roster.layout().number(process));
+                let number = number.ok_or_else(|| format!("'{name}' is no cell"))?;
+                return Ok(Effect::Change(Change::Complete(number)));
             }
             _ => {
                 return Err(String::from(
                     "usage: QUORATE LEVEL [read [write] [NEXT]] | MAP [name] | MAPS | CELLS | CREATE name [COPIES n|site:n,…] \
-                     [REPAIR none|blocking|per-million] | DROP name | DISMISS member",
+                     [REPAIR none|blocking|per-million] | DROP name | DISMISS member | REPLACE member spare | ACCEPT member",
                 ));
             }
         };
         Ok(Effect::Answer(reply))
     }
+}
+
+fn named(about: &About<'_>, name: &str) -> Result<ProcessId, String> {
+    let roster = about.roster.ok_or("this process has not joined yet")?;
+    roster.named(name).ok_or_else(|| format!("no member is called '{name}'"))
 }
 
 const LEVELS: [(&str, Level); 6] = [
@@ -265,6 +279,9 @@ fn cells(about: &About<'_>) -> Vec<Reply> {
     let Some(roster) = about.roster else { return Vec::new() };
     let member = |(process, seat): (_, &quorate_protocol::partial::Seat)| {
         let state = match roster.layout().number(process) {
+            Some(number) if roster.layout().cell(number).is_some_and(|cell| cell.arriving) => {
+                format!("cell {} arriving", number.0)
+            }
             Some(number) => format!("cell {}", number.0),
             None => String::from("spare"),
         };

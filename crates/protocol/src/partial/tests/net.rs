@@ -68,6 +68,8 @@ pub(super) struct Net {
     sessions: u64,
     operations: u64,
     pub(super) outcomes: BTreeMap<u64, Outcome>,
+    /// Cells that want the order to tell that they have arrived.
+    arrived: Vec<CellNumber>,
 }
 
 impl Net {
@@ -84,6 +86,7 @@ impl Net {
             sessions: 0,
             operations: 0,
             outcomes: BTreeMap::new(),
+            arrived: Vec::new(),
         };
         for node in 1..=sites.len() as u64 {
             net.cells.insert(node, Cell::new(process(node), Settings::default(), 0, net.now));
@@ -91,7 +94,7 @@ impl Net {
         for (node, site) in (1u64..).zip(sites) {
             let peer = Peer { id: process(node), address: format!("h{node}:1") };
             let tokens = (0..4).map(|n| Token((node * 4 + n).wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
-            net.order(&LayoutOrder::AddCell(Member { peer, site: Site(*site), tokens }));
+            net.order(&LayoutOrder::AddCell(Member { peer, site: Site(*site), tokens, arriving: false }));
         }
         let copies = Copies::new(copies.iter().map(|(site, count)| (Site(*site), *count))).unwrap();
         net.order(&LayoutOrder::CreateMap(MAP, Map { copies, read_repair }));
@@ -119,6 +122,28 @@ impl Net {
         }
     }
 
+    /// A fresh cell takes the place of another one.
+    pub(super) fn replace(&mut self, old: u64, new: u64) {
+        self.cells.insert(new, Cell::new(process(new), Settings::default(), 0, self.now));
+        for other in self.nodes().into_iter().filter(|other| *other != new) {
+            self.link(new, other);
+        }
+        let number = self.layout.number(process(old)).expect("it is a cell");
+        let peer = Peer { id: process(new), address: format!("h{new}:1") };
+        self.order(&LayoutOrder::Replace { old: number, new: peer });
+    }
+
+    /// The order tells of those that have arrived. Returns how many there were.
+    pub(super) fn order_arrivals(&mut self) -> usize {
+        let arrived = std::mem::take(&mut self.arrived);
+        for number in &arrived {
+            if self.layout.cell(*number).is_some_and(|cell| cell.arriving) {
+                self.order(&LayoutOrder::Complete(*number));
+            }
+        }
+        arrived.len()
+    }
+
     pub(super) fn nodes(&self) -> Vec<u64> {
         self.cells.keys().copied().collect()
     }
@@ -142,9 +167,13 @@ impl Net {
             }
         }
         for event in out.events {
-            if let Event::Ended { id, outcome } = event {
-                let before = self.outcomes.insert(id, outcome);
-                assert!(before.is_none(), "operation {id} ended twice");
+            match event {
+                Event::Ended { id, outcome } => {
+                    let before = self.outcomes.insert(id, outcome);
+                    assert!(before.is_none(), "operation {id} ended twice");
+                }
+                Event::Complete(number) => self.arrived.push(number),
+                Event::Lacks(_) | Event::Laid(_) => {}
             }
         }
     }
