@@ -21,6 +21,8 @@ pub struct Status {
     pub process: String,
     /// The position in the order of changes that it has reached.
     pub position: u64,
+    /// The same: a change is done as soon as it is delivered.
+    pub executed: u64,
     /// The routers that it knows.
     pub routers: Vec<String>,
     /// How many routers the domain keeps, as a router knows it.
@@ -157,6 +159,7 @@ fn of_router(router: &Router<Maps>, me: ProcessId) -> Status {
         hindrance: hindrance.map(str::to_owned),
         process: me.to_string(),
         position: status.position.0,
+        executed: status.position.0,
         routers: status.routers.iter().map(|router| router.id.to_string()).collect(),
         wanted_routers: router.wanted(),
         members: members(roster),
@@ -184,6 +187,7 @@ fn of_cell(resident: &Resident, me: ProcessId) -> Status {
         hindrance: hindrance.map(str::to_owned),
         process: me.to_string(),
         position: resident.member().delivered().0,
+        executed: resident.member().executed().0,
         routers: resident.member().routers().map(|router| router.to_string()).collect(),
         wanted_routers: 0,
         members: resident.roster().map(|roster| members(roster)).unwrap_or_default(),
