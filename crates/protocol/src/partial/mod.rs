@@ -86,7 +86,7 @@
 //! is of unknown outcome, and no other question arises.
 //!
 //! The argument needs three more things. Replicas do not forget: a cell that comes back without its memory is another cell, and
-//! takes the place of the one before only as [arriving](arrival). The
+//! takes the place of the one before only as arriving (`arrival`). The
 //! owners of a key do not change in the middle of an operation: where they do, it ends. No deletion is forgotten while a copy of an older write is
 //! still under way: deletions are kept.
 //!
