@@ -173,7 +173,7 @@ fn hostile_clients_do_no_harm(door: &str) {
         (b"*1\r\n*1\r\n*1\r\n", "expected '$', got '*'"),
         (b"*1\r\n$999999999\r\n", "invalid bulk length"),
         (b"*1\r\n$2\r\nabc\r\n", "longer than it says"),
-        (&[b'x'; 70 << 10], "too big inline request"),
+        (&[b'x'; (64 << 10) + 1], "too big inline request"),
     ] {
         let mut client = Redis::connect(door).unwrap();
         client.send(bytes).unwrap();

@@ -127,7 +127,7 @@ struct Gauges(Vec<(Gauge, fn(&CellStatus) -> u64)>);
 impl Gauges {
     fn new(metrics: &Metrics) -> Gauges {
         type Figure = fn(&CellStatus) -> u64;
-        let figures: [(&str, &str, Figure); 9] = [
+        let figures: [(&str, &str, Figure); 10] = [
             ("map_running", "Operations under way", |cell| cell.running as u64),
             ("map_bytes", "Bytes of keys and entries", |cell| cell.bytes as u64),
             ("map_cells_reachable", "Cells that would be asked", |cell| cell.reachable.len() as u64),
@@ -136,6 +136,7 @@ impl Gauges {
             ("map_refused_room", "Writes refused for want of room", |cell| {
                 cell.refused_full + cell.refused_too_large
             }),
+            ("map_repairs", "Reads that brought replicas up to date", |cell| cell.repairs),
             ("map_hints", "Hints kept for other cells", |cell| cell.hints as u64),
             ("map_hints_delivered", "Hints that reached their cells", |cell| cell.hints_delivered),
             ("map_hints_lost", "Hints given up", |cell| cell.hints_lost),

@@ -104,6 +104,8 @@ pub struct Status {
     pub strays: u64,
     /// Hints that it keeps for others.
     pub hints: HintCounts,
+    /// Reads that it coordinated and that brought replicas up to date, or tried to.
+    pub repairs: u64,
     /// Cells of which it gave hints up.
     pub lacking: Vec<CellNumber>,
     /// While it is arriving: how many cells have not given it everything yet.
@@ -174,6 +176,7 @@ impl Cell {
             refused: self.replica.refused(),
             strays: self.strays,
             hints: self.coordinator.hints().counts(),
+            repairs: self.coordinator.repairs(),
             lacking: self.coordinator.hints().lacking().collect(),
             arriving: self.arrival.as_ref().map(Arrival::left),
         }

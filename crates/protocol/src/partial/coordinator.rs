@@ -102,6 +102,8 @@ pub(super) struct Coordinator {
     rounds: u64,
     bytes: usize,
     hints: Hints,
+    /// Reads that brought replicas up to date.
+    repairs: u64,
     /// The next look at hints, as long as there are any.
     hints_at: Time,
 }
@@ -115,6 +117,7 @@ impl Coordinator {
             rounds: 0,
             bytes: 0,
             hints: Hints::new(patience.hints),
+            repairs: 0,
             hints_at: Time::ZERO,
         }
     }
@@ -143,6 +146,11 @@ impl Coordinator {
             let step = with_surroundings(&owners, turn, |around| running.expire(around));
             self.perform(round, running, step, turn);
         }
+    }
+
+    /// Reads that brought replicas up to date, or tried to.
+    pub(super) fn repairs(&self) -> u64 {
+        self.repairs
     }
 
     /// How many operations are under way.
@@ -238,6 +246,7 @@ impl Coordinator {
                 self.keep(round, running);
             }
             Step::Round(share) => {
+                self.repairs += u64::from(matches!(running.stage, Stage::Returning { .. }));
                 // Another number: answers of the round before say nothing about this one.
                 let round = self.next_round();
                 (running.sent, running.refused) = (Share::NONE, Share::NONE);
@@ -268,6 +277,7 @@ impl Coordinator {
                 }
             }
             Step::Sweep(outcome, entry, behind) => {
+                self.repairs += u64::from(!behind.is_empty());
                 self.bytes -= running.bytes;
                 turn.ended.extend(outcome.map(|outcome| (running.id, outcome)));
                 let round = self.next_round();

@@ -186,6 +186,7 @@ fn a_read_leaves_what_it_saw_at_a_quorum() {
         let answer = net.read(owners[0], "k", Level::Quorum);
         assert_eq!(found(&answer), string("v"));
         assert!(net.holders("k") >= holders, "{repair:?}");
+        assert_eq!(net.status(owners[0]).repairs, u64::from(repair == ReadRepair::Blocking));
     }
 }
 

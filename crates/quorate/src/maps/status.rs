@@ -94,6 +94,8 @@ pub struct CellStatus {
     pub hints_delivered: u64,
     /// Hints that were given up.
     pub hints_lost: u64,
+    /// Reads that it coordinated and that brought replicas up to date, or tried to.
+    pub repairs: u64,
     /// Cells of which it gave hints up: they lack writes.
     pub lacking: Vec<u32>,
     /// While it is arriving: how many cells have not given it everything yet.
@@ -206,6 +208,7 @@ fn of_cell(resident: &Resident, me: ProcessId) -> Status {
             hint_bytes: hints.bytes,
             hints_delivered: hints.delivered,
             hints_lost: hints.lost,
+            repairs: cell.repairs,
             lacking: cell.lacking.iter().map(|number| number.0).collect(),
             arriving: cell.arriving,
         }),
