@@ -136,8 +136,8 @@ impl Arrival {
         }
     }
 
-    /// The link to a cell broke: what was asked may be lost.
-    pub(super) fn unlinked(&mut self, cell: CellNumber) {
+    /// What was asked of a cell may be lost: its link broke, or there was none yet.
+    pub(super) fn lost(&mut self, cell: CellNumber) {
         if let Some(source) = self.sources.get_mut(&cell) {
             source.asked = None;
         }

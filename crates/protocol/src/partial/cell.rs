@@ -250,6 +250,13 @@ impl Cell {
         }
     }
 
+    /// What was asked of a process for a copy may be lost.
+    fn ask_again(&mut self, peer: ProcessId) {
+        if let (Some(arrival), Some(number)) = (&mut self.arrival, self.numbers.get(&peer)) {
+            arrival.lost(*number);
+        }
+    }
+
     fn ask(&self, requests: Vec<(CellNumber, Request)>, out: &mut impl Sink<Cell>) {
         for (to, request) in requests {
             let peer = self.layout.cell(to).expect("cells of the layout are asked").peer.id;
@@ -439,6 +446,8 @@ impl Protocol for Cell {
                 self.linked.insert(peer);
                 self.detector.linked(peer, cx.now);
                 self.survey(cx.now);
+                // What was asked before there was a link was not sent.
+                self.ask_again(peer);
             }
             Input::Unlinked { peer } => {
                 self.linked.remove(&peer);
@@ -446,10 +455,8 @@ impl Protocol for Cell {
                 self.survey(cx.now);
                 if let Some(number) = self.numbers.get(&peer) {
                     self.coordinator.unlinked(*number);
-                    if let Some(arrival) = &mut self.arrival {
-                        arrival.unlinked(*number);
-                    }
                 }
+                self.ask_again(peer);
             }
             Input::Progress { peer } => self.detector.heard(peer, cx.now),
             // Nothing is on a disk, and nothing waits for the end of a batch.
