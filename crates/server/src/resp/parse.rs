@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn what_is_no_request_is_refused_at_once() {
-        let limits = Limits { strings_max: 4, bytes_max: 64, line_bytes_max: 16 };
+        let limits = Limits { strings_max: 4, bytes_max: 64, line_bytes_max: 32 };
         for (input, refusal) in [
             (&b"*5\r\n"[..], Malformed::Count),
             (b"*99999999999999999999\r\n", Malformed::Count),
@@ -264,8 +264,8 @@ mod tests {
             (b"*1\r\n$-1\r\n", Malformed::Length),
             (b"*1\r\n$65\r\n", Malformed::Length),
             (b"*1\r\n$1\r\nabc", Malformed::End),
-            (b"0123456789abcdef0", Malformed::Line),
-            (b"*00000000000000001\r\n", Malformed::Line),
+            (&[b'x'; 33], Malformed::Line),
+            (b"*00000000000000000000000000000001\r\n", Malformed::Line),
         ] {
             let (_, ended) = requests(input, 1, limits);
             assert_eq!(ended, Err(refusal), "{}", input.escape_ascii());
