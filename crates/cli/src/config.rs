@@ -81,6 +81,9 @@ pub(crate) struct NodeConfig {
     /// Where it may write; nothing is written when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) data_dir: Option<PathBuf>,
+    /// Keep the log in `data_dir`, and go on from there after a crash; routers only.
+    #[serde(default)]
+    pub(crate) durable: bool,
     /// How patient it is with silent peers.
     #[serde(default)]
     pub(crate) detector: DetectorConfig,
@@ -283,6 +286,14 @@ impl NodeConfig {
     fn check(&self) -> Result<()> {
         let rules = [
             (self.role == Role::Router || !self.found, "found: only a router can found a domain"),
+            (
+                self.role == Role::Router || !self.durable,
+                "durable: only a router keeps what it has on disk so far",
+            ),
+            (
+                !self.durable || self.data_dir.is_some(),
+                "durable: needs data_dir, the directory to keep it in",
+            ),
             (
                 self.found || !self.routers.is_empty(),
                 "routers: whoever does not found a domain needs one to join",

@@ -20,7 +20,8 @@ pub(crate) struct Args {
     /// `accidents`, `domains`, `ecast`, `group`, `paxos`, `refound`, `reform`, `replies`, `service`, `table`, `token`, or the path of a scenario file.
     #[arg(required = true)]
     scenario: Option<String>,
-    /// With disks: processes come back from them, power is cut, writes are torn and lost, bytes rot. For `paxos` and `service`.
+    /// With disks: processes come back from them, power is cut, writes are torn and lost, bytes rot. For `paxos`, `ecast` and
+    /// `service`.
     #[arg(long)]
     disk: bool,
     /// Replay this one seed.
@@ -74,7 +75,8 @@ fn scenario(name: &str, disk: bool) -> Result<Scenario> {
     if disk {
         let found = Scenario::named(&format!("{name}_disk"));
         return found.ok_or_else(|| {
-            Usage(format!("there is no scenario \"{name}\" with disks: paxos and service have them")).into()
+            Usage(format!("there is no scenario \"{name}\" with disks: paxos, ecast and service have them"))
+                .into()
         });
     }
     if let Some(scenario) = Scenario::named(name) {

@@ -90,6 +90,17 @@ impl Machines {
         self.start(number, &format!("router-{number}"), &own)
     }
 
+    /// A router with a journal, in a directory of its own.
+    fn durable_router(&self, number: usize) -> Running {
+        let own = format!(
+            "listen = \"127.0.0.1:{}\"\nfound = {}\ndurable = true\ndata_dir = \"{}\"",
+            self.routers[number - 1],
+            number == 1,
+            self.file(&format!("data-{number}")).display()
+        );
+        self.start(number, &format!("router-{number}"), &own)
+    }
+
     fn member(&self, node: usize, name: &str) -> Running {
         let sql = if name.starts_with("gateway") { "sql_listen = \"127.0.0.1:0\"" } else { "" };
         self.start(node, name, &format!("listen = \"127.0.0.1:0\"\n{sql}"))
@@ -208,6 +219,52 @@ fn who_can_not_do_its_work_says_so() {
     routers.iter().for_each(|router| router.signal(Signal::CONT));
     wait_for("all are well again", || all().all(Running::is_well));
     assert_eq!(gateway.sql("select * from kept"), Ok(()));
+}
+
+/// All routers are killed at once, and go on from their journals; no operator is asked. The others wait.
+#[test]
+fn routers_with_journals_outlive_their_being_killed_all_at_once() {
+    let _turn = turn();
+    let machines = Machines::new();
+    let all = || [1, 2, 3].map(|number| machines.durable_router(number));
+    let mut routers = all();
+    let gateway = machines.member(4, "gateway-1");
+    let _super = machines.member(5, "super-1");
+    let storage = machines.member(6, "storage-1");
+    wait_for("a table is there", || {
+        gateway.sql("create table if not exists kept (k int primary key)").is_ok()
+    });
+    wait_for("three vote", || routers.iter().all(|router| router.routers() == 3));
+    let names = |routers: &[Running]| -> Vec<Value> {
+        routers.iter().map(|router| router.status()["process"].clone()).collect()
+    };
+    let (before, serving) = (names(&routers), storage.status()["process"].clone());
+    for kill in 1..=3 {
+        assert_eq!(gateway.sql(&format!("insert into kept values ({kill})")), Ok(()));
+        routers.iter().for_each(|router| router.signal(Signal::KILL));
+        drop(routers);
+        routers = all();
+        wait_for("somebody leads", || routers.iter().any(|router| router.is("leading")));
+        assert_eq!(names(&routers), before, "they are who they were");
+        wait_for("writes go on", || gateway.sql(&format!("insert into kept values (-{kill})")).is_ok());
+        let there = format!("select 1 / (count(*) - {}) from kept", 2 * kill);
+        assert_eq!(gateway.sql(&there), Err(String::from("22012")), "all rows are there");
+    }
+    assert_eq!(storage.status()["process"], serving, "nobody was given up meanwhile");
+
+    // One that the others go on without comes back as another, with the same directory.
+    let follower = routers.iter().position(|router| router.is("following")).unwrap();
+    routers[follower].signal(Signal::STOP);
+    let leader = routers.iter().position(|router| router.is("leading")).unwrap();
+    wait_for("it is voted out", || routers[leader].routers() == 2);
+    routers[follower].signal(Signal::CONT);
+    wait_for("three vote again", || routers[leader].routers() == 3);
+    assert_ne!(routers[follower].status()["process"], before[follower]);
+    routers.iter().for_each(|router| router.signal(Signal::KILL));
+    drop(routers);
+    routers = all();
+    wait_for("writes go on", || gateway.sql("insert into kept values (100)").is_ok());
+    drop(routers);
 }
 
 #[test]

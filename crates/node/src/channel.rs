@@ -270,6 +270,28 @@ impl<R: Wire> Entry<R> {
     }
 }
 
+/// The records of one endpoint, in order and in bytes, among those of all endpoints of a process.
+pub fn records_of(
+    channel: Channel,
+    entries: impl IntoIterator<Item = Bytes>,
+) -> Result<Vec<Bytes>, WireError> {
+    let mut records = Vec::new();
+    for mut entry in entries {
+        let (of, record) = opened(&mut entry)?;
+        if of == channel {
+            records.push(record);
+        }
+    }
+    Ok(records)
+}
+
+/// Whose a record is, and its bytes.
+fn opened(entry: &mut Bytes) -> Result<(Channel, Bytes), WireError> {
+    let domain = DomainId(wire::take_u128(entry)?);
+    let endpoint = EndpointId(wire::take_u64(entry)?);
+    Ok((Channel { domain, endpoint }, std::mem::take(entry)))
+}
+
 /// The domain, the name, and all the bytes behind them; whatever holds an entry says where it ends.
 impl<R: Wire> Wire for Entry<R> {
     fn encode(&self, out: &mut BytesMut) {
@@ -282,9 +304,7 @@ impl<R: Wire> Wire for Entry<R> {
     }
 
     fn decode(input: &mut Bytes) -> Result<Self, WireError> {
-        let domain = DomainId(wire::take_u128(input)?);
-        let endpoint = EndpointId(wire::take_u64(input)?);
-        let record = Written::Encoded(std::mem::take(input));
-        Ok(Entry { channel: Channel { domain, endpoint }, record })
+        let (channel, record) = opened(input)?;
+        Ok(Entry { channel, record: Written::Encoded(record) })
     }
 }

@@ -12,7 +12,7 @@ use quorate_protocol::{
 };
 
 use crate::{
-    Event, Node,
+    Event, Node, Shown,
     channel::{Channel, Content, Encoded, Entry, Letter, Signal, Tag, Written},
     endpoint::{Opaque, Parcel},
     records::Records,
@@ -163,6 +163,8 @@ impl Board {
 pub(crate) struct Desk<'a, H, S> {
     pub(crate) key: usize,
     pub(crate) channel: Channel,
+    /// Whether the process does not go on without this endpoint.
+    pub(crate) vital: bool,
     pub(crate) sessions: &'a mut Sessions,
     pub(crate) policy: &'a mut Arc<dyn Policy>,
     pub(crate) board: &'a mut Board,
@@ -370,6 +372,9 @@ where
     }
 
     fn adopt(&mut self, policy: Arc<dyn Policy>) {
+        if self.vital {
+            self.out.adopt(Shown::by(&*policy));
+        }
         *self.policy = policy;
         let policy = &*self.policy;
         let strangers =

@@ -41,8 +41,9 @@
 //! it has an answer, domains that do not relay pay nothing, and a relay's rules hold as they stand: a session is to it what a
 //! link was. If it gives one up, and no other endpoint needs the link, the link goes with it and is made anew, as before.
 //!
-//! **Who may have a session** is each endpoint's own [`Policy`]; a node itself is linked with everybody. A policy's pass is not
-//! kept on disk: an endpoint that is made again from its records shows what these say.
+//! **Who may have a session** is each endpoint's own [`Policy`]; a node itself is linked with everybody. What a node shows is the
+//! pass of the endpoint without which it does not go on, so that a disk keeps it and this endpoint can be made again as the one
+//! that it was. A guest's pass is not kept: a guest that is made again from its records shows what these say.
 //!
 //! **Differs from one protocol alone.** What is sent aside right after a session opens may be lost
 //! ([`session`]). [`Input::Progress`] goes to every endpoint that has a session with the peer.
@@ -65,8 +66,10 @@ use std::{
     sync::Arc,
 };
 
+use bytes::Bytes;
 use quorate_protocol::{
     Context, Duration, Input, Policy, ProcessId, Protocol, Sink, Time,
+    seam::Anyone,
     wire::{Wire, WireError},
 };
 use rustc_hash::FxHashMap;
@@ -76,7 +79,7 @@ use channel::{Content, Signal, Tag};
 use desk::{AsGuest, AsHome, Board, Desk, News};
 use session::Line;
 
-pub use channel::{Channel, Encoded, EndpointId, Entry, HEADER_BYTES, Letter};
+pub use channel::{Channel, Encoded, EndpointId, Entry, HEADER_BYTES, Letter, records_of};
 pub use endpoint::{Endpoint, Guest, Opaque, Parcel};
 pub use host::{Command, Ending, Event, Figures, Newcomer};
 
@@ -222,11 +225,10 @@ where
         }
         let from = if let Inbound::Message { from, .. } = inbound { Some(from) } else { None };
         let (me, now) = (cx.me, cx.now);
-        let Seat { channel, occupant, policy, sessions, .. } = seat;
-        let board = &mut self.board;
-        let mut desk =
-            Desk { key, channel: *channel, sessions, policy, board, out, me, now, home: PhantomData };
-        let stepped = if seat.vital {
+        let Seat { channel, occupant, policy, sessions, vital, .. } = seat;
+        let (channel, vital, board) = (*channel, *vital, &mut self.board);
+        let mut desk = Desk { key, channel, vital, sessions, policy, board, out, me, now, home: PhantomData };
+        let stepped = if vital {
             Ok(occupant.step(cx, inbound, &mut desk))
         } else {
             catch_unwind(AssertUnwindSafe(|| occupant.step(cx, inbound, &mut desk)))
@@ -274,9 +276,9 @@ where
         work: impl FnOnce(&mut Desk<'_, H, S>),
     ) {
         let (me, now) = (cx.me, cx.now);
-        let Seat { channel, policy, sessions, .. } = &mut self.seats[key];
-        let board = &mut self.board;
-        work(&mut Desk { key, channel: *channel, sessions, policy, board, out, me, now, home: PhantomData });
+        let Seat { channel, policy, sessions, vital, .. } = &mut self.seats[key];
+        let (channel, vital, board) = (*channel, *vital, &mut self.board);
+        work(&mut Desk { key, channel, vital, sessions, policy, board, out, me, now, home: PhantomData });
     }
 
     fn end(&mut self, key: usize, ending: Ending, out: &mut impl Sink<Self>) {
@@ -484,6 +486,31 @@ where
 
     fn gathering(&self) -> Duration {
         self.gathering
+    }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        let vital = self.seats.iter().find(|(_, seat)| seat.vital);
+        vital.map_or_else(|| Arc::new(Anyone) as Arc<dyn Policy>, |(_, seat)| Shown::by(&*seat.policy))
+    }
+}
+
+/// What a node shows below its endpoints. It is linked with everybody.
+#[derive(Debug)]
+struct Shown(Bytes);
+
+impl Shown {
+    fn by(vital: &dyn Policy) -> Arc<dyn Policy> {
+        Arc::new(Shown(vital.pass()))
+    }
+}
+
+impl Policy for Shown {
+    fn pass(&self) -> Bytes {
+        self.0.clone()
+    }
+
+    fn admits(&self, _: &[u8]) -> bool {
+        true
     }
 }
 

@@ -4,13 +4,13 @@ use std::{fmt, marker::PhantomData, net::TcpListener};
 
 use bytes::Bytes;
 use quorate_node::{Channel, Command, EndpointId, Event, Newcomer, Node};
-use quorate_protocol::{DomainId, Protocol, Time, wire::Wire};
+use quorate_protocol::{DomainId, Protocol, Ticket, Time, wire::Wire};
 use tracing::warn;
 
 use crate::{
     config::{Config, StartError},
     discover::{Answer, Presence},
-    disk::DiskError,
+    disk::{Disk, DiskError},
     door::{ClientId, ClientLimits, Clients, Door, Flow},
     reactor::{Handle, Host, Reactor, Stopped, Untaken},
 };
@@ -59,8 +59,22 @@ where
         host: impl Host<H> + 'static,
         config: Config,
     ) -> Result<Self, StartError> {
-        let (node, host, channel) = alone(endpoint, protocol, host, &config);
-        Ok(Port::new(Reactor::start(node, host, config)?, channel))
+        let (newcomer, host, channel) = alone(endpoint, protocol, host, &config);
+        Ok(Port::new(Reactor::start(Node::with(newcomer), host, config)?, channel))
+    }
+
+    /// The same for an endpoint that has a disk. It was made from the records that were found there, of which `first` is the
+    /// first.
+    pub fn alone_on_disk(
+        endpoint: EndpointId,
+        protocol: H,
+        host: impl Host<H> + 'static,
+        config: Config,
+        (disk, first): (Disk, Ticket),
+    ) -> Result<Self, StartError> {
+        let (newcomer, host, channel) = alone(endpoint, protocol, host, &config);
+        let handle = Reactor::start_on_disk(Node::with(newcomer.recovered(first)), host, config, disk)?;
+        Ok(Port::new(handle, channel))
     }
 
     /// The same with a door for clients, which connect to `listener`. The host has to have one ([`Host::door`]).
@@ -71,20 +85,21 @@ where
         config: Config,
         door: (TcpListener, ClientLimits),
     ) -> Result<Self, StartError> {
-        let (node, host, channel) = alone(endpoint, protocol, host, &config);
-        Ok(Port::new(Reactor::start_with_door(node, host, config, door)?, channel))
+        let (newcomer, host, channel) = alone(endpoint, protocol, host, &config);
+        let handle = Reactor::start_with_door(Node::with(newcomer), host, config, door)?;
+        Ok(Port::new(handle, channel))
     }
 }
 
+/// The endpoint as the only one of a node, and the node's host.
 fn alone<P: Protocol<Message: Wire>, H: Host<P>>(
     endpoint: EndpointId,
     protocol: P,
     host: H,
     config: &Config,
-) -> (Node<P>, Alone<P, H>, Channel) {
+) -> (Newcomer<P>, Alone<P, H>, Channel) {
     let channel = Channel { domain: config.domain, endpoint };
-    let node = Node::with(Newcomer::home(channel, protocol).vital());
-    (node, Alone { host, channel, protocol: PhantomData }, channel)
+    (Newcomer::home(channel, protocol).vital(), Alone { host, channel, protocol: PhantomData }, channel)
 }
 
 /// The host of a node with one endpoint, which has a host of its own.

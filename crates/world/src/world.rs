@@ -116,7 +116,7 @@ pub struct World<P: Protocol> {
     chance_network: Chance,
     chance_birth: Chance,
     chance_disk: Chance,
-    /// Whether machines have disks, what those are like, and which rule of disks they break.
+    /// Whether new machines have disks, what those are like, and which rule of disks they break.
     disks: Option<(DiskSettings, Option<Breach>)>,
     seed: u64,
     trace: Xxh3,
@@ -227,6 +227,11 @@ where
         self.disks = Some((settings, breach));
     }
 
+    /// Machines that are added from now on have none.
+    pub fn without_disks(&mut self) {
+        self.disks = None;
+    }
+
     /// The records of the process that is about to start on `machine`, if it goes on from its disk.
     pub fn records(&mut self, machine: usize) -> Vec<Bytes> {
         self.machines[machine].disk.as_mut().map(Disk::take_records).unwrap_or_default()
@@ -309,7 +314,8 @@ where
         let policy = process.policy();
         self.lives.push(Living { machine, id, policy, alive: true, vanished: false });
         let before = self.life_of.insert(id, life);
-        let again = self.disks.is_some() && before.is_some_and(|before| !self.lives[before as usize].alive);
+        let again = self.machines[machine].disk.is_some()
+            && before.is_some_and(|before| !self.lives[before as usize].alive);
         assert!(before.is_none() || self.first_ids.is_some() || again, "{id} lives twice");
         let slot = &mut self.machines[machine];
         assert!(

@@ -144,6 +144,9 @@ fn builder(config: &NodeConfig) -> Result<node::Builder> {
     if let Some(path) = &config.data_dir {
         builder = builder.directory(path);
     }
+    if config.durable {
+        builder = builder.durable();
+    }
     Ok(builder)
 }
 

@@ -172,6 +172,7 @@ fn plan(args: &Args) -> Result<Vec<NodeConfig>> {
             insecure: false,
             supervised: true,
             data_dir: None,
+            durable: false,
             detector: DetectorConfig::default(),
             engine: EngineConfig { scan_threads, ..EngineConfig::default() },
             cell: CellConfig { level: args.level.clone(), ..CellConfig::default() },

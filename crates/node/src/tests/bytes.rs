@@ -10,6 +10,7 @@ use super::{channel, chat::Word};
 use crate::{
     Channel, Encoded, Entry, HEADER_BYTES, Letter, Opaque,
     channel::{Content, Signal, Written},
+    records_of,
 };
 
 fn hex(bytes: &[u8]) -> String {
@@ -66,6 +67,10 @@ fn entries_are_pinned() {
     let again: Entry<Word> = Entry::decode(&mut bytes.clone()).unwrap();
     assert_eq!(again.channel, channel(9));
     assert_eq!(again.record::<Word>(), Ok(Word { session: 1, number: 2 }));
+    let other = encode(&Entry { channel: channel(8), record: Written::Home(Word { session: 3, number: 4 }) });
+    let records = records_of(channel(9), [other, bytes.clone(), bytes.clone()]).unwrap();
+    assert_eq!(records, [bytes.slice(24..), bytes.slice(24..)], "those of one endpoint, in order");
+    assert!(records_of(channel(9), [bytes.slice(..23)]).is_err());
     let long = Entry::<Word>::decode(&mut [&bytes[..], b"x"].concat().into()).unwrap();
     assert_eq!(long.record::<Word>(), Err(WireError::Trailing(1)));
 }

@@ -65,6 +65,12 @@ pub(crate) struct Chat {
     pub(crate) calls: Arc<AtomicUsize>,
 }
 
+impl Chat {
+    pub(crate) fn showing(policy: Arc<dyn Policy>) -> Chat {
+        Chat { policy: Some(policy), ..Chat::default() }
+    }
+}
+
 impl Protocol for Chat {
     type Message = Word;
     type Record = Word;
@@ -145,8 +151,7 @@ impl<H: Protocol<Message: Wire>> World<H> {
     }
 
     pub(crate) fn chat_with(&mut self, node: usize, endpoint: u64, policy: impl Policy + 'static) {
-        let chat = Chat { policy: Some(Arc::new(policy)), ..Chat::default() };
-        let newcomer = Newcomer::guest(channel(endpoint), Guest(chat));
+        let newcomer = Newcomer::guest(channel(endpoint), Guest(Chat::showing(Arc::new(policy))));
         assert!(self.nodes[node].add(newcomer).is_ok());
     }
 

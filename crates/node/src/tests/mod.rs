@@ -5,12 +5,15 @@ mod chat;
 mod node;
 mod random;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use ::bytes::{Bytes, BytesMut};
 use quorate_protocol::{
-    Context, Destination, DomainId, Duration, Incarnation, Input, ProcessId, Protocol, Session, Sink, Ticket,
-    Time, wire::Wire,
+    Context, Destination, DomainId, Duration, Incarnation, Input, Policy, ProcessId, Protocol, Session, Sink,
+    Ticket, Time, wire::Wire,
 };
 
 use crate::{Channel, Command, EndpointId, Entry, Event, Letter, Node, Opaque};
@@ -32,6 +35,8 @@ pub(crate) struct Outputs<H: Protocol = Opaque> {
     pub(crate) wishes: Vec<(ProcessId, bool)>,
     pub(crate) entries: Vec<Entry<H::Record>>,
     pub(crate) collected: Option<Ticket>,
+    /// What the node shows from now on.
+    pub(crate) shown: Option<Arc<dyn Policy>>,
 }
 
 impl<H: Protocol> Outputs<H> {
@@ -42,6 +47,7 @@ impl<H: Protocol> Outputs<H> {
             wishes: Vec::new(),
             entries: Vec::new(),
             collected: None,
+            shown: None,
         }
     }
 }
@@ -70,6 +76,10 @@ impl<H: Protocol<Message: Wire>> Sink<Node<H>> for Outputs<H> {
 
     fn forget(&mut self, peer: ProcessId) {
         self.wishes.push((peer, false));
+    }
+
+    fn adopt(&mut self, policy: Arc<dyn Policy>) {
+        self.shown = Some(policy);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use bytes::{Bytes, BytesMut};
-use quorate_protocol::{Duration, Generation, Input, Protocol, Ticket, Time, ecast::Fence, wire::Wire};
+use quorate_protocol::{Duration, Generation, Input, Policy, Protocol, Ticket, Time, ecast::Fence, wire::Wire};
 
 use super::{
     World, channel,
@@ -268,6 +268,26 @@ fn a_fence_parts_one_endpoint_and_not_its_process() {
     world.tell(0, 1, Do::Adopt(Arc::new(Fence::of_router(next))));
     world.settle();
     assert!(session(&world.told(1), 1, 0).is_some());
+}
+
+/// A disk keeps what a process shows; so an endpoint that is made again from there knows which one it was.
+#[test]
+fn a_process_shows_the_pass_of_its_vital_endpoint_and_is_linked_with_everybody() {
+    let mut world: World = World::new(1);
+    world.chat_with(0, 1, Fence::of_router(Generation::FIRST));
+    assert!(world.nodes[0].policy().pass().is_empty(), "a guest's pass is its own");
+    let mut world: World = World::new(1);
+    let policy: Arc<dyn Policy> = Arc::new(Fence::of_router(Generation::FIRST));
+    let newcomer = Newcomer::guest(channel(1), Guest(Chat::showing(policy.clone()))).vital();
+    assert!(world.nodes[0].add(newcomer).is_ok());
+    world.chat(0, 2);
+    assert_eq!(world.nodes[0].policy().pass(), policy.pass());
+    world.tell(0, 2, Do::Adopt(Arc::new(Fence::of_member(Generation::FIRST))));
+    assert!(world.outputs[0].shown.is_none(), "what a guest shows is not kept");
+    let next = Fence::of_router(Generation { number: 1, survivor: id(5).incarnation });
+    world.tell(0, 1, Do::Adopt(Arc::new(next)));
+    let shown = world.outputs[0].shown.take().expect("it is kept before anything leaves");
+    assert_eq!((shown.pass(), shown.admits(&policy.pass())), (next.pass(), true));
 }
 
 #[test]

@@ -15,7 +15,11 @@ use quorate_runtime::{chance, discover};
 use quorate_table::engine::Bounds;
 use tokio::sync::oneshot;
 
-use super::{Node, directory, founding};
+use super::{
+    Node, directory,
+    founding::{self, Beginning},
+    journal::Journal,
+};
 use crate::{Pending, crew::Muster, error::Error};
 
 /// What a node does in its cluster.
@@ -89,6 +93,7 @@ pub struct Builder {
     write_wait: Duration,
     patience: Duration,
     at_once: bool,
+    durable: bool,
 }
 
 /// A node that is set up: all that each of its lives begins with.
@@ -106,6 +111,8 @@ pub(crate) struct Setup {
     pub(super) detector: detector::Settings,
     pub(super) terms: Option<Terms>,
     pub(super) write_wait: Duration,
+    /// Where its journal is, if it has one.
+    pub(super) journal: Option<PathBuf>,
     /// Held as long as the node lives.
     pub(super) _claim: Option<File>,
 }
@@ -127,6 +134,7 @@ impl Default for Builder {
             write_wait: Duration::from_secs(3),
             patience: Duration::from_secs(10),
             at_once: false,
+            durable: false,
         }
     }
 }
@@ -217,6 +225,13 @@ impl Builder {
         self
     }
 
+    /// A router keeps its log on disk, in its [directory](Builder::directory), and goes on from there: also if all routers
+    /// were killed at once, or lost power. It must listen at the same address each time. No other role can be durable yet.
+    pub fn durable(mut self) -> Self {
+        self.durable = true;
+        self
+    }
+
     /// Starts it. A client is ready when the cluster has taken it in; a process of another role when it listens.
     ///
     /// The work is done by a thread of its own. Whoever drops the future gives the node up: once started, it leaves.
@@ -249,10 +264,18 @@ impl Builder {
             None => None,
         };
         let number = claimed.as_ref().map(|claim| claim.node).or(self.number);
+        let journal = self.journal_directory()?;
+        let opened = match (&journal, number) {
+            (Some(place), Some(number)) => Some(Journal::open(place, domain, number)?),
+            _ => None,
+        };
         // Others' word is asked before this process listens: to them, and to itself if it is among those that it asks, a
         // router that has not begun is not there.
-        let beginning = match self.role {
-            Role::Router { found } => {
+        let beginning = match (&self.role, &opened) {
+            (Role::Router { .. }, Some(opened)) if opened.goes_on() => {
+                Some(Beginning::Join(opened.generation()?))
+            }
+            (&Role::Router { found }, _) => {
                 Some(founding::begin(domain, &self.routers, found, self.directory.as_deref())?)
             }
             _ => None,
@@ -274,9 +297,20 @@ impl Builder {
             detector: self.detector,
             terms: self.terms,
             write_wait: self.write_wait,
+            journal,
             _claim: claimed.map(|claim| claim.lock),
         };
-        Node::start(setup, beginning)
+        Node::start(setup, beginning, opened)
+    }
+
+    /// Where the journal is to be, if there is to be one.
+    fn journal_directory(&self) -> Result<Option<PathBuf>, Error> {
+        match (&self.role, &self.directory) {
+            _ if !self.durable => Ok(None),
+            (Role::Router { .. }, Some(directory)) => Ok(Some(directory.clone())),
+            (Role::Router { .. }, None) => Err(Error::start("a durable router needs a directory")),
+            _ => Err(Error::start("only a router can be durable; the others keep what they have in memory")),
+        }
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{error::Error, process::survey};
 pub(crate) enum Beginning {
     /// With a domain of its own.
     Found,
-    /// As one that joins a domain in this generation.
+    /// As one that joins a domain in this generation, or has been of it if it goes on from a journal.
     Join(Generation),
 }
 

@@ -1,6 +1,7 @@
 //! One life of a node: a process, made for its role.
 
 use std::{
+    path::PathBuf,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
@@ -22,6 +23,7 @@ use tracing::info;
 use super::{
     builder::{Role, Setup, StorageOptions},
     founding::{self, Beginning},
+    journal::Journal,
 };
 use crate::{
     cluster::Requests,
@@ -32,12 +34,23 @@ use crate::{
 /// A read waits at least this long: two rounds of asking (2 s) and replacing (2 s) a silent replica.
 const READ_WAIT_MIN: Duration = Duration::from_secs(8);
 
+/// A router with a disk writes its whole state once so much of its log has been written, and forgets what was before.
+const CHECKPOINT_BYTES: usize = 64 << 20;
+
 /// A process that began.
 pub(super) struct Life {
     pub(super) me: ProcessId,
     pub(super) generation: Generation,
     pub(super) process: Arc<Process>,
     pub(super) metrics: Metrics,
+}
+
+/// What a life begins with.
+pub(super) enum Before {
+    /// It is the first. Of a router it is known how it begins, and with which journal, if it has one.
+    Nothing { beginning: Option<Beginning>, journal: Option<Journal> },
+    /// Another one was before, which the others go on without.
+    Life(Former),
 }
 
 /// What a life leaves to the next one.
@@ -49,19 +62,27 @@ pub(super) struct Former {
 }
 
 impl Life {
-    /// Begins one. The first has no former, and of a router it is known how it begins.
-    pub(super) fn begin(
-        setup: &Setup,
-        former: Option<Former>,
-        beginning: Option<Beginning>,
-        requests: &Arc<Requests>,
-    ) -> Result<Life, Error> {
-        let me = ProcessId { node: setup.number, incarnation: chance::incarnation() };
+    /// Begins one.
+    pub(super) fn begin(setup: &Setup, before: Before, requests: &Arc<Requests>) -> Result<Life, Error> {
+        let (former, beginning, mut journal) = match before {
+            Before::Nothing { beginning, journal } => (None, beginning, journal),
+            Before::Life(former) => {
+                let anew = |place: &PathBuf| Journal::begin_anew(place, setup.domain, setup.number);
+                (Some(former), None, setup.journal.as_ref().map(anew).transpose()?)
+            }
+        };
+        let fresh = ProcessId { node: setup.number, incarnation: chance::incarnation() };
+        let me = journal.as_ref().map_or(fresh, Journal::process);
         let labels = [("process", setup.name.clone()), ("role", setup.role.name().to_owned())];
         let metrics = Metrics::new(labels);
         let peer = Peer { id: me, address: setup.advertised.clone() };
-        let mut parts =
-            Parts { engine: None, client: None, routers: setup.routers.clone(), terms: setup.terms };
+        let mut parts = Parts {
+            engine: None,
+            client: None,
+            routers: setup.routers.clone(),
+            terms: setup.terms,
+            disk: None,
+        };
         // Routers of different generations do not talk. Members follow whoever is later.
         let mut generation = former.as_ref().map_or(Generation::FIRST, |former| former.generation);
         let role = match &setup.role {
@@ -74,7 +95,10 @@ impl Life {
                 if let Beginning::Join(current) = begun {
                     generation = generation.max(current);
                 }
-                quorate_tables::Role::Router(router(setup, peer, begun, generation))
+                let role =
+                    quorate_tables::Role::Router(router(setup, peer, begun, generation, &mut journal)?);
+                parts.disk = journal.map(|journal| (journal.disk, journal.first));
+                role
             }
             Role::Storage(options) => {
                 let (storage, engine) = storage(setup, options, peer, former.and_then(|former| former.rows));
@@ -105,17 +129,32 @@ impl Life {
     }
 }
 
-fn router(setup: &Setup, peer: Peer, begun: Beginning, generation: Generation) -> Router<Domain> {
+fn router(
+    setup: &Setup,
+    peer: Peer,
+    begun: Beginning,
+    generation: Generation,
+    journal: &mut Option<Journal>,
+) -> Result<Router<Domain>, Error> {
     let terms = setup.terms.unwrap_or_default();
-    let wanted = terms.wanted_routers as usize;
-    let log = paxos::Settings { detector: setup.detector, wanted, ..paxos::Settings::default() };
-    let paxos = match begun {
-        Beginning::Found => Paxos::found(peer, log.clone(), clock::now()),
-        Beginning::Join(_) => Paxos::join(peer, Vec::new(), log.clone(), clock::now()),
+    let log = paxos::Settings {
+        detector: setup.detector,
+        wanted: terms.wanted_routers as usize,
+        checkpoint_bytes: journal.as_ref().map(|_| CHECKPOINT_BYTES),
+        ..paxos::Settings::default()
+    };
+    let recovered = match journal {
+        Some(journal) => journal.log(&peer, &log)?,
+        None => None,
+    };
+    let paxos = match (recovered, begun) {
+        (Some(paxos), _) => paxos,
+        (None, Beginning::Found) => Paxos::found(peer, log.clone(), clock::now()),
+        (None, Beginning::Join(_)) => Paxos::join(peer, Vec::new(), log.clone(), clock::now()),
     };
     let settings = RouterSettings { paxos: log, generation, ..RouterSettings::default() };
     let tables = Shared::new(rubberband::Config::founded(terms));
-    Router::new(paxos, domain::Config { tables, ..domain::Config::vacant() }, settings)
+    Ok(Router::new(paxos, domain::Config { tables, ..domain::Config::vacant() }, settings))
 }
 
 fn storage(

@@ -26,6 +26,7 @@
 mod builder;
 mod directory;
 pub(crate) mod founding;
+mod journal;
 mod life;
 
 use std::{
@@ -48,7 +49,8 @@ pub(crate) use self::builder::{advertised, ask_domain, bind};
 use self::{
     builder::Setup,
     founding::Beginning,
-    life::{Former, Life},
+    journal::Journal,
+    life::{Before, Former, Life},
 };
 use crate::{
     cluster::{ClusterBackend, Requests},
@@ -118,10 +120,10 @@ impl Node {
         Builder::default()
     }
 
-    /// Starts it; of a router it is known how it begins.
-    fn start(setup: Setup, beginning: Option<Beginning>) -> Result<Node, Error> {
+    /// Starts it; of a router it is known how it begins, and with which journal, if it has one.
+    fn start(setup: Setup, beginning: Option<Beginning>, journal: Option<Journal>) -> Result<Node, Error> {
         let requests = Arc::new(Requests::new(setup.write_wait));
-        let first = Life::begin(&setup, None, beginning, &requests)?;
+        let first = Life::begin(&setup, Before::Nothing { beginning, journal }, &requests)?;
         let current =
             Current { me: first.me, process: first.process.clone(), metrics: first.metrics.clone() };
         let tables = matches!(setup.role, Role::Client).then(|| {
@@ -324,7 +326,7 @@ impl Inner {
                 let _ = self.last.set(String::from("it was stopped"));
                 return;
             }
-            life = match Life::begin(&self.setup, Some(former), None, &self.requests) {
+            life = match Life::begin(&self.setup, Before::Life(former), &self.requests) {
                 Ok(life) => life,
                 Err(error) => break End::Broken(format!("no new process could begin: {error}")),
             };

@@ -24,15 +24,16 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use quorate_node::EndpointId;
 use quorate_protocol::{
-    CommandId, DomainId, Generation, NotAdmitted, Policy, ProcessId, Protocol, Terms, Time,
+    CommandId, DomainId, Generation, NotAdmitted, Policy, ProcessId, Protocol, Terms, Ticket, Time,
     ecast::{Fence, RouterEvent},
     relay::{self, Relay},
     rubberband::{ClientEvent, Remains, StorageEvent, SuperEvent},
 };
 use quorate_runtime::{
-    Config, Host, Port, StartError,
+    Config, Disk, Host, Port, StartError,
     calls::{Calls, Unanswered},
     discover::{Answer, Presence},
+    disk::DiskError,
     worker::Worker,
 };
 use quorate_table::engine::{Engine, Usage};
@@ -83,6 +84,8 @@ pub struct Parts {
     pub routers: Vec<String>,
     /// What it takes the domain to be founded with; none: whatever it is.
     pub terms: Option<Terms>,
+    /// Its disk, and the ticket of the first record there, if it has one.
+    pub disk: Option<(Disk, Ticket)>,
 }
 
 /// A running process.
@@ -161,7 +164,10 @@ impl Process {
         };
         let (domain, me) = (config.domain, config.me);
         let relay = Relay::new(role, relay::Settings::default());
-        let port = Port::alone(EndpointId::TABLES, relay, host, config)?;
+        let port = match parts.disk {
+            None => Port::alone(EndpointId::TABLES, relay, host, config)?,
+            Some(disk) => Port::alone_on_disk(EndpointId::TABLES, relay, host, config, disk)?,
+        };
         shared.port.set(port.clone()).unwrap_or_else(|_| unreachable!("set once, here"));
         if !parts.routers.is_empty() {
             let shared = shared.clone();
@@ -341,6 +347,10 @@ impl Host<Relay<Role>> for NodeHost {
         {
             self.end(End::Outdated(theirs.generation));
         }
+    }
+
+    fn disk_failed(&mut self, error: &DiskError) {
+        self.end(End::Broken(error.to_string()));
     }
 
     fn event(&mut self, event: Event, _now: Time) {

@@ -52,7 +52,7 @@ use std::{collections::BTreeMap, fs::File, path::Path};
 
 use bytes::Bytes;
 use quorate_protocol::{
-    DomainId, ProcessId,
+    DomainId, ProcessId, Ticket,
     journal::{self, Damage, Journal, Recovered},
 };
 use tracing::{info, warn};
@@ -121,6 +121,13 @@ pub struct Opened {
     pub records: Vec<Bytes>,
     /// The finding.
     pub found: Found,
+}
+
+impl Opened {
+    /// The ticket of the first of the records, or of the first that will be written.
+    pub fn first(&self) -> Ticket {
+        Ticket(self.disk.journal.last().0 + 1 - self.records.len() as u64)
+    }
 }
 
 impl Disk {
@@ -206,6 +213,21 @@ impl Disk {
             warn!(%process, %damage, directory = %path.display(), "a new process begins");
         }
         Ok(Opened { disk, records: Vec::new(), found })
+    }
+
+    /// Opens the directory of `node` in `domain` for another process than the one that had it: a new incarnation, from which
+    /// nothing of the earlier one's is expected. Its journal is set aside.
+    pub fn begin_anew(
+        directory: &Path,
+        domain: DomainId,
+        node: u64,
+        settings: Settings,
+    ) -> Result<Disk, OpenError> {
+        let mut files = Directory::create(directory).map_err(OpenError::System)?;
+        let lock = identity::lock(directory)?;
+        // Refuses a directory that is somebody else's.
+        Identity::read(&mut files, directory, domain, node)?;
+        Disk::begin(Box::new(files), directory, (domain, node), settings, lock)
     }
 
     /// A new incarnation. Whatever journal there is belongs to an earlier one, and is set aside.

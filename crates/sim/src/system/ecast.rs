@@ -48,6 +48,7 @@ impl Workload for People {
     const NAME: &'static str = "ecast";
     const SCENARIOS: &'static [(&'static str, &'static str)] = &[
         ("ecast", include_str!("../../../../scenarios/ecast.toml")),
+        ("ecast_disk", include_str!("../../../../scenarios/ecast_disk.toml")),
         ("refound", include_str!("../../../../scenarios/refound.toml")),
         ("reform", include_str!("../../../../scenarios/reform.toml")),
     ];
@@ -151,6 +152,7 @@ impl Workload for People {
             .is_some_and(|theirs| fence(world, machine).is_some_and(|it| it.is_out(theirs)))
         {
             world.count("router of an earlier generation starts anew");
+            world.wipe_at_end(machine);
             world.stop_after(machine, Duration::from_millis(1));
         }
     }

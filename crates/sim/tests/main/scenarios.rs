@@ -54,6 +54,12 @@ fn a_thousand_machines_cost_a_thousand_machines() {
     assert!(report.steps < 200_000, "{} steps", report.steps);
 }
 
+/// Routers come back with what they had promised, accepted and learned, and members go on with them.
+#[test]
+fn ecast_on_disk_holds() {
+    check("ecast_disk", 0..60);
+}
+
 #[test]
 fn service_holds() {
     check("service", 0..60);

@@ -21,6 +21,8 @@ use crate::{
 pub(crate) struct People {
     pub(super) settings: Settings,
     pub(super) router_settings: RouterSettings,
+    /// The machine of the router that founds the domain.
+    pub(super) founder: Option<usize>,
     pub(super) members: Vec<usize>,
     pub(super) orders: Generations<RoomsTwin>,
     pub(super) submissions: SubmissionsCheck,
@@ -51,7 +53,11 @@ impl People {
             Some(Mutation::FenceOpen) => world.admit_all(),
             _ => {}
         }
+        if let Some(disk) = settings.disk {
+            world.with_disks(disk, stage.mutation.and_then(Mutation::breach));
+        }
         stage.add_routers(world, settings.routers, settings.spares);
+        world.without_disks();
         let members = stage.add_machines(world, settings.members);
         stage.after(world, Duration::from_millis(50), Timer::Talk);
         stage.after(world, Duration::from_millis(100), Timer::Watch);
@@ -64,6 +70,7 @@ impl People {
         }
         People {
             router_settings: settings.routers(),
+            founder: None,
             members,
             orders: Generations::new(order),
             submissions: SubmissionsCheck::default(),

@@ -4,12 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::BytesMut;
 use quorate_protocol::{
-    Context, Destination, Generation, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
+    Context, Destination, Generation, Input, Lift, Peer, Policy, ProcessId, Protocol, Sink, Time,
     ecast::{
         Class, Fence, Member, MemberCommand, MemberEvent, MemberSettings, Message, Ordered, Position, Router,
         RouterCommand, RouterEvent, RouterSettings, Routing,
     },
-    paxos,
+    paxos::{self, Paxos},
     wire::{decode_body, encode_body},
 };
 
@@ -67,16 +67,42 @@ impl People {
             let role = Role::Member(Box::new(Member::new(id, settings)), None);
             return Process::new(role, stage.mutation.map(Tamper::new));
         }
-        let paxos = stage.routers.start(world, machine, id, self.router_settings.paxos.clone());
+        let (paxos, generation) = self.router_log(stage, world, machine, id);
+        let settings = RouterSettings { generation, ..self.router_settings.clone() };
+        let router = Router::new(paxos, Floor::default(), settings);
+        Process::new(Role::Router(Box::new(router), Position(0)), stage.mutation.map(Tamper::new))
+    }
+
+    /// The log of the router that starts on `machine`, from its disk if there is one, and its generation.
+    fn router_log(
+        &mut self,
+        stage: &mut Stage,
+        world: &mut World,
+        machine: usize,
+        id: ProcessId,
+    ) -> (Paxos, Generation) {
+        let settings = self.router_settings.paxos.clone();
+        let me = Peer { id, address: World::address(machine) };
+        let records = world.records(machine);
+        let recovered = Paxos::recover(me, settings.clone(), records, world.clock(machine));
+        if let Some(paxos) = recovered.expect("what was durable follows from itself") {
+            world.count("recovered from disk");
+            return (paxos, generation(world, machine));
+        }
+        if self.founder == Some(machine) && !stage.routers.begun() {
+            // Nobody has ever heard of the domain.
+            stage.routers.found_again();
+        }
+        if !stage.routers.founded() {
+            self.founder = Some(machine);
+        }
         // It finds out which generation others belong to before it joins them.
         let known = (0..world.machines()).filter_map(|machine| match role(world, machine)? {
             Role::Router(router, _) => Some(router.generation()),
             Role::Member(..) => None,
         });
         let generation = known.max().unwrap_or_default();
-        let settings = RouterSettings { generation, ..self.router_settings.clone() };
-        let router = Router::new(paxos, Floor::default(), settings);
-        Process::new(Role::Router(Box::new(router), Position(0)), stage.mutation.map(Tamper::new))
+        (stage.routers.start(world, machine, id, settings), generation)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Settings of E-Cast and its members in a scenario.
 
 use quorate_protocol::{ecast::RouterSettings, paxos};
+use quorate_world::DiskSettings;
 use serde::{Deserialize, Serialize};
 
 /// How large, and how busy.
@@ -31,6 +32,8 @@ pub struct Settings {
     pub losses: u32,
     /// How often all routers die, and an operator has the domain go on from its members (S1).
     pub extinctions: u32,
+    /// What the routers' disks are like, if they have any. Members have none.
+    pub disk: Option<DiskSettings>,
 }
 
 impl Default for Settings {
@@ -48,6 +51,7 @@ impl Default for Settings {
             sloth: 200,
             losses: 0,
             extinctions: 0,
+            disk: None,
         }
     }
 }
@@ -67,6 +71,7 @@ impl Settings {
                 chunk_bytes: 2 << 10,
                 batch_bytes_max: 4 << 10,
                 window_max: 8,
+                checkpoint_bytes: self.disk.map(|_| CHECKPOINT_BYTES),
                 ..paxos::Settings::default()
             },
             credit: self.credit,
@@ -75,6 +80,9 @@ impl Settings {
         }
     }
 }
+
+/// Little, so that every router makes checkpoints.
+const CHECKPOINT_BYTES: usize = 24 << 10;
 
 /// Few, so that what is open is kept apart in every run.
 const KEPT_MAX: usize = 8;

@@ -90,7 +90,7 @@ impl People {
                 world.command(machine, Ask::Member(MemberCommand::Seeds(seeds.clone())));
             }
         }
-        if self.settings.losses + self.settings.extinctions > 0 {
+        if self.settings.goes_on() || self.settings.disk.is_some() {
             for &machine in &stage.routers.machines {
                 world.command(machine, Ask::Router(RouterCommand::Seeds(seeds.clone())));
             }

@@ -36,6 +36,7 @@ impl People {
             }
             Told::Router(RouterEvent::Removed) => {
                 world.count("removed process starts anew");
+                world.wipe_at_end(machine);
                 world.stop_after(machine, Duration::from_millis(1));
             }
             Told::Router(RouterEvent::Corrupt(why)) => {
