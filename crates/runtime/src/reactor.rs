@@ -492,8 +492,7 @@ where
         let mut inputs = 0;
         for _ in 0..clients.runnable() {
             let Some(client) = self.clients.as_mut().and_then(Clients::next) else { break };
-            loop {
-                let (Some(clients), Some(door)) = (&mut self.clients, self.host.door()) else { break };
+            while let (Some(clients), Some(door)) = (&mut self.clients, self.host.door()) {
                 let mut ask = |command| asked.push(command);
                 let flow = clients.feed(client, now, |input| door.take(client, input, now, &mut ask));
                 inputs += asked.len();

@@ -121,8 +121,11 @@ struct Exhibit {
     gauges: Gauges,
 }
 
+/// What one gauge shows of a cell.
+type Figure = fn(&CellStatus) -> u64;
+
 /// The figures of a cell.
-struct Gauges(Vec<(Gauge, fn(&CellStatus) -> u64)>);
+struct Gauges(Vec<(Gauge, Figure)>);
 
 impl Gauges {
     fn new(metrics: &Metrics) -> Gauges {

@@ -3,7 +3,9 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use bytes::{Bytes, BytesMut};
-use quorate_protocol::{Duration, Generation, Input, Policy, Protocol, Ticket, Time, ecast::Fence, wire::Wire};
+use quorate_protocol::{
+    Duration, Generation, Input, Policy, Protocol, Ticket, Time, ecast::Fence, wire::Wire,
+};
 
 use super::{
     World, channel,

@@ -7,6 +7,7 @@
 //! ```
 
 use std::{
+    collections::BTreeMap,
     mem,
     net::SocketAddr,
     sync::{
@@ -51,7 +52,7 @@ pub(super) struct Process {
 /// State that the threads of a process share.
 pub(super) struct Shared {
     port: OnceLock<Port<Relay<group::Process>>>,
-    seats: Mutex<FxHashMap<GroupId, Arc<Seat>>>,
+    seats: Mutex<BTreeMap<GroupId, Arc<Seat>>>,
     calls: Mutex<FxHashMap<u64, Call>>,
     last: AtomicU64,
     in_touch: AtomicBool,

@@ -53,6 +53,7 @@ pub trait Front: Door<Role> + Send {
 }
 
 /// The work of a process.
+#[allow(clippy::large_enum_variant, reason = "there is one per process")]
 pub enum Task {
     /// It orders changes.
     Router {

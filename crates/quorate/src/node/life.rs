@@ -46,6 +46,7 @@ pub(super) struct Life {
 }
 
 /// What a life begins with.
+#[allow(clippy::large_enum_variant, reason = "there is one per life")]
 pub(super) enum Before {
     /// It is the first. Of a router it is known how it begins, and with which journal, if it has one.
     Nothing { beginning: Option<Beginning>, journal: Option<Journal> },

@@ -43,7 +43,6 @@ use quorate_runtime::metrics::Metrics;
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
-pub(crate) use self::builder::advertised;
 pub use self::builder::{Builder, Role, StorageOptions};
 pub(crate) use self::builder::{advertised, ask_domain, bind};
 use self::{

@@ -172,7 +172,7 @@ impl Parser {
         };
         let mut start = None;
         for index in line.start..=line.end {
-            let ends = index == line.end || input[index].is_ascii_whitespace();
+            let ends = input[index..line.end].first().is_none_or(u8::is_ascii_whitespace);
             match start {
                 None if !ends => start = Some(index),
                 Some(begin) if ends => {
