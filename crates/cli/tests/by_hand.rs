@@ -70,8 +70,8 @@ impl Machines {
         Running { child, bound }
     }
 
-    /// Starts a process that is not taken in: it ends by itself, with this in its log.
-    fn ends(&self, node: usize, name: &str, own: &str, because: &str) {
+    /// Starts a process that is not taken in: it ends by itself, with this in its log. Returns the log, and where it listened.
+    fn ends(&self, node: usize, name: &str, own: &str, because: &str) -> (String, String) {
         let mut running = self.start(node, name, &format!("listen = \"127.0.0.1:0\"\n{own}"));
         let mut ended = None;
         wait_for(&format!("{name} ends"), || {
@@ -80,6 +80,7 @@ impl Machines {
         });
         let log = self.log(name);
         assert!(ended.is_some_and(|status| status.code() == Some(1)) && log.contains(because), "{log}");
+        (log, running.listens())
     }
 
     fn router(&self, number: usize) -> Running {
@@ -129,6 +130,10 @@ impl Running {
 
     fn status(&self) -> Value {
         serde_json::from_str(&self.get("status").1).unwrap()
+    }
+
+    fn listens(&self) -> String {
+        self.bound["listen"].as_str().unwrap().to_owned()
     }
 
     fn is(&self, state: &str) -> bool {
@@ -323,21 +328,22 @@ fn a_second_process_of_a_node_is_refused_and_the_next_life_of_one_is_not() {
     let storage = machines.member(6, "storage-1");
     wait_for("it is well", || gateway.is_well() && routers.iter().all(|router| router.routers() == 3));
 
-    let listens = |running: &Running| running.bound["listen"].as_str().unwrap().to_owned();
-    let in_use = |node: usize, at: &Running| {
-        format!(
-            "node {node} is in use: {} at {} belongs",
-            at.status()["process"].as_str().unwrap(),
-            listens(at)
-        )
+    // The second one names the first and itself.
+    let refused = |node: usize, name: &str, at: &Running| {
+        let first = at.status()["process"].as_str().unwrap().to_owned();
+        let in_use = format!("node {node} is in use: {first} at {} belongs", at.listens());
+        let (log, listened) = machines.ends(node, name, "", &in_use);
+        let (_, itself) = log.split_once("this process, ").expect("it names itself");
+        let (second, _) = itself.split_once(&format!(" at {listened}, does not join beside it")).expect(&log);
+        assert!(second.starts_with(&format!("{node}.")) && second != first, "{log}");
     };
     // Beside a member, in the same role or another; beside a router that leads, and one that follows.
-    machines.ends(6, "storage-2", "", &in_use(6, &storage));
-    machines.ends(4, "storage-3", "", &in_use(4, &gateway));
-    machines.ends(1, "storage-4", "", &in_use(1, &routers[0]));
-    machines.ends(2, "router-2x", "", &in_use(2, &routers[1]));
-    machines.ends(1, "router-1x", "", &in_use(1, &routers[0]));
-    machines.ends(6, "router-6", "", &in_use(6, &storage));
+    refused(6, "storage-2", &storage);
+    refused(4, "storage-3", &gateway);
+    refused(1, "storage-4", &routers[0]);
+    refused(2, "router-2x", &routers[1]);
+    refused(1, "router-1x", &routers[0]);
+    refused(6, "router-6", &storage);
     assert!(gateway.is_well() && routers.iter().all(|router| router.routers() == 3));
     assert!(storage.is("serving") && routers[0].is("leading"), "nobody was touched");
 
