@@ -165,7 +165,7 @@ impl Running {
         self.said(statement).map_err(|said| said.chars().take(5).collect())
     }
 
-    /// The same, with the error's message behind its code.
+    /// The same, with the error's message and detail behind its code.
     fn said(&self, statement: &str) -> Result<(), String> {
         let (host, port) = self.bound["sql"].as_str().unwrap().split_once(':').unwrap();
         let options = format!("host={host} port={port} user=quorate dbname=quorate");
@@ -177,7 +177,10 @@ impl Running {
         });
         said.map_err(|error| {
             let fields = error.as_db_error();
-            fields.map(|said| format!("{} {}", said.code().code(), said.message())).unwrap_or_default()
+            let said = fields.map(|said| {
+                format!("{} {} {}", said.code().code(), said.message(), said.detail().unwrap_or_default())
+            });
+            said.unwrap_or_default()
         })
     }
 }
@@ -270,6 +273,59 @@ fn routers_with_journals_outlive_their_being_killed_all_at_once() {
     routers = all();
     wait_for("writes go on", || gateway.sql("insert into kept values (100)").is_ok());
     drop(routers);
+}
+
+/// A client hears within this time that a majority of the routers is away: 1.5 s and a busy machine, and less than half of the
+/// patience that its gateway has with a write or a read of which nothing is known.
+const TOLD_WITHIN: Duration = Duration::from_secs(12);
+
+#[test]
+fn a_client_is_told_as_soon_as_a_majority_of_the_routers_is_known_to_be_away() {
+    let _turn = turn();
+    let machines = Machines::new();
+    let routers = [machines.router(1), machines.router(2), machines.router(3)];
+    let own = "listen = \"127.0.0.1:0\"\nsql_listen = \"127.0.0.1:0\"\nwrite_wait_ms = 30000";
+    let gateway = machines.start(4, "gateway-1", own);
+    let others = [machines.member(5, "super-1"), machines.member(6, "storage-1")];
+    wait_for("a table is there", || {
+        gateway.sql("create table if not exists kept (k int primary key)").is_ok()
+    });
+    let all = || routers.iter().chain(&others).chain([&gateway]);
+    wait_for("all are well", || routers[0].routers() == 3 && all().all(Running::is_well));
+    let read = "set quorate.read = 'sequential'; select * from kept";
+    assert_eq!((gateway.sql("insert into kept values (1)"), gateway.sql(read)), (Ok(()), Ok(())));
+
+    let told = |statement: &str| {
+        let began = Instant::now();
+        let said = gateway.said(statement).expect_err(statement);
+        (said, began.elapsed())
+    };
+    let why = "no majority of the routers leads";
+    for router in &routers[1..] {
+        router.signal(Signal::STOP);
+    }
+    // Both are sent to the router that led, and nothing comes of them.
+    let (wrote, asked) = std::thread::scope(|scope| {
+        let wrote = scope.spawn(|| told("insert into kept values (2)"));
+        let asked = scope.spawn(|| told(read));
+        (wrote.join().unwrap(), asked.join().unwrap())
+    });
+    assert!(wrote.0.starts_with("40003") && wrote.0.to_lowercase().contains(why), "{wrote:?}");
+    assert!(asked.0.starts_with("40001") && asked.0.contains(why), "{asked:?}");
+    assert!(wrote.1.max(asked.1) < TOLD_WITHIN, "{wrote:?} {asked:?}");
+    // It is known now: what comes next does not wait at all, nor is it sent.
+    for statement in ["insert into kept values (3)", read] {
+        let (said, took) = told(statement);
+        assert!(said.starts_with("40001") && said.contains(why), "{said}");
+        assert!(took < Duration::from_secs(1), "{statement}: {took:?}");
+    }
+    assert_eq!(gateway.sql("set quorate.read = 'basic'; select * from kept"), Ok(()), "it needs no order");
+
+    for router in &routers[1..] {
+        router.signal(Signal::CONT);
+    }
+    wait_for("it is written again", || gateway.sql("insert into kept values (4)").is_ok());
+    assert_eq!(gateway.sql("insert into kept values (3)"), Ok(()), "it had not been applied");
 }
 
 #[test]

@@ -129,7 +129,6 @@ struct Gauges(Vec<(Gauge, Figure)>);
 
 impl Gauges {
     fn new(metrics: &Metrics) -> Gauges {
-        type Figure = fn(&CellStatus) -> u64;
         let figures: [(&str, &str, Figure); 10] = [
             ("map_running", "Operations under way", |cell| cell.running as u64),
             ("map_bytes", "Bytes of keys and entries", |cell| cell.bytes as u64),
