@@ -381,3 +381,56 @@ pub(super) fn no_operator(shown: &str, span: Span) -> SqlError {
         .hint("No operator matches the given name and argument types. You might need to add explicit type casts.")
         .at(span)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use quorate_table::{
+        schema::{Column, Partition, Schema, TableId},
+        value::Type,
+    };
+
+    use super::code;
+    use crate::{
+        backend::{Catalog, Table},
+        statement::{bind, parse::parse},
+    };
+
+    #[test]
+    fn operators_that_are_not_supported_are_refused_by_name() {
+        let column = |(name, ty): (&str, Type)| Column {
+            name: name.to_owned(),
+            ty,
+            modifier: None,
+            not_null: false,
+            default: None,
+        };
+        let schema = Schema {
+            name: "s".to_owned(),
+            columns: [("n", Type::Int4), ("t", Type::Timestamp)].map(column).into(),
+            primary_key: Vec::new(),
+            partition: Partition::Hash { column: 0 },
+        };
+        let table = Table { id: TableId(7), schema, replicas: 1, rows: None };
+        let catalog = Arc::new(Catalog { version: 1, tables: vec![Arc::new(table)] });
+        for (expression, name) in [
+            ("n ^ 3", "operator ^"),
+            ("n & 3", "operator &"),
+            ("n | 3", "operator |"),
+            ("n # 3", "operator #"),
+            ("1 + (n & 3)", "operator &"),
+            ("t at time zone 'UTC'", "AT TIME ZONE"),
+        ] {
+            for text in [
+                format!("select {expression} from s"),
+                format!("delete from s where n = 1 or {expression} is null"),
+            ] {
+                let statements = parse(&text).expect(&text);
+                let refused = bind(&statements[0], Vec::new(), &catalog).expect_err(&text);
+                assert_eq!(refused.code, code::FEATURE_NOT_SUPPORTED, "{text}: {refused}");
+                assert_eq!(refused.message, format!("{name} is not supported"), "{text}");
+            }
+        }
+    }
+}
