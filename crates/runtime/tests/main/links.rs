@@ -52,6 +52,41 @@ fn large_messages_to_several_arrive_whole() {
     eventually("the stranger's copy is counted", || a.handle.counters().messages_unlinked.get() == 1);
 }
 
+/// A message that no frame can hold is an error of its sender: it is counted there, and ends the link that it would have gone by.
+/// The process goes on, its other links stay, and this one is made again.
+#[test]
+fn a_message_that_is_too_large_ends_the_link_of_its_sender() {
+    const MOST: usize = 1000;
+    for shared in [false, true] {
+        let mut small = config(id(1 << 20));
+        small.limits.frame_bytes_max = MOST;
+        let a = Process::with(small);
+        let (b, c) = (Process::start(), Process::start());
+        for peer in [&b, &c] {
+            a.reach(peer);
+            assert_eq!(a.linked(peer), peer.linked(&a));
+        }
+        a.note(&b, 1);
+        b.noted(&a, 1);
+        let note = Note { number: 2, payload: Bytes::from(vec![b'x'; MOST]) };
+        // A message to several is encoded once, and takes another way.
+        let to = if shared { Destination::Many(vec![b.id]) } else { Destination::One(b.id) };
+        a.tell(Command::Send(to, note));
+        a.unlinked(b.id);
+        b.unlinked(a.id);
+        let counters = a.handle.counters();
+        assert_eq!(counters.oversized.get(), 1);
+        assert_eq!((b.handle.counters().oversized.get(), b.handle.counters().garbage.get()), (0, 0));
+        // It is wanted still, so it is made again.
+        assert_eq!(a.linked(&b), b.linked(&a));
+        a.note(&b, 3);
+        a.note(&c, 3);
+        b.noted(&a, 3);
+        c.noted(&a, 3);
+        assert_eq!((counters.links.get(), counters.oversized.get()), (2, 1));
+    }
+}
+
 #[test]
 fn both_dial_at_once_and_one_link_comes_of_it() {
     for round in 0..300 {
