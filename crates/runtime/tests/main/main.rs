@@ -3,6 +3,7 @@
 mod chat;
 mod disk;
 mod domains;
+mod echo;
 mod hostile;
 mod links;
 mod relay;

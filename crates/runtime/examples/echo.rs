@@ -1,0 +1,100 @@
+//! An endpoint of one's own, which sends back what it hears: two nodes in one program that both have it, over loopback.
+//! `cargo run -p quorate-runtime --example echo -- WORDS…`
+
+use std::{collections::BTreeMap, env, error::Error, time::Duration};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use quorate_node::{Channel, Command, EndpointId, Event, Guest, Newcomer, Node, Opaque};
+use quorate_protocol::{
+    Context, Destination, DomainId, Input, Peer, ProcessId, Protocol, Sink, Time,
+    wire::{self, Wire, WireError},
+};
+use quorate_runtime::{Config, Handle, Host, Reactor, chance};
+
+const ECHO: Channel = Channel { domain: DomainId(0xec0), endpoint: EndpointId(1000) };
+
+enum Word {
+    There(Bytes),
+    Back(Bytes),
+}
+
+impl Wire for Word {
+    fn encode(&self, out: &mut BytesMut) {
+        let (Word::There(text) | Word::Back(text)) = self;
+        out.put_u8(u8::from(matches!(self, Word::Back(_))));
+        wire::put_bytes(out, text);
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Self, WireError> {
+        match wire::take_u8(input)? {
+            0 => wire::take_bytes(input).map(Word::There),
+            1 => wire::take_bytes(input).map(Word::Back),
+            other => Err(WireError::Tag(other)),
+        }
+    }
+}
+
+/// What waits for a session, by whom it is for.
+struct Echo(BTreeMap<ProcessId, Vec<String>>);
+
+impl Protocol for Echo {
+    type Message = Word;
+    type Record = ();
+    type Command = (Peer, Vec<String>);
+    type Event = Bytes;
+
+    fn handle(&mut self, _: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        match input {
+            Input::Command((peer, words)) => {
+                self.0.insert(peer.id, words);
+                out.reach(peer.id, &peer.address);
+            }
+            Input::Linked { peer, .. } => {
+                let words = self.0.remove(&peer).into_iter().flatten();
+                words.for_each(|it| out.send(Destination::One(peer), Word::There(it.into()), None));
+            }
+            Input::Receive { from, message: Word::There(text) } => {
+                out.send(Destination::One(from), Word::Back(text), None);
+            }
+            Input::Receive { message: Word::Back(text), .. } => out.emit(text),
+            _ => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+}
+
+struct Ear(Sender<Bytes>);
+
+impl Host<Node> for Ear {
+    fn event(&mut self, event: Event<Opaque>, _: Time) {
+        if let Event::Guest(ECHO, text) = event {
+            // Nobody may be listening any more.
+            let _ = self.0.send(*text.downcast::<Bytes>().expect("an endpoint tells its own events"));
+        }
+    }
+}
+
+fn start(number: u64) -> Result<(Handle<Node>, Peer, Receiver<Bytes>), Box<dyn Error>> {
+    let id = ProcessId { node: number, incarnation: chance::incarnation() };
+    let (mut node, (tell, told)) = (Node::new(), unbounded());
+    node.add(Newcomer::guest(ECHO, Guest(Echo(BTreeMap::new())))).map_err(|_| "the channel is taken")?;
+    let handle = Reactor::start(node, Ear(tell), Config::new(ECHO.domain, id, vec!["127.0.0.1:0".parse()?]))?;
+    let address = handle.addresses()[0].to_string();
+    Ok((handle, Peer { id, address }, told))
+}
+
+pub(crate) fn echoed(words: &[String]) -> Result<Vec<Bytes>, Box<dyn Error>> {
+    let ((one, _, told), (_other, peer, _)) = (start(1)?, start(2)?);
+    one.command(Command::Guest(ECHO, Box::new((peer, words.to_vec())))).map_err(|_| "the node has ended")?;
+    words.iter().map(|_| Ok(told.recv_timeout(Duration::from_secs(20))?)).collect()
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let back = echoed(&env::args().skip(1).collect::<Vec<_>>())?;
+    back.iter().for_each(|text| println!("{}", String::from_utf8_lossy(text)));
+    Ok(())
+}
