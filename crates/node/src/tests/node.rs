@@ -65,6 +65,54 @@ fn ten_thousand_idle_endpoints_are_not_called() {
     assert_eq!(counts().iter().sum::<usize>(), 20_024, "a turn in which nothing happened to them");
 }
 
+/// One of ten thousand endpoints gets a hundred thousand messages, and the others one each, among them and on the same link: each is
+/// served, and only the flooded one is called more often for it.
+#[test]
+fn ten_thousand_endpoints_are_served_beside_one_that_is_flooded() {
+    const COUNT: u64 = 10_000;
+    const FLOOD: usize = 100_000;
+    let mut world: World = World::new(2);
+    let calls: Vec<_> = (0..COUNT).map(|endpoint| world.chat(1, endpoint)).collect();
+    for endpoint in 0..COUNT {
+        world.chat(0, endpoint);
+        world.hand(0, Input::Command(Command::Guest(channel(endpoint), Box::new(Do::Reach(1)))));
+    }
+    world.hand(0, Input::Drained);
+    world.settle();
+    assert_eq!(world.told(0).len() as u64, COUNT, "each has a session with its twin");
+    world.told(1);
+    calls.iter().for_each(|calls| calls.store(0, Ordering::Relaxed));
+
+    let say = |world: &mut World, endpoint| {
+        world.hand(0, Input::Command(Command::Guest(channel(endpoint), Box::new(Do::Say(1)))));
+    };
+    for endpoint in 1..COUNT {
+        if endpoint % 10 == 1 {
+            (0..FLOOD as u64 * 10 / COUNT).for_each(|_| say(&mut world, 0));
+        }
+        say(&mut world, endpoint);
+    }
+    world.hand(0, Input::Drained);
+    // All of it arrives in one batch.
+    for mut bytes in world.queues.remove(&(0, 1)).expect("they were sent") {
+        let message = Letter::decode(&mut bytes).expect("nodes write what they read");
+        world.hand(1, Input::Receive { from: id(0), message });
+    }
+    world.hand(1, Input::Drained);
+    let mut heard = vec![0; COUNT as usize];
+    for (endpoint, told) in world.told(1) {
+        assert!(matches!(told, Told::Heard(from, _) if from == id(0)), "{endpoint}: {told:?}");
+        heard[endpoint as usize] += 1;
+    }
+    assert_eq!(heard[0], FLOOD, "the flood arrives whole");
+    assert!(heard[1..].iter().all(|&heard| heard == 1), "and so does one word of each other");
+    let called = |endpoint: usize| calls[endpoint].load(Ordering::Relaxed);
+    assert_eq!(called(0), FLOOD + 1, "a message each, and the end of the batch");
+    assert!((1..COUNT as usize).all(|endpoint| called(endpoint) == 2));
+    let figures = world.nodes[1].figures();
+    assert_eq!(figures, Figures { absent: 0, foreign: 0, late: 0, malformed: 0 });
+}
+
 #[test]
 fn a_batch_is_closed_once_for_those_that_got_something() {
     let mut world = talking(&[1, 2, 3]);
