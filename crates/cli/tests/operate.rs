@@ -1,6 +1,7 @@
 //! What only an operator decides: routers added, taken out and given up, storage processes declared lost and replaced.
 
 use std::{
+    sync::Barrier,
     thread,
     time::{Duration, Instant},
 };
@@ -276,6 +277,56 @@ fn an_operator_moves_routers_and_ranges() {
     let address = process(&place, &leader)["bound"]["listen"].as_str().unwrap().to_owned();
     place.run(&["router", "add", &address]).failed(1, "is a router already");
     place.run(&["router", "add", "127.0.0.1:1"]).failed(1, "no router of this domain answers");
+}
+
+/// Each of two operators has another router taken out at the same moment, of three: one of them is told that it came about, the
+/// other that too few would be left.
+#[test]
+fn two_operators_whose_commands_conflict_each_get_their_own_answer() {
+    let _turn = turn();
+    let place = Place::new();
+    up(&place);
+    let routers = status(&place).into_iter().filter(|row| row["role"] == "router");
+    let (leads, follow): (Vec<Value>, Vec<Value>) = routers.partition(|row| row["state"] == "leading");
+    let http = leads[0]["bound"]["http"].as_str().unwrap();
+    let mut before = voters(http);
+    let both = Barrier::new(2);
+    let remove = |router: &Value| {
+        let out = before.iter().find(|voter| voter.starts_with(&format!("{}.", router["node"]))).unwrap();
+        let operation = json!({ "remove_router": { "process": out } }).to_string();
+        let agent = ureq::Agent::config_builder().http_status_as_error(false).build();
+        both.wait();
+        let asked = ureq::Agent::from(agent).post(format!("http://{http}/operate"));
+        let mut said = asked.content_type("application/json").send(operation).unwrap();
+        (out.clone(), said.status().is_success(), said.body_mut().read_to_string().unwrap())
+    };
+    let answers = thread::scope(|scope| {
+        let asked: Vec<_> = follow.iter().map(|router| scope.spawn(move || remove(router))).collect();
+        asked.into_iter().map(|asked| asked.join().unwrap()).collect::<Vec<_>>()
+    });
+    let (done, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|(_, done, _)| *done);
+    assert!(done.len() == 1 && refused.len() == 1, "{done:?} {refused:?}");
+    let (out, _, said) = &done[0];
+    let after: Value = serde_json::from_str(said).unwrap();
+    assert!(
+        !after["routers"].as_array().unwrap().contains(&json!(out)),
+        "its own change has come about: {after}"
+    );
+    let (stays, _, said) = &refused[0];
+    assert!(said.contains("too few routers that are well would be left"), "{said}");
+    assert!(voters(http).contains(stays), "what was refused did not come about");
+    before.retain(|voter| voter != out);
+    wait_for("another takes the place", || {
+        let now = voters(http);
+        now.len() == 3 && before.iter().all(|voter| now.contains(voter)) && is_mended(&place)
+    });
+}
+
+/// The routers that vote, as a router tells.
+fn voters(http: &str) -> Vec<String> {
+    let said = ureq::get(format!("http://{http}/status")).call().unwrap().body_mut().read_to_string();
+    let said: Value = serde_json::from_str(&said.unwrap()).unwrap();
+    said["routers"].as_array().unwrap().iter().map(|voter| voter.as_str().unwrap().to_owned()).collect()
 }
 
 fn up(place: &Place) {
