@@ -2,9 +2,13 @@
 
 use std::{
     io::{BufRead, BufReader},
+    pin::pin,
     process::{Child, Stdio},
+    time::Duration,
 };
 
+use bytes::Bytes;
+use futures_util::SinkExt;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio_postgres::{Client, NoTls};
@@ -64,7 +68,7 @@ async fn connected(address: impl Fn() -> Option<String>) -> Client {
             return client;
         }
         assert!(began.elapsed().as_secs() < 60, "no gateway for a minute");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -109,7 +113,7 @@ fn the_documented_use_of_a_made_up_id_survives_its_gateway() {
         }
         client.batch_execute(set).await.unwrap();
         let hanging = client.batch_execute(insert);
-        let hung = tokio::time::timeout(std::time::Duration::from_millis(500), hanging).await;
+        let hung = tokio::time::timeout(Duration::from_millis(500), hanging).await;
         let gateway = pid(&process(&place, "gateway-1"));
         kill_process(gateway, Signal::KILL).unwrap();
         for router in &silent {
@@ -125,7 +129,7 @@ fn the_documented_use_of_a_made_up_id_survives_its_gateway() {
             assert_eq!(code(&error), "40003", "{error:?}");
             attempts += 1;
             assert!(attempts < 100, "{error:?}");
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
         assert_eq!(rows(&client).await, 1);
 
@@ -143,5 +147,87 @@ fn the_documented_use_of_a_made_up_id_survives_its_gateway() {
         client.batch_execute("RESET quorate.request_id").await.unwrap();
         client.batch_execute("insert into payments values (1000, 1)").await.unwrap();
         assert_eq!(rows(&client).await, 2);
+    });
+}
+
+/// So many rows of a kilobyte that a gateway has to put most of them aside before it is sent the last.
+const LOADED: i64 = 20_000;
+const LINES_AT_ONCE: usize = 100;
+
+/// Sends the rows of the load; returns whether the gateway stayed for all of them.
+async fn send(copy: &mut (impl SinkExt<Bytes, Error = tokio_postgres::Error> + Unpin), rows: i64) -> bool {
+    for first in (0..rows).step_by(LINES_AT_ONCE) {
+        let lines: String =
+            (first..first + LINES_AT_ONCE as i64).map(|id| format!("{id}\t{id:01000}\n")).collect();
+        if copy.send(Bytes::from(lines)).await.is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+#[test]
+fn a_copy_whose_gateway_is_killed_is_done_once_when_it_is_repeated() {
+    let _turn = turn();
+    let place = Place::new();
+    assert_eq!(place.run(&["up", "--detach", "--empty", "--port", "0"]).code, Some(0));
+    wait_for("the cluster is whole", || is_mended(&place));
+    // Without a key, rows that are loaded twice are there twice.
+    let create = "create table payments (id bigint, note text) with (partition_by = 'hash(id)')";
+    let create = place.run(&["sql", create]);
+    assert_eq!(create.code, Some(0), "{create:?}");
+    let second = Gateway::start(&place);
+    let first = || process(&place, "gateway-1")["bound"]["sql"].as_str().map(str::to_owned);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        // The gateway dies when half is put aside; then when all is, and what became of it is open.
+        for (round, sent) in [(1, LOADED / 2), (2, LOADED)] {
+            wait_for("the cluster is whole", || is_mended(&place));
+            let set = format!("set quorate.request_id = '5e0c9a1d47b36f8210c4e7d2a9b3f586-{round}'");
+            let client = connected(first).await;
+            client.batch_execute(&set).await.unwrap();
+            let mut copy = pin!(client.copy_in("copy payments from stdin").await.unwrap());
+            assert!(send(&mut copy, sent).await);
+            let gateway = pid(&process(&place, "gateway-1"));
+            if sent < LOADED {
+                kill_process(gateway, Signal::KILL).unwrap();
+                while send(&mut copy, LINES_AT_ONCE as i64).await {}
+            } else {
+                let routers = status(&place).into_iter().filter(|row| row["role"] == "router");
+                let silent: Vec<Pid> =
+                    routers.filter(|row| row["state"] != "leading").map(|row| pid(&row)).collect();
+                for router in &silent {
+                    kill_process(*router, Signal::STOP).unwrap();
+                }
+                let hung = tokio::time::timeout(Duration::from_millis(500), copy.finish()).await;
+                kill_process(gateway, Signal::KILL).unwrap();
+                for router in &silent {
+                    kill_process(*router, Signal::CONT).unwrap();
+                }
+                assert!(hung.is_err(), "it was answered without a majority: {hung:?}");
+            }
+
+            // The same through the other gateway, as often as one likes.
+            let client = connected(|| Some(second.address.clone())).await;
+            if round == 1 {
+                assert_eq!(rows(&client).await, 0, "what was put aside is not seen");
+            }
+            for _ in 0..2 {
+                let mut attempts = 0;
+                loop {
+                    client.batch_execute(&set).await.unwrap();
+                    let mut copy = pin!(client.copy_in("copy payments from stdin").await.unwrap());
+                    assert!(send(&mut copy, LOADED).await);
+                    match copy.finish().await {
+                        Ok(count) => break assert_eq!(count, LOADED as u64),
+                        Err(error) => assert!(["40001", "40003"].contains(&code(&error)), "{error:?}"),
+                    }
+                    attempts += 1;
+                    assert!(attempts < 100, "it is answered");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                assert_eq!(rows(&client).await, round * LOADED);
+            }
+        }
     });
 }
