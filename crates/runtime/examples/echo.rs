@@ -1,5 +1,4 @@
-//! An endpoint of one's own, which sends back what it hears: two nodes in one program that both have it, over loopback.
-//! `cargo run -p quorate-runtime --example echo -- WORDS…`
+//! An endpoint that sends back what it hears, over loopback: `cargo run -p quorate-runtime --example echo -- WORDS…`
 
 use std::{collections::BTreeMap, env, error::Error, time::Duration};
 
@@ -13,6 +12,7 @@ use quorate_protocol::{
 use quorate_runtime::{Config, Handle, Host, Reactor, chance};
 
 const ECHO: Channel = Channel { domain: DomainId(0xec0), endpoint: EndpointId(1000) };
+type Started = (Handle<Node>, Peer, Receiver<Bytes>);
 
 enum Word {
     There(Bytes),
@@ -78,7 +78,7 @@ impl Host<Node> for Ear {
     }
 }
 
-fn start(number: u64) -> Result<(Handle<Node>, Peer, Receiver<Bytes>), Box<dyn Error>> {
+fn start(number: u64) -> Result<Started, Box<dyn Error>> {
     let id = ProcessId { node: number, incarnation: chance::incarnation() };
     let (mut node, (tell, told)) = (Node::new(), unbounded());
     node.add(Newcomer::guest(ECHO, Guest(Echo(BTreeMap::new())))).map_err(|_| "the channel is taken")?;
@@ -94,7 +94,7 @@ pub(crate) fn echoed(words: &[String]) -> Result<Vec<Bytes>, Box<dyn Error>> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let back = echoed(&env::args().skip(1).collect::<Vec<_>>())?;
-    back.iter().for_each(|text| println!("{}", String::from_utf8_lossy(text)));
+    let words: Vec<String> = env::args().skip(1).collect();
+    echoed(&words)?.iter().for_each(|text| println!("{}", String::from_utf8_lossy(text)));
     Ok(())
 }

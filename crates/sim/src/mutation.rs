@@ -254,13 +254,11 @@ impl Mutation {
             | Mutation::ImportLost => "table",
             Mutation::AnsweredUnchosen
             | Mutation::ReadUnconfirmed
-            | Mutation::ConfirmedBefore
-            | Mutation::ToldBefore
-            | Mutation::AnsweredUnsettled
             | Mutation::LeftUnreverted
             | Mutation::ExecutedByBackups
             | Mutation::CallsForgotten
             | Mutation::CalledUnderNewName => "service",
+            Mutation::ConfirmedBefore | Mutation::ToldBefore | Mutation::AnsweredUnsettled => "service_reads",
             Mutation::DeliversLate
             | Mutation::PredecessorsForgotten
             | Mutation::StreamTorn

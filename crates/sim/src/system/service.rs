@@ -1,8 +1,7 @@
 //! A replicated service that is not deterministic, and clients that call it.
 //!
-//! Replicas are killed and come back as new ones that ask to be admitted; clients die, too. The service is a set of
-//! registers: what they hold shows which call wrote it, and which execution of the call. Calls take effect once, what is told of
-//! them is linearizable, and replicas have the same state behind the same instance.
+//! Replicas are killed and come back as new ones that ask to be admitted; clients die, too. The service is a set of registers, which
+//! show what call wrote them. Calls take effect once, are linearizable, and leave replicas in the same states.
 
 mod calls;
 mod party;
@@ -57,6 +56,7 @@ impl Workload for Callers {
     const SCENARIOS: &'static [(&'static str, &'static str)] = &[
         ("service", include_str!("../../../../scenarios/service.toml")),
         ("service_disk", include_str!("../../../../scenarios/service_disk.toml")),
+        ("service_reads", include_str!("../../../../scenarios/service_reads.toml")),
     ];
 
     type Settings = Settings;

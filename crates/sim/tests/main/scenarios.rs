@@ -66,6 +66,11 @@ fn service_holds() {
 }
 
 #[test]
+fn service_under_changing_leaders_holds() {
+    check("service_reads", 0..20);
+}
+
+#[test]
 fn service_on_disk_holds() {
     check("service_disk", 0..60);
 }
