@@ -254,11 +254,12 @@ impl Mutation {
             | Mutation::ImportLost => "table",
             Mutation::AnsweredUnchosen
             | Mutation::ReadUnconfirmed
+            | Mutation::AnsweredUnsettled
             | Mutation::LeftUnreverted
             | Mutation::ExecutedByBackups
             | Mutation::CallsForgotten
             | Mutation::CalledUnderNewName => "service",
-            Mutation::ConfirmedBefore | Mutation::ToldBefore | Mutation::AnsweredUnsettled => "service_reads",
+            Mutation::ConfirmedBefore | Mutation::ToldBefore => "service_reads",
             Mutation::DeliversLate
             | Mutation::PredecessorsForgotten
             | Mutation::StreamTorn
