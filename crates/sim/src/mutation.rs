@@ -23,7 +23,7 @@
 //! | S14 suspicion | `Change::depart` refuses; the twin of the routing; checker *S14* (`check::holders`), which knows who holds all rows | unit tests of the configuration; `suspects_are_judged_together`, `suspicions_are_withdrawn`, `a_bad_moment_of_a_super`, `unreachable_is_waited_for`, `unreachable_is_replaced`, `lost_for_good`, `keeper_is_dismissed`, `keeper_is_taken_up`, `the_later_keeper_is_taken_up`, `keeper_dies` | `LossUndeclared`, `SuspectsOneByOne`, `StaleSuspicionObeyed` |
 //! | S14 reads that kill | nothing in product code; checker *query of death* (`system::table::deadly`) | `a_read_that_kills`, `a_read_that_kills_one_of_two`, `a_read_of_all_that_kills`, `a_read_is_probed`, `a_cut_is_no_death` | `ReadAskedAgain` |
 //! | S15 statements are atomic | published only what is favourable here (`Storage::decide`) | `atomic_or_void`, `verdict_of_the_dead`, `verdict_from_memory` | `VoidedPublished`, `VerdictUnanswered`, `WriteSkipped`, `ImportLost`, `RetryAnswered` |
-//! | S16 reads of services | every change that a read saw is chosen, a round covers what came before it (`service::reads`) | `a_read_is_confirmed`, `a_read_waits_for_what_it_saw`, `a_new_leader_waits_until_it_is_settled`, `a_told_read_is_asked_for`, `a_stale_leader_is_told_nothing` | `AnsweredUnchosen`, `ReadUnconfirmed`, `ConfirmedBefore`, `ToldBefore`, `AnsweredUnsettled` |
+//! | S16 reads of services | every change that a read saw is chosen, a round covers what came before it (`service::reads`) | `a_read_is_confirmed`, `a_read_waits_for_what_it_saw`, `a_new_leader_waits_until_it_is_settled`, `a_told_read_is_asked_for`, `a_stale_leader_is_told_nothing` | `AnsweredUnchosen`, `ReadUnconfirmed`, `AnsweredUnsettled` |
 //! | services: one line of states | a change rests on the state that it was computed in (`Replica::learn`); checker *same states* | `deposed_with_a_full_pipeline`, `deposed_while_the_host_executes`, `a_joiner_gets_a_checkpoint` | `LeftUnreverted`, `ExecutedByBackups` |
 //! | S6 ids of calls | a call takes effect once (`service::sessions`); checker *exactly once* | `a_reply_is_lost`, `the_same_call_twice`, `a_session_ends` | `CallsForgotten`, `CalledUnderNewName` |
 //! | S19 partial partitions | nothing in product code; scenario `graphs`, which computes from the graph who is promised what | `half_deaf_leader`, `heard_by_another`, `who_cannot_be_heard_reaches_nobody` | `HearsEverybody`, `GoesNoWayRound` |
@@ -124,10 +124,6 @@ pub enum Mutation {
     AnsweredUnchosen,
     /// A leader answers a read when it is executed, though nobody confirmed its ballot (S16).
     ReadUnconfirmed,
-    /// A leader counts an earlier confirmation for a read that came later (S16).
-    ConfirmedBefore,
-    /// A leader counts what a replica told it of an earlier read for a later one, too (S16).
-    ToldBefore,
     /// A new leader answers reads before it is settled (S16).
     AnsweredUnsettled,
     /// A host keeps what a reign that has ended changed and had not chosen (services).
@@ -157,7 +153,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 56] = [
+    pub const ALL: [Mutation; 54] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -201,8 +197,6 @@ impl Mutation {
         Mutation::ImportLost,
         Mutation::AnsweredUnchosen,
         Mutation::ReadUnconfirmed,
-        Mutation::ConfirmedBefore,
-        Mutation::ToldBefore,
         Mutation::AnsweredUnsettled,
         Mutation::LeftUnreverted,
         Mutation::ExecutedByBackups,
@@ -259,7 +253,6 @@ impl Mutation {
             | Mutation::ExecutedByBackups
             | Mutation::CallsForgotten
             | Mutation::CalledUnderNewName => "service",
-            Mutation::ConfirmedBefore | Mutation::ToldBefore => "service_reads",
             Mutation::DeliversLate
             | Mutation::PredecessorsForgotten
             | Mutation::StreamTorn

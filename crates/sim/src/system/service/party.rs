@@ -173,13 +173,10 @@ impl Hosted {
     }
 
     fn give(&mut self, cx: &mut Context<'_>, input: Input<Replica>, out: &mut impl Sink<Party>) {
-        let Hosted { replica, host, members_changed, tamper } = self;
+        let Hosted { replica, host, members_changed, .. } = self;
         let mut lift = Lift::<Party, _, _, _>::new::<Replica>(
             out,
-            |_, _, message| match tamper {
-                Some(tamper) => tamper.sent(message),
-                None => Some(message),
-            },
+            |_, _, message| Some(message),
             |out, event| {
                 match &event {
                     Event::Leader(leader) => out.emit(Told::Leader(*leader)),
@@ -197,10 +194,6 @@ impl Hosted {
             },
         );
         replica.handle(cx, input, &mut lift);
-        let forged = self.tamper.as_mut().map(Tamper::take_forged).unwrap_or_default();
-        for (from, message) in forged {
-            self.give(cx, Input::Receive { from, message }, out);
-        }
     }
 }
 

@@ -5,10 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     Destination, ProcessId, Sink,
-    paxos::{self, Ballot, Value},
-    service::{
-        Batch, Body, Call, CallId, Command, Executed, Instance, Kind, Message, Outcome, Replica, SessionId,
-    },
+    paxos::{self, Value},
+    service::{Batch, Body, Call, Command, Executed, Instance, Message, Outcome, Replica, SessionId},
     wire::Wire,
 };
 
@@ -23,25 +21,13 @@ pub(crate) struct Tamper {
     mutation: Mutation,
     /// Who made each call, as the service numbers them.
     asked: BTreeMap<u64, (ProcessId, Message)>,
-    /// The ballot that each replica confirmed last.
-    confirmed: BTreeMap<ProcessId, Ballot>,
-    /// Those that told of a read in that ballot.
-    told: BTreeMap<ProcessId, Ballot>,
-    forged: Vec<(ProcessId, Message)>,
     /// Calls that a client has sent.
     called: BTreeSet<(SessionId, u64)>,
 }
 
 impl Tamper {
     pub(super) fn new(mutation: Mutation) -> Self {
-        Tamper {
-            mutation,
-            asked: BTreeMap::new(),
-            confirmed: BTreeMap::new(),
-            told: BTreeMap::new(),
-            forged: Vec::new(),
-            called: BTreeSet::new(),
-        }
+        Tamper { mutation, asked: BTreeMap::new(), called: BTreeSet::new() }
     }
 
     /// What a replica receives instead of a message.
@@ -69,14 +55,6 @@ impl Tamper {
                         let reply = Outcome::Done(host.store.look(request.key()));
                         out.send(Destination::One(from), answer(reply), None);
                     }
-                    if call.kind == Kind::ToldRead && self.mutation == Mutation::ToldBefore {
-                        let id = CallId { session, number: call.number };
-                        let told = |ballot| Body::Told { ballot, reads: vec![id] };
-                        let before = self.told.iter();
-                        let again =
-                            before.map(|(from, ballot)| (*from, Message { group, body: told(*ballot) }));
-                        self.forged.extend(again);
-                    }
                     self.asked.insert(request.call(), (from, answer(Outcome::Full)));
                 }
                 Body::Calls { session, done, calls }
@@ -89,14 +67,6 @@ impl Tamper {
             }) if self.mutation == Mutation::CallsForgotten => {
                 let payloads = payloads.iter().map(without_names).collect();
                 Body::Paxos(paxos::Message::Accept { ballot, slot, chosen, value: Value::Payloads(payloads) })
-            }
-            Body::Told { ballot, reads } => {
-                self.told.insert(from, ballot);
-                Body::Told { ballot, reads }
-            }
-            Body::Paxos(paxos::Message::Confirmed { ballot, round }) => {
-                self.confirmed.insert(from, ballot);
-                Body::Paxos(paxos::Message::Confirmed { ballot, round })
             }
             body => body,
         };
@@ -119,24 +89,6 @@ impl Tamper {
             answers[0].1 = Outcome::Done(reply.clone());
         }
         out.send(Destination::One(*client), message, None);
-    }
-
-    /// What leaves a replica instead of a message.
-    pub(super) fn sent(&mut self, message: Message) -> Option<Message> {
-        if self.mutation == Mutation::ConfirmedBefore
-            && let Body::Paxos(paxos::Message::Confirm { ballot, round }) = message.body
-        {
-            let before = self.confirmed.iter().filter(|(_, confirmed)| **confirmed == ballot);
-            let body = || Body::Paxos(paxos::Message::Confirmed { ballot, round });
-            let again = before.map(|(from, _)| (*from, Message { group: message.group, body: body() }));
-            self.forged.extend(again);
-        }
-        Some(message)
-    }
-
-    /// What a replica receives besides.
-    pub(super) fn take_forged(&mut self) -> Vec<(ProcessId, Message)> {
-        std::mem::take(&mut self.forged)
     }
 
     /// What leaves a client instead of a message.
