@@ -51,12 +51,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
         groups.group(&name).join(Texts::default()).wait().with_context(|| format!("group {name}"))?;
     for line in io::stdin().lock().lines() {
         let line = line.context("standard input")?;
-        // What was delivered before is shown before.
+        // Deliveries are shown in their order, before what is asked now.
         match perform(&member, &line).and_then(|()| Ok(member.read(|_| ())?)) {
             Ok(()) => say(format_args!("done {line}"))?,
             Err(error) => say(format_args!("failed {line}: {error:#}"))?,
         }
-        // Whoever is out is out for good; else the next line may fare better.
+        // A member that is out stays out; else the next line may fare better.
         if let Some(why) = member.ended() {
             bail!("{why}");
         }

@@ -28,7 +28,7 @@ struct Room {
     shown: Arc<Mutex<Shown>>,
 }
 
-/// What this program has printed.
+/// The lines that this program has printed.
 #[derive(Default)]
 struct Shown {
     lines: usize,

@@ -74,7 +74,7 @@ fn feed(prices: &Member<Prices>, rate: u32) -> Result<(), Error> {
     let (symbols, began) = (["ACME", "INIT", "WIDG"], Instant::now());
     for number in 0u32.. {
         let symbol = symbols[number as usize % symbols.len()];
-        // What is dropped here goes on: only what is refused at once would be told.
+        // A send goes on when its future is dropped: only a refusal at once would be told.
         drop(prices.send((symbol.to_owned(), 9_000 + i64::from(number % 500))));
         if number % rate == rate - 1 {
             prices.flush().wait()?;

@@ -42,7 +42,7 @@ impl ClientId {
     }
 }
 
-/// What a door waits for before it takes more from a client.
+/// The event that a door waits for before it takes more from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// More bytes: the first request that is left is not whole.
@@ -76,11 +76,11 @@ pub trait Door<P: Protocol> {
     /// A client has gone. What it asked for may still be under way; its answers go nowhere.
     fn closed(&mut self, client: ClientId);
 
-    /// What a client is told that is turned away because too many are connected.
+    /// The farewell to a client that is turned away because too many are connected.
     fn crowded(&mut self) -> &'static [u8];
 }
 
-/// What is bounded, and by how much.
+/// Bounds, and their sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientLimits {
     /// Clients at a time; more are turned away.
@@ -102,7 +102,7 @@ pub struct Clients {
     listener: TcpListener,
     registry: Registry,
     limits: ClientLimits,
-    /// What clients are told that are turned away.
+    /// The farewell to clients that are turned away.
     crowded: &'static [u8],
     counters: ClientCounters,
     clients: Slab<Client>,
@@ -125,7 +125,7 @@ pub struct Clients {
 struct Client {
     id: ClientId,
     stream: TcpStream,
-    /// What was read and not taken.
+    /// Bytes that were read and not taken.
     input: BytesMut,
     output: BytesMut,
     flow: Flow,
@@ -154,7 +154,7 @@ impl Client {
     }
 }
 
-/// What is counted of clients.
+/// Counts of clients.
 #[derive(Clone, Debug)]
 struct ClientCounters {
     connected: Gauge,
@@ -205,7 +205,7 @@ impl Clients {
         })
     }
 
-    // What doors call.
+    // For doors.
 
     /// Where answers to a client are put; none if it has gone.
     pub fn output(&mut self, client: ClientId) -> Option<&mut BytesMut> {
@@ -232,7 +232,7 @@ impl Clients {
         }
     }
 
-    // What the loop calls, in the order of a turn.
+    // For the loop, in the order of a turn.
 
     /// When something is due even if the network is quiet.
     pub(crate) fn deadline(&self) -> Option<Time> {
@@ -634,7 +634,7 @@ mod tests {
         let all = words.concat() + "bye\nmore\n";
         client.get_mut().write_all(all.as_bytes()).unwrap();
         let mut answers = String::new();
-        // What was not taken may make the system tell of a reset instead of an end.
+        // Bytes that were not taken may make the system tell of a reset instead of an end.
         let _ = client.read_to_string(&mut answers);
         assert_eq!(answers, words.concat() + "bye\n");
         handle.stop().unwrap();

@@ -4,6 +4,7 @@
 //! one JSON object with `--json`.
 
 mod check;
+mod child;
 mod ecast;
 mod endpoints;
 mod failover;

@@ -107,7 +107,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Shared<T> {
 }
 
 crate::compose! {
-    /// What the routers of a cluster route.
+    /// The parts that the routers of a cluster route.
     pub Domain {
         /// Tables.
         tables: Rubberband,
@@ -127,13 +127,13 @@ macro_rules! compose {
         $(#[$about])*
         pub struct $domain;
 
-        /// What each part is, at a position of the order.
+        /// The configuration of each part, at a position of the order.
         #[derive(Clone, Debug, PartialEq, ::serde::Serialize, ::serde::Deserialize)]
         pub struct Config {
             $($(#[$doc])* pub $part: $crate::domain::Shared<<$kind as $crate::ecast::Routing>::Config>,)+
         }
 
-        /// What routers keep beside it for each part.
+        /// The routers' own state of each part.
         #[derive(Default, ::serde::Serialize, ::serde::Deserialize)]
         pub struct Ledger {
             $($(#[$doc])* pub $part: <$kind as $crate::ecast::Routing>::Ledger,)+

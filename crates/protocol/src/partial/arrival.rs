@@ -136,7 +136,7 @@ impl Arrival {
         }
     }
 
-    /// What was asked of a cell may be lost: its link broke, or there was none yet.
+    /// A question to a cell may be lost: its link broke, or there was none yet.
     pub(super) fn lost(&mut self, cell: CellNumber) {
         if let Some(source) = self.sources.get_mut(&cell) {
             source.asked = None;

@@ -250,7 +250,7 @@ impl Cell {
         }
     }
 
-    /// What was asked of a process for a copy may be lost.
+    /// A question to a process for a copy may be lost.
     fn ask_again(&mut self, peer: ProcessId) {
         if let (Some(arrival), Some(number)) = (&mut self.arrival, self.numbers.get(&peer)) {
             arrival.lost(*number);
@@ -446,7 +446,7 @@ impl Protocol for Cell {
                 self.linked.insert(peer);
                 self.detector.linked(peer, cx.now);
                 self.survey(cx.now);
-                // What was asked before there was a link was not sent.
+                // Questions from before there was a link were not sent.
                 self.ask_again(peer);
             }
             Input::Unlinked { peer } => {

@@ -349,7 +349,7 @@ impl Coordinator {
             return reject(Rejection::Busy);
         }
         let owners = ring.owners(Token::of(map, &key)).clone();
-        // Whoever is not settled counts for no level, of writes neither.
+        // A cell that is not settled counts for no level, of writes neither.
         let counts = |owner: Owner| turn.reachable.contains(&owner.cell) && is_settled(turn.layout, owner);
         let reachable = owners.share(counts);
         // A level that promises more than the one that was asked for is no smaller one.

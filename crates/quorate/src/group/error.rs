@@ -52,7 +52,7 @@ pub enum Error {
     /// The group's state does not decode here.
     #[error("the group's state does not decode: {why}")]
     Corrupt {
-        /// What is wrong.
+        /// The fault in it.
         why: String,
     },
     /// A process did not start, or found no routers.
@@ -76,7 +76,7 @@ impl Error {
         Error::NotMember { why: why.to_string() }
     }
 
-    /// What may have happened; none where nothing was asked for.
+    /// The outcome that is possible; none where nothing was asked for.
     pub fn fate(&self) -> Option<Fate> {
         match self {
             Error::NotSent { .. } | Error::OutOfTouch | Error::NotMember { .. } => Some(Fate::NotSent),

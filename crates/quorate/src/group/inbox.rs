@@ -31,7 +31,7 @@ use super::{
     query::{self, Asked, Word},
 };
 
-/// What the protocol thread hands over, in one order.
+/// The deliveries of the protocol thread, in one order.
 pub(super) enum Delivery {
     /// The object from here on; none: the one that is here.
     Restore(Option<Bytes>),
@@ -55,7 +55,7 @@ impl Delivery {
     }
 }
 
-/// What a delivery counts for beside its bytes.
+/// The weight of a delivery beside its bytes.
 const DELIVERY_BYTES: usize = 64;
 
 /// A member whose inbox holds more than this leaves: it does not keep up, and nobody waits for it. A state that it was given does not
@@ -97,7 +97,7 @@ trait Replicated: Any + Send {
     fn take(&mut self, delivery: Delivery, scene: &Scene<'_>) -> Result<(), Error>;
 }
 
-/// What a replica needs to answer.
+/// All that a replica needs to answer.
 struct Scene<'a> {
     seat: &'a Seat,
     shared: &'a Arc<Shared>,
@@ -388,7 +388,7 @@ fn thread_number() -> u64 {
     NUMBER.with(|number| *number)
 }
 
-/// What these locks guard is whole at every step.
+/// The state behind these locks is whole at every step.
 pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

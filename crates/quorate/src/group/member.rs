@@ -112,7 +112,7 @@ impl<R: Replica> Member<R> {
     }
 
     /// Waits until everything that was delivered here so far, from anyone, is at all members: as durable as if it had been sent safe.
-    /// What is sent meanwhile goes on.
+    /// Sends meanwhile go on.
     pub fn flush(&self) -> Pending<()> {
         let held = self.0.clone();
         let flushed = held.check().and_then(|()| {

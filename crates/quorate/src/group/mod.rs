@@ -97,13 +97,13 @@ pub use quorate_protocol::group::{Phi, Place};
 /// }
 /// ```
 pub trait Replica: Send + Sized + 'static {
-    /// What the type is, with its version: replicas of one group have the same.
+    /// The name of the type, with its version: replicas of one group have the same.
     const NAME: &'static str;
     /// A change of the object.
     type Update: Serialize + DeserializeOwned + Send;
-    /// What members may be asked; `()` if nothing.
+    /// The questions that members may be asked; `()` if none.
     type Query: Serialize + DeserializeOwned + Send;
-    /// What they answer.
+    /// Their answer.
     type Reply: Serialize + DeserializeOwned + Send;
 
     /// Changes the object. Called once for each update that is delivered, at every member, in the group's order, and must come to the
@@ -129,7 +129,7 @@ pub trait Replica: Send + Sized + 'static {
 /// Where an update came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Who sent it.
+    /// Its sender.
     pub sender: ProcessId,
     /// Whether that was this member.
     pub own: bool,
@@ -146,7 +146,7 @@ pub struct Share {
     pub of: usize,
 }
 
-/// What a member says to a query.
+/// A member's word on a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<T> {
     /// This.
@@ -155,7 +155,7 @@ pub enum Answer<T> {
     Declined,
 }
 
-/// Who is in a group.
+/// The members of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// Its number: later views have larger ones.

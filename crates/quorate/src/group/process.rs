@@ -238,7 +238,7 @@ impl Shared {
         for seat in seats.values() {
             seat.end(Error::Wedged);
         }
-        // Whoever waits still is told that nothing comes.
+        // Callers that wait still are told that nothing comes.
         lock(&self.calls).clear();
         if let Some(out) = lock(&self.out).take() {
             // The one who waits may have lost interest.

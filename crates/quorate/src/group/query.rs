@@ -49,7 +49,7 @@ impl Want {
     }
 }
 
-/// What members said to a query.
+/// The members' answers to a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replies<T> {
     /// The replies, by rank.
@@ -67,7 +67,7 @@ pub struct Replied<T> {
     pub member: ProcessId,
     /// Its place in the view in which it answered.
     pub rank: usize,
-    /// What it said.
+    /// Its answer.
     pub reply: T,
 }
 
@@ -193,7 +193,7 @@ impl<R: Replica> Drop for Asking<'_, R> {
     }
 }
 
-/// What a member says to a query.
+/// A member's word on a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     Reply(Vec<u8>),

@@ -212,7 +212,7 @@ impl Process {
         self.address
     }
 
-    /// What it counts.
+    /// Its metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }

@@ -22,7 +22,7 @@ pub enum Role {
     Cell(Box<Resident>),
 }
 
-/// What a process may be asked.
+/// Commands to a process.
 #[derive(Clone, Debug)]
 pub enum Command {
     /// Processes that may be routers. Help, which has no end of its own.

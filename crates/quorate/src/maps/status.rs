@@ -41,7 +41,7 @@ pub struct Status {
 pub struct MemberStatus {
     /// Its name.
     pub name: String,
-    /// What it does: `cell`, with keys or without.
+    /// Its work: `cell`, with keys or without.
     pub role: &'static str,
     /// The process.
     pub process: String,

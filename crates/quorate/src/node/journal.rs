@@ -32,7 +32,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// What the directory holds for this node.
+    /// The journal that the directory holds for this node.
     pub(super) fn open(directory: &Path, domain: DomainId, node: u64) -> Result<Journal, Error> {
         let place = place(directory, node);
         let failed = |error: &dyn std::fmt::Display| Error::start(format!("{}: {error}", place.display()));

@@ -86,7 +86,7 @@ pub(super) enum Shape {
     Exists,
     Length,
     Type,
-    /// What is left of its life, in units of so many nanoseconds.
+    /// The rest of its life, in units of so many nanoseconds.
     Life(u64),
     Field(Bytes),
     Fields(Vec<Bytes>),
@@ -109,7 +109,7 @@ pub(super) enum Shape {
     Second(Reply),
 }
 
-/// What follows once all outcomes are there.
+/// The reply to be made once all outcomes are there.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Answer(Reply),
@@ -117,7 +117,7 @@ pub(super) enum Next {
     More(Work),
 }
 
-/// What was found under a key: its value, and when it ends.
+/// The finding under a key: its value, and when it ends.
 type Found = (Value, Option<u64>);
 
 impl Shape {

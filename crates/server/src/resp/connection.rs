@@ -11,7 +11,7 @@ use super::{
     reply::{Reply, Version},
 };
 
-/// What a connection has set.
+/// The settings of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     pub(super) number: u64,
@@ -30,7 +30,7 @@ pub(super) struct Levels {
     pub(super) write: Level,
 }
 
-/// What follows from a command.
+/// The consequence of a command.
 #[derive(Debug, PartialEq)]
 pub(super) enum Effect {
     Answer(Reply),
@@ -40,7 +40,7 @@ pub(super) enum Effect {
     Change(Change),
 }
 
-/// What a process tells of itself.
+/// A process's word of itself.
 pub(super) struct About<'a> {
     pub(super) roster: Option<&'a Roster>,
     pub(super) clients: usize,
@@ -130,7 +130,7 @@ impl Session {
                 self.name = strings[2].clone();
                 Ok(Reply::OK)
             }
-            // What library this is, which nobody here asks.
+            // The client's library and its version, which nobody here asks.
             ("SETINFO", 4) => Ok(Reply::OK),
             _ => Err(format!("ERR CLIENT {what} is not supported")),
         }

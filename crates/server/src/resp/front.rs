@@ -31,7 +31,7 @@ pub struct Settings {
     pub level: Level,
     /// The map.
     pub map: String,
-    /// What a request may be.
+    /// Limits of a request.
     pub limits: Limits,
 }
 
@@ -46,7 +46,7 @@ pub struct Front {
     settings: Settings,
     roster: Option<Arc<Roster>>,
     clients: FxHashMap<ClientId, Client>,
-    /// What was handed on and has not ended, by its name.
+    /// Operations that were handed on and have not ended, by their names.
     pending: Slab<Pending>,
     /// Clients for which something has ended, each once.
     touched: Vec<ClientId>,
@@ -441,7 +441,7 @@ fn capital<'a>(name: &'a [u8], space: &'a mut [u8; NAME_BYTES]) -> &'a [u8] {
     }
 }
 
-/// What is counted of operations.
+/// Counts of operations.
 struct Figures {
     /// By level, and then reads and writes.
     done: Vec<(Level, [Tally; 2])>,

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-/// What a request may be.
+/// Limits of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// No request has more strings.

@@ -7,20 +7,15 @@
 mod process;
 mod routing;
 
-use std::{
-    env,
-    io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    time::Duration,
-};
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use quorate_protocol::DomainId;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use self::process::{Part, Spec};
-use super::processor;
+use super::child::Child;
 
 /// Measures the order alone: routers, receivers and a load, each a process of its own.
 #[derive(clap::Args)]
@@ -127,54 +122,10 @@ pub(super) fn reference(seconds: f64) -> Result<f64> {
     Ok(run.messages as f64 / run.seconds)
 }
 
-/// A child that is killed when it is dropped.
-struct Spawned {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-    name: String,
-}
-
-impl Drop for Spawned {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Spawned {
-    fn start(name: String, spec: &Spec) -> Result<Spawned> {
-        let mut child = Command::new(env::current_exe()?)
-            .args(["bench", "ecast-process", &serde_json::to_string(spec)?])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let (stdin, stdout) = (stdin.context("no pipe")?, BufReader::new(stdout.context("no pipe")?));
-        Ok(Spawned { child, stdin, stdout, name })
-    }
-
-    fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        ensure!(self.stdout.read_line(&mut line)? > 0, "{} ended early", self.name);
-        Ok(line.trim().to_owned())
-    }
-
-    fn tell(&mut self, word: &str) -> Result<()> {
-        writeln!(self.stdin, "{word}")?;
-        Ok(self.stdin.flush()?)
-    }
-
-    /// Processor time used so far.
-    fn cpu(&self) -> Result<Duration> {
-        processor::time(self.child.id())
-    }
-}
-
 fn one_run(args: &Args) -> Result<(Run, Vec<(String, f64)>)> {
     let domain = quorate_runtime::chance::domain();
     let mut routers: Vec<String> = Vec::new();
-    let mut processes: Vec<Spawned> = Vec::new();
+    let mut processes: Vec<Child> = Vec::new();
     let spec = |part, node, routers: &[String]| Spec {
         domain: domain.0,
         node,
@@ -189,24 +140,28 @@ fn one_run(args: &Args) -> Result<(Run, Vec<(String, f64)>)> {
     };
     for index in 0..args.routers {
         let part = if index == 0 { Part::Founder } else { Part::Router };
-        let mut router =
-            Spawned::start(format!("router-{}", index + 1), &spec(part, 1 + index as u64, &routers))?;
+        let mut router = Child::start(
+            format!("router-{}", index + 1),
+            "ecast-process",
+            &spec(part, 1 + index as u64, &routers),
+        )?;
         routers.push(router.line()?);
         processes.push(router);
     }
     for index in 0..args.receivers {
         let name = format!("receiver-{}", index + 1);
-        let mut receiver = Spawned::start(name, &spec(Part::Receiver, 101 + index as u64, &routers))?;
+        let mut receiver =
+            Child::start(name, "ecast-process", &spec(Part::Receiver, 101 + index as u64, &routers))?;
         receiver.line()?;
         processes.push(receiver);
     }
-    let mut load = Spawned::start(String::from("load"), &spec(Part::Load, 201, &routers))?;
+    let mut load = Child::start(String::from("load"), "ecast-process", &spec(Part::Load, 201, &routers))?;
     load.line()?;
     // The load says when its warm-up ends and when its run does.
     ensure!(load.line()? == "measuring", "the load did not start");
-    let before: Vec<Duration> = processes.iter().chain([&load]).map(Spawned::cpu).collect::<Result<_>>()?;
+    let before: Vec<Duration> = processes.iter().chain([&load]).map(Child::cpu).collect::<Result<_>>()?;
     let run = load.line()?;
-    let after: Vec<Duration> = processes.iter().chain([&load]).map(Spawned::cpu).collect::<Result<_>>()?;
+    let after: Vec<Duration> = processes.iter().chain([&load]).map(Child::cpu).collect::<Result<_>>()?;
     let run: Run = serde_json::from_str(&run).with_context(|| run.clone())?;
     ensure!(run.outcomes_other == 0, "{} messages had another outcome than stable", run.outcomes_other);
     let receivers = &mut processes[args.routers..];

@@ -7,20 +7,17 @@
 mod process;
 
 use std::{
-    env,
-    io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use self::process::{Part, Spec};
-use super::processor;
+use super::child::Child;
 
 /// Measures process groups: routers and members, each a process of its own.
 #[derive(clap::Args)]
@@ -63,7 +60,7 @@ enum What {
     Safe,
 }
 
-/// What a member tells at the end.
+/// A member's figures, at the end.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct Summary {
     applied: u64,
@@ -117,49 +114,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// A child that is killed when it is dropped.
-struct Spawned {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-    name: String,
-}
-
-impl Drop for Spawned {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Spawned {
-    fn start(name: String, spec: &Spec) -> Result<Spawned> {
-        let mut child = Command::new(env::current_exe()?)
-            .args(["bench", "group-process", &serde_json::to_string(spec)?])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let (stdin, stdout) = (stdin.context("no pipe")?, BufReader::new(stdout.context("no pipe")?));
-        Ok(Spawned { child, stdin, stdout, name })
-    }
-
-    fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        ensure!(self.stdout.read_line(&mut line)? > 0, "{} ended early", self.name);
-        Ok(line.trim().to_owned())
-    }
-
-    fn ask(&mut self, word: &str) -> Result<String> {
-        writeln!(self.stdin, "{word}")?;
-        self.stdin.flush()?;
-        self.line()
-    }
-}
-
 fn one_run(args: &Args) -> Result<Run> {
     let mut routers: Vec<String> = Vec::new();
-    let mut processes: Vec<Spawned> = Vec::new();
+    let mut processes: Vec<Child> = Vec::new();
     let spec = |part, number, routers: &[String]| Spec {
         part,
         number,
@@ -170,14 +127,18 @@ fn one_run(args: &Args) -> Result<Run> {
         in_flight: args.in_flight,
     };
     for number in 1..=args.routers {
-        let mut router =
-            Spawned::start(format!("router-{number}"), &spec(Part::Router, number as u64, &routers))?;
+        let mut router = Child::start(
+            format!("router-{number}"),
+            "group-process",
+            &spec(Part::Router, number as u64, &routers),
+        )?;
         routers.push(router.line()?);
         processes.push(router);
     }
     for number in 1..=args.members {
         let part = if number <= args.senders { Part::Sender } else { Part::Listener };
-        let mut member = Spawned::start(format!("member-{number}"), &spec(part, number as u64, &routers))?;
+        let mut member =
+            Child::start(format!("member-{number}"), "group-process", &spec(part, number as u64, &routers))?;
         ensure!(member.line()? == "joined", "{} did not join", member.name);
         processes.push(member);
     }
@@ -220,17 +181,17 @@ fn one_run(args: &Args) -> Result<Run> {
 }
 
 /// How much each member has applied, and what each process has used.
-fn look(processes: &mut [Spawned], routers: usize) -> Result<(Vec<u64>, Vec<Duration>)> {
+fn look(processes: &mut [Child], routers: usize) -> Result<(Vec<u64>, Vec<Duration>)> {
     let counts = processes[routers..].iter_mut().map(|member| Ok(member.ask("count")?.parse()?));
     let counts = counts.collect::<Result<_>>()?;
-    let used = processes.iter().map(|process| processor::time(process.child.id()));
+    let used = processes.iter().map(Child::cpu);
     Ok((counts, used.collect::<Result<_>>()?))
 }
 
 /// One process of the bench; started by the bench.
 #[derive(clap::Args)]
 pub(crate) struct ProcessArgs {
-    /// What it is, as JSON.
+    /// Its part, as JSON.
     spec: String,
 }
 

@@ -90,7 +90,7 @@ impl Update {
     }
 }
 
-/// What a member has applied; nothing else of the updates is kept.
+/// The count and print of a member's updates; nothing else of them is kept.
 #[derive(Default)]
 struct Applied {
     count: Arc<AtomicU64>,

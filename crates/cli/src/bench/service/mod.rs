@@ -11,18 +11,15 @@ mod process;
 mod services;
 
 use std::{
-    env,
-    io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Map, Value, json};
 
 use self::process::{Calls, ClientSpec, Spec, Standing, Work};
-use super::{ecast, processor};
+use super::{child::Child, ecast};
 
 /// Measures replicated services: writes and reads, many in flight and one alone.
 #[derive(clap::Args)]
@@ -113,7 +110,7 @@ struct Machine {
 
 impl Machine {
     fn measure(args: &Args) -> Result<Machine> {
-        let mut mirror = Spawned::start(String::from("mirror"), &Spec::Mirror)?;
+        let mut mirror = Child::start(String::from("mirror"), "service-process", &Spec::Mirror)?;
         let round_trip_us = process::round_trip(&mirror.line()?)?;
         drop(mirror);
         Ok(Machine { round_trip_us, ecast_per_second: ecast::reference(args.seconds)? })
@@ -130,7 +127,7 @@ impl Machine {
 /// The machine for which the limits are meant.
 const MEANT: Machine = Machine { round_trip_us: 54.0, ecast_per_second: 900_000.0 };
 
-/// What a figure should be, on the machine that is meant.
+/// The goal of a figure, on the machine that is meant.
 struct Limit {
     name: &'static str,
     measurement: &'static str,
@@ -255,7 +252,7 @@ fn one_run(args: &Args) -> Result<Vec<Measurement>> {
 struct Stage<'a> {
     args: &'a Args,
     domain: String,
-    hosts: Vec<Spawned>,
+    hosts: Vec<Child>,
     addresses: Vec<String>,
     /// Writes of each service that were answered.
     written: [u64; 2],
@@ -270,7 +267,7 @@ impl<'a> Stage<'a> {
             Stage { args, domain, hosts: Vec::new(), addresses: Vec::new(), written: [0, 0], number: 0 };
         for index in 0..REPLICAS {
             let spec = Spec::Host { domain: stage.domain.clone(), seeds: stage.addresses.clone() };
-            let mut host = Spawned::start(format!("host {}", index + 1), &spec)?;
+            let mut host = Child::start(format!("host {}", index + 1), "service-process", &spec)?;
             stage.addresses.push(host.line()?);
             stage.hosts.push(host);
         }
@@ -281,7 +278,7 @@ impl<'a> Stage<'a> {
     }
 
     fn standings(&mut self) -> Result<Vec<Standing>> {
-        self.hosts.iter_mut().map(Spawned::standing).collect()
+        self.hosts.iter_mut().map(|host| Ok(serde_json::from_str(&host.ask("stand")?)?)).collect()
     }
 
     fn wait_until(&mut self, what: &str, is: impl Fn(&[Standing]) -> bool) -> Result<()> {
@@ -316,7 +313,11 @@ impl<'a> Stage<'a> {
                 together,
                 seconds: self.args.seconds,
             };
-            started.push(Spawned::start(format!("client {}", index + 1), &Spec::Client(spec))?);
+            started.push(Child::start(
+                format!("client {}", index + 1),
+                "service-process",
+                &Spec::Client(spec),
+            )?);
         }
         for client in &mut started {
             ensure!(client.line()? == "ready", "{} did not begin", client.name);
@@ -346,8 +347,8 @@ impl<'a> Stage<'a> {
     }
 
     /// Processor time of every process so far.
-    fn work(&self, clients: &[Spawned]) -> Result<Vec<(String, Duration)>> {
-        let time = |it: &Spawned| Ok((it.name.clone(), processor::time(it.child.id())?));
+    fn work(&self, clients: &[Child]) -> Result<Vec<(String, Duration)>> {
+        let time = |it: &Child| Ok((it.name.clone(), it.cpu()?));
         self.hosts.iter().chain(clients).map(time).collect()
     }
 
@@ -364,7 +365,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// What all clients together were answered.
+/// The answers of all clients together.
 fn together_of(calls: &[Calls]) -> Calls {
     let most = |of: fn(&Calls) -> f64| calls.iter().map(of).fold(0.0, f64::max);
     Calls {
@@ -376,56 +377,10 @@ fn together_of(calls: &[Calls]) -> Calls {
     }
 }
 
-/// A process of the bench, killed when it is dropped.
-struct Spawned {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-    name: String,
-}
-
-impl Drop for Spawned {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Spawned {
-    fn start(name: String, spec: &Spec) -> Result<Spawned> {
-        let mut child = Command::new(env::current_exe()?)
-            .args(["bench", "service-process", &serde_json::to_string(spec)?])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let stdin = child.stdin.take().context("no pipe")?;
-        let stdout = BufReader::new(child.stdout.take().context("no pipe")?);
-        Ok(Spawned { child, stdin, stdout, name })
-    }
-
-    fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        if self.stdout.read_line(&mut line)? == 0 {
-            bail!("{} ended early", self.name);
-        }
-        Ok(line.trim().to_owned())
-    }
-
-    fn tell(&mut self, word: &str) -> Result<()> {
-        writeln!(self.stdin, "{word}")?;
-        Ok(self.stdin.flush()?)
-    }
-
-    fn standing(&mut self) -> Result<Standing> {
-        self.tell("stand")?;
-        Ok(serde_json::from_str(&self.line()?)?)
-    }
-}
-
 /// One process of the bench; started by the bench.
 #[derive(clap::Args)]
 pub(crate) struct ProcessArgs {
-    /// What it is, as JSON.
+    /// Its part, as JSON.
     spec: String,
 }
 

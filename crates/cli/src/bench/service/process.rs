@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::services::{Echo, Measured, Store};
 
-/// What a process of the bench is.
+/// The part of a process of the bench.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) enum Spec {
     /// Sends back what it is sent, without anything around it.
@@ -55,7 +55,7 @@ pub(super) enum Work {
     StoreReads,
 }
 
-/// What a client tells at its end.
+/// A client's figures, at its end.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Calls {
     /// Answered in the measured time.
@@ -68,7 +68,7 @@ pub(super) struct Calls {
     pub(super) answered: u64,
 }
 
-/// What a host tells of itself.
+/// A host's word of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct Standing {
     pub(super) serving: bool,

@@ -1,0 +1,66 @@
+//! A process of a bench: this program again, told its part as JSON, and talked with by lines.
+
+use std::{
+    env,
+    io::{BufRead as _, BufReader, Write as _},
+    process::{self, ChildStdin, ChildStdout, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+
+use super::processor;
+
+/// A process of the bench, killed when it is dropped.
+pub(super) struct Child {
+    child: process::Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    pub(super) name: String,
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Child {
+    /// Starts `quorate bench COMMAND` with its part.
+    pub(super) fn start(name: String, command: &str, spec: &impl Serialize) -> Result<Child> {
+        let mut child = Command::new(env::current_exe()?)
+            .args(["bench", command, &serde_json::to_string(spec)?])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let (stdin, stdout) = (stdin.context("no pipe")?, BufReader::new(stdout.context("no pipe")?));
+        Ok(Child { child, stdin, stdout, name })
+    }
+
+    /// The next line that it prints.
+    pub(super) fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        ensure!(self.stdout.read_line(&mut line)? > 0, "{} ended early", self.name);
+        Ok(line.trim().to_owned())
+    }
+
+    /// Gives it a line.
+    pub(super) fn tell(&mut self, word: &str) -> Result<()> {
+        writeln!(self.stdin, "{word}")?;
+        Ok(self.stdin.flush()?)
+    }
+
+    /// Gives it a line, and waits for one.
+    pub(super) fn ask(&mut self, word: &str) -> Result<String> {
+        self.tell(word)?;
+        self.line()
+    }
+
+    /// Processor time used so far.
+    pub(super) fn cpu(&self) -> Result<Duration> {
+        processor::time(self.child.id())
+    }
+}
