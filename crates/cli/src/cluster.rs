@@ -18,13 +18,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use quorate_protocol::DomainId;
+use quorate_protocol::{DomainId, Role};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    config::{self, Role},
-    lifeline::Bound,
-};
+use crate::{config, lifeline::Bound};
 
 /// Which cluster, for every command that works on a local one.
 #[derive(clap::Args, Clone, Debug)]

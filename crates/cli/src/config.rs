@@ -7,10 +7,9 @@
 use std::{net::ToSocketAddrs, path::PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use clap::ValueEnum;
 use quorate::crew::Muster;
 use quorate_protocol::{
-    DomainId, Duration, Terms, detector, partial,
+    DomainId, Duration, Role, Terms, detector, partial,
     rubberband::{RING_MAX, StorageSettings},
 };
 use quorate_runtime::{config::is_unspecified, door::ClientLimits};
@@ -134,22 +133,6 @@ impl Default for CellConfig {
     }
 }
 
-/// What a process does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Role {
-    /// Orders and routes.
-    Router,
-    /// Plans placement and reports suspicions.
-    Super,
-    /// Speaks SQL to clients.
-    Gateway,
-    /// Holds rows.
-    Storage,
-    /// Keeps keys of maps, and speaks the Redis protocol to clients.
-    Cell,
-}
-
 /// The failure detector's settings, in milliseconds.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -231,19 +214,6 @@ impl EngineConfig {
     /// The threads for it.
     pub(crate) fn muster(&self) -> Muster {
         Muster { threads: self.scan_threads, cores: self.scan_cores.clone() }
-    }
-}
-
-impl Role {
-    /// As it stands in configurations and names.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Role::Router => "router",
-            Role::Super => "super",
-            Role::Gateway => "gateway",
-            Role::Storage => "storage",
-            Role::Cell => "cell",
-        }
     }
 }
 

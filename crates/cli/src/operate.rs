@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use quorate_protocol::Role;
 use quorate_tables::operate::Operation;
 
 use crate::{
     cluster::DirectoryArgs,
-    config::Role,
     status::{self, Report},
 };
 
@@ -67,7 +67,7 @@ impl Target {
 /// A process in this role that has joined.
 pub(crate) fn in_role(processes: &[Answering], role: Role) -> Result<&Answering> {
     let mut fitting = processes.iter().filter(|it| it.report.role == role && it.report.has_joined());
-    fitting.next().with_context(|| format!("no {} answers that has joined", role.as_str()))
+    fitting.next().with_context(|| format!("no {role} answers that has joined"))
 }
 
 /// Has the process at this address do it, and returns what it says of itself afterwards.

@@ -9,10 +9,11 @@
 
 use std::collections::BTreeSet;
 
+use quorate_protocol::{Role, role::State};
 use quorate_tables::status::MemberStatus;
 use serde_json::{Value, json};
 
-use crate::{config::Role, status::Report};
+use crate::status::Report;
 
 /// The routers that vote, and who answers.
 pub(crate) struct Quorum {
@@ -245,7 +246,7 @@ impl Gone {
             return Gone { unreachable: Vec::new(), ranges: Vec::new() };
         };
         let unreachable = newest.members.iter().filter(|member| {
-            member.state.as_deref() == Some("unreachable") && !answers.contains(member.process.as_str())
+            member.state == Some(State::Unreachable) && !answers.contains(member.process.as_str())
         });
         Gone { unreachable: unreachable.cloned().collect(), ranges: ranges_gone(newest, &answers) }
     }
@@ -383,7 +384,7 @@ mod tests {
         let holder = member(lead.clone());
         assert!(Gone::of([&lead, &holder]).ranges.is_empty(), "one answers");
         // The next life of a holder is another process.
-        lead.members[1].state = Some("unreachable".to_owned());
+        lead.members[1].state = Some(State::Unreachable);
         let reborn = Report { process: "5.bb".to_owned(), ..holder.clone() };
         let gone = Gone::of([&lead, &reborn]);
         assert_eq!(gone.unreachable.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["storage-2"]);

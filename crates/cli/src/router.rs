@@ -6,14 +6,13 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use quorate_protocol::DomainId;
+use quorate_protocol::{DomainId, Role, role::State};
 use quorate_runtime::{config::is_unspecified, discover::discover};
 use quorate_tables::{operate::Operation, status::MemberStatus};
 use serde_json::json;
 
 use crate::{
     Usage,
-    config::Role,
     confirm::confirmed,
     operate::{self, Answering, Target},
     quorum::Quorum,
@@ -111,7 +110,7 @@ fn remove(process: &str, target: &Target) -> Result<()> {
     let processes = target.answering()?;
     let known = processes.iter().find(|it| it.report.name == process && it.report.role == Role::Router);
     let router = operate::in_role(&processes, Role::Router)?;
-    let leads = processes.iter().find(|it| it.report.state == "leading").unwrap_or(router);
+    let leads = processes.iter().find(|it| it.report.state == State::Leading).unwrap_or(router);
     let voters = &leads.report.routers;
     // One that is silent, or was started anew and does not vote yet, is known by its node.
     let node = target.node(process)?.map(|node| format!("{node}."));

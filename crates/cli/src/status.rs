@@ -10,12 +10,12 @@ use std::{
 
 use anyhow::{Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
+use quorate_protocol::{Role, role::State};
 use quorate_tables::status::{MemberStatus, ReformStatus, TableStatus};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     cluster::{Cluster, DirectoryArgs, Entry},
-    config::Role,
     quorum::{Gone, Quorum},
 };
 
@@ -45,8 +45,8 @@ pub(crate) struct Report {
     pub(crate) node: u64,
     /// Which life of it, in hexadecimal.
     pub(crate) incarnation: String,
-    /// In one word, what it is doing: `leading`, `following`, `joining`, `spare`, `serving`, `standby`, `wedged`.
-    pub(crate) state: String,
+    /// What it is in its role.
+    pub(crate) state: State,
     /// Why it cannot do its work, as far as it can tell alone.
     #[serde(default)]
     pub(crate) hindrance: Option<String>,
@@ -105,7 +105,7 @@ impl Report {
 
     /// Whether it belongs to the domain.
     pub(crate) fn has_joined(&self) -> bool {
-        self.state != "joining" && self.state != "spare"
+        !matches!(self.state, State::Joining | State::Spare)
     }
 }
 
@@ -114,7 +114,7 @@ impl Report {
 struct Row<'a> {
     #[serde(flatten)]
     entry: Cow<'a, Entry>,
-    state: String,
+    state: State,
     #[serde(skip_serializing_if = "Option::is_none")]
     hindrance: Option<String>,
     incarnation: Option<String>,
@@ -183,14 +183,14 @@ pub(crate) fn reports_at(addresses: &[Option<String>]) -> Vec<Option<Report>> {
         let asked: Vec<_> = addresses.iter().map(|address| scope.spawn(move || ask(address))).collect();
         asked.into_iter().map(|answer| answer.join().ok().flatten()).collect()
     });
-    let leader = reports.iter().flatten().find(|report| report.state == "leading");
+    let leader = reports.iter().flatten().find(|report| report.state == State::Leading);
     if let Some(Report { routers, members, wanted_routers, .. }) = leader.cloned() {
         let answers = |router: &String| reports.iter().flatten().any(|report| report.process == *router);
         let enough = routers.len() >= wanted_routers && routers.iter().all(answers);
         let counted: Vec<String> = members.into_iter().map(|member| member.process).chain(routers).collect();
         for report in reports.iter_mut().flatten().filter(|report| !counted.contains(&report.process)) {
             let spare = report.role == Role::Router && enough;
-            report.state = if spare { "spare" } else { "joining" }.into();
+            report.state = if spare { State::Spare } else { State::Joining };
         }
     }
     reports
@@ -219,7 +219,7 @@ impl Row<'_> {
         };
         Row {
             entry: Cow::Owned(entry),
-            state: "unreachable".into(),
+            state: State::Unreachable,
             hindrance: None,
             incarnation: Some(member.process.clone()),
             position: None,
@@ -233,9 +233,9 @@ fn rows<'a>(cluster: &'a Cluster, reports: &[Option<Report>]) -> Vec<Row<'a>> {
     let row = |(entry, report): (&'a Entry, &Option<Report>)| Row {
         entry: Cow::Borrowed(entry),
         state: match (report, entry.pid) {
-            (Some(report), _) => report.state.clone(),
-            (None, Some(_)) => "silent".into(),
-            (None, None) => "down".into(),
+            (Some(report), _) => report.state,
+            (None, Some(_)) => State::Silent,
+            (None, None) => State::Down,
         },
         hindrance: report.as_ref().and_then(|report| report.hindrance.clone()),
         incarnation: report.as_ref().map(|report| report.incarnation.clone()),
@@ -260,9 +260,9 @@ fn table(rows: &[Row<'_>]) -> Table {
         let bound = entry.bound.as_ref();
         table.add_row([
             entry.name.clone(),
-            entry.role.as_str().into(),
+            entry.role.to_string(),
             shown(entry.pid.map(u64::from)),
-            state.clone(),
+            state.to_string(),
             shown(*position),
             shown(*lag),
             entry.starts.to_string(),

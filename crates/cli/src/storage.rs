@@ -1,11 +1,11 @@
 //! `quorate storage`: what only an operator can say about storage processes.
 
 use anyhow::{Result, bail};
+use quorate_protocol::Role;
 use quorate_tables::operate::Operation;
 use serde_json::json;
 
 use crate::{
-    config::Role,
     confirm::confirmed,
     operate::{self, Target},
 };

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
+use quorate_protocol::{Role, role::State};
 use quorate_tables::operate::Operation;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
-    config::Role,
     operate::{self, Answering, Target},
     status,
 };
@@ -73,7 +73,7 @@ fn list(target: &Target) -> Result<()> {
         knowing.max_by_key(|it| it.report.position).context("no process answers that knows the tables")?;
     let holders: Vec<&Answering> = processes
         .iter()
-        .filter(|it| it.report.role == Role::Storage && it.report.state == "serving")
+        .filter(|it| it.report.role == Role::Storage && it.report.state == State::Serving)
         .collect();
     let mut usage: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     let mut answered = 0;

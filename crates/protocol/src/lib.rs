@@ -9,6 +9,7 @@
 //! | [`seam`] | how protocols meet the world and each other |
 //! | [`id`] | who is who: processes, incarnations, domains |
 //! | [`admission`] | who is taken into a domain, and who is told why not |
+//! | [`role`] | what processes do in a cluster, and what they are in that |
 //! | [`strength`] | how much a read promises |
 //! | [`fate`] | what may have happened to a request that came to nothing |
 //! | [`time`] | instants and spans as plain numbers |
@@ -37,6 +38,7 @@ pub mod partial;
 pub mod paxos;
 pub mod quorum;
 pub mod relay;
+pub mod role;
 pub mod rubberband;
 pub mod seam;
 pub mod service;
@@ -47,6 +49,7 @@ pub mod wire;
 pub use admission::{NotAdmitted, Terms};
 pub use fate::Fate;
 pub use id::{DomainId, Generation, Incarnation, Peer, ProcessId, RequestId};
+pub use role::Role;
 pub use seam::{
     Anyone, CommandId, Context, Destination, Input, Lift, Policy, Protocol, Session, Sink, Ticket,
 };

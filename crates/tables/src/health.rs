@@ -6,11 +6,12 @@
 use quorate_protocol::{
     NotAdmitted, ProcessId,
     ecast::Member,
+    paxos::StateKind,
     rubberband::{Config, Storage, StorageState},
 };
 use thiserror::Error;
 
-use crate::Role;
+use crate::Process;
 
 /// Why a process can not do its work now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -46,24 +47,24 @@ pub enum Hindrance {
     Unreachable,
 }
 
-impl Role {
+impl Process {
     /// Why it can not do its work, if it can not.
     pub fn hindrance(&self) -> Option<Hindrance> {
         match self {
-            Role::Router(router) => {
+            Process::Router(router) => {
                 let log = router.log().status();
-                match log.role {
-                    "joining" => Some(Hindrance::Joining),
-                    "removed" => Some(Hindrance::Removed),
-                    "leader" => None,
-                    "follower" if log.leader.is_some() => None,
-                    _ => Some(Hindrance::Leaderless),
+                match log.state {
+                    StateKind::Joining => Some(Hindrance::Joining),
+                    StateKind::Removed => Some(Hindrance::Removed),
+                    StateKind::Leader => None,
+                    StateKind::Follower if log.leader.is_some() => None,
+                    StateKind::Follower | StateKind::Candidate => Some(Hindrance::Leaderless),
                 }
             }
-            Role::Storage(storage) => member(storage.config(), storage.member())
+            Process::Storage(storage) => member(storage.config(), storage.member())
                 .or_else(|| unreachable(storage).then_some(Hindrance::Unreachable)),
-            Role::Super(superior) => member(superior.config(), superior.member()),
-            Role::Client(client) => member(client.config(), client.member())
+            Process::Super(superior) => member(superior.config(), superior.member()),
+            Process::Client(client) => member(client.config(), client.member())
                 .or_else(|| client.unreached().next().map(Hindrance::Unreached)),
         }
     }
@@ -73,7 +74,7 @@ impl Role {
         let hindrance = self.hindrance()?;
         match (hindrance, self) {
             (Hindrance::Joining, role) => Some(match self.not_admitted() {
-                None if matches!(role, Role::Router(_)) => format!(
+                None if matches!(role, Process::Router(_)) => format!(
                     "{hindrance}; if no router of the domain is left, `quorate router reform` has it go on from its members"
                 ),
                 None => hindrance.to_string(),
@@ -85,7 +86,7 @@ impl Role {
                     format!("not taken in: the domain was founded with other terms, {terms:?}")
                 }
             }),
-            (Hindrance::Unreached(_), Role::Client(client)) => {
+            (Hindrance::Unreached(_), Process::Client(client)) => {
                 let named = |process: ProcessId| {
                     let known = client.config().and_then(|config| config.members.get(&process));
                     known.map_or_else(
@@ -107,10 +108,10 @@ impl Role {
     /// Where the lead router listens, as an application process knows it.
     pub fn leader_address(&self) -> Option<&str> {
         match self {
-            Role::Router(_) => None,
-            Role::Storage(storage) => storage.member().leader_address(),
-            Role::Super(superior) => superior.member().leader_address(),
-            Role::Client(client) => client.member().leader_address(),
+            Process::Router(_) => None,
+            Process::Storage(storage) => storage.member().leader_address(),
+            Process::Super(superior) => superior.member().leader_address(),
+            Process::Client(client) => client.member().leader_address(),
         }
     }
 }

@@ -12,7 +12,7 @@ use quorate_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Command, Role};
+use crate::{Command, Process};
 
 /// Something that only an operator decides. Processes are named as in a status (`3.1f2e3d4c`), members also by their
 /// names.
@@ -57,15 +57,15 @@ pub enum Operation {
     },
 }
 
-impl Role {
+impl Process {
     /// The command that has the process leave, or why it cannot.
     pub(crate) fn leave(&self, id: CommandId) -> Result<Command, String> {
         match self {
             // Its set changes one at a time, and by the word of the others.
-            Role::Router(_) => Err(String::from("a router does not leave: have another one remove it")),
-            Role::Storage(_) => Ok(Command::Storage(StorageCommand::Leave { id })),
-            Role::Super(_) => Ok(Command::Super(SuperCommand::Leave { id })),
-            Role::Client(_) => Ok(Command::Client(ClientCommand::Leave { id })),
+            Process::Router(_) => Err(String::from("a router does not leave: have another one remove it")),
+            Process::Storage(_) => Ok(Command::Storage(StorageCommand::Leave { id })),
+            Process::Super(_) => Ok(Command::Super(SuperCommand::Leave { id })),
+            Process::Client(_) => Ok(Command::Client(ClientCommand::Leave { id })),
         }
     }
 
@@ -73,22 +73,22 @@ impl Role {
     pub(crate) fn plan(&self, id: CommandId, operation: Operation) -> Result<Command, String> {
         let change = |change| Ok(Command::Router(RouterCommand::Change { id, change }));
         match (self, operation) {
-            (Role::Router(_), Operation::AddRouter { process: (node, incarnation), address }) => {
+            (Process::Router(_), Operation::AddRouter { process: (node, incarnation), address }) => {
                 let id = ProcessId { node, incarnation: Incarnation(incarnation) };
                 change(Change::Add(Peer { id, address }))
             }
-            (Role::Router(router), Operation::RemoveRouter { process }) => {
+            (Process::Router(router), Operation::RemoveRouter { process }) => {
                 let routers = router.log().members();
                 match routers.iter().find(|router| router.id.to_string() == process) {
                     Some(router) => change(Change::Remove(router.id)),
                     None => Err(format!("{process} is no router of this domain")),
                 }
             }
-            (Role::Router(_), Operation::Reform { patience_ms }) => {
+            (Process::Router(_), Operation::Reform { patience_ms }) => {
                 let patience = Duration::from_millis(patience_ms);
                 Ok(Command::Router(RouterCommand::Reform { id, patience }))
             }
-            (Role::Router(_), Operation::Refound { patience_ms, before: (number, survivor), members }) => {
+            (Process::Router(_), Operation::Refound { patience_ms, before: (number, survivor), members }) => {
                 let peer = |(node, incarnation, address)| Peer {
                     id: ProcessId { node, incarnation: Incarnation(incarnation) },
                     address,
@@ -100,7 +100,7 @@ impl Role {
                     patience: Duration::from_millis(patience_ms),
                 }))
             }
-            (Role::Super(superior), Operation::DeclareLost { process }) => {
+            (Process::Super(superior), Operation::DeclareLost { process }) => {
                 let config = superior.config().ok_or("this super has not joined yet")?;
                 let waited_for = |id: &ProcessId| config.is_waited_for(*id);
                 let Some(lost) = storage(config, &process)?.into_iter().find(waited_for) else {
@@ -115,7 +115,7 @@ impl Role {
                     None => Ok(Command::Super(SuperCommand::DeclareLost { id, process: lost })),
                 }
             }
-            (Role::Super(superior), Operation::Replace { process }) => {
+            (Process::Super(superior), Operation::Replace { process }) => {
                 let config = superior.config().ok_or("this super has not joined yet")?;
                 let on_ring = |id: &ProcessId| config.ring.values().any(|holder| holder == id);
                 let Some(old) = storage(config, &process)?.into_iter().find(on_ring) else {
@@ -131,8 +131,8 @@ impl Role {
                 }
                 Ok(Command::Super(SuperCommand::Replace { id, process: old }))
             }
-            (Role::Router(_), _) => Err(String::from("this is a router: ask a super")),
-            (Role::Super(_), _) => Err(String::from("this is a super: ask a router")),
+            (Process::Router(_), _) => Err(String::from("this is a router: ask a super")),
+            (Process::Super(_), _) => Err(String::from("this is a super: ask a router")),
             (_, _) => Err(String::from("ask a router or a super")),
         }
     }

@@ -2,22 +2,24 @@
 
 use quorate_protocol::{
     Peer, ProcessId,
+    paxos::StateKind,
     relay::Figures,
-    rubberband::{self, Config, StorageState},
+    role::{Role, State},
+    rubberband::{Config, StorageState},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::Role;
+use crate::Process;
 
 /// Where a process stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The process, `node.incarnation`.
     pub process: String,
-    /// What it does: `router`, `storage`, `super`, `gateway`.
-    pub role: String,
-    /// What it is in that: `leading`, `following`, `electing`, `joining`, `removed`, `standby`, `receiving`, `serving`, `unreachable`, `keeping`.
-    pub state: String,
+    /// What it does.
+    pub role: Role,
+    /// What it is in that.
+    pub state: State,
     /// Why it can not do its work, as far as it can tell alone, if it can not.
     pub hindrance: Option<String>,
     /// The last position that it knows of.
@@ -101,15 +103,15 @@ pub struct MemberStatus {
     /// Its name.
     pub name: String,
     /// What it does.
-    pub role: String,
+    pub role: Role,
     /// Which life of its node it is, in hexadecimal.
     #[serde(default)]
     pub incarnation: String,
     /// Where it listens for other processes.
     #[serde(default)]
     pub address: String,
-    /// For storage: `standby`, `receiving`, `serving`, `unreachable`.
-    pub state: Option<String>,
+    /// Of a storage process: what it is in that.
+    pub state: Option<State>,
     /// Its place on the ring.
     pub ring: Option<u64>,
     /// Of one that keeps rows of a former life: up to which position it has them.
@@ -117,22 +119,23 @@ pub struct MemberStatus {
     pub keeps_through: Option<u64>,
 }
 
-/// The word for a role.
-pub fn role_name(role: rubberband::Role) -> &'static str {
-    match role {
-        rubberband::Role::Client => "gateway",
-        rubberband::Role::Storage => "storage",
-        rubberband::Role::Super => "super",
+fn of_storage(state: StorageState) -> State {
+    match state {
+        StorageState::Standby => State::Standby,
+        StorageState::Receiving { .. } => State::Receiving,
+        StorageState::Active => State::Serving,
+        StorageState::Unreachable => State::Unreachable,
+        StorageState::Keeping(_) => State::Keeping,
     }
 }
 
-fn state_name(state: StorageState) -> &'static str {
+fn of_router(state: StateKind) -> State {
     match state {
-        StorageState::Standby => "standby",
-        StorageState::Receiving { .. } => "receiving",
-        StorageState::Active => "serving",
-        StorageState::Unreachable => "unreachable",
-        StorageState::Keeping(_) => "keeping",
+        StateKind::Joining => State::Joining,
+        StateKind::Follower => State::Following,
+        StateKind::Candidate => State::Electing,
+        StateKind::Leader => State::Leading,
+        StateKind::Removed => State::Removed,
     }
 }
 
@@ -141,11 +144,11 @@ fn names(routers: &[Peer]) -> Vec<String> {
 }
 
 impl Status {
-    fn new(me: ProcessId, role: &str) -> Self {
+    fn new(me: ProcessId, role: Role) -> Self {
         Status {
             process: me.to_string(),
-            role: role.to_owned(),
-            state: String::from("joining"),
+            role,
+            state: State::Joining,
             hindrance: None,
             position: 0,
             executed: 0,
@@ -186,15 +189,15 @@ impl Status {
             created: entry.created.0,
         });
         self.tables = tables.collect();
-        self.state = String::from("serving");
+        self.state = State::Serving;
         for (process, info) in &config.members {
             self.members.push(MemberStatus {
                 process: process.to_string(),
                 name: info.name.clone(),
-                role: role_name(info.role).to_owned(),
+                role: info.role,
                 incarnation: format!("{:032x}", process.incarnation.0),
                 address: info.address.clone(),
-                state: config.storage.get(process).map(|state| state_name(*state).to_owned()),
+                state: config.storage.get(process).copied().map(of_storage),
                 ring: config.ring.iter().find(|(_, holder)| *holder == process).map(|(key, _)| *key),
                 keeps_through: config.keeps(*process).map(|keeps| keeps.through.0),
             });
@@ -216,7 +219,7 @@ impl Status {
     }
 }
 
-impl Role {
+impl Process {
     /// Where the process stands.
     pub fn status(&self, me: ProcessId) -> Status {
         let mut status = self.standing(me);
@@ -230,18 +233,13 @@ impl Role {
 
     fn standing(&self, me: ProcessId) -> Status {
         match self {
-            Role::Router(router) => {
-                let mut status = Status::new(me, "router");
-                let of_router = router.status();
+            Process::Router(router) => {
+                let mut status = Status::new(me, Role::Router);
+                let order = router.status();
                 let log = router.log().status();
                 status.config(Some(&router.config().tables));
-                status.state = String::from(match log.role {
-                    "leader" => "leading",
-                    "follower" => "following",
-                    "candidate" => "electing",
-                    other => other,
-                });
-                status.reformed = of_router.reformed.map(|reformed| ReformStatus {
+                status.state = of_router(log.state);
+                status.reformed = order.reformed.map(|reformed| ReformStatus {
                     from_members: reformed.from_members.is_some(),
                     behind: reformed.behind.0,
                     through: reformed.through.0,
@@ -254,43 +252,43 @@ impl Role {
                     "{:020}.{:020}.{:032x}.{:020}",
                     ballot.round, ballot.router.node, ballot.router.incarnation.0, through.0
                 );
-                status.position = of_router.position.0;
-                status.executed = of_router.base.0;
-                status.waiting = of_router.position.0 - of_router.base.0;
-                status.refused = of_router.refused;
-                status.routers = names(&of_router.routers);
+                status.position = order.position.0;
+                status.executed = order.base.0;
+                status.waiting = order.position.0 - order.base.0;
+                status.refused = order.refused;
+                status.routers = names(&order.routers);
                 status.routers_open = log.members_open.as_deref().map(names);
                 status.wanted_routers = router.wanted();
-                status.leader = of_router.leader.map(|leader| leader.to_string());
+                status.leader = order.leader.map(|leader| leader.to_string());
                 status.figure("slot", log.chosen.0);
-                status.figure("configurations", of_router.configs as u64);
-                status.figure("resends", of_router.resends);
+                status.figure("configurations", order.configs as u64);
+                status.figure("resends", order.resends);
                 status
             }
-            Role::Storage(storage) => {
-                let mut status = Status::new(me, "storage");
-                let of_storage = storage.status();
+            Process::Storage(storage) => {
+                let mut status = Status::new(me, Role::Storage);
+                let own = storage.status();
                 status.config(storage.config());
-                if let Some(state) = of_storage.state {
-                    status.state = state_name(state).to_owned();
+                if let Some(state) = own.state {
+                    status.state = of_storage(state);
                 }
-                status.position = of_storage.delivered.0;
-                status.executed = of_storage.executed.0;
-                status.waiting = of_storage.queued as u64;
-                status.refused = of_storage.refused;
+                status.position = own.delivered.0;
+                status.executed = own.executed.0;
+                status.waiting = own.queued as u64;
+                status.refused = own.refused;
                 status.leader = storage.member().leader().map(|leader| leader.to_string());
-                status.figure("pins", of_storage.pins as u64);
-                status.figure("answering", of_storage.answering as u64);
-                status.figure("held_bytes", of_storage.held_bytes);
-                status.figure("results_without_room", of_storage.no_room);
-                status.figure("results_untaken", of_storage.untaken);
-                status.figure("repeated", of_storage.repeated);
-                status.figure("remembered", of_storage.remembered);
-                status.figure("remembered_bytes", of_storage.remembered_bytes);
+                status.figure("pins", own.pins as u64);
+                status.figure("answering", own.answering as u64);
+                status.figure("held_bytes", own.held_bytes);
+                status.figure("results_without_room", own.no_room);
+                status.figure("results_untaken", own.untaken);
+                status.figure("repeated", own.repeated);
+                status.figure("remembered", own.remembered);
+                status.figure("remembered_bytes", own.remembered_bytes);
                 status
             }
-            Role::Super(superior) => {
-                let mut status = Status::new(me, "super");
+            Process::Super(superior) => {
+                let mut status = Status::new(me, Role::Super);
                 status.config(superior.config());
                 status.position = superior.member().delivered().0;
                 status.executed = status.position;
@@ -299,8 +297,8 @@ impl Role {
                 status.figure("suspected", superior.suspected().count() as u64);
                 status
             }
-            Role::Client(client) => {
-                let mut status = Status::new(me, "gateway");
+            Process::Client(client) => {
+                let mut status = Status::new(me, Role::Gateway);
                 status.config(client.config());
                 status.position = client.member().delivered().0;
                 status.executed = status.position;

@@ -18,13 +18,13 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use quorate_protocol::{Role, role::State};
 use rustix::process::Signal;
 use serde::Serialize;
 
 use super::{spawned::Spawned, writers::Writers};
 use crate::{
     cluster::{Cluster, Entry},
-    config::Role,
     kill::signal,
     sql, status,
     status::Report,
@@ -186,12 +186,12 @@ fn victim<'a>(
 ) -> Result<(String, &'a Entry)> {
     let of_role = || cluster.processes.iter().zip(reports).filter(|(entry, _)| entry.role == role);
     let (label, state) = match role {
-        Role::Router if round.is_multiple_of(2) => ("router, leading", Some("leading")),
-        Role::Router => ("router, following", Some("following")),
-        Role::Storage => ("storage", Some("serving")),
+        Role::Router if round.is_multiple_of(2) => ("router, leading", Some(State::Leading)),
+        Role::Router => ("router, following", Some(State::Following)),
+        Role::Storage => ("storage", Some(State::Serving)),
         Role::Super => ("super", None),
         Role::Gateway => ("gateway", None),
-        Role::Cell => ("cell", Some("serving")),
+        Role::Cell => ("cell", Some(State::Serving)),
     };
     let fitting: Vec<_> =
         of_role().filter(|(_, report)| state.is_none_or(|state| report.state == state)).collect();
@@ -207,10 +207,13 @@ fn mended(spawned: &Spawned, writers: &Writers) -> Result<(Cluster, Vec<Report>)
         let cluster = spawned.cluster()?;
         let reports: Option<Vec<Report>> = status::reports(&cluster).into_iter().collect();
         if let Some(reports) = reports {
-            let serves = |report: &&Report| report.role == Role::Storage && report.state == "serving";
+            let serves = |report: &&Report| report.role == Role::Storage && report.state == State::Serving;
             let serving = reports.iter().filter(serves).count();
-            let leading = reports.iter().filter(|report| report.state == "leading").count();
-            if leading == 1 && serving >= STORAGE && !reports.iter().any(|report| report.state == "joining") {
+            let leading = reports.iter().filter(|report| report.state == State::Leading).count();
+            if leading == 1
+                && serving >= STORAGE
+                && !reports.iter().any(|report| report.state == State::Joining)
+            {
                 writers.wait_for_all_since(Instant::now())?;
                 return Ok((cluster, reports));
             }

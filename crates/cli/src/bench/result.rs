@@ -18,13 +18,14 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use futures_util::{SinkExt, TryStreamExt};
+use quorate_protocol::Role;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, RowStream};
 
 use super::{processor, spawned::Spawned};
-use crate::{cluster::Cluster, config::Role, sql};
+use crate::{cluster::Cluster, sql};
 
 /// Reads a result of a gigabyte and more, and watches the memory of those it passes through.
 #[derive(clap::Args)]

@@ -10,9 +10,10 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::{Args, PATIENCE, this_command};
+use quorate_protocol::{Role, role::State};
+
 use crate::{
     cluster::Directory,
-    config::Role,
     status::{self, Report},
 };
 
@@ -33,7 +34,7 @@ pub(super) fn welcome(
         alive()?;
         let found = directory.running().map(|cluster| {
             let reports = status::reports(&cluster);
-            let serves = |report: &&Report| report.role == Role::Cell && report.state == "serving";
+            let serves = |report: &&Report| report.role == Role::Cell && report.state == State::Serving;
             let count = reports.iter().flatten().filter(serves).count();
             (count >= usize::from(args.cells)).then(|| cluster.redis().next().map(str::to_owned)).flatten()
         });

@@ -21,7 +21,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use quorate_protocol::{DomainId, rubberband::RING_MAX};
+use quorate_protocol::{DomainId, Role, role::State, rubberband::RING_MAX};
 use quorate_server::resp;
 use rustix::process::Signal;
 use tokio_postgres::Client;
@@ -29,7 +29,7 @@ use tokio_postgres::Client;
 use crate::{
     Usage,
     cluster::{Directory, DirectoryArgs},
-    config::{self, CellConfig, DetectorConfig, EngineConfig, NodeConfig, Orders, Role},
+    config::{self, CellConfig, DetectorConfig, EngineConfig, NodeConfig, Orders},
     kill::signal,
     sql,
     status::{self, Report},
@@ -155,7 +155,7 @@ fn plan(args: &Args) -> Result<Vec<NodeConfig>> {
         plan.push(NodeConfig {
             domain,
             node,
-            name: format!("{}-{number}", role.as_str()),
+            name: format!("{role}-{number}"),
             role,
             listen: address(2 * node - 1)?,
             advertise: None,
@@ -341,6 +341,6 @@ async fn first_answer(
 /// How many storage processes hold rows.
 fn serving(directory: &Directory) -> Result<usize> {
     let reports = status::reports(&directory.running()?);
-    let serves = |report: &&Report| report.role == Role::Storage && report.state == "serving";
+    let serves = |report: &&Report| report.role == Role::Storage && report.state == State::Serving;
     Ok(reports.iter().flatten().filter(serves).count())
 }

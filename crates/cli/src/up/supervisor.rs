@@ -23,11 +23,12 @@ use std::{
 
 use anyhow::{Context, Error, Result, anyhow};
 use crossbeam_channel::{Receiver, Sender, after, never, select, tick, unbounded};
+use quorate_protocol::Role;
 use rustix::process::Signal;
 
 use crate::{
     cluster::{Cluster, Entry},
-    config::{NodeConfig, Role},
+    config::NodeConfig,
     kill::signal,
     lifeline::{self, Bound},
     up::records::Records,

@@ -1,8 +1,8 @@
 //! Changing the members, one at a time: who asks to come in, who must go.
 
 use super::{
-    Change, ChangeRefusal, Context, Core, Duration, Event, Message, Paxos, Peer, ProcessId, Reign, Role,
-    Sink, Slot, Value,
+    Change, ChangeRefusal, Context, Core, Duration, Event, Message, Paxos, Peer, ProcessId, Reign, Sink,
+    Slot, State, Value,
     leader::{Phase, Progress},
 };
 use crate::{detector::Opinion, quorum, time::Time};
@@ -19,10 +19,10 @@ impl Paxos {
         if peer.id != from {
             return;
         }
-        match &mut self.role {
-            Role::Leader(reign) => reign.asked_to_admit(&mut self.core, cx.now, peer, out),
-            Role::Joining { .. } => self.remember(peer, out),
-            Role::Removed => {}
+        match &mut self.state {
+            State::Leader(reign) => reign.asked_to_admit(&mut self.core, cx.now, peer, out),
+            State::Joining { .. } => self.remember(peer, out),
+            State::Removed => {}
             _ => {
                 let (leader, members) = (self.leader(), self.core.members.clone());
                 self.core.send(from, Message::Refer { leader, members }, out);
@@ -39,7 +39,7 @@ impl Paxos {
         members: Vec<Peer>,
         out: &mut impl Sink<Self>,
     ) {
-        if !matches!(self.role, Role::Joining { .. }) {
+        if !matches!(self.state, State::Joining { .. }) {
             return;
         }
         if self.leader() == Some(from) {
@@ -54,7 +54,7 @@ impl Paxos {
 
     /// Remembers whom to ask for admission.
     pub(super) fn look_for(&mut self, members: Vec<Peer>, out: &mut impl Sink<Self>) {
-        let Role::Joining { seeds, .. } = &mut self.role else { return };
+        let State::Joining { seeds, .. } = &mut self.state else { return };
         for peer in members {
             self.core.reach(&peer, out);
             if !seeds.contains(&peer) && seeds.len() < SEEDS_MAX {
@@ -65,7 +65,7 @@ impl Paxos {
 
     /// Looks for links to strangers, and no longer for those of the last time that came to nothing.
     pub(super) fn meet(&mut self, peers: &[Peer], out: &mut impl Sink<Self>) {
-        if matches!(self.role, Role::Follower) {
+        if matches!(self.state, State::Follower) {
             let linked = |id: &ProcessId| self.core.links.contains(id) || self.core.concerns(*id);
             let gone: Vec<_> = self.core.reached.keys().filter(|id| !linked(id)).copied().collect();
             for process in gone {
@@ -82,7 +82,7 @@ impl Paxos {
     /// Remembers another joiner, in place of an older one of its node, to ask it for admission: it may be taken in first,
     /// and every process that this one was told of may be gone by then.
     fn remember(&mut self, peer: Peer, out: &mut impl Sink<Self>) {
-        let Role::Joining { seeds, .. } = &mut self.role else { return };
+        let State::Joining { seeds, .. } = &mut self.state else { return };
         if seeds.contains(&peer) {
             return;
         }
@@ -97,7 +97,7 @@ impl Paxos {
 
     /// Asks for admission, or again.
     pub(super) fn ask(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
-        let Role::Joining { ask_at, .. } = &mut self.role else { return };
+        let State::Joining { ask_at, .. } = &mut self.state else { return };
         if cx.now >= *ask_at {
             *ask_at = cx.now + self.core.settings.detector.interval * 5;
             let asked = match self.core.leader {
@@ -119,8 +119,8 @@ impl Paxos {
         if !self.core.is_member(from) {
             return;
         }
-        match (&mut self.role, self.core.leader) {
-            (Role::Leader(reign), _) => reign.change(&mut self.core, cx.now, from, change, out),
+        match (&mut self.state, self.core.leader) {
+            (State::Leader(reign), _) => reign.change(&mut self.core, cx.now, from, change, out),
             (_, Some(ballot)) if from == cx.me => {
                 self.core.send(ballot.router, Message::Change(change), out);
             }
@@ -134,31 +134,31 @@ impl Paxos {
         if !self.is_leader() {
             self.core.watch_members(self.leader(), cx.now);
         }
-        match &mut self.role {
-            Role::Joining { .. } if self.core.is_member(cx.me) => {
-                self.role = Role::Follower;
+        match &mut self.state {
+            State::Joining { .. } if self.core.is_member(cx.me) => {
+                self.state = State::Follower;
                 self.core.tell_leader(true, out);
                 if self.core.leader.is_none() {
                     self.lose_leader(cx, self.interval() * 4, out);
                 }
             }
-            Role::Joining { .. } => {
+            State::Joining { .. } => {
                 // Whoever leads next is one of these.
                 for peer in self.core.members.clone() {
                     self.core.reach(&peer, out);
                 }
                 return;
             }
-            Role::Removed => return,
-            Role::Leader(reign) => {
+            State::Removed => return,
+            State::Leader(reign) => {
                 // One that is voted out itself still leads until the others know it.
                 reign.members_changed(&mut self.core, cx.now, out);
                 self.core.tell_leader(false, out);
                 self.reach_members(out);
                 return;
             }
-            Role::Candidate(candidacy) => candidacy.ask(&mut self.core, out),
-            Role::Follower => self.core.tell_leader(false, out),
+            State::Candidate(candidacy) => candidacy.ask(&mut self.core, out),
+            State::Follower => self.core.tell_leader(false, out),
         }
         if member {
             self.reach_members(out);
@@ -170,14 +170,14 @@ impl Paxos {
 
     /// Wants links to exactly those that matter.
     pub(super) fn reach_members(&mut self, out: &mut impl Sink<Self>) {
-        if matches!(self.role, Role::Joining { .. }) {
+        if matches!(self.state, State::Joining { .. }) {
             return;
         }
         for peer in [&self.core.members[..], self.core.acting()].concat() {
             self.core.reach(&peer, out);
         }
-        let gone: Vec<_> = match &self.role {
-            Role::Leader(reign) => {
+        let gone: Vec<_> = match &self.state {
+            State::Leader(reign) => {
                 self.core.reached.keys().filter(|id| !reign.needs(**id)).copied().collect()
             }
             _ => self.core.reached.keys().filter(|id| !self.core.concerns(**id)).copied().collect(),
@@ -189,10 +189,10 @@ impl Paxos {
 
     /// This process is a member no more.
     pub(super) fn be_removed(&mut self, out: &mut impl Sink<Self>) {
-        if let Role::Leader(reign) = &self.role {
+        if let State::Leader(reign) = &self.state {
             out.emit(Event::Deposed { ballot: reign.ballot });
         }
-        self.role = Role::Removed;
+        self.state = State::Removed;
         self.core.leader = None;
         self.core.tell_leader(false, out);
         self.election = None;

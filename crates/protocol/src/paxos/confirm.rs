@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Core, Event, Message, Paxos, Reign, Role};
+use super::{Core, Event, Message, Paxos, Reign, State};
 use crate::{
     id::{Peer, ProcessId},
     quorum,
@@ -126,7 +126,7 @@ impl Paxos {
     /// The ballot that this process, a member, follows: it has promised no higher one.
     pub fn followed(&self) -> Option<super::Ballot> {
         let member = self.core.is_member(self.core.me.id);
-        let follows = member && matches!(self.role, Role::Follower);
+        let follows = member && matches!(self.state, State::Follower);
         self.core.leader.filter(|ballot| follows && *ballot == self.core.promised)
     }
 

@@ -59,7 +59,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Ballot, Context, Core, Duration, Event, Message, Paxos, ProcessId, Role, Sink};
+use super::{Ballot, Context, Core, Duration, Event, Message, Paxos, ProcessId, Sink, State};
 use crate::{quorum, time::Time};
 
 /// What a member tells the others of itself at each tick.
@@ -339,7 +339,7 @@ impl Paxos {
     /// Stands sooner once a majority is known that talks with this process and has no leader.
     fn be_ready(&mut self, cx: &mut Context<'_>) {
         if let Some(ready) = self.ready_from
-            && matches!(self.role, Role::Follower | Role::Joining { .. })
+            && matches!(self.state, State::Follower | State::Joining { .. })
             && self.core.is_electable(cx.now)
         {
             self.ready_from = None;

@@ -2,7 +2,7 @@
 
 use super::{
     Ballot, Better, Candidacy, Context, Duration, Message, Paxos, Prepare, ProcessId, Promise, Refusal,
-    Reign, Role, Sink, Slot, Stage, Value, candidate,
+    Reign, Sink, Slot, Stage, State, Value, candidate,
 };
 use crate::{quorum, wire::FRAME_BYTES_MAX};
 
@@ -18,13 +18,13 @@ impl Paxos {
         let until = cx.now + patience + self.chance(cx, patience / 2);
         let mut candidacy = Candidacy::new(&self.core, ballot, cx.now, until);
         candidacy.ask(&mut self.core, out);
-        self.role = Role::Candidate(candidacy);
+        self.state = State::Candidate(candidacy);
         self.count_votes(cx, out);
     }
 
     /// Gives up standing, for a while.
     pub(super) fn abandon(&mut self, cx: &mut Context<'_>, patience: Duration, out: &mut impl Sink<Self>) {
-        assert!(matches!(self.role, Role::Candidate(_)), "only a candidate abandons");
+        assert!(matches!(self.state, State::Candidate(_)), "only a candidate abandons");
         self.attempts += 1;
         self.lose_leader(cx, patience, out);
     }
@@ -94,8 +94,8 @@ impl Paxos {
             self.lose_leader(cx, self.interval() * 2, out);
         }
         // Stability: while a leader seems well to us, nobody takes its place with our help.
-        let lives = match &self.role {
-            Role::Leader(_) => true,
+        let lives = match &self.state {
+            State::Leader(_) => true,
             _ => self.leader().is_some_and(|leader| !self.core.detector.suspects(leader, cx.now)),
         };
         let refusal = if lives { Some(Refusal::LeaderLives) } else { self.refusal(&prepare) };
@@ -107,7 +107,7 @@ impl Paxos {
                 self.core.send(from, Message::Refused { ballot, promised, refusal }, out);
             }
             None => {
-                if matches!(self.role, Role::Candidate(_)) {
+                if matches!(self.state, State::Candidate(_)) {
                     // The other is better connected.
                     self.lose_leader(cx, self.interval() * 4, out);
                 }
@@ -131,13 +131,13 @@ impl Paxos {
     /// Whether another candidate is helped just now, so that of two that stand at once only one goes on to phase 1. A
     /// candidate gives way to a better connected one, or once it was refused or can win no more, until it goes on itself.
     fn has_rival(&self, cx: &Context<'_>, prepare: &Prepare) -> bool {
-        let own = match &self.role {
-            Role::Candidate(candidacy) if matches!(candidacy.stage, Stage::PreVote(_)) => {
+        let own = match &self.state {
+            State::Candidate(candidacy) if matches!(candidacy.stage, Stage::PreVote(_)) => {
                 let own = &candidacy.prepare;
                 let better = (own.reach, own.ballot) > (prepare.reach, prepare.ballot);
                 better && candidacy.refused.is_empty() && !candidacy.is_hopeless(&self.core, cx.now)
             }
-            Role::Candidate(_) => true,
+            State::Candidate(_) => true,
             _ => false,
         };
         let helps = |(other, until): (ProcessId, _)| other != prepare.ballot.router && cx.now < until;
@@ -196,7 +196,7 @@ impl Paxos {
         better: Option<Better>,
         out: &mut impl Sink<Self>,
     ) {
-        if let Role::Candidate(candidacy) = &mut self.role
+        if let State::Candidate(candidacy) = &mut self.state
             && candidacy.prepare.ballot == ballot
             && let Stage::PreVote(votes) = &mut candidacy.stage
         {
@@ -215,7 +215,7 @@ impl Paxos {
         promise: Promise,
         out: &mut impl Sink<Self>,
     ) {
-        if let Role::Candidate(candidacy) = &mut self.role
+        if let State::Candidate(candidacy) = &mut self.state
             && candidacy.prepare.ballot == ballot
             && let Stage::Prepare(promises) = &mut candidacy.stage
             && promise.is_whole(&candidacy.prepare)
@@ -238,7 +238,7 @@ impl Paxos {
         out: &mut impl Sink<Self>,
     ) {
         if !self.core.concerns(from) {
-            if let Role::Leader(reign) = &self.role
+            if let State::Leader(reign) = &self.state
                 && reign.ballot == ballot
                 && promised > ballot
             {
@@ -247,11 +247,11 @@ impl Paxos {
             return;
         }
         self.core.round = self.core.round.max(promised.round);
-        match &mut self.role {
-            Role::Leader(reign) if reign.ballot == ballot && promised > ballot => {
+        match &mut self.state {
+            State::Leader(reign) if reign.ballot == ballot && promised > ballot => {
                 self.lose_leader(cx, self.interval() * 2, out);
             }
-            Role::Candidate(candidacy) if candidacy.prepare.ballot == ballot => {
+            State::Candidate(candidacy) if candidacy.prepare.ballot == ballot => {
                 candidacy.refused.insert(from);
                 if candidacy.is_hopeless(&self.core, cx.now) {
                     // Who lacks much leaves it to the others first, and to a rival.
@@ -269,7 +269,7 @@ impl Paxos {
 
     /// Goes on with a candidacy as far as it is carried.
     pub(super) fn count_votes(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
-        while let Role::Candidate(candidacy) = &mut self.role
+        while let State::Candidate(candidacy) = &mut self.state
             && self.core.concerns(cx.me)
             && candidacy.is_carried(&self.core)
         {
@@ -286,7 +286,7 @@ impl Paxos {
 
     /// Phase 1 is complete: what a majority may have chosen is known, and a reign begins with it.
     fn lead(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
-        let Role::Candidate(candidacy) = std::mem::replace(&mut self.role, Role::Follower) else {
+        let State::Candidate(candidacy) = std::mem::replace(&mut self.state, State::Follower) else {
             unreachable!("only a candidate comes to lead")
         };
         let Stage::Prepare(promises) = candidacy.stage else { unreachable!("phase 1 comes before phase 2") };
@@ -320,7 +320,7 @@ impl Paxos {
             }
         }
         reign.heartbeat(&self.core, out);
-        self.role = Role::Leader(Box::new(reign));
+        self.state = State::Leader(Box::new(reign));
         self.core.tell_leader(true, out);
     }
 }

@@ -1,7 +1,7 @@
 //! Following: what the leader sends is accepted and learned, what the user proposes is forwarded.
 
 use super::{
-    Ballot, Context, Duration, Event, Message, Part, Paxos, ProcessId, Refusal, Role, Sink, Slot, Value,
+    Ballot, Context, Duration, Event, Message, Part, Paxos, ProcessId, Refusal, Sink, Slot, State, Value,
     core::Chunk,
 };
 use crate::wire::FRAME_BYTES_MAX;
@@ -44,12 +44,12 @@ impl Paxos {
 
     /// Leaves whatever part this process played in an earlier reign.
     pub(super) fn stand_back(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
-        match &self.role {
-            Role::Leader(reign) => {
+        match &self.state {
+            State::Leader(reign) => {
                 out.emit(Event::Deposed { ballot: reign.ballot });
-                self.role = Role::Follower;
+                self.state = State::Follower;
             }
-            Role::Candidate(_) => self.role = Role::Follower,
+            State::Candidate(_) => self.state = State::Follower,
             _ => {}
         }
         self.core.leader = None;
@@ -70,7 +70,7 @@ impl Paxos {
     ) {
         self.stand_back(cx, out);
         self.core.tell_leader(false, out);
-        if let Role::Joining { ask_at, .. } = &mut self.role {
+        if let State::Joining { ask_at, .. } = &mut self.state {
             *ask_at = cx.now;
         }
         // Whom an open change takes in stands, for it may alone know of it; and whom it takes out: so it hears that it is out.

@@ -154,7 +154,7 @@ pub use self::{
     message::{Better, Change, ChangeRefusal, Message, Prepare, Refusal},
     record::{Corrupt, Record},
     reform::ReformRefusal,
-    user::{Command, Event, Settings, Status},
+    user::{Command, Event, Settings, StateKind, Status},
 };
 use self::{
     candidate::{Candidacy, Promise, Stage},
@@ -173,7 +173,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Paxos {
     core: Core,
-    role: Role,
+    state: State,
     /// Whether the first input has come.
     started: bool,
     /// Events that a recovered router tells its user first.
@@ -202,9 +202,9 @@ pub struct Paxos {
     namesake: Option<Peer>,
 }
 
-/// The parts that a router plays.
+/// What a router is at present, and what it needs to know in that.
 #[derive(Debug)]
-enum Role {
+enum State {
     /// Asks for admission and is fed the log; votes on nothing.
     Joining { seeds: Vec<Peer>, ask_at: Time },
     /// Follows a leader, or waits for one.
@@ -220,18 +220,18 @@ enum Role {
 impl Paxos {
     /// The first router of a new domain (rule S1): sole member, and leader. To be called once per domain, ever.
     pub fn found(me: Peer, settings: Settings, now: Time) -> Paxos {
-        Paxos::new(me, Role::Follower, settings, now)
+        Paxos::new(me, State::Follower, settings, now)
     }
 
     /// A router that asks `seeds`, and whoever it gets a link to, for admission. It votes on nothing until it is a member.
     pub fn join(me: Peer, seeds: Vec<Peer>, settings: Settings, now: Time) -> Paxos {
-        Paxos::new(me, Role::Joining { seeds, ask_at: now }, settings, now)
+        Paxos::new(me, State::Joining { seeds, ask_at: now }, settings, now)
     }
 
-    fn new(me: Peer, role: Role, settings: Settings, now: Time) -> Paxos {
+    fn new(me: Peer, state: State, settings: Settings, now: Time) -> Paxos {
         Paxos {
             core: Core::new(me, settings),
-            role,
+            state,
             started: false,
             recovered: None,
             checkpoint: None,
@@ -260,12 +260,12 @@ impl Paxos {
 
     /// The process of this one's node that keeps it from joining, as it was told last.
     pub fn namesake(&self) -> Option<&Peer> {
-        self.namesake.as_ref().filter(|_| matches!(self.role, Role::Joining { .. }))
+        self.namesake.as_ref().filter(|_| matches!(self.state, State::Joining { .. }))
     }
 
     /// Whether this process leads.
     pub fn is_leader(&self) -> bool {
-        matches!(self.role, Role::Leader(_))
+        matches!(self.state, State::Leader(_))
     }
 
     /// The members behind the last slot learned, in id order.
@@ -286,17 +286,17 @@ impl Paxos {
     /// How it is.
     pub fn status(&self) -> Status {
         let core = &self.core;
-        let reign = match &self.role {
-            Role::Leader(reign) => Some(reign),
+        let reign = match &self.state {
+            State::Leader(reign) => Some(reign),
             _ => None,
         };
         Status {
-            role: match self.role {
-                Role::Joining { .. } => "joining",
-                Role::Follower => "follower",
-                Role::Candidate(_) => "candidate",
-                Role::Leader(_) => "leader",
-                Role::Removed => "removed",
+            state: match self.state {
+                State::Joining { .. } => StateKind::Joining,
+                State::Follower => StateKind::Follower,
+                State::Candidate(_) => StateKind::Candidate,
+                State::Leader(_) => StateKind::Leader,
+                State::Removed => StateKind::Removed,
             },
             leader: self.leader(),
             promised: core.promised,
@@ -328,7 +328,7 @@ impl Protocol for Paxos {
             self.started = true;
             self.start(cx, out);
         }
-        if matches!(self.role, Role::Removed) {
+        if matches!(self.state, State::Removed) {
             return;
         }
         match input {
@@ -340,7 +340,7 @@ impl Protocol for Paxos {
                 if let Some(checkpoint) = self.checkpoint.take_if(|checkpoint| *checkpoint <= ticket) {
                     out.collect(checkpoint);
                 }
-                if let Role::Leader(reign) = &mut self.role {
+                if let State::Leader(reign) = &mut self.state {
                     reign.persisted(ticket);
                     reign.advance(&mut self.core, out);
                 }
@@ -354,22 +354,22 @@ impl Protocol for Paxos {
             self.core.members_changed = false;
             self.members_changed(cx, out);
         }
-        if let Role::Leader(reign) = &mut self.role {
+        if let State::Leader(reign) = &mut self.state {
             reign.settle(&self.core, out);
         }
-        if matches!(self.role, Role::Follower | Role::Candidate(_)) && !self.core.concerns(cx.me) {
+        if matches!(self.state, State::Follower | State::Candidate(_)) && !self.core.concerns(cx.me) {
             self.be_removed(out);
         }
     }
 
     fn deadline(&self) -> Option<Time> {
-        if matches!(self.role, Role::Removed) {
+        if matches!(self.state, State::Removed) {
             return None;
         }
-        let until = match &self.role {
-            Role::Candidate(candidacy) => Some(candidacy.until),
+        let until = match &self.state {
+            State::Candidate(candidacy) => Some(candidacy.until),
             // To the very instant of suspicion: failing over fast must not wait for a tick.
-            Role::Follower => self.leader().and_then(|leader| self.core.detector.suspected_from(leader)),
+            State::Follower => self.leader().and_then(|leader| self.core.detector.suspected_from(leader)),
             _ => None,
         };
         [Some(self.tick_at), self.election, until].into_iter().flatten().min()
@@ -380,7 +380,7 @@ impl Paxos {
     fn start(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
         if let Some(events) = self.recovered.take() {
             events.into_iter().for_each(|event| out.emit(event));
-            if matches!(self.role, Role::Follower) {
+            if matches!(self.state, State::Follower) {
                 self.core.watch_members([], cx.now);
                 self.reach_members(out);
                 // The others may have a leader, and it needs a moment to be heard.
@@ -388,13 +388,13 @@ impl Paxos {
                 return;
             }
         }
-        match &self.role {
-            Role::Joining { seeds, .. } => {
+        match &self.state {
+            State::Joining { seeds, .. } => {
                 for seed in seeds {
                     self.core.reach(seed, out);
                 }
             }
-            Role::Follower => self.begin(cx, false, out),
+            State::Follower => self.begin(cx, false, out),
             _ => unreachable!("a router begins by founding or joining"),
         }
     }
@@ -410,7 +410,7 @@ impl Paxos {
             self.core.learn(Slot(1), out);
         }
         self.core.leader = Some(ballot);
-        self.role = Role::Leader(Box::new(Reign::begin(&self.core, ballot, ticket, out)));
+        self.state = State::Leader(Box::new(Reign::begin(&self.core, ballot, ticket, out)));
         self.core.tell_leader(again, out);
     }
 
@@ -478,7 +478,7 @@ impl Paxos {
             // To a leader.
             Message::Forward { ballot, payloads } => {
                 // A member that this leader does not know yet for one is asked to try again, like one too many.
-                if let Role::Leader(reign) = &mut self.role
+                if let State::Leader(reign) = &mut self.state
                     && reign.ballot == ballot
                     && !(self.core.is_member(from) && reign.propose(&mut self.core, payloads, out))
                 {
@@ -487,7 +487,7 @@ impl Paxos {
                 }
             }
             Message::Accepted { ballot, through } => {
-                if let Role::Leader(reign) = &mut self.role
+                if let State::Leader(reign) = &mut self.state
                     && reign.ballot == ballot
                 {
                     reign.accepted(&self.core, from, through);
@@ -495,14 +495,14 @@ impl Paxos {
                 }
             }
             Message::Confirmed { ballot, round } => {
-                if let Role::Leader(reign) = &mut self.role
+                if let State::Leader(reign) = &mut self.state
                     && reign.ballot == ballot
                 {
                     reign.confirmed(&self.core, from, round, out);
                 }
             }
             Message::Following { ballot, through, chosen, lacks } => {
-                if let Role::Leader(reign) = &mut self.role
+                if let State::Leader(reign) = &mut self.state
                     && reign.ballot == ballot
                 {
                     reign.following(&mut self.core, from, through, chosen, lacks, out);
@@ -514,7 +514,7 @@ impl Paxos {
                 }
             }
             Message::ChunkTaken { ballot, slot, offset } => {
-                if let Role::Leader(reign) = &mut self.role
+                if let State::Leader(reign) = &mut self.state
                     && reign.ballot == ballot
                 {
                     reign.chunk_taken(&mut self.core, from, slot, offset, out);
@@ -555,22 +555,22 @@ impl Paxos {
     }
 
     fn command(&mut self, cx: &mut Context<'_>, command: Command, out: &mut impl Sink<Self>) {
-        match (command, &mut self.role) {
-            (Command::Propose { payload }, Role::Leader(reign)) => {
+        match (command, &mut self.state) {
+            (Command::Propose { payload }, State::Leader(reign)) => {
                 self.tell_again |= !reign.propose(&mut self.core, [payload], out);
             }
-            (Command::Propose { payload }, Role::Follower) if self.core.leader.is_some() => {
+            (Command::Propose { payload }, State::Follower) if self.core.leader.is_some() => {
                 self.forward.push(payload);
             }
             // Nobody is known to lead: the attempt ends here, and `Event::Leader` will call for the next.
             (Command::Propose { .. }, _) => {}
-            (Command::ProposeIn { ballot, payload }, Role::Leader(reign)) if reign.ballot == ballot => {
+            (Command::ProposeIn { ballot, payload }, State::Leader(reign)) if reign.ballot == ballot => {
                 if !reign.propose(&mut self.core, [payload.clone()], out) {
                     out.emit(Event::Refused { ballot, payload });
                 }
             }
             (Command::ProposeIn { ballot, payload }, _) => out.emit(Event::Refused { ballot, payload }),
-            (Command::Confirm { ballot, through }, Role::Leader(reign)) if reign.ballot == ballot => {
+            (Command::Confirm { ballot, through }, State::Leader(reign)) if reign.ballot == ballot => {
                 reign.ask(through);
             }
             (Command::Confirm { ballot, .. }, _) => out.emit(Event::Deposed { ballot }),
@@ -580,16 +580,16 @@ impl Paxos {
             (Command::Found, _) => self.found_anew(cx, out),
             (Command::Snapshot { slot, state }, _) => self.snapshot(slot, state, out),
             (Command::SnapshotLater { slot }, _) => self.gather(slot, out),
-            (Command::SnapshotBegins { slot }, Role::Leader(reign)) => {
+            (Command::SnapshotBegins { slot }, State::Leader(reign)) => {
                 reign.snapshot_begins(&mut self.core, slot, out);
             }
             (Command::SnapshotBegins { slot }, _) => out.emit(Event::SnapshotUnwanted { slot }),
-            (Command::SnapshotPart { slot, bytes, last }, Role::Leader(reign)) => {
+            (Command::SnapshotPart { slot, bytes, last }, State::Leader(reign)) => {
                 reign.snapshot_part(&mut self.core, slot, bytes, last, out);
             }
             // The snapshot ended with the reign.
             (Command::SnapshotPart { .. }, _) => {}
-            (Command::Seeds(peers), Role::Joining { .. }) => self.look_for(peers, out),
+            (Command::Seeds(peers), State::Joining { .. }) => self.look_for(peers, out),
             (Command::Seeds(peers), _) => self.meet(&peers, out),
         }
     }
@@ -598,22 +598,22 @@ impl Paxos {
         self.core.links.insert(peer);
         self.core.detector.linked(peer, cx.now);
         let leads = self.leader() == Some(peer);
-        match &mut self.role {
-            Role::Leader(reign) => {
+        match &mut self.state {
+            State::Leader(reign) => {
                 reign.probe(&self.core, peer, out);
                 reign.tell_departed(&self.core, peer, out);
                 reign.ask_again(&self.core, peer, out);
             }
-            Role::Candidate(candidacy) if self.core.concerns(peer) || candidacy.asks(peer) => {
+            State::Candidate(candidacy) if self.core.concerns(peer) || candidacy.asks(peer) => {
                 let question = candidacy.question();
                 self.core.send_all(vec![peer], question, out);
             }
-            Role::Follower if leads => {
+            State::Follower if leads => {
                 // What was forwarded over the old link may be lost, and nothing may overtake it.
                 self.forward.clear();
                 self.core.tell_leader(true, out);
             }
-            Role::Joining { .. } => self.core.send(peer, Message::Join { peer: self.core.me.clone() }, out),
+            State::Joining { .. } => self.core.send(peer, Message::Join { peer: self.core.me.clone() }, out),
             _ => {}
         }
     }
@@ -622,8 +622,8 @@ impl Paxos {
         self.core.links.remove(&peer);
         self.core.detector.unlinked(peer, cx.now);
         let leads = self.leader() == Some(peer);
-        match &mut self.role {
-            Role::Leader(reign) => reign.probe(&self.core, peer, out),
+        match &mut self.state {
+            State::Leader(reign) => reign.probe(&self.core, peer, out),
             _ if leads => self.forward.clear(),
             _ => {}
         }
@@ -635,16 +635,16 @@ impl Paxos {
             self.core.detector.tick(cx.now);
             self.tick(cx, out);
         }
-        match &self.role {
-            Role::Candidate(candidacy) if cx.now >= candidacy.until => {
+        match &self.state {
+            State::Candidate(candidacy) if cx.now >= candidacy.until => {
                 self.abandon(cx, Duration::ZERO, out);
             }
-            Role::Follower | Role::Joining { .. }
+            State::Follower | State::Joining { .. }
                 if self.leader().is_some_and(|leader| self.core.detector.suspects(leader, cx.now)) =>
             {
                 self.lose_leader(cx, Duration::ZERO, out);
             }
-            Role::Follower | Role::Joining { .. }
+            State::Follower | State::Joining { .. }
                 if self.election.is_some_and(|election| cx.now >= election) =>
             {
                 self.stand(cx, out);
@@ -654,7 +654,7 @@ impl Paxos {
     }
 
     fn tick(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
-        if let Role::Leader(reign) = &mut self.role {
+        if let State::Leader(reign) = &mut self.state {
             reign.suspect(&mut self.core, cx.now, out);
             if self.core.is_connected(cx.now) {
                 reign.release_snapshot(&mut self.core, out);
@@ -678,8 +678,8 @@ impl Paxos {
     }
 
     fn flush(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
-        match &mut self.role {
-            Role::Leader(reign) => {
+        match &mut self.state {
+            State::Leader(reign) => {
                 reign.open_slots(&mut self.core, out, false);
                 reign.consider_change(&mut self.core, cx.now, out);
                 reign.tell_chosen(&self.core, out);
@@ -687,7 +687,7 @@ impl Paxos {
             }
             _ => self.flush_follower(out),
         }
-        let asked = matches!(&self.role, Role::Leader(reign) if reign.asks_for_snapshot());
+        let asked = matches!(&self.state, State::Leader(reign) if reign.asks_for_snapshot());
         let gathered = self.core.gathered.is_some();
         if self.core.wants_checkpoint() && self.checkpoint.is_none() && !asked && !gathered {
             out.emit(Event::SnapshotWanted { slot: self.core.chosen });
@@ -695,7 +695,7 @@ impl Paxos {
     }
 
     fn is_voter(&self) -> bool {
-        !matches!(self.role, Role::Joining { .. } | Role::Removed)
+        !matches!(self.state, State::Joining { .. } | State::Removed)
     }
 
     fn interval(&self) -> Duration {

@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use thiserror::Error;
 
 use super::{
-    Ballot, Event, Paxos, Role, Settings, Slot, Value,
+    Ballot, Event, Paxos, Settings, Slot, State, Value,
     core::Core,
     log::Log,
     message::{put_value, take_slot, take_values},
@@ -257,12 +257,12 @@ impl Paxos {
         }
         // Told at the first input.
         core.members_changed = false;
-        let role = if core.concerns(core.me.id) {
-            Role::Follower
+        let state = if core.concerns(core.me.id) {
+            State::Follower
         } else {
-            Role::Joining { seeds: core.members.clone(), ask_at: now }
+            State::Joining { seeds: core.members.clone(), ask_at: now }
         };
-        let mut paxos = Paxos::new(core.me.clone(), role, core.settings.clone(), now);
+        let mut paxos = Paxos::new(core.me.clone(), state, core.settings.clone(), now);
         paxos.core = core;
         paxos.recovered = Some(replay.0);
         Ok(Some(paxos))

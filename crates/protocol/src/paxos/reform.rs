@@ -22,7 +22,7 @@
 use bytes::Bytes;
 use thiserror::Error;
 
-use super::{Ballot, Context, Paxos, Reign, Role, Sink, Slot, Value};
+use super::{Ballot, Context, Paxos, Reign, Sink, Slot, State, Value};
 
 /// Why a router cannot go on alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -39,7 +39,7 @@ impl Paxos {
     /// Whether this process could go on alone.
     pub fn can_reform(&self) -> Result<(), ReformRefusal> {
         let counts = self.core.members_known().iter().any(|peer| peer.id == self.core.me.id);
-        if matches!(self.role, Role::Removed) || !counts {
+        if matches!(self.state, State::Removed) || !counts {
             return Err(ReformRefusal::NotMember);
         }
         if self.core.leader.is_some() {
@@ -82,20 +82,20 @@ impl Paxos {
         self.attempts = 0;
         self.election = None;
         self.core.leader = Some(ballot);
-        self.role = Role::Leader(Box::new(Reign::begin(&self.core, ballot, ticket, out)));
+        self.state = State::Leader(Box::new(Reign::begin(&self.core, ballot, ticket, out)));
         self.core.tell_leader(true, out);
     }
 
     /// Whether this process could begin a log of its own, where no router is left: it joins, and has been fed nothing.
     pub fn can_found(&self) -> bool {
         let empty = self.core.chosen == Slot::ZERO && self.core.log.last() == Slot::ZERO;
-        matches!(self.role, Role::Joining { .. }) && empty && self.core.leader.is_none()
+        matches!(self.state, State::Joining { .. }) && empty && self.core.leader.is_none()
     }
 
     /// Begins a log as the only member. It must be able to, and what was in the log that is lost comes from elsewhere.
     pub(super) fn found_anew(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
         assert!(self.can_found(), "only a joiner that was fed nothing begins a log");
-        if let Role::Joining { seeds, .. } = &mut self.role {
+        if let State::Joining { seeds, .. } = &mut self.state {
             for seed in std::mem::take(seeds) {
                 self.core.forget(seed.id, out);
             }

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 
 use super::{
-    Ballot, Core, Event, Message, Paxos, Record, Reign, Role, Slot,
+    Ballot, Core, Event, Message, Paxos, Record, Reign, Slot, State,
     leader::{Phase, Progress},
 };
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
 impl Paxos {
     /// The user gives its state behind `slot`: for the disk, and for those that wait for it.
     pub(super) fn snapshot(&mut self, slot: Slot, state: Bytes, out: &mut impl Sink<Paxos>) {
-        let Paxos { core, role, checkpoint, .. } = self;
+        let Paxos { core, state: own, checkpoint, .. } = self;
         let begun = core.gathered.take_if(|(gathered, _)| *gathered == slot);
         let begun = begun.map(|(_, members)| members);
         let members = begun.clone().or_else(|| (slot == core.chosen).then(|| core.members.clone()));
@@ -35,7 +35,7 @@ impl Paxos {
         {
             *checkpoint = Some(core.checkpoint(slot, members, state.clone(), out));
         }
-        let Role::Leader(reign) = role else { return };
+        let State::Leader(reign) = own else { return };
         match (begun, members) {
             // Others may have begun to wait while it was gathered.
             (Some(members), _) if reign.asked.is_some() => reign.asked = Some((slot, members)),
@@ -61,11 +61,11 @@ impl Paxos {
 pub(super) struct Held {
     pub(super) slot: Slot,
     members: Vec<Peer>,
-    state: State,
+    content: Content,
 }
 
 #[derive(Debug)]
-enum State {
+enum Content {
     Whole(Bytes),
     Parts(Parts),
 }
@@ -93,7 +93,7 @@ impl Reign {
     /// Begins to send a snapshot to those that wait for it, or asks the user for one.
     pub(super) fn offer_snapshot(&mut self, core: &mut Core, out: &mut impl Sink<Paxos>) {
         match &self.snapshot {
-            Some(Held { state: State::Parts(parts), .. }) if parts.first > 0 => {
+            Some(Held { content: Content::Parts(parts), .. }) if parts.first > 0 => {
                 // Some of it is gone. Those that wait get the next one.
             }
             Some(held) if held.slot >= core.log.start() => {
@@ -137,7 +137,7 @@ impl Reign {
     pub(super) fn snapshot(&mut self, core: &mut Core, slot: Slot, state: Bytes, out: &mut impl Sink<Paxos>) {
         let Some((asked, members)) = self.asked.take() else { return };
         assert!(asked == slot, "the snapshot asked for is that of {asked}, not {slot}");
-        self.hold(core, Held { slot, members, state: State::Whole(state) }, out);
+        self.hold(core, Held { slot, members, content: Content::Whole(state) }, out);
     }
 
     /// The user has begun a snapshot of the state behind `slot`, of which it will give parts.
@@ -149,7 +149,7 @@ impl Reign {
         self.asked = Some((core.chosen, core.members.clone()));
         if slot == core.chosen {
             let (_, members) = self.asked.take().expect("it was just set");
-            self.hold(core, Held { slot, members, state: State::Parts(Parts::default()) }, out);
+            self.hold(core, Held { slot, members, content: Content::Parts(Parts::default()) }, out);
         } else {
             // The members behind that slot are not known any more.
             out.emit(Event::SnapshotWanted { slot: core.chosen });
@@ -176,7 +176,9 @@ impl Reign {
         last: bool,
         out: &mut impl Sink<Paxos>,
     ) {
-        let Some(Held { slot: held, state: State::Parts(parts), .. }) = &mut self.snapshot else { return };
+        let Some(Held { slot: held, content: Content::Parts(parts), .. }) = &mut self.snapshot else {
+            return;
+        };
         if *held != slot || !std::mem::take(&mut parts.wanted) {
             return;
         }
@@ -191,7 +193,7 @@ impl Reign {
 
     /// Asks the user for another part, if there is room for it.
     fn want_part(&mut self, core: &Core, out: &mut impl Sink<Paxos>) {
-        if let Some(Held { slot, state: State::Parts(parts), .. }) = &mut self.snapshot
+        if let Some(Held { slot, content: Content::Parts(parts), .. }) = &mut self.snapshot
             && !parts.whole
             && !parts.wanted
             && parts.kept.len() < PARTS_KEPT_MAX
@@ -215,9 +217,9 @@ impl Reign {
         if slot != expected || offset > sent || offset < taken {
             return;
         }
-        let ends = match &held.state {
-            State::Whole(state) => offset == state.len() as u64,
-            State::Parts(parts) => parts.whole && offset == parts.end(),
+        let ends = match &held.content {
+            Content::Whole(state) => offset == state.len() as u64,
+            Content::Parts(parts) => parts.whole && offset == parts.end(),
         };
         peer.phase = Phase::Installing { slot, sent, taken: offset };
         if ends {
@@ -237,7 +239,8 @@ impl Reign {
             Phase::Installing { taken, .. } => Some(taken),
             _ => None,
         });
-        let (taken, Some(Held { state: State::Parts(parts), .. })) = (taken.min(), &mut self.snapshot) else {
+        let (taken, Some(Held { content: Content::Parts(parts), .. })) = (taken.min(), &mut self.snapshot)
+        else {
             return;
         };
         while parts.first < taken.unwrap_or(0) && parts.kept.pop_front().is_some() {
@@ -247,9 +250,9 @@ impl Reign {
 
     fn send_chunks(&mut self, core: &mut Core, to: ProcessId, out: &mut impl Sink<Paxos>) {
         let (Some(peer), Some(held)) = (self.peers.get_mut(&to), &self.snapshot) else { return };
-        match &held.state {
-            State::Whole(state) => send_whole(core, self.ballot, peer, held, state, out),
-            State::Parts(parts) => send_parts(core, self.ballot, peer, held, parts, out),
+        match &held.content {
+            Content::Whole(state) => send_whole(core, self.ballot, peer, held, state, out),
+            Content::Parts(parts) => send_parts(core, self.ballot, peer, held, parts, out),
         }
     }
 
@@ -259,12 +262,12 @@ impl Reign {
         let installing = is_in(|phase| matches!(phase, Phase::Installing { .. }));
         let waiting = is_in(|phase| *phase == Phase::Waiting);
         let begun =
-            matches!(&self.snapshot, Some(Held { state: State::Parts(parts), .. }) if parts.first > 0);
+            matches!(&self.snapshot, Some(Held { content: Content::Parts(parts), .. }) if parts.first > 0);
         if !installing
             && (!waiting || begun)
-            && let Some(Held { slot, state, .. }) = self.snapshot.take()
+            && let Some(Held { slot, content, .. }) = self.snapshot.take()
         {
-            if let State::Parts(_) = state {
+            if let Content::Parts(_) = content {
                 out.emit(Event::SnapshotUnwanted { slot });
             }
             if waiting {

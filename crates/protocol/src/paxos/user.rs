@@ -1,5 +1,7 @@
 //! Between the log and its user: how it is set, what it is asked, what it tells.
 
+use std::fmt;
+
 use bytes::Bytes;
 
 #[cfg(doc)]
@@ -232,11 +234,38 @@ pub enum Event {
     },
 }
 
+/// What a router is in its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StateKind {
+    /// Asks for admission, and votes on nothing.
+    Joining,
+    /// Follows a leader, or waits for one.
+    Follower,
+    /// Would lead.
+    Candidate,
+    /// Leads.
+    Leader,
+    /// Was a member, and takes no further part.
+    Removed,
+}
+
+impl fmt::Display for StateKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            StateKind::Joining => "joining",
+            StateKind::Follower => "follower",
+            StateKind::Candidate => "candidate",
+            StateKind::Leader => "leader",
+            StateKind::Removed => "removed",
+        })
+    }
+}
+
 /// A router as seen from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Which part it plays: `joining`, `follower`, `candidate`, `leader` or `removed`.
-    pub role: &'static str,
+    /// What it is.
+    pub state: StateKind,
     /// The leader, if known.
     pub leader: Option<ProcessId>,
     /// The highest ballot promised.

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Control, DataHeader, DataKind, Keeps, MadeUpIds, Range, RequestId, control::Removal, placement::Segment,
+    Control, DataHeader, DataKind, Keeps, MadeUpIds, Range, RequestId, Role, control::Removal,
+    placement::Segment,
 };
 use crate::{
     admission::{NotAdmitted, Terms},
@@ -69,21 +70,10 @@ pub mod refusal {
     }
 }
 
-/// What a member does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Role {
-    /// Submits reads and writes for users.
-    Client,
-    /// Holds ranges.
-    Storage,
-    /// Watches and reconfigures.
-    Super,
-}
-
 /// A member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberInfo {
-    /// What it does.
+    /// What it does: one of those [of tables](Role::is_of_tables).
     pub role: Role,
     /// Its name, for people.
     pub name: String,
@@ -343,7 +333,7 @@ impl Change {
 fn is_next_life(role: Role, address: &str, member: &MemberInfo) -> bool {
     match (role, member.role) {
         (Role::Super, Role::Super) => true,
-        (Role::Client, Role::Client) => address == member.address,
+        (Role::Gateway, Role::Gateway) => address == member.address,
         _ => false,
     }
 }
@@ -390,6 +380,7 @@ impl Routing for Rubberband {
         let mut change = Change { state: config.state.clone(), placement: false };
         let state = &mut change.state;
         match control {
+            Control::Join { role, .. } if !role.is_of_tables() => return Err(refusal::MALFORMED),
             Control::Join { role, name, address, terms, keeps } => {
                 if state.members.contains_key(&sender) {
                     return Ok(None);
@@ -408,7 +399,7 @@ impl Routing for Rubberband {
                 }
                 let state = &mut change.state;
                 state.members.insert(sender, MemberInfo { role, name, address });
-                if role == Role::Client {
+                if role == Role::Gateway {
                     state.sessions.insert(sender.incarnation.0, 0);
                 }
                 if role == Role::Storage {
@@ -551,7 +542,7 @@ impl Routing for Rubberband {
             }
             // Routers keep what expires beside the configuration.
             Control::Expire { .. } => {
-                if role != Some(Role::Client) {
+                if role != Some(Role::Gateway) {
                     only(Role::Super)?;
                 }
                 return Ok(None);
@@ -583,7 +574,7 @@ impl Routing for Rubberband {
             });
         }
         let header = DataHeader::peek(body).filter(DataHeader::is_disjoint).ok_or(refusal::MALFORMED)?;
-        if config.members.get(&id.sender).is_none_or(|info| info.role != Role::Client) {
+        if config.members.get(&id.sender).is_none_or(|info| info.role != Role::Gateway) {
             return Err(refusal::NOT_ALLOWED);
         }
         if config.ring.is_empty() {

@@ -308,7 +308,7 @@ impl Membership {
 
     /// Whether a process of role `other` is one that we talk to without being asked first.
     fn seeks(&self, other: Role) -> bool {
-        matches!((self.role, other), (_, Role::Super) | (Role::Client | Role::Storage, Role::Storage))
+        matches!((self.role, other), (_, Role::Super) | (Role::Gateway | Role::Storage, Role::Storage))
     }
 
     fn meet<P>(&self, before: Option<&Config>, after: &Config, out: &mut impl Sink<P>)

@@ -89,13 +89,11 @@ mod storage;
 mod superior;
 pub mod suspicion;
 
-use crate::id::RequestId;
+use crate::{id::RequestId, role::Role};
 
 pub use self::{
     client::{Answered, Client, ClientCommand, ClientError, ClientEvent, ClientSettings},
-    config::{
-        Config, MemberInfo, RING_MAX, ROUTING_VERSION, Role, Rubberband, StorageState, TableEntry, refusal,
-    },
+    config::{Config, MemberInfo, RING_MAX, ROUTING_VERSION, Rubberband, StorageState, TableEntry, refusal},
     control::{Control, Removal},
     keeping::Keeps,
     made_up::MadeUpIds,

@@ -169,7 +169,7 @@ impl Super {
             self.announced.remove(&process);
         }
         // Sessions without a gateway end after a while. One that we did not see depart has the full time from here.
-        let live: BTreeSet<u128> = config.role(Role::Client).map(|process| process.incarnation.0).collect();
+        let live: BTreeSet<u128> = config.role(Role::Gateway).map(|process| process.incarnation.0).collect();
         self.sessions.retain(|session, _| config.sessions.contains_key(session));
         for &session in config.sessions.keys().filter(|session| !live.contains(session)) {
             self.sessions.entry(session).or_insert(cx.now + self.settings.retention);

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protocol::{
-    Incarnation, ProcessId,
+    Incarnation, ProcessId, Role,
     domain::{Domain, Part, refusal},
     ecast::{Class, MessageId, Pace, Position, Refusal, Routing},
     group::{self, GroupId, Groups},
-    rubberband::{self, Role, Rubberband},
+    rubberband::{self, Rubberband},
     wire::encode_body,
 };
 
@@ -120,7 +120,7 @@ fn a_process_is_in_one_part() {
     for (node, message) in [
         (1, enter_groups()),
         (2, Message::Join.encode()),
-        (3, join_tables(Role::Client)),
+        (3, join_tables(Role::Gateway)),
         (5, enter_groups()),
     ] {
         assert_eq!(order.submit(node, message), Err(refusal::OTHER_PART), "{node}");

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     Context, Destination, Input, Peer, ProcessId, Protocol, Session, Sink, Ticket, Time,
-    paxos::{Ballot, Command, Corrupt, Event, Message, Paxos, Record, Settings, Slot, Value},
+    paxos::{Ballot, Command, Corrupt, Event, Message, Paxos, Record, Settings, Slot, StateKind, Value},
     wire::Wire,
 };
 
@@ -187,8 +187,8 @@ impl Alone {
         panic!("it never stands");
     }
 
-    pub(super) fn role(&self) -> &'static str {
-        self.paxos.status().role
+    pub(super) fn state(&self) -> StateKind {
+        self.paxos.status().state
     }
 
     pub(super) fn last(&self) -> u64 {

@@ -5,7 +5,7 @@ use quorate_protocol::{
     Input, Peer, Session,
     paxos::{
         Ballot, Better, Change, ChangeRefusal, Command, Contact, Event, Message, Prepare, Pulse, Record,
-        Refusal, Settings, Slot, Value, Way,
+        Refusal, Settings, Slot, StateKind, Value, Way,
     },
 };
 
@@ -201,7 +201,7 @@ fn candidate() -> (Alone, Ballot) {
     let mut router = third();
     let own = router.stand();
     router.hear("2", Message::PreVoted { ballot: own, better: None });
-    assert_eq!(router.role(), "candidate");
+    assert_eq!(router.state(), StateKind::Candidate);
     (router, own)
 }
 
@@ -230,11 +230,11 @@ fn a_promise_without_its_form_is_no_promise() {
     ];
     for message in broken {
         let said = router.hear("2", message.clone());
-        assert_eq!(router.role(), "candidate", "{message:?}");
+        assert_eq!(router.state(), StateKind::Candidate, "{message:?}");
         assert!(said.records.is_empty(), "{message:?}");
     }
     let said = router.hear("2", promise(own, 6, 5, 5, vec![]));
-    assert_eq!(router.role(), "leader");
+    assert_eq!(router.state(), StateKind::Leader);
     assert!(matches!(said.records[..], [Record::Accepted { .. }]), "{:?}", said.records);
 }
 
@@ -242,14 +242,14 @@ fn a_promise_without_its_form_is_no_promise() {
 fn a_promise_of_the_log_with_a_change_asks_those_whom_it_makes() {
     let (mut router, own) = candidate();
     let said = router.hear("2", promise(own, 7, 5, 5, vec![value(9), members("1 2 3 4")]));
-    assert_eq!(router.role(), "candidate", "two of four");
+    assert_eq!(router.state(), StateKind::Candidate, "two of four");
     assert!(matches!(said.to("4")[..], [Message::Prepare(_)]), "{:?}", said.sent);
     // And again when it is linked; a process that has no say is asked nothing.
     let linked = |peer| Input::Linked { peer: process(peer), session: Session(1) };
     assert!(matches!(router.input(linked("4")).to("4")[..], [Message::Prepare(_)]));
     assert!(router.input(linked("9")).to("9").is_empty());
     router.hear("4", promise(own, 6, 5, 5, vec![]));
-    assert_eq!(router.role(), "leader");
+    assert_eq!(router.state(), StateKind::Leader);
 }
 
 #[test]
@@ -259,17 +259,17 @@ fn a_refusal_counts_for_its_ballot_only() {
     let other = ballot(own.round - 1, "3");
     for from in ["1", "2"] {
         router.hear(from, refused(other, own));
-        assert_eq!(router.role(), "candidate");
+        assert_eq!(router.state(), StateKind::Candidate);
     }
     router.hear("2", promise(own, 6, 5, 5, vec![]));
-    assert_eq!(router.role(), "leader");
+    assert_eq!(router.state(), StateKind::Leader);
     let above = ballot(own.round + 1, "1");
     for (ballot, promised) in [(other, above), (own, own), (own, other)] {
         router.hear("1", refused(ballot, promised));
-        assert_eq!(router.role(), "leader", "{ballot:?} {promised:?}");
+        assert_eq!(router.state(), StateKind::Leader, "{ballot:?} {promised:?}");
     }
     router.hear("1", refused(own, above));
-    assert_eq!(router.role(), "follower");
+    assert_eq!(router.state(), StateKind::Follower);
 }
 
 #[test]
@@ -497,7 +497,7 @@ fn commands_that_come_to_nothing_are_answered() {
         values: vec![],
     };
     router.hear("2", promise);
-    assert_eq!(router.role(), "leader");
+    assert_eq!(router.state(), StateKind::Leader);
     assert_eq!(refused(&router.command(add("2"))), Some(ChangeRefusal::AlreadySo));
     assert_eq!(refused(&router.command(Command::RemoveRouter(process("4")))), Some(ChangeRefusal::AlreadySo));
     let asked = router.hear("2", Message::Change(Change::Remove(process("4"))));
@@ -638,10 +638,10 @@ fn a_member_goes_by_news_that_does_not_name_it() {
     let not_member = |chosen, names| Message::NotMember { chosen: Slot(chosen), members: peers(names) };
     for (chosen, names) in [(4, "1 2"), (5, "1 2 3"), (6, "1 3")] {
         router.hear("1", not_member(chosen, names));
-        assert_eq!(router.role(), "follower", "{chosen} {names}");
+        assert_eq!(router.state(), StateKind::Follower, "{chosen} {names}");
     }
     router.hear("1", not_member(5, "1 2"));
-    assert_eq!(router.role(), "removed");
+    assert_eq!(router.state(), StateKind::Removed);
 }
 
 #[test]

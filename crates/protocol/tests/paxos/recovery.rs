@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     Duration, Incarnation, Input, Peer, ProcessId, Time,
-    paxos::{Ballot, Command, Corrupt, Event, Paxos, Record, Settings, Slot, Value},
+    paxos::{Ballot, Command, Corrupt, Event, Paxos, Record, Settings, Slot, StateKind, Value},
     wire::{Wire, WireError},
 };
 
@@ -311,7 +311,7 @@ fn a_domain_is_founded_anew_by_one_that_was_fed_nothing() {
     let member = Alone::from("3", &settings, checkpoint("1 2 3", ballot(1, "1"), 5, vec![]));
     assert!(!member.paxos.can_found(), "it is a member");
     let fed = Alone::from("4", &settings, checkpoint("1 2 3", ballot(1, "1"), 5, vec![]));
-    assert_eq!((fed.role(), fed.paxos.can_found()), ("joining", false));
+    assert_eq!((fed.state(), fed.paxos.can_found()), (StateKind::Joining, false));
     let accepted = Record::Accepted {
         ballot: ballot(1, "1"),
         start: Slot::ZERO,

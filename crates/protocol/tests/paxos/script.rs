@@ -129,7 +129,7 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
                 world.say(&format!(
                     "{} {} leader {leader} promised b{} chosen {} last {} members {}",
                     name(id),
-                    status.role,
+                    status.state,
                     status.promised.round,
                     status.chosen,
                     status.last,

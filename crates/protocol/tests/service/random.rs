@@ -89,7 +89,7 @@ impl Run {
     /// A client sends something to some replica: what it has not sent yet, or the same again.
     fn act(&mut self, client: ProcessId) {
         let statuses = self.world.statuses();
-        let leads = |(_, status): &&(ProcessId, paxos::Status)| status.role == "leader";
+        let leads = |(_, status): &&(ProcessId, paxos::Status)| status.state == paxos::StateKind::Leader;
         let leader = statuses.iter().find(leads).map(|(id, _)| *id);
         let replicas = self.world.replicas();
         let to =
@@ -195,7 +195,9 @@ impl Run {
         let open = statuses.iter().filter_map(|(_, status)| status.members_open.as_ref());
         open.chain(newest).all(|members| {
             let lives = |id: ProcessId| {
-                statuses.iter().any(|(other, status)| *other == id && status.role != "removed")
+                statuses
+                    .iter()
+                    .any(|(other, status)| *other == id && status.state != paxos::StateKind::Removed)
             };
             members.iter().filter(|peer| peer.id != id && lives(peer.id)).count() > members.len() / 2
         })
@@ -212,7 +214,7 @@ impl Run {
 
     fn restart_removed(&mut self) {
         let statuses = self.world.statuses();
-        for (id, _) in statuses.into_iter().filter(|(_, status)| status.role == "removed") {
+        for (id, _) in statuses.into_iter().filter(|(_, status)| status.state == paxos::StateKind::Removed) {
             self.restart(id);
         }
     }

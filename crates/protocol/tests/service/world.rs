@@ -326,7 +326,7 @@ impl World {
             let line = format!(
                 "{} {}{serves}, {} chosen, {} refused: {}",
                 name(id),
-                status.log.role,
+                status.log.state,
                 status.chosen,
                 status.refused,
                 self.hosts[&id].words.join(" ")

@@ -2,12 +2,12 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use quorate_protocol::{
-    Duration, Incarnation, ProcessId, RequestId,
+    Duration, Incarnation, ProcessId, RequestId, Role,
     detector::Opinion,
     ecast::Position,
     rubberband::{
-        Control, DataHeader, DataKind, Direct, Keeps, Message, Range, Removal, Reply, ReplyContent, Role,
-        Spent, TransferCursor, WriteName,
+        Control, DataHeader, DataKind, Direct, Keeps, Message, Range, Removal, Reply, ReplyContent, Spent,
+        TransferCursor, WriteName,
     },
     wire::Wire,
 };

@@ -4,16 +4,18 @@ use quorate_protocol::{
     ProcessId,
     ecast::Router,
     partial::{Maps, Resident, Roster},
+    paxos::StateKind,
+    role::{Role, State},
 };
 use serde::Serialize;
 
-use super::role::Role;
+use super::kind::Kind;
 
 /// Where a process stands. Figures of a cell are of its present life.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Status {
-    /// In one word: `leading`, `following`, `joining`, `arriving`, `serving`, `spare`.
-    pub state: &'static str,
+    /// What it is in its role.
+    pub state: State,
     /// Why it cannot do its work, as far as it can tell alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hindrance: Option<String>,
@@ -41,8 +43,8 @@ pub struct Status {
 pub struct MemberStatus {
     /// Its name.
     pub name: String,
-    /// Its work: `cell`, with keys or without.
-    pub role: &'static str,
+    /// Its work: a cell's, with keys or without.
+    pub role: Role,
     /// The process.
     pub process: String,
     /// Where it listens.
@@ -103,56 +105,39 @@ pub struct CellStatus {
     pub arriving: Option<usize>,
 }
 
-impl Role {
+impl Kind {
     pub(super) fn status(&self, me: ProcessId) -> Status {
         match self {
-            Role::Router(router) => of_router(router, me),
-            Role::Cell(resident) => of_cell(resident, me),
+            Kind::Router(router) => of_router(router, me),
+            Kind::Cell(resident) => of_cell(resident, me),
         }
     }
 
     /// How a router stands in its log; none of a cell.
-    pub(super) fn router_state(&self) -> Option<RouterState> {
-        let Role::Router(router) = self else { return None };
+    pub(super) fn router_state(&self) -> Option<State> {
+        let Kind::Router(router) = self else { return None };
         Some(router_state(router))
     }
 }
 
-/// How a router stands in its log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RouterState {
-    /// It belongs to no domain yet.
-    Joining,
-    /// It belongs to one, and knows no leader that has a majority.
-    Leaderless,
-    /// It follows a leader.
-    Following,
-    /// It leads.
-    Leading,
-    /// It was taken out.
-    Removed,
-}
-
-fn router_state(router: &Router<Maps>) -> RouterState {
+fn router_state(router: &Router<Maps>) -> State {
     let log = router.log().status();
-    match log.role {
-        "joining" => RouterState::Joining,
-        "removed" => RouterState::Removed,
-        "leader" => RouterState::Leading,
-        "follower" if log.leader.is_some() => RouterState::Following,
-        _ => RouterState::Leaderless,
+    match log.state {
+        StateKind::Joining => State::Joining,
+        StateKind::Removed => State::Removed,
+        StateKind::Leader => State::Leading,
+        StateKind::Follower if log.leader.is_some() => State::Following,
+        StateKind::Follower | StateKind::Candidate => State::Leaderless,
     }
 }
 
 fn of_router(router: &Router<Maps>, me: ProcessId) -> Status {
-    let (state, hindrance) = match router_state(router) {
-        RouterState::Joining => ("joining", Some("joining: the domain has not taken this router in yet")),
-        RouterState::Leaderless => {
-            ("leaderless", Some("no router leads a majority that it hears: nothing can be changed"))
-        }
-        RouterState::Following => ("following", None),
-        RouterState::Leading => ("leading", None),
-        RouterState::Removed => ("removed", Some("removed: this router votes no more")),
+    let state = router_state(router);
+    let hindrance = match state {
+        State::Joining => Some("joining: the domain has not taken this router in yet"),
+        State::Leaderless => Some("no router leads a majority that it hears: nothing can be changed"),
+        State::Removed => Some("removed: this router votes no more"),
+        _ => None,
     };
     let status = router.status();
     let roster = router.config();
@@ -173,15 +158,15 @@ fn of_router(router: &Router<Maps>, me: ProcessId) -> Status {
 fn of_cell(resident: &Resident, me: ProcessId) -> Status {
     let cell = resident.status();
     let (state, hindrance) = match (resident.roster(), cell.number) {
-        (None, _) => ("joining", Some("joining: no router has taken this process in yet")),
+        (None, _) => (State::Joining, Some("joining: no router has taken this process in yet")),
         (Some(_), None) => {
-            ("spare", Some("spare: it joined when there were maps already, and has no keys of them"))
+            (State::Spare, Some("spare: it joined when there were maps already, and has no keys of them"))
         }
         (Some(_), Some(_)) if cell.arriving.is_some() => (
-            "arriving",
+            State::Arriving,
             Some("arriving: it copies what the cell had whose place it took, and counts for no level"),
         ),
-        (Some(_), Some(_)) => ("serving", None),
+        (Some(_), Some(_)) => (State::Serving, None),
     };
     let (hints, refused) = (cell.hints, cell.refused);
     Status {
@@ -218,7 +203,7 @@ fn of_cell(resident: &Resident, me: ProcessId) -> Status {
 fn members(roster: &Roster) -> Vec<MemberStatus> {
     let member = |(process, seat): (ProcessId, &quorate_protocol::partial::Seat)| MemberStatus {
         name: seat.name.clone(),
-        role: "cell",
+        role: Role::Cell,
         process: process.to_string(),
         address: seat.address.clone(),
         site: seat.site.0,

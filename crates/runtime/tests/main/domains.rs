@@ -17,19 +17,19 @@ use quorate_runtime::{
     Config, Handle, Host, Port, Reactor, clock,
     discover::{Answer, Presence, discover},
 };
-use quorate_tables::{Command as Ask, Role, status::Status};
+use quorate_tables::{self as tables, Command as Ask, status::Status};
 
 use crate::chat::{DOMAIN, PATIENCE, config, eventually, id};
 
 const OTHER: DomainId = DomainId(0xd1);
 
-type Roles = Node<Relay<Role>>;
+type Roles = Node<Relay<tables::Process>>;
 
 /// Statuses, and endpoints that ended.
 struct Ear(Sender<Result<Status, Channel>>);
 
 impl Host<Roles> for Ear {
-    fn event(&mut self, event: Event<Relay<Role>>, _: Time) {
+    fn event(&mut self, event: Event<Relay<tables::Process>>, _: Time) {
         match event {
             Event::Home(_, quorate_tables::Event::Status { status, .. }) => self.0.send(Ok(*status)),
             Event::Ended(channel, Ending::Removed) => self.0.send(Err(channel)),
@@ -57,7 +57,7 @@ fn channel(domain: DomainId) -> Channel {
 }
 
 /// A process with these roles, each in its domain.
-fn start(node: u64, roles: impl FnOnce(Peer) -> [Role; 2]) -> Process {
+fn start(node: u64, roles: impl FnOnce(Peer) -> [tables::Process; 2]) -> Process {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let me = Peer { id: id(node), address: listener.local_addr().unwrap().to_string() };
     let config = Config { others: vec![OTHER], listening: vec![Arc::new(listener)], ..config(me.id) };
@@ -71,11 +71,11 @@ fn start(node: u64, roles: impl FnOnce(Peer) -> [Role; 2]) -> Process {
     Process { me, handle, told }
 }
 
-fn founder(me: Peer) -> Role {
+fn founder(me: Peer) -> tables::Process {
     let log = paxos::Settings { wanted: 1, ..paxos::Settings::default() };
     let settings = RouterSettings { paxos: log.clone(), ..RouterSettings::default() };
     let founded = domain::Config::vacant();
-    Role::Router(Router::new(Paxos::found(me, log, clock::now()), founded, settings))
+    tables::Process::Router(Router::new(Paxos::found(me, log, clock::now()), founded, settings))
 }
 
 impl Process {
@@ -98,8 +98,8 @@ fn a_process_belongs_to_two_domains_over_one_link() {
     let routers = start(1, |me| [founder(me.clone()), founder(me)]);
     let members = start(2, |me| {
         [
-            Role::Super(Super::new(me.clone(), String::from("super"), SuperSettings::default())),
-            Role::Client(Client::new(me, String::from("gateway"), ClientSettings::default())),
+            tables::Process::Super(Super::new(me.clone(), String::from("super"), SuperSettings::default())),
+            tables::Process::Client(Client::new(me, String::from("gateway"), ClientSettings::default())),
         ]
     });
     for domain in [DOMAIN, OTHER] {
@@ -134,7 +134,7 @@ fn one_common_domain_is_enough_for_a_link() {
     let routers = start(1, |me| [founder(me.clone()), founder(me)]);
     let start_in = |node: u64, domain: DomainId| {
         let me: ProcessId = id(node);
-        let role = Role::Super(Super::new(
+        let role = tables::Process::Super(Super::new(
             Peer { id: me, address: String::from("127.0.0.1:1") },
             String::from("super"),
             SuperSettings::default(),

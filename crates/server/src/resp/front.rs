@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
-use quorate::maps::{self, Command, Role};
+use quorate::maps::{self, Command};
 use quorate_protocol::{
     CommandId, Time,
     partial::{Action, Level, MapId, Operation, Outcome, Roster, resident},
@@ -292,7 +292,7 @@ impl maps::Front for Front {
     }
 }
 
-impl Door<Role> for Front {
+impl Door<maps::Kind> for Front {
     fn opened(&mut self, client: ClientId, _: Time) {
         let Settings { level, map, limits } = &self.settings;
         let session = Session {

@@ -14,7 +14,7 @@ use quorate_protocol::{
         Member, MemberCommand, MemberEvent, MemberSettings, MessageId, Outcome, Position, Router,
         RouterEvent, RouterSettings,
     },
-    paxos::{self, Ballot},
+    paxos::{self, Ballot, StateKind},
     wire::decode_body,
 };
 use xxhash_rust::xxh3::xxh3_64;
@@ -32,7 +32,7 @@ use crate::{
     run::failure_of,
     stage::{RouterSet, open_changes},
     system::{
-        ecast::process::{Ask, Process, Role, Told, role},
+        ecast::process::{Ask, Kind, Process, Told, kind},
         rooms::{Floor, Rooms, RoomsTwin, Say},
     },
 };
@@ -276,7 +276,7 @@ impl Domain {
     }
 
     fn candidates(&self, world: &World<Process>) -> usize {
-        routers(world).filter(|(_, router)| router.log().status().role == "candidate").count()
+        routers(world).filter(|(_, router)| router.log().status().state == StateKind::Candidate).count()
     }
 
     fn describe(&self, client: usize) -> String {
@@ -292,7 +292,7 @@ impl Domain {
             let status = router.log().status();
             format!(
                 "router {machine} is {} of {} led by {:?} through {:?} at {}",
-                status.role,
+                status.state,
                 status.members.len(),
                 status.leader.map(|it| it.node),
                 router.log().detour().map(|it| it.node),
@@ -300,7 +300,7 @@ impl Domain {
             )
         });
         let clients = self.clients.iter().enumerate().filter_map(|(at, client)| {
-            let Some(Role::Member(member, _)) = role(world, client.machine) else { return None };
+            let Some(Kind::Member(member, _)) = kind(world, client.machine) else { return None };
             (member.outstanding() != (0, 0)).then(|| {
                 format!(
                     "{} has {:?} outstanding, sent again {} times, for leader {:?}",
@@ -402,7 +402,7 @@ impl Domain {
 
     /// The members are others than before: nobody may be gone of whom the leader hears.
     fn members_changed(&mut self, world: &mut World<Process>, machine: usize) -> Result<(), Violation> {
-        let Some(Role::Router(router, _)) = role(world, machine) else { return Ok(()) };
+        let Some(Kind::Router(router, _)) = kind(world, machine) else { return Ok(()) };
         let (told_at, members) = (router.log().applied().0, router.log().members().to_vec());
         let before = self.routers.members.clone();
         self.routers.told_members(world, told_at, &members, false)?;
@@ -426,9 +426,9 @@ impl Domain {
 
 /// The routers that run, and on which machines.
 fn routers(world: &World<Process>) -> impl Iterator<Item = (usize, &Router<Rooms>)> {
-    (0..world.machines()).filter_map(|machine| match role(world, machine)? {
-        Role::Router(router, _) => Some((machine, router.as_ref())),
-        Role::Member(..) => None,
+    (0..world.machines()).filter_map(|machine| match kind(world, machine)? {
+        Kind::Router(router, _) => Some((machine, router.as_ref())),
+        Kind::Member(..) => None,
     })
 }
 
@@ -442,13 +442,13 @@ impl Environment<Process> for Domain {
         if let Some(client) = self.clients.iter().position(|client| client.machine == machine) {
             world.timer(Duration::ZERO, JOIN | client as u64);
             return Process::new(
-                Role::Member(Box::new(Member::new(id, MemberSettings::default())), None),
+                Kind::Member(Box::new(Member::new(id, MemberSettings::default())), None),
                 tamper,
             );
         }
         let paxos = self.routers.start(world, machine, id, self.router_settings.paxos.clone());
         let router = Router::new(paxos, Floor::default(), self.router_settings.clone());
-        Process::new(Role::Router(Box::new(router), Position(0)), tamper)
+        Process::new(Kind::Router(Box::new(router), Position(0)), tamper)
     }
 
     fn event(&mut self, world: &mut World<Process>, machine: usize, event: Told) -> Result<(), Violation> {
@@ -460,7 +460,7 @@ impl Environment<Process> for Domain {
             Told::Router(RouterEvent::Leader(leader)) => {
                 if leader.is_some()
                     && leader == world.id(machine)
-                    && let Some(Role::Router(router, _)) = role(world, machine)
+                    && let Some(Kind::Router(router, _)) = kind(world, machine)
                 {
                     self.reigns.insert(router.log().status().promised);
                     self.leader = Some(machine);

@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{
     stage::{self, Workload},
     system::{
-        ecast::process::{Ask, Process, Role, Told},
+        ecast::process::{Ask, Kind, Process, Told},
         rooms::{Floor, Say},
     },
 };
@@ -81,11 +81,11 @@ impl Workload for Domains {
             Router::new(paxos, Floor::default(), RouterSettings { paxos: log, ..RouterSettings::default() });
         let member = Member::new(id, MemberSettings::default());
         let mut node = Node::new();
-        for (domain, role) in [
-            (routed(machine), Role::Router(Box::new(router), Position(0))),
-            (joined(machine), Role::Member(Box::new(member), None)),
+        for (domain, kind) in [
+            (routed(machine), Kind::Router(Box::new(router), Position(0))),
+            (joined(machine), Kind::Member(Box::new(member), None)),
         ] {
-            assert!(node.add(Newcomer::home(channel(domain), Process::new(role, None)).vital()).is_ok());
+            assert!(node.add(Newcomer::home(channel(domain), Process::new(kind, None)).vital()).is_ok());
         }
         node
     }

@@ -27,7 +27,7 @@ use crate::{
     system::rooms::Say,
 };
 pub(crate) use people::{Pending, People};
-use process::{Ask, Process, Role, Told, fence, generation, role};
+use process::{Ask, Kind, Process, Told, fence, generation, kind};
 
 type Stage = stage::Stage<Timer>;
 type World = quorate_world::World<Process>;
@@ -131,8 +131,8 @@ impl Workload for People {
     }
 
     fn log<'a>(&self, process: &'a Process) -> Option<&'a Paxos> {
-        match &process.role {
-            Role::Router(router, _) if router.generation() == self.orders.current() => Some(router.log()),
+        match &process.kind {
+            Kind::Router(router, _) if router.generation() == self.orders.current() => Some(router.log()),
             _ => None,
         }
     }

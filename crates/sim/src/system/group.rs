@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use crate::stage::{self, Workload};
 pub(crate) use crowd::Crowd;
-use process::{Ask, Process, Role, Told};
+use process::{Ask, Kind, Process, Told};
 
 type Stage = stage::Stage<Timer>;
 type World = quorate_world::World<Process>;
@@ -64,7 +64,7 @@ impl Workload for Crowd {
             let me = Peer { id, address: World::address(machine) };
             let settings = group::Settings { window_bytes: 4 << 10, piece_bytes: 300, ..Default::default() };
             let member = group::Process::new(me, settings, MemberSettings::default());
-            return Process::new(Role::Member(Box::new(member)), stage.mutation);
+            return Process::new(Kind::Member(Box::new(member)), stage.mutation);
         }
         let log = paxos::Settings {
             wanted: self.settings.routers,
@@ -74,7 +74,7 @@ impl Workload for Crowd {
         let paxos = stage.routers.start(world, machine, id, log.clone());
         let settings = RouterSettings { paxos: log, ..RouterSettings::default() };
         let router = Router::new(paxos, Roster::default(), settings);
-        Process::new(Role::Router(Box::new(router)), stage.mutation)
+        Process::new(Kind::Router(Box::new(router)), stage.mutation)
     }
 
     fn act(&mut self, stage: &mut Stage, world: &mut World, timer: Timer) -> Result<(), Violation> {
@@ -104,7 +104,7 @@ impl Workload for Crowd {
     }
 
     fn stepped(&mut self, stage: &mut Stage, world: &mut World, machine: usize) -> Result<(), Violation> {
-        if let Some(Role::Router(router)) = role(world, machine) {
+        if let Some(Kind::Router(router)) = kind(world, machine) {
             let (told_at, routers) = (router.log().applied().0, router.log().members().to_vec());
             stage.routers.told_members(world, told_at, &routers, false)?;
         }
@@ -118,8 +118,8 @@ impl Workload for Crowd {
             let states: Vec<_> = all.iter().filter_map(|id| self.check.history(*id, group)).collect();
             states.len() == self.members.len() && states.windows(2).all(|pair| pair[0] == pair[1])
         };
-        let quiet = |machine: &usize, group: u64| match role(world, *machine) {
-            Some(Role::Member(member)) => {
+        let quiet = |machine: &usize, group: u64| match kind(world, *machine) {
+            Some(Kind::Member(member)) => {
                 let view = member.view(GroupId(group)).map(|view| view.ids().collect::<BTreeSet<_>>());
                 view.as_ref() == Some(&all)
                     && !member.is_changing(GroupId(group))
@@ -134,8 +134,8 @@ impl Workload for Crowd {
     }
 
     fn report(&self, _: &Stage, world: &World) -> String {
-        let of = |machine: &usize| match role(world, *machine) {
-            Some(Role::Member(member)) => {
+        let of = |machine: &usize| match kind(world, *machine) {
+            Some(Kind::Member(member)) => {
                 let group = |group: u64| {
                     let view = member.view(GroupId(group)).map(|view| view.number);
                     let changing = member.is_changing(GroupId(group));
@@ -152,7 +152,7 @@ impl Workload for Crowd {
     }
 
     fn log<'a>(&self, process: &'a Process) -> Option<&'a Paxos> {
-        if let Role::Router(router) = &process.role { Some(router.log()) } else { None }
+        if let Kind::Router(router) = &process.kind { Some(router.log()) } else { None }
     }
 
     fn removal(id: CommandId, router: ProcessId) -> Option<Ask> {
@@ -160,7 +160,7 @@ impl Workload for Crowd {
     }
 }
 
-/// The role of the process on `machine`, while one runs.
-pub(crate) fn role(world: &World, machine: usize) -> Option<&Role> {
-    world.process(machine).map(|process| &process.role)
+/// What the process on `machine` is, while one runs.
+pub(crate) fn kind(world: &World, machine: usize) -> Option<&Kind> {
+    world.process(machine).map(|process| &process.kind)
 }

@@ -22,7 +22,7 @@ pub use settings::Settings;
 use std::time::Duration;
 
 use quorate_protocol::{CommandId, ProcessId, ecast::RouterCommand, paxos};
-use quorate_tables::{Command, Role};
+use quorate_tables::{Command, Process};
 use quorate_world::{Fault, Violation};
 
 use crate::{
@@ -103,7 +103,7 @@ impl Workload for Town {
             _ => return Err(Violation::new("endpoints", format!("machine {machine} has one, which stays"))),
         };
         match told {
-            Told::Role(event) => self.told(stage, world, machine, event)?,
+            Told::Process(event) => self.told(stage, world, machine, event)?,
             Told::Submitted(content) => {
                 if let Some(me) = world.id(machine) {
                     self.order.check.submitted(me, content);
@@ -122,7 +122,7 @@ impl Workload for Town {
         if let Some(member) = member(process) {
             let (again, starved) = (("submitted again", member.resends()), member.starved());
             let delivered = member.delivered().0;
-            if matches!(process, Role::Storage(_)) {
+            if matches!(process, Process::Storage(_)) {
                 self.working.remove(&machine);
             }
             self.note(world, machine, again, starved);
@@ -131,7 +131,7 @@ impl Workload for Town {
             {
                 self.order.check.delivered_through(me, delivered)?;
             }
-        } else if let Role::Router(router) = process {
+        } else if let Process::Router(router) = process {
             let again = ("delivered again", router.resends());
             self.signs.note(world, machine, again, false);
             self.compare(stage, world, machine)?;
@@ -191,7 +191,7 @@ impl Workload for Town {
     }
 
     fn log<'a>(&self, citizen: &'a Citizen) -> Option<&'a paxos::Paxos> {
-        if let Role::Router(router) = role_of(citizen)? { Some(router.log()) } else { None }
+        if let Process::Router(router) = role_of(citizen)? { Some(router.log()) } else { None }
     }
 
     fn removal(id: CommandId, router: ProcessId) -> Option<Ask> {

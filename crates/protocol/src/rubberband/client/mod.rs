@@ -155,7 +155,7 @@ impl Client {
         Client {
             membership: Membership::new(
                 me,
-                Role::Client,
+                Role::Gateway,
                 name,
                 member,
                 settings.alive_every,

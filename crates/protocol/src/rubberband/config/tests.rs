@@ -220,11 +220,11 @@ fn only_supers_and_a_gateway_at_its_address_take_the_place_of_a_former_life() {
     };
     let town = town(2, &[0, 10], "AA");
     for (role, at, next, next_at, taken) in [
-        (Role::Client, "here", Role::Client, "here", true),
-        (Role::Client, "here", Role::Client, "there", false),
-        (Role::Client, "here", Role::Super, "here", false),
+        (Role::Gateway, "here", Role::Gateway, "here", true),
+        (Role::Gateway, "here", Role::Gateway, "there", false),
+        (Role::Gateway, "here", Role::Super, "here", false),
         (Role::Super, "here", Role::Super, "there", true),
-        (Role::Super, "here", Role::Client, "here", false),
+        (Role::Super, "here", Role::Gateway, "here", false),
         (Role::Storage, "here", Role::Storage, "here", false),
     ] {
         let first = join(&town, role, at, 1).expect("nobody has the node");
@@ -243,7 +243,7 @@ fn only_supers_and_a_gateway_at_its_address_take_the_place_of_a_former_life() {
 /// A client joins at 200; its session is its node's number.
 fn with_client(config: &Config, node: u64) -> (Config, ProcessId) {
     let client = life(node, u128::from(node));
-    let (role, name, address) = (Role::Client, String::new(), String::new());
+    let (role, name, address) = (Role::Gateway, String::new(), String::new());
     let join = Control::Join { role, name, address, terms: None, keeps: None };
     let joined = Rubberband::apply(config, Position(200), client, &join.encode());
     (joined.expect("it may join").expect("it joins"), client)
@@ -327,7 +327,7 @@ fn whoever_was_told_other_terms_stays_outside() {
         [(None, true), (Some(own), true), (Some(Terms { replicas: own.replicas + 1, ..own }), false)]
     {
         let (name, address) = (String::new(), String::new());
-        let join = Control::Join { role: Role::Client, name, address, terms, keeps: None }.encode();
+        let join = Control::Join { role: Role::Gateway, name, address, terms, keeps: None }.encode();
         let joined = Rubberband::apply(&town, Position(200), process(20), &join);
         assert_eq!(joined.is_ok(), joins, "{terms:?}: {joined:?}");
         let told = Rubberband::not_admitted(&town, process(20), &join);
@@ -415,7 +415,7 @@ fn a_message_goes_to_a_table_that_is_there_and_under_an_id_that_is_known() {
 fn the_configuration_goes_with_a_joining_to_whoever_joins() {
     let town = town(2, &[0, 10], "AA");
     let (name, address) = (String::new(), String::new());
-    let join = Control::Join { role: Role::Client, name, address, terms: None, keeps: None }.encode();
+    let join = Control::Join { role: Role::Gateway, name, address, terms: None, keeps: None }.encode();
     let leave = Control::Leave.encode();
     let goes = |body: &Bytes, to: u64| {
         let id = MessageId { sender: process(1), number: 1 };

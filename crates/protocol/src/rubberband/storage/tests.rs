@@ -20,7 +20,7 @@ const CLIENT: u64 = 30;
 /// Process 2 of three, which holds 10-19 of a ring without replicas; 30 and 31 are clients.
 fn storage(states: &str) -> Storage {
     let mut state = State::from(town(1, &[0, 10, 20], states));
-    let client = MemberInfo { role: Role::Client, name: String::new(), address: String::new() };
+    let client = MemberInfo { role: Role::Gateway, name: String::new(), address: String::new() };
     for node in [CLIENT, CLIENT + 1] {
         state.members.insert(process(node), client.clone());
     }

@@ -3,18 +3,18 @@
 use quorate_protocol::{ProcessId, ecast::Position};
 use quorate_world::Violation;
 
-use super::{People, Role, Stage, World, generation, role};
+use super::{Kind, People, Stage, World, generation, kind};
 
 impl People {
     /// Whether all has been said, and everyone has heard it.
     pub(super) fn is_settled(&mut self, stage: &Stage, world: &World) -> bool {
         let end = self.orders.last().end();
-        let at_end = |id: &ProcessId| match role(world, id.node as usize) {
-            Some(Role::Router(router, _)) => router.position().0 == end,
+        let at_end = |id: &ProcessId| match kind(world, id.node as usize) {
+            Some(Kind::Router(router, _)) => router.position().0 == end,
             _ => false,
         };
-        let idle = |&machine: &usize| match role(world, machine) {
-            Some(Role::Member(member, _)) => member.outstanding() == (0, 0),
+        let idle = |&machine: &usize| match kind(world, machine) {
+            Some(Kind::Member(member, _)) => member.outstanding() == (0, 0),
             _ => false,
         };
         self.words >= self.settings.words
@@ -55,9 +55,9 @@ impl People {
     /// The state of all processes.
     pub(super) fn describe(&self, world: &World) -> String {
         let processes: Vec<String> = (0..world.machines())
-            .map(|machine| match role(world, machine) {
-                Some(Role::Router(router, _)) => format!("router {machine}: {:?}", router.status()),
-                Some(Role::Member(member, _)) => format!(
+            .map(|machine| match kind(world, machine) {
+                Some(Kind::Router(router, _)) => format!("router {machine}: {:?}", router.status()),
+                Some(Kind::Member(member, _)) => format!(
                     "member {machine}: {:?} in {:?}, delivered {}, outstanding {:?}, leader {:?}",
                     world.id(machine),
                     generation(world, machine),
@@ -74,5 +74,5 @@ impl People {
 
 /// Whether the member on `machine` lives and has delivered anything.
 fn has_delivered(world: &World, machine: usize) -> bool {
-    matches!(role(world, machine), Some(Role::Member(member, _)) if member.delivered() > Position(0))
+    matches!(kind(world, machine), Some(Kind::Member(member, _)) if member.delivered() > Position(0))
 }

@@ -36,7 +36,7 @@ use quorate_protocol::{
 
 use quorate_world::{Chance, Crash, Violation};
 
-use super::{Ask, People, Role, Stage, World, generation, role};
+use super::{Ask, Kind, People, Stage, World, generation, kind};
 use crate::{
     stage::{changes, command_id},
     system::rooms::Rooms,
@@ -183,8 +183,8 @@ impl People {
 
     /// Asks a router that knows nothing to go on from the members that live. It may die of it.
     fn refound(&mut self, world: &mut World) {
-        let fresh = (0..world.machines()).filter(|&machine| match role(world, machine) {
-            Some(Role::Router(router, _)) => router.log().can_found(),
+        let fresh = (0..world.machines()).filter(|&machine| match kind(world, machine) {
+            Some(Kind::Router(router, _)) => router.log().can_found(),
             _ => false,
         });
         let fresh: Vec<usize> = fresh.collect();
@@ -289,7 +289,7 @@ impl People {
         machine: usize,
         reformed: &Reformed,
     ) -> Result<(), Violation> {
-        let Some(Role::Router(router, _)) = role(world, machine) else { return Ok(()) };
+        let Some(Kind::Router(router, _)) = kind(world, machine) else { return Ok(()) };
         let asked = self.operator.asked.take().filter(|asked| asked.life == world.life(machine));
         let Some(asked) = asked else {
             let what = format!("machine {machine} begins {:?}, and nobody asked it", reformed.generation);
@@ -333,10 +333,10 @@ impl People {
 
 /// The routers of a generation.
 fn routers(world: &World, generation: Generation) -> impl Iterator<Item = &Router<Rooms>> {
-    let processes = (0..world.machines()).filter_map(|machine| role(world, machine));
+    let processes = (0..world.machines()).filter_map(|machine| kind(world, machine));
     let routers = processes.filter_map(|process| match process {
-        Role::Router(router, _) => Some(router.as_ref()),
-        Role::Member(..) => None,
+        Kind::Router(router, _) => Some(router.as_ref()),
+        Kind::Member(..) => None,
     });
     routers.filter(move |router| router.generation() == generation)
 }

@@ -22,14 +22,14 @@ use crate::{
 
 /// A process, and what tampers with it.
 pub(crate) struct Process {
-    pub(crate) role: Role,
+    pub(crate) kind: Kind,
     /// How many of its submissions were seen.
     submitted: u64,
     tamper: Option<Tamper>,
 }
 
-/// The roles.
-pub(crate) enum Role {
+/// The kinds of process.
+pub(crate) enum Kind {
     /// With the last position that it told of.
     Router(Box<Router<Rooms>>, Position),
     /// With the configuration at its last delivery.
@@ -64,13 +64,13 @@ impl People {
             let settings = MemberSettings { executes: true, ..MemberSettings::default() };
             // Its first submission makes it a member; it is asked as soon as it runs.
             stage.after(world, Duration::ZERO, Timer::Join(machine));
-            let role = Role::Member(Box::new(Member::new(id, settings)), None);
-            return Process::new(role, stage.mutation.map(Tamper::new));
+            let kind = Kind::Member(Box::new(Member::new(id, settings)), None);
+            return Process::new(kind, stage.mutation.map(Tamper::new));
         }
         let (paxos, generation) = self.router_log(stage, world, machine, id);
         let settings = RouterSettings { generation, ..self.router_settings.clone() };
         let router = Router::new(paxos, Floor::default(), settings);
-        Process::new(Role::Router(Box::new(router), Position(0)), stage.mutation.map(Tamper::new))
+        Process::new(Kind::Router(Box::new(router), Position(0)), stage.mutation.map(Tamper::new))
     }
 
     /// The log of the router that starts on `machine`, from its disk if there is one, and its generation.
@@ -97,9 +97,9 @@ impl People {
             self.founder = Some(machine);
         }
         // It finds out which generation others belong to before it joins them.
-        let known = (0..world.machines()).filter_map(|machine| match role(world, machine)? {
-            Role::Router(router, _) => Some(router.generation()),
-            Role::Member(..) => None,
+        let known = (0..world.machines()).filter_map(|machine| match kind(world, machine)? {
+            Kind::Router(router, _) => Some(router.generation()),
+            Kind::Member(..) => None,
         });
         let generation = known.max().unwrap_or_default();
         (stage.routers.start(world, machine, id, settings), generation)
@@ -107,8 +107,8 @@ impl People {
 }
 
 impl Process {
-    pub(crate) fn new(role: Role, tamper: Option<Tamper>) -> Self {
-        Process { role, submitted: 0, tamper }
+    pub(crate) fn new(kind: Kind, tamper: Option<Tamper>) -> Self {
+        Process { kind, submitted: 0, tamper }
     }
 }
 
@@ -119,7 +119,7 @@ impl Protocol for Process {
     type Event = Told;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
-        let Process { role, submitted, tamper } = self;
+        let Process { kind, submitted, tamper } = self;
         let inputs = match (input, &mut *tamper) {
             (Input::Receive { from, message }, Some(tamper)) => {
                 let messages = tamper.receive(cx.random, from, message);
@@ -155,29 +155,29 @@ impl Protocol for Process {
                     out.emit(event);
                 },
             );
-            role.handle(cx, input, &mut lift);
+            kind.handle(cx, input, &mut lift);
         }
     }
 
     fn deadline(&self) -> Option<Time> {
-        match &self.role {
-            Role::Router(router, _) => router.deadline(),
-            Role::Member(member, _) => member.deadline(),
+        match &self.kind {
+            Kind::Router(router, _) => router.deadline(),
+            Kind::Member(member, _) => member.deadline(),
         }
     }
 
     fn policy(&self) -> Arc<dyn Policy> {
-        match &self.role {
-            Role::Router(router, _) => router.policy(),
-            Role::Member(member, _) => member.policy(),
+        match &self.kind {
+            Kind::Router(router, _) => router.policy(),
+            Kind::Member(member, _) => member.policy(),
         }
     }
 }
 
-impl Role {
+impl Kind {
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Process>, out: &mut impl Sink<Process>) {
         match self {
-            Role::Router(router, told) => {
+            Kind::Router(router, told) => {
                 let mut events = Vec::new();
                 let input = input.map(std::convert::identity, |ask| match ask {
                     Ask::Router(command) => command,
@@ -198,7 +198,7 @@ impl Role {
                 }
                 events.into_iter().for_each(|event| out.emit(Told::Router(event)));
             }
-            Role::Member(member, floor) => {
+            Kind::Member(member, floor) => {
                 let mut founder = None;
                 let input = input.map(std::convert::identity, |ask| match ask {
                     Ask::Member(command) => command,
@@ -253,7 +253,7 @@ pub(crate) fn generation(world: &World, machine: usize) -> Generation {
     fence(world, machine).map_or(Generation::FIRST, |it| it.generation)
 }
 
-/// The role of the process on `machine`, while one runs.
-pub(crate) fn role(world: &World, machine: usize) -> Option<&Role> {
-    world.process(machine).map(|process| &process.role)
+/// What the process on `machine` is, while one runs.
+pub(crate) fn kind(world: &World, machine: usize) -> Option<&Kind> {
+    world.process(machine).map(|process| &process.kind)
 }

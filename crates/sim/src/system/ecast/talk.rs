@@ -6,7 +6,7 @@ use quorate_protocol::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Ask, Pending, People, Role, Stage, World, generation, role};
+use super::{Ask, Kind, Pending, People, Stage, World, generation, kind};
 use crate::{check::order::Twin, system::rooms::Say};
 
 impl People {
@@ -84,7 +84,7 @@ impl People {
         let seeds = stage.routers.living(world);
         for machine in self.members.clone() {
             // Whoever knows only routers of the past asks its host, which knows where routers run.
-            if let Some(Role::Member(member, _)) = role(world, machine)
+            if let Some(Kind::Member(member, _)) = kind(world, machine)
                 && member.leader().is_none_or(|leader| !world.alive(leader))
             {
                 world.command(machine, Ask::Member(MemberCommand::Seeds(seeds.clone())));

@@ -12,7 +12,7 @@ use quorate_protocol::{
 use quorate_world::Violation;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Ask, Pending, People, Role, Stage, Timer, Told, World, generation, role};
+use super::{Ask, Kind, Pending, People, Stage, Timer, Told, World, generation, kind};
 use crate::{
     check,
     system::rooms::{Floor, Say},
@@ -76,13 +76,13 @@ impl People {
         world: &mut World,
         machine: usize,
     ) -> Result<(), Violation> {
-        match role(world, machine) {
-            Some(Role::Router(router, _)) => {
+        match kind(world, machine) {
+            Some(Kind::Router(router, _)) => {
                 let again = ("delivered again", router.resends());
                 self.signs.note(world, machine, again, false);
                 self.look(stage, world, machine)?;
             }
-            Some(Role::Member(member, _)) => {
+            Some(Kind::Member(member, _)) => {
                 let (again, starved) = (("submitted again", member.resends()), member.starved());
                 self.signs.note(world, machine, again, starved);
             }
@@ -98,7 +98,7 @@ impl People {
         world: &mut World,
         machine: usize,
     ) -> Result<(), Violation> {
-        let Some(Role::Router(router, _)) = role(world, machine) else { return Ok(()) };
+        let Some(Kind::Router(router, _)) = kind(world, machine) else { return Ok(()) };
         let (told_at, routers) = (router.log().applied().0, router.log().members().to_vec());
         let generation = router.generation();
         // The survivor's own begins with what it tells then.

@@ -9,7 +9,7 @@ use quorate_protocol::{
 };
 use quorate_world::Violation;
 
-use super::{Ask, Role, Settings, Stage, Timer, Told, World, role};
+use super::{Ask, Kind, Settings, Stage, Timer, Told, World, kind};
 use crate::{
     check::views::{ViewCheck, Word},
     mutation::Mutation,
@@ -81,7 +81,7 @@ impl Crowd {
     /// Has each process join the groups that it is not in, and tells those of routers that know none.
     pub(super) fn watch(&mut self, stage: &Stage, world: &mut World) {
         for machine in self.members.clone() {
-            let (Some(me), Some(Role::Member(process))) = (world.id(machine), role(world, machine)) else {
+            let (Some(me), Some(Kind::Member(process))) = (world.id(machine), kind(world, machine)) else {
                 continue;
             };
             let lost = process.order().leader().is_none_or(|leader| !world.alive(leader));

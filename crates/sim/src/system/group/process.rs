@@ -12,13 +12,13 @@ use quorate_protocol::{
 use crate::mutation::Mutation;
 
 pub(crate) struct Process {
-    pub(crate) role: Role,
+    pub(crate) kind: Kind,
     mutation: Option<Mutation>,
     /// Deliveries kept back by a mutation.
     late: Vec<Event>,
 }
 
-pub(crate) enum Role {
+pub(crate) enum Kind {
     Router(Box<Router<Groups>>),
     Member(Box<group::Process>),
 }
@@ -35,8 +35,8 @@ pub(crate) enum Told {
 }
 
 impl Process {
-    pub(crate) fn new(role: Role, mutation: Option<Mutation>) -> Self {
-        Process { role, mutation, late: Vec::new() }
+    pub(crate) fn new(kind: Kind, mutation: Option<Mutation>) -> Self {
+        Process { kind, mutation, late: Vec::new() }
     }
 
     /// What a process sends that breaks a rule.
@@ -70,9 +70,9 @@ impl Protocol for Process {
     type Event = Told;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
-        let Process { role, mutation, late } = self;
-        match role {
-            Role::Router(router) => {
+        let Process { kind, mutation, late } = self;
+        match kind {
+            Kind::Router(router) => {
                 // Members say nothing to routers but what the order needs.
                 if let Input::Receive { message: Message::Alive | Message::Group { .. }, .. } = &input {
                     return;
@@ -92,7 +92,7 @@ impl Protocol for Process {
                 );
                 router.handle(cx, input, &mut lift);
             }
-            Role::Member(member) => {
+            Kind::Member(member) => {
                 let input = input.map(std::convert::identity, |ask| match ask {
                     Ask::Member(command) => command,
                     Ask::Router(_) => unreachable!("a member is asked as a member"),
@@ -121,16 +121,16 @@ impl Protocol for Process {
     }
 
     fn deadline(&self) -> Option<Time> {
-        match &self.role {
-            Role::Router(router) => router.deadline(),
-            Role::Member(member) => member.deadline(),
+        match &self.kind {
+            Kind::Router(router) => router.deadline(),
+            Kind::Member(member) => member.deadline(),
         }
     }
 
     fn policy(&self) -> Arc<dyn Policy> {
-        match &self.role {
-            Role::Router(router) => router.policy(),
-            Role::Member(member) => member.policy(),
+        match &self.kind {
+            Kind::Router(router) => router.policy(),
+            Kind::Member(member) => member.policy(),
         }
     }
 }

@@ -19,7 +19,7 @@ use quorate_table::{
     schema::{Column, Partition, Schema},
     value::{Row, Type, Value},
 };
-use quorate_tables::{Command, Role, gateway};
+use quorate_tables::{Command, Process, gateway};
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -179,7 +179,7 @@ impl Bank {
         config: &Config,
         chance: &mut Chance,
     ) {
-        let Some(Role::Client(client)) = role(world, machine) else { return };
+        let Some(Process::Client(client)) = role(world, machine) else { return };
         let Some(own) = client.config().filter(|own| !own.ring.is_empty()) else { return };
         match self.phase {
             Phase::Founding => {
@@ -356,7 +356,7 @@ impl Bank {
         number: i64,
         wide: bool,
     ) -> Option<(Bytes, u64)> {
-        let Some(Role::Client(client)) = role(world, machine) else { return None };
+        let Some(Process::Client(client)) = role(world, machine) else { return None };
         let config = client.config().filter(|_| self.phase == Phase::Open)?.clone();
         let account = number % self.accounts;
         let what = What::Deadly { account, number, wide };
@@ -599,7 +599,7 @@ impl Bank {
             && self.pending.is_empty()
         {
             let machine = self.gateways[0];
-            let Some(Role::Client(client)) = role(world, machine) else { return false };
+            let Some(Process::Client(client)) = role(world, machine) else { return false };
             let Some(config) = client.config().cloned() else { return false };
             self.read(world, machine, &config, What::LastLook { table }, Strength::Sequential);
         }

@@ -11,7 +11,7 @@ use quorate_protocol::{
     relay::{self, Relay, Relayed},
     rubberband::Message,
 };
-use quorate_tables::{Command, Event, Role};
+use quorate_tables::{Command, Event, Process};
 use quorate_world::World;
 
 use crate::{check::order::submissions, mutation::Tamper};
@@ -21,7 +21,7 @@ pub(crate) type Citizen = Node<Relay<Resident>>;
 
 /// A role.
 pub(crate) struct Resident {
-    role: Role,
+    role: Process,
     /// How many of its submissions were seen.
     submitted: u64,
     tamper: Option<Tamper>,
@@ -31,13 +31,13 @@ pub(crate) struct Resident {
 #[derive(Debug)]
 pub(crate) enum Told {
     /// What it tells itself.
-    Role(Event),
+    Process(Event),
     /// It submitted its next message, of which this is the hash.
     Submitted(u64),
 }
 
 /// A process that begins.
-pub(super) fn citizen(role: Role, tamper: Option<Tamper>) -> Citizen {
+pub(super) fn citizen(role: Process, tamper: Option<Tamper>) -> Citizen {
     let resident = Resident { role, submitted: 0, tamper };
     Node::with(Newcomer::home(HERE, Relay::new(resident, relay::Settings::default())).vital())
 }
@@ -80,7 +80,7 @@ impl Protocol for Resident {
                 tamper.arrive(*from, message);
             }
         }
-        let mut lift = Lift::<Resident, _, _, _>::new::<Role>(
+        let mut lift = Lift::<Resident, _, _, _>::new::<Process>(
             out,
             |out, to, message| {
                 let message = match tamper {
@@ -98,7 +98,7 @@ impl Protocol for Resident {
                 }
                 Some(message)
             },
-            |out, event| out.emit(Told::Role(event)),
+            |out, event| out.emit(Told::Process(event)),
         );
         for now in slept {
             let mut then = Context { now, me: cx.me, random: &mut *cx.random };
@@ -118,12 +118,12 @@ impl Protocol for Resident {
 }
 
 /// The role of a process.
-pub(super) fn role_of(citizen: &Citizen) -> Option<&Role> {
+pub(super) fn role_of(citizen: &Citizen) -> Option<&Process> {
     Some(&citizen.home(HERE)?.inner().role)
 }
 
 /// The role of the process on `machine`, while one runs.
-pub(super) fn role(world: &World<Citizen>, machine: usize) -> Option<&Role> {
+pub(super) fn role(world: &World<Citizen>, machine: usize) -> Option<&Process> {
     world.process(machine).and_then(role_of)
 }
 
@@ -134,11 +134,11 @@ pub(super) fn roads_begun(world: &World<Citizen>, machine: usize) -> u64 {
 }
 
 /// The end of the order in a process that is a member.
-pub(super) fn member(role: &Role) -> Option<&Member> {
+pub(super) fn member(role: &Process) -> Option<&Member> {
     match role {
-        Role::Router(_) => None,
-        Role::Storage(storage) => Some(storage.member()),
-        Role::Super(superior) => Some(superior.member()),
-        Role::Client(client) => Some(client.member()),
+        Process::Router(_) => None,
+        Process::Storage(storage) => Some(storage.member()),
+        Process::Super(superior) => Some(superior.member()),
+        Process::Client(client) => Some(client.member()),
     }
 }

@@ -10,7 +10,7 @@ use quorate_protocol::{
     ProcessId, Time,
     rubberband::{Config, Task, TaskKind},
 };
-use quorate_tables::Role;
+use quorate_tables::Process;
 
 use super::{Town, World, citizen::role, storage::DOWN};
 use quorate_world::{Chance, Crash, Fault, Violation};
@@ -86,7 +86,7 @@ impl Town {
         }
         let told = self.deadly.told.get(&query.gateway).copied().unwrap_or(query.asked);
         let known = match role(world, query.gateway) {
-            Some(Role::Client(client)) if told + IN_FLIGHT < world.now() => client.config(),
+            Some(Process::Client(client)) if told + IN_FLIGHT < world.now() => client.config(),
             _ => None,
         };
         if judged && known.is_some_and(|config| takes_the_last(config, me, &query.died)) {

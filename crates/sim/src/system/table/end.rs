@@ -1,10 +1,7 @@
 //! How a run of a whole cluster ends: when all is well, and what is wrong if it is not.
 
-use quorate_protocol::{
-    ProcessId,
-    rubberband::{self, StorageState},
-};
-use quorate_tables::Role;
+use quorate_protocol::{ProcessId, Role, rubberband::StorageState};
+use quorate_tables::Process;
 
 use super::{Stage, Town, World, citizen::role, known::newest_config};
 use crate::stage::Workload;
@@ -13,7 +10,7 @@ impl Town {
     /// Whether everyone is in, and everything at rest.
     pub(super) fn is_settled(&mut self, stage: &Stage, world: &mut World) -> bool {
         let at_end = |id: &ProcessId| match role(world, id.node as usize) {
-            Some(Role::Router(router)) => router.position().0 == self.order.end(),
+            Some(Process::Router(router)) => router.position().0 == self.order.end(),
             _ => false,
         };
         let config = &self.config;
@@ -35,19 +32,19 @@ impl Town {
         let config = newest_config(world).unwrap_or(&self.config);
         let processes: Vec<String> = (0..world.machines())
             .map(|machine| match role(world, machine) {
-                Some(Role::Router(router)) => format!(
+                Some(Process::Router(router)) => format!(
                     "router {machine}: at {}, {}, leader {:?}",
                     router.position(),
-                    router.log().status().role,
+                    router.log().status().state,
                     router.log().leader()
                 ),
-                Some(Role::Storage(storage)) => format!("storage {machine}: {:?}", storage.status()),
-                Some(Role::Super(superior)) => format!(
+                Some(Process::Storage(storage)) => format!("storage {machine}: {:?}", storage.status()),
+                Some(Process::Super(superior)) => format!(
                     "super {machine}: version {:?}, suspects {:?}",
                     superior.config().map(|config| config.version),
                     superior.suspected().collect::<Vec<_>>()
                 ),
-                Some(Role::Client(client)) => format!(
+                Some(Process::Client(client)) => format!(
                     "gateway {machine}: {} outstanding, {:?} in the order, delivered {}",
                     client.outstanding(),
                     client.member().outstanding(),
@@ -69,7 +66,7 @@ impl Town {
     /// Whether every replica has executed all that was ordered for it.
     fn is_at_rest(&self, world: &World) -> bool {
         let executed = |machine: &usize| match role(world, *machine) {
-            Some(Role::Storage(storage)) => {
+            Some(Process::Storage(storage)) => {
                 let status = storage.status();
                 status.queued == 0 && status.executed == status.delivered && !status.importing
             }
@@ -77,6 +74,6 @@ impl Town {
         };
         self.working.is_empty()
             && self.storage.iter().all(executed)
-            && self.config.role(rubberband::Role::Storage).count() >= self.settings.storage
+            && self.config.role(Role::Storage).count() >= self.settings.storage
     }
 }

@@ -6,7 +6,7 @@ use quorate_protocol::{
     ProcessId,
     rubberband::{Config, Keeps, StorageState},
 };
-use quorate_tables::Role;
+use quorate_tables::Process;
 use quorate_world::Violation;
 
 use super::{Town, World, citizen::role, twin::TableTwin};
@@ -129,10 +129,10 @@ impl Town {
 pub(super) fn newest_config(world: &World) -> Option<&Config> {
     let roles = (0..world.machines()).filter_map(|machine| role(world, machine));
     let configs = roles.filter_map(|role| match role {
-        Role::Router(router) => Some(&*router.config().tables),
-        Role::Storage(storage) => storage.config(),
-        Role::Super(superior) => superior.config(),
-        Role::Client(client) => client.config(),
+        Process::Router(router) => Some(&*router.config().tables),
+        Process::Storage(storage) => storage.config(),
+        Process::Super(superior) => superior.config(),
+        Process::Client(client) => client.config(),
     });
     configs.max_by_key(|config| config.version)
 }

@@ -13,7 +13,7 @@ use quorate_protocol::{
     ProcessId, Time,
     rubberband::{Range, StorageState, SuperCommand},
 };
-use quorate_tables::{Command, Role};
+use quorate_tables::{Command, Process};
 
 use super::{
     Stage, Timer, Town, World,
@@ -72,7 +72,9 @@ impl Town {
         }
         let Some(config) = newest_config(world).cloned() else { return };
         let supers: Vec<usize> = (self.supers.iter().copied())
-            .filter(|&machine| matches!(role(world, machine), Some(Role::Super(it)) if it.config().is_some()))
+            .filter(
+                |&machine| matches!(role(world, machine), Some(Process::Super(it)) if it.config().is_some()),
+            )
             .collect();
         let Some(asked) = self.operator.chance.pick(&supers) else { return };
         let awaited = |id: &ProcessId| config.is_waited_for(*id);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate_protocol::rubberband::{StorageCommand, Task, TaskKind};
 use quorate_table::host::Alone;
-use quorate_tables::{Command, Role, storage::execute};
+use quorate_tables::{Command, Process, storage::execute};
 use quorate_world::{Crash, Fault, Violation};
 
 use super::{
@@ -65,7 +65,7 @@ impl Town {
             }
             None => execute(engine.as_mut(), tasks.clone(), &Alone),
         };
-        let Some(Role::Storage(storage)) = role(world, machine) else { return Ok(()) };
+        let Some(Process::Storage(storage)) = role(world, machine) else { return Ok(()) };
         if let Some(config) = storage.config() {
             self.replicas.done(me, config, &tasks, &self.order.twin, engine.as_mut())?;
         }

@@ -12,7 +12,7 @@ use quorate_protocol::{
     rubberband::{Client, Config, Keeps, Remains, Storage, Super},
 };
 use quorate_table::{engine::Engine, plain::PlainEngine, scan::ScanEngine};
-use quorate_tables::{Command, Role};
+use quorate_tables::{Command, Process};
 
 use super::{
     Settings, Stage, Timer, World,
@@ -108,7 +108,13 @@ impl Town {
     }
 
     /// What runs on `machine`.
-    pub(super) fn role(&mut self, stage: &mut Stage, world: &World, machine: usize, id: ProcessId) -> Role {
+    pub(super) fn role(
+        &mut self,
+        stage: &mut Stage,
+        world: &World,
+        machine: usize,
+        id: ProcessId,
+    ) -> Process {
         let me = Peer { id, address: World::address(machine) };
         if let Some(remains) = self.remains.remove(&machine) {
             // Its rows are those of the life before.
@@ -116,7 +122,7 @@ impl Town {
                 self.holders.renamed(former, id);
             }
             self.keepers.insert(id, remains.keeps());
-            return Role::Storage(Storage::again(me, format!("storage {machine}"), remains));
+            return Process::Storage(Storage::again(me, format!("storage {machine}"), remains));
         }
         if self.storage.contains(&machine) {
             // The plain engine at some: where it and the one of production differ, replicas do.
@@ -128,18 +134,18 @@ impl Town {
             self.working.remove(&machine);
             self.present.insert(machine, id);
             let settings = self.settings.storage_settings(stage.mutation);
-            return Role::Storage(Storage::new(me, format!("storage {machine}"), settings));
+            return Process::Storage(Storage::new(me, format!("storage {machine}"), settings));
         }
         if self.supers.contains(&machine) {
-            return Role::Super(Super::new(me, format!("super {machine}"), self.settings.supers()));
+            return Process::Super(Super::new(me, format!("super {machine}"), self.settings.supers()));
         }
         if self.gateways.contains(&machine) {
-            return Role::Client(Client::new(me, format!("gateway {machine}"), self.settings.gateways()));
+            return Process::Client(Client::new(me, format!("gateway {machine}"), self.settings.gateways()));
         }
         let paxos = stage.routers.start(world, machine, id, self.router_settings.paxos.clone());
         let tables = Shared::new(Config::founded(self.settings.terms()));
         let config = domain::Config { tables, ..domain::Config::vacant() };
-        Role::Router(Router::new(paxos, config, self.router_settings.clone()))
+        Process::Router(Router::new(paxos, config, self.router_settings.clone()))
     }
 
     /// Notes what the member on `machine` did over again.
@@ -151,7 +157,7 @@ impl Town {
         starved: bool,
     ) {
         self.signs.note(world, machine, again, starved);
-        if let Some(Role::Client(client)) = role(world, machine) {
+        if let Some(Process::Client(client)) = role(world, machine) {
             let retries = client.retries();
             self.reads.note(world, machine, ("read started anew", retries), false);
         }

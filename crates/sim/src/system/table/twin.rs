@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use quorate_protocol::{
-    ProcessId, RequestId,
+    ProcessId, RequestId, Role,
     ecast::Class,
-    rubberband::{Control, DataHeader, DataKind, Role},
+    rubberband::{Control, DataHeader, DataKind},
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -343,7 +343,7 @@ impl Town {
                     self.doubted.retain(|process, _| self.roles.contains_key(process));
                 }
                 self.roles.insert(sender, role);
-                if role == Role::Client {
+                if role == Role::Gateway {
                     self.sessions.insert(sender.incarnation.0, 0);
                 }
                 let sound = |town: &Town, former: ProcessId, place: u64, through: u64| {
@@ -503,7 +503,7 @@ impl Town {
                 false
             }
             Control::Expire { .. } => {
-                matches!(role?, Role::Super | Role::Client).then_some(())?;
+                matches!(role?, Role::Super | Role::Gateway).then_some(())?;
                 false
             }
         };
@@ -513,7 +513,7 @@ impl Town {
 
     /// Whom a data message is for; `None`: refused.
     fn data(&self, sender: ProcessId, header: &DataHeader) -> Option<BTreeSet<ProcessId>> {
-        let client = self.roles.get(&sender) == Some(&Role::Client);
+        let client = self.roles.get(&sender) == Some(&Role::Gateway);
         let table = header.table == DataHeader::NO_TABLE || self.tables.contains_key(&header.table);
         (client && table && !self.ring.is_empty()).then_some(())?;
         let stretches: Vec<Vec<ProcessId>> = (header.ranges.iter())
@@ -555,5 +555,5 @@ impl Town {
 
 /// Whether a process makes way for the next life of its node, which is at its address as ever here.
 fn makes_way(role: Role, its: Role) -> bool {
-    role == its && matches!(role, Role::Super | Role::Client)
+    role == its && matches!(role, Role::Super | Role::Gateway)
 }

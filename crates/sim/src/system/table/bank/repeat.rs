@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate_history::Action;
 use quorate_protocol::{RequestId, Strength, rubberband::ClientError};
-use quorate_tables::Role;
+use quorate_tables::Process;
 
 use super::{Bank, Fate, Pending, Phase, What};
 use quorate_world::World;
@@ -61,7 +61,7 @@ impl Bank {
 
     /// Asks a read again at which processes died, as a gateway would that asks elsewhere without limit.
     fn insist(&mut self, world: &mut World<Citizen>, pending: Pending) {
-        let Some(Role::Client(client)) = role(world, pending.machine) else { return };
+        let Some(Process::Client(client)) = role(world, pending.machine) else { return };
         let Some(config) = client.config().cloned() else { return };
         let strength = Strength::Sequential;
         self.read_after(world, pending.machine, &config, pending.what, strength, Duration::from_millis(100));
@@ -86,7 +86,7 @@ impl Bank {
     /// The next statement of a load, at the gateway where it began; it ends with that.
     pub(super) fn go_on(&mut self, world: &mut World<Citizen>, load: i64, what: What) {
         let Some(&(machine, life)) = self.loads.get(&load) else { return };
-        let Some(Role::Client(client)) = role(world, machine) else { return };
+        let Some(Process::Client(client)) = role(world, machine) else { return };
         let Some(config) = client.config().filter(|_| world.life(machine) == life).cloned() else { return };
         self.write(world, machine, &config, what, None, false);
     }
@@ -99,7 +99,7 @@ impl Bank {
         let turns =
             turns.map(|turn| self.gateways[(own + turn + request.number as usize % 2) % self.gateways.len()]);
         let found = turns.into_iter().find_map(|machine| match role(world, machine) {
-            Some(Role::Client(client)) => Some((machine, client.config()?.clone())),
+            Some(Process::Client(client)) => Some((machine, client.config()?.clone())),
             _ => None,
         });
         let Some((machine, config)) = found else { return };

@@ -1,6 +1,6 @@
-//! A process of a domain of maps in one of its roles, as one protocol.
+//! A process of a domain of maps, of either kind, as one protocol.
 
-use std::{convert::identity, sync::Arc};
+use std::sync::Arc;
 
 use quorate_protocol::{
     Context, Input, Lift, Peer, Policy, Protocol, Sink, Time,
@@ -15,7 +15,7 @@ use quorate_protocol::{
 use super::status::Status;
 
 /// A router or a cell.
-pub enum Role {
+pub enum Kind {
     /// Orders changes.
     Router(Box<Router<Maps>>),
     /// Keeps keys.
@@ -32,7 +32,7 @@ pub enum Command {
         /// The asker's name for it.
         token: u64,
     },
-    /// For a cell; to ask a router is a bug of the host.
+    /// For a cell; a router answers with [`Event::Unserved`].
     Cell(resident::Command),
 }
 
@@ -50,9 +50,11 @@ pub enum Event {
     Router(RouterEvent<Roster>),
     /// From a cell.
     Cell(resident::Event),
+    /// This command is for the other kind, and was not done.
+    Unserved(Command),
 }
 
-impl Protocol for Role {
+impl Protocol for Kind {
     type Message = Message;
     type Record = paxos::Record;
     type Command = Command;
@@ -64,33 +66,39 @@ impl Protocol for Role {
             return out.emit(Event::Status { token, status });
         }
         match self {
-            Role::Router(router) => {
+            Kind::Router(router) => {
                 // Data never passes a router.
-                if let Input::Receive { message: Message::Cell(_), .. } = input {
-                    return;
-                }
                 let message = |message| match message {
-                    Message::Order(message) => message,
-                    Message::Cell(_) => unreachable!("turned away above"),
+                    Message::Order(message) => Ok(message),
+                    Message::Cell(_) => Err(None),
                 };
-                let input = input.map(message, |command| match command {
-                    Command::Seeds(seeds) => RouterCommand::Seeds(seeds),
-                    other => panic!("a router was asked for {other:?}"),
+                let own = input.try_map(message, |command| match command {
+                    Command::Seeds(seeds) => Ok(RouterCommand::Seeds(seeds)),
+                    other => Err(Some(other)),
                 });
-                let mut lift = Lift::<Role, _, _, _>::new::<Router<Maps>>(
+                let input = match own {
+                    Ok(input) => input,
+                    Err(None) => return router.refuse(),
+                    Err(Some(command)) => return out.emit(Event::Unserved(command)),
+                };
+                let mut lift = Lift::<Kind, _, _, _>::new::<Router<Maps>>(
                     out,
                     |_, _, message| Some(Message::Order(message)),
                     |out, event| out.emit(Event::Router(event)),
                 );
                 router.handle(cx, input, &mut lift);
             }
-            Role::Cell(resident) => {
-                let input = input.map(identity, |command| match command {
-                    Command::Seeds(seeds) => resident::Command::Seeds(seeds),
-                    Command::Cell(command) => command,
-                    Command::Status { .. } => unreachable!("answered above"),
+            Kind::Cell(resident) => {
+                let own = input.try_map(Ok, |command| match command {
+                    Command::Seeds(seeds) => Ok(resident::Command::Seeds(seeds)),
+                    Command::Cell(command) => Ok(command),
+                    other @ Command::Status { .. } => Err(other),
                 });
-                let mut lift = Lift::<Role, _, _, _>::new::<Resident>(
+                let input = match own {
+                    Ok(input) => input,
+                    Err(command) => return out.emit(Event::Unserved(command)),
+                };
+                let mut lift = Lift::<Kind, _, _, _>::new::<Resident>(
                     out,
                     |_, _, message| Some(message),
                     |out, event| out.emit(Event::Cell(event)),
@@ -102,15 +110,15 @@ impl Protocol for Role {
 
     fn deadline(&self) -> Option<Time> {
         match self {
-            Role::Router(router) => router.deadline(),
-            Role::Cell(resident) => resident.deadline(),
+            Kind::Router(router) => router.deadline(),
+            Kind::Cell(resident) => resident.deadline(),
         }
     }
 
     fn policy(&self) -> Arc<dyn Policy> {
         match self {
-            Role::Router(router) => router.policy(),
-            Role::Cell(resident) => resident.policy(),
+            Kind::Router(router) => router.policy(),
+            Kind::Cell(resident) => resident.policy(),
         }
     }
 }
