@@ -27,7 +27,7 @@
 //! **Who may be linked.** A protocol may be choosy ([`Protocol::policy`]). Each end of a link shows a *pass*, and the link comes
 //! about only if the [`Policy`] of each admits the other's. Most protocols take [`Anyone`] and never meet this.
 
-use std::{fmt, marker::PhantomData, sync::Arc};
+use std::{convert::Infallible, fmt, marker::PhantomData, sync::Arc};
 
 use bytes::Bytes;
 
@@ -121,16 +121,26 @@ impl<P: Protocol> Input<P> {
         message: impl FnOnce(P::Message) -> C::Message,
         command: impl FnOnce(P::Command) -> C::Command,
     ) -> Input<C> {
-        match self {
-            Input::Receive { from, message: it } => Input::Receive { from, message: message(it) },
-            Input::Command(it) => Input::Command(command(it)),
+        let Ok(input) = self.try_map(|it| Ok::<_, Infallible>(message(it)), |it| Ok(command(it)));
+        input
+    }
+
+    /// The same for a protocol that understands some of the messages and commands alone.
+    pub fn try_map<C: Protocol, E>(
+        self,
+        message: impl FnOnce(P::Message) -> Result<C::Message, E>,
+        command: impl FnOnce(P::Command) -> Result<C::Command, E>,
+    ) -> Result<Input<C>, E> {
+        Ok(match self {
+            Input::Receive { from, message: it } => Input::Receive { from, message: message(it)? },
+            Input::Command(it) => Input::Command(command(it)?),
             Input::Deadline => Input::Deadline,
             Input::Persisted(ticket) => Input::Persisted(ticket),
             Input::Linked { peer, session } => Input::Linked { peer, session },
             Input::Unlinked { peer } => Input::Unlinked { peer },
             Input::Progress { peer } => Input::Progress { peer },
             Input::Drained => Input::Drained,
-        }
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The roles of a cluster of tables, wired to the scan engine, still pure.
 //!
-//! A [`Role`] is a router, a storage process, a super or a client (gateway), as one [`Protocol`]: one message type on
+//! A [`Process`] is a router, a storage process, a super or a client (gateway), as one [`Protocol`]: one message type on
 //! every link, one command and event type for whoever hosts it. The same value runs in the simulator and in the real
 //! runtime.
 //!
@@ -43,7 +43,7 @@ use status::Status;
     clippy::large_enum_variant,
     reason = "there is one per process, and whether the lint fires varies with the build"
 )]
-pub enum Role {
+pub enum Process {
     /// Orders and routes.
     Router(Router<Domain>),
     /// Holds ranges and executes.
@@ -54,7 +54,7 @@ pub enum Role {
     Client(Client),
 }
 
-/// What a process may be asked. A command for another role is a bug of the host.
+/// What a process may be asked. One in another role than the command's answers with [`Event::Unserved`].
 #[derive(Clone, Debug)]
 pub enum Command {
     /// Processes that may be routers, to join through. Help, which has no end of its own.
@@ -113,6 +113,14 @@ pub enum Event {
     Client(ClientEvent),
     /// The domain does not take this process in, and says why. Told again as long as the process tries.
     NotAdmitted(NotAdmitted),
+    /// This command is of another role, and was not done.
+    Unserved(Command),
+}
+
+/// An input that the process's role does not understand.
+enum Astray {
+    Message,
+    Command(Command),
 }
 
 /// Has a role handle an input; its messages and events leave wrapped.
@@ -122,11 +130,25 @@ fn run<R: Protocol<Record = paxos::Record>>(
     input: Input<R>,
     message: fn(R::Message) -> Message,
     event: fn(R::Event) -> Event,
-    out: &mut impl Sink<Role>,
+    out: &mut impl Sink<Process>,
 ) {
     let mut lift =
-        Lift::<Role, _, _, _>::new::<R>(out, |_, _, it| Some(message(it)), |out, it| out.emit(event(it)));
+        Lift::<Process, _, _, _>::new::<R>(out, |_, _, it| Some(message(it)), |out, it| out.emit(event(it)));
     role.handle(cx, input, &mut lift);
+}
+
+/// The same for a role that takes all messages as they are.
+fn serve<R: Protocol<Message = Message, Record = paxos::Record>>(
+    role: &mut R,
+    cx: &mut Context<'_>,
+    input: Result<Input<R>, Command>,
+    event: fn(R::Event) -> Event,
+    out: &mut impl Sink<Process>,
+) {
+    match input {
+        Ok(input) => run(role, cx, input, identity, event, out),
+        Err(command) => out.emit(Event::Unserved(command)),
+    }
 }
 
 fn of_router(event: RouterEvent<Config>) -> Event {
@@ -162,7 +184,7 @@ fn ended(id: CommandId, result: Result<(), impl ToString>) -> Event {
 }
 
 /// Whether it says why this process is not taken in.
-fn is_refusal(input: &Input<Role>) -> bool {
+fn is_refusal(input: &Input<Process>) -> bool {
     let Input::Receive { message: Message::Order(message), .. } = input else { return false };
     matches!(
         message,
@@ -170,29 +192,29 @@ fn is_refusal(input: &Input<Role>) -> bool {
     )
 }
 
-impl Role {
+impl Process {
     /// The generation of the domain that it belongs to.
     pub fn generation(&self) -> Generation {
         match self {
-            Role::Router(router) => router.generation(),
-            Role::Storage(storage) => storage.member().generation(),
-            Role::Super(superior) => superior.member().generation(),
-            Role::Client(client) => client.member().generation(),
+            Process::Router(router) => router.generation(),
+            Process::Storage(storage) => storage.member().generation(),
+            Process::Super(superior) => superior.member().generation(),
+            Process::Client(client) => client.member().generation(),
         }
     }
 
     /// Why the domain does not take this process in, as it was told last.
     pub fn not_admitted(&self) -> Option<NotAdmitted> {
         match self {
-            Role::Router(router) => router.log().namesake().cloned().map(NotAdmitted::NodeInUse),
-            Role::Storage(storage) => storage.member().not_admitted().cloned(),
-            Role::Super(superior) => superior.member().not_admitted().cloned(),
-            Role::Client(client) => client.member().not_admitted().cloned(),
+            Process::Router(router) => router.log().namesake().cloned().map(NotAdmitted::NodeInUse),
+            Process::Storage(storage) => storage.member().not_admitted().cloned(),
+            Process::Super(superior) => superior.member().not_admitted().cloned(),
+            Process::Client(client) => client.member().not_admitted().cloned(),
         }
     }
 }
 
-impl Protocol for Role {
+impl Protocol for Process {
     type Message = Message;
     type Record = paxos::Record;
     type Command = Command;
@@ -217,45 +239,46 @@ impl Protocol for Role {
         };
         let refused = is_refusal(&input);
         match self {
-            Role::Router(router) => {
-                // Only members speak past the routers; to one of them it is a stray message.
-                if let Input::Receive { message: Message::Direct(_), .. } = input {
-                    return;
-                }
+            Process::Router(router) => {
+                // Only members speak past the routers.
                 let message = |message| match message {
-                    Message::Order(message) => message,
-                    Message::Direct(_) => unreachable!("turned away above"),
+                    Message::Order(message) => Ok(message),
+                    Message::Direct(_) => Err(Astray::Message),
                 };
-                let input = input.map(message, |command| match command {
-                    Command::Router(command) => command,
-                    Command::Seeds(seeds) => RouterCommand::Seeds(seeds),
-                    other => panic!("a router was asked for {other:?}"),
+                let own = input.try_map(message, |command| match command {
+                    Command::Router(command) => Ok(command),
+                    Command::Seeds(seeds) => Ok(RouterCommand::Seeds(seeds)),
+                    other => Err(Astray::Command(other)),
                 });
-                run(router, cx, input, Message::Order, of_router, out);
+                match own {
+                    Ok(input) => run(router, cx, input, Message::Order, of_router, out),
+                    Err(Astray::Message) => router.refuse(),
+                    Err(Astray::Command(command)) => out.emit(Event::Unserved(command)),
+                }
             }
-            Role::Storage(storage) => {
-                let input = input.map(identity, |command| match command {
-                    Command::Storage(command) => command,
-                    Command::Seeds(seeds) => StorageCommand::Seeds(seeds),
-                    other => panic!("a storage process was asked for {other:?}"),
+            Process::Storage(storage) => {
+                let own = input.try_map(Ok, |command| match command {
+                    Command::Storage(command) => Ok(command),
+                    Command::Seeds(seeds) => Ok(StorageCommand::Seeds(seeds)),
+                    other => Err(other),
                 });
-                run(storage, cx, input, identity, of_storage, out);
+                serve(storage, cx, own, of_storage, out);
             }
-            Role::Super(superior) => {
-                let input = input.map(identity, |command| match command {
-                    Command::Super(command) => command,
-                    Command::Seeds(seeds) => SuperCommand::Seeds(seeds),
-                    other => panic!("a super was asked for {other:?}"),
+            Process::Super(superior) => {
+                let own = input.try_map(Ok, |command| match command {
+                    Command::Super(command) => Ok(command),
+                    Command::Seeds(seeds) => Ok(SuperCommand::Seeds(seeds)),
+                    other => Err(other),
                 });
-                run(superior, cx, input, identity, of_super, out);
+                serve(superior, cx, own, of_super, out);
             }
-            Role::Client(client) => {
-                let input = input.map(identity, |command| match command {
-                    Command::Client(command) => command,
-                    Command::Seeds(seeds) => ClientCommand::Seeds(seeds),
-                    other => panic!("a client was asked for {other:?}"),
+            Process::Client(client) => {
+                let own = input.try_map(Ok, |command| match command {
+                    Command::Client(command) => Ok(command),
+                    Command::Seeds(seeds) => Ok(ClientCommand::Seeds(seeds)),
+                    other => Err(other),
                 });
-                run(client, cx, input, identity, of_client, out);
+                serve(client, cx, own, of_client, out);
             }
         }
         if refused && let Some(why) = self.not_admitted() {
@@ -265,45 +288,45 @@ impl Protocol for Role {
 
     fn deadline(&self) -> Option<Time> {
         match self {
-            Role::Router(router) => router.deadline(),
-            Role::Storage(storage) => storage.deadline(),
-            Role::Super(superior) => superior.deadline(),
-            Role::Client(client) => client.deadline(),
+            Process::Router(router) => router.deadline(),
+            Process::Storage(storage) => storage.deadline(),
+            Process::Super(superior) => superior.deadline(),
+            Process::Client(client) => client.deadline(),
         }
     }
 
     fn gathering(&self) -> Duration {
         match self {
-            Role::Client(client) => client.gathering(),
-            Role::Router(_) | Role::Storage(_) | Role::Super(_) => Duration::ZERO,
+            Process::Client(client) => client.gathering(),
+            Process::Router(_) | Process::Storage(_) | Process::Super(_) => Duration::ZERO,
         }
     }
 
     fn policy(&self) -> Arc<dyn Policy> {
         match self {
-            Role::Router(router) => router.policy(),
-            Role::Storage(storage) => storage.policy(),
-            Role::Super(superior) => superior.policy(),
-            Role::Client(client) => client.policy(),
+            Process::Router(router) => router.policy(),
+            Process::Storage(storage) => storage.policy(),
+            Process::Super(superior) => superior.policy(),
+            Process::Client(client) => client.policy(),
         }
     }
 }
 
-impl Relayed for Role {
+impl Relayed for Process {
     fn is_router(&self) -> bool {
-        matches!(self, Role::Router(_))
+        matches!(self, Process::Router(_))
     }
 
     fn routers(&self) -> Vec<ProcessId> {
         let of_member = |member: &Member| (member.leader(), member.routers().collect());
         let (leader, mut routers): (_, Vec<ProcessId>) = match self {
-            Role::Router(router) => {
+            Process::Router(router) => {
                 let log = router.log();
                 (log.leader(), log.members().iter().map(|router| router.id).collect())
             }
-            Role::Storage(storage) => of_member(storage.member()),
-            Role::Super(superior) => of_member(superior.member()),
-            Role::Client(client) => of_member(client.member()),
+            Process::Storage(storage) => of_member(storage.member()),
+            Process::Super(superior) => of_member(superior.member()),
+            Process::Client(client) => of_member(client.member()),
         };
         // The leader has enough to do.
         routers.sort_by_key(|router| (Some(*router) == leader, *router));

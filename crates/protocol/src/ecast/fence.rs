@@ -115,6 +115,11 @@ impl Policy for Fence {
 }
 
 impl<R: Routing> Router<R> {
+    /// Counts a message that is none for a router, and was sent to this one.
+    pub fn refuse(&mut self) {
+        self.refused += 1;
+    }
+
     /// The generation that it belongs to.
     pub fn generation(&self) -> Generation {
         self.settings.generation

@@ -7,7 +7,7 @@ use quorate_protocol::{
     ecast::RouterEvent,
     rubberband::{ClientEvent, Config, Remains, StorageEvent, StorageState, SuperCommand, SuperEvent},
 };
-use quorate_tables::{Command, Event, Role};
+use quorate_tables::{Command, Event, Process};
 use quorate_world::Violation;
 
 use super::{
@@ -66,6 +66,12 @@ impl Town {
             | Event::Client(ClientEvent::Wedged) => self.again(world, machine)?,
             Event::Client(event) => self.bank.told(world, machine, event)?,
             Event::Status { .. } | Event::Operated { .. } => {}
+            Event::Unserved(command) => {
+                return Err(Violation::new(
+                    "roles",
+                    format!("machine {machine} has another one than {command:?}"),
+                ));
+            }
         }
         Ok(())
     }
@@ -77,7 +83,7 @@ impl Town {
         world: &mut World,
         machine: usize,
     ) -> Result<(), Violation> {
-        let Some(Role::Router(router)) = role(world, machine) else { return Ok(()) };
+        let Some(Process::Router(router)) = role(world, machine) else { return Ok(()) };
         let (told_at, routers) = (router.log().applied().0, router.log().members().to_vec());
         for what in self.order.compare(world.life(machine), router)? {
             world.count(what);
