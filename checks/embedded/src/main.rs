@@ -29,7 +29,7 @@ async fn statements() -> Result<(), Error> {
         assert_eq!(db.execute("update t set v = 'once' where id = 1").request(name).await?, 1);
     }
     let twice = db.execute("insert into t values (1, 'again')").await;
-    assert!(matches!(&twice, Err(Error::Rejected(rejection)) if rejection.sqlstate == "23505"), "{twice:?}");
+    assert!(matches!(&twice, Err(Error::Rejected(rejection)) if rejection.sqlstate.as_deref() == Some("23505")), "{twice:?}");
 
     let mut transaction = db.begin().await?;
     let before = transaction.query("select count(*) from t").await?.next().expect("a count").get::<i64>(0)?;

@@ -11,10 +11,10 @@ use crate::id::RequestId;
 pub enum Fate {
     /// Nothing was executed, and nothing will be: repeat it freely.
     NotSent,
-    /// It was executed once, or will be, or not at all: repeat it under the same id, and it is executed once in all.
+    /// It was executed once, or will be, or not at all. Repeated under its id it is executed once in all.
     MaybeApplied {
-        /// Its id.
-        id: RequestId,
+        /// Its id; none of what has none, such as a send to a group: nothing tells its repetition from another one.
+        id: Option<RequestId>,
     },
     /// It was refused and executed nowhere: repeating it alone changes nothing.
     Rejected,

@@ -2,23 +2,26 @@
 
 use std::{io, path::PathBuf};
 
-use quorate_protocol::{Fate, RequestId};
+use quorate_protocol::{Fate, RequestId, group::Failure};
 use quorate_runtime::StartError;
 use quorate_sql::error::{Fields, SqlError};
 use thiserror::Error;
 
 pub use quorate_sql::session::request::RequestName;
 
-/// Why something came to nothing, named by what may have happened and so by what its user may do next.
+use crate::service::CallId;
+
+/// Why something came to nothing, named by what may have happened and so by what its user may do next. It is the same for tables,
+/// services and groups.
 ///
 /// ```
-/// # use quorate::{Db, Error};
+/// # use quorate::{Db, Error, Name};
 /// # async fn transfer(db: &Db) -> Result<(), Error> {
 /// let mut write = db.execute("insert into payments values (7, 100)").await;
 /// while let Err(error) = &write {
 ///     write = match error {
 ///         // Executed once, or not at all: under the same name it is executed once in all.
-///         Error::MaybeApplied { id: Some(id), .. } => {
+///         Error::MaybeApplied { id: Some(Name::Statement(id)), .. } => {
 ///             db.execute("insert into payments values (7, 100)").request(*id).await
 ///         }
 ///         // Nothing happened: as it was.
@@ -30,7 +33,7 @@ pub use quorate_sql::session::request::RequestName;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Nothing was executed: repeat it freely.
@@ -42,17 +45,18 @@ pub enum Error {
     /// It was executed once, or will be, or not at all.
     #[error("it may have been applied: {why}")]
     MaybeApplied {
-        /// The name under which it is executed once in all, however often it is sent. Definitions of tables have none: look
-        /// whether the table is there.
-        id: Option<RequestName>,
+        /// The name under which it takes effect once in all, however often it is asked for. Definitions of tables have none: look
+        /// whether the table is there. Sends to groups have none: what must not be repeated needs a name inside the update.
+        id: Option<Name>,
         /// Why its outcome is open.
         why: String,
     },
-    /// The cluster, or SQL, refuses it, or it failed: nothing was applied.
+    /// The cluster, SQL or the service refuses it, or it failed: nothing was applied.
     #[error("{0}")]
     Rejected(Box<Rejection>),
-    /// The process behind it is out of the cluster for good.
-    #[error("this process is out of the cluster: {why}")]
+    /// The process behind it was cut off from the others for good, and nothing was sent. A node comes back by itself, and its
+    /// tables with it; groups are joined again, with a fresh state, and services are connected to anew.
+    #[error("this process was cut off from the others: {why}")]
     Wedged {
         /// Why.
         why: String,
@@ -62,6 +66,24 @@ pub enum Error {
     Expired {
         /// More of it.
         why: String,
+    },
+    /// A group's process knows of no leader among its routers, so the others may go on without it: what is here may be old. It passes,
+    /// or ends in [`Error::Wedged`].
+    #[error("out of touch with the routers: what is here may be old")]
+    OutOfTouch,
+    /// This member of a group has left, or ended, and nothing was sent.
+    #[error("this member is not in the group: {why}")]
+    NotMember {
+        /// Why.
+        why: String,
+    },
+    /// It is too large: nothing was sent, and nothing of this size will be.
+    #[error("{bytes} bytes are too many: {limit} at most")]
+    TooLarge {
+        /// How many there are.
+        bytes: usize,
+        /// How many there may be.
+        limit: usize,
     },
     /// A process did not start, or found no cluster.
     #[error("cannot start: {why}")]
@@ -81,22 +103,42 @@ pub enum Error {
     /// was sent; connect anew.
     #[error("a client does not survive a fork: connect in the child")]
     Forked,
-    /// A column or value is not of the type that was asked for.
-    #[error("column {column}: {why}")]
+    /// What came is not of the type that is asked for here: a value of a row, a service's reply (its call took effect once), or the state
+    /// of a group.
+    #[error("{what}: {why}")]
     Mismatch {
-        /// The column, by the name or number that was asked for.
-        column: String,
+        /// What came: a column by the name or number that was asked for, a reply, a state.
+        what: String,
         /// What is wrong with it.
         why: String,
     },
 }
 
-/// A refusal, or a failure that changed nothing, in PostgreSQL's terms.
+/// The name of what may have been applied: asked for again under it, it takes effect once in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// Of a write to tables ([`Execute::request`](crate::Execute::request)).
+    Statement(RequestName),
+    /// Of a call of a service ([`Stub::again`](crate::service::Stub::again)).
+    Call(CallId),
+}
+
+impl Name {
+    /// The same as all doors have it.
+    pub fn id(self) -> RequestId {
+        match self {
+            Name::Statement(name) => name.id(),
+            Name::Call(CallId(call)) => RequestId { session: call.session.0.into(), number: call.number },
+        }
+    }
+}
+
+/// A refusal, or a failure that changed nothing, as PostgreSQL tells it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{message} ({sqlstate}){}{}", more(.detail, " "), more(.hint, " "))]
+#[error("{message}{}{}{}", more(.sqlstate, " (", ")"), more(.detail, " ", ""), more(.hint, " ", ""))]
 pub struct Rejection {
-    /// The five characters of the SQLSTATE: `23505` is a duplicate key.
-    pub sqlstate: String,
+    /// The five characters of the SQLSTATE: `23505` is a duplicate key. A service's refusal has none.
+    pub sqlstate: Option<String>,
     /// What was wrong, with which value.
     pub message: String,
     /// More of it.
@@ -105,13 +147,35 @@ pub struct Rejection {
     pub hint: Option<String>,
 }
 
-fn more(text: &Option<String>, before: &str) -> String {
-    text.as_ref().map_or_else(String::new, |text| format!("{before}{text}"))
+fn more(text: &Option<String>, before: &str, behind: &str) -> String {
+    text.as_ref().map_or_else(String::new, |text| format!("{before}{text}{behind}"))
 }
 
 impl Error {
     pub(crate) fn start(why: impl ToString) -> Error {
         Error::Start { why: why.to_string() }
+    }
+
+    pub(crate) fn not_sent(why: impl ToString) -> Error {
+        Error::NotSent { why: why.to_string() }
+    }
+
+    pub(crate) fn not_member(why: impl ToString) -> Error {
+        Error::NotMember { why: why.to_string() }
+    }
+
+    pub(crate) fn wedged(why: impl ToString) -> Error {
+        Error::Wedged { why: why.to_string() }
+    }
+
+    /// A service's refusal.
+    pub(crate) fn rejected(message: impl Into<String>) -> Error {
+        let message = message.into();
+        Error::Rejected(Box::new(Rejection { sqlstate: None, message, detail: None, hint: None }))
+    }
+
+    pub(crate) fn mismatch(what: impl Into<String>, why: impl ToString) -> Error {
+        Error::Mismatch { what: what.into(), why: why.to_string() }
     }
 
     pub(crate) fn unsupported(what: &str) -> Error {
@@ -121,12 +185,11 @@ impl Error {
     /// What may have happened to the request; none if it was answered by an error of its own, or is no request.
     pub fn fate(&self) -> Option<Fate> {
         match self {
-            Error::NotSent { .. } | Error::Forked => Some(Fate::NotSent),
-            Error::MaybeApplied { id, .. } => {
-                let id = id.map_or(RequestId { session: 0, number: 0 }, RequestName::id);
-                Some(Fate::MaybeApplied { id })
+            Error::NotSent { .. } | Error::Forked | Error::OutOfTouch | Error::NotMember { .. } => {
+                Some(Fate::NotSent)
             }
-            Error::Rejected(_) => Some(Fate::Rejected),
+            Error::MaybeApplied { id, .. } => Some(Fate::MaybeApplied { id: id.map(Name::id) }),
+            Error::Rejected(_) | Error::TooLarge { .. } => Some(Fate::Rejected),
             Error::Wedged { .. } => Some(Fate::Wedged),
             Error::Expired { .. } => Some(Fate::Expired),
             Error::Start { .. } | Error::DirectoryInUse { .. } | Error::Mismatch { .. } => None,
@@ -136,7 +199,7 @@ impl Error {
     /// The SQLSTATE of a statement that was refused or failed.
     pub fn sqlstate(&self) -> Option<&str> {
         match self {
-            Error::Rejected(rejection) => Some(&rejection.sqlstate),
+            Error::Rejected(rejection) => rejection.sqlstate.as_deref(),
             _ => None,
         }
     }
@@ -145,14 +208,16 @@ impl Error {
 impl From<SqlError> for Error {
     fn from(error: SqlError) -> Error {
         let Fields { code, message, detail, hint, fate, request, .. } = &*error;
-        let why = || format!("{message}{}", more(detail, ". "));
+        let why = || format!("{message}{}", more(detail, ". ", ""));
         match fate {
             Some(Fate::NotSent) => Error::NotSent { why: why() },
-            Some(Fate::MaybeApplied { .. }) => Error::MaybeApplied { id: *request, why: why() },
+            Some(Fate::MaybeApplied { .. }) => {
+                Error::MaybeApplied { id: request.map(Name::Statement), why: why() }
+            }
             Some(Fate::Wedged) => Error::Wedged { why: why() },
             Some(Fate::Expired) => Error::Expired { why: why() },
             Some(Fate::Rejected) | None => Error::Rejected(Box::new(Rejection {
-                sqlstate: code.clone().into_owned(),
+                sqlstate: Some(code.clone().into_owned()),
                 message: message.clone(),
                 detail: detail.clone(),
                 hint: hint.clone(),
@@ -172,3 +237,22 @@ impl From<io::Error> for Error {
         Error::start(error)
     }
 }
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        match failure {
+            Failure::NotSent => Error::not_sent("the order did not take it"),
+            Failure::MaybeApplied => {
+                let why = String::from("this process was dropped while it was under way");
+                Error::MaybeApplied { id: None, why }
+            }
+            Failure::Wedged => Error::wedged(DROPPED),
+            Failure::NotMember => Error::not_member("it has left, or is about to"),
+            Failure::AlreadyMember => Error::start("this process has a member of this group already"),
+            Failure::Full(limit) => Error::not_sent(format!("more than {limit} bytes wait")),
+        }
+    }
+}
+
+/// The end of a process with groups.
+pub(crate) const DROPPED: &str = "it was dropped from its groups: join again";

@@ -135,7 +135,7 @@ impl Row {
     ///
     /// Fails with [`Error::Mismatch`] if there is no such column, or its value is not of the type asked for.
     pub fn get<'a, T: FromValue<'a>>(&'a self, column: impl Place) -> Result<T, Error> {
-        let mismatch = |why: String| Error::Mismatch { column: column.to_string(), why };
+        let mismatch = |why: String| Error::mismatch(format!("column {column}"), why);
         let index = column.find(&self.columns).ok_or_else(|| mismatch(String::from("there is none")))?;
         let value = &self.values[index];
         T::from_value(value).ok_or_else(|| {

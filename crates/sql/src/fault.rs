@@ -187,7 +187,7 @@ pub fn maybe_defined() -> SqlError {
 pub fn maybe_applied(id: RequestName) -> SqlError {
     SqlError::new(code::STATEMENT_COMPLETION_UNKNOWN, "the write may have been applied")
         .with_request(id)
-        .with_fate(Some(Fate::MaybeApplied { id: id.id() }))
+        .with_fate(Some(Fate::MaybeApplied { id: Some(id.id()) }))
         .detail(format!("Request id: {id}."))
         .hint(format!(
             "SET quorate.request_id = '{id}' and send the statement again: it is applied once in all."

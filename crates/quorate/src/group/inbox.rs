@@ -26,10 +26,11 @@ use tokio::sync::oneshot;
 use tracing::warn;
 
 use super::{
-    Answer, Error, Origin, Replica, Share, Snapshot, View,
+    Answer, Origin, Replica, Share, Snapshot, View,
     process::Shared,
     query::{self, Asked, Word},
 };
+use crate::error::Error;
 
 /// The deliveries of the protocol thread, in one order.
 pub(super) enum Delivery {
@@ -356,16 +357,22 @@ fn named<R: Replica>(state: &[u8]) -> Bytes {
 }
 
 fn restored<R: Replica>(state: &Bytes) -> Result<R, Error> {
-    let cut = || Error::Corrupt { why: String::from("it is cut off") };
+    let cut = || Error::mismatch(STATE, "it is cut off");
     let mut rest = &state[..];
     let length = usize::from(rest.try_get_u16_le().map_err(|_| cut())?);
     let (name, rest) = rest.split_at_checked(length).ok_or_else(cut)?;
     if name != R::NAME.as_bytes() {
-        let theirs = String::from_utf8_lossy(name).into_owned();
-        return Err(Error::Mismatch { ours: R::NAME.to_owned(), theirs });
+        let theirs = String::from_utf8_lossy(name);
+        return Err(Error::mismatch(
+            STATE,
+            format!("it is of replicas `{theirs}`, and this one is `{}`", R::NAME),
+        ));
     }
-    R::restore(&Snapshot::of_bytes(rest.to_vec())).map_err(|corrupt| Error::Corrupt { why: corrupt.0 })
+    R::restore(&Snapshot::of_bytes(rest.to_vec())).map_err(|corrupt| Error::mismatch(STATE, corrupt))
 }
+
+/// What a member that joins is given.
+const STATE: &str = "the group's state";
 
 /// The bytes of a value.
 pub(super) fn sealed(value: &impl Serialize) -> Result<Vec<u8>, String> {

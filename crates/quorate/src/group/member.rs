@@ -15,11 +15,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use tracing::warn;
 
 use super::{
-    Error, Pending, Query, Replica, View, Want,
+    Query, Replica, View, Want,
     inbox::Seat,
     process::{Ending, Process},
     query,
 };
+use crate::{Pending, error::Error};
 
 /// A member of a group. Its clones share it; when the last of them is dropped, it leaves, unwaited for.
 ///
@@ -61,29 +62,29 @@ impl<R: Replica> Member<R> {
 
     /// Sends an update, *soft*: it is delivered here as soon as this member may send, and elsewhere in this member's order. It survives if
     /// any member of the next view has it. Ends when it was delivered here.
-    pub fn send(&self, update: R::Update) -> Pending<Place> {
+    pub fn send(&self, update: R::Update) -> Pending<'static, Place> {
         self.send_as(Strength::Soft, &update)
     }
 
     /// Sends an update that is delivered in one order with all other ordered and safe ones, at all members. Ends when it was delivered
     /// here.
-    pub fn ordered_send(&self, update: R::Update) -> Pending<Place> {
+    pub fn ordered_send(&self, update: R::Update) -> Pending<'static, Place> {
         self.send_as(Strength::Ordered, &update)
     }
 
     /// Sends an update that is delivered nowhere before all members have it, and a majority of the routers. Ends when it was delivered
     /// here: it is not lost as long as a member is left.
-    pub fn safe_send(&self, update: R::Update) -> Pending<Place> {
+    pub fn safe_send(&self, update: R::Update) -> Pending<'static, Place> {
         self.send_as(Strength::Safe(Phi::All), &update)
     }
 
     /// As [`Member::safe_send`], delivered once so many members have it. Not lost as long as a router majority or one of them is
     /// left; soft updates that this member sent before may be.
-    pub fn safe_send_to(&self, members: Phi, update: R::Update) -> Pending<Place> {
+    pub fn safe_send_to(&self, members: Phi, update: R::Update) -> Pending<'static, Place> {
         self.send_as(Strength::Safe(members), &update)
     }
 
-    fn send_as(&self, strength: Strength, update: &R::Update) -> Pending<Place> {
+    fn send_as(&self, strength: Strength, update: &R::Update) -> Pending<'static, Place> {
         match query::update(update) {
             Ok(body) => self.submit(strength, body),
             Err(why) => Box::pin(async move { Err(Error::not_sent(format!("the update: {why}"))) }),
@@ -91,7 +92,7 @@ impl<R: Replica> Member<R> {
     }
 
     /// Hands a message over, now if there is room.
-    pub(super) fn submit(&self, strength: Strength, body: Bytes) -> Pending<Place> {
+    pub(super) fn submit(&self, strength: Strength, body: Bytes) -> Pending<'static, Place> {
         if body.len() > BODY_BYTES_MAX {
             let (bytes, limit) = (body.len(), BODY_BYTES_MAX);
             return Box::pin(async move { Err(Error::TooLarge { bytes, limit }) });
@@ -113,7 +114,7 @@ impl<R: Replica> Member<R> {
 
     /// Waits until everything that was delivered here so far, from anyone, is at all members: as durable as if it had been sent safe.
     /// Sends meanwhile go on.
-    pub fn flush(&self) -> Pending<()> {
+    pub fn flush(&self) -> Pending<'static, ()> {
         let held = self.0.clone();
         let flushed = held.check().and_then(|()| {
             let group = held.seat.group;
@@ -167,7 +168,7 @@ impl<R: Replica> Member<R> {
 
     /// Leaves the group, behind everything that this member sent. Ends once it is out. The only one that has the state is kept until
     /// another has it.
-    pub fn leave(self) -> Pending<()> {
+    pub fn leave(self) -> Pending<'static, ()> {
         let held = self.0.clone();
         Box::pin(async move {
             if held.seat.over().is_some() || held.seat.leaving.swap(true, Ordering::AcqRel) {
@@ -211,7 +212,7 @@ impl Held {
                 Some(why) if matches!(failure, Failure::NotMember | Failure::Wedged) => why,
                 _ => failure.into(),
             }),
-            Err(_) => Err(Error::MaybeApplied { why: String::from("the process ended meanwhile") }),
+            Err(_) => Err(Error::MaybeApplied { id: None, why: String::from("the process ended meanwhile") }),
         }
     }
 }

@@ -19,11 +19,11 @@ use quorate_protocol::{
 use tokio::sync::oneshot;
 
 use super::{
-    Error, Pending, Replica,
+    Replica,
     inbox::{lock, opened},
     member::Member,
 };
-use crate::timer;
+use crate::{Pending, error::Error, timer};
 
 /// How many members are to reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +136,7 @@ impl<R: Replica> Query<R> {
 
 impl<R: Replica> IntoFuture for Query<R> {
     type Output = Result<Replies<R::Reply>, Error>;
-    type IntoFuture = Pending<Replies<R::Reply>>;
+    type IntoFuture = Pending<'static, Replies<R::Reply>>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.ask())

@@ -165,7 +165,7 @@ impl ClientError {
     /// known any more.
     pub fn fate(self) -> Option<Fate> {
         match self {
-            ClientError::MaybeApplied { request } => Some(Fate::MaybeApplied { id: request }),
+            ClientError::MaybeApplied { request } => Some(Fate::MaybeApplied { id: Some(request) }),
             // It is founded any moment.
             ClientError::Rejected(refusal::NO_RING) => Some(Fate::NotSent),
             ClientError::Rejected(_)
