@@ -4,9 +4,12 @@ use std::{net::TcpListener, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, anyhow};
 use crossbeam_channel::{Receiver, select};
-use quorate::maps::{CellStatus, End, Process, Setup, Task};
+use quorate::{
+    maps::{CellStatus, Process, Setup, Task},
+    process::End,
+};
 use quorate_protocol::{
-    DomainId, ProcessId,
+    DomainId, ProcessId, Role,
     partial::{self, Place, Site, tokens_of},
 };
 use quorate_runtime::{
@@ -17,18 +20,14 @@ use quorate_server::{http, resp};
 use serde_json::{Value, json};
 use tracing::{error, info};
 
-use crate::{
-    Usage,
-    config::{NodeConfig, Role},
-    lifeline::Bound,
-};
+use crate::{Usage, config::NodeConfig, lifeline::Bound};
 
 /// How long the protocol thread may take to say where it stands.
 const PATIENCE: Duration = Duration::from_millis(800);
 
 /// Runs the process until it is asked to stop, or can not go on.
 pub(super) fn run(config: NodeConfig, stop: &Receiver<()>) -> Result<()> {
-    let doors = Metrics::new([("process", config.name.clone()), ("role", config.role.as_str().to_owned())]);
+    let doors = Metrics::new([("process", config.name.clone()), ("role", config.role.to_string())]);
     let mut redis = None;
     let task = match (&config.redis_listen, config.role) {
         (Some(address), Role::Cell) => {
@@ -52,7 +51,7 @@ pub(super) fn run(config: NodeConfig, stop: &Receiver<()>) -> Result<()> {
         clients: ClientLimits { clients_max: config.cell.clients_max, ..ClientLimits::default() },
         task,
     })?;
-    let role = config.role.as_str();
+    let role = config.role.name();
     info!(process = %process.id(), role, listen = %process.address(), "started");
 
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;

@@ -9,17 +9,15 @@
 use std::{
     collections::BTreeMap,
     mem,
-    net::SocketAddr,
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
-    time::Duration,
 };
 
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use quorate_node::EndpointId;
 use quorate_protocol::{
     CommandId, DomainId, Peer, ProcessId, Protocol, Time,
@@ -29,16 +27,19 @@ use quorate_protocol::{
 };
 use quorate_runtime::{
     Config, Host, Port, Untaken,
-    discover::{Answer, Presence, discover},
+    discover::{Answer, Presence},
 };
 use rustc_hash::FxHashMap;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::{info, warn};
 
 use super::{
-    Error,
     inbox::{Delivery, Seat, lock},
     query::Word,
+};
+use crate::{
+    error::{DROPPED, Error},
+    seek::Search,
 };
 
 /// A running process. It ends with the last who holds it.
@@ -93,23 +94,21 @@ impl Process {
         let door = Door { shared: shared.clone(), news, told: Vec::new() };
         let port = Port::alone(EndpointId::TABLES, relay, door, config).map_err(Error::start)?;
         assert!(shared.port.set(port).is_ok(), "a process has one port");
-        let (seeks, ends) = bounded(0);
+        let (seeks, kicks) = bounded(0);
         let (applying, seeking) = (shared.clone(), shared.clone());
         let process = Process { shared, me, _seeks: seeks };
-        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-            thread::Builder::new().name(name.to_owned()).spawn(run).map(drop).map_err(Error::start)
-        };
-        spawn("deliver", Box::new(move || apply(&applying, &deliver)))?;
-        spawn("seeker", Box::new(move || seek(&seeking, domain, me, &routers, &ends)))?;
+        thread::Builder::new().name(String::from("deliver")).spawn(move || apply(&applying, &deliver))?;
+        Search::quiet(domain, me, routers).go_on(kicks, move |found| {
+            if !found.is_empty() {
+                // They are looked for again.
+                let _ = seeking.port().try_command(Command::Seeds(found));
+            }
+        })?;
         Ok(process)
     }
 
     pub(super) fn me(&self) -> ProcessId {
         self.me
-    }
-
-    pub(super) fn addresses(&self) -> &[SocketAddr] {
-        self.shared.port().node().addresses()
     }
 
     /// Takes a seat, unless another one has this group.
@@ -163,7 +162,7 @@ impl Shared {
     /// Whether this process may be taken at its word.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.is_wedged() {
-            return Err(Error::Wedged);
+            return Err(Error::wedged(DROPPED));
         }
         if self.in_touch.load(Ordering::Acquire) { Ok(()) } else { Err(Error::OutOfTouch) }
     }
@@ -196,7 +195,7 @@ impl Shared {
         lock(&self.calls).remove(&name);
         Err(match untaken {
             Untaken::Full(_) => Error::not_sent("too many commands wait for the protocol thread"),
-            Untaken::Stopped(_) => Error::Wedged,
+            Untaken::Stopped(_) => Error::wedged(DROPPED),
         })
     }
 
@@ -236,7 +235,7 @@ impl Shared {
         self.wedged.store(true, Ordering::Release);
         let seats = mem::take(&mut *lock(&self.seats));
         for seat in seats.values() {
-            seat.end(Error::Wedged);
+            seat.end(Error::wedged(DROPPED));
         }
         // Callers that wait still are told that nothing comes.
         lock(&self.calls).clear();
@@ -253,33 +252,6 @@ fn apply(shared: &Arc<Shared>, deliver: &Receiver<Arc<Seat>>) {
         seat.deliver(shared);
     }
 }
-
-/// Tells the process who listens at the routers' addresses: often at first, then now and then.
-fn seek(shared: &Shared, domain: DomainId, me: ProcessId, routers: &[String], ends: &Receiver<()>) {
-    let mut pause = SEEK_PAUSE_MIN;
-    loop {
-        let mut seeds = Vec::new();
-        for address in routers {
-            if let Ok(met) = discover(address, domain, DISCOVERY_PATIENCE)
-                && met.process != me
-            {
-                seeds.push(Peer { id: met.process, address: address.clone() });
-            }
-        }
-        if !seeds.is_empty() {
-            // They are looked for again.
-            let _ = shared.port().try_command(Command::Seeds(seeds));
-        }
-        pause = match ends.recv_timeout(pause) {
-            Err(RecvTimeoutError::Timeout) => (pause * 2).min(SEEK_PAUSE_MAX),
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
-        };
-    }
-}
-
-const DISCOVERY_PATIENCE: Duration = Duration::from_millis(500);
-const SEEK_PAUSE_MIN: Duration = Duration::from_millis(20);
-const SEEK_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// The protocol thread's view of the members.
 struct Door {

@@ -14,12 +14,12 @@
 //! and data never passes one; a cell that cannot reach another asks the next, as when it is dead. A process that is out does not
 //! come back by itself: it keeps nothing that the next life could use, so it ends, and whoever supervises it starts it again.
 
+mod kind;
 mod process;
-mod role;
 mod status;
 
 pub use self::{
-    process::{End, Front, Process, Setup, Task},
-    role::{Command, Event, Role},
-    status::{CellStatus, MapStatus, MemberStatus, RouterState, Status},
+    kind::{Command, Event, Kind},
+    process::{Front, Process, Setup, Task},
+    status::{CellStatus, MapStatus, MemberStatus, Status},
 };

@@ -2,19 +2,15 @@
 //!
 //! ```text
 //!   protocol thread   links, the protocol, and the clients of the front
-//!   discovery thread  ── Seeds ──▶ protocol thread      until the routers are known, and again while they are lost
+//!   seeking thread    ── Seeds ──▶ protocol thread      who listens at the routers' addresses
 //!                     ── Adjust ─▶                      the wall clock, once a second
 //! ```
 
 use std::{
-    collections::BTreeMap,
-    fmt, io,
+    io,
     net::{SocketAddr, TcpListener, ToSocketAddrs},
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     thread,
     time::Duration,
 };
@@ -22,32 +18,35 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use quorate_node::EndpointId;
 use quorate_protocol::{
-    DomainId, Generation, Peer, Policy as _, ProcessId, Protocol, Time, detector,
-    ecast::{Fence, Router, RouterEvent, RouterSettings},
+    DomainId, Generation, Peer, ProcessId, Protocol, Time, detector,
+    ecast::{Router, RouterEvent, RouterSettings},
     partial::{self, Place, Resident, Roster, resident},
     paxos::{self, Paxos},
+    role::{Role, State},
 };
 use quorate_runtime::{
     Config, Door, Host, Port,
     calls::Calls,
     chance, clock,
-    discover::{Answer, Presence, discover},
+    discover::{Answer, Presence},
     door::ClientLimits,
     metrics::Metrics,
 };
-use tracing::{debug, info, warn};
+use tracing::{error, info, warn};
 
 use super::{
-    role::{Command, Event, Role},
-    status::{RouterState, Status},
+    kind::{Command, Event, Kind},
+    status::Status,
 };
 use crate::{
     error::Error,
     node::founding::{self, Beginning},
+    process::{End, Strangers},
+    seek::Search,
 };
 
 /// The clients' side of a cell.
-pub trait Front: Door<Role> + Send {
+pub trait Front: Door<Kind> + Send {
     /// The cell's word.
     fn event(&mut self, event: resident::Event, now: Time);
 }
@@ -99,43 +98,16 @@ pub struct Setup {
     pub task: Task,
 }
 
-/// Why a process can not go on. It should end, and may be started anew.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The domain goes on without it: it was dismissed, refused, or taken out of the routers.
-    Out,
-    /// The domain went on as a later generation, without this router.
-    Outdated(Generation),
-    /// It broke an invariant, or was handed a state that does not decode.
-    Broken(String),
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            End::Out => f.write_str("the domain goes on without this process"),
-            End::Outdated(generation) => {
-                write!(f, "the domain went on as generation {generation} without this router")
-            }
-            End::Broken(why) => write!(f, "broken: {why}"),
-        }
-    }
-}
-
 /// A running process. Dropped, it ends at once and says goodbye to nobody, as if it had been killed.
 pub struct Process {
     me: ProcessId,
-    port: Port<Role>,
+    port: Port<Kind>,
     address: SocketAddr,
-    shared: Arc<Shared>,
+    statuses: Arc<Calls<Status>>,
     metrics: Metrics,
     ended: Receiver<End>,
-}
-
-#[derive(Default)]
-struct Shared {
-    statuses: Calls<Status>,
-    stopping: AtomicBool,
+    /// The search for routers ends when this is dropped.
+    seeks: Mutex<Option<Sender<()>>>,
 }
 
 impl Process {
@@ -156,42 +128,55 @@ impl Process {
         let advertised = crate::node::advertised(setup.advertise.as_deref(), address);
         let me = ProcessId { node: setup.number, incarnation: chance::incarnation() };
         let peer = Peer { id: me, address: advertised.clone() };
-        let role_name = if beginning.is_some() { "router" } else { "cell" };
-        let metrics = Metrics::new([("process", setup.name.clone()), ("role", role_name.to_owned())]);
+        let role = if beginning.is_some() { Role::Router } else { Role::Cell };
+        let metrics = Metrics::new([("process", setup.name.clone()), ("role", role.to_string())]);
 
         let mut config = Config::new(setup.domain, me, Vec::new());
         config.listening = vec![Arc::new(listener)];
         config.advertise = Some(advertised);
         config.insecure = setup.insecure;
         config.metrics = metrics.clone();
-        let (shared, (end, ended)) = (Arc::<Shared>::default(), bounded(1));
-        let mut host =
-            Desk { shared: shared.clone(), front: None, strangers: BTreeMap::new(), end: end.clone() };
+        let (statuses, (end, ended)) = (Arc::<Calls<Status>>::default(), bounded(1));
+        let mut host = Desk {
+            statuses: statuses.clone(),
+            front: None,
+            strangers: Strangers::default(),
+            end: end.clone(),
+        };
         let port = match setup.task {
             Task::Router { wanted, .. } => {
                 let beginning = beginning.expect("routers have been asked");
                 let router = router(peer, beginning, wanted, setup.detector);
-                Port::alone(EndpointId::MAPS, Role::Router(Box::new(router)), host, config)?
+                Port::alone(EndpointId::MAPS, Kind::Router(Box::new(router)), host, config)?
             }
             Task::Cell { place, settings, front } => {
                 let settings = partial::Settings { detector: setup.detector, ..settings };
                 let resident = Resident::new(peer, place, settings, clock::wall_offset(), clock::now());
-                let role = Role::Cell(Box::new(resident));
+                let cell = Kind::Cell(Box::new(resident));
                 match front {
-                    None => Port::alone(EndpointId::MAPS, role, host, config)?,
+                    None => Port::alone(EndpointId::MAPS, cell, host, config)?,
                     Some((front, listener)) => {
                         host.front = Some(front);
                         let door = (listener, setup.clients);
-                        Port::alone_with_door(EndpointId::MAPS, role, host, config, door)?
+                        Port::alone_with_door(EndpointId::MAPS, cell, host, config, door)?
                     }
                 }
             }
         };
-        let process = Process { me, port: port.clone(), address, shared: shared.clone(), metrics, ended };
-        let (routers, domain, is_cell) = (setup.routers, setup.domain, role_name == "cell");
-        thread::Builder::new().name(String::from("discovery")).spawn({
-            let port = port.clone();
-            move || attend(&shared, &port, &routers, domain, me, is_cell)
+        let (kick, kicks) = bounded(0);
+        let seeks = Mutex::new(Some(kick));
+        let process = Process { me, port: port.clone(), address, statuses, metrics, ended, seeks };
+        let (routers, domain, is_cell) = (setup.routers, setup.domain, role == Role::Cell);
+        let told = port.clone();
+        Search::quiet(domain, me, routers).every(ADJUST_EVERY).go_on(kicks, move |found| {
+            // What is not taken is sent again soon.
+            if !found.is_empty() {
+                let _ = told.try_command(Command::Seeds(found));
+            }
+            if is_cell {
+                let adjust = resident::Command::Adjust(clock::wall_offset());
+                let _ = told.try_command(Command::Cell(adjust));
+            }
         })?;
         let watched = port.node().clone();
         thread::Builder::new().name(String::from("watch")).spawn(move || {
@@ -225,12 +210,12 @@ impl Process {
     /// Where it stands; `None` when the protocol thread does not answer within `patience`.
     pub fn status(&self, patience: Duration) -> Option<Status> {
         let ask = |token| self.port.try_command(Command::Status { token }).is_ok();
-        self.shared.statuses.call(patience, ask).ok()
+        self.statuses.call(patience, ask).ok()
     }
 
     /// Stops the threads.
     pub fn stop(&self) {
-        self.shared.stopping.store(true, Ordering::Release);
+        drop(self.seeks.lock().unwrap_or_else(PoisonError::into_inner).take());
         // A panic has been told by [`Process::ended`].
         let _ = self.port.node().stop();
     }
@@ -257,56 +242,16 @@ fn router(
     Router::new(paxos, Roster::default(), settings)
 }
 
-/// Looks for routers until the process knows them, and again while it has lost them; tells a cell the wall clock.
-fn attend(
-    shared: &Shared,
-    port: &Port<Role>,
-    addresses: &[String],
-    domain: DomainId,
-    me: ProcessId,
-    is_cell: bool,
-) {
-    let mut pause = SEEK_PAUSE;
-    while !shared.stopping.load(Ordering::Acquire) {
-        let mut seeds = Vec::new();
-        for address in addresses {
-            match discover(address, domain, DISCOVERY_PATIENCE) {
-                Ok(met) if met.process != me => {
-                    seeds.push(Peer { id: met.process, address: address.clone() })
-                }
-                Ok(_) => {}
-                Err(error) => debug!(%address, %error, "no router found"),
-            }
-        }
-        // One that is not taken is sent again soon.
-        if !seeds.is_empty() {
-            let _ = port.try_command(Command::Seeds(seeds));
-        }
-        if is_cell {
-            let adjust = resident::Command::Adjust(clock::wall_offset());
-            let _ = port.try_command(Command::Cell(adjust));
-        }
-        thread::sleep(pause);
-        // Eager at first, when everything starts at once.
-        pause = (pause * 2).min(SEEK_PAUSE_MAX);
-    }
-}
-
-const DISCOVERY_PATIENCE: Duration = Duration::from_millis(500);
-const SEEK_PAUSE: Duration = Duration::from_millis(20);
-const SEEK_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How often a cell is told the wall clock.
+const ADJUST_EVERY: Duration = Duration::from_secs(1);
 
 /// The host of a process's protocol.
 struct Desk {
-    shared: Arc<Shared>,
+    statuses: Arc<Calls<Status>>,
     front: Option<Box<dyn Front>>,
-    /// Processes that may not be linked with this one, and what they showed last.
-    strangers: BTreeMap<ProcessId, Vec<u8>>,
+    strangers: Strangers,
     end: Sender<End>,
 }
-
-/// So many strangers are remembered, so that each is logged once.
-const STRANGERS_MAX: usize = 64;
 
 impl Desk {
     fn end(&self, end: End) {
@@ -322,7 +267,7 @@ impl Desk {
                 info!(?routers, "routers");
             }
             RouterEvent::Config(at, roster) => info!(%at, layout = roster.layout().version().0, "roster"),
-            RouterEvent::Removed => self.end(End::Out),
+            RouterEvent::Removed => self.end(End::Wedged),
             RouterEvent::Corrupt(why) => self.end(End::Broken(format!("a router's snapshot: {why}"))),
             RouterEvent::Reformed(_) | RouterEvent::Ended { .. } => {
                 unreachable!("no operator's command reaches a router of maps")
@@ -332,7 +277,7 @@ impl Desk {
 
     fn cell(&mut self, event: resident::Event, now: Time) {
         match &event {
-            resident::Event::Wedged => self.end(End::Out),
+            resident::Event::Wedged => self.end(End::Wedged),
             resident::Event::Lacks(cell) => {
                 warn!(cell = cell.0, "hints for it were given up: it lacks writes until reads repair them");
             }
@@ -347,41 +292,34 @@ impl Desk {
     }
 }
 
-impl Host<Role> for Desk {
+impl Host<Kind> for Desk {
     fn event(&mut self, event: Event, now: Time) {
         match event {
             Event::Cell(event) => self.cell(event, now),
             Event::Router(event) => self.router(event),
-            Event::Status { token, status } => self.shared.statuses.answer(token, *status),
+            Event::Status { token, status } => self.statuses.answer(token, *status),
+            Event::Unserved(command) => {
+                error!(?command, "this process is of the other kind, and does not do that")
+            }
         }
     }
 
-    fn answer(&self, role: &Role, _: DomainId) -> Answer {
-        let presence = match role.router_state() {
-            Some(RouterState::Joining) => Presence::Joining,
-            Some(RouterState::Leaderless | RouterState::Removed) => Presence::Leaderless,
-            Some(RouterState::Following | RouterState::Leading) | None => Presence::Settled,
+    fn answer(&self, process: &Kind, _: DomainId) -> Answer {
+        let presence = match process.router_state() {
+            Some(State::Joining) => Presence::Joining,
+            Some(State::Leaderless | State::Removed) => Presence::Leaderless,
+            _ => Presence::Settled,
         };
-        Answer { presence, pass: role.policy().pass() }
+        Answer { presence, pass: process.policy().pass() }
     }
 
     fn stranger(&mut self, peer: ProcessId, ours: &[u8], theirs: &[u8]) {
-        let Some(ours) = Fence::of_pass(ours) else { return };
-        if self.strangers.len() >= STRANGERS_MAX {
-            self.strangers.clear();
-        }
-        // It is met again and again.
-        if self.strangers.insert(peer, theirs.to_vec()).is_none_or(|before| before != theirs) {
-            warn!(%peer, "no session: {}", ours.refusal(theirs));
-        }
-        if let Some(theirs) = Fence::of_pass(theirs)
-            && ours.is_out(theirs)
-        {
-            self.end(End::Outdated(theirs.generation));
+        if let Some(generation) = self.strangers.meet(peer, ours, theirs) {
+            self.end(End::Outdated(generation));
         }
     }
 
-    fn door(&mut self) -> Option<&mut dyn Door<Role>> {
-        self.front.as_deref_mut().map(|front| front as &mut dyn Door<Role>)
+    fn door(&mut self) -> Option<&mut dyn Door<Kind>> {
+        self.front.as_deref_mut().map(|front| front as &mut dyn Door<Kind>)
     }
 }

@@ -21,7 +21,7 @@ use quorate_protocol::{DomainId, Generation, ecast::Fence};
 use quorate_runtime::discover::{Met, Presence, Undiscovered};
 use tracing::{info, warn};
 
-use crate::{error::Error, process::survey};
+use crate::{error::Error, seek::survey};
 
 /// How a router begins.
 pub(crate) enum Beginning {

@@ -3,15 +3,15 @@
 //! ```text
 //!   protocol thread ── Execute(tasks) ──▶ engine thread ── Executed(results) ──▶ protocol thread
 //!                   ── client events ───▶ a callback that never blocks
-//!   discovery thread ── Seeds ──▶ protocol thread        (until the routers are known)
+//!   seeking thread  ── Seeds ──▶ protocol thread         (who listens at the routers' addresses)
 //! ```
 
 mod engine;
-mod seek;
+mod namesake;
+mod strangers;
 mod withdrawals;
 
 use std::{
-    collections::BTreeSet,
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -24,8 +24,8 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use quorate_node::EndpointId;
 use quorate_protocol::{
-    CommandId, DomainId, Generation, NotAdmitted, Policy, ProcessId, Protocol, Terms, Ticket, Time,
-    ecast::{Fence, RouterEvent},
+    CommandId, DomainId, Generation, NotAdmitted, ProcessId, Protocol, Terms, Ticket, Time,
+    ecast::RouterEvent,
     relay::{self, Relay},
     rubberband::{ClientEvent, Remains, StorageEvent, SuperEvent},
 };
@@ -37,16 +37,19 @@ use quorate_runtime::{
     worker::Worker,
 };
 use quorate_table::engine::{Engine, Usage};
-use quorate_tables::{Command, Event, Role, health::Hindrance, operate::Operation, status::Status};
+use quorate_tables::{self as tables, Command, Event, health::Hindrance, operate::Operation, status::Status};
 use tracing::{error, info, warn};
 
-pub(crate) use self::seek::survey;
+pub(crate) use self::strangers::Strangers;
 use self::{
     engine::{Job, Passes},
-    seek::{probe_namesake, seek},
+    namesake::probe_namesake,
     withdrawals::Withdrawals,
 };
-use crate::crew::{Crew, Muster};
+use crate::{
+    crew::{Crew, Muster},
+    seek::Search,
+};
 
 /// Why a process can not go on. It should end, and may be started anew, as a new incarnation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +67,7 @@ pub enum End {
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            End::Wedged => f.write_str("the cluster goes on without this process, which was cut off"),
+            End::Wedged => f.write_str("the others go on without this process, which was cut off"),
             End::Outdated(generation) => {
                 write!(f, "the domain went on as generation {generation} without this router")
             }
@@ -90,20 +93,21 @@ pub struct Parts {
 
 /// A running process.
 pub struct Process {
-    port: Port<Relay<Role>>,
+    port: Port<Relay<tables::Process>>,
     shared: Arc<Shared>,
     engine: Option<Arc<Worker<Job>>>,
     ended: Receiver<End>,
+    /// The search for routers ends when this is dropped.
+    seeks: Mutex<Option<Sender<()>>>,
 }
 
 /// What the threads of a process share.
 struct Shared {
-    port: OnceLock<Port<Relay<Role>>>,
+    port: OnceLock<Port<Relay<tables::Process>>>,
     statuses: Calls<Status>,
     operations: Calls<Result<(), String>>,
     /// What a storage process that is out leaves to its next life.
     remains: Mutex<Option<Box<Remains>>>,
-    stopping: AtomicBool,
 }
 
 struct NodeHost {
@@ -113,8 +117,7 @@ struct NodeHost {
     withdrawals: Arc<Withdrawals>,
     client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
     identity: Identity,
-    /// Processes that may not be linked with this one, and what they show.
-    strangers: BTreeSet<(ProcessId, Vec<u8>)>,
+    strangers: Strangers,
     /// Whether it is being found out if the process that has this one's node lives.
     probing: Arc<AtomicBool>,
     end: Sender<End>,
@@ -131,13 +134,12 @@ struct Identity {
 
 impl Process {
     /// Starts the threads.
-    pub fn start(role: Role, config: Config, parts: Parts) -> Result<Process, StartError> {
+    pub fn start(process: tables::Process, config: Config, parts: Parts) -> Result<Process, StartError> {
         let shared = Arc::new(Shared {
             port: OnceLock::new(),
             statuses: Calls::default(),
             operations: Calls::default(),
             remains: Mutex::new(None),
-            stopping: AtomicBool::new(false),
         });
         let (end, ended) = bounded(1);
         let engine = match parts.engine {
@@ -158,22 +160,26 @@ impl Process {
                 address: config.advertise.clone().unwrap_or_default(),
                 terms: parts.terms,
             },
-            strangers: BTreeSet::new(),
+            strangers: Strangers::default(),
             probing: Arc::default(),
             end: end.clone(),
         };
         let (domain, me) = (config.domain, config.me);
-        let relay = Relay::new(role, relay::Settings::default());
+        let relay = Relay::new(process, relay::Settings::default());
         let port = match parts.disk {
             None => Port::alone(EndpointId::TABLES, relay, host, config)?,
             Some(disk) => Port::alone_on_disk(EndpointId::TABLES, relay, host, config, disk)?,
         };
         shared.port.set(port.clone()).unwrap_or_else(|_| unreachable!("set once, here"));
+        let (kick, kicks) = bounded(0);
         if !parts.routers.is_empty() {
-            let shared = shared.clone();
-            thread::Builder::new()
-                .name(String::from("discovery"))
-                .spawn(move || seek(&shared, &parts.routers, domain, me))?;
+            let port = port.clone();
+            Search::warning(domain, me, parts.routers).go_on(kicks, move |found| {
+                if !found.is_empty() {
+                    // They are looked for again.
+                    let _ = port.try_command(Command::Seeds(found));
+                }
+            })?;
         }
         let watched = port.node().clone();
         thread::Builder::new().name(String::from("watch")).spawn(move || {
@@ -181,11 +187,11 @@ impl Process {
                 let _ = end.try_send(End::Broken(String::from("the protocol thread panicked")));
             }
         })?;
-        Ok(Process { port, shared, engine, ended })
+        Ok(Process { port, shared, engine, ended, seeks: Mutex::new(Some(kick)) })
     }
 
-    /// Its role, for commands.
-    pub fn port(&self) -> &Port<Relay<Role>> {
+    /// For commands.
+    pub fn port(&self) -> &Port<Relay<tables::Process>> {
         &self.port
     }
 
@@ -242,7 +248,7 @@ impl Process {
 
     /// Stops the threads.
     pub fn stop(&self) {
-        self.shared.stopping.store(true, Ordering::Release);
+        drop(lock(&self.seeks).take());
         // A panic has been told by [`Process::ended`].
         let _ = self.port.node().stop();
     }
@@ -252,9 +258,6 @@ impl Process {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// So many strangers are remembered, so that each is logged once.
-const STRANGERS_MAX: usize = 64;
 
 impl NodeHost {
     fn end(&self, end: End) {
@@ -321,8 +324,8 @@ impl NodeHost {
     }
 }
 
-impl Host<Relay<Role>> for NodeHost {
-    fn answer(&self, relay: &Relay<Role>, _: DomainId) -> Answer {
+impl Host<Relay<tables::Process>> for NodeHost {
+    fn answer(&self, relay: &Relay<tables::Process>, _: DomainId) -> Answer {
         let presence = match relay.inner().hindrance() {
             None => Presence::Settled,
             Some(Hindrance::Joining) => Presence::Joining,
@@ -334,18 +337,8 @@ impl Host<Relay<Role>> for NodeHost {
     }
 
     fn stranger(&mut self, peer: ProcessId, ours: &[u8], theirs: &[u8]) {
-        let Some(ours) = Fence::of_pass(ours) else { return };
-        if self.strangers.len() >= STRANGERS_MAX {
-            self.strangers.clear();
-        }
-        // It is met again and again.
-        if self.strangers.insert((peer, theirs.to_vec())) {
-            warn!(%peer, "no session: {}", ours.refusal(theirs));
-        }
-        if let Some(theirs) = Fence::of_pass(theirs)
-            && ours.is_out(theirs)
-        {
-            self.end(End::Outdated(theirs.generation));
+        if let Some(generation) = self.strangers.meet(peer, ours, theirs) {
+            self.end(End::Outdated(generation));
         }
     }
 
@@ -364,6 +357,9 @@ impl Host<Relay<Role>> for NodeHost {
             }
             Event::Router(event) => self.router(event),
             Event::NotAdmitted(why) => self.not_admitted(why),
+            Event::Unserved(command) => {
+                error!(?command, "this process has another role, and does not do that")
+            }
             Event::Storage(StorageEvent::Execute(tasks)) => {
                 let worker = self.engine.as_ref().expect("a storage process has an engine");
                 self.withdrawals = Arc::default();

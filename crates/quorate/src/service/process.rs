@@ -11,36 +11,34 @@
 use std::{
     collections::BTreeMap,
     mem,
-    net::SocketAddr,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
-    thread,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Sender, bounded};
 use quorate_node::{self as node, Channel, EndpointId, Newcomer, Node};
 use quorate_protocol::{
-    CommandId, DomainId, Peer, ProcessId, Time,
+    CommandId, DomainId, ProcessId, Time,
     service::{self, ClientCommand, ClientEvent, Fate, GroupId},
 };
 use quorate_runtime::{
     Config, Handle, Reactor, Untaken, chance,
-    discover::{Answer, Presence, discover},
+    discover::{Answer, Presence},
 };
 use rustc_hash::FxHashMap;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::{
-    Error,
     executor::{Outlet, Tally, weight},
     host::Standing,
     hosted::{Command, Event, Hosted, Set, Terms},
 };
+use crate::{error::Error, seek::Search};
 
 /// A running process. It ends with the last who holds it.
 pub(super) struct Process {
@@ -62,7 +60,7 @@ pub(super) struct Shared {
 pub(super) struct Seat {
     pub(super) name: String,
     channel: Channel,
-    pub(super) role: Role,
+    pub(super) side: Side,
     /// The sets that others show at this channel, and the processes that show none.
     heard: Mutex<Heard>,
     news: Condvar,
@@ -77,7 +75,7 @@ pub(super) struct Heard {
     strange: Vec<GroupId>,
 }
 
-pub(super) enum Role {
+pub(super) enum Side {
     Replica(Hosting),
     Client(Calling),
 }
@@ -134,17 +132,19 @@ impl Process {
         assert!(shared.handle.set(handle).is_ok(), "a process has one reactor");
         let (kick, kicked) = bounded(1);
         let process = Arc::new(Process { shared: shared.clone(), me, kick });
-        let seek = move || seek(&shared, me, &kicked);
-        thread::Builder::new().name(String::from("seeker")).spawn(seek).map_err(Error::start)?;
+        // All endpoints are told who listens there.
+        process.search().go_on(kicked, move |found| {
+            let seats: Vec<Arc<Seat>> = lock(&shared.seats).values().cloned().collect();
+            for seat in seats.iter().filter(|_| !found.is_empty()) {
+                // They are looked for again.
+                let _ = shared.handle().try_command(seat.home(Command::Seeds(found.clone())));
+            }
+        })?;
         Ok(process)
     }
 
     fn handle(&self) -> &Handle<Node<Hosted>> {
         self.shared.handle()
-    }
-
-    pub(super) fn addresses(&self) -> &[SocketAddr] {
-        self.handle().addresses()
     }
 
     pub(super) fn me(&self) -> ProcessId {
@@ -158,10 +158,10 @@ impl Process {
     }
 
     /// Takes an endpoint in, and has others looked for. Gives back the one that is there already.
-    pub(super) fn add(&self, name: &str, role: Role, hosted: Hosted) -> Result<Arc<Seat>, Arc<Seat>> {
+    pub(super) fn add(&self, name: &str, side: Side, hosted: Hosted) -> Result<Arc<Seat>, Arc<Seat>> {
         let channel = self.channel(name);
         let (heard, news) = (Mutex::default(), Condvar::new());
-        let seat = Arc::new(Seat { name: name.to_owned(), channel, role, heard, news });
+        let seat = Arc::new(Seat { name: name.to_owned(), channel, side, heard, news });
         {
             let mut seats = lock(&self.shared.seats);
             if let Some(there) = seats.get(&channel.endpoint) {
@@ -195,11 +195,14 @@ impl Process {
         lock(&self.shared.seats).values().cloned().collect()
     }
 
+    fn search(&self) -> Search {
+        Search::quiet(self.shared.domain, self.me, self.shared.addresses.clone())
+    }
+
     /// Asks all who listen at the addresses whether they know a set of this name, for some time.
     pub(super) fn survey(&self, seat: &Seat, patience: Duration) -> Option<Set> {
         let until = Instant::now() + patience;
-        let others: Vec<ProcessId> =
-            self.shared.look(self.me, &mut BTreeMap::new()).into_iter().map(|peer| peer.id).collect();
+        let others: Vec<ProcessId> = self.search().look().into_iter().map(|peer| peer.id).collect();
         let mut heard = lock(&seat.heard);
         loop {
             let answered = others.iter().all(|other| heard.absent.contains(other));
@@ -225,7 +228,7 @@ impl Process {
         permits: OwnedSemaphorePermit,
         calls: impl FnOnce(CommandId) -> Vec<ClientCommand>,
     ) -> Result<oneshot::Receiver<Vec<Fate>>, Error> {
-        let Role::Client(calling) = &seat.role else { unreachable!("a client calls") };
+        let Side::Client(calling) = &seat.side else { unreachable!("a client calls") };
         let count = permits.num_permits();
         let name = calling.last.fetch_add(count as u64, Ordering::Relaxed);
         let commands = calls(CommandId(name));
@@ -264,7 +267,7 @@ impl Seat {
 
     /// A replica ends: the first reason is the one that is told.
     fn end(&self, why: String) {
-        if let Role::Replica(hosting) = &self.role {
+        if let Side::Replica(hosting) = &self.side {
             warn!(service = self.name, why, "this replica ends");
             let mut standing = lock(&hosting.standing);
             standing.serving = false;
@@ -277,54 +280,7 @@ impl Shared {
     fn handle(&self) -> &Handle<Node<Hosted>> {
         self.handle.get().expect("set before anybody else has it")
     }
-
-    /// Who listens at the addresses now. `told` are the faults that were logged.
-    fn look(&self, me: ProcessId, told: &mut BTreeMap<String, String>) -> Vec<Peer> {
-        let mut found = Vec::new();
-        for address in &self.addresses {
-            match discover(address, self.domain, DISCOVERY_PATIENCE) {
-                Ok(met) if met.process != me => {
-                    told.remove(address);
-                    found.push(Peer { id: met.process, address: address.clone() });
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    let error = error.to_string();
-                    if told.get(address) != Some(&error) {
-                        debug!(address, error, "no process of services is found there");
-                        told.insert(address.clone(), error);
-                    }
-                }
-            }
-        }
-        found
-    }
 }
-
-/// Tells all endpoints who listens at the addresses: often while something is new, then now and then.
-fn seek(shared: &Shared, me: ProcessId, kicked: &Receiver<()>) {
-    let mut told = BTreeMap::new();
-    let mut pause = SEEK_PAUSE_MIN;
-    loop {
-        let found = shared.look(me, &mut told);
-        let seats: Vec<Arc<Seat>> = lock(&shared.seats).values().cloned().collect();
-        for seat in seats {
-            if !found.is_empty() {
-                // They are looked for again.
-                let _ = shared.handle().try_command(seat.home(Command::Seeds(found.clone())));
-            }
-        }
-        pause = match kicked.recv_timeout(pause) {
-            Ok(()) => SEEK_PAUSE_MIN,
-            Err(RecvTimeoutError::Timeout) => (pause * 2).min(SEEK_PAUSE_MAX),
-            Err(RecvTimeoutError::Disconnected) => return,
-        };
-    }
-}
-
-const DISCOVERY_PATIENCE: Duration = Duration::from_millis(500);
-const SEEK_PAUSE_MIN: Duration = Duration::from_millis(20);
-const SEEK_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// A replica whose executor is so many bytes of orders behind ends.
 const BACKLOG_BYTES_MAX: usize = 256 << 20;
@@ -382,7 +338,7 @@ impl Door {
         let is_first = place.orders.is_empty() && place.fates.is_empty();
         match event {
             Event::Replica(event) => {
-                let Role::Replica(hosting) = &place.seat.role else { unreachable!("a replica's event") };
+                let Side::Replica(hosting) = &place.seat.side else { unreachable!("a replica's event") };
                 match note(hosting, &event) {
                     Note::Order => {
                         place.bytes += weight(&event);
@@ -422,7 +378,7 @@ impl Door {
             }
             return;
         };
-        match (heard.set, &seat.role) {
+        match (heard.set, &seat.side) {
             (Some(own), _) => {
                 let strange = own.group != set.group && !heard.strange.contains(&set.group);
                 if strange && heard.strange.len() < HEARD_MAX {
@@ -430,8 +386,8 @@ impl Door {
                     warn!(service = seat.name, %peer, "another set of this name: it was founded twice");
                 }
             }
-            (None, Role::Replica(hosting)) if hosting.founds => heard.set = Some(set),
-            (None, Role::Replica(hosting)) if hosting.terms.beginning != set.terms.beginning => {
+            (None, Side::Replica(hosting)) if hosting.founds => heard.set = Some(set),
+            (None, Side::Replica(hosting)) if hosting.terms.beginning != set.terms.beginning => {
                 drop(heard);
                 seat.end(String::from(
                     "the service was founded with another first state: all replicas have to begin with the same",
@@ -452,8 +408,8 @@ impl Door {
 
     fn pass_on(&mut self, endpoint: EndpointId) {
         let Some(place) = self.places.get_mut(&endpoint) else { return };
-        match &place.seat.role {
-            Role::Replica(hosting) => {
+        match &place.seat.side {
+            Side::Replica(hosting) => {
                 let bytes = mem::take(&mut place.bytes);
                 let backlog = hosting.tally.backlog.fetch_add(bytes, Ordering::Relaxed) + bytes;
                 // Refused only when its executor has ended, and told why.
@@ -466,7 +422,7 @@ impl Door {
                     self.remove(channel);
                 }
             }
-            Role::Client(calling) => {
+            Side::Client(calling) => {
                 let fates = mem::take(&mut place.fates);
                 let ended = {
                     let mut calls = lock(&calling.calls);
@@ -493,7 +449,7 @@ impl Door {
         if let node::Ending::Panicked(words) = ending {
             seat.end(format!("an invariant was found broken: {words}"));
         }
-        if let Role::Client(calling) = &seat.role {
+        if let Side::Client(calling) = &seat.side {
             lock(&calling.calls).clear();
         }
     }
@@ -575,11 +531,11 @@ impl quorate_runtime::Host<Node<Hosted>> for Door {
 const HEARD_MAX: usize = 64;
 
 /// A process's configuration, but where it listens.
-pub(super) fn config(domain: &str, listen: Vec<SocketAddr>) -> Config {
-    let domain = DomainId(xxhash_rust::xxh3::xxh3_128(domain.as_bytes()));
+pub(super) fn config(domain: &str) -> Config {
     // It is nobody's successor, so that its number may be any.
     let node = chance::Chance::new().bits();
-    Config::new(domain, ProcessId { node, incarnation: chance::incarnation() }, listen)
+    let me = ProcessId { node, incarnation: chance::incarnation() };
+    Config::new(super::domain(domain), me, Vec::new())
 }
 
 /// What these locks guard is whole at every step.

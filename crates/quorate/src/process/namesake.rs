@@ -1,0 +1,35 @@
+//! Finding out whether the process lives that has this one's node.
+
+use std::{thread, time::Duration};
+
+use crossbeam_channel::Sender;
+use quorate_protocol::Peer;
+use tracing::info;
+
+use super::{End, Identity};
+use crate::seek;
+
+/// Finds out whether the process lives that keeps this one from joining: if it does, this one ends. It may just be dead and
+/// not yet removed; then this one joins once it is.
+pub(super) fn probe_namesake(me: &Identity, other: &Peer, end: &Sender<End>) {
+    match seek::ask(&other.address, me.domain) {
+        Ok(met) if met.process == other.id => {
+            // The first reason is the one that counts.
+            let _ = end.try_send(End::NotAdmitted(format!(
+                "node {} is in use: {} at {} belongs to the domain and answers there; this process, {} at {}, does not join beside \
+                 it. Give it a node number of its own, or stop the other one",
+                me.me.node, other.id, other.address, me.me, me.address
+            )));
+        }
+        _ => {
+            info!(
+                other = %other.id, address = other.address,
+                "another process of this node belongs to the domain, and does not answer: waiting until it is removed"
+            );
+            thread::sleep(NAMESAKE_PAUSE);
+        }
+    }
+}
+
+/// The wait before it is looked for again.
+const NAMESAKE_PAUSE: Duration = Duration::from_secs(1);
