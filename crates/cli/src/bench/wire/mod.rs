@@ -19,6 +19,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use futures_util::SinkExt;
+use quorate_protocol::{Role, Strength};
 use serde::Serialize;
 use tokio_postgres::Client;
 
@@ -28,7 +29,7 @@ use self::{
     queries::Question,
 };
 use super::{processor, spawned::Spawned};
-use crate::{Usage, cluster::Entry, config::Role, sql};
+use crate::{Usage, cluster::Entry, sql};
 
 /// Measures ticket queries over the PostgreSQL protocol.
 #[derive(clap::Args)]
@@ -71,31 +72,12 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The words of `quorate.read`.
-#[derive(Clone, Copy, Debug, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-enum Strength {
-    Snapshot,
-    Sequential,
-    Basic,
-}
-
-impl Strength {
-    fn statement(self) -> &'static str {
-        match self {
-            Strength::Snapshot => "set quorate.read = 'snapshot'",
-            Strength::Sequential => "set quorate.read = 'sequential'",
-            Strength::Basic => "set quorate.read = 'basic'",
-        }
-    }
-}
-
 /// One measurement.
 #[derive(Serialize)]
 struct Figures {
     bench: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    read: Option<Strength>,
+    read: Option<&'static str>,
     clients: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     rows: Option<usize>,
@@ -210,7 +192,7 @@ fn measure(
 ) -> Result<(Run, Vec<(String, Duration)>)> {
     let spec = Spec {
         address: address.to_owned(),
-        begin: strength.map(|strength| strength.statement().to_owned()),
+        begin: strength.map(|strength| format!("set quorate.read = '{strength}'")),
         clients: args.clients,
         warm_up: args.warm_up,
         seconds: args.seconds,
@@ -311,7 +293,7 @@ fn tell(
     });
     let figures = Figures {
         bench: "wire",
-        read,
+        read: read.map(Strength::name),
         clients: args.clients,
         rows: load_seconds.map(|_| args.rows),
         seconds: run.seconds,
@@ -344,7 +326,7 @@ fn tell(
         writeln!(out, "{}", serde_json::to_string(&figures)?)?;
         return Ok(());
     }
-    let read = figures.read.map(|read| format!(" at {read:?}").to_lowercase()).unwrap_or_default();
+    let read = figures.read.map(|read| format!(" at {read}")).unwrap_or_default();
     writeln!(
         out,
         "{} clients{read}: {:.0} queries/s, p50 {:.1} ms, p99 {:.1} ms ({:.1} times p50), {:.1} rows each",
