@@ -9,11 +9,11 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use quorate::{
-    Wait,
-    group::{Answer, Corrupt, Error, Groups, Member, Origin, Replica, Share, Snapshot, View},
+    Error, Node, Role, Wait,
+    group::{Answer, Corrupt, Member, Origin, Replica, Share, Snapshot, View},
 };
 
-use crate::{cluster::DirectoryArgs, config::Role};
+use crate::cluster::DirectoryArgs;
 
 /// Process groups, by hand: a group of texts, of which this command is a member.
 #[derive(clap::Args)]
@@ -46,9 +46,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         false => routers,
         true => local_routers(&directory)?,
     };
-    let groups = Groups::connect(routers);
-    let member =
-        groups.group(&name).join(Texts::default()).wait().with_context(|| format!("group {name}"))?;
+    let node = Node::builder().routers(routers).start().wait()?;
+    let member = node.group(&name).join(Texts::default()).wait().with_context(|| format!("group {name}"))?;
     for line in io::stdin().lock().lines() {
         let line = line.context("standard input")?;
         // Deliveries are shown in their order, before what is asked now.
@@ -61,7 +60,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             bail!("{why}");
         }
     }
-    groups.leave().wait();
+    node.leave().wait();
     Ok(())
 }
 

@@ -16,8 +16,8 @@ use std::{
 };
 
 use quorate::{
-    ProcessId, Wait,
-    group::{Answer, Corrupt, Error, Groups, Origin, Replica, Share, Snapshot, View},
+    Error, Node, ProcessId, Wait,
+    group::{Answer, Corrupt, Origin, Replica, Share, Snapshot, View},
 };
 use serde::{Deserialize, Serialize};
 
@@ -107,13 +107,13 @@ fn main() {
 }
 
 fn chat(routers: &str, name: &str) -> Result<(), Error> {
-    let groups = Groups::connect(routers.split(','));
-    let room = groups.group("chat").join(Room::new()).wait()?;
+    let node = Node::builder().routers(routers.split(',')).start().wait()?;
+    let room = node.group("chat").join(Room::new()).wait()?;
     for text in io::stdin().lock().lines() {
         let Ok(text) = text else { break };
         // Not lost with this program once it is answered.
         room.safe_send(Line { who: name.to_owned(), text }).wait()?;
     }
-    groups.leave().wait();
+    node.leave().wait();
     Ok(())
 }

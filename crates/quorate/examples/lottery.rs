@@ -15,8 +15,8 @@ use std::{
 };
 
 use quorate::{
-    Wait,
-    service::{Begin, Cx, Error, Executed, Host, Kind, Service, connect},
+    Error, Node, Wait,
+    service::{Begin, Cx, Executed, Kind, Service},
 };
 use serde::{Deserialize, Serialize};
 
@@ -99,11 +99,11 @@ fn addresses(list: &str) -> Vec<&str> {
 
 /// Hosts a replica, and tells how it stands, until it is one no more.
 fn host(address: &str, seeds: &[&str], begin: Begin) -> Result<(), Error> {
-    let host = Host::builder().listen(address).seeds(seeds.iter().copied()).start()?;
-    host.serve("lottery", Lottery::default(), begin)?;
+    let node = Node::builder().listen(address).seeds(seeds.iter().copied()).start().wait()?;
+    node.serve("lottery", Lottery::default(), begin).wait()?;
     let mut told = None;
     loop {
-        let standing = host.standing("lottery").expect("it is served here");
+        let standing = node.standing("lottery").expect("it is served here");
         if let Some(why) = standing.ended {
             return Err(Error::Start { why });
         }
@@ -117,7 +117,7 @@ fn host(address: &str, seeds: &[&str], begin: Begin) -> Result<(), Error> {
 
 /// Draws ten times, once a second, and looks at the last draw.
 fn call(hosts: &[&str]) -> Result<(), Error> {
-    let lottery = connect(hosts.iter().copied())?.service::<Lottery>("lottery");
+    let lottery = quorate::connect(hosts.iter().copied()).wait()?.service::<Lottery>("lottery")?;
     for _ in 0..10 {
         println!("{:?}", lottery.call(&Ask::Draw).wait()?);
         thread::sleep(Duration::from_secs(1));

@@ -16,8 +16,8 @@ use std::{
 };
 
 use quorate::{
-    Wait,
-    group::{Answer, Corrupt, Error, Groups, Member, Origin, Replica, Share, Snapshot, Want},
+    Error, Node, Wait,
+    group::{Answer, Corrupt, Member, Origin, Replica, Share, Snapshot, Want},
 };
 
 #[derive(Default)]
@@ -66,7 +66,8 @@ fn main() {
 }
 
 fn join(routers: &str) -> Result<Member<Prices>, Error> {
-    Groups::connect(routers.split(',')).group("prices").join(Prices::default()).wait()
+    let node = Node::builder().routers(routers.split(',')).start().wait()?;
+    node.group("prices").join(Prices::default()).wait()
 }
 
 /// Sets prices at this rate, until it is stopped.

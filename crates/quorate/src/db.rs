@@ -1,4 +1,4 @@
-//! A client's tables: statements, sessions, transactions.
+//! A client: statements, sessions and transactions of tables, and stubs of services.
 //!
 //! A statement of [`Db`] stands for itself, and many may be under way at once. What a session keeps (settings, blocks, cursors)
 //! needs a [`Session`], which does one thing after another.
@@ -28,28 +28,41 @@ use crate::{
     Pending,
     cluster::ClusterBackend,
     error::{Error, RequestName},
-    node::Node,
+    node::{Member, Node},
     param::{Column, Param, Row},
+    service::{Service, Stub},
 };
 
-/// The tables of a cluster, as a client sees them. Clones share the client.
+/// A client: of the tables of a cluster, and of services. Clones share it.
 #[derive(Clone)]
 pub struct Db(Arc<Shared>);
 
 struct Shared {
     node: Node,
-    tables: Arc<ClusterBackend>,
+    /// None: the processes that it is connected to host services alone.
+    tables: Option<Tables>,
     cache: Arc<Cache>,
     /// The operating-system process that has the threads behind it.
     pid: u32,
     sessions: AtomicI32,
 }
 
+/// The process that asks, and what SQL asks.
+struct Tables(Member, Arc<ClusterBackend>);
+
 /// Who asks, as `current_user` and `current_database` tell.
 const USER: &str = "quorate";
 
 impl Db {
-    pub(crate) fn new(node: Node, tables: Arc<ClusterBackend>) -> Db {
+    pub(crate) fn of_tables(node: Node, member: Member, tables: Arc<ClusterBackend>) -> Db {
+        Db::new(node, Some(Tables(member, tables)))
+    }
+
+    pub(crate) fn of_services(node: Node) -> Db {
+        Db::new(node, None)
+    }
+
+    fn new(node: Node, tables: Option<Tables>) -> Db {
         let shared =
             Shared { node, tables, cache: Arc::default(), pid: process::id(), sessions: AtomicI32::new(1) };
         Db(Arc::new(shared))
@@ -89,14 +102,11 @@ impl Db {
 
     /// A session of its own: settings, blocks and cursors stay from one statement to the next.
     pub fn session(&self) -> Session {
-        let number = self.0.sessions.fetch_add(1, Ordering::Relaxed);
-        let inner = session::Session::new(
-            self.0.tables.clone(),
-            self.0.cache.clone(),
-            USER.to_owned(),
-            USER.to_owned(),
-            number,
-        );
+        let inner = self.0.tables.as_ref().map(|Tables(_, tables)| {
+            let number = self.0.sessions.fetch_add(1, Ordering::Relaxed);
+            let (cache, user) = (self.0.cache.clone(), USER.to_owned());
+            session::Session::new(tables.clone(), cache, user.clone(), user, number)
+        });
         Session { db: self.clone(), inner }
     }
 
@@ -106,6 +116,21 @@ impl Db {
         let mut session = self.session();
         session.execute("begin").await?;
         Ok(Transaction(session))
+    }
+
+    /// The stub of a service, whose hosts are among those that it is connected to. Whether there is one of this name is found out by
+    /// calls.
+    ///
+    /// ```no_run
+    /// # use quorate::service::Service;
+    /// # async fn run<Lottery: Service<Request = ()>>() -> Result<(), quorate::Error> {
+    /// let lottery = quorate::connect(["127.0.0.1:7101", "127.0.0.1:7102"]).await?.service::<Lottery>("lottery")?;
+    /// let draw = lottery.call(&()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn service<S: Service>(&self, name: &str) -> Result<Stub<S>, Error> {
+        self.0.node.service(name)
     }
 
     /// Leaves the cluster, once the last statement has ended. Ready when the others took note, or did not in time.
@@ -124,8 +149,9 @@ impl Db {
 
     /// The same error, or that there is no process any more which could do better.
     fn judged(&self, error: SqlError) -> Error {
-        match (Error::from(error), self.0.node.over()) {
-            (Error::NotSent { .. }, Some(why)) => Error::Wedged { why: why.to_owned() },
+        let over = self.0.tables.as_ref().and_then(|Tables(member, _)| member.over());
+        match (Error::from(error), over) {
+            (Error::NotSent { .. }, Some(why)) => Error::wedged(why),
             (error, _) => error,
         }
     }
@@ -156,7 +182,7 @@ impl<'a> Reader<'a> {
 /// One thing after another ([`Db::session`]).
 pub struct Session {
     db: Db,
-    inner: session::Session,
+    inner: Option<session::Session>,
 }
 
 impl Session {
@@ -172,25 +198,40 @@ impl Session {
 
     async fn ask(&mut self, statement: Given<'_>) -> Result<Answer, Error> {
         self.db.check()?;
-        let answer = self.perform(statement).await;
-        answer.map_err(|error| self.db.judged(self.inner.failed(error)))
+        let inner = self.inner()?;
+        match Session::perform(inner, statement).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => {
+                let error = inner.failed(error);
+                Err(self.db.judged(error))
+            }
+        }
     }
 
-    async fn perform(&mut self, Given { text, params, request, .. }: Given<'_>) -> Result<Answer, SqlError> {
-        let prepared = self.inner.prepare(text, Vec::new())?;
+    fn inner(&mut self) -> Result<&mut session::Session, Error> {
+        self.inner.as_mut().ok_or_else(|| {
+            Error::not_sent("there are no tables: the processes that it is connected to host services")
+        })
+    }
+
+    async fn perform(
+        inner: &mut session::Session,
+        Given { text, params, request, .. }: Given<'_>,
+    ) -> Result<Answer, SqlError> {
+        let prepared = inner.prepare(text, Vec::new())?;
         if let Some(Statement::Copy(_)) = statement(&prepared) {
             return Err(SqlError::unsupported("COPY by the library"));
         }
         let values = values(&prepared, params)?;
         if let Some(name) = request {
-            self.inner.start_with("quorate.request_id", &name.to_string());
+            inner.start_with("quorate.request_id", &name.to_string());
         }
-        let outcome = self.inner.execute(&prepared, &values).await?;
+        let outcome = inner.execute(&prepared, &values).await?;
         let fields = match statement(&prepared) {
             Some(Statement::Execute { name, .. }) => {
-                self.inner.named(name).and_then(|prepared| prepared.fields.clone())
+                inner.named(name).and_then(|prepared| prepared.fields.clone())
             }
-            Some(Statement::Fetch { name, .. }) => self.inner.cursor_fields(name),
+            Some(Statement::Fetch { name, .. }) => inner.cursor_fields(name),
             _ => prepared.fields.clone(),
         };
         let columns = fields.map_or_else(|| Arc::from([]), |fields| Column::of(&fields));
@@ -294,10 +335,11 @@ impl<'a> Asking<'a> {
             }
             Target::Db(db) => {
                 let mut session = db.session();
+                let inner = session.inner()?;
                 if let Some(strength) = given.strength {
-                    session.inner.start_with("quorate.read", strength.name());
+                    inner.start_with("quorate.read", strength.name());
                 }
-                let prepared = session.inner.prepare(text, Vec::new())?;
+                let prepared = inner.prepare(text, Vec::new())?;
                 if let Some(what) = statement(&prepared).and_then(kept) {
                     let why = format!("{what} outside a session: another statement would not find it");
                     return Err(Error::unsupported(&why));

@@ -20,12 +20,12 @@
 //! Futures run under any executor: threads of this crate wake them, and nothing needs a runtime. Without an executor,
 //! [`Wait::wait`] is the blocking form of whatever can be awaited.
 //!
-//! [`connect`] makes a client, and [`Node`] any process of a cluster; there is no other way in. Every [`Error`] says what may
-//! have happened.
+//! [`connect`] makes a client; on a [`Node`] groups are joined and services hosted beside it. There is no other way in. Every
+//! [`Error`] says what may have happened.
 //!
 //! | module | promise |
 //! |---|---|
-//! | [`node`] | a process in a cluster, over its lives |
+//! | [`node`] | a program's place among others, and the processes that it starts |
 //! | [`process`] | one of its lives: a protocol on real threads, its engine, its end |
 //! | [`cluster`] | the tables of a cluster, as SQL asks for them |
 //! | [`maps`] | routers and cells of maps whose operations say how many replicas they wait for |
@@ -43,6 +43,7 @@ pub mod maps;
 pub mod node;
 mod param;
 pub mod process;
+mod seek;
 pub mod service;
 mod timer;
 mod wait;
@@ -62,37 +63,55 @@ struct ServicesGuide;
 #[doc = include_str!("../../../docs/groups.md")]
 struct GroupsGuide;
 
-use std::pin::Pin;
+use std::{pin::Pin, thread};
+
+use tokio::sync::oneshot;
 
 pub use self::{
     db::{Db, Execute, Query, Reader, RowStream, Rows, Session, Transaction},
-    error::{Error, Rejection, RequestName},
+    error::{Error, Name, Rejection, RequestName},
     local::{Local, LocalBuilder},
     node::Node,
     param::{Column, FromValue, Param, Place, Row, Value},
     wait::Wait,
 };
-pub use quorate_protocol::{DomainId, Fate, ProcessId, RequestId, Strength, Terms};
+pub use quorate_protocol::{DomainId, Fate, ProcessId, RequestId, Role, Strength, Terms};
 
 /// Something that is under way, for any executor.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
-/// Connects to a cluster as a client, by the addresses of some of its routers (`host:port`).
+/// Connects as a client: to the tables of a cluster, by the addresses of some of its routers (`host:port`), or to services, by those of
+/// some of their hosts.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), quorate::Error> {
 /// let db = quorate::connect(["127.0.0.1:7400", "127.0.0.1:7401"]).await?;
+/// db.execute("create table t (id int primary key)").await?;
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// The client is a process of its own in the cluster, on threads of this program: what it asks goes straight to the storage
-/// processes. It is ready when the cluster has taken it in, and fails if that takes longer than 10 s. [`Node::builder`] sets
-/// up more.
+/// The client of tables is a process of its own in the cluster, on threads of this program: what it asks goes straight to the storage
+/// processes. It is ready when the cluster has taken it in, and fails if that takes longer than 10 s. Of hosts of services it has no
+/// tables, but [stubs](Db::service). [`Node::builder`] sets up more, and clients of both.
 pub fn connect<A: Into<String>>(addresses: impl IntoIterator<Item = A>) -> Pending<'static, Db> {
-    let starting = Node::builder().routers(addresses).start();
+    let addresses: Vec<String> = addresses.into_iter().map(Into::into).collect();
+    let starting = Node::builder().routers(addresses.clone()).seeds(addresses).start();
+    Box::pin(async move { starting.await?.client().await })
+}
+
+/// Does work that waits for others on a thread of its own, because a thread of an executor must not. Whoever drops the future gives
+/// the outcome up.
+pub(crate) fn on_a_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Pending<'static, T> {
+    let (sender, receiver) = oneshot::channel();
+    let started = thread::Builder::new().name(String::from("start")).spawn(move || {
+        // Nobody takes it who has dropped the future.
+        let _ = sender.send(work());
+    });
     Box::pin(async move {
-        let node = starting.await?;
-        Ok(node.db().expect("a client has tables"))
+        started?;
+        receiver.await.map_err(|_| Error::start("the thread that starts it panicked"))?
     })
 }

@@ -1,11 +1,12 @@
 //! A cluster in this process, for tests and examples.
 
-use quorate_protocol::Terms;
+use quorate_protocol::{Role, Terms};
+use quorate_runtime::chance;
 
 use crate::{
     Pending,
     error::Error,
-    node::{Builder, Node, Role, StorageOptions},
+    node::{Builder, Node},
 };
 
 /// A cluster of real processes (routers, supers, storage) on threads of this one, which talk over loopback sockets. Nothing is
@@ -100,10 +101,9 @@ impl LocalBuilder {
                 wanted_storage: count(self.storage)?,
                 wanted_routers: count(self.routers)?,
             };
-            let founder =
-                Node::builder().name("router-1").number(1).terms(terms).role(Role::Router { found: true });
-            let founder = founder.start().await?;
-            let domain = founder.domain();
+            let domain = chance::domain();
+            let founder = Node::builder().name("router-1").number(1).domain(domain).terms(terms);
+            let founder = founder.role(Role::Router).found().start().await?;
             let mut addresses: Vec<String> = vec![founder.address().to_string()];
             let mut nodes = vec![founder];
             let joining = |role: Role, name: String, number: usize, addresses: &[String]| -> Builder {
@@ -111,16 +111,16 @@ impl LocalBuilder {
                 builder.domain(domain).routers(addresses)
             };
             for router in 2..=self.routers {
-                let role = Role::Router { found: false };
-                let node = joining(role, format!("router-{router}"), router, &addresses).start().await?;
+                let node =
+                    joining(Role::Router, format!("router-{router}"), router, &addresses).start().await?;
                 addresses.push(node.address().to_string());
                 nodes.push(node);
             }
             let next = self.routers + 1;
             nodes.push(joining(Role::Super, String::from("super-1"), next, &addresses).start().await?);
             for storage in 1..=self.storage {
-                let role = Role::Storage(StorageOptions::default());
-                let builder = joining(role, format!("storage-{storage}"), next + storage, &addresses);
+                let builder =
+                    joining(Role::Storage, format!("storage-{storage}"), next + storage, &addresses);
                 nodes.push(builder.start().await?);
             }
             Ok(Local { nodes, addresses })

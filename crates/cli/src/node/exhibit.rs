@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate::Node;
+use quorate::node::Member;
 use quorate_protocol::DomainId;
 use quorate_runtime::{
     discover::{Answer, Met, Presence, discover},
@@ -26,14 +26,14 @@ pub(crate) struct Exhibit {
     name: String,
     role: &'static str,
     domain: DomainId,
-    node: Node,
+    member: Member,
     /// What its doors count.
     doors: Metrics,
 }
 
 impl Exhibit {
-    pub(crate) fn new(config: &NodeConfig, node: Node, doors: Metrics) -> Self {
-        Exhibit { name: config.name.clone(), role: config.role.as_str(), domain: config.domain, node, doors }
+    pub(crate) fn new(config: &NodeConfig, member: Member, doors: Metrics) -> Self {
+        Exhibit { name: config.name.clone(), role: config.role.name(), domain: config.domain, member, doors }
     }
 }
 
@@ -52,7 +52,7 @@ fn patience(operation: &Operation) -> Duration {
 
 impl quorate_server::http::Exhibit for Exhibit {
     fn health(&self) -> Result<(), String> {
-        let status = self.node.process().status(PATIENCE).ok_or("the protocol thread does not answer")?;
+        let status = self.member.process().status(PATIENCE).ok_or("the protocol thread does not answer")?;
         if let Some(why) = status.hindrance {
             return Err(why);
         }
@@ -68,8 +68,8 @@ impl quorate_server::http::Exhibit for Exhibit {
     }
 
     fn status(&self) -> String {
-        let me = self.node.id();
-        let mut status = match self.node.process().status(PATIENCE) {
+        let me = self.member.id();
+        let mut status = match self.member.process().status(PATIENCE) {
             Some(status) => serde_json::to_value(status).unwrap_or_default(),
             None => json!({ "state": "silent", "position": 0 }),
         };
@@ -86,11 +86,11 @@ impl quorate_server::http::Exhibit for Exhibit {
     fn metrics(&self) -> String {
         // One text of two registries: the end is marked once.
         let doors = self.doors.render();
-        doors.trim_end_matches("# EOF\n").to_owned() + &self.node.metrics().render()
+        doors.trim_end_matches("# EOF\n").to_owned() + &self.member.metrics().render()
     }
 
     fn tables(&self) -> String {
-        let usage = self.node.process().usage(PATIENCE).unwrap_or_default();
+        let usage = self.member.process().usage(PATIENCE).unwrap_or_default();
         let table =
             |usage: &Usage| json!({ "table": usage.table.0, "rows": usage.rows, "bytes": usage.bytes });
         Value::Array(usage.iter().map(table).collect()).to_string()
@@ -100,7 +100,7 @@ impl quorate_server::http::Exhibit for Exhibit {
         let operation: Operation =
             serde_json::from_str(operation).map_err(|error| format!("no operation: {error}"))?;
         let patience = patience(&operation);
-        self.node.process().operate(operation, patience)?;
+        self.member.process().operate(operation, patience)?;
         Ok(quorate_server::http::Exhibit::status(self))
     }
 }

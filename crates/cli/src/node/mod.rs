@@ -12,6 +12,7 @@ use quorate::{
     node::{self, StorageOptions},
     process::End,
 };
+use quorate_protocol::Role;
 use quorate_runtime::metrics::Metrics;
 use quorate_server::{http, metrics::Metrics as SqlMetrics, pg};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -21,7 +22,7 @@ use tracing::{error, info, warn};
 use self::exhibit::Exhibit;
 use crate::{
     Usage,
-    config::{NodeConfig, Orders, Role},
+    config::{NodeConfig, Orders},
     lifeline::{self, Bound},
 };
 
@@ -63,8 +64,10 @@ pub(crate) fn run(config: NodeConfig) -> Result<()> {
         return maps::run(config, &stop);
     }
     let node = builder(&config)?.start().wait()?;
-    let role = config.role.as_str();
-    info!(process = %node.id(), role, listen = %node.address(), advertised = node.advertised(), "started");
+    let member = node.member().context("it has a role")?;
+    let role = config.role.name();
+    let (listen, advertised) = (member.address(), member.advertised());
+    info!(process = %member.id(), role, %listen, advertised, "started");
 
     let threads =
         tokio::runtime::Builder::new_multi_thread().worker_threads(door_threads()).enable_all().build()?;
@@ -77,15 +80,15 @@ pub(crate) fn run(config: NodeConfig) -> Result<()> {
     let doors = Metrics::new([("process", config.name.clone()), ("role", role.to_owned())]);
     let listener = threads.block_on(bind(&config.http_listen))?;
     let mut bound = Bound {
-        listen: node.address().to_string(),
+        listen: listen.to_string(),
         http: listener.local_addr()?.to_string(),
         sql: None,
         redis: None,
     };
-    let exhibit = Exhibit::new(&config, node.clone(), doors.clone());
+    let exhibit = Exhibit::new(&config, member.clone(), doors.clone());
     threads.spawn(http::serve(listener, Arc::new(exhibit), until(stopped.clone())));
     let mut sql = None;
-    if let (Some(address), Some(backend)) = (&config.sql_listen, node.backend()) {
+    if let (Some(address), Some(backend)) = (&config.sql_listen, member.backend()) {
         let listener = threads.block_on(bind(address))?;
         bound.sql = Some(listener.local_addr()?.to_string());
         let server = pg::Server::with(backend, pg::CONNECTIONS_MAX, Arc::new(SqlMetrics::new(&doors)));
@@ -93,7 +96,7 @@ pub(crate) fn run(config: NodeConfig) -> Result<()> {
     }
     bound.announce()?;
 
-    let ended = wait(&stop, node.ended());
+    let ended = wait(&stop, member.ended());
     // No new work; then what is under way; then out of the cluster.
     let _ = stopping.send(true);
     if let Some(sql) = sql {
@@ -114,20 +117,15 @@ pub(crate) fn run(config: NodeConfig) -> Result<()> {
 
 /// The same process, for the library.
 fn builder(config: &NodeConfig) -> Result<node::Builder> {
-    let role = match config.role {
-        Role::Router => node::Role::Router { found: config.found },
-        Role::Super => node::Role::Super,
-        Role::Gateway => node::Role::Client,
-        Role::Cell => unreachable!("a cell is no process of tables"),
-        Role::Storage => node::Role::Storage(StorageOptions {
-            bounds: config.engine.bounds(),
-            muster: config.engine.muster(),
-            held_bytes_max: config.engine.held_bytes_max,
-            held_max: Duration::from_millis(config.engine.held_max_ms),
-        }),
+    let storage = StorageOptions {
+        bounds: config.engine.bounds(),
+        muster: config.engine.muster(),
+        held_bytes_max: config.engine.held_bytes_max,
+        held_max: Duration::from_millis(config.engine.held_max_ms),
     };
     let mut builder = Node::builder()
-        .role(role)
+        .role(config.role)
+        .storage(storage)
         .name(&config.name)
         .number(config.node)
         .domain(config.domain)
@@ -143,6 +141,9 @@ fn builder(config: &NodeConfig) -> Result<node::Builder> {
     }
     if let Some(path) = &config.data_dir {
         builder = builder.directory(path);
+    }
+    if config.found {
+        builder = builder.found();
     }
     if config.durable {
         builder = builder.durable();
@@ -170,7 +171,7 @@ fn wait(stop: &Receiver<()>, ended: &Receiver<End>) -> Option<End> {
     select! {
         recv(stop) -> _ => None,
         recv(ended) -> end => {
-            let end = end.unwrap_or(End::Broken(String::from("the node's thread is gone")));
+            let end = end.unwrap_or(End::Broken(String::from("its thread is gone")));
             error!(?end, "cannot go on");
             Some(end)
         }

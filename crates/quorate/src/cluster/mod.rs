@@ -39,7 +39,7 @@ use quorate_table::{
     operation::{Operation, Select},
     schema::{Schema, TableId},
 };
-use quorate_tables::{Command, Role, gateway};
+use quorate_tables::{Command, Process, gateway};
 use tokio::sync::oneshot;
 
 pub(crate) use self::requests::Requests;
@@ -61,14 +61,14 @@ pub struct ClusterBackend {
 
 /// The process behind it at present.
 struct Life {
-    handle: Port<Relay<Role>>,
+    handle: Port<Relay<Process>>,
     session: u128,
     /// The last number given to a request.
     number: AtomicU64,
 }
 
 impl Life {
-    fn new(handle: Port<Relay<Role>>, me: ProcessId) -> Arc<Life> {
+    fn new(handle: Port<Relay<Process>>, me: ProcessId) -> Arc<Life> {
         Arc::new(Life { handle, session: me.incarnation.0, number: AtomicU64::new(0) })
     }
 
@@ -129,12 +129,12 @@ impl Asked<'_> {
 
 impl ClusterBackend {
     /// A backend on a running client process whose events go to `requests`.
-    pub(crate) fn new(handle: Port<Relay<Role>>, requests: Arc<Requests>, me: ProcessId) -> Self {
+    pub(crate) fn new(handle: Port<Relay<Process>>, requests: Arc<Requests>, me: ProcessId) -> Self {
         ClusterBackend { requests, life: RwLock::new(Life::new(handle, me)) }
     }
 
     /// Another process is behind it from now on. What was open has been ended.
-    pub(crate) fn go_on(&self, handle: Port<Relay<Role>>, me: ProcessId) {
+    pub(crate) fn go_on(&self, handle: Port<Relay<Process>>, me: ProcessId) {
         *self.life.write().unwrap_or_else(PoisonError::into_inner) = Life::new(handle, me);
     }
 

@@ -9,7 +9,7 @@ use std::{
 use quorate_protocol::{ProcessId, relay::Relay, rubberband::ClientCommand};
 use quorate_runtime::{Port, Untaken};
 use quorate_sql::backend::{Fault, Piece, Pieces};
-use quorate_tables::{Command, Role};
+use quorate_tables::{Command, Process};
 use tokio::sync::mpsc;
 
 use super::requests::{Arrival, Requests};
@@ -17,7 +17,7 @@ use super::requests::{Arrival, Requests};
 /// A replica's part of a long read. What has been taken of it is told to the replica, which sends no more than a window
 /// ahead; dropped before its end, it ends the request.
 pub(super) struct Coming {
-    handle: Port<Relay<Role>>,
+    handle: Port<Relay<Process>>,
     requests: Arc<Requests>,
     token: u64,
     from: ProcessId,
@@ -30,7 +30,7 @@ pub(super) struct Coming {
 
 impl Coming {
     pub(super) fn new(
-        handle: Port<Relay<Role>>,
+        handle: Port<Relay<Process>>,
         requests: Arc<Requests>,
         token: u64,
         from: ProcessId,

@@ -8,8 +8,7 @@
 //! **Source.** 000 (Isis2), figures 1, 3 and 4: the object, the verbs, the flush. The protocol, its invariants and the attacks on it
 //! are [`quorate_protocol::group`]'s; here is what hosts it.
 //!
-//! **Roles.** [`Groups`] is a process of the domain on threads of this program, with any number of groups; it needs routers, and no
-//! tables. A [`Member`] is this program's end of one group. Its *inbox* holds what was delivered and not applied.
+//! **Roles.** A [node](crate::Node) has a process of the domain for all its groups; it needs routers, and no tables. A [`Member`] is this program's end of one group. Its *inbox* holds what was delivered and not applied.
 //!
 //! ```text
 //!   caller ── send, flush, query ──▶ protocol thread ═══ links ═══ other members, routers
@@ -46,21 +45,19 @@
 //! ([`Snapshot::later`]). Replies to queries do not go through the views: they are told once, and who asked counts those who did not
 //! answer.
 
-mod error;
-mod groups;
+pub(crate) mod groups;
 mod inbox;
 mod member;
 mod process;
 mod query;
 
-use std::{fmt, pin::Pin};
+use std::fmt;
 
 use quorate_protocol::ProcessId;
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::{
-    error::Error,
-    groups::{Group, Groups, GroupsBuilder},
+    groups::Group,
     member::Member,
     query::{Absence, Missing, Query, Replied, Replies, Want},
 };
@@ -250,9 +247,6 @@ impl fmt::Debug for Snapshot {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Corrupt(pub String);
-
-/// Something that is under way, for any executor; [`Wait::wait`](crate::Wait::wait) is its blocking form.
-pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 
 fn written(value: &impl Serialize) -> Result<Vec<u8>, String> {
     postcard::to_stdvec(value).map_err(|error| format!("it does not serialise: {error}"))

@@ -1,7 +1,6 @@
 //! How a node is set up.
 
 use std::{
-    fs::File,
     io,
     net::{SocketAddr, TcpListener, ToSocketAddrs},
     path::PathBuf,
@@ -10,46 +9,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_protocol::{DomainId, Terms, detector};
+use quorate_protocol::{DomainId, Role, Terms, detector, paxos, service::ClientSettings};
 use quorate_runtime::{chance, discover};
 use quorate_table::engine::Bounds;
-use tokio::sync::oneshot;
 
 use super::{
-    Node, directory,
+    Member, Node,
+    directory::{self, Claim},
     founding::{self, Beginning},
     journal::Journal,
 };
-use crate::{Pending, crew::Muster, error::Error};
-
-/// What a node does in its cluster.
-#[derive(Clone, Debug, Default)]
-pub enum Role {
-    /// Asks, and holds nothing: what a program is that uses the cluster.
-    #[default]
-    Client,
-    /// Orders and routes; a majority of the routers must live.
-    Router {
-        /// Whether it founds the domain if there is none. One router of a domain does, once.
-        found: bool,
-    },
-    /// Holds rows and looks at them.
-    Storage(StorageOptions),
-    /// Watches the others and plans who holds what. Two are enough.
-    Super,
-}
-
-impl Role {
-    /// As it stands in names and metrics.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Role::Client => "gateway",
-            Role::Router { .. } => "router",
-            Role::Storage(_) => "storage",
-            Role::Super => "super",
-        }
-    }
-}
+use crate::{Pending, crew::Muster, error::Error, on_a_thread, service};
 
 /// What a storage process takes at most, of memory and of processors.
 #[derive(Clone, Debug)]
@@ -77,28 +47,45 @@ impl Default for StorageOptions {
 }
 
 /// Sets a node up ([`Node::builder`]).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Builder {
-    role: Role,
+    role: Option<Role>,
+    found: bool,
+    storage: StorageOptions,
     name: Option<String>,
     number: Option<u64>,
-    domain: Option<DomainId>,
-    routers: Vec<String>,
+    pub(super) domain: Option<DomainId>,
+    pub(super) routers: Vec<String>,
     listen: String,
     advertise: Option<String>,
-    insecure: bool,
+    pub(super) insecure: bool,
     directory: Option<PathBuf>,
     detector: detector::Settings,
     terms: Option<Terms>,
     write_wait: Duration,
-    patience: Duration,
+    pub(super) patience: Duration,
     at_once: bool,
     durable: bool,
+    pub(super) seeds: Vec<String>,
+    /// The domain of its services, by name.
+    pub(super) services: String,
+    pub(super) call_wait: Duration,
+    pub(super) log_bytes_kept: usize,
+}
+
+/// Where a node listens.
+pub(super) enum Place {
+    /// Where the process in its role does.
+    Member(Member),
+    /// At a socket of its own.
+    Open { listener: Arc<TcpListener>, address: SocketAddr },
 }
 
 /// A node that is set up: all that each of its lives begins with.
 pub(crate) struct Setup {
     pub(super) role: Role,
+    /// What it takes as a storage process.
+    pub(super) storage: StorageOptions,
     pub(super) name: String,
     pub(super) number: u64,
     pub(super) domain: DomainId,
@@ -113,14 +100,16 @@ pub(crate) struct Setup {
     pub(super) write_wait: Duration,
     /// Where its journal is, if it has one.
     pub(super) journal: Option<PathBuf>,
-    /// Held as long as the node lives.
-    pub(super) _claim: Option<File>,
+    /// Held as long as the member lives.
+    pub(super) _claim: Option<Arc<Claim>>,
 }
 
 impl Default for Builder {
     fn default() -> Self {
         Builder {
-            role: Role::default(),
+            role: None,
+            found: false,
+            storage: StorageOptions::default(),
             name: None,
             number: None,
             domain: None,
@@ -135,20 +124,64 @@ impl Default for Builder {
             patience: Duration::from_secs(10),
             at_once: false,
             durable: false,
+            seeds: Vec::new(),
+            services: String::from(service::DOMAIN),
+            call_wait: ClientSettings::default().wait,
+            log_bytes_kept: paxos::Settings::default().log_bytes_kept,
         }
     }
 }
 
 impl Builder {
-    /// Where routers may be found, `host:port`. All that a client needs.
+    /// Where routers may be found, `host:port`. All that tables and groups need.
     pub fn routers<A: Into<String>>(mut self, addresses: impl IntoIterator<Item = A>) -> Self {
         self.routers = addresses.into_iter().map(Into::into).collect();
         self
     }
 
-    /// What it does; a client, unless said otherwise.
+    /// What it does in a cluster of tables, from its start on. Without a role it holds nothing of them, and becomes a client, a gateway, when
+    /// [`Node::db`] is asked for.
     pub fn role(mut self, role: Role) -> Self {
-        self.role = role;
+        self.role = Some(role);
+        self
+    }
+
+    /// Where hosts of services may be found, `host:port`. Its own address may be among them, and does no harm.
+    pub fn seeds<A: Into<String>>(mut self, addresses: impl IntoIterator<Item = A>) -> Self {
+        self.seeds = addresses.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The domain of its services, by name: nodes of another one do not speak with it about them. There is one that is taken unless
+    /// another is named.
+    pub fn services(mut self, domain: impl Into<String>) -> Self {
+        self.services = domain.into();
+        self
+    }
+
+    /// How long a call of a service may take before its fate is told as far as it is known: 10 s unless said otherwise. The time in
+    /// which a service is found does not count.
+    pub fn call_wait(mut self, wait: Duration) -> Self {
+        self.call_wait = wait;
+        self
+    }
+
+    /// How many bytes of agreed changes a replica of a service keeps for those that lag, 64 MiB unless said otherwise. Those that lack
+    /// more are given a checkpoint.
+    pub fn log_bytes_kept(mut self, bytes: usize) -> Self {
+        self.log_bytes_kept = bytes;
+        self
+    }
+
+    /// A router founds the domain if there is none. One router of a domain does, once.
+    pub fn found(mut self) -> Self {
+        self.found = true;
+        self
+    }
+
+    /// The most that it takes if it is a storage process.
+    pub fn storage(mut self, options: StorageOptions) -> Self {
+        self.storage = options;
         self
     }
 
@@ -170,7 +203,8 @@ impl Builder {
         self
     }
 
-    /// Where it listens for other processes; `127.0.0.1` at a port of the system's choice, unless said otherwise.
+    /// Where it listens: in its role, or else as a host of services. `127.0.0.1` at a port of the system's choice, unless said otherwise. Its
+    /// further processes listen at the same host, at ports of the system's choice.
     pub fn listen(mut self, address: impl Into<String>) -> Self {
         self.listen = address.into();
         self
@@ -213,13 +247,13 @@ impl Builder {
         self
     }
 
-    /// How long a client tries to be taken in when it starts; 10 s.
+    /// How long it tries to be taken in by a cluster, or by a group, the state included; 10 s.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// A client, too, is ready as soon as it listens: it waits for its cluster for as long as it takes.
+    /// A gateway, too, is ready as soon as it listens: it waits for its cluster for as long as it takes.
     pub fn at_once(mut self) -> Self {
         self.at_once = true;
         self
@@ -232,60 +266,78 @@ impl Builder {
         self
     }
 
-    /// Starts it. A client is ready when the cluster has taken it in; a process of another role when it listens.
+    /// Starts it. A node without a role is ready at once: what is asked of it starts more. A gateway is ready when the cluster has taken it
+    /// in, and a process of another role when it listens.
     ///
     /// The work is done by a thread of its own. Whoever drops the future gives the node up: once started, it leaves.
     pub fn start(self) -> Pending<'static, Node> {
-        let (sender, receiver) = oneshot::channel();
-        let (patience, waits) = (self.patience, matches!(self.role, Role::Client) && !self.at_once);
-        let started = thread::Builder::new().name(String::from("start")).spawn(move || {
-            // Nobody takes it who has dropped the future; then it is dropped, and leaves.
-            let _ = sender.send(self.begin());
-        });
+        let (begun, patience) = (Instant::now(), self.patience);
+        let waits = self.role == Some(Role::Gateway) && !self.at_once;
+        let started = on_a_thread(move || self.begin());
         Box::pin(async move {
-            started?;
-            let begun = Instant::now();
-            let node = receiver.await.map_err(|_| Error::start("the thread that starts it panicked"))??;
-            if waits {
-                node.admitted(patience.saturating_sub(begun.elapsed())).await?;
+            let node = started.await?;
+            if let Some(member) = node.member().filter(|_| waits) {
+                member.admitted(patience.saturating_sub(begun.elapsed())).await?;
             }
             Ok(node)
         })
     }
 
     fn begin(self) -> Result<Node, Error> {
-        let domain = match (self.domain, &self.role) {
-            (Some(domain), _) => domain,
-            (None, Role::Router { found: true }) if self.routers.is_empty() => chance::domain(),
-            (None, _) => ask_domain(&self.routers, self.patience)?,
-        };
-        let claimed = match &self.directory {
-            Some(path) => Some(directory::claim(path, self.number)?),
+        let claim = match &self.directory {
+            Some(path) => Some(Arc::new(directory::claim(path, self.number)?)),
             None => None,
         };
-        let number = claimed.as_ref().map(|claim| claim.node).or(self.number);
-        let journal = self.journal_directory()?;
+        match self.role {
+            Some(role) => {
+                let member = self.clone().member(role, claim.clone())?;
+                Ok(Node::with(self, claim, Place::Member(member)))
+            }
+            None if self.found || self.durable => {
+                Err(Error::start("only a router can found a domain, or be durable"))
+            }
+            None => {
+                let (listener, address) = bind(&self.listen)?;
+                Ok(Node::with(self, claim, Place::Open { listener, address }))
+            }
+        }
+    }
+
+    /// Starts the process in this role.
+    pub(super) fn member(self, role: Role, claim: Option<Arc<Claim>>) -> Result<Member, Error> {
+        match role {
+            Role::Cell => return Err(Error::start("a cell is of maps, and no process of tables")),
+            Role::Router => {}
+            _ if self.found => return Err(Error::start("only a router can found a domain")),
+            Role::Gateway | Role::Storage | Role::Super => {}
+        }
+        let domain = match self.domain {
+            Some(domain) => domain,
+            None if self.found && self.routers.is_empty() => chance::domain(),
+            None => ask_domain(&self.routers, self.patience)?,
+        };
+        let number = claim.as_ref().map(|claim| claim.node).or(self.number);
+        let journal = self.journal_directory(role)?;
         let opened = match (&journal, number) {
             (Some(place), Some(number)) => Some(Journal::open(place, domain, number)?),
             _ => None,
         };
         // Others' word is asked before this process listens: to them, and to itself if it is among those that it asks, a
         // router that has not begun is not there.
-        let beginning = match (&self.role, &opened) {
-            (Role::Router { .. }, Some(opened)) if opened.goes_on() => {
-                Some(Beginning::Join(opened.generation()?))
-            }
-            (&Role::Router { found }, _) => {
-                Some(founding::begin(domain, &self.routers, found, self.directory.as_deref())?)
+        let beginning = match (role, &opened) {
+            (Role::Router, Some(opened)) if opened.goes_on() => Some(Beginning::Join(opened.generation()?)),
+            (Role::Router, _) => {
+                Some(founding::begin(domain, &self.routers, self.found, self.directory.as_deref())?)
             }
             _ => None,
         };
         let (listener, listen) = bind(&self.listen)?;
         let number = number.unwrap_or_else(directory::draw);
-        let name = self.name.unwrap_or_else(|| format!("{}-{number}", self.role.name()));
+        let name = self.name.unwrap_or_else(|| format!("{role}-{number}"));
         let setup = Setup {
             advertised: advertised(self.advertise.as_deref(), listen),
-            role: self.role,
+            role,
+            storage: self.storage,
             name,
             number,
             domain,
@@ -298,17 +350,34 @@ impl Builder {
             terms: self.terms,
             write_wait: self.write_wait,
             journal,
-            _claim: claimed.map(|claim| claim.lock),
+            _claim: claim,
         };
-        Node::start(setup, beginning, opened)
+        Member::start(setup, beginning, opened)
+    }
+
+    /// Where its further processes listen and are reached: at the same host, at ports of the system's choice.
+    pub(super) fn beside(&self, address: SocketAddr) -> (String, Option<String>) {
+        let host = self.advertise.as_deref().and_then(|told| told.rsplit_once(':'));
+        (SocketAddr::new(address.ip(), 0).to_string(), host.map(|(host, _)| format!("{host}:0")))
+    }
+
+    /// The advertised form of the address where it listens itself.
+    pub(super) fn advertised(&self, address: SocketAddr) -> String {
+        advertised(self.advertise.as_deref(), address)
+    }
+
+    /// The same node, whose next process listens beside those that there are.
+    pub(super) fn moved_beside(mut self, address: SocketAddr) -> Builder {
+        (self.listen, self.advertise) = self.beside(address);
+        self
     }
 
     /// Where the journal is to be, if there is to be one.
-    fn journal_directory(&self) -> Result<Option<PathBuf>, Error> {
-        match (&self.role, &self.directory) {
+    fn journal_directory(&self, role: Role) -> Result<Option<PathBuf>, Error> {
+        match (role, &self.directory) {
             _ if !self.durable => Ok(None),
-            (Role::Router { .. }, Some(directory)) => Ok(Some(directory.clone())),
-            (Role::Router { .. }, None) => Err(Error::start("a durable router needs a directory")),
+            (Role::Router, Some(directory)) => Ok(Some(directory.clone())),
+            (Role::Router, None) => Err(Error::start("a durable router needs a directory")),
             _ => Err(Error::start("only a router can be durable; the others keep what they have in memory")),
         }
     }

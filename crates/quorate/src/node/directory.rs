@@ -10,10 +10,11 @@ use quorate_runtime::chance;
 
 use crate::error::Error;
 
-/// A directory that is this process's until the lock is dropped.
+/// A directory that is this process's until this is dropped.
 pub(super) struct Claim {
     pub(super) node: u64,
-    pub(super) lock: File,
+    /// Held by it.
+    _lock: File,
 }
 
 /// The file that tells whose directory it is, for those who are not told.
@@ -34,7 +35,7 @@ pub(super) fn claim(path: &Path, number: Option<u64>) -> Result<Claim, Error> {
         .open(path.join(format!("lock-{node}")))
         .map_err(failed)?;
     match lock.try_lock() {
-        Ok(()) => Ok(Claim { node, lock }),
+        Ok(()) => Ok(Claim { node, _lock: lock }),
         Err(TryLockError::WouldBlock) => Err(Error::DirectoryInUse { directory: path.to_owned(), node }),
         Err(TryLockError::Error(error)) => Err(failed(error)),
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use quorate_protocol::{
-    Generation, Peer, ProcessId,
+    Generation, Peer, ProcessId, Role,
     domain::{self, Domain, Shared},
     ecast::{Router, RouterSettings},
     paxos::{self, Paxos},
@@ -18,10 +18,11 @@ use quorate_table::{
     engine::Engine,
     scan::{Costs, ScanEngine},
 };
+use quorate_tables as tables;
 use tracing::info;
 
 use super::{
-    builder::{Role, Setup, StorageOptions},
+    builder::Setup,
     founding::{self, Beginning},
     journal::Journal,
 };
@@ -74,7 +75,7 @@ impl Life {
         };
         let fresh = ProcessId { node: setup.number, incarnation: chance::incarnation() };
         let me = journal.as_ref().map_or(fresh, Journal::process);
-        let labels = [("process", setup.name.clone()), ("role", setup.role.name().to_owned())];
+        let labels = [("process", setup.name.clone()), ("role", setup.role.to_string())];
         let metrics = Metrics::new(labels);
         let peer = Peer { id: me, address: setup.advertised.clone() };
         let mut parts = Parts {
@@ -86,8 +87,8 @@ impl Life {
         };
         // Routers of different generations do not talk. Members follow whoever is later.
         let mut generation = former.as_ref().map_or(Generation::FIRST, |former| former.generation);
-        let role = match &setup.role {
-            Role::Router { .. } => {
+        let state = match setup.role {
+            Role::Router => {
                 let begun = match beginning {
                     Some(beginning) => beginning,
                     // Only a first life may found.
@@ -96,15 +97,14 @@ impl Life {
                 if let Beginning::Join(current) = begun {
                     generation = generation.max(current);
                 }
-                let role =
-                    quorate_tables::Role::Router(router(setup, peer, begun, generation, &mut journal)?);
+                let router = router(setup, peer, begun, generation, &mut journal)?;
                 parts.disk = journal.map(|journal| (journal.disk, journal.first));
-                role
+                tables::Process::Router(router)
             }
-            Role::Storage(options) => {
-                let (storage, engine) = storage(setup, options, peer, former.and_then(|former| former.rows));
-                parts.engine = Some((engine, options.muster.clone()));
-                quorate_tables::Role::Storage(storage)
+            Role::Storage => {
+                let (storage, engine) = storage(setup, peer, former.and_then(|former| former.rows));
+                parts.engine = Some((engine, setup.storage.muster.clone()));
+                tables::Process::Storage(storage)
             }
             Role::Super => {
                 let settings = SuperSettings {
@@ -112,20 +112,21 @@ impl Life {
                     terms: setup.terms,
                     ..SuperSettings::default()
                 };
-                quorate_tables::Role::Super(Super::new(peer, setup.name.clone(), settings))
+                tables::Process::Super(Super::new(peer, setup.name.clone(), settings))
             }
-            Role::Client => {
+            Role::Gateway => {
                 let requests = requests.clone();
                 parts.client = Some(Box::new(move |event| requests.take(event)));
-                quorate_tables::Role::Client(client(setup, peer))
+                tables::Process::Client(client(setup, peer))
             }
+            Role::Cell => unreachable!("refused when it was set up"),
         };
         let mut config = Config::new(setup.domain, me, Vec::new());
         config.listening = vec![setup.listener.clone()];
         config.advertise = Some(setup.advertised.clone());
         config.insecure = setup.insecure;
         config.metrics = metrics.clone();
-        let process = Arc::new(Process::start(role, config, parts)?);
+        let process = Arc::new(Process::start(state, config, parts)?);
         Ok(Life { me, generation, process, metrics })
     }
 }
@@ -160,7 +161,6 @@ fn router(
 
 fn storage(
     setup: &Setup,
-    options: &StorageOptions,
     peer: Peer,
     rows: Option<(Box<Remains>, Box<dyn Engine>)>,
 ) -> (Storage, Box<dyn Engine>) {
@@ -168,6 +168,7 @@ fn storage(
     if let Some((remains, engine)) = rows {
         return (Storage::again(peer, name, remains), engine);
     }
+    let options = &setup.storage;
     let settings = StorageSettings {
         alive_every: setup.detector.interval,
         held_bytes_max: options.held_bytes_max,

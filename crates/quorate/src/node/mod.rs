@@ -1,25 +1,38 @@
-//! A process of one's own in a cluster: a client, or any other role.
+//! A program's place among others: tables are asked, groups joined and services hosted on it, side by side.
 //!
 //! ```no_run
-//! # async fn run() -> Result<(), quorate::Error> {
-//! let node = quorate::Node::builder().routers(["127.0.0.1:7400"]).start().await?;
-//! let db = node.db().expect("a client has tables");
-//! db.execute("create table t (id int primary key)").await?;
+//! # use quorate::{group::Replica, service::{Begin, Service}};
+//! # async fn run<Prices: Replica + Default, Lottery: Service + Default>() -> Result<(), quorate::Error> {
+//! let node = quorate::Node::builder().routers(["127.0.0.1:7400"]).listen("127.0.0.1:7101").start().await?;
+//! let prices = node.group("prices").join(Prices::default()).await?;
+//! node.serve("lottery", Lottery::default(), Begin::Found { replicas: 3 }).await?;
+//! node.db().await?.execute("create table t (id int primary key)").await?;
 //! node.leave().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! **Lives.** A process that the others have cut off, or a router whose domain went on as a later generation, is out: nobody
-//! counts it any more. The node then comes back by itself as a new process, a new incarnation at the same place, in the same
-//! operating-system process: sockets stay, and so do clients ([`Db`]), whose open requests end with their fate. A storage
-//! process takes along the rows that the others may need (`Remains`). A node ends only where a new life would go the same
-//! way: it is not admitted as it is configured, or an invariant broke.
+//! **Processes.** A node is nothing to others until something is asked of it. Then it starts a process for that, on threads of this
+//! program, and keeps it for all that is asked later:
+//!
+//! | asked for | process | comes back after it was cut off |
+//! |---|---|---|
+//! | a [role](Builder::role), or [tables](Node::db) | a [`Member`] of the cluster of tables, once | by itself, over its lives |
+//! | [groups](Node::group) | a member of the same domain, with all groups of this node | a new one, with the next to join |
+//! | [hosting](Node::serve) | one with replicas of services, which needs no routers | no: its replicas end |
+//! | [calling](Node::service) | a client of services | it is never cut off |
+//!
+//! They are processes of their own, and not endpoints of one, because an identity has one fate: a process that was dropped from
+//! its groups takes another identity, and a replica must not lose its own by that.
+//!
+//! **Dropped.** With the last clone of a node (a [`Db`] has one) its member leaves, unwaited for, and its replicas end as if they had
+//! been killed. Members of groups and stubs keep what they need.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `builder` | how a node is set up |
-//! | `life` | one process: what it begins with, for each role |
+//! | `member` | the process in its role, over its lives |
+//! | `life` | one of these: what it begins with, for each role |
 //! | `founding` | whether a router founds the domain or joins |
 //! | `directory` | whose directory it is |
 
@@ -28,359 +41,244 @@ mod directory;
 pub(crate) mod founding;
 mod journal;
 mod life;
+mod member;
 
 use std::{
     fmt,
-    net::SocketAddr,
-    sync::{Arc, OnceLock, PoisonError, RwLock},
-    thread,
-    time::{Duration, Instant},
+    net::{SocketAddr, TcpListener},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
-use crossbeam_channel::{Receiver, Sender, bounded, select};
-use quorate_protocol::{DomainId, ProcessId};
-use quorate_runtime::metrics::Metrics;
-use tokio::sync::oneshot;
-use tracing::{error, info, warn};
+use quorate_protocol::{DomainId, Role};
 
-pub use self::builder::{Builder, Role, StorageOptions};
 pub(crate) use self::builder::{advertised, ask_domain, bind};
-use self::{
-    builder::Setup,
-    founding::Beginning,
-    journal::Journal,
-    life::{Before, Former, Life},
+use self::{builder::Place, directory::Claim};
+pub use self::{
+    builder::{Builder, StorageOptions},
+    member::Member,
 };
 use crate::{
-    cluster::{ClusterBackend, Requests},
+    Pending,
     db::Db,
     error::Error,
-    group::{Group, Groups},
-    process::{End, Process},
-    timer,
+    group::{
+        Group,
+        groups::{Groups, GroupsSettings},
+    },
+    on_a_thread,
+    service::{
+        self, Begin, Service, Standing, Stub,
+        host::{Host, HostSettings},
+        stub::Connection,
+    },
 };
 
-/// How long a process that leaves waits for the others to take note.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(3);
-
-/// A life that lasted so long was no failed attempt, and the next begins at once; after a shorter one it waits, twice as long each
-/// time.
-const LIFE_LONG: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
-
-/// How often a client that waits to be taken in looks whether it ever will.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// A running node. When the last clone of it and of its [`Db`] is dropped, its process leaves the cluster, unwaited for.
+/// A program's place among others. Clones share it.
 #[derive(Clone)]
-pub struct Node(Arc<Owner>);
+pub struct Node(Arc<Shared>);
 
-/// What all clones share, and the node's own thread does not.
-struct Owner {
-    inner: Arc<Inner>,
-    stop: Sender<Stop>,
-    /// Yields nothing, and ends when the node's thread does.
-    over: Receiver<()>,
-    ended: Receiver<End>,
-}
-
-struct Inner {
-    setup: Setup,
-    requests: Arc<Requests>,
-    tables: Option<Arc<ClusterBackend>>,
-    current: RwLock<Current>,
-    /// Why there is no further life.
-    last: OnceLock<String>,
-    /// The process with groups, once it is asked for.
-    groups: OnceLock<Groups>,
-}
-
-/// The process that a node is at present.
-#[derive(Clone)]
-struct Current {
-    me: ProcessId,
-    process: Arc<Process>,
-    metrics: Metrics,
-}
-
-/// How a node is to stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stop {
-    /// The others are told.
-    Leave,
-    /// As if it had been killed.
-    Abandon,
+struct Shared {
+    settings: Builder,
+    /// Where it listens as a host; none if a process in a role listens there.
+    listener: Option<Arc<TcpListener>>,
+    address: SocketAddr,
+    claim: Option<Arc<Claim>>,
+    member: Mutex<Option<Member>>,
+    /// Held while a member starts, which waits for others.
+    starting: Mutex<()>,
+    groups: Groups,
+    host: Mutex<Option<Arc<Host>>>,
+    calls: Mutex<Option<Connection>>,
 }
 
 impl Node {
-    /// A node that joins a cluster, as a client unless another role is asked for.
+    /// How a node is set up.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Starts it; of a router it is known how it begins, and with which journal, if it has one.
-    fn start(setup: Setup, beginning: Option<Beginning>, journal: Option<Journal>) -> Result<Node, Error> {
-        let requests = Arc::new(Requests::new(setup.write_wait));
-        let first = Life::begin(&setup, Before::Nothing { beginning, journal }, &requests)?;
-        let current =
-            Current { me: first.me, process: first.process.clone(), metrics: first.metrics.clone() };
-        let tables = matches!(setup.role, Role::Client).then(|| {
-            let handle = current.process.port().clone();
-            Arc::new(ClusterBackend::new(handle, requests.clone(), current.me))
+    fn with(settings: Builder, claim: Option<Arc<Claim>>, place: Place) -> Node {
+        let (listener, address, member) = match place {
+            Place::Member(member) => (None, member.address(), Some(member)),
+            Place::Open { listener, address } => (Some(listener), address, None),
+        };
+        let router = member.as_ref().filter(|member| member.role() == Role::Router);
+        let own = router.map(|member| member.address().to_string());
+        let (listen, advertise) = settings.beside(address);
+        let groups = Groups::new(GroupsSettings {
+            routers: settings.routers.iter().cloned().chain(own).collect(),
+            domain: member.as_ref().map(Member::domain).or(settings.domain),
+            listen,
+            advertise,
+            insecure: settings.insecure,
+            patience: settings.patience,
         });
-        let inner = Arc::new(Inner {
-            setup,
-            requests,
-            tables,
-            current: RwLock::new(current),
-            last: OnceLock::new(),
-            groups: OnceLock::new(),
-        });
-        let (stop, stops) = bounded(1);
-        let (end, ended) = bounded(1);
-        let (running, over) = bounded(0);
-        let lives = inner.clone();
-        thread::Builder::new().name(String::from("lives")).spawn(move || {
-            lives.run(first, &stops, &end);
-            // All that the thread held is let go before others are told that it is over.
-            drop(lives);
-            drop(running);
-        })?;
-        Ok(Node(Arc::new(Owner { inner, stop, over, ended })))
+        let (member, host, calls) = (Mutex::new(member), Mutex::default(), Mutex::default());
+        let starting = Mutex::default();
+        Node(Arc::new(Shared { settings, listener, address, claim, member, starting, groups, host, calls }))
     }
 
-    /// The domain that it belongs to.
-    pub fn domain(&self) -> DomainId {
-        self.0.inner.setup.domain
-    }
-
-    /// Which process it is at present: its node number, and which life of it.
-    pub fn id(&self) -> ProcessId {
-        self.0.inner.current().me
-    }
-
-    /// Where it listens for other processes.
+    /// Where it listens: in its role, or else as a host of services.
     pub fn address(&self) -> SocketAddr {
-        self.0.inner.setup.listen
+        self.0.address
     }
 
-    /// Where the others are told to reach it.
-    pub fn advertised(&self) -> &str {
-        &self.0.inner.setup.advertised
+    /// The process in its role, if it has one, or is a client of tables by now.
+    pub fn member(&self) -> Option<Member> {
+        lock(&self.0.member).clone()
     }
 
-    /// The tables of the cluster, if it is a client.
-    pub fn db(&self) -> Option<Db> {
-        let tables = self.0.inner.tables.clone()?;
-        Some(Db::new(self.clone(), tables))
+    /// The tables of the cluster. The first time it becomes a client of them, a [gateway](crate::Role::Gateway): that is ready when the
+    /// cluster has taken it in, and fails if that takes longer than its [patience](Builder::patience). A node with another role has none.
+    pub fn db(&self) -> Pending<'static, Db> {
+        self.tables(None)
     }
 
-    /// A process group of its domain. Groups are held by a process of their own beside this one's, on further threads, which starts when
-    /// the first is joined and ends with the node and the members; a process belongs to tables or to groups.
-    pub fn group(&self, name: impl Into<String>) -> Group {
-        let setup = &self.0.inner.setup;
-        let groups = self.0.inner.groups.get_or_init(|| {
-            let own = matches!(setup.role, Role::Router { .. }).then(|| setup.listen.to_string());
-            let host = setup.advertised.rsplit_once(':').map_or("", |(host, _)| host);
-            Groups::builder()
-                .routers(setup.routers.iter().cloned().chain(own))
-                .domain(setup.domain)
-                .listen(SocketAddr::new(setup.listen.ip(), 0).to_string())
-                .advertise(format!("{host}:0"))
-                .insecure(setup.insecure)
-                .build()
+    /// The tables of this domain, if it is known already.
+    fn tables(&self, domain: Option<DomainId>) -> Pending<'static, Db> {
+        let (node, begun) = (self.clone(), Instant::now());
+        let member = on_a_thread({
+            let node = node.clone();
+            move || node.become_member(domain)
         });
-        groups.group(name)
+        Box::pin(async move {
+            let member = member.await?;
+            let tables = member.backend().ok_or_else(|| {
+                Error::start("this node has another role, and no tables: start another one without a role")
+            })?;
+            member.admitted(node.0.settings.patience.saturating_sub(begun.elapsed())).await?;
+            Ok(Db::of_tables(node, member, tables))
+        })
     }
 
-    /// What SQL asks, if it is a client: for doors that speak to clients of their own.
-    pub fn backend(&self) -> Option<Arc<ClusterBackend>> {
-        self.0.inner.tables.clone()
+    fn become_member(&self, domain: Option<DomainId>) -> Result<Member, Error> {
+        let _starting = lock(&self.0.starting);
+        if let Some(member) = self.member() {
+            return Ok(member);
+        }
+        let Shared { settings, claim, address, .. } = &*self.0;
+        let mut settings = settings.clone().moved_beside(*address);
+        settings.domain = settings.domain.or(domain);
+        let member = settings.member(Role::Gateway, claim.clone())?;
+        *lock(&self.0.member) = Some(member.clone());
+        Ok(member)
     }
 
-    /// The process that it is at present, for operators.
-    pub fn process(&self) -> Arc<Process> {
-        self.0.inner.current().process
+    /// All that processes at the addresses it was given have: tables if they are routers, services alone if they are hosts.
+    pub(crate) fn client(&self) -> Pending<'static, Db> {
+        let (node, settings) = (self.clone(), self.0.settings.clone());
+        let asked = on_a_thread(move || ask_domain(&settings.routers, settings.patience));
+        Box::pin(async move {
+            let domain = asked.await?;
+            if domain == service::domain(&node.0.settings.services) {
+                return Ok(Db::of_services(node));
+            }
+            node.tables(Some(domain)).await
+        })
     }
 
-    /// What its present process counts.
-    pub fn metrics(&self) -> Metrics {
-        self.0.inner.current().metrics
+    /// A process group of the domain of its routers.
+    pub fn group(&self, name: impl Into<String>) -> Group {
+        self.0.groups.group(name)
     }
 
-    /// Yields one message when it can not go on, which says why.
-    pub fn ended(&self) -> &Receiver<End> {
-        &self.0.ended
+    /// Hosts a replica of a service, which begins in `state`: the same state, in bytes, at all replicas of a set. The name and the
+    /// type are all that clients know.
+    ///
+    /// Founding asks the [seeds](Builder::seeds) first, for at most 2 s or so: if one of them shows a set of this name, it is an error.
+    /// Joining is ready at once, and comes about when it does ([`Node::standing`]).
+    pub fn serve<S: Service>(&self, name: impl Into<String>, state: S, begin: Begin) -> Pending<'static, ()> {
+        let (node, name) = (self.clone(), name.into());
+        on_a_thread(move || node.become_host()?.serve(&name, state, begin))
     }
 
-    /// Leaves the cluster: the others are told, and take over what it held. Ready once they took note, or did not in time.
+    fn become_host(&self) -> Result<Arc<Host>, Error> {
+        let mut host = lock(&self.0.host);
+        if let Some(host) = &*host {
+            return Ok(host.clone());
+        }
+        let Shared { settings, listener, address, .. } = &*self.0;
+        let (listener, advertised) = match listener {
+            Some(listener) => (listener.clone(), settings.advertised(*address)),
+            None => {
+                let (listen, advertise) = settings.beside(*address);
+                let (listener, bound) = bind(&listen)?;
+                (listener, builder::advertised(advertise.as_deref(), bound))
+            }
+        };
+        let terms = HostSettings {
+            domain: settings.services.clone(),
+            listener,
+            advertised,
+            insecure: settings.insecure,
+            seeds: settings.seeds.clone(),
+            log_bytes_kept: settings.log_bytes_kept,
+        };
+        Ok(host.insert(Arc::new(Host::start(terms)?)).clone())
+    }
+
+    /// How this node's replica of a service stands; none if it hosts none of this name.
+    pub fn standing(&self, name: &str) -> Option<Standing> {
+        lock(&self.0.host).clone()?.standing(name)
+    }
+
+    /// The names of the services that it hosts, and how their replicas stand.
+    pub fn services(&self) -> Vec<(String, Standing)> {
+        lock(&self.0.host).clone().map_or_else(Vec::new, |host| host.services())
+    }
+
+    /// The stub of a service whose hosts are among its [seeds](Builder::seeds), or is this node itself. Whether there is one of this
+    /// name is found out by calls.
+    pub fn service<S: Service>(&self, name: &str) -> Result<Stub<S>, Error> {
+        let mut calls = lock(&self.0.calls);
+        if calls.is_none() {
+            let settings = &self.0.settings;
+            let own = lock(&self.0.host).as_ref().map(|host| host.address().to_string());
+            let addresses = settings.seeds.iter().cloned().chain(own).collect();
+            *calls = Some(Connection::start(&settings.services, addresses, settings.call_wait)?);
+        }
+        Ok(calls.as_ref().expect("just started").service(name))
+    }
+
+    /// Leaves: its member tells the others, which take over what it held, and its groups know at once. Its replicas end. Ready once
+    /// they took note, or did not in time.
     pub async fn leave(self) {
-        self.finish(Stop::Leave).await;
+        drop(lock(&self.0.host).take());
+        self.0.groups.clone().leave().await;
+        let member = self.member();
+        if let Some(member) = member {
+            member.leave().await;
+        }
     }
 
     /// Stops without a word, as if it had been killed: the others find out.
     pub async fn abandon(self) {
-        self.finish(Stop::Abandon).await;
-    }
-
-    async fn finish(self, how: Stop) {
-        // Full: somebody was first.
-        let _ = self.0.stop.try_send(how);
-        let (over, (sender, receiver)) = (self.0.over.clone(), oneshot::channel());
-        let waiting = thread::Builder::new().name(String::from("leave")).spawn(move || {
-            // Ends in an error, which is the end of the node's thread.
-            let _ = over.recv();
-            let _ = sender.send(());
-        });
-        match waiting {
-            // An error says that the thread is gone: nothing is left to wait for.
-            Ok(_) => drop(receiver.await),
-            Err(error) => warn!(%error, "no thread to wait for the others to take note"),
+        drop(lock(&self.0.host).take());
+        self.0.groups.clone().abandon();
+        let member = self.member();
+        if let Some(member) = member {
+            member.abandon().await;
         }
     }
 
-    /// Waits until the cluster has taken it in, for at most `patience`.
-    pub(crate) async fn admitted(&self, patience: Duration) -> Result<(), Error> {
-        let inner = &self.0.inner;
-        let until = Instant::now() + patience;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if timer::timeout(left.min(LOOK_EVERY), inner.requests.config_where(|_| true)).await.is_some() {
-                return Ok(());
-            }
-            if let Some(why) = self.over() {
-                return Err(Error::start(why));
-            }
-            if left.is_zero() {
-                return Err(Error::start(format!(
-                    "no router of {} has taken this client in within {} ms",
-                    inner.setup.routers.join(", "),
-                    patience.as_millis()
-                )));
-            }
-        }
-    }
-
-    /// Why it has ended for good, if it has.
-    pub(crate) fn over(&self) -> Option<&str> {
-        self.0.inner.last.get().map(String::as_str)
-    }
-}
-
-impl Node {
-    /// Stops as [`Node::abandon`] does, but nobody waits for that.
+    /// The same, and nobody waits for it.
     pub(crate) fn abandon_unwaited(&self) {
-        // Full: somebody was first.
-        let _ = self.0.stop.try_send(Stop::Abandon);
-    }
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        // Not waited for: this may be a thread of an executor.
-        let _ = self.stop.try_send(Stop::Leave);
+        drop(lock(&self.0.host).take());
+        self.0.groups.clone().abandon();
+        if let Some(member) = self.member() {
+            member.abandon_unwaited();
+        }
     }
 }
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node")
-            .field("id", &self.id())
-            .field("address", &self.address())
-            .finish_non_exhaustive()
+        f.debug_struct("Node").field("address", &self.0.address).field("member", &self.member()).finish()
     }
 }
 
-impl Inner {
-    fn current(&self) -> Current {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// One life after another, until one is the last.
-    fn run(&self, first: Life, stops: &Receiver<Stop>, ended: &Sender<End>) {
-        let (mut life, mut pause) = (first, Duration::ZERO);
-        let end = loop {
-            let began = Instant::now();
-            let end = match self.live(&life, stops) {
-                Ok(end) => end,
-                Err(how) => return self.stop(&life, how),
-            };
-            let former = match end {
-                End::Wedged | End::Outdated(_) => self.leavings(&life, &end),
-                End::NotAdmitted(_) | End::Broken(_) => break end,
-            };
-            warn!(process = %life.me, "{end}; it comes back as a new process");
-            let kept = former.rows.is_some();
-            // The next life listens at the same socket.
-            life.process.stop();
-            self.requests.end();
-            if began.elapsed() > LIFE_LONG {
-                pause = Duration::ZERO;
-            }
-            let stopped = stops.recv_timeout(pause);
-            pause = (pause * 2).clamp(PAUSE, PAUSE_MAX);
-            if let Ok(how) = stopped {
-                info!(?how, "stopped between two lives");
-                let _ = self.last.set(String::from("it was stopped"));
-                return;
-            }
-            life = match Life::begin(&self.setup, Before::Life(former), &self.requests) {
-                Ok(life) => life,
-                Err(error) => break End::Broken(format!("no new process could begin: {error}")),
-            };
-            self.go_on(&life, kept);
-        };
-        error!("{end}; it does not come back");
-        life.process.stop();
-        let _ = self.last.set(match &end {
-            End::NotAdmitted(why) | End::Broken(why) => why.clone(),
-            End::Wedged | End::Outdated(_) => unreachable!("another life begins after that"),
-        });
-        self.requests.end();
-        // Nobody may want to know.
-        let _ = ended.try_send(end);
-    }
-
-    /// Waits for the end of a life, or for a reason to stop.
-    fn live(&self, life: &Life, stops: &Receiver<Stop>) -> Result<End, Stop> {
-        select! {
-            recv(stops) -> how => Err(how.unwrap_or(Stop::Leave)),
-            recv(life.process.ended()) -> end => {
-                Ok(end.unwrap_or_else(|_| End::Broken(String::from("the protocol thread is gone"))))
-            }
-        }
-    }
-
-    /// What a life leaves to the next one.
-    fn leavings(&self, life: &Life, end: &End) -> Former {
-        let generation = match end {
-            End::Outdated(generation) => *generation,
-            End::Wedged | End::NotAdmitted(_) | End::Broken(_) => life.generation,
-        };
-        Former { generation, rows: life.process.take_remains(LEAVE_PATIENCE) }
-    }
-
-    /// From now on the node is this process, which may have kept the rows of the one before.
-    fn go_on(&self, life: &Life, kept: bool) {
-        let current = Current { me: life.me, process: life.process.clone(), metrics: life.metrics.clone() };
-        if let Some(tables) = &self.tables {
-            tables.go_on(current.process.port().clone(), current.me);
-        }
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
-        let with = if kept { ", with the rows of the one before" } else { "" };
-        info!(process = %life.me, "back as a new process{with}");
-    }
-
-    fn stop(&self, life: &Life, how: Stop) {
-        // A router that goes is found out; its set changes one at a time, and it may be the only one.
-        let tells = how == Stop::Leave && !matches!(self.setup.role, Role::Router { .. });
-        // When the whole cluster goes down, nobody tells it that it is out.
-        if tells && let Err(why) = life.process.leave(LEAVE_PATIENCE) {
-            info!(%why, "it stops without having left");
-        }
-        life.process.stop();
-        let _ = self.last.set(String::from("it was stopped"));
-        self.requests.end();
-    }
+/// What these locks guard is whole at every step.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

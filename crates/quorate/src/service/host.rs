@@ -1,26 +1,26 @@
 //! A process that hosts replicas of services.
 
 use std::{
-    fmt,
-    net::{SocketAddr, ToSocketAddrs},
+    net::TcpListener,
     sync::{Arc, Mutex, atomic::Ordering},
     thread,
     time::Duration,
 };
 
 use crossbeam_channel::unbounded;
-use quorate_protocol::{Peer, ProcessId, paxos, service::GroupId};
+use quorate_protocol::{Peer, ProcessId, service::GroupId};
 use quorate_runtime::chance::Chance;
 
 use super::{
-    DOMAIN, Error, Service,
+    Service,
     executor::{Executor, Tally, print},
     hosted::{Hosted, Set, Terms},
-    process::{Hosting, Process, Role, Seat, config, lock},
+    process::{Hosting, Process, Seat, Side, config, lock},
 };
+use crate::error::Error;
 
 /// A process that hosts replicas of services. Dropped, it ends at once and says goodbye to nobody, as if it had been killed.
-pub struct Host {
+pub(crate) struct Host {
     process: Arc<Process>,
     address: String,
     asks: bool,
@@ -28,14 +28,18 @@ pub struct Host {
 }
 
 /// How a host is set up.
-#[derive(Clone, Debug)]
-pub struct HostBuilder {
-    listen: String,
-    advertise: Option<String>,
-    insecure: bool,
-    seeds: Vec<String>,
-    domain: String,
-    log_bytes_kept: usize,
+pub(crate) struct HostSettings {
+    /// The domain of its services, by name.
+    pub(crate) domain: String,
+    pub(crate) listener: Arc<TcpListener>,
+    /// Where the others reach it.
+    pub(crate) advertised: String,
+    /// Lets it listen at addresses other than loopback.
+    pub(crate) insecure: bool,
+    /// Where other hosts may be.
+    pub(crate) seeds: Vec<String>,
+    /// Bytes of agreed changes that are kept for replicas that lag.
+    pub(crate) log_bytes_kept: usize,
 }
 
 /// How a replica begins.
@@ -55,6 +59,8 @@ pub enum Begin {
 /// How a replica stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
+    /// The process that hosts it.
+    pub me: Option<ProcessId>,
     /// The random number of its set; none while it looks for one.
     pub set: Option<u64>,
     /// The replica that leads, as far as this one knows.
@@ -72,24 +78,19 @@ pub struct Standing {
 }
 
 impl Host {
-    /// How a host is set up.
-    pub fn builder() -> HostBuilder {
-        HostBuilder {
-            listen: String::from("127.0.0.1:0"),
-            advertise: None,
-            insecure: false,
-            seeds: Vec::new(),
-            domain: String::from(DOMAIN),
-            log_bytes_kept: paxos::Settings::default().log_bytes_kept,
-        }
+    /// Starts it: it listens, and serves nothing yet.
+    pub(crate) fn start(settings: HostSettings) -> Result<Host, Error> {
+        let HostSettings { domain, listener, advertised, insecure, seeds, log_bytes_kept } = settings;
+        let mut config = config(&domain);
+        config.listening = vec![listener];
+        (config.insecure, config.advertise) = (insecure, Some(advertised.clone()));
+        let asks = !seeds.is_empty();
+        let process = Process::start(config, seeds)?;
+        Ok(Host { process, address: advertised, asks, log_bytes_kept })
     }
 
-    /// Hosts a replica of a service, which begins in `state`: the same state, in bytes, at all replicas of a set. The name and the
-    /// type are all that clients know.
-    ///
-    /// Founding asks the seeds first, for at most 2 s or so: if one of them shows a set of this name, it is an error. Joining
-    /// returns at once and comes about when it does ([`Host::standing`]).
-    pub fn serve<S: Service>(&self, name: &str, state: S, begin: Begin) -> Result<(), Error> {
+    /// Hosts a replica: [`Node::serve`](crate::Node::serve).
+    pub(crate) fn serve<S: Service>(&self, name: &str, state: S, begin: Begin) -> Result<(), Error> {
         let replicas = match begin {
             Begin::Found { replicas } if (1..=REPLICAS_MAX).contains(&replicas) => replicas,
             Begin::Found { replicas } => {
@@ -115,8 +116,10 @@ impl Host {
         let hosting = Hosting { terms, founds, orders, tally: tally.clone(), standing };
         let me = Peer { id: self.process.me(), address: self.address.clone() };
         let hosted = Hosted::replica(me, self.log_bytes_kept);
-        let seat =
-            self.process.add(name, Role::Replica(hosting), hosted).map_err(|there| refusal(name, &there))?;
+        let seat = self
+            .process
+            .add(name, Side::Replica(hosting), hosted)
+            .map_err(|there| refusal(&self.process, name, &there))?;
         let (executor, results) = (Executor::new(state, tally), self.process.results(&seat));
         let spawned = thread::Builder::new()
             .name(String::from("service"))
@@ -142,28 +145,23 @@ impl Host {
     }
 
     /// How this process's replica of a service stands; none if it hosts none of this name.
-    pub fn standing(&self, name: &str) -> Option<Standing> {
-        self.process.seat(name).map(|seat| standing(&seat))
+    pub(crate) fn standing(&self, name: &str) -> Option<Standing> {
+        self.process.seat(name).map(|seat| standing(&self.process, &seat))
     }
 
     /// The names of the services, and how their replicas stand.
-    pub fn services(&self) -> Vec<(String, Standing)> {
-        self.process.seats().iter().map(|seat| (seat.name.clone(), standing(seat))).collect()
+    pub(crate) fn services(&self) -> Vec<(String, Standing)> {
+        self.process.seats().iter().map(|seat| (seat.name.clone(), standing(&self.process, seat))).collect()
     }
 
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.process.addresses()[0]
-    }
-
-    /// This process.
-    pub fn id(&self) -> ProcessId {
-        self.process.me()
+    /// Where the others reach it.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 }
 
-fn refusal(name: &str, there: &Seat) -> Error {
-    match standing(there).ended {
+fn refusal(process: &Process, name: &str, there: &Seat) -> Error {
+    match standing(process, there).ended {
         Some(why) => Error::start(format!(
             "this process's replica of `{name}` has ended ({why}), and a process has one at most: start another process"
         )),
@@ -171,83 +169,14 @@ fn refusal(name: &str, there: &Seat) -> Error {
     }
 }
 
-fn standing(seat: &Seat) -> Standing {
-    let Role::Replica(hosting) = &seat.role else { unreachable!("a host has replicas") };
+fn standing(process: &Process, seat: &Seat) -> Standing {
+    let Side::Replica(hosting) = &seat.side else { unreachable!("a host has replicas") };
     Standing {
+        me: Some(process.me()),
         set: seat.set().map(|set| set.group.0),
         changes: hosting.tally.changes.load(Ordering::Relaxed),
         restored: hosting.tally.restored.load(Ordering::Relaxed),
         ..lock(&hosting.standing).clone()
-    }
-}
-
-impl fmt::Debug for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Host").field("id", &self.id()).field("address", &self.address).finish_non_exhaustive()
-    }
-}
-
-impl HostBuilder {
-    /// Where it listens, `host:port`; `127.0.0.1` at a port of the system's choice, unless said otherwise.
-    #[must_use]
-    pub fn listen(mut self, address: impl Into<String>) -> Self {
-        self.listen = address.into();
-        self
-    }
-
-    /// Where the others reach it, `host:port`, if not where it listens.
-    #[must_use]
-    pub fn advertise(mut self, address: impl Into<String>) -> Self {
-        self.advertise = Some(address.into());
-        self
-    }
-
-    /// Lets it listen at addresses other than loopback. Links are neither encrypted nor authenticated.
-    #[must_use]
-    pub fn insecure(mut self) -> Self {
-        self.insecure = true;
-        self
-    }
-
-    /// Where other hosts may be. Its own address may be among them, and does no harm.
-    #[must_use]
-    pub fn seeds<A: Into<String>>(mut self, addresses: impl IntoIterator<Item = A>) -> Self {
-        self.seeds = addresses.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// The domain of its services, by name: processes of another one do not speak with it. There is one that is taken unless
-    /// another is named.
-    #[must_use]
-    pub fn domain(mut self, name: impl Into<String>) -> Self {
-        self.domain = name.into();
-        self
-    }
-
-    /// How many bytes of agreed changes are kept for replicas that lag, 64 MiB unless said otherwise. Those that lack more
-    /// are given a checkpoint.
-    #[must_use]
-    pub fn log_bytes_kept(mut self, bytes: usize) -> Self {
-        self.log_bytes_kept = bytes;
-        self
-    }
-
-    /// Starts it: it listens, and serves nothing yet.
-    pub fn start(self) -> Result<Host, Error> {
-        let place = self
-            .listen
-            .to_socket_addrs()
-            .map_err(|error| Error::start(format!("{}: {error}", self.listen)))?;
-        let place = place.take(1).collect::<Vec<_>>();
-        if place.is_empty() {
-            return Err(Error::start(format!("{} has no address", self.listen)));
-        }
-        let mut config = config(&self.domain, place);
-        (config.insecure, config.advertise) = (self.insecure, self.advertise.clone());
-        let asks = !self.seeds.is_empty();
-        let process = Process::start(config, self.seeds)?;
-        let address = self.advertise.unwrap_or_else(|| process.addresses()[0].to_string());
-        Ok(Host { process, address, asks, log_bytes_kept: self.log_bytes_kept })
     }
 }
 

@@ -44,26 +44,22 @@
 //!
 //! **Where we differ, and why.** The sketch has `execute` return `(Reply, Option<Delta>)`; here it is [`Executed`], because a service
 //! must be able to refuse. `checkpoint` and `restore` are no methods: a state is `serde`, and a state that wants another form in bytes
-//! implements `Serialize` itself. The errors are an enum of their own: the ladder is that of [`quorate::Error`](crate::Error), but a
-//! rejection has no SQLSTATE, and the name of a call is the session's count rather than a digest.
+//! implements `Serialize` itself. The name of a call is the session's count rather than a digest.
 
 mod cx;
-mod error;
 mod executor;
-mod host;
+pub(crate) mod host;
 mod hosted;
 mod process;
-mod stub;
+pub(crate) mod stub;
 
-use std::pin::Pin;
-
+use quorate_protocol::{DomainId, service};
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::{
     cx::Cx,
-    error::{CallId, Error},
-    host::{Begin, Host, HostBuilder, Standing},
-    stub::{Connection, Connector, Stub, connect},
+    host::{Begin, Standing},
+    stub::Stub,
 };
 
 /// A service in plain Rust. The value is its state, which `serde` turns into a checkpoint and back.
@@ -141,8 +137,14 @@ pub enum Executed<S: Service> {
     Rejected(String),
 }
 
-/// Something that is under way, for any executor; [`Wait::wait`](crate::Wait::wait) is its blocking form.
-pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
+/// The name of a call: asked for again under it, it takes effect once in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallId(pub(crate) service::CallId);
 
-/// The domain of services whose hosts name none.
-const DOMAIN: &str = "quorate services";
+/// The domain of services of nodes that name none.
+pub(crate) const DOMAIN: &str = "quorate services";
+
+/// The domain of this name.
+pub(crate) fn domain(name: &str) -> DomainId {
+    DomainId(xxhash_rust::xxh3::xxh3_128(name.as_bytes()))
+}

@@ -10,77 +10,36 @@ use quorate_protocol::{
 use tokio::sync::Semaphore;
 
 use super::{
-    CallId, DOMAIN, Error, Kind, Pending, Service,
+    CallId, Kind, Service,
     executor::{Press, opened},
     hosted::Hosted,
-    process::{Calling, Process, Role, Seat, config},
+    process::{Calling, Process, Seat, Side, config},
+};
+use crate::{
+    Pending,
+    error::{Error, Name},
 };
 
 /// A client of services: a process of its own, on threads of this program. Its clones, and the stubs that it gave, share it.
 #[derive(Clone)]
-pub struct Connection {
+pub(crate) struct Connection {
     process: Arc<Process>,
     addresses: Arc<[String]>,
     settings: ClientSettings,
 }
 
-/// How a client is set up. [`connect`] is the short form.
-#[derive(Clone, Debug)]
-pub struct Connector {
-    addresses: Vec<String>,
-    domain: String,
-    wait: Duration,
-}
-
-/// Makes a client of services whose hosts are at some of these addresses (`host:port`). It waits for nobody: calls do.
-///
-/// ```no_run
-/// # use quorate::service::Service;
-/// # async fn run<Lottery: Service<Request = ()>>() -> Result<(), quorate::service::Error> {
-/// let lottery = quorate::service::connect(["127.0.0.1:7101", "127.0.0.1:7102"])?.service::<Lottery>("lottery");
-/// let draw = lottery.call(&()).await?;
-/// # Ok(())
-/// # }
-/// ```
-pub fn connect<A: Into<String>>(addresses: impl IntoIterator<Item = A>) -> Result<Connection, Error> {
-    Connector::new(addresses).connect()
-}
-
-impl Connector {
-    /// A client of services whose hosts are at some of these addresses.
-    pub fn new<A: Into<String>>(addresses: impl IntoIterator<Item = A>) -> Connector {
-        let addresses = addresses.into_iter().map(Into::into).collect();
-        Connector { addresses, domain: String::from(DOMAIN), wait: ClientSettings::default().wait }
-    }
-
-    /// The domain of the services, if their hosts name one.
-    #[must_use]
-    pub fn domain(mut self, name: impl Into<String>) -> Self {
-        self.domain = name.into();
-        self
-    }
-
-    /// How long a call may take before its fate is told as far as it is known: 10 s unless said otherwise. The time in which a
-    /// service is found does not count.
-    #[must_use]
-    pub fn patience(mut self, wait: Duration) -> Self {
-        self.wait = wait;
-        self
-    }
-
-    /// Starts it.
-    pub fn connect(self) -> Result<Connection, Error> {
-        let settings = ClientSettings { wait: self.wait, ..ClientSettings::default() };
-        let process = Process::start(config(&self.domain, Vec::new()), self.addresses.clone())?;
-        Ok(Connection { process, addresses: self.addresses.into(), settings })
-    }
-}
-
 impl Connection {
+    /// A client of services of this domain whose hosts are at some of these addresses. It waits for nobody: calls do, for so long.
+    pub(crate) fn start(domain: &str, addresses: Vec<String>, wait: Duration) -> Result<Connection, Error> {
+        let settings = ClientSettings { wait, ..ClientSettings::default() };
+        let process = Process::start(config(domain), addresses.clone())?;
+        Ok(Connection { process, addresses: addresses.into(), settings })
+    }
+
     /// The stub of a service. Whether there is one of this name is found out by calls.
-    pub fn service<S: Service>(&self, name: &str) -> Stub<S> {
-        let (role, hosted) = (Role::Client(Calling::default()), Hosted::client(self.settings.clone()));
-        let seat = self.process.add(name, role, hosted).unwrap_or_else(|there| there);
+    pub(crate) fn service<S: Service>(&self, name: &str) -> Stub<S> {
+        let (side, hosted) = (Side::Client(Calling::default()), Hosted::client(self.settings.clone()));
+        let seat = self.process.add(name, side, hosted).unwrap_or_else(|there| there);
         let window = Arc::new(Semaphore::new(CALLS_MAX));
         Stub { connection: self.clone(), seat, window, service: PhantomData }
     }
@@ -104,14 +63,14 @@ pub struct Stub<S> {
 impl<S: Service> Stub<S> {
     /// Calls the service. The request is encoded here, and sent when the output is polled for the first time; some thousand calls may be under
     /// way, and more wait for their turn. A call whose output is dropped may take effect all the same.
-    pub fn call(&self, request: &S::Request) -> Pending<S::Reply> {
+    pub fn call(&self, request: &S::Request) -> Pending<'static, S::Reply> {
         let calls = self.calls(std::slice::from_ref(request));
         Box::pin(async move { calls.await?.pop().expect("a call has one outcome") })
     }
 
     /// As many calls as there are requests, sent and told together, which costs less than so many [`call`](Stub::call)s. Each takes
     /// effect or not on its own; they are executed in their order unless a leader fails meanwhile. If a request does not serialise, none is sent.
-    pub fn calls(&self, requests: &[S::Request]) -> Pending<Vec<Result<S::Reply, Error>>> {
+    pub fn calls(&self, requests: &[S::Request]) -> Pending<'static, Vec<Result<S::Reply, Error>>> {
         let mut press = Press::default();
         let seal = |request| Ok((S::kind(request) == Kind::Read, press.seal(&[], request)?));
         let requests: Result<Vec<(bool, Bytes)>, String> = requests.iter().map(seal).collect();
@@ -141,7 +100,7 @@ impl<S: Service> Stub<S> {
     }
 
     /// Finds out about a call that was told as [`Error::MaybeApplied`], and has it take effect if it has not.
-    pub fn again(&self, id: CallId) -> Pending<S::Reply> {
+    pub fn again(&self, id: CallId) -> Pending<'static, S::Reply> {
         let this = self.clone();
         Box::pin(async move {
             let again = |command| vec![ClientCommand::Again { command, id: id.0 }];
@@ -167,14 +126,13 @@ impl<S: Service> Stub<S> {
 
     fn outcome(&self, fate: Fate) -> Result<S::Reply, Error> {
         match fate {
-            Fate::Done(reply) => opened(&reply).map_err(|error| Error::Mismatch { why: error.to_string() }),
-            Fate::Rejected(reason) => {
-                Err(Error::Rejected { why: String::from_utf8_lossy(&reason).into_owned() })
-            }
+            Fate::Done(reply) => opened(&reply)
+                .map_err(|error| Error::mismatch("the reply", format!("the call took effect, and {error}"))),
+            Fate::Rejected(reason) => Err(Error::rejected(String::from_utf8_lossy(&reason))),
             Fate::NotSent => Err(Error::NotSent { why: self.unsent() }),
             Fate::MaybeApplied { id } => {
                 let why = format!("no answer within {:?}", self.connection.settings.wait);
-                Err(Error::MaybeApplied { id: Some(CallId(id)), why })
+                Err(Error::MaybeApplied { id: Some(Name::Call(CallId(id))), why })
             }
             Fate::Expired => {
                 Err(Error::Expired { why: String::from("the replicas, or this client, remember it no more") })

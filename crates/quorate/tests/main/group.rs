@@ -11,11 +11,8 @@ use std::{
 };
 
 use quorate::{
-    Local, ProcessId, Wait,
-    group::{
-        Absence, Answer, Corrupt, Error, Groups, Member, Origin, Phi, Place, Replica, Share, Snapshot, View,
-        Want,
-    },
+    Error, Local, Node, ProcessId, Wait,
+    group::{Absence, Answer, Corrupt, Member, Origin, Phi, Place, Replica, Share, Snapshot, View, Want},
 };
 
 /// All words that were said, and what this member saw of views.
@@ -110,14 +107,14 @@ impl Replica for Others {
 /// A cluster, and processes that have each joined one group.
 struct Crowd {
     cluster: Local,
-    groups: Vec<Groups>,
+    nodes: Vec<Node>,
     members: Vec<Member<Words>>,
 }
 
 impl Crowd {
     fn start(routers: usize, members: usize) -> Crowd {
         let cluster = Local::builder().routers(routers).start().wait().unwrap();
-        let mut crowd = Crowd { cluster, groups: Vec::new(), members: Vec::new() };
+        let mut crowd = Crowd { cluster, nodes: Vec::new(), members: Vec::new() };
         for _ in 0..members {
             crowd.join(Words::default());
         }
@@ -125,15 +122,15 @@ impl Crowd {
     }
 
     fn join(&mut self, words: Words) {
-        let groups = Groups::connect(self.cluster.addresses());
-        self.members.push(groups.group("words").join(words).wait().unwrap());
-        self.groups.push(groups);
+        let node = node(self.cluster.addresses());
+        self.members.push(node.group("words").join(words).wait().unwrap());
+        self.nodes.push(node);
     }
 
     /// Ends a member's process as if it had been killed.
     fn kill(&mut self, place: usize) -> ProcessId {
         let id = self.members[place].id();
-        self.groups.remove(place).abandon();
+        self.nodes.remove(place).abandon().wait();
         self.members.remove(place);
         id
     }
@@ -152,6 +149,10 @@ impl Crowd {
     fn settle_count(&self, words: usize) {
         wait_for("all have heard all", || self.said().iter().all(|said| said.len() == words));
     }
+}
+
+fn node(routers: &[String]) -> Node {
+    Node::builder().routers(routers).start().wait().unwrap()
 }
 
 fn said(member: &Member<Words>) -> Vec<String> {
@@ -211,11 +212,11 @@ fn members_of_three_processes_hear_the_same() {
 #[test]
 fn a_node_of_tables_joins_groups_of_its_domain() {
     let cluster = Local::start().wait().unwrap();
-    let node = quorate::Node::builder().routers(cluster.addresses()).start().wait().unwrap();
+    let node = node(cluster.addresses());
     let one = node.group("words").join(Words::default()).wait().unwrap();
     let other = cluster.nodes()[0].group("words").join(Words::default()).wait().unwrap();
     one.ordered_send(word("groups")).wait().unwrap();
-    let db = node.db().unwrap();
+    let db = node.db().wait().unwrap();
     db.execute("create table t (id int primary key)").wait().unwrap();
     db.execute("insert into t values (1), (2)").wait().unwrap();
     other.safe_send(word("and tables")).wait().unwrap();
@@ -275,7 +276,7 @@ fn send(name: usize, member: &Member<Words>, stop: &AtomicBool) -> Sent {
         match answer {
             Ok(_) => sent.answered.push(word),
             // The process was killed; or no router led just now.
-            Err(Error::Wedged | Error::MaybeApplied { .. } | Error::NotMember { .. }) => break,
+            Err(Error::Wedged { .. } | Error::MaybeApplied { .. } | Error::NotMember { .. }) => break,
             Err(Error::OutOfTouch | Error::NotSent { .. }) => {
                 thread::sleep(Duration::from_millis(5));
                 continue;
@@ -372,9 +373,9 @@ fn groups_go_on_when_the_lead_router_is_killed() {
 fn a_member_that_panics_in_apply_is_out_and_the_others_go_on() {
     let mut crowd = Crowd::start(1, 2);
     crowd.join(Words::default());
-    let fragile = crowd.groups[2].group("fragile").join(Words::fragile()).wait().unwrap();
+    let fragile = crowd.nodes[2].group("fragile").join(Words::fragile()).wait().unwrap();
     // A joiner's object is the group's: only the first can be another one.
-    let other = crowd.groups[0].group("fragile").join(Words::default()).wait().unwrap();
+    let other = crowd.nodes[0].group("fragile").join(Words::default()).wait().unwrap();
     other.ordered_send(word("panic")).wait().unwrap();
     wait_for("it ends", || fragile.ended().is_some());
     let why = fragile.send(word("more")).wait().unwrap_err();
@@ -387,7 +388,7 @@ fn a_member_that_panics_in_apply_is_out_and_the_others_go_on() {
     assert_eq!(said(&other), ["panic", "alone"]);
     // Its process has other groups, and they go on. The state of the one that it lost it gets again.
     crowd.members[2].safe_send(word("still here")).wait().unwrap();
-    let again = crowd.groups[2].group("fragile").join(Words::default()).wait().unwrap();
+    let again = crowd.nodes[2].group("fragile").join(Words::default()).wait().unwrap();
     assert_eq!(said(&again), ["panic", "alone"]);
 }
 
@@ -451,16 +452,17 @@ fn a_sleeping_member_holds_nobody_up() {
 #[test]
 fn replicas_of_another_name_are_refused_with_both() {
     let crowd = Crowd::start(1, 1);
-    let other = Groups::connect(crowd.cluster.addresses());
+    let other = node(crowd.cluster.addresses());
     let refused = other.group("words").join(Others).wait().unwrap_err();
-    assert_eq!(refused, Error::Mismatch { ours: word("words/2"), theirs: word("words/1") });
+    let Error::Mismatch { why, .. } = &refused else { panic!("{refused:?}") };
+    assert!(why.contains("`words/1`") && why.contains("`words/2`"), "{refused}");
     crowd.members[0].safe_send(word("alone")).wait().unwrap();
     wait_for("it is out", || crowd.members[0].view().unwrap().members.len() == 1);
 }
 
 #[test]
 fn without_routers_nothing_is_shown_for_current() {
-    let Crowd { cluster, groups, members } = Crowd::start(1, 2);
+    let Crowd { cluster, nodes, members } = Crowd::start(1, 2);
     members[0].send(word("before")).wait().unwrap();
     members[0].flush().wait().unwrap();
     let began = Instant::now();
@@ -469,10 +471,11 @@ fn without_routers_nothing_is_shown_for_current() {
     assert!(began.elapsed() < Duration::from_millis(2500), "{:?}", began.elapsed());
     wait_for("and sends", || members[0].send(word("after")).wait() == Err(Error::OutOfTouch));
     assert_eq!(members[0].flush().wait(), Err(Error::OutOfTouch));
-    let nobody = Groups::builder().routers(["127.0.0.1:1"]).patience(Duration::from_millis(200)).build();
+    let nobody = Node::builder().routers(["127.0.0.1:1"]).patience(Duration::from_millis(200));
+    let nobody = nobody.start().wait().unwrap();
     let refused = nobody.group("words").join(Words::default()).wait();
     assert!(matches!(refused, Err(Error::Start { .. })), "{refused:?}");
-    drop(groups);
+    drop(nodes);
 }
 
 #[test]
@@ -507,15 +510,15 @@ fn callbacks_may_send_and_may_not_read() {
 
     let crowd = Crowd::start(1, 1);
     let (own, read) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(Vec::new())));
-    let echo = crowd.groups[0].group("echo").join(Echo(own.clone(), read.clone())).wait().unwrap();
+    let echo = crowd.nodes[0].group("echo").join(Echo(own.clone(), read.clone())).wait().unwrap();
     *own.lock().unwrap() = Some(echo.clone());
     echo.send(3).wait().unwrap();
     wait_for("it echoes", || read.lock().unwrap().len() == 4);
     assert!(read.lock().unwrap().iter().all(|read| matches!(read, Err(Error::NotSent { .. }))));
     // A joiner that cannot take the state is told so.
-    let other = Groups::connect(crowd.cluster.addresses());
+    let other = node(crowd.cluster.addresses());
     let refused = other.group("echo").join(Echo(Arc::default(), Arc::default())).wait().unwrap_err();
-    assert_eq!(refused, Error::Corrupt { why: word("it is of one member") });
+    assert_eq!(refused.to_string(), "the group's state: it is of one member");
     own.lock().unwrap().take();
     let large = crowd.members[0].send("x".repeat(9 << 20)).wait();
     assert!(matches!(large, Err(Error::TooLarge { limit, .. }) if limit == 8 << 20), "{large:?}");
@@ -527,7 +530,7 @@ fn processes_that_leave_are_gone_from_the_domain() {
     let stays = crowd.members[0].clone();
     let leaves = crowd.members.remove(1);
     leaves.send(word("farewell")).wait().unwrap();
-    crowd.groups.remove(1).leave().wait();
+    crowd.nodes.remove(1).leave().wait();
     assert_eq!(leaves.send(word("more")).wait().unwrap_err().fate(), Some(quorate::Fate::NotSent));
     wait_for("it has left", || stays.view().unwrap().members == [stays.id()]);
     assert_eq!(said(&stays), ["farewell"]);

@@ -2,17 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-use quorate::{Error, Local, Node, ProcessId, Wait, node::Role};
+use quorate::{Error, Local, Node, ProcessId, Role, Wait, node::Member};
 use quorate_tables::operate::Operation;
 
-/// Waits until a node is another process than it was.
-fn wait_for_another(node: &Node, before: ProcessId) {
+/// The process of a node in its role.
+fn member(node: &Node) -> Member {
+    node.member().unwrap()
+}
+
+/// Waits until a member is another process than it was.
+fn wait_for_another(member: &Member, before: ProcessId) {
     let until = Instant::now() + Duration::from_secs(30);
-    while node.id() == before {
-        assert!(Instant::now() < until, "{node:?} comes back");
+    while member.id() == before {
+        assert!(Instant::now() < until, "{member:?} comes back");
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(node.id().node, before.node, "at its place");
+    assert_eq!(member.id().node, before.node, "at its place");
 }
 
 #[test]
@@ -20,9 +25,9 @@ fn a_client_without_a_cluster_says_so_in_time() {
     let began = Instant::now();
     // A port that was just given up: nobody listens there.
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let started =
-        Node::builder().routers([nobody.to_string()]).patience(Duration::from_millis(300)).start().wait();
-    assert!(matches!(started, Err(Error::Start { .. })), "{started:?}");
+    let node = Node::builder().routers([nobody.to_string()]).patience(Duration::from_millis(300)).start();
+    let asked = node.wait().unwrap().db().wait();
+    assert!(matches!(asked, Err(Error::Start { .. })), "{asked:?}");
     assert!(began.elapsed() < Duration::from_secs(5));
 }
 
@@ -33,15 +38,16 @@ fn a_directory_has_one_node_at_a_time() {
     let start = || Node::builder().routers(cluster.addresses()).directory(place.path()).start().wait();
     let first = start().unwrap();
     let second = start();
-    assert!(
-        matches!(&second, Err(Error::DirectoryInUse { node, .. }) if *node == first.id().node),
-        "{second:?}"
-    );
-    let before = first.id();
+    let Err(Error::DirectoryInUse { node, .. }) = second else { panic!("{second:?}") };
+    first.db().wait().unwrap();
+    let before = member(&first).id();
+    assert_eq!(before.node, node);
     first.leave().wait();
     let again = start().unwrap();
-    assert_eq!(again.id().node, before.node, "the directory keeps the number");
-    assert_ne!(again.id().incarnation, before.incarnation, "it is another process");
+    again.db().wait().unwrap();
+    let again = member(&again).id();
+    assert_eq!(again.node, before.node, "the directory keeps the number");
+    assert_ne!(again.incarnation, before.incarnation, "it is another process");
 }
 
 #[test]
@@ -49,7 +55,7 @@ fn a_founder_founds_once_in_a_directory() {
     let place = tempfile::tempdir().unwrap();
     let builder = || {
         let domain = quorate::DomainId(7);
-        Node::builder().domain(domain).role(Role::Router { found: true }).directory(place.path())
+        Node::builder().domain(domain).role(Role::Router).found().directory(place.path())
     };
     builder().start().wait().unwrap().abandon().wait();
     let again = builder().start().wait();
@@ -75,10 +81,10 @@ fn a_client_that_was_expelled_comes_back_and_its_users_stay() {
     let db = quorate::connect(cluster.addresses()).wait().unwrap();
     db.execute("create table t (id int primary key)").wait().unwrap();
     db.execute("insert into t values (1)").wait().unwrap();
-    let (node, before) = (db.node().clone(), db.node().id());
-    let address = node.address();
+    let client = member(db.node());
+    let (before, address) = (client.id(), client.address());
     // Nobody here asked it to end: it is out all the same.
-    node.process().leave(Duration::from_secs(10)).unwrap();
+    client.process().leave(Duration::from_secs(10)).unwrap();
     let began = Instant::now();
     // What meets the end says what may have happened, and the next is answered.
     let mut id = 1;
@@ -86,15 +92,15 @@ fn a_client_that_was_expelled_comes_back_and_its_users_stay() {
         id += 1;
         let write = db.execute("insert into t values ($1)").bind(id).wait();
         match write {
-            Ok(_) if node.id() != before => break began.elapsed(),
+            Ok(_) if client.id() != before => break began.elapsed(),
             Ok(_) | Err(Error::NotSent { .. } | Error::MaybeApplied { .. }) => {}
             Err(error) => panic!("{error:?}"),
         }
         assert!(began.elapsed() < Duration::from_secs(30), "it comes back");
     };
     assert!(answered < Duration::from_secs(5), "{answered:?}");
-    wait_for_another(&node, before);
-    assert_eq!(node.address(), address, "where it was");
+    wait_for_another(&client, before);
+    assert_eq!(client.address(), address, "where it was");
     assert!(db.query("select * from t").wait().unwrap().len() >= 2);
 }
 
@@ -104,8 +110,8 @@ fn a_process_is_told_whether_it_leaves() {
     let db = quorate::connect(cluster.addresses()).wait().unwrap();
     db.execute("create table t (id int primary key)").wait().unwrap();
     let (patience, nodes) = (Duration::from_secs(10), cluster.nodes());
-    let (router, superior, storage) = (&nodes[0], &nodes[1], &nodes[2]);
-    let why = |node: &Node| node.process().leave(patience).unwrap_err();
+    let (router, superior, storage) = (&nodes[0], member(&nodes[1]), &nodes[2]);
+    let why = |node: &Node| member(node).process().leave(patience).unwrap_err();
     assert!(why(router).contains("have another one remove it"));
     assert!(why(storage).contains("some rows are nowhere else"));
     let until = Instant::now() + Duration::from_secs(30);
@@ -115,7 +121,7 @@ fn a_process_is_told_whether_it_leaves() {
     let before = superior.id();
     superior.process().leave(patience).unwrap();
     // Out is out, whoever asked for it: it comes back.
-    wait_for_another(superior, before);
+    wait_for_another(&superior, before);
 }
 
 #[test]
@@ -124,10 +130,11 @@ fn a_router_that_was_removed_comes_back_as_a_fresh_one() {
     let db = quorate::connect(cluster.addresses()).wait().unwrap();
     db.execute("create table t (id int primary key)").wait().unwrap();
     let patience = Duration::from_secs(10);
-    let (first, third) = (&cluster.nodes()[0], &cluster.nodes()[2]);
-    let votes = |node: &Node| {
+    let routers: Vec<Member> = cluster.nodes()[..3].iter().map(member).collect();
+    let (first, third) = (&routers[0], &routers[2]);
+    let votes = |router: &Member| {
         let status = first.process().status(patience).unwrap();
-        status.routers.iter().any(|router| router.contains(&node.id().to_string()))
+        status.routers.iter().any(|voter| voter.contains(&router.id().to_string()))
     };
     let until = Instant::now() + Duration::from_secs(30);
     while !votes(third) {
@@ -138,7 +145,7 @@ fn a_router_that_was_removed_comes_back_as_a_fresh_one() {
     // Whichever leads.
     let remove = || {
         let operation = || Operation::RemoveRouter { process: before.to_string() };
-        cluster.nodes()[..3].iter().any(|node| node.process().operate(operation(), patience).is_ok())
+        routers.iter().any(|router| router.process().operate(operation(), patience).is_ok())
     };
     while !remove() {
         assert!(Instant::now() < until, "a leader removes it");

@@ -10,10 +10,9 @@ use std::{
 };
 
 use quorate::{
-    Fate, Wait,
-    service::{
-        Begin, Connection, Connector, Cx, Error, Executed, Host, Kind, Service, Standing, Stub, connect,
-    },
+    Db, Error, Fate, Name, Node, Wait,
+    node::Builder,
+    service::{Begin, Cx, Executed, Kind, Service, Standing, Stub},
 };
 use serde::{Deserialize, Serialize};
 
@@ -112,14 +111,14 @@ impl Service for Fragile {
 const NAME: &str = "counter";
 
 /// Hosts of one counter.
-struct Hosts(Vec<Host>);
+struct Hosts(Vec<Node>);
 
 impl Hosts {
     /// So many, all of them replicas.
     fn start(count: usize) -> Hosts {
         let mut hosts = Hosts(Vec::new());
-        let first = builder().start().unwrap();
-        first.serve(NAME, Counter::default(), Begin::Found { replicas: 3 }).unwrap();
+        let first = builder().start().wait().unwrap();
+        first.serve(NAME, Counter::default(), Begin::Found { replicas: 3 }).wait().unwrap();
         hosts.0.push(first);
         for _ in 1..count {
             hosts.join();
@@ -129,8 +128,8 @@ impl Hosts {
 
     /// Another one, which becomes a replica.
     fn join(&mut self) {
-        let host = builder().seeds(self.addresses()).start().unwrap();
-        host.serve(NAME, Counter::default(), Begin::Join).unwrap();
+        let host = builder().seeds(self.addresses()).start().wait().unwrap();
+        host.serve(NAME, Counter::default(), Begin::Join).wait().unwrap();
         self.0.push(host);
         self.settle();
     }
@@ -145,7 +144,7 @@ impl Hosts {
 
     /// Waits until these hosts are the replicas, as each of them knows.
     fn settle(&self) {
-        let ids: Vec<_> = self.0.iter().map(Host::id).collect();
+        let ids: Vec<_> = self.standings().iter().map(|standing| standing.me.unwrap()).collect();
         wait_for("all are replicas", || {
             self.standings().iter().all(|standing| {
                 let known = |id| standing.replicas.iter().any(|(replica, _)| replica == id);
@@ -155,17 +154,21 @@ impl Hosts {
     }
 
     /// Takes the leader away, as if it had been killed.
-    fn kill_leader(&mut self) -> Host {
-        let leads = |host: &Host| host.standing(NAME).unwrap().serving;
+    fn kill_leader(&mut self) -> Node {
+        let leads = |host: &Node| host.standing(NAME).unwrap().serving;
         wait_for("one leads", || self.0.iter().any(leads));
         let leader = self.0.iter().position(leads).expect("none resigns just now");
         self.0.remove(leader)
     }
 }
 
-fn builder() -> quorate::service::HostBuilder {
+fn builder() -> Builder {
     // Little, so that a joiner needs a checkpoint.
-    Host::builder().log_bytes_kept(4096)
+    Node::builder().log_bytes_kept(4096)
+}
+
+fn connect(addresses: Vec<String>) -> Db {
+    quorate::connect(addresses).wait().unwrap()
 }
 
 fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
@@ -184,9 +187,9 @@ struct Callers {
 }
 
 impl Callers {
-    fn start(connections: &[Connection], threads: usize) -> Callers {
+    fn start(clients: &[Db], threads: usize) -> Callers {
         let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let stubs = connections.iter().map(|connection| connection.service::<Counter>(NAME));
+        let stubs = clients.iter().map(|client| client.service::<Counter>(NAME).unwrap());
         let start = |stub: Stub<Counter>| {
             let (stop, answered) = (stop.clone(), answered.clone());
             thread::spawn(move || {
@@ -223,8 +226,8 @@ impl Callers {
 #[test]
 fn calls_go_on_and_take_effect_once_when_leaders_are_killed() {
     let mut hosts = Hosts::start(3);
-    let connections = [0, 1].map(|_| connect(hosts.addresses()).unwrap());
-    let callers = Callers::start(&connections, 4);
+    let clients = [0, 1].map(|_| connect(hosts.addresses()));
+    let callers = Callers::start(&clients, 4);
     callers.wait_for_more(100);
     drop(hosts.kill_leader());
     callers.wait_for_more(100);
@@ -241,14 +244,14 @@ fn calls_go_on_and_take_effect_once_when_leaders_are_killed() {
     wait_for("all that was told is everywhere", || {
         hosts.standings().iter().all(|standing| standing.changes == count)
     });
-    let fresh = connect(hosts.addresses()).unwrap().service::<Counter>(NAME);
+    let fresh = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
     assert_eq!(fresh.call(&Ask::Read).wait(), Ok(count));
 }
 
 #[test]
 fn what_all_have_learned_outlives_every_process_that_computed_it() {
     let mut hosts = Hosts::start(3);
-    let stub = connect(hosts.addresses()).unwrap().service::<Counter>(NAME);
+    let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
     for value in 1..=40 {
         assert_eq!(stub.call(&Ask::AddWith(1000)).wait(), Ok(value));
     }
@@ -257,7 +260,7 @@ fn what_all_have_learned_outlives_every_process_that_computed_it() {
         hosts.join();
     }
     assert!(hosts.standings().iter().all(|standing| standing.restored >= 1), "{:?}", hosts.standings());
-    let fresh = connect(hosts.addresses()).unwrap().service::<Counter>(NAME);
+    let fresh = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
     assert_eq!(fresh.call(&Ask::Read).wait(), Ok(40));
     assert_eq!(fresh.call(&Ask::Add).wait(), Ok(41));
 }
@@ -265,7 +268,7 @@ fn what_all_have_learned_outlives_every_process_that_computed_it() {
 #[test]
 fn a_stub_follows_when_all_replicas_that_it_knew_are_replaced() {
     let mut hosts = Hosts::start(3);
-    let stub = connect(hosts.addresses()).unwrap().service::<Counter>(NAME);
+    let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
     assert_eq!(stub.call(&Ask::Add).wait(), Ok(1));
     // The leader stays until both others were replaced, and answers meanwhile: the stub is never sent on.
     for value in 2..=3 {
@@ -280,10 +283,10 @@ fn a_stub_follows_when_all_replicas_that_it_knew_are_replaced() {
 #[test]
 fn a_refusal_or_a_panic_changes_nothing() {
     let hosts = Hosts::start(1);
-    let stub = connect(hosts.addresses()).unwrap().service::<Counter>(NAME);
+    let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
     assert_eq!(stub.call(&Ask::Add).wait(), Ok(1));
     let rejected = |ask| match stub.call(&ask).wait() {
-        Err(error @ Error::Rejected { .. }) => error.to_string(),
+        Err(error @ Error::Rejected(_)) => error.to_string(),
         other => panic!("{ask:?}: {other:?}"),
     };
     assert!(rejected(Ask::Refuse).contains("not at 1"));
@@ -297,16 +300,16 @@ fn a_refusal_or_a_panic_changes_nothing() {
 #[test]
 fn a_panic_in_apply_ends_that_replica_and_no_other() {
     let mut hosts = Hosts::start(2);
-    let fragile = builder().seeds(hosts.addresses()).start().unwrap();
-    fragile.serve(NAME, Fragile::default(), Begin::Join).unwrap();
-    let stub = connect(hosts.addresses()).unwrap().service::<Counter>(NAME);
+    let fragile = builder().seeds(hosts.addresses()).start().wait().unwrap();
+    fragile.serve(NAME, Fragile::default(), Begin::Join).wait().unwrap();
+    let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
     let is_in = || fragile.standing(NAME).unwrap().replicas.len() == 3;
     wait_for("it is taken in", is_in);
     assert_eq!(stub.call(&Ask::Add).wait(), Ok(1));
     let ended = || fragile.standing(NAME).unwrap().ended;
     wait_for("it ends", || ended().is_some());
     assert!(ended().unwrap().contains("as fragile as it was made"), "{:?}", ended());
-    let again = fragile.serve(NAME, Counter::default(), Begin::Join);
+    let again = fragile.serve(NAME, Counter::default(), Begin::Join).wait();
     assert!(
         matches!(&again, Err(Error::Start { why }) if why.contains("start another process")),
         "{again:?}"
@@ -317,7 +320,7 @@ fn a_panic_in_apply_ends_that_replica_and_no_other() {
 
     // At the leader: the request is refused, and is not the next leader's end.
     let refused = stub.call(&Ask::PanicInApply).wait();
-    assert!(matches!(&refused, Err(Error::Rejected { why }) if why.contains("in apply")), "{refused:?}");
+    assert!(matches!(&refused, Err(Error::Rejected(why)) if why.message.contains("in apply")), "{refused:?}");
     assert_eq!(stub.call(&Ask::Add).wait(), Ok(3));
     let ended = hosts.standings().into_iter().filter(|standing| standing.ended.is_some()).count();
     assert_eq!(ended, 1, "{:?}", hosts.standings());
@@ -325,18 +328,20 @@ fn a_panic_in_apply_ends_that_replica_and_no_other() {
 
 #[test]
 fn a_name_that_nobody_serves_is_said_and_waited_for() {
-    let host = builder().start().unwrap();
+    let host = builder().start().wait().unwrap();
+    // It hosts another service.
+    host.serve("other", Counter::default(), Begin::Found { replicas: 1 }).wait().unwrap();
     let address = host.address().to_string();
-    let impatient = Connector::new([&address]).patience(Duration::from_millis(200)).connect().unwrap();
-    let stub = impatient.service::<Counter>("no such thing");
+    let impatient = Node::builder().seeds([&address]).call_wait(Duration::from_millis(200)).start();
+    let stub = impatient.wait().unwrap().service::<Counter>("no such thing").unwrap();
     let nobody = stub.call(&Ask::Add).wait().unwrap_err();
     assert_eq!(nobody.fate(), Some(Fate::NotSent));
     assert!(nobody.to_string().contains("nobody who serves `no such thing`"), "{nobody}");
 
-    let patient = connect([&address]).unwrap().service::<Counter>(NAME);
+    let patient = connect(vec![address]).service::<Counter>(NAME).unwrap();
     let caller = thread::spawn(move || patient.call(&Ask::Add).wait());
     thread::sleep(Duration::from_millis(100));
-    host.serve(NAME, Counter::default(), Begin::Found { replicas: 1 }).unwrap();
+    host.serve(NAME, Counter::default(), Begin::Found { replicas: 1 }).wait().unwrap();
     assert_eq!(caller.join().unwrap(), Ok(1), "the call was there before the service");
 }
 
@@ -344,15 +349,16 @@ fn a_name_that_nobody_serves_is_said_and_waited_for() {
 fn an_open_outcome_is_asked_for_again() {
     let hosts = Hosts::start(1);
     let wait = Duration::from_millis(300);
-    let stub = Connector::new(hosts.addresses()).patience(wait).connect().unwrap().service::<Counter>(NAME);
+    let client = Node::builder().seeds(hosts.addresses()).call_wait(wait).start().wait().unwrap();
+    let stub = client.service::<Counter>(NAME).unwrap();
     assert_eq!(stub.call(&Ask::Add).wait(), Ok(1));
     let open = stub.call(&Ask::AddSlowly(4 * wait)).wait();
-    let Err(Error::MaybeApplied { id: Some(mut id), .. }) = open else { panic!("{open:?}") };
+    let Err(Error::MaybeApplied { id: Some(Name::Call(mut id)), .. }) = open else { panic!("{open:?}") };
     let until = Instant::now() + Duration::from_secs(30);
     let value = loop {
         assert!(Instant::now() < until, "its outcome comes about");
         match stub.again(id).wait() {
-            Err(Error::MaybeApplied { id: Some(again), .. }) => id = again,
+            Err(Error::MaybeApplied { id: Some(Name::Call(again)), .. }) => id = again,
             other => break other,
         }
     };
@@ -364,16 +370,17 @@ fn an_open_outcome_is_asked_for_again() {
 #[test]
 fn a_set_is_founded_once_and_joined_with_its_first_state() {
     let hosts = Hosts::start(1);
-    let other = builder().seeds(hosts.addresses()).start().unwrap();
-    let again = other.serve(NAME, Counter::default(), Begin::Found { replicas: 3 });
+    let other = builder().seeds(hosts.addresses()).start().wait().unwrap();
+    let again = other.serve(NAME, Counter::default(), Begin::Found { replicas: 3 }).wait();
     assert!(matches!(&again, Err(Error::Start { why }) if why.contains("is there already")), "{again:?}");
-    other.serve(NAME, Counter { value: 5 }, Begin::Join).unwrap();
+    other.serve(NAME, Counter { value: 5 }, Begin::Join).wait().unwrap();
     wait_for("it ends", || other.standing(NAME).unwrap().ended.is_some());
     assert!(other.standing(NAME).unwrap().ended.unwrap().contains("another first state"));
-    let alone = builder().start().unwrap().serve(NAME, Counter::default(), Begin::Join);
+    let alone = builder().start().wait().unwrap();
+    let alone = alone.serve(NAME, Counter::default(), Begin::Join).wait();
     assert!(matches!(&alone, Err(Error::Start { why }) if why.contains("without seeds")), "{alone:?}");
     // Another name is another service.
-    other.serve("second", Counter::default(), Begin::Found { replicas: 1 }).unwrap();
-    let second = connect([other.address().to_string()]).unwrap().service::<Counter>("second");
+    other.serve("second", Counter::default(), Begin::Found { replicas: 1 }).wait().unwrap();
+    let second = connect(vec![other.address().to_string()]).service::<Counter>("second").unwrap();
     assert_eq!(second.call(&Ask::Add).wait(), Ok(1));
 }

@@ -14,9 +14,8 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 use hdrhistogram::Histogram;
 use quorate::{
-    Node, Terms, Wait,
-    group::{Answer, Corrupt, Groups, Member, Origin, Place, Replica, Share, Snapshot},
-    node::Role,
+    Node, Role, Terms, Wait,
+    group::{Answer, Corrupt, Member, Origin, Place, Replica, Share, Snapshot},
 };
 use serde::{Deserialize, Serialize};
 
@@ -58,8 +57,10 @@ fn say(line: impl std::fmt::Display) -> Result<()> {
 
 fn route(spec: &Spec) -> Result<()> {
     let terms = Terms { wanted_routers: u32::try_from(spec.wanted)?, ..Terms::default() };
-    let role = Role::Router { found: spec.routers.is_empty() };
-    let node = Node::builder().number(spec.number).terms(terms).role(role).routers(&spec.routers);
+    let mut node = Node::builder().number(spec.number).terms(terms).role(Role::Router).routers(&spec.routers);
+    if spec.routers.is_empty() {
+        node = node.found();
+    }
     let node = node.start().wait()?;
     say(node.address())?;
     // The bench ends it, or is gone itself.
@@ -131,7 +132,8 @@ impl Replica for Applied {
 }
 
 fn take_part(spec: &Spec) -> Result<()> {
-    let member = Groups::connect(&spec.routers).group("bench").join(Applied::default()).wait()?;
+    let node = Node::builder().routers(&spec.routers).start().wait()?;
+    let member = node.group("bench").join(Applied::default()).wait()?;
     say("joined")?;
     let count = member.read(|applied| applied.count.clone())?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -194,7 +196,7 @@ fn send(
     stop: &AtomicBool,
 ) -> Result<(u64, Histogram<u64>)> {
     let mut latency = Histogram::new(3)?;
-    let mut under_way: VecDeque<(Instant, quorate::group::Pending<Place>)> = VecDeque::new();
+    let mut under_way: VecDeque<(Instant, quorate::Pending<'static, Place>)> = VecDeque::new();
     let mut sent = 0;
     loop {
         let stopping = stop.load(Ordering::Relaxed);

@@ -12,8 +12,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use futures_util::stream::{FuturesUnordered, Stream};
 use hdrhistogram::Histogram;
 use quorate::{
-    Wait,
-    service::{Begin, Connector, Host, Stub},
+    Node, Wait,
+    service::{Begin, Stub},
 };
 use serde::{Deserialize, Serialize};
 
@@ -136,9 +136,9 @@ const ROUND_TRIPS: u32 = 10_000;
 
 fn host(domain: String, seeds: Vec<String>) -> Result<()> {
     let begin = if seeds.is_empty() { Begin::Found { replicas: super::REPLICAS } } else { Begin::Join };
-    let host = Host::builder().domain(domain).seeds(seeds).start()?;
-    host.serve(Echo::NAME, Echo::default(), begin)?;
-    host.serve(Store::NAME, Store::default(), begin)?;
+    let host = Node::builder().services(domain).seeds(seeds).start().wait()?;
+    host.serve(Echo::NAME, Echo::default(), begin).wait()?;
+    host.serve(Store::NAME, Store::default(), begin).wait()?;
     say(&host.address().to_string())?;
     while let Some(word) = hear()? {
         ensure!(word == "stand", "no such word: {word}");
@@ -158,9 +158,9 @@ fn host(domain: String, seeds: Vec<String>) -> Result<()> {
 }
 
 fn client<S: Measured>(spec: &ClientSpec) -> Result<()> {
-    let connection = Connector::new(&spec.hosts).domain(&spec.domain).connect()?;
+    let node = Node::builder().services(&spec.domain).seeds(&spec.hosts).start().wait()?;
     let mut load = Load::<S> {
-        stub: connection.service(S::NAME),
+        stub: node.service(S::NAME)?,
         spec: spec.clone(),
         number: spec.first,
         answered: 0,
