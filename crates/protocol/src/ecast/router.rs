@@ -232,6 +232,7 @@ impl<R: Routing> Router<R> {
     }
 
     fn on_paxos(&mut self, event: paxos::Event, out: &mut impl Sink<Self>) -> Option<paxos::Command> {
+        let knew_cut = self.knows_cut();
         match event {
             paxos::Event::Learned { payloads, .. } => {
                 for payload in payloads {
@@ -251,7 +252,10 @@ impl<R: Routing> Router<R> {
                 Ok(()) => {
                     // A leader needs nobody's snapshot; should it get one, its soft state is of another history.
                     self.dispatch = None;
-                    out.emit(RouterEvent::Config(self.order.last(), Arc::new(self.order.config().clone())))
+                    out.emit(RouterEvent::Config(self.order.last(), Arc::new(self.order.config().clone())));
+                    if knew_cut != self.knows_cut() {
+                        self.begun(out);
+                    }
                 }
                 Err(error) => out.emit(RouterEvent::Corrupt(error.to_string())),
             },
@@ -446,6 +450,12 @@ impl<R: Routing> Router<R> {
         }
     }
 
+    /// Whether the log has said here what this generation begins with.
+    fn knows_cut(&self) -> bool {
+        let known = self.order.reformed().map_or(Generation::FIRST, |reformed| reformed.generation);
+        known == self.settings.generation
+    }
+
     /// The log has what this generation begins with.
     fn begun(&mut self, out: &mut impl Sink<Self>) {
         let began_here = self.gathering.take().is_some();
@@ -461,11 +471,11 @@ impl<R: Routing> Router<R> {
             let generation = self.settings.generation;
             out.send(Destination::Many(told), Message::Counted { generation, members }, None);
         }
-        // Those who are cut off hear who leads too: whom they do not know for a router they would not believe that.
-        self.tell_lead(
-            self.order.fenced().iter().copied().filter(|it| self.linked.contains(it)).collect(),
-            out,
-        );
+        // Those who are cut off hear who leads too: whom they do not know for a router they would not believe that. Where the
+        // generation began elsewhere all do: what they have they may have said before this router could judge it.
+        let mut told = self.linked.clone();
+        told.retain(|it| !began_here || self.order.is_fenced(*it));
+        self.tell_lead(told.into_iter().collect(), out);
         self.linked = &self.linked - self.order.fenced();
         if began_here {
             self.lead(self.paxos.leader(), out);
@@ -512,6 +522,8 @@ impl<R: Routing> Router<R> {
                 let tail = Tail { blocks: Vec::new(), ..witness.tail };
                 self.receive(cx, from, Message::Tail(tail), out);
             }
+            // This router joined a moment ago. Who is in is not known here yet; it tells who leads again once it is.
+            Message::Tail(_) if self.gathering.is_none() && !self.knows_cut() => {}
             Message::Tail(tail) => match &mut self.gathering {
                 _ if self.order.is_fenced(from) => self.tell_departed(from, out),
                 Some(gathering) => {

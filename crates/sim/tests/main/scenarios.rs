@@ -169,6 +169,12 @@ fn what_the_last_but_one_wrote_may_be_lost_with_it() {
     check("accidents", 288..289);
 }
 
+/// A router that had just joined a generation told its members that they were out: it did not know yet who was in.
+#[test]
+fn who_does_not_know_the_cut_does_not_judge_by_it() {
+    check("refound", 1054..1055);
+}
+
 /// Everybody who had delivered anything died before a generation could begin, and the checker waited for one.
 #[test]
 fn where_nobody_is_left_nothing_goes_on() {
