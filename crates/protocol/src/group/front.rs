@@ -1,11 +1,18 @@
 //! The caller's side of a member: what it asked, in its order, until each has its answer.
+//!
+//! Ordered and safe sends that wait at the end of a turn, in a row and of one strength, travel as one message of the order: a *pack*. A
+//! busy sender thus pays for the order once in many updates, and an idle one waits for nothing.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
 
 use super::{Event, Failure, Outcome, Strength};
-use crate::seam::CommandId;
+use crate::{
+    seam::CommandId,
+    wire::{WireError, put_bytes, take_bytes},
+};
 
 /// A send that waits.
 #[derive(Debug)]
@@ -26,9 +33,39 @@ pub(super) struct Front {
     left: bool,
     queue: VecDeque<Pending>,
     bytes: usize,
-    /// Ordered and safe sends that were submitted and not delivered here.
-    submitted: BTreeSet<CommandId>,
+    /// Packs that were submitted and not delivered here, by number.
+    submitted: BTreeMap<u64, Sends>,
+    /// The number of the last pack.
+    packs: u64,
 }
+
+/// The sends of a pack, in their order.
+pub(super) type Sends = SmallVec<[CommandId; 2]>;
+
+/// Ordered or safe sends that are submitted together.
+pub(super) struct Pack {
+    /// The sender's name for it.
+    pub(super) number: u64,
+    pub(super) strength: Strength,
+    pub(super) body: Bytes,
+}
+
+/// A pack's updates. One that ends inside an update was made by no member; it ends there, everywhere.
+pub(super) fn unpacked(mut body: Bytes) -> impl Iterator<Item = Result<Bytes, WireError>> {
+    std::iter::from_fn(move || {
+        if body.is_empty() {
+            return None;
+        }
+        let update = take_bytes(&mut body);
+        if update.is_err() {
+            body.clear();
+        }
+        Some(update)
+    })
+}
+
+/// The length in front of each update of a pack.
+const LENGTH_BYTES: usize = 4;
 
 impl Front {
     pub(super) fn joining(id: CommandId) -> Self {
@@ -78,8 +115,21 @@ impl Front {
         Some(pending)
     }
 
-    pub(super) fn submit(&mut self, id: CommandId) {
-        self.submitted.insert(id);
+    /// Takes ordered or safe sends off the front, as many as fit, and one in any case. None if a soft one is first, or none.
+    pub(super) fn pack(&mut self, bytes_max: usize) -> Option<Pack> {
+        let strength = self.first().map(|first| first.strength).filter(|it| *it != Strength::Soft)?;
+        let (mut body, mut sends) = (BytesMut::new(), Sends::new());
+        while let Some(first) = self.first()
+            && first.strength == strength
+            && (sends.is_empty() || body.len() + LENGTH_BYTES + first.body.len() <= bytes_max)
+        {
+            let Pending { id, body: update, .. } = self.pop().expect("it is the first");
+            put_bytes(&mut body, &update);
+            sends.push(id);
+        }
+        self.packs += 1;
+        self.submitted.insert(self.packs, sends);
+        Some(Pack { number: self.packs, strength, body: body.freeze() })
     }
 
     /// Whether no ordered send is on its way.
@@ -87,17 +137,16 @@ impl Front {
         self.submitted.is_empty()
     }
 
-    /// An ordered send has its answer. Says whether it had none before.
-    pub(super) fn settle(&mut self, id: CommandId) -> bool {
-        self.submitted.remove(&id)
+    /// The sends of a pack, which have their answer now. Empty if they had it before.
+    pub(super) fn settle(&mut self, pack: u64) -> Sends {
+        self.submitted.remove(&pack).unwrap_or_default()
     }
 
     /// Ends everything: this process was dropped.
     pub(super) fn wedge(&mut self, events: &mut Vec<Event>) {
         let fail = |id, failure| Event::Done { id, result: Err(failure) };
-        events.extend(
-            std::mem::take(&mut self.submitted).into_iter().map(|id| fail(id, Failure::MaybeApplied)),
-        );
+        let submitted = std::mem::take(&mut self.submitted).into_values().flatten();
+        events.extend(submitted.map(|id| fail(id, Failure::MaybeApplied)));
         events.extend(self.queue.drain(..).map(|pending| fail(pending.id, Failure::NotSent)));
         self.bytes = 0;
         events.extend(self.joins.take().map(|id| fail(id, Failure::Wedged)));

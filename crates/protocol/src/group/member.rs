@@ -11,9 +11,9 @@ use super::{
     Direct, Event, Failure, Group, GroupId, Message, Outcome, Phi, Place, Report, Settings, Standing,
     Strength, View,
     feed::Feed,
-    front::{Front, Pending},
+    front::{Front, Pack, Pending, unpacked},
     routing::{Control, Header},
-    stream::{Fit, Soft, Streams},
+    stream::{Fit, Soft, Stream, Streams},
 };
 use crate::{
     ecast::{Class, Position},
@@ -26,8 +26,8 @@ use crate::{
 pub(super) struct Submission {
     pub(super) class: Class,
     pub(super) body: Bytes,
-    /// The command that waits for its outcome.
-    pub(super) command: Option<(GroupId, CommandId)>,
+    /// The pack that waits for its outcome.
+    pub(super) pack: Option<(GroupId, u64)>,
 }
 
 /// What members want done by their process.
@@ -51,7 +51,7 @@ impl Effects {
     }
 
     fn control(&mut self, control: &Control) {
-        self.submits.push(Submission { class: Class::Control, body: control.encode(), command: None });
+        self.submits.push(Submission { class: Class::Control, body: control.encode(), pack: None });
     }
 }
 
@@ -257,10 +257,10 @@ impl Member {
         self.feed.give(view, state);
     }
 
-    /// What the order says of an own send that will not be delivered here.
-    pub(super) fn failed(&mut self, scene: &mut Scene<'_>, id: CommandId, failure: Failure) {
+    /// What the order says of own sends that will not be delivered here.
+    pub(super) fn failed(&mut self, scene: &mut Scene<'_>, pack: u64, failure: Failure) {
         // What waits behind it is not sent: where this happens, the process is about to hear that it was dropped.
-        if self.front.settle(id) {
+        for id in self.front.settle(pack) {
             scene.effects.done(id, Err(failure));
         }
     }
@@ -391,12 +391,17 @@ impl Member {
         if header.view == self.view.number && header.behind > delivered {
             self.missing.insert(sender, header.behind - delivered);
         }
-        self.tell(scene, Event::Deliver { group: self.id, sender, place: Place::Ordered(at), body });
+        for (index, update) in (0..).zip(unpacked(body)) {
+            let Ok(body) = update else {
+                scene.effects.refused += 1;
+                break;
+            };
+            self.tell(scene, Event::Deliver { group: self.id, sender, place: Place::Ordered(at, index), body });
+        }
         if sender == self.me {
             self.own_last = at;
-            let id = CommandId(header.request);
-            if self.front.settle(id) {
-                scene.effects.done(id, Ok(Outcome::Delivered(Place::Ordered(at))));
+            for (index, id) in (0..).zip(self.front.settle(header.pack)) {
+                scene.effects.done(id, Ok(Outcome::Delivered(Place::Ordered(at, index))));
             }
         }
     }
@@ -421,42 +426,46 @@ impl Member {
         moved
     }
 
-    /// Sends what waits, as far as it may.
+    /// Whether the caller's sends may go at all.
+    fn may_send(&self) -> bool {
+        self.is_member() && !self.feed.is_awaited()
+    }
+
+    /// Sends what waits, as far as it may; ordered and safe sends wait for the end of the turn.
     fn pump(&mut self, scene: &mut Scene<'_>) {
-        if !self.is_member() || self.feed.is_awaited() {
+        if !self.may_send() {
             return;
         }
-        while let Some(pending) = self.front.first() {
-            let own = self.streams.get(self.me).expect("a member has a stream");
-            let header = Header {
-                group: self.id,
-                view: self.view.number,
-                behind: own.received(),
-                request: pending.id.0,
-                safe: if let Strength::Safe(phi) = pending.strength { Some(phi) } else { None },
-            };
-            let soft = pending.strength == Strength::Soft;
-            let open = self.limit.is_none() && !self.is_changing();
-            if soft
-                && !(open
-                    && scene.in_touch
-                    && self.front.is_settled()
-                    && own.bytes < scene.settings.window_bytes)
-            {
-                break;
-            }
+        let open = self.limit.is_none() && !self.is_changing() && scene.in_touch;
+        while open
+            && self.front.first().is_some_and(|first| first.strength == Strength::Soft)
+            && self.front.is_settled()
+            && self.own_stream().bytes < scene.settings.window_bytes
+        {
             let Pending { id, body, .. } = self.front.pop().expect("it is the first");
-            if soft {
-                self.send_soft(scene, id, body);
-            } else {
-                self.front.submit(id);
-                let (body, command) = (header.before(&body), Some((self.id, id)));
-                scene.effects.submits.push(Submission { class: Class::Data, body, command });
-            }
+            self.send_soft(scene, id, body);
         }
         if self.front.may_leave() {
             scene.effects.control(&Control::Leave { group: self.id });
         }
+    }
+
+    /// Submits ordered and safe sends, packed. At the end of a turn.
+    pub(super) fn pack(&mut self, scene: &mut Scene<'_>) {
+        if !self.may_send() {
+            return;
+        }
+        let (view, behind) = (self.view.number, self.own_stream().received());
+        while let Some(Pack { number, strength, body }) = self.front.pack(scene.settings.pack_bytes) {
+            let safe = if let Strength::Safe(phi) = strength { Some(phi) } else { None };
+            let header = Header { group: self.id, view, behind, pack: number, safe };
+            let (body, pack) = (header.before(&body), Some((self.id, number)));
+            scene.effects.submits.push(Submission { class: Class::Data, body, pack });
+        }
+    }
+
+    fn own_stream(&self) -> &Stream {
+        self.streams.get(self.me).expect("a member has a stream")
     }
 
     fn send_soft(&mut self, scene: &mut Scene<'_>, id: CommandId, body: Bytes) {

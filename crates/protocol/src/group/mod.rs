@@ -67,6 +67,8 @@
 //! - *Voided everywhere.* An ordered message with soft predecessors beyond the cut is delivered by no survivor. Of a sender
 //!   that is gone nobody takes anything directly once the suspicion is delivered (firewall). So no later cut of the same
 //!   change reaches further than an earlier one, and what was voided stays so.
+//! - *Packs.* Ordered and safe sends of one strength that wait at the end of a member's turn, in a row, are one message of the order, of
+//!   at most [`Settings::pack_bytes`]. They have one position and an index there, one fate, and one set of soft predecessors.
 //! - *Safe.* A member confirms a position once it holds it, everything ordered before it, and the soft predecessors of all. A safe
 //!   message waits for φ such receipts, or for the install, before which all survivors have it (S10).
 //! - *One view at a time.* Messages of a later view wait until it is installed here; those of an earlier one are ignored.
@@ -194,6 +196,8 @@ pub struct Settings {
     pub queue_bytes_max: usize,
     /// Bytes of one message.
     pub body_bytes_max: usize,
+    /// Bytes of ordered or safe sends that travel together; a longer one travels alone.
+    pub pack_bytes: usize,
     /// Bytes of a piece of a state, of a repair, and of messages that came before their view.
     pub piece_bytes: usize,
 }
@@ -207,6 +211,7 @@ impl Default for Settings {
             window_bytes: 4 << 20,
             queue_bytes_max: 16 << 20,
             body_bytes_max: 16 << 20,
+            pack_bytes: 16 << 10,
             piece_bytes: 256 << 10,
         }
     }
@@ -343,8 +348,8 @@ pub enum Event {
 pub enum Place {
     /// In its sender's stream of the view, counted from 1.
     Soft(u64),
-    /// In the order.
-    Ordered(Position),
+    /// In the order: its pack's position, and its index there, counted from 0.
+    Ordered(Position, u32),
 }
 
 /// How a command ended well.

@@ -19,7 +19,7 @@ use crate::{
     paxos,
     relay::Relayed,
     rubberband::suspicion::{Hearing, Verdict},
-    seam::{CommandId, Context, Destination, Input, Lift, Policy, Protocol, Sink},
+    seam::{Context, Destination, Input, Lift, Policy, Protocol, Sink},
     time::{Duration, Time},
 };
 
@@ -45,8 +45,8 @@ pub struct Process {
     /// When the order delivered something last.
     delivered_at: Time,
     in_touch: bool,
-    /// Sends that the order has, by token.
-    tokens: BTreeMap<u64, (GroupId, CommandId)>,
+    /// Packs that the order has, by token.
+    tokens: BTreeMap<u64, (GroupId, u64)>,
     token: u64,
     /// What the order told, reused.
     events: VecDeque<MemberEvent>,
@@ -254,8 +254,8 @@ impl Process {
     }
 
     fn failed(&mut self, now: Time, token: u64, failure: Failure) {
-        if let Some((group, id)) = self.tokens.remove(&token) {
-            self.with(now, group, |member, scene| member.failed(scene, id, failure));
+        if let Some((group, pack)) = self.tokens.remove(&token) {
+            self.with(now, group, |member, scene| member.failed(scene, pack, failure));
         }
     }
 
@@ -409,12 +409,12 @@ impl Process {
         if !repaired.is_empty() {
             self.order.submit(CONTROL, Class::Control, Control::Repaired(repaired).encode());
         }
-        for Submission { class, body, command } in std::mem::take(&mut self.effects.submits) {
-            let token = match command {
+        for Submission { class, body, pack } in std::mem::take(&mut self.effects.submits) {
+            let token = match pack {
                 None => CONTROL,
-                Some(command) => {
+                Some(pack) => {
                     self.token += 1;
-                    self.tokens.insert(self.token, command);
+                    self.tokens.insert(self.token, pack);
                     self.token
                 }
             };

@@ -113,7 +113,7 @@ impl Control {
     }
 }
 
-/// What stands before the body of an ordered or safe send.
+/// What stands before the updates of ordered or safe sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) group: GroupId,
@@ -121,13 +121,13 @@ pub(super) struct Header {
     pub(super) view: Position,
     /// How many soft messages the sender sent before it in that view.
     pub(super) behind: u64,
-    /// The sender's name for it.
-    pub(super) request: u64,
+    /// The sender's name for the pack of updates behind this.
+    pub(super) pack: u64,
     /// None: ordered.
     pub(super) safe: Option<Phi>,
 }
 
-/// Tag, group, view, predecessors, request, and φ.
+/// Tag, group, view, predecessors, pack, and φ.
 const HEADER_BYTES_MAX: usize = 1 + 4 * 8 + 3;
 
 const ORDERED: u8 = 0;
@@ -142,7 +142,7 @@ impl Header {
         out.put_u64_le(self.group.0);
         out.put_u64_le(self.view.0);
         out.put_u64_le(self.behind);
-        out.put_u64_le(self.request);
+        out.put_u64_le(self.pack);
         match self.safe {
             None => out.put_u8(ORDERED),
             Some(Phi::All) => out.put_u8(SAFE_ALL),
@@ -162,7 +162,7 @@ impl Header {
             tag => return Err(WireError::Tag(tag)),
         }
         let (group, view) = (GroupId(take_u64(input)?), Position(take_u64(input)?));
-        let (behind, request) = (take_u64(input)?, take_u64(input)?);
+        let (behind, pack) = (take_u64(input)?, take_u64(input)?);
         let safe = match take_u8(input)? {
             ORDERED => None,
             SAFE_ALL => Some(Phi::All),
@@ -173,7 +173,7 @@ impl Header {
             }
             tag => return Err(WireError::Tag(tag)),
         };
-        Ok(Header { group, view, behind, request, safe })
+        Ok(Header { group, view, behind, pack, safe })
     }
 }
 

@@ -9,7 +9,7 @@ use super::world::{GROUP, World, process, send};
 use crate::world::{play, script::scripts};
 
 fn check(name: &str) {
-    let world = World::new(Settings { piece_bytes: 150, ..Settings::default() });
+    let world = World::new(Settings { piece_bytes: 150, pack_bytes: 24, ..Settings::default() });
     play(world, "group", name, process, perform);
 }
 
@@ -66,6 +66,7 @@ scripts! { check:
     first_member
     joiner_gets_the_state
     strengths_in_one_order
+    packed
     flush_waits_for_all
     leaves
     sender_dies_with_a_suffix

@@ -195,7 +195,8 @@ fn shown(event: &Event) -> String {
                 Outcome::Joined => "joined".to_owned(),
                 Outcome::Left => "left".to_owned(),
                 Outcome::Delivered(Place::Soft(number)) => format!("delivered, soft {number}"),
-                Outcome::Delivered(Place::Ordered(at)) => format!("delivered @{at}"),
+                Outcome::Delivered(Place::Ordered(at, 0)) => format!("delivered @{at}"),
+                Outcome::Delivered(Place::Ordered(at, index)) => format!("delivered @{at}.{index}"),
                 Outcome::Flushed => "flushed".to_owned(),
             };
             format!("command {} done: {what}", id.0)
@@ -216,7 +217,8 @@ fn shown(event: &Event) -> String {
         Event::Deliver { sender, place, body, .. } => {
             let place = match place {
                 Place::Soft(number) => format!("soft {number}"),
-                Place::Ordered(at) => format!("@{at}"),
+                Place::Ordered(at, 0) => format!("@{at}"),
+                Place::Ordered(at, index) => format!("@{at}.{index}"),
             };
             format!("delivers {} of {}: {}", place, name(*sender), text(body))
         }

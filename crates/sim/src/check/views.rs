@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     ProcessId,
+    ecast::Position,
     group::{Place, View},
     wire::{decode_body, encode_body},
 };
@@ -57,8 +58,8 @@ struct Person {
     history: History,
     view: Option<u64>,
     members: BTreeSet<ProcessId>,
-    /// The last position delivered.
-    at: u64,
+    /// The last place in the order that was delivered.
+    at: (Position, u32),
     /// Senders some of whose messages were left out.
     gaps: BTreeSet<ProcessId>,
 }
@@ -79,7 +80,7 @@ struct Known {
 pub(crate) struct ViewCheck {
     people: BTreeMap<(ProcessId, u64), Person>,
     views: BTreeMap<(u64, u64), Known>,
-    places: BTreeMap<(u64, u64), Word>,
+    places: BTreeMap<(u64, Position, u32), Word>,
     /// Processes that were dropped, or were told that something failed.
     ended: BTreeSet<ProcessId>,
     out_of_touch: BTreeSet<ProcessId>,
@@ -190,11 +191,11 @@ impl ViewCheck {
         if word.number > last + 1 {
             person.gaps.insert(sender);
         }
-        if let Place::Ordered(at) = place {
-            judge(at.0 > person.at, "order", || format!("{} after {}", what(), person.at))?;
-            let first = self.places.entry((group, at.0)).or_insert_with(|| word.clone());
+        if let Place::Ordered(at, index) = place {
+            judge((at, index) > person.at, "order", || format!("{} after {:?}", what(), person.at))?;
+            let first = self.places.entry((group, at, index)).or_insert_with(|| word.clone());
             judge(*first == word, "order", || format!("{}, others {first:?}", what()))?;
-            person.at = at.0;
+            person.at = (at, index);
             let mut bytes = word.encode().to_vec();
             bytes.extend_from_slice(&person.history.ordered.to_le_bytes());
             person.history.ordered = xxh3_64(&bytes);

@@ -141,6 +141,7 @@ impl Member {
             return;
         }
         self.pump(scene);
+        self.pack(scene);
         let (others, view) = (self.others(), self.view.number);
         let own = self.streams.get(self.me).expect("a member has a stream");
         while self.sent < own.received() {

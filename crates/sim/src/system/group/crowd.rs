@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use quorate_protocol::{
     CommandId, ProcessId,
     ecast::RouterEvent,
-    group::{Command, Event, Failure, GroupId, Outcome, Phi, Strength},
+    group::{self, Command, Event, Failure, GroupId, Outcome, Phi, Strength},
 };
 use quorate_world::Violation;
 
@@ -254,7 +254,12 @@ impl Crowd {
                 (place.inside, place.moving) = (false, false);
                 self.check.left(me, group);
             }
-            (Asked::Send, Outcome::Delivered(_)) => world.count("sent"),
+            (Asked::Send, Outcome::Delivered(place)) => {
+                world.count("sent");
+                if matches!(place, group::Place::Ordered(_, 1..)) {
+                    world.count("packed behind another");
+                }
+            }
             (Asked::Flush(group, view, delivered), Outcome::Flushed) => {
                 world.count("flushed");
                 self.check.keep(group, view, delivered)?;
