@@ -396,7 +396,10 @@ impl Member {
                 scene.effects.refused += 1;
                 break;
             };
-            self.tell(scene, Event::Deliver { group: self.id, sender, place: Place::Ordered(at, index), body });
+            self.tell(
+                scene,
+                Event::Deliver { group: self.id, sender, place: Place::Ordered(at, index), body },
+            );
         }
         if sender == self.me {
             self.own_last = at;

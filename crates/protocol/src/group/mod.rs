@@ -115,6 +115,7 @@
 
 mod feed;
 mod front;
+mod lock;
 mod member;
 mod message;
 mod process;
@@ -136,6 +137,7 @@ use crate::{
 };
 
 pub use self::{
+    lock::{Claim, Grant, LOCK_NAME_BYTES_MAX, Locks},
     message::{Direct, Message},
     process::Process,
     routing::{Control, Groups, Roster},

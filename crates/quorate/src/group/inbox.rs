@@ -19,7 +19,8 @@ use quorate_node::panic_message;
 use quorate_protocol::{
     ProcessId,
     ecast::Position,
-    group::{self, Command, GroupId, Place},
+    group::{self, Claim, Command, Grant, GroupId, Locks, Place},
+    wire::{decode_body, encode_body},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::oneshot;
@@ -27,6 +28,7 @@ use tracing::warn;
 
 use super::{
     Answer, Origin, Replica, Share, Snapshot, View,
+    lock::Claims,
     process::Shared,
     query::{self, Asked, Word},
 };
@@ -84,6 +86,7 @@ pub(super) struct Seat {
     /// The view behind everything that was pushed.
     latest: Mutex<Option<Arc<group::View>>>,
     pub(super) asked: Mutex<Asked>,
+    pub(super) claims: Mutex<Claims>,
 }
 
 #[derive(Default)]
@@ -107,6 +110,7 @@ struct Scene<'a> {
 /// The replica itself, as readers are lent it.
 pub(super) struct Lent<R> {
     pub(super) object: R,
+    pub(super) locks: Locks,
     pub(super) view: Option<View>,
     /// Whether it began with the object that it was given, and not with the group's.
     pub(super) fresh: bool,
@@ -125,7 +129,7 @@ impl Seat {
             group,
             me,
             inbox: Mutex::default(),
-            copy: Mutex::new(Box::new(Lent { object, view: None, fresh: false })),
+            copy: Mutex::new(Box::new(Lent { object, locks: Locks::default(), view: None, fresh: false })),
             inside: AtomicU64::new(0),
             ready: Mutex::new(Some(ready)),
             over: Mutex::new(None),
@@ -133,6 +137,7 @@ impl Seat {
             queued: AtomicBool::new(false),
             latest: Mutex::new(None),
             asked: Mutex::default(),
+            claims: Mutex::default(),
         }
     }
 
@@ -246,6 +251,7 @@ impl Seat {
             inbox.queue.clear();
         }
         lock(&self.asked).end();
+        lock(&self.claims).end();
         if let Some(ready) = lock(&self.ready).take() {
             // The one who joins may have lost interest.
             let _ = ready.send(Err(why.clone()));
@@ -254,6 +260,13 @@ impl Seat {
         let first = over.is_none();
         over.get_or_insert(why);
         first
+    }
+
+    /// A claim for a lock is granted, here or elsewhere.
+    fn granted(&self, grant: Grant) {
+        if grant.claim.member == self.me {
+            lock(&self.claims).granted(grant);
+        }
     }
 
     fn restored(&self) {
@@ -269,14 +282,16 @@ impl<R: Replica> Replicated for Lent<R> {
         match delivery {
             Delivery::Restore(None) => {
                 self.fresh = true;
+                self.locks = Locks::default();
                 scene.seat.restored();
             }
             Delivery::Restore(Some(state)) => {
-                self.object = restored::<R>(&state)?;
+                (self.object, self.locks) = restored::<R>(&state)?;
                 self.fresh = false;
                 scene.seat.restored();
             }
             Delivery::View(view, missing) => {
+                let grants = self.locks.view(&view);
                 let group::View { number, joined, left, .. } = &view;
                 let view = View {
                     number: number.0,
@@ -288,6 +303,7 @@ impl<R: Replica> Replicated for Lent<R> {
                 };
                 self.object.view(&view);
                 self.view = Some(view);
+                grants.into_iter().for_each(|grant| scene.seat.granted(grant));
             }
             Delivery::CheckpointWanted(view) => self.checkpoint(view, scene)?,
             Delivery::Message { sender, place, mut body } => match query::kind_of(&mut body) {
@@ -299,6 +315,20 @@ impl<R: Replica> Replicated for Lent<R> {
                     self.object.apply(update, &origin);
                 }
                 query::Kind::Query(number) => self.answer(sender, number, &body, scene),
+                query::Kind::Claim(number) => {
+                    let (name, claim) = (String::from_utf8_lossy(&body), Claim { member: sender, number });
+                    self.locks
+                        .claim(place, &name, claim)
+                        .into_iter()
+                        .for_each(|grant| scene.seat.granted(grant));
+                }
+                query::Kind::Release(number) => {
+                    let (name, claim) = (String::from_utf8_lossy(&body), Claim { member: sender, number });
+                    self.locks
+                        .release(place, &name, claim)
+                        .into_iter()
+                        .for_each(|grant| scene.seat.granted(grant));
+                }
                 query::Kind::Strange => warn!(%sender, "sent what is neither update nor query"),
             },
         }
@@ -309,18 +339,20 @@ impl<R: Replica> Replicated for Lent<R> {
 impl<R: Replica> Lent<R> {
     /// Hands the object over for a member that joined.
     fn checkpoint(&self, view: Position, scene: &Scene<'_>) -> Result<(), Error> {
-        let (snapshot, group) = (self.object.checkpoint(), scene.seat.group);
+        let (snapshot, group, locks) = (self.object.checkpoint(), scene.seat.group, self.locks.clone());
         if snapshot.is_late() {
             let shared = scene.shared.clone();
             let write = move || match snapshot.finish() {
-                Ok(state) => shared.tell(Command::Checkpoint { group, view, state: named::<R>(&state) }),
+                Ok(state) => {
+                    shared.tell(Command::Checkpoint { group, view, state: named::<R>(&locks, &state) })
+                }
                 Err(why) => shared.fail(group, Error::not_member(format!("its checkpoint: {why}"))),
             };
             let spawned = thread::Builder::new().name(String::from("checkpoint")).spawn(write);
             return spawned.map(drop).map_err(Error::start);
         }
         let state = snapshot.finish().map_err(|why| Error::not_member(format!("its checkpoint: {why}")))?;
-        scene.shared.tell(Command::Checkpoint { group, view, state: named::<R>(&state) });
+        scene.shared.tell(Command::Checkpoint { group, view, state: named::<R>(&locks, &state) });
         Ok(())
     }
 
@@ -347,16 +379,17 @@ impl<R: Replica> Lent<R> {
     }
 }
 
-/// The state of a group, with the name of its replicas in front.
-fn named<R: Replica>(state: &[u8]) -> Bytes {
-    let mut bytes = BytesMut::with_capacity(2 + R::NAME.len() + state.len());
+/// The state of a group: the name of its replicas, its locks, and the object.
+fn named<R: Replica>(locks: &Locks, state: &[u8]) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(64 + R::NAME.len() + state.len());
     bytes.put_u16_le(R::NAME.len() as u16);
     bytes.put_slice(R::NAME.as_bytes());
+    encode_body(&mut bytes, locks);
     bytes.put_slice(state);
     bytes.freeze()
 }
 
-fn restored<R: Replica>(state: &Bytes) -> Result<R, Error> {
+fn restored<R: Replica>(state: &Bytes) -> Result<(R, Locks), Error> {
     let cut = || Error::mismatch(STATE, "it is cut off");
     let mut rest = &state[..];
     let length = usize::from(rest.try_get_u16_le().map_err(|_| cut())?);
@@ -368,7 +401,10 @@ fn restored<R: Replica>(state: &Bytes) -> Result<R, Error> {
             format!("it is of replicas `{theirs}`, and this one is `{}`", R::NAME),
         ));
     }
-    R::restore(&Snapshot::of_bytes(rest.to_vec())).map_err(|corrupt| Error::mismatch(STATE, corrupt))
+    let mut rest = state.slice_ref(rest);
+    let locks = decode_body(&mut rest).map_err(|error| Error::mismatch(STATE, error))?;
+    let object = R::restore(&Snapshot::of_bytes(rest.to_vec()));
+    Ok((object.map_err(|corrupt| Error::mismatch(STATE, corrupt))?, locks))
 }
 
 /// What a member that joins is given.

@@ -16,7 +16,7 @@ use tracing::warn;
 
 use super::{
     Query, Replica, View, Want,
-    inbox::Seat,
+    inbox::{Lent, Seat},
     process::{Ending, Process},
     query,
 };
@@ -28,7 +28,7 @@ use crate::{Pending, error::Error};
 /// is dropped takes nothing back.
 pub struct Member<R: Replica>(Arc<Held>, PhantomData<fn() -> R>);
 
-struct Held {
+pub(super) struct Held {
     process: Arc<Process>,
     seat: Arc<Seat>,
     room: Arc<Semaphore>,
@@ -48,6 +48,15 @@ impl<R: Replica> Member<R> {
 
     pub(super) fn seat(&self) -> &Arc<Seat> {
         &self.0.seat
+    }
+
+    pub(super) fn held(&self) -> &Arc<Held> {
+        &self.0
+    }
+
+    /// Looks at what is here, with everything applied that was delivered.
+    pub(super) fn lend<T>(&self, read: impl FnOnce(&Lent<R>) -> T) -> Result<T, Error> {
+        self.0.seat.lend(&self.0.process.shared, read)
     }
 
     /// The process that it is of.
@@ -126,19 +135,19 @@ impl<R: Replica> Member<R> {
     /// Looks at the object, with everything applied that was delivered here. Other callbacks of this member wait meanwhile; what is
     /// sent inside must not be waited for there.
     pub fn read<T>(&self, read: impl FnOnce(&R) -> T) -> Result<T, Error> {
-        self.0.seat.lend::<R, T>(&self.0.process.shared, |copy| read(&copy.object))
+        self.lend(|copy| read(&copy.object))
     }
 
     /// The view behind everything that [`Member::read`] would show.
     pub fn view(&self) -> Result<View, Error> {
-        let view = self.0.seat.lend::<R, _>(&self.0.process.shared, |copy| copy.view.clone())?;
+        let view = self.lend(|copy| copy.view.clone())?;
         view.ok_or_else(|| Error::not_member("it has no view yet"))
     }
 
     /// Whether it began with the object that it brought along, because nobody had the group's state: it was the first, or all who had
     /// it were gone.
     pub fn is_fresh(&self) -> Result<bool, Error> {
-        self.0.seat.lend::<R, _>(&self.0.process.shared, |copy| copy.fresh)
+        self.lend(|copy| copy.fresh)
     }
 
     /// Why it is at its end, if it is.
@@ -181,7 +190,16 @@ impl<R: Replica> Member<R> {
 }
 
 impl Held {
-    fn check(&self) -> Result<(), Error> {
+    pub(super) fn seat(&self) -> &Arc<Seat> {
+        &self.seat
+    }
+
+    /// Sends what nobody waits for, whether there is room or not.
+    pub(super) fn say(&self, strength: Strength, body: Bytes) {
+        self.process.shared.say(self.seat.group, strength, body);
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
         // The seat knows better why it is at its end.
         self.seat.over().map_or(Ok(()), Err)?;
         self.process.shared.check()

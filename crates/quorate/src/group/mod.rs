@@ -47,6 +47,7 @@
 
 pub(crate) mod groups;
 mod inbox;
+mod lock;
 mod member;
 mod process;
 mod query;
@@ -58,6 +59,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::{
     groups::Group,
+    lock::Lock,
     member::Member,
     query::{Absence, Missing, Query, Replied, Replies, Want},
 };

@@ -22,7 +22,7 @@ use quorate_node::EndpointId;
 use quorate_protocol::{
     CommandId, DomainId, Peer, ProcessId, Protocol, Time,
     ecast::MemberSettings,
-    group::{self, Command, Event, Failure, GroupId, Outcome, Settings},
+    group::{self, Command, Event, Failure, GroupId, Outcome, Settings, Strength},
     relay::{self, Relay},
 };
 use quorate_runtime::{
@@ -203,6 +203,12 @@ impl Shared {
     pub(super) fn tell(&self, command: Command) {
         // Untaken only if the process has ended.
         let _ = self.port().command(command);
+    }
+
+    /// Sends to a group what nobody waits for. Not on the protocol thread.
+    pub(super) fn say(&self, group: GroupId, strength: Strength, body: Bytes) {
+        let id = CommandId(self.last.fetch_add(1, Ordering::Relaxed));
+        self.tell(Command::Send { id, group, strength, body });
     }
 
     /// Has this process quit a group whose object is lost. Also on the protocol thread.

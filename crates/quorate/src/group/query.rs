@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 use super::{
     Replica,
     inbox::{lock, opened},
+    lock::{CLAIM, RELEASE},
     member::Member,
 };
 use crate::{Pending, error::Error, timer};
@@ -241,6 +242,10 @@ pub(super) enum Kind {
     Update,
     /// Under this number.
     Query(u64),
+    /// For a lock, under this number; its name follows.
+    Claim(u64),
+    /// Of a lock, or of a claim for it.
+    Release(u64),
     /// No member sends it.
     Strange,
 }
@@ -253,6 +258,8 @@ pub(super) fn kind_of(body: &mut Bytes) -> Kind {
     match body.try_get_u8() {
         Ok(UPDATE) => Kind::Update,
         Ok(QUERY) => body.try_get_u64_le().map_or(Kind::Strange, Kind::Query),
+        Ok(CLAIM) => body.try_get_u64_le().map_or(Kind::Strange, Kind::Claim),
+        Ok(RELEASE) => body.try_get_u64_le().map_or(Kind::Strange, Kind::Release),
         _ => Kind::Strange,
     }
 }
@@ -261,7 +268,7 @@ pub(super) fn kind_of(body: &mut Bytes) -> Kind {
 pub(super) fn number_of(body: &Bytes) -> Option<u64> {
     match kind_of(&mut body.clone()) {
         Kind::Query(number) => Some(number),
-        Kind::Update | Kind::Strange => None,
+        Kind::Update | Kind::Claim(_) | Kind::Release(_) | Kind::Strange => None,
     }
 }
 

@@ -1,0 +1,205 @@
+//! Locks: tokens by name, which move among the members of a group in its order.
+//!
+//! **Promise.** At every place of the order each lock is held by one member at most. Claims are granted in the order in which they were
+//! ordered. A holder that leaves, or is dropped, loses its locks with the view in which it is no more, and the next claims are granted
+//! there. Each grant has a *fencing number*, larger than those of all earlier grants of that lock, also of groups of this name that
+//! were empty since: what a lock protects can turn away a holder that does not know yet that it is none.
+//!
+//! **Source.** 000 §6: "others use tokens to implement locking"; here the tokens come along. Fencing numbers are ours: a member that is cut off holds its locks in its
+//! own eyes until it notices ([`Event::InTouch`](super::Event::InTouch)), up to two seconds later.
+//!
+//! **Shape.** [`Locks`] is a function of ordered claims, releases and views, the same at all members, and part of the state that a
+//! joiner gets. It knows nothing of users: each member looks in what is granted for its own claims.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Place, View};
+use crate::{ecast::Position, id::ProcessId};
+
+/// The locks of a group, with their holders and those who wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Locks(BTreeMap<String, VecDeque<Claim>>);
+
+/// A claim, named by who made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Who.
+    pub member: ProcessId,
+    /// Its name for it, which it uses once.
+    pub number: u64,
+}
+
+/// A claim is granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Which.
+    pub claim: Claim,
+    /// Larger than those of all earlier grants of this lock.
+    pub fence: u64,
+}
+
+/// No name of a lock is longer, in bytes.
+pub const LOCK_NAME_BYTES_MAX: usize = 256;
+
+/// Bits of a fencing number that are the index in a pack. A pack is shorter than this many updates, and the order than the rest.
+const INDEX_BITS: u32 = 24;
+
+fn fence(at: Position, index: u32) -> u64 {
+    assert!(index >> INDEX_BITS == 0 && at.0 >> (u64::BITS - INDEX_BITS) == 0, "{at}.{index} has a number");
+    at.0 << INDEX_BITS | u64::from(index)
+}
+
+impl Locks {
+    /// A member claims a lock, at this place of the order. Told if the claim is granted at once. One whose place is none of the order, or
+    /// whose name is too long, was made by no correct member, and is ignored everywhere.
+    pub fn claim(&mut self, place: Place, name: &str, claim: Claim) -> Option<Grant> {
+        let Place::Ordered(at, index) = place else { return None };
+        if name.len() > LOCK_NAME_BYTES_MAX {
+            return None;
+        }
+        let queue = match self.0.get_mut(name) {
+            Some(queue) => queue,
+            None => self.0.entry(name.to_owned()).or_default(),
+        };
+        queue.push_back(claim);
+        (queue.len() == 1).then(|| Grant { claim, fence: fence(at, index) })
+    }
+
+    /// A member releases a lock, or claims it no more. Told whose claim is granted by that.
+    pub fn release(&mut self, place: Place, name: &str, claim: Claim) -> Option<Grant> {
+        let Place::Ordered(at, index) = place else { return None };
+        let queue = self.0.get_mut(name)?;
+        let found = queue.iter().position(|it| *it == claim)?;
+        queue.remove(found);
+        let next = queue.front().copied();
+        if next.is_none() {
+            self.0.remove(name);
+        }
+        next.filter(|_| found == 0).map(|claim| Grant { claim, fence: fence(at, index) })
+    }
+
+    /// A view begins: claims of others than its members are void. Told whose are granted by that.
+    pub fn view(&mut self, view: &View) -> Vec<Grant> {
+        let mut grants = Vec::new();
+        self.0.retain(|_, queue| {
+            let before = queue.front().copied();
+            queue.retain(|claim| view.entry(claim.member).is_some());
+            let holder = queue.front().copied();
+            grants.extend(
+                holder
+                    .filter(|_| holder != before)
+                    .map(|claim| Grant { claim, fence: fence(view.number, 0) }),
+            );
+            !queue.is_empty()
+        });
+        grants
+    }
+
+    /// Who holds a lock.
+    pub fn holder(&self, name: &str) -> Option<ProcessId> {
+        Some(self.0.get(name)?.front()?.member)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        group::{Entry, Standing},
+        id::{Incarnation, Peer},
+    };
+
+    fn process(node: u64) -> ProcessId {
+        ProcessId { node, incarnation: Incarnation(0) }
+    }
+
+    fn claim(node: u64, number: u64) -> Claim {
+        Claim { member: process(node), number }
+    }
+
+    fn view(number: u64, nodes: &[u64]) -> View {
+        let entry = |node: &u64| Entry {
+            peer: Peer { id: process(*node), address: String::new() },
+            standing: Standing::Whole,
+        };
+        let members = nodes.iter().map(entry).collect();
+        View { number: Position(number), members, ..View::default() }
+    }
+
+    fn at(position: u64, index: u32) -> Place {
+        Place::Ordered(Position(position), index)
+    }
+
+    fn granted(grants: impl IntoIterator<Item = Grant>) -> Vec<(u64, u64)> {
+        grants.into_iter().map(|grant| (grant.claim.member.node, grant.claim.number)).collect()
+    }
+
+    #[test]
+    fn a_lock_moves_in_the_order_of_the_claims() {
+        let mut locks = Locks::default();
+        assert_eq!(granted(locks.claim(at(5, 0), "l", claim(1, 1))), [(1, 1)]);
+        assert_eq!(locks.claim(at(5, 1), "l", claim(2, 1)), None);
+        assert_eq!(locks.claim(at(6, 0), "l", claim(1, 2)), None);
+        assert_eq!(
+            granted(locks.claim(at(6, 1), "other", claim(2, 2))),
+            [(2, 2)],
+            "each name is a lock of its own"
+        );
+        // One that gives up while it waits takes nothing from anybody.
+        assert_eq!(locks.release(at(7, 0), "l", claim(2, 1)), None);
+        assert_eq!(locks.holder("l"), Some(process(1)));
+        assert_eq!(granted(locks.release(at(8, 0), "l", claim(1, 1))), [(1, 2)]);
+        assert_eq!(locks.release(at(9, 0), "l", claim(1, 1)), None, "a release that comes twice");
+        assert_eq!(locks.release(at(10, 0), "l", claim(1, 2)), None);
+        assert_eq!((locks.holder("l"), locks.holder("other")), (None, Some(process(2))));
+        assert_eq!(locks.release(at(11, 0), "other", claim(2, 2)), None);
+        assert_eq!(locks, Locks::default(), "a lock that nobody claims takes no room");
+    }
+
+    #[test]
+    fn who_is_in_no_view_holds_nothing() {
+        let mut locks = Locks::default();
+        for (index, who) in (0..).zip([1, 2, 3]) {
+            locks.claim(at(5, index), "l", claim(who, 1));
+        }
+        locks.claim(at(6, 0), "m", claim(3, 2));
+        assert_eq!(granted(locks.view(&view(7, &[1, 2, 3]))), []);
+        assert_eq!(
+            granted(locks.view(&view(8, &[3, 4]))),
+            [(3, 1)],
+            "and the first that is still there is next"
+        );
+        assert_eq!(locks.holder("m"), Some(process(3)));
+        assert_eq!(granted(locks.view(&view(9, &[4]))), []);
+        assert_eq!(locks, Locks::default());
+    }
+
+    #[test]
+    fn fencing_numbers_grow() {
+        let mut locks = Locks::default();
+        let mut fences = Vec::new();
+        fences.extend(locks.claim(at(5, 0), "l", claim(1, 1)));
+        locks.claim(at(5, 1), "l", claim(2, 1));
+        fences.extend(locks.release(at(5, 2), "l", claim(1, 1)));
+        locks.claim(at(5, 3), "l", claim(3, 1));
+        fences.extend(locks.view(&view(6, &[3])));
+        // All are gone, and with them what was known of the lock.
+        let mut anew = Locks::default();
+        fences.extend(anew.claim(at(8, 0), "l", claim(4, 1)));
+        let fences: Vec<u64> = fences.into_iter().map(|grant| grant.fence).collect();
+        assert!(fences.len() == 4 && fences.is_sorted_by(|a, b| a < b), "{fences:?}");
+    }
+
+    #[test]
+    fn what_no_correct_member_says_is_ignored() {
+        let mut locks = Locks::default();
+        assert_eq!(locks.claim(Place::Soft(1), "l", claim(1, 1)), None);
+        assert_eq!(locks.claim(at(5, 0), &"l".repeat(LOCK_NAME_BYTES_MAX + 1), claim(1, 1)), None);
+        assert_eq!(locks, Locks::default());
+        locks.claim(at(5, 0), "l", claim(1, 1));
+        assert_eq!(locks.release(Place::Soft(1), "l", claim(1, 1)), None);
+        assert_eq!(locks.holder("l"), Some(process(1)));
+    }
+}
