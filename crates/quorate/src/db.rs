@@ -25,11 +25,11 @@ use quorate_sql::{
 use quorate_table::value::Value;
 
 use crate::{
-    Pending,
     cluster::ClusterBackend,
     error::{Error, RequestName},
     node::{Member, Node},
     param::{Column, Param, Row},
+    pending::Pending,
     service::{Service, Stub},
 };
 

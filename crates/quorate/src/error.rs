@@ -2,14 +2,12 @@
 
 use std::{io, path::PathBuf};
 
-use quorate_protocol::{Fate, RequestId, group::Failure};
+use quorate_protocol::{Fate, RequestId, group::Failure, service};
 use quorate_runtime::StartError;
 use quorate_sql::error::{Fields, SqlError};
 use thiserror::Error;
 
 pub use quorate_sql::session::request::RequestName;
-
-use crate::service::CallId;
 
 /// Why something came to nothing, named by what may have happened and so by what its user may do next. It is the same for tables,
 /// services and groups.
@@ -113,6 +111,10 @@ pub enum Error {
         why: String,
     },
 }
+
+/// The name of a call of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallId(pub(crate) service::CallId);
 
 /// The name of what may have been applied: asked for again under it, it takes effect once in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -42,6 +42,7 @@ mod local;
 pub mod maps;
 pub mod node;
 mod param;
+mod pending;
 pub mod process;
 mod seek;
 pub mod service;
@@ -63,22 +64,16 @@ struct ServicesGuide;
 #[doc = include_str!("../../../docs/groups.md")]
 struct GroupsGuide;
 
-use std::{pin::Pin, thread};
-
-use tokio::sync::oneshot;
-
 pub use self::{
     db::{Db, Execute, Query, Reader, RowStream, Rows, Session, Transaction},
     error::{Error, Name, Rejection, RequestName},
     local::{Local, LocalBuilder},
     node::Node,
     param::{Column, FromValue, Param, Place, Row, Value},
+    pending::Pending,
     wait::Wait,
 };
 pub use quorate_protocol::{DomainId, Fate, ProcessId, RequestId, Role, Strength, Terms};
-
-/// Something that is under way, for any executor.
-pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
 /// Connects as a client: to the tables of a cluster, by the addresses of some of its routers (`host:port`), or to services, by those of
 /// some of their hosts.
@@ -98,20 +93,4 @@ pub fn connect<A: Into<String>>(addresses: impl IntoIterator<Item = A>) -> Pendi
     let addresses: Vec<String> = addresses.into_iter().map(Into::into).collect();
     let starting = Node::builder().routers(addresses.clone()).seeds(addresses).start();
     Box::pin(async move { starting.await?.client().await })
-}
-
-/// Does work that waits for others on a thread of its own, because a thread of an executor must not. Whoever drops the future gives
-/// the outcome up.
-pub(crate) fn on_a_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> Pending<'static, T> {
-    let (sender, receiver) = oneshot::channel();
-    let started = thread::Builder::new().name(String::from("start")).spawn(move || {
-        // Nobody takes it who has dropped the future.
-        let _ = sender.send(work());
-    });
-    Box::pin(async move {
-        started?;
-        receiver.await.map_err(|_| Error::start("the thread that starts it panicked"))?
-    })
 }

@@ -4,9 +4,9 @@ use quorate_protocol::{Role, Terms};
 use quorate_runtime::chance;
 
 use crate::{
-    Pending,
     error::Error,
     node::{Builder, Node},
+    pending::Pending,
 };
 
 /// A cluster of real processes (routers, supers, storage) on threads of this one, which talk over loopback sockets. Nothing is

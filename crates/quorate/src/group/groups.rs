@@ -19,9 +19,10 @@ use super::{
     process::Process,
 };
 use crate::{
-    Pending,
     error::{DROPPED, Error},
-    node, on_a_thread, timer,
+    node,
+    pending::{Pending, on_a_thread},
+    timer,
 };
 
 /// A node's part in process groups: a process of the domain on threads of its own. Its clones, and the members that it gave, share

@@ -20,7 +20,7 @@ use super::{
     process::{Ending, Process},
     query,
 };
-use crate::{Pending, error::Error};
+use crate::{error::Error, pending::Pending};
 
 /// A member of a group. Its clones share it; when the last of them is dropped, it leaves, unwaited for.
 ///

@@ -2,13 +2,14 @@
 //!
 //! **Promise.** What [`quorate_protocol::group`] promises of its messages, for a type of the user's own: all [`Replica`]s of a group
 //! apply the same updates in the same views, each sender's in its order, and `ordered` and `safe` ones in one order. Any member is
-//! read without asking another. Who joins gets the state. Every send, flush and query ends once, and an [`Error`] says what may have
+//! read without asking another. Who joins gets the state. Every send, flush and query ends once, and an [`Error`](crate::Error) says what may have
 //! happened.
 //!
 //! **Source.** 000 (Isis2), figures 1, 3 and 4: the object, the verbs, the flush. The protocol, its invariants and the attacks on it
 //! are [`quorate_protocol::group`]'s; here is what hosts it.
 //!
-//! **Roles.** A [node](crate::Node) has a process of the domain for all its groups; it needs routers, and no tables. A [`Member`] is this program's end of one group. Its *inbox* holds what was delivered and not applied.
+//! **Roles.** A [node](crate::Node) has a process of the domain for all its groups; it needs routers, and no tables. A [`Member`] is this
+//! program's end of one group. Its *inbox* holds what was delivered and not applied.
 //!
 //! ```text
 //!   caller ── send, flush, query ──▶ protocol thread ═══ links ═══ other members, routers
@@ -29,7 +30,7 @@
 //! - *A slow member holds nobody up.* Receipts are given for what is in the inbox. A member whose inbox holds more than
 //!   `INBOX_BYTES_MAX` is out.
 //! - *Out of touch, nothing is shown for current*: sends, flushes, queries and reads are refused as soon as the process knows
-//!   of no leader ([`Error::OutOfTouch`]), and for good when it was dropped ([`Error::Wedged`]).
+//!   of no leader ([`OutOfTouch`](crate::Error::OutOfTouch)), and for good when it was dropped ([`Wedged`](crate::Error::Wedged)).
 //!
 //! **Attacks considered.**
 //! - *A callback that uses its own member.* Sends from `apply` are fine, if nobody waits for them there. A read inside a callback would

@@ -24,7 +24,7 @@ use super::{
     lock::{CLAIM, RELEASE},
     member::Member,
 };
-use crate::{Pending, error::Error, timer};
+use crate::{error::Error, pending::Pending, timer};
 
 /// How many members are to reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,7 +19,12 @@ use super::{
     founding::{self, Beginning},
     journal::Journal,
 };
-use crate::{Pending, crew::Muster, error::Error, on_a_thread, service};
+use crate::{
+    crew::Muster,
+    error::Error,
+    pending::{Pending, on_a_thread},
+    service,
+};
 
 /// What a storage process takes at most, of memory and of processors.
 #[derive(Clone, Debug)]

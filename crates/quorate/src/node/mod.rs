@@ -59,14 +59,13 @@ pub use self::{
     member::Member,
 };
 use crate::{
-    Pending,
     db::Db,
     error::Error,
     group::{
         Group,
         groups::{Groups, GroupsSettings},
     },
-    on_a_thread,
+    pending::{Pending, on_a_thread},
     service::{
         self, Begin, Service, Standing, Stub,
         host::{Host, HostSettings},

@@ -2,14 +2,14 @@
 //!
 //! **Promise.** A [`Service`] that uses clock, chance or threads behaves towards its callers as one that never fails, while a
 //! majority of its replicas lives: calls are linearizable, and each takes effect exactly once. Every call ends in a reply or in one
-//! [`Error`], which says what may have happened.
+//! [`Error`](crate::Error), which says what may have happened.
 //!
 //! **Source.** Zhang, *Fault-tolerant Grid Services* (003), chapter VI; the protocol, its invariants and the attacks on it are
 //! [`quorate_protocol::service`]'s. Here is only what hosts it.
 //!
-//! **Roles.** A [`Host`] is a process with replicas of any number of services, one [channel](quorate_node::Channel) each, on one
-//! protocol thread. Each service has an *executor*: a thread that runs the user's code. A [`Connection`] is a process with
-//! clients, from which [`Stub`]s call. Both stand alone: they need no tables and no routers.
+//! **Roles.** A [node](crate::Node) that hosts has a process with replicas of any number of services, one
+//! [channel](quorate_node::Channel) each, on one protocol thread. Each service has an *executor*: a thread that runs the user's code. One that
+//! calls has a process with clients, from which [`Stub`]s call. Both stand alone: they need no tables and no routers.
 //!
 //! ```text
 //!   caller ── call ──▶ stub ─▶ protocol thread ═══ links ═══▶ protocol thread ── Execute, Apply … ──▶ executor
@@ -53,7 +53,7 @@ mod hosted;
 mod process;
 pub(crate) mod stub;
 
-use quorate_protocol::{DomainId, service};
+use quorate_protocol::DomainId;
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::{
@@ -61,6 +61,7 @@ pub use self::{
     host::{Begin, Standing},
     stub::Stub,
 };
+pub use crate::error::CallId;
 
 /// A service in plain Rust. The value is its state, which `serde` turns into a checkpoint and back.
 ///
@@ -136,10 +137,6 @@ pub enum Executed<S: Service> {
     /// It is refused for this reason, and nothing changes.
     Rejected(String),
 }
-
-/// The name of a call: asked for again under it, it takes effect once in all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CallId(pub(crate) service::CallId);
 
 /// The domain of services of nodes that name none.
 pub(crate) const DOMAIN: &str = "quorate services";

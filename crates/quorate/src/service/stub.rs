@@ -16,8 +16,8 @@ use super::{
     process::{Calling, Process, Seat, Side, config},
 };
 use crate::{
-    Pending,
     error::{Error, Name},
+    pending::Pending,
 };
 
 /// A client of services: a process of its own, on threads of this program. Its clones, and the stubs that it gave, share it.

@@ -1,0 +1,26 @@
+//! Work that is under way.
+
+use std::{pin::Pin, thread};
+
+use tokio::sync::oneshot;
+
+use crate::error::Error;
+
+/// Something that is under way, for any executor; [`Wait::wait`](crate::Wait::wait) is its blocking form.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
+
+/// Does work that waits for others on a thread of its own, because a thread of an executor must not. Whoever drops the future gives
+/// the outcome up.
+pub(crate) fn on_a_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Pending<'static, T> {
+    let (sender, receiver) = oneshot::channel();
+    let started = thread::Builder::new().name(String::from("start")).spawn(move || {
+        // Nobody takes it who has dropped the future.
+        let _ = sender.send(work());
+    });
+    Box::pin(async move {
+        started?;
+        receiver.await.map_err(|_| Error::start("the thread that starts it panicked"))?
+    })
+}
