@@ -117,6 +117,11 @@ impl Network {
         self.links.get_mut(&key(one, other))
     }
 
+    /// Whether a session between two lives stands.
+    pub(crate) fn is_up(&self, one: Life, other: Life) -> bool {
+        self.links.get(&key(one, other)).is_some_and(|link| link.state == LinkState::Up)
+    }
+
     /// Forgets a link of the dead.
     pub(crate) fn remove(&mut self, one: Life, other: Life) {
         self.links.remove(&key(one, other));

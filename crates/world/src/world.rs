@@ -388,6 +388,11 @@ where
         slot.process.as_ref().map(|_| self.lives[slot.life as usize].id)
     }
 
+    /// Whether a session stands between the life on `machine` and the newest of `process`.
+    pub fn is_linked(&self, machine: usize, process: ProcessId) -> bool {
+        self.life_of.get(&process).is_some_and(|&peer| self.network.is_up(self.machines[machine].life, peer))
+    }
+
     /// The number of the life that `machine` sees or saw last: unlike ids, given by the world and never twice.
     pub fn life(&self, machine: usize) -> u64 {
         self.machines[machine].life.into()

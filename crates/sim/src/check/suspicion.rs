@@ -5,7 +5,8 @@ use std::time::Duration;
 use quorate_protocol::{ProcessId, Protocol, wire::Wire};
 use quorate_world::{Violation, World};
 
-/// The process on `machine` suspects another.
+/// The process on `machine` suspects another. One without a link to it may do so for that: after a sleep it dials again, and waits for its
+/// turn between dials.
 pub(crate) fn suspicion<P>(world: &World<P>, machine: usize, process: ProcessId) -> Result<(), Violation>
 where
     P: Protocol<Message: Wire>,
@@ -14,7 +15,8 @@ where
     let well = world.alive(process)
         && world.untroubled(other, QUIET)
         && world.slept_until(other) + QUIET < world.now()
-        && world.untroubled(machine, QUIET);
+        && world.untroubled(machine, QUIET)
+        && world.is_linked(machine, process);
     let slept = world.slept_until(machine);
     if well && slept <= world.now() && world.now() < slept + AWAKE {
         let what = format!("machine {machine} slept until {slept:?}, and suspects {process}, which was well");
