@@ -2,7 +2,8 @@
 //! leader builds it anew from [`Order`] and what members confirm.
 //!
 //! A message's *route* counts what is missing until all its destinations have confirmed it, when the submitter is told,
-//! and until all have executed it, when the submitter has credit for another. A destination that is waited for, or catches
+//! until all have executed it, when the submitter has credit for another, and until it is durable at all, when the log says that
+//! it is stable and routers may forget it. A destination that is waited for, or catches
 //! up, does not count for credit ([`Pace`](super::Pace)): one replica that can not be reached holds back nobody's other messages.
 
 use std::collections::VecDeque;
@@ -22,7 +23,8 @@ use crate::id::ProcessId;
 mod destination;
 mod stability;
 
-use destination::{Awaited, Destination};
+pub(super) use destination::Watermarks;
+use destination::{Awaited, Destination, Left, Settled};
 use stability::Stability;
 
 /// Soft state of a leader.
@@ -65,6 +67,7 @@ struct Route {
     confirmed: u64,
     unconfirmed: u32,
     unexecuted: u32,
+    undurable: u32,
     submitter: u32,
     number: u64,
     told: bool,
@@ -142,6 +145,7 @@ impl Dispatch {
             confirmed: 0,
             unconfirmed: 0,
             unexecuted: 0,
+            undurable: 0,
             submitter,
             number: id.number,
             told: false,
@@ -163,8 +167,9 @@ impl Dispatch {
                     let place = self.destination(process, order, linked);
                     route.destinations.push(place);
                     let destination = &mut self.destinations[place as usize];
-                    let Awaited { confirmation, execution } = destination.route(at, bytes);
+                    let Awaited { confirmation, execution, durability } = destination.route(at, bytes);
                     route.unexecuted += u32::from(execution);
+                    route.undurable += u32::from(durability);
                     if confirmation {
                         route.unconfirmed += 1;
                         if !std::mem::replace(&mut destination.dirty, true) {
@@ -183,7 +188,10 @@ impl Dispatch {
         let unconfirmed = route.unconfirmed;
         self.routes.put(at, route);
         if unconfirmed == 0 {
-            self.tell(at, refused);
+            match refused {
+                Some(outcome) => self.tell(at, outcome),
+                None => self.tell_stable(at),
+            }
             self.routes.let_go(at, Route::is_done);
         }
     }
@@ -228,19 +236,26 @@ impl Dispatch {
         self.routes.get_mut(at)
     }
 
-    /// Every destination of `at` has confirmed or left: tell the submitter, and the log soon.
-    fn tell(&mut self, at: Position, refused: Option<Outcome>) {
+    /// Every destination of `at` has confirmed or left.
+    fn tell_stable(&mut self, at: Position) {
+        let route = self.route_at(at).expect("told of a routed message");
+        let outcome = route.outcome();
+        self.tell(at, outcome);
+    }
+
+    /// Tells the submitter, and the log as soon as no destination needs the message any more.
+    fn tell(&mut self, at: Position, outcome: Outcome) {
         let route = self.route_at(at).expect("told of a routed message");
         assert_eq!(route.unconfirmed, 0, "stability of {at} told before its last confirmation");
         if std::mem::replace(&mut route.told, true) {
             return;
         }
-        let alive = route.groups.iter().all(|&group| group & route.confirmed != 0);
-        let outcome = refused.unwrap_or(if alive { Outcome::Stable } else { Outcome::MaybeApplied });
-        let (submitter, number) = (route.submitter, route.number);
+        let (submitter, number, durable) = (route.submitter, route.number, route.undurable == 0);
         self.submitters[submitter as usize].notice.push(number, outcome);
         self.mark(submitter);
-        self.stability.note(at, outcome);
+        if durable {
+            self.stability.note(at, outcome);
+        }
     }
 
     /// The log says what became of a message. Usually it repeats what was told here; but the entry may be an earlier
@@ -248,14 +263,15 @@ impl Dispatch {
     pub(super) fn settle(&mut self, at: Position, id: MessageId, outcome: Outcome) {
         let mut unconfirmed = SmallVec::new();
         let news = self.route_at(at).is_some_and(|route| {
-            if route.unconfirmed > 0 {
+            if route.unconfirmed + route.undurable > 0 {
                 unconfirmed = route.destinations.clone();
             }
             !std::mem::replace(&mut route.told, true)
         });
         for place in unconfirmed {
             if let Some(destination) = self.destinations.get(place as usize) {
-                self.confirm(destination.process, at, Position(0));
+                let through = at.max(destination.reached());
+                self.confirm(destination.process, Watermarks { through, executed: Position(0), durable: at });
             }
         }
         self.routes.let_go(at, Route::is_done);
@@ -285,31 +301,46 @@ impl Dispatch {
     }
 
     /// A member tells what it has.
-    pub(super) fn confirm(&mut self, process: ProcessId, through: Position, executed: Position) {
+    pub(super) fn confirm(&mut self, process: ProcessId, has: Watermarks) {
         let Some(&place) = self.by_process.get(&process) else { return };
         let destination = &mut self.destinations[place as usize];
-        let settled = destination.confirm(through);
+        let settled = destination.confirm(has.through, has.durable);
         if destination.has_unsent() && !std::mem::replace(&mut destination.dirty, true) {
             self.dirty.push(place);
         }
-        for at in settled {
-            self.confirmed(at, place);
+        for Settled { at, durable } in settled {
+            self.confirmed(at, place, durable);
         }
-        let done = self.destinations[place as usize].execute(executed);
+        for at in self.destinations[place as usize].keep(has.durable) {
+            self.kept(at);
+        }
+        let done = self.destinations[place as usize].execute(has.executed);
         for at in done {
             self.executed(at);
         }
         self.trim();
     }
 
-    fn confirmed(&mut self, at: Position, place: u32) {
+    fn confirmed(&mut self, at: Position, place: u32, durable: bool) {
         let route = self.route_at(at).expect("what is not confirmed is still routed");
         let index =
             route.destinations.iter().position(|&other| other == place).expect("it was destined there");
         route.confirmed |= 1u64.checked_shl(index as u32).unwrap_or(0);
         route.unconfirmed -= 1;
+        route.undurable -= u32::from(durable);
         if route.unconfirmed == 0 {
-            self.tell(at, None);
+            self.tell_stable(at);
+            self.routes.let_go(at, Route::is_done);
+        }
+    }
+
+    /// A message is durable at one more of those that it went to, or that one has left.
+    fn kept(&mut self, at: Position) {
+        let route = self.route_at(at).expect("what is not durable is still routed");
+        route.undurable -= 1;
+        if route.undurable == 0 && route.told {
+            let outcome = route.outcome();
+            self.stability.note(at, outcome);
             self.routes.let_go(at, Route::is_done);
         }
     }
@@ -341,14 +372,17 @@ impl Dispatch {
         let last = self.routes.last();
         self.departed.push_back(Departed { last, destination, submitter });
         let Some(place) = destination else { return };
-        let (unconfirmed, unexecuted) = self.destinations[place as usize].leave();
+        let Left { unconfirmed, unexecuted, undurable } = self.destinations[place as usize].leave();
         for at in unconfirmed {
             let route = self.route_at(at).expect("what is not confirmed is still routed");
             route.unconfirmed -= 1;
             if route.unconfirmed == 0 {
-                self.tell(at, None);
+                self.tell_stable(at);
                 self.routes.let_go(at, Route::is_done);
             }
+        }
+        for at in undurable {
+            self.kept(at);
         }
         for at in unexecuted {
             self.executed(at);
@@ -463,14 +497,24 @@ impl Dispatch {
         let place = self.submitter(sender, order);
         let Some(known) = order.sender(sender) else { return };
         let submitter = &mut self.submitters[place as usize];
-        for number in first..=last.min(known.learned) {
+        let last = last.min(known.learned);
+        let mut open = false;
+        for number in first..=last {
             match known.outcome(number) {
                 Some(outcome) => submitter.notice.push(number, outcome),
                 // Told here and not logged yet, or still to come: it is told (again) when the log has it.
                 None => {
                     submitter.asked = submitter.asked.max(number);
-                    self.asked = true;
+                    (self.asked, open) = (true, true);
                 }
+            }
+        }
+        if open {
+            // What some destination may still lose is not logged for long.
+            let routes = self.routes.behind(Position(0)).map(|(_, route)| route);
+            let told = routes.filter(|route| route.told && route.undurable > 0 && route.submitter == place);
+            for route in told.filter(|route| (first..=last).contains(&route.number)) {
+                submitter.notice.push(route.number, route.outcome());
             }
         }
         self.mark(place);
@@ -485,7 +529,13 @@ impl Dispatch {
 impl Route {
     /// Whether nobody is waited for any more.
     fn is_done(&self) -> bool {
-        self.told && self.unconfirmed == 0 && self.unexecuted == 0
+        self.told && self.unconfirmed == 0 && self.unexecuted == 0 && self.undurable == 0
+    }
+
+    /// What became of the message, once nobody is waited for.
+    fn outcome(&self) -> Outcome {
+        let alive = self.groups.iter().all(|&group| group & self.confirmed != 0);
+        if alive { Outcome::Stable } else { Outcome::MaybeApplied }
     }
 
     /// The route of a message that is done with.
@@ -496,6 +546,7 @@ impl Route {
             confirmed: 0,
             unconfirmed: 0,
             unexecuted: 0,
+            undurable: 0,
             submitter,
             number,
             told: true,

@@ -1,5 +1,6 @@
 //! A member: an application process that submits, delivers and confirms (002 §5.4, algorithm 1).
 
+mod durable;
 mod generation;
 mod routers;
 mod window;
@@ -11,6 +12,7 @@ use std::{
 
 use bytes::Bytes;
 
+pub use self::durable::Submissions;
 use self::{
     routers::{Course, RouterLink},
     window::Window,
@@ -25,7 +27,7 @@ use crate::{
     admission::NotAdmitted,
     id::{Generation, Peer, ProcessId},
     paxos,
-    seam::{Context, Destination, Input, Policy, Protocol, Sink},
+    seam::{Context, Destination, Input, Policy, Protocol, Sink, Ticket},
     time::{Duration, Time},
 };
 
@@ -79,6 +81,11 @@ pub enum MemberCommand {
     WithdrawData,
     /// Everything delivered up to here has been executed.
     Executed {
+        /// Up to where.
+        through: Position,
+    },
+    /// Everything delivered up to here need not be sent again. For a member with a disk ([`Member::persist`]).
+    Durable {
         /// Up to where.
         through: Position,
     },
@@ -175,6 +182,10 @@ pub struct Member {
     credit: u64,
     delivered: Position,
     executed: Position,
+    /// What need not be sent again; of a member without a disk it is all that it delivered.
+    durable: Option<Position>,
+    /// What is submitted is not sent before this record is durable.
+    after: Option<Ticket>,
     /// Whom to confirm to, once the batch is drained.
     confirm_to: Option<ProcessId>,
     /// Whom to ask for repair, once the batch is drained.
@@ -231,6 +242,8 @@ impl Member {
             credit: 0,
             delivered: Position(0),
             executed: Position(0),
+            durable: None,
+            after: None,
             confirm_to: None,
             repair_from: None,
             resend_at: None,
@@ -445,7 +458,7 @@ impl Member {
         }
         let mut sent = false;
         self.window.blocks(self.me, |block| {
-            out.send(Destination::One(target), Message::Route(block), None);
+            out.send(Destination::One(target), Message::Route(block), self.after);
             sent = true;
         });
         if sent {
@@ -474,6 +487,7 @@ impl Member {
                     }
                 }
             }
+            MemberCommand::Durable { through } => self.on_durable(through),
             MemberCommand::Withdraw { token } => {
                 let before = self.control.len() + self.data.len();
                 self.control.retain(|(other, _)| *other != token);
@@ -587,7 +601,8 @@ impl Protocol for Member {
                     out.send(Destination::One(router), Message::Repair, None);
                 }
                 if let Some(router) = self.confirm_to.take() {
-                    let confirm = Message::Confirm { through: self.delivered, executed: self.executed() };
+                    let (through, executed) = (self.delivered, self.executed());
+                    let confirm = Message::Confirm { through, executed, durable: self.durable() };
                     out.send(Destination::One(router), confirm, None);
                 }
                 self.send(cx.now, out);

@@ -38,6 +38,8 @@ pub enum Message {
         through: Position,
         /// All that was destined to the member up to here has been executed.
         executed: Position,
+        /// All that was destined to the member up to here need not be sent to it again, not even after a crash.
+        durable: Position,
     },
     /// Member → router: a delivery came whose `previous` the member does not have.
     Repair,
@@ -276,10 +278,11 @@ impl Wire for Message {
                 out.put_u8(DELIVER);
                 return put_block(out, block);
             }
-            Message::Confirm { through, executed } => {
+            Message::Confirm { through, executed, durable } => {
                 out.put_u8(CONFIRM);
                 out.put_u64_le(through.0);
                 out.put_u64_le(executed.0);
+                out.put_u64_le(durable.0);
             }
             Message::Repair => out.put_u8(REPAIR),
             Message::Lead { generation, leader, routers, learned } => {
@@ -361,9 +364,11 @@ impl Wire for Message {
                 wedged: take_u8(input)? != 0,
             }),
             DELIVER => Message::Deliver(take_block(input)?),
-            CONFIRM => {
-                Message::Confirm { through: Position(take_u64(input)?), executed: Position(take_u64(input)?) }
-            }
+            CONFIRM => Message::Confirm {
+                through: Position(take_u64(input)?),
+                executed: Position(take_u64(input)?),
+                durable: Position(take_u64(input)?),
+            },
             REPAIR => Message::Repair,
             LEAD => {
                 let (generation, leader, routers, learned) = decode_body(input)?;

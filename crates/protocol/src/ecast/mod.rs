@@ -35,6 +35,10 @@
 //!   delivers iff `previous <= t_max < t`, and otherwise asks for repair or re-confirms. So it may listen to any number
 //!   of routers that believe they lead.
 //! - *Confirming.* `Confirm { through }` covers all that was destined to that process up to `through`.
+//! - *Durable.* A confirmation says as well up to where nothing need be sent again, whatever happens to the process: for one
+//!   without a disk that is all that it delivered. Routers keep a message until that is so at every destination: only then
+//!   does the log say that it is stable. Nobody waits for it: it decides what is collected, and nothing else. A process that
+//!   comes back from its disk confirms less than before, and is sent what is behind.
 //! - *Stability* is a fact once every destination has confirmed or has left by an ordered message. The leader tells the
 //!   submitter at once and logs it later, per message; the log keeps a watermark and a sparse set per sender.
 //! - *Adrift.* A member whose routers in reach have known no leader for longer than an election takes says so. Nothing that
@@ -51,7 +55,8 @@
 //! - Positions are sparse per destination, so `previous` makes the paper's "any preceding message was sent first" a
 //!   check instead of a trust in channels (a link that breaks loses a suffix).
 //! - Stability is told before it is logged: it is a fact that no later leader can contradict, except to a weaker answer
-//!   ([`Outcome::MaybeApplied`]); this saves one agreement round per message.
+//!   ([`Outcome::MaybeApplied`]); this saves one agreement round per message, and the syncs of all destinations. Submitters
+//!   that ask again meanwhile are told by the leader.
 //! - Followers do not route. They keep configurations for the live stretch and route it when they come to lead.
 //! - Data is submitted against credits that return when destinations have *executed*, so a slow scan holds back its
 //!   writers and not the routers' memory; control messages need no credits (S7). A destination that is waited for, or
@@ -98,7 +103,7 @@ use crate::{
 pub use self::{
     commands::{RouterCommand, RouterEvent, RouterRefusal},
     fence::Fence,
-    member::{Member, MemberCommand, MemberEvent, MemberSettings},
+    member::{Member, MemberCommand, MemberEvent, MemberSettings, Submissions},
     message::Message,
     order::Ordered,
     reform::{Reformed, Tail},

@@ -119,6 +119,11 @@ pub(super) struct Kept {
 }
 
 impl Kept {
+    /// Nothing is kept of what was delivered up to there.
+    pub(super) fn from(behind: Position) -> Kept {
+        Kept { behind, ..Kept::default() }
+    }
+
     /// Keeps a block, of which `last` is the last position.
     pub(super) fn push(&mut self, last: Position, block: DeliverBlock) {
         self.bytes += block.bytes();

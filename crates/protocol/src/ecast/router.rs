@@ -8,7 +8,7 @@ use super::{
     Ordered, Position, RouterRefusal, Routing,
     commands::{Commands, RouterCommand, RouterEvent},
     detour::{Detours, HOPS_MAX},
-    dispatch::Dispatch,
+    dispatch::{Dispatch, Watermarks},
     entry::LogEntry,
     message::{Message, Notice},
     order::Order,
@@ -635,12 +635,12 @@ impl<R: Routing> Router<R> {
                 }
                 _ => self.refused += 1,
             },
-            Message::Confirm { through, executed } => {
+            Message::Confirm { through, executed, durable } => {
                 if let Some(dispatch) = &mut self.dispatch {
                     // A confirmation can not be ahead of the history; a forged one must not make us forget anything.
                     let last = self.order.last();
-                    if through <= last && executed <= through {
-                        dispatch.confirm(from, through, executed);
+                    if through <= last && executed <= through && durable <= through {
+                        dispatch.confirm(from, Watermarks { through, executed, durable });
                     } else {
                         self.refused += 1;
                     }

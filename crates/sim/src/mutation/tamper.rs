@@ -142,11 +142,11 @@ impl Tamper {
             (Mutation::GoesNoWayRound, Message::Up { .. } | Message::Down { .. } | Message::Reach { .. }) => {
                 None
             }
-            (Mutation::ConfirmBeyond, Message::Confirm { through, executed }) => {
-                Some(Message::Confirm { through: Position(through.0 + 1), executed })
+            (Mutation::ConfirmBeyond, Message::Confirm { through, executed, durable }) => {
+                Some(Message::Confirm { through: Position(through.0 + 1), executed, durable })
             }
-            (Mutation::CreditsOnConfirmation, Message::Confirm { through, .. }) => {
-                Some(Message::Confirm { through, executed: through })
+            (Mutation::CreditsOnConfirmation, Message::Confirm { through, durable, .. }) => {
+                Some(Message::Confirm { through, executed: through, durable })
             }
             (Mutation::RepairLost, Message::Repair) => None,
             (Mutation::TailKeptBack, Message::Tail(tail)) => Some(without_blocks(tail)),

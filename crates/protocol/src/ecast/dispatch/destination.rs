@@ -1,4 +1,7 @@
-//! One destination: what is on its way to a member, in order, and how much of it was sent, confirmed and executed.
+//! One destination: what is on its way to a member, in order, and how much of it was sent, confirmed, executed and durable.
+//!
+//! What is confirmed and not durable is kept, for a process that lost it in a crash: one that comes back confirms less than it
+//! did before, and is sent what is behind that once more.
 
 use std::collections::VecDeque;
 
@@ -26,12 +29,17 @@ pub(super) struct Destination {
     pub(super) process: ProcessId,
     pub(super) linked: bool,
     gone: bool,
+    /// What it said last that it has; and the most it ever said, which a process that comes back may lack.
+    reached: Position,
     confirmed: Position,
     executed: Position,
+    durable: Position,
     /// The last position routed here.
     last: Position,
     /// What is destined here and not confirmed, in order; the first `sent` have been sent on the present link.
     queue: VecDeque<Item>,
+    /// What it has confirmed, and may lose.
+    kept: VecDeque<Ordered>,
     sent: usize,
     sent_bytes: usize,
     injected: usize,
@@ -43,8 +51,33 @@ pub(super) struct Destination {
 }
 
 enum Item {
-    Ordered { at: Position, previous: Position, bytes: u32 },
+    Ordered(Ordered),
     Injected { at: Position, previous: Position, sender: ProcessId, token: u64, body: Bytes },
+}
+
+#[derive(Clone, Copy)]
+struct Ordered {
+    at: Position,
+    previous: Position,
+    bytes: u32,
+}
+
+/// How far a member is: all that was destined to it up to these positions.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::ecast) struct Watermarks {
+    /// It has been delivered.
+    pub(in crate::ecast) through: Position,
+    /// It has been executed.
+    pub(in crate::ecast) executed: Position,
+    /// It need not be sent again, not even after a crash.
+    pub(in crate::ecast) durable: Position,
+}
+
+/// A message that a member has confirmed for the first time.
+pub(super) struct Settled {
+    pub(super) at: Position,
+    /// It is durable there, too.
+    pub(super) durable: bool,
 }
 
 struct Unexecuted {
@@ -58,6 +91,15 @@ struct Unexecuted {
 pub(super) struct Awaited {
     pub(super) confirmation: bool,
     pub(super) execution: bool,
+    pub(super) durability: bool,
+}
+
+/// What is waited for no more because the member has left.
+pub(super) struct Left {
+    pub(super) unconfirmed: Vec<Position>,
+    /// What counted for credit until now.
+    pub(super) unexecuted: Vec<Position>,
+    pub(super) undurable: Vec<Position>,
 }
 
 impl Destination {
@@ -66,10 +108,13 @@ impl Destination {
             process,
             linked,
             gone: false,
+            reached: Position(0),
             confirmed: Position(0),
             executed: Position(0),
+            durable: Position(0),
             last: Position(0),
             queue: VecDeque::new(),
+            kept: VecDeque::new(),
             sent: 0,
             sent_bytes: 0,
             injected: 0,
@@ -93,11 +138,14 @@ impl Destination {
             self.behind += u64::from(bytes);
             self.unexecuted.push_back(Unexecuted { at, bytes, counts });
         }
-        let awaited = Awaited { confirmation: at > self.confirmed, execution: unexecuted && counts };
-        if awaited.confirmation {
-            self.queue.push_back(Item::Ordered { at, previous, bytes });
+        let item = Ordered { at, previous, bytes };
+        let (confirmation, durability) = (at > self.confirmed, at > self.durable);
+        if at > self.reached {
+            self.queue.push_back(Item::Ordered(item));
+        } else if durability {
+            self.kept.push_back(item);
         }
-        awaited
+        Awaited { confirmation, execution: unexecuted && counts, durability }
     }
 
     /// Whether something without a position of its own may be put behind what goes here.
@@ -112,23 +160,57 @@ impl Destination {
     }
 
     /// The member has what goes here through this position. Tells what it had not confirmed before.
-    pub(super) fn confirm(&mut self, through: Position) -> SmallVec<[Position; 64]> {
-        self.confirmed = self.confirmed.max(through);
+    pub(super) fn confirm(&mut self, through: Position, durable: Position) -> SmallVec<[Settled; 64]> {
+        if through < self.reached {
+            self.returned(through);
+        }
+        self.reached = through;
+        let before = self.confirmed;
+        self.confirmed = before.max(through);
         let mut settled = SmallVec::new();
-        while let Some(&Item::Ordered { at, bytes, .. }) = self.queue.front() {
+        while let Some(&Item::Ordered(item)) = self.queue.front() {
             // What was not sent on this link can not be confirmed by it, but an earlier leader may have sent it.
-            if at > self.confirmed {
+            if item.at > self.reached {
                 break;
             }
             self.queue.pop_front();
             if self.sent > 0 {
                 self.sent -= 1;
-                self.sent_bytes -= bytes as usize;
+                self.sent_bytes -= item.bytes as usize;
             }
-            settled.push(at);
+            let is_durable = item.at <= durable;
+            if item.at > before {
+                settled.push(Settled { at: item.at, durable: is_durable });
+            }
+            if !is_durable {
+                self.kept.push_back(item);
+            }
             self.drop_injected();
         }
         settled
+    }
+
+    /// The member has come back with what goes here through this position, and no more: the rest is to be sent again.
+    fn returned(&mut self, through: Position) {
+        self.rewind();
+        while let Some(item) = self.kept.pop_back_if(|item| item.at > through) {
+            self.queue.push_front(Item::Ordered(item));
+        }
+    }
+
+    /// What goes here through this position is durable. Tells what was confirmed before, and is durable since.
+    pub(super) fn keep(&mut self, durable: Position) -> SmallVec<[Position; 8]> {
+        self.durable = self.durable.max(durable);
+        let mut kept = SmallVec::new();
+        while let Some(item) = self.kept.pop_front_if(|item| item.at <= self.durable) {
+            kept.push(item.at);
+        }
+        kept
+    }
+
+    /// What it said last that it has.
+    pub(super) fn reached(&self) -> Position {
+        self.reached
     }
 
     /// Its pace changes. Tells what counted for credit and does not any more; what did not count is not counted later.
@@ -179,21 +261,27 @@ impl Destination {
     /// Everything unconfirmed is to be sent again, and nothing injected. Says whether anything was sent.
     pub(super) fn rewind(&mut self) -> bool {
         let sent = self.sent > 0;
-        self.queue.retain(|item| matches!(item, Item::Ordered { .. }));
+        self.queue.retain(|item| matches!(item, Item::Ordered(_)));
         (self.sent, self.sent_bytes, self.injected) = (0, 0, 0);
         sent
     }
 
-    /// The member has left. Tells what it had not confirmed, and what counted for credit until now.
-    pub(super) fn leave(&mut self) -> (Vec<Position>, Vec<Position>) {
+    /// The member has left. Tells what is waited for no more.
+    pub(super) fn leave(&mut self) -> Left {
         self.gone = true;
         (self.sent, self.sent_bytes, self.injected) = (0, 0, 0);
-        let unconfirmed = std::mem::take(&mut self.queue).into_iter().filter_map(|item| match item {
-            Item::Ordered { at, .. } => Some(at),
+        let queued = std::mem::take(&mut self.queue).into_iter().filter_map(|item| match item {
+            Item::Ordered(item) => Some(item.at),
             Item::Injected { .. } => None,
         });
-        let counted = std::mem::take(&mut self.unexecuted).into_iter().filter(|item| item.counts);
-        (unconfirmed.collect(), counted.map(|item| item.at).collect())
+        let queued: Vec<Position> = queued.collect();
+        let kept = std::mem::take(&mut self.kept).into_iter().map(|item| item.at);
+        let unexecuted = std::mem::take(&mut self.unexecuted).into_iter().filter(|item| item.counts);
+        Left {
+            unexecuted: unexecuted.map(|item| item.at).collect(),
+            unconfirmed: queued.iter().copied().filter(|at| *at > self.confirmed).collect(),
+            undurable: kept.chain(queued).filter(|at| *at > self.durable).collect(),
+        }
     }
 
     /// Sends as much as may be on its way.
@@ -205,7 +293,7 @@ impl Destination {
         let (mut block, base) = (DeliverBlockBuilder::default(), order.base());
         while self.sent < self.queue.len() && (self.sent_bytes < UNCONFIRMED_BYTES_MAX || self.sent == 0) {
             match &self.queue[self.sent] {
-                Item::Ordered { at, previous, bytes } => {
+                Item::Ordered(Ordered { at, previous, bytes }) => {
                     let flight = order.flight(*at).expect("what is not confirmed is kept");
                     let kind = match flight.class {
                         Class::Data => DeliveryKind::Data,

@@ -41,6 +41,18 @@ impl Leader {
         }
     }
 
+    /// A member without a disk, or whose disk is as far as it.
+    fn confirm(&mut self, process: ProcessId, through: u64, executed: u64) {
+        let (through, executed) = (Position(through), Position(executed));
+        self.dispatch.confirm(process, Watermarks { through, executed, durable: through });
+    }
+
+    /// A member whose disk is behind it.
+    fn keeps(&mut self, process: ProcessId, through: u64, durable: u64) {
+        let (through, durable) = (Position(through), Position(durable));
+        self.dispatch.confirm(process, Watermarks { through, executed: Position(0), durable });
+    }
+
     /// What is sent, as text: deliveries as position and what is before it, outcomes as numbers.
     fn flush(&mut self) -> String {
         let mut sent = Vec::new();
@@ -74,17 +86,60 @@ fn deliveries_are_chained_and_sent_again_on_a_new_link() {
     leader.flush();
     leader.learn(block(1, 2, &["a", "b"]));
     assert_eq!(leader.flush(), "1<-3(0), 1<-4(3), 2<-3(0), 2<-4(3)");
-    leader.dispatch.confirm(process(1), Position(4), Position(3));
-    leader.dispatch.confirm(process(2), Position(3), Position(0));
+    leader.confirm(process(1), 4, 3);
+    leader.confirm(process(2), 3, 0);
     assert_eq!(leader.flush(), "1:2 stable");
     leader.dispatch.link(process(2), false);
     leader.learn(block(1, 4, &["c"]));
     assert_eq!(leader.flush(), "1<-5(4)", "nothing to whom no link stands");
     leader.dispatch.link(process(2), true);
     assert_eq!(leader.flush(), "2<-4(3), 2<-5(4)");
-    leader.dispatch.confirm(process(2), Position(5), Position(5));
+    leader.confirm(process(2), 5, 5);
     assert_eq!(leader.flush(), "1:3 stable", "number 4 is at position 5, which member 1 has not confirmed");
     assert_eq!(leader.dispatch.resends, 1);
+}
+
+#[test]
+fn what_is_not_durable_is_sent_again_to_one_that_comes_back() {
+    let mut leader = Leader::new(order());
+    leader.flush();
+    leader.learn(block(1, 2, &["a", "b"]));
+    leader.flush();
+    leader.confirm(process(1), 4, 4);
+    leader.keeps(process(2), 4, 3);
+    assert_eq!(leader.flush(), "1:2 stable, 1:3 stable", "nobody waits for the disk");
+    assert_eq!(leader.dispatch.stable_entry(), Some(stable(&[(3, 1)])), "the other may still be lost");
+    leader.dispatch.answer(&leader.order, process(1), 2, 3);
+    assert_eq!(leader.flush(), "1:3 stable", "who asks again is told at once");
+
+    // It lost what was not durable, hears of a new one first, and has less than it confirmed.
+    leader.dispatch.link(process(2), false);
+    leader.learn(block(1, 4, &["c"]));
+    leader.dispatch.link(process(2), true);
+    assert_eq!(leader.flush(), "2<-5(4), 1<-5(4)");
+    leader.keeps(process(2), 3, 3);
+    assert_eq!(leader.flush(), "2<-4(3), 2<-5(4)");
+    leader.keeps(process(2), 5, 3);
+    assert_eq!(leader.flush(), "", "it was told before, and member 1 has not confirmed the other");
+    leader.keeps(process(2), 5, 5);
+    assert_eq!(leader.dispatch.stable_entry(), Some(stable(&[(4, 1)])));
+    leader.confirm(process(1), 5, 5);
+    assert_eq!(leader.flush(), "1:4 stable");
+    assert_eq!(leader.dispatch.stable_entry(), Some(stable(&[(5, 1)])));
+    leader.keeps(process(2), 5, 5);
+    assert_eq!(leader.dispatch.stable_entry(), None);
+}
+
+#[test]
+fn one_that_leaves_need_not_have_it_durable() {
+    let mut leader = Leader::new(order());
+    leader.flush();
+    leader.learn(block(1, 2, &["a", "b"]));
+    leader.confirm(process(1), 4, 4);
+    leader.keeps(process(2), 3, 0);
+    assert_eq!(leader.dispatch.stable_entry(), None);
+    leader.learn(block(1, 4, &["*-\u{2}"]));
+    assert_eq!(leader.dispatch.stable_entry(), Some(stable(&[(3, 2)])));
 }
 
 #[test]
@@ -98,8 +153,8 @@ fn what_an_earlier_leader_logged_as_stable_is_neither_sent_nor_missed() {
     assert_eq!(leader.flush(), "1:2 stable, 1:3 stable");
     leader.learn(block(2, 2, &["c"]));
     assert_eq!(leader.flush(), "1<-5(4), 2<-5(4)");
-    leader.dispatch.confirm(process(1), Position(5), Position(5));
-    leader.dispatch.confirm(process(2), Position(5), Position(5));
+    leader.confirm(process(1), 5, 5);
+    leader.confirm(process(2), 5, 5);
     assert_eq!(leader.flush(), "2:2 stable");
 }
 
@@ -108,12 +163,12 @@ fn the_departed_hold_nothing_back() {
     let mut leader = Leader::new(order());
     leader.flush();
     leader.learn(block(1, 2, &["a"]));
-    leader.dispatch.confirm(process(1), Position(3), Position(3));
+    leader.confirm(process(1), 3, 3);
     leader.flush();
     leader.learn(block(1, 3, &["*-\u{2}"]));
     assert_eq!(leader.flush(), "1<-4(3), 2:wedged, 1:2 stable");
-    leader.dispatch.confirm(process(2), Position(4), Position(4));
-    leader.dispatch.confirm(process(1), Position(4), Position(4));
+    leader.confirm(process(2), 4, 4);
+    leader.confirm(process(1), 4, 4);
     assert_eq!(leader.flush(), "1:3 stable");
     assert_eq!(leader.dispatch.routes.kept(), 0, "everything is done with");
 }
@@ -130,7 +185,7 @@ fn a_silent_destination_keeps_its_own_messages_and_no_others() {
     for number in 3..500 {
         leader.learn(block(1, number, &["1:b"]));
         let last = leader.order.last();
-        leader.dispatch.confirm(process(1), last, last);
+        leader.confirm(process(1), last.0, last.0);
         log_stability(&mut leader);
         leader.flush();
     }
@@ -142,7 +197,7 @@ fn a_silent_destination_keeps_its_own_messages_and_no_others() {
     assert_eq!((submitter.learned, submitter.outstanding), (499, 1));
     assert_eq!(leader.flush(), "1<-3(0), 2<-3(0)");
     for member in [1, 2] {
-        leader.dispatch.confirm(process(member), Position(3), Position(3));
+        leader.confirm(process(member), 3, 3);
     }
     assert_eq!(leader.flush(), "1:2 stable");
     log_stability(&mut leader);
@@ -161,7 +216,7 @@ fn who_is_waited_for_costs_no_credit() {
     leader.learn(block(1, 2, &["a", "b", "c"]));
     let executes = |leader: &mut Leader, member: u64| {
         let last = leader.order.last();
-        leader.dispatch.confirm(process(member), last, last);
+        leader.confirm(process(member), last.0, last.0);
     };
     executes(&mut leader, 1);
     assert_eq!(outstanding(&leader), 3);
@@ -195,7 +250,7 @@ fn whoever_asks_before_the_log_knows_is_told_when_it_does() {
     leader.learn(block(1, 2, &["a"]));
     leader.flush();
     for member in [1, 2] {
-        leader.dispatch.confirm(process(member), Position(3), Position(3));
+        leader.confirm(process(member), 3, 3);
     }
     assert_eq!(leader.flush(), "1:2 stable");
     // The notice was lost with its link; the member submits again.
@@ -220,9 +275,9 @@ fn injected_reads_stand_between_ordered_messages() {
     leader.dispatch.link(process(2), false);
     assert!(!leader.dispatch.inject(&leader.order, process(1), 9, &Bytes::new()), "one can not be reached");
     leader.dispatch.link(process(2), true);
-    leader.dispatch.confirm(process(1), Position(4), Position(4));
+    leader.confirm(process(1), 4, 4);
     assert_eq!(leader.flush(), "2<-3(0), 2<-4(3)", "injected ones are not sent again");
-    leader.dispatch.confirm(process(2), Position(4), Position(4));
+    leader.confirm(process(2), 4, 4);
     assert_eq!(leader.flush(), "1:2 stable, 1:3 stable");
     assert_eq!(leader.dispatch.routes.kept(), 0);
 }
@@ -240,24 +295,24 @@ fn the_places_of_the_departed_are_taken_once_no_route_names_them() {
     assert_eq!(places(&leader), (3, 3), "the place of 2 is still named");
     leader.flush();
     for member in [1, 3] {
-        leader.dispatch.confirm(process(member), Position(5), Position(5));
+        leader.confirm(process(member), 5, 5);
     }
     leader.flush();
     leader.learn(block(4, 1, &["*join"]));
     assert_eq!(places(&leader), (3, 3), "4 sits where 2 was");
     assert_eq!(leader.flush(), "1<-6(5), 3<-6(5), 4<-6(0)", "and begins a chain of its own");
     for member in [1, 2, 3] {
-        leader.dispatch.confirm(process(member), Position(6), Position(6));
+        leader.confirm(process(member), 6, 6);
     }
     assert_eq!(leader.flush(), "", "2 can not confirm for it");
-    leader.dispatch.confirm(process(4), Position(6), Position(6));
+    leader.confirm(process(4), 6, 6);
     assert_eq!(leader.flush(), "4:1 stable");
     for node in 5..105 {
         leader.learn(block(node, 1, &["*join"]));
         leader.learn(block(node, 2, &["*leave"]));
         let last = leader.order.last();
         for member in [1, 3, 4] {
-            leader.dispatch.confirm(process(member), last, last);
+            leader.confirm(process(member), last.0, last.0);
         }
         assert!(leader.flush().contains(&format!("{node}:wedged")));
         assert_eq!(leader.dispatch.routes.kept(), 0, "everything is done with");

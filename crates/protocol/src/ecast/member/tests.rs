@@ -16,12 +16,15 @@ use crate::{
 #[derive(Default)]
 struct Out {
     sent: Vec<Message>,
+    /// Messages that wait for this record.
+    waits: Vec<Ticket>,
     events: Vec<MemberEvent>,
     entered: Vec<Generation>,
 }
 
 impl Sink<Member> for Out {
-    fn send(&mut self, _: Destination, message: Message, _: Option<Ticket>) {
+    fn send(&mut self, _: Destination, message: Message, after: Option<Ticket>) {
+        self.waits.extend(after);
         self.sent.push(message);
     }
 
@@ -491,4 +494,42 @@ fn what_is_injected_fits_exactly_where_the_order_stands() {
         let fits = |event: &MemberEvent| matches!(event, MemberEvent::Injected { fits: true, .. });
         assert_eq!(told.iter().any(fits), expected, "{at} behind {previous}");
     }
+}
+
+#[test]
+fn a_member_comes_back_with_its_numbers_and_with_what_it_has() {
+    let submissions = Submissions {
+        passed: 3,
+        messages: vec![(10, Bytes::from_static(b"d")), (11, Bytes::from_static(b"e"))],
+    };
+    let settings = MemberSettings { executes: true, ..MemberSettings::default() };
+    let mut member =
+        Member::recovered(process(MEMBER), settings, Position(7), submissions.clone(), Generation::FIRST);
+    assert_eq!(member.submissions(), Some(submissions));
+    let seed = Peer { id: process(ROUTER), address: String::new() };
+    give(&mut member, Time::ZERO, Input::Command(MemberCommand::Seeds(vec![seed])));
+    tell(&mut member, ROUTER, lead(ROUTER, Generation::FIRST));
+    member.submit(12, Class::Control, Bytes::from_static(b"f"));
+    member.send_after(Ticket(5));
+    let out = linked(&mut member);
+    let confirmed = Message::Confirm { through: Position(7), executed: Position(0), durable: Position(7) };
+    assert_eq!(out.sent[0], confirmed);
+    let Message::Route(route) = &out.sent[1] else { panic!("{:?}", out.sent) };
+    let Ok(LogEntry::Route(route)) = LogEntry::decode(route.clone()) else { panic!("a route block") };
+    assert_eq!((route.first, route.count, route.acknowledged), (4, 3, 3));
+    assert_eq!(out.waits, [Ticket(5)], "a number is used once it is written down");
+
+    // What comes is confirmed, and durable when that is said.
+    tell(&mut member, ROUTER, Message::Deliver(block(8, 7)));
+    let confirms = |out: Out| out.sent.into_iter().find(|message| matches!(message, Message::Confirm { .. }));
+    let confirm = |through, durable| Message::Confirm {
+        through: Position(through),
+        executed: Position(0),
+        durable: Position(durable),
+    };
+    assert_eq!(confirms(linked(&mut member)), Some(confirm(8, 7)));
+    give(&mut member, Time::ZERO, Input::Command(MemberCommand::Durable { through: Position(8) }));
+    assert_eq!(confirms(linked(&mut member)), Some(confirm(8, 8)));
+    give(&mut member, Time::ZERO, Input::Command(MemberCommand::Durable { through: Position(8) }));
+    assert_eq!(confirms(linked(&mut member)), None, "it is known");
 }

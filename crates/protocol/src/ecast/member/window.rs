@@ -14,6 +14,7 @@ use std::{
 
 use bytes::Bytes;
 
+use super::Submissions;
 use crate::{
     ecast::{Class, entry::RouteBlockBuilder},
     id::ProcessId,
@@ -54,6 +55,19 @@ struct Pending {
 }
 
 impl Window {
+    /// A window behind messages that are answered.
+    pub(super) fn behind(passed: u64) -> Window {
+        Window { number: passed, passed, ..Window::default() }
+    }
+
+    /// What may have to be sent again; `None` if something stands aside, or is no control message.
+    pub(super) fn submissions(&self) -> Option<Submissions> {
+        let plain =
+            self.aside.is_empty() && self.recent.iter().all(|pending| pending.class == Class::Control);
+        let messages = || self.recent.iter().map(|pending| (pending.token, pending.body.clone())).collect();
+        plain.then(|| Submissions { passed: self.passed, messages: messages() })
+    }
+
     /// The last number given.
     pub(super) fn number(&self) -> u64 {
         self.number

@@ -46,16 +46,16 @@ fn hot_messages_keep_their_bytes() {
          00 02000000 6162  01 00000000",
     );
     check(
-        &Message::Confirm { through: Position(9), executed: Position(8) },
-        "05 0900000000000000 0800000000000000",
+        &Message::Confirm { through: Position(9), executed: Position(8), durable: Position(7) },
+        "05 0900000000000000 0800000000000000 0700000000000000",
     );
-    let confirm = Message::Confirm { through: Position(9), executed: Position(8) };
+    let confirm = Message::Confirm { through: Position(9), executed: Position(8), durable: Position(7) };
     let mut bytes = BytesMut::new();
     confirm.encode(&mut bytes);
     check(
         &Message::Up { member: process(7), hops: 15, message: bytes.freeze() },
-        "11 0700000000000000 ab000000000000000700000000000000 0f 11000000
-         05 0900000000000000 0800000000000000",
+        "11 0700000000000000 ab000000000000000700000000000000 0f 19000000
+         05 0900000000000000 0800000000000000 0700000000000000",
     );
     check(
         &Message::Down { member: process(7), hops: 16, message: Bytes::from_static(&[9]) },
