@@ -203,7 +203,8 @@ impl Policy for Anyone {
     }
 }
 
-/// The sink of a protocol inside `P`: what it sends leaves as a message of `P`, and its events go to a closure.
+/// The sink of a protocol inside `P`: what it sends leaves as a message of `P`, its records are among those of `P`, and its
+/// events go to a closure.
 pub struct Lift<'a, P: ?Sized, S, M, E> {
     out: &'a mut S,
     message: M,
@@ -226,7 +227,7 @@ impl<'a, P: Protocol, S: Sink<P>, M, E> Lift<'a, P, S, M, E> {
 impl<P, C, S, M, E> Sink<C> for Lift<'_, P, S, M, E>
 where
     P: Protocol,
-    C: Protocol<Record = P::Record>,
+    C: Protocol<Record: Into<P::Record>>,
     S: Sink<P>,
     M: FnMut(&mut S, &Destination, C::Message) -> Option<P::Message>,
     E: FnMut(&mut S, C::Event),
@@ -244,7 +245,7 @@ where
     }
 
     fn persist(&mut self, record: C::Record) -> Ticket {
-        self.out.persist(record)
+        self.out.persist(record.into())
     }
 
     fn collect(&mut self, before: Ticket) {

@@ -30,7 +30,7 @@ use quorate_protocol::{
     paxos,
     relay::{Figures, Relayed},
     rubberband::{
-        Client, ClientCommand, ClientEvent, Message, Storage, StorageCommand, StorageEvent, Super,
+        Client, ClientCommand, ClientEvent, Message, Record, Storage, StorageCommand, StorageEvent, Super,
         SuperCommand, SuperEvent,
     },
 };
@@ -124,7 +124,7 @@ enum Astray {
 }
 
 /// Has a role handle an input; its messages and events leave wrapped.
-fn run<R: Protocol<Record = paxos::Record>>(
+fn run<R: Protocol<Record: Into<Record>>>(
     role: &mut R,
     cx: &mut Context<'_>,
     input: Input<R>,
@@ -138,7 +138,7 @@ fn run<R: Protocol<Record = paxos::Record>>(
 }
 
 /// The same for a role that takes all messages as they are.
-fn serve<R: Protocol<Message = Message, Record = paxos::Record>>(
+fn serve<R: Protocol<Message = Message, Record = Record>>(
     role: &mut R,
     cx: &mut Context<'_>,
     input: Result<Input<R>, Command>,
@@ -216,7 +216,7 @@ impl Process {
 
 impl Protocol for Process {
     type Message = Message;
-    type Record = paxos::Record;
+    type Record = Record;
     type Command = Command;
     type Event = Event;
 

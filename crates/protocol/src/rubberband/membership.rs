@@ -5,14 +5,17 @@ use std::collections::VecDeque;
 use bytes::{BufMut, Bytes, BytesMut};
 use thiserror::Error;
 
-use super::{Config, Control, DataHeader, Direct, Keeps, Message, Role, Rubberband, config::TAG};
+use super::{
+    Config, Control, DataHeader, DataKind, Direct, Keeps, Message, Record, Role, Rubberband, config::TAG,
+    journal::Journal,
+};
 use crate::{
     admission::Terms,
     ecast::{
         Class, Member, MemberCommand, MemberEvent, MemberSettings, MessageId, Outcome, Position, Routing,
+        Submissions,
     },
-    id::{Peer, ProcessId},
-    paxos,
+    id::{Generation, Peer, ProcessId},
     seam::{CommandId, Context, Destination, Input, Lift, Protocol, Sink},
     time::{Duration, Time},
     wire::encode_body,
@@ -74,7 +77,19 @@ pub(super) struct Membership {
     leaving: Option<CommandId>,
     /// Delivered next, before what else the order told.
     further: Option<Delivered>,
+    /// What it writes down, if it has a disk.
+    journal: Option<Journal>,
     refused: u64,
+}
+
+/// What a process comes back with from its disk.
+pub(super) struct Past {
+    /// The configuration that what is to be replayed begins with.
+    pub(super) config: Option<Config>,
+    /// The last position of what is to be replayed.
+    pub(super) delivered: Position,
+    pub(super) submissions: Submissions,
+    pub(super) generation: Generation,
 }
 
 impl Membership {
@@ -99,11 +114,130 @@ impl Membership {
             wedged: false,
             leaving: None,
             further: None,
+            journal: None,
             refused: 0,
         };
         let join = Control::Join { role, name, address: me.address, terms, keeps };
-        membership.member.submit(INTERNAL, Class::Control, join.encode());
+        membership.say(join);
         membership
+    }
+
+    /// A process that comes back, and is a member as far as it knows. What was delivered to it is to be replayed.
+    pub(super) fn recovered(
+        me: ProcessId,
+        role: Role,
+        settings: MemberSettings,
+        alive_every: Duration,
+        past: Past,
+    ) -> Self {
+        let Past { config, delivered, submissions, generation } = past;
+        Membership {
+            me,
+            role,
+            member: Member::recovered(me, settings, delivered, submissions, generation),
+            config,
+            events: VecDeque::new(),
+            alive_every,
+            alive_at: Time::ZERO,
+            wedged: false,
+            leaving: None,
+            further: None,
+            journal: Some(Journal { replaying: true, ..Journal::default() }),
+            refused: 0,
+        }
+    }
+
+    /// Has it write down what it needs to come back.
+    pub(super) fn persist(mut self) -> Self {
+        self.member.persist();
+        let submitted = self.member.submissions().expect("nothing was sent yet");
+        self.journal.get_or_insert_default().unsaid = submitted.messages;
+        self
+    }
+
+    /// What it writes down, if it has a disk.
+    pub(super) fn journal(&mut self) -> Option<&mut Journal> {
+        self.journal.as_mut()
+    }
+
+    /// Looks for all members that it knows of.
+    pub(super) fn meet_all<P>(&self, out: &mut impl Sink<P>)
+    where
+        P: Protocol<Message = Message, Record = Record>,
+    {
+        if let Some(config) = &self.config {
+            self.meet(None, config, out);
+        }
+    }
+
+    /// What was delivered before a crash is delivered once more.
+    pub(super) fn replay(&mut self, event: MemberEvent) {
+        self.events.push_back(event);
+    }
+
+    /// All that was delivered before the crash was delivered once more: what is suspected of this process may have been
+    /// neither refuted nor left.
+    pub(super) fn replayed(&mut self) {
+        if let Some(journal) = &mut self.journal {
+            journal.replaying = false;
+        }
+        if let Some(at) = self.config.as_ref().and_then(|config| config.suspected.get(&self.me).copied()) {
+            self.say(Control::Refute { suspected: at });
+        }
+    }
+
+    fn is_replaying(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.replaying)
+    }
+
+    /// Submits of its own accord. Nobody waits for what becomes of it.
+    fn say(&mut self, control: Control) {
+        if !self.is_replaying() {
+            let body = control.encode();
+            self.note_submission(INTERNAL, &body);
+            self.member.submit(INTERNAL, Class::Control, body);
+        }
+    }
+
+    fn note_submission(&mut self, token: u64, body: &Bytes) {
+        if let Some(journal) = &mut self.journal {
+            journal.unsaid.push((token, body.clone()));
+        }
+    }
+
+    /// Writes down what was submitted, before it is sent, and at the end of a batch that something was passed over.
+    pub(super) fn write_down<P>(&mut self, drained: bool, out: &mut impl Sink<P>)
+    where
+        P: Protocol<Message = Message, Record = Record>,
+    {
+        let Some(journal) = &mut self.journal else { return };
+        for (token, body) in journal.unsaid.drain(..) {
+            let record = out.persist(Record::Submitted { token, body });
+            self.member.send_after(record);
+        }
+        if let Some(at) = journal.passed.take_if(|_| drained) {
+            let record = out.persist(Record::Passed { at });
+            journal.wrote(record, at, 0);
+        }
+    }
+
+    /// Writes down what was delivered.
+    fn write_delivery<P>(&mut self, event: &MemberEvent, out: &mut impl Sink<P>)
+    where
+        P: Protocol<Message = Message, Record = Record>,
+    {
+        let Some(journal) = self.journal.as_mut().filter(|journal| !journal.replaying) else { return };
+        let MemberEvent::Deliver { at, id, class, body, attachment } = event else { return };
+        let (at, id, class) = (*at, *id, *class);
+        let header = || DataHeader::take(&mut body.clone());
+        if class == Class::Data && header().is_ok_and(|header| header.kind == DataKind::Read) {
+            journal.passed = Some(at);
+            return;
+        }
+        let bytes = body.len() + attachment.as_ref().map_or(0, Bytes::len);
+        let (body, attachment) = (body.clone(), attachment.clone());
+        let record = out.persist(Record::Delivered { at, id, class, attachment, body });
+        journal.wrote(record, at, bytes);
     }
 
     /// The configuration at the last delivered position, once admitted.
@@ -128,8 +262,16 @@ impl Membership {
     /// Hands an input to the member. What comes of it is to be taken with [`Membership::next`].
     pub(super) fn handle<P>(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut impl Sink<P>)
     where
-        P: Protocol<Message = Message, Record = paxos::Record>,
+        P: Protocol<Message = Message, Record = Record>,
     {
+        self.write_down(matches!(input, Input::Drained), out);
+        let input = match (input, &mut self.journal) {
+            (Input::Persisted(ticket), Some(journal)) => match journal.persisted(ticket) {
+                Some(through) => Input::Command(MemberCommand::Durable { through }),
+                None => return,
+            },
+            (input, _) => input,
+        };
         let Membership { member, events, .. } = self;
         let mut lift = Lift::<P, _, _, _>::new::<Member>(
             out,
@@ -142,13 +284,14 @@ impl Membership {
     /// What the order hands over next. One at a time, so that [`Membership::config`] is that of the very position.
     pub(super) fn next<P>(&mut self, out: &mut impl Sink<P>) -> Option<Delivered>
     where
-        P: Protocol<Message = Message, Record = paxos::Record>,
+        P: Protocol<Message = Message, Record = Record>,
     {
         loop {
             if self.further.is_some() {
                 return self.further.take();
             }
             let event = self.events.pop_front()?;
+            self.write_delivery(&event, out);
             if let Some(delivered) = self.take(event, out) {
                 return Some(delivered);
             }
@@ -164,11 +307,12 @@ impl Membership {
         body: Bytes,
         out: &mut impl Sink<P>,
     ) where
-        P: Protocol<Message = Message, Record = paxos::Record>,
+        P: Protocol<Message = Message, Record = Record>,
     {
-        if self.wedged {
+        if self.wedged || self.is_replaying() {
             return;
         }
+        self.note_submission(token, &body);
         self.handle(cx, Input::Command(MemberCommand::Submit { token, class, body }), out);
     }
 
@@ -180,7 +324,7 @@ impl Membership {
         out: &mut impl Sink<P>,
     ) -> Option<Result<(), LeaveRefusal>>
     where
-        P: Protocol<Message = Message, Record = paxos::Record>,
+        P: Protocol<Message = Message, Record = Record>,
     {
         if self.wedged {
             return Some(Ok(()));
@@ -211,7 +355,7 @@ impl Membership {
 
     fn take<P>(&mut self, event: MemberEvent, out: &mut impl Sink<P>) -> Option<Delivered>
     where
-        P: Protocol<Message = Message, Record = paxos::Record>,
+        P: Protocol<Message = Message, Record = Record>,
     {
         match event {
             MemberEvent::Deliver { at, id, class: Class::Data, mut body, .. } => {
@@ -264,7 +408,7 @@ impl Membership {
         out: &mut impl Sink<P>,
     ) -> Option<Delivered>
     where
-        P: Protocol<Message = Message, Record = paxos::Record>,
+        P: Protocol<Message = Message, Record = Record>,
     {
         let Some(control) = Control::decode(&body) else {
             self.refused += 1;
@@ -296,8 +440,7 @@ impl Membership {
         if let Some(at) = suspected(&after)
             && before.as_ref().and_then(suspected) != Some(at)
         {
-            let refute = Control::Refute { suspected: at };
-            self.member.submit(INTERNAL, Class::Control, refute.encode());
+            self.say(Control::Refute { suspected: at });
         }
         self.config = Some(after);
         if id.sender == self.me && control == Control::Leave {
@@ -313,7 +456,7 @@ impl Membership {
 
     fn meet<P>(&self, before: Option<&Config>, after: &Config, out: &mut impl Sink<P>)
     where
-        P: Protocol<Message = Message, Record = paxos::Record>,
+        P: Protocol<Message = Message, Record = Record>,
     {
         for (&process, info) in &after.members {
             let known = before.is_some_and(|before| before.members.contains_key(&process));
@@ -331,7 +474,7 @@ impl Membership {
     /// Sends a sign of life to every super when it is time.
     pub(super) fn tick<P>(&mut self, now: Time, executed: Position, out: &mut impl Sink<P>)
     where
-        P: Protocol<Message = Message, Record = paxos::Record>,
+        P: Protocol<Message = Message, Record = Record>,
     {
         if now < self.alive_at || self.wedged {
             return;

@@ -77,6 +77,7 @@
 mod client;
 mod config;
 mod control;
+mod journal;
 pub mod keeping;
 mod made_up;
 mod membership;
@@ -95,6 +96,7 @@ pub use self::{
     client::{Answered, Client, ClientCommand, ClientError, ClientEvent, ClientSettings},
     config::{Config, MemberInfo, RING_MAX, ROUTING_VERSION, Rubberband, StorageState, TableEntry, refusal},
     control::{Control, Removal},
+    journal::{Began, Record, Unrecoverable},
     keeping::Keeps,
     made_up::MadeUpIds,
     membership::LeaveRefusal,

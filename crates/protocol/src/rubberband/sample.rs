@@ -4,13 +4,12 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
-    Config, DataHeader, DataKind, MemberInfo, Message, Range, RequestId, Role, StorageState, WriteName,
-    config::State,
+    Config, DataHeader, DataKind, MemberInfo, Message, Range, Record, RequestId, Role, StorageState,
+    WriteName, config::State,
 };
 use crate::{
     ecast::Position,
     id::{Incarnation, ProcessId},
-    paxos,
     seam::{Destination, Protocol, Sink, Ticket},
 };
 
@@ -69,15 +68,18 @@ pub(super) fn write_header(ranges: &[Range], repeated: bool) -> DataHeader {
 pub(super) struct Said<P: Protocol> {
     pub(super) sent: Vec<(ProcessId, P::Message)>,
     pub(super) events: Vec<P::Event>,
+    /// What it wrote down, from ticket 1 on, and what of that it needs no more.
+    pub(super) records: Vec<Record>,
+    pub(super) collected: Option<Ticket>,
 }
 
 impl<P: Protocol> Default for Said<P> {
     fn default() -> Self {
-        Said { sent: Vec::new(), events: Vec::new() }
+        Said { sent: Vec::new(), events: Vec::new(), records: Vec::new(), collected: None }
     }
 }
 
-impl<P: Protocol<Message = Message, Record = paxos::Record>> Sink<P> for Said<P> {
+impl<P: Protocol<Message = Message, Record = Record>> Sink<P> for Said<P> {
     fn send(&mut self, to: Destination, message: Message, _: Option<Ticket>) {
         let to = match to {
             Destination::One(one) => vec![one],
@@ -86,8 +88,13 @@ impl<P: Protocol<Message = Message, Record = paxos::Record>> Sink<P> for Said<P>
         self.sent.extend(to.into_iter().map(|to| (to, message.clone())));
     }
 
-    fn persist(&mut self, _: paxos::Record) -> Ticket {
-        unreachable!("only routers write records")
+    fn persist(&mut self, record: Record) -> Ticket {
+        self.records.push(record);
+        Ticket(self.records.len() as u64)
+    }
+
+    fn collect(&mut self, before: Ticket) {
+        self.collected = Some(before);
     }
 
     fn emit(&mut self, event: P::Event) {

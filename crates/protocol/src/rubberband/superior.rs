@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    Config, Control, Direct, Message, Range, Removal, Role, StorageState,
+    Config, Control, Direct, Message, Range, Record, Removal, Role, StorageState,
     membership::{Delivered, INTERNAL, Membership},
     operator::{Commands, SuperCommand, SuperEvent, SuperRefusal},
     placement::Segment,
@@ -20,7 +20,6 @@ use crate::{
     detector::{self, Detector, Opinion},
     ecast::{self, Class, Member, MemberCommand, MemberSettings, Outcome, Position},
     id::{Peer, ProcessId},
-    paxos,
     seam::{CommandId, Context, Destination, Input, Policy, Protocol, Sink},
     time::{Duration, Time},
 };
@@ -520,7 +519,7 @@ fn replacement(config: &Config, key: u64, old: ProcessId, new: ProcessId) -> Opt
 
 impl Protocol for Super {
     type Message = Message;
-    type Record = paxos::Record;
+    type Record = Record;
     type Command = SuperCommand;
     type Event = SuperEvent;
 

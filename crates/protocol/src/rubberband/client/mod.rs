@@ -31,7 +31,8 @@ use self::{
     write::Write,
 };
 use super::{
-    Config, Control, DataHeader, DataKind, Direct, Message, Reply, Role, StorageState, WriteName, made_up,
+    Config, Control, DataHeader, DataKind, Direct, Message, Record, Reply, Role, StorageState, WriteName,
+    made_up,
     membership::{Delivered, Membership},
     refusal,
 };
@@ -39,7 +40,6 @@ use crate::{
     admission::Terms,
     ecast::{Class, Member, MemberCommand, MemberSettings, Outcome, Position},
     id::{Peer, ProcessId},
-    paxos,
     seam::{Context, Destination, Input, Policy, Protocol, Sink},
     time::{Duration, Time},
 };
@@ -394,7 +394,7 @@ impl Client {
 
 impl Protocol for Client {
     type Message = Message;
-    type Record = paxos::Record;
+    type Record = Record;
     type Command = ClientCommand;
     type Event = ClientEvent;
 

@@ -12,7 +12,7 @@ struct Told(Vec<ClientEvent>);
 impl Sink<Client> for Told {
     fn send(&mut self, _: Destination, _: Message, _: Option<Ticket>) {}
 
-    fn persist(&mut self, _: paxos::Record) -> Ticket {
+    fn persist(&mut self, _: Record) -> Ticket {
         unreachable!("a client writes no records")
     }
 

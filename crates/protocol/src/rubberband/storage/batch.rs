@@ -51,6 +51,8 @@ pub(super) enum Purpose {
         asked: Option<Bytes>,
     },
     Import,
+    /// The next rows of a checkpoint.
+    Checkpoint,
     Step(Position),
     Settle,
 }
@@ -75,6 +77,7 @@ impl Storage {
             self.push(&mut tasks, at, TaskKind::Settle { publish }, Purpose::Settle);
         }
         self.push_transfers(&mut tasks, out);
+        self.push_checkpoint(&mut tasks);
         self.push_pages(&mut tasks);
         if self.holding.is_none() && !self.push_crowded(&mut tasks) {
             while self.holding.is_none()
@@ -130,9 +133,13 @@ impl Storage {
                 return false;
             }
             // The replies that a pin or a repeated request needs are complete only when the batch before is done.
-            Some(Step::Pin { .. } | Step::Forget { .. } | Step::Expire { .. } | Step::Clear { .. })
-                if self.running.iter().any(|purpose| matches!(purpose, Purpose::Write(_))) =>
-            {
+            Some(
+                Step::Pin { .. }
+                | Step::Checkpoint { .. }
+                | Step::Forget { .. }
+                | Step::Expire { .. }
+                | Step::Clear { .. },
+            ) if self.running.iter().any(|purpose| matches!(purpose, Purpose::Write(_))) => {
                 return false;
             }
             Some(Step::Write(write)) if self.replies.is_pending(write.header.name) => return false,
@@ -176,6 +183,10 @@ impl Storage {
             Step::Clear { at, ranges } => {
                 self.replies.clear(&ranges);
                 self.push(tasks, at, TaskKind::Forget { ranges }, Purpose::Step(at));
+            }
+            Step::Checkpoint { at } => self.pin_checkpoint(tasks, at, out),
+            Step::Restore { rows } => {
+                self.push(tasks, Position(0), TaskKind::Import { rows }, Purpose::Step(Position(0)));
             }
             Step::Await { .. } => {}
         }
@@ -242,6 +253,9 @@ impl Storage {
                     let asked = TransferCursor::Rows(asked);
                     let chunk = Direct::Chunk { change: at, asked, content: rows, next: Some(next) };
                     out.send(Destination::One(to), Message::Direct(chunk), None);
+                }
+                (Purpose::Checkpoint, TaskResult::Exported { rows, cursor }) => {
+                    self.checkpoint_read(rows, cursor, out);
                 }
                 (Purpose::Import, TaskResult::Done) => self.imported(cx, out),
                 (Purpose::Step(at), TaskResult::Done) => done = done.max(at),

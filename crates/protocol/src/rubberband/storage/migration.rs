@@ -100,7 +100,13 @@ impl Storage {
             ImportStep::Finished { change, replies } => {
                 self.import = None;
                 self.replies.adopt(replies);
-                self.complete(cx, change, out);
+                self.received = Some(change);
+                if self.settings.checkpoint_bytes.is_some() {
+                    // The rows are in no record yet.
+                    self.complete_due = Some(change);
+                } else {
+                    self.complete(cx, change, out);
+                }
             }
         }
     }

@@ -13,13 +13,16 @@
 //! | `remains` | what a process that is out leaves to its next life |
 //! | `outbox` | answers to reads, no faster than they are consumed |
 //! | `migration`, `import` | moving ranges: rows for others, and others' rows |
+//! | `checkpoint`, `recovery` | with a disk: what is written down, and coming back from it |
 //! | `direct` | what other members say beside the order |
 
 mod batch;
+mod checkpoint;
 mod direct;
 mod import;
 mod migration;
 mod outbox;
+mod recovery;
 mod remains;
 mod replies;
 mod steps;
@@ -36,6 +39,7 @@ use std::{
 
 use self::{
     batch::{Crowded, Purpose},
+    checkpoint::Checkpoint,
     direct::retry,
     import::Import,
     migration::{COMPLETION, Fetch},
@@ -50,14 +54,13 @@ pub use self::{
     task::{Task, TaskKind, TaskResult},
 };
 use super::{
-    Config, Direct, Keeps, Message, Role, StorageState,
+    Config, Direct, Keeps, Message, Record, Role, StorageState,
     membership::{Delivered, INTERNAL, LeaveRefusal, Membership},
 };
 use crate::{
     admission::Terms,
-    ecast::{Member, MemberCommand, MemberSettings, Outcome, Position},
+    ecast::{Member, MemberCommand, MemberEvent, MemberSettings, Outcome, Position},
     id::Peer,
-    paxos,
     seam::{CommandId, Context, Destination, Input, Policy, Protocol, Sink},
     time::{Duration, Time},
 };
@@ -83,6 +86,9 @@ pub struct StorageSettings {
     pub remembered_bytes_max: usize,
     /// Bytes of one message of what ranges remember, unless one answer alone has more.
     pub section_bytes_max: usize,
+    /// With a disk: how many bytes of what was delivered are written down before a checkpoint takes their place; more where
+    /// checkpoints are longer. Without one nothing is written down, and a process that ends is gone for good.
+    pub checkpoint_bytes: Option<u64>,
 }
 
 impl Default for StorageSettings {
@@ -97,6 +103,7 @@ impl Default for StorageSettings {
             terms: None,
             remembered_bytes_max: REMEMBERED_BYTES_MAX,
             section_bytes_max: 1 << 20,
+            checkpoint_bytes: None,
         }
     }
 }
@@ -199,6 +206,15 @@ pub struct Storage {
     import: Option<Import>,
     /// The change whose rows are all here.
     received: Option<Position>,
+    /// The same, to be told once a checkpoint has them.
+    complete_due: Option<Position>,
+    checkpoint: Option<Checkpoint>,
+    /// The version that the engine kept for one, and that is to be given back.
+    version_spent: Option<Position>,
+    /// The bytes of the last one.
+    checkpoint_bytes: u64,
+    /// What was delivered before it came back, to be delivered once more first of all.
+    replay: Option<Vec<MemberEvent>>,
     executed: Position,
     outboxes: Outboxes,
     /// Reads that were crowded out of their batches, and whether the last batch was of one.
@@ -224,16 +240,17 @@ impl Storage {
 
     fn joining(me: Peer, name: String, settings: StorageSettings, keeps: Option<Keeps>) -> Self {
         let member = MemberSettings { executes: true, ..MemberSettings::default() };
+        let (alive_every, terms) = (settings.alive_every, settings.terms);
+        let mut membership = Membership::new(me, Role::Storage, name, member, alive_every, terms, keeps);
+        if settings.checkpoint_bytes.is_some() {
+            membership = membership.persist();
+        }
+        Storage::with(membership, settings, keeps)
+    }
+
+    fn with(membership: Membership, settings: StorageSettings, keeps: Option<Keeps>) -> Self {
         Storage {
-            membership: Membership::new(
-                me,
-                Role::Storage,
-                name,
-                member,
-                settings.alive_every,
-                settings.terms,
-                keeps,
-            ),
+            membership,
             outboxes: Outboxes::new(&settings),
             replies: Replies::new(settings.remembered_bytes_max),
             settings,
@@ -250,6 +267,11 @@ impl Storage {
             fetches: VecDeque::new(),
             import: None,
             received: None,
+            complete_due: None,
+            checkpoint: None,
+            version_spent: None,
+            checkpoint_bytes: 0,
+            replay: None,
             executed: Position(0),
             crowded: VecDeque::new(),
             crowded_last: false,
@@ -358,11 +380,12 @@ impl Storage {
 
 impl Protocol for Storage {
     type Message = Message;
-    type Record = paxos::Record;
+    type Record = Record;
     type Command = StorageCommand;
     type Event = StorageEvent;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        self.replay(cx, out);
         match input {
             Input::Receive { from, message: Message::Order(message) } => {
                 self.member_input(cx, Input::Receive { from, message }, out);
@@ -385,7 +408,10 @@ impl Protocol for Storage {
                 self.on_deadline(cx, out);
                 self.membership.tick(cx.now, self.executed, out);
             }
-            Input::Persisted(ticket) => self.member_input(cx, Input::Persisted(ticket), out),
+            Input::Persisted(ticket) => {
+                self.checkpoint_persisted(cx, ticket, out);
+                self.member_input(cx, Input::Persisted(ticket), out);
+            }
             Input::Linked { peer, session } => self.member_input(cx, Input::Linked { peer, session }, out),
             Input::Progress { .. } => {}
             Input::Unlinked { peer } => {
@@ -394,6 +420,7 @@ impl Protocol for Storage {
                 self.member_input(cx, Input::Unlinked { peer }, out);
             }
             Input::Drained => {
+                self.begin_checkpoint(out);
                 self.execute(cx, out);
                 self.member_input(cx, Input::Drained, out);
             }
@@ -401,6 +428,9 @@ impl Protocol for Storage {
     }
 
     fn deadline(&self) -> Option<Time> {
+        if self.replay.is_some() {
+            return Some(Time::ZERO);
+        }
         let import = self.import.as_ref().and_then(Import::deadline);
         [self.membership.deadline(), self.ask_at, import, self.outboxes.deadline()]
             .into_iter()

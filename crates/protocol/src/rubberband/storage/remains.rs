@@ -111,16 +111,23 @@ impl Storage {
         self.drop_crowded(|_| true);
         self.outboxes.cancel(|_| true);
         let config = self.before.take().or_else(|| self.membership.config().cloned());
-        let mut queue: VecDeque<Step> = self.pins.keys().map(|&at| Step::Release { at }).collect();
+        let pinned = self.drop_checkpoint();
+        let mut queue: VecDeque<Step> =
+            self.pins.keys().copied().chain(pinned).map(|at| Step::Release { at }).collect();
         queue.extend(self.queue.drain(..).filter(|step| match step {
             Step::Write(_)
             | Step::Create { .. }
             | Step::Drop { .. }
             | Step::Forget { .. }
             | Step::Expire { .. }
+            | Step::Restore { .. }
             | Step::Clear { .. } => true,
             // Nobody waits for these any more.
-            Step::Read { .. } | Step::Pin { .. } | Step::Release { .. } | Step::Await { .. } => false,
+            Step::Read { .. }
+            | Step::Pin { .. }
+            | Step::Release { .. }
+            | Step::Checkpoint { .. }
+            | Step::Await { .. } => false,
         }));
         Remains {
             keeps,

@@ -301,6 +301,11 @@ impl Replies {
         Pinned { ranges: blocks.collect() }
     }
 
+    /// What all ranges held here remember now, to be kept.
+    pub(super) fn pin_all(&self) -> Pinned {
+        Pinned { ranges: self.ranges.iter().map(|(range, memory)| (*range, memory.blocks.clone())).collect() }
+    }
+
     /// Takes a section of another replica's memory in; `false` if it is none.
     pub(super) fn take_in(&mut self, section: &[u8]) -> bool {
         let Ok(entries) = postcard::from_bytes::<Vec<Entry>>(section) else { return false };
@@ -326,6 +331,11 @@ impl Replies {
 }
 
 impl Pinned {
+    /// The ranges that remembered something.
+    pub(super) fn ranges(&self) -> Vec<Range> {
+        self.ranges.keys().copied().collect()
+    }
+
     /// A section of about so many bytes, from the cursor on, of these ranges; and where to go on, unless it is the last.
     /// One answer alone may be longer.
     pub(super) fn section(

@@ -59,6 +59,14 @@ pub(super) enum Step {
         at: Position,
         ranges: Vec<Range>,
     },
+    /// All up to here is to be written down.
+    Checkpoint {
+        at: Position,
+    },
+    /// Rows of a checkpoint, to begin with.
+    Restore {
+        rows: Bytes,
+    },
     /// The import of the change at this position must be done before anything behind it.
     Await {
         at: Position,

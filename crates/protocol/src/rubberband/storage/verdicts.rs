@@ -113,6 +113,11 @@ impl Verdicts {
         ranges: &[Range],
         needed: Option<Position>,
     ) -> Option<Decision> {
+        // A process that came back from its disk has read what was decided.
+        if self.is_decided(at) {
+            let (_, failure) = self.settled.get(&at)?;
+            return Some(failure.clone().map_or(Decision::Publish, Decision::Void));
+        }
         let open = self.open.get(&at)?;
         let decision = match &open.failure {
             Some(failure) => Decision::Void(failure.clone()),
@@ -138,6 +143,23 @@ impl Verdicts {
         }
         // Verdicts up to here are on writes that were settled without them.
         self.open = self.open.split_off(&Position(at.0 + 1));
+    }
+
+    /// Whether it is known here what all ranges make of the write at `at`.
+    pub(super) fn is_decided(&self, at: Position) -> bool {
+        self.settled.get(&at).is_some_and(|(known, _)| covers(known, Range::ALL))
+    }
+
+    /// What can be told of writes that are settled here, as bytes.
+    pub(super) fn encode(&self) -> Bytes {
+        postcard::to_stdvec(&self.settled).expect("our own types always serialise").into()
+    }
+
+    /// Takes in what [`Verdicts::encode`] wrote; `false` if it is none.
+    pub(super) fn take_in(&mut self, section: &[u8]) -> bool {
+        let Ok(settled) = postcard::from_bytes::<BTreeMap<Position, Told>>(section) else { return false };
+        self.settled.extend(settled);
+        true
     }
 
     /// What can be told about the write at `at`.

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     ecast::Position,
     id::ProcessId,
-    rubberband::{DataHeader, Direct, Message, Range, Reply, ReplyContent, Spent, WriteName},
+    rubberband::{DataHeader, Direct, Message, Range, Record, Reply, ReplyContent, Spent, WriteName},
     seam::{Context, Destination, Sink},
 };
 
@@ -204,8 +204,16 @@ impl Storage {
     /// Settles the held write if the verdicts suffice.
     pub(super) fn decide(&mut self, out: &mut impl Sink<Self>) {
         let Some((write, _)) = &self.holding else { return };
-        let receiving = self.receiving();
-        let Some(decision) = self.verdicts.decide(write.at, &write.header.ranges, receiving) else { return };
+        let (at, receiving) = (write.at, self.receiving());
+        let known = self.verdicts.is_decided(at);
+        let Some(decision) = self.verdicts.decide(at, &write.header.ranges, receiving) else { return };
+        if !known {
+            let failure = match &decision {
+                Decision::Publish => None,
+                Decision::Void(failure) => Some(failure.clone()),
+            };
+            self.write_decision(at, failure, out);
+        }
         let (write, result) = self.holding.take().expect("just seen");
         self.ask_at = None;
         self.settle = Some((write.at, decision == Decision::Publish));
@@ -251,7 +259,15 @@ impl Storage {
         self.ask_at = None;
         self.settle = Some((at, true));
         self.verdicts.settle(at, (vec![Range::ALL], None), self.receiving());
+        self.write_decision(at, None, out);
         self.answer(&write, result, out);
+    }
+
+    /// Those who told their verdicts may have forgotten them by the time that this process comes back.
+    fn write_decision(&self, at: Position, failure: Option<Bytes>, out: &mut impl Sink<Self>) {
+        if self.settings.checkpoint_bytes.is_some() {
+            out.persist(Record::Decided { at, failure });
+        }
     }
 
     /// What is remembered here of a write that somebody evaluates at this position.

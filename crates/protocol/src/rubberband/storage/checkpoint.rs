@@ -1,0 +1,168 @@
+//! Checkpoints: all that a storage process has, written down while it works ([journal](crate::rubberband::journal)).
+
+use bytes::Bytes;
+
+use super::{
+    Storage, Task, TaskKind,
+    batch::Purpose,
+    replies::{Cursor, Pinned},
+    steps::Step,
+};
+use crate::{
+    ecast::Position,
+    rubberband::{
+        Range,
+        journal::{Began, Record},
+    },
+    seam::{Context, Sink, Ticket},
+};
+
+/// A checkpoint in progress.
+pub(super) struct Checkpoint {
+    /// What was delivered up to here is in it.
+    at: Position,
+    /// Its first record.
+    began: Ticket,
+    stage: Stage,
+    /// What the ranges remembered there.
+    pinned: Pinned,
+    /// Bytes written so far.
+    bytes: u64,
+    /// The change that is complete once the checkpoint is whole.
+    completes: Option<Position>,
+}
+
+enum Stage {
+    /// Its step is in the queue.
+    Due,
+    /// Rows of the version are to be read from there on.
+    Rows(Option<Bytes>),
+    /// The engine reads.
+    Reading,
+    /// A piece is written. Once it is durable comes the next.
+    Written(Ticket, Next),
+}
+
+enum Next {
+    Rows(Bytes),
+    Replies(Option<Cursor>),
+    End,
+    /// It is whole.
+    Over,
+}
+
+impl Storage {
+    /// Begins a checkpoint if one is due and can be taken.
+    pub(super) fn begin_checkpoint(&mut self, out: &mut impl Sink<Self>) {
+        let Some(least) = self.settings.checkpoint_bytes else { return };
+        let bytes = self.membership.journal().map_or(0, |journal| journal.bytes);
+        // One that is as long as the journal behind the last: so disks write everything twice, at most.
+        let due = self.complete_due.is_some() || bytes >= least.max(self.checkpoint_bytes);
+        if !due || !self.may_begin_checkpoint() {
+            return;
+        }
+        // What is in it is not to be read behind it again.
+        self.membership.write_down(true, out);
+        let Some(submissions) = self.membership.member.submissions() else { return };
+        let Some(config) = self.membership.config().cloned() else { return };
+        let at = self.membership.member.delivered();
+        let began = Began {
+            at,
+            config,
+            passed: submissions.passed,
+            submitted: submissions.messages,
+            departed: self.departed,
+            received: self.received,
+        };
+        let began = out.persist(Record::Began(Box::new(began)));
+        if let Some(journal) = self.membership.journal() {
+            journal.bytes = 0;
+        }
+        self.queue.push_back(Step::Checkpoint { at });
+        let completes = self.complete_due.take();
+        let (stage, pinned) = (Stage::Due, Pinned::default());
+        self.checkpoint = Some(Checkpoint { at, began, stage, pinned, bytes: 0, completes });
+    }
+
+    fn may_begin_checkpoint(&self) -> bool {
+        let moves = self.import.is_some() || !self.pins.is_empty() || !self.pins_due.is_empty();
+        let kept = self.keeps.is_some() || self.before.is_some();
+        self.checkpoint.is_none() && !moves && !kept && !self.parting && !self.membership.is_wedged()
+    }
+
+    /// All up to the position of the checkpoint is executed: the version and what ranges remember of it are kept.
+    pub(super) fn pin_checkpoint(&mut self, tasks: &mut Vec<Task>, at: Position, out: &mut impl Sink<Self>) {
+        let Some(checkpoint) = &mut self.checkpoint else { return };
+        checkpoint.pinned = self.replies.pin_all();
+        checkpoint.stage = Stage::Rows(None);
+        out.persist(Record::Verdicts(self.verdicts.encode()));
+        self.push(tasks, at, TaskKind::Pin, Purpose::Step(at));
+    }
+
+    /// The next rows are read, if it is their turn.
+    pub(super) fn push_checkpoint(&mut self, tasks: &mut Vec<Task>) {
+        if let Some(at) = self.version_spent.take() {
+            self.push(tasks, at, TaskKind::Release, Purpose::Step(Position(0)));
+        }
+        let Some(checkpoint) = &mut self.checkpoint else { return };
+        let at = checkpoint.at;
+        if let Stage::Rows(cursor) = &mut checkpoint.stage {
+            let kind = TaskKind::Export { ranges: vec![Range::ALL], cursor: cursor.take() };
+            checkpoint.stage = Stage::Reading;
+            self.push(tasks, at, kind, Purpose::Checkpoint);
+        }
+    }
+
+    pub(super) fn checkpoint_read(&mut self, rows: Bytes, cursor: Option<Bytes>, out: &mut impl Sink<Self>) {
+        let Some(checkpoint) = &mut self.checkpoint else { return };
+        checkpoint.bytes += rows.len() as u64;
+        if cursor.is_none() {
+            self.version_spent = Some(checkpoint.at);
+        }
+        let next = cursor.map_or(Next::Replies(None), Next::Rows);
+        checkpoint.stage = Stage::Written(out.persist(Record::Rows(rows)), next);
+    }
+
+    /// Everything up to this record is durable.
+    pub(super) fn checkpoint_persisted(
+        &mut self,
+        cx: &mut Context<'_>,
+        through: Ticket,
+        out: &mut impl Sink<Self>,
+    ) {
+        let section_bytes_max = self.settings.section_bytes_max;
+        let Some(checkpoint) = &mut self.checkpoint else { return };
+        let Stage::Written(record, next) = &mut checkpoint.stage else { return };
+        if *record > through {
+            return;
+        }
+        checkpoint.stage = match std::mem::replace(next, Next::Over) {
+            Next::Rows(cursor) => Stage::Rows(Some(cursor)),
+            Next::Replies(cursor) => {
+                let ranges = checkpoint.pinned.ranges();
+                let (section, next) = checkpoint.pinned.section(&ranges, cursor, section_bytes_max);
+                checkpoint.bytes += section.len() as u64;
+                let next = next.map_or(Next::End, |cursor| Next::Replies(Some(cursor)));
+                Stage::Written(out.persist(Record::Replies(section)), next)
+            }
+            Next::End => Stage::Written(out.persist(Record::Ended), Next::Over),
+            Next::Over => {
+                out.collect(checkpoint.began);
+                self.checkpoint_bytes = checkpoint.bytes;
+                let completes = checkpoint.completes;
+                self.checkpoint = None;
+                if let Some(change) = completes {
+                    self.complete(cx, change, out);
+                }
+                return;
+            }
+        };
+    }
+
+    /// The checkpoint in progress comes to nothing. Tells which version the engine keeps for it.
+    pub(super) fn drop_checkpoint(&mut self) -> Option<Position> {
+        let begun = self.checkpoint.take();
+        let read = begun.filter(|it| matches!(it.stage, Stage::Rows(_) | Stage::Written(_, Next::Rows(_))));
+        self.version_spent.take().or(read.map(|it| it.at))
+    }
+}

@@ -1,0 +1,286 @@
+//! What journals say, and from which nobody goes on.
+
+use bytes::BytesMut;
+
+use super::*;
+use crate::{
+    ecast::{Class, MessageId},
+    rubberband::{
+        Keeps, StorageCommand, StorageEvent, TaskKind, TaskResult,
+        sample::{Said, bytes, process, range, town, write_header},
+        storage::{
+            import::Import,
+            replies::{Known, Pinned, Remembered},
+        },
+    },
+    seam::{Input, Protocol, Ticket},
+    time::Time,
+    wire::Wire,
+};
+
+const ME: u64 = 2;
+
+fn join(keeps: Option<Keeps>) -> Record {
+    let (name, address) = (String::from("storage-2"), String::new());
+    let join = Control::Join { role: Role::Storage, name, address, terms: None, keeps };
+    Record::Submitted { token: 0, body: join.encode() }
+}
+
+fn delivered(at: u64) -> Record {
+    delivery(at, Class::Data, bytes("operation"))
+}
+
+fn delivery(at: u64, class: Class, body: Bytes) -> Record {
+    let id = MessageId { sender: process(30), number: at };
+    Record::Delivered { at: Position(at), id, class, attachment: None, body }
+}
+
+fn replace(at: u64, new: u64, copies: bool) -> Record {
+    let copy = if copies { vec![(range(0, 9), process(1))] } else { Vec::new() };
+    let replace = Control::Replace { expected: 1, old: process(3), new: process(new), copy };
+    delivery(at, Class::Control, replace.encode())
+}
+
+fn began(at: u64) -> Record {
+    Record::Began(Box::new(Began {
+        at: Position(at),
+        config: town(1, &[0, 10, 20], "AAA"),
+        passed: 1,
+        submitted: vec![(0, bytes("submitted before"))],
+        departed: Position(3),
+        received: None,
+    }))
+}
+
+fn rows(text: &'static str) -> Record {
+    Record::Rows(bytes(text))
+}
+
+/// Up to where a process has delivered, what is delivered once more, which rows come first, and how many messages of its own it
+/// has.
+type Back = (u64, Vec<u64>, Vec<Bytes>, usize);
+
+/// What becomes of these records.
+fn recovered(records: &[Record]) -> Result<Option<Back>, Unrecoverable> {
+    let encoded = records.iter().map(|record| {
+        let mut bytes = BytesMut::new();
+        record.encode(&mut bytes);
+        bytes.freeze()
+    });
+    let me = Peer { id: process(ME), address: String::new() };
+    let settings = StorageSettings { checkpoint_bytes: Some(1), ..StorageSettings::default() };
+    let storage = Storage::recover(me, settings, Generation::FIRST, encoded.collect())?;
+    Ok(storage.map(|storage| {
+        let again = storage.replay.iter().flatten().map(|event| match event {
+            MemberEvent::Deliver { at, .. } => at.0,
+            other => panic!("{other:?} is replayed"),
+        });
+        let rows = storage.queue.iter().map(|step| match step {
+            Step::Restore { rows } => rows.clone(),
+            _ => panic!("only rows come before what is replayed"),
+        });
+        let own = storage.member().submissions().expect("all of it").messages.len();
+        (storage.member().delivered().0, again.collect(), rows.collect(), own)
+    }))
+}
+
+#[test]
+fn a_journal_says_what_was_durable() {
+    let passed = |at| Record::Passed { at: Position(at) };
+    let whole = |at, rows_text| vec![began(at), rows(rows_text), Record::Ended];
+    for (records, expected) in [
+        (vec![], None),
+        (vec![join(None)], Some((0, vec![], vec![], 1))),
+        (vec![join(None), delivered(4), delivered(6)], Some((6, vec![4, 6], vec![], 1))),
+        (vec![join(None), delivered(4), passed(9)], Some((9, vec![4], vec![], 1))),
+        // A checkpoint takes the place of what came before, and other records come between its pieces.
+        (
+            vec![
+                delivered(4),
+                began(5),
+                delivered(6),
+                rows("r"),
+                delivered(7),
+                rows("s"),
+                Record::Ended,
+                passed(8),
+            ],
+            Some((8, vec![6, 7], vec![bytes("r"), bytes("s")], 1)),
+        ),
+        // One that is not whole does not count.
+        (
+            [vec![delivered(4)], whole(5, "r"), vec![delivered(6), began(6), rows("s"), delivered(7)]]
+                .concat(),
+            Some((7, vec![6, 7], vec![bytes("r")], 1)),
+        ),
+        ([whole(5, "r"), whole(9, "s")].concat(), Some((9, vec![], vec![bytes("s")], 1))),
+        // Its own messages go on behind those of the checkpoint.
+        (
+            [vec![join(None)], whole(5, "r"), vec![join(None)]].concat(),
+            Some((5, vec![], vec![bytes("r")], 2)),
+        ),
+        // What others take over is nothing to it, nor is a lost range that begins empty.
+        (vec![join(None), replace(4, 7, true)], Some((4, vec![4], vec![], 1))),
+        (vec![join(None), replace(4, ME, false)], Some((4, vec![4], vec![], 1))),
+        ([vec![replace(4, ME, true)], whole(5, "r")].concat(), Some((5, vec![], vec![bytes("r")], 1))),
+    ] {
+        assert_eq!(recovered(&records), Ok(expected), "{records:?}");
+    }
+}
+
+#[test]
+fn nobody_goes_on_from_what_does_not_follow_or_lacks_rows() {
+    let keeps = Keeps { former: process(1), place: 0, through: Position(3) };
+    let log = Record::Log(crate::paxos::Record::Promised(crate::paxos::Ballot::ZERO));
+    let moved = Unrecoverable::Moved(String::from("elsewhere"));
+    let elsewhere = Control::Join {
+        role: Role::Storage,
+        name: String::new(),
+        address: String::from("elsewhere"),
+        terms: None,
+        keeps: None,
+    };
+    let elsewhere = Record::Submitted { token: 0, body: elsewhere.encode() };
+    for (records, why) in [
+        (vec![delivered(4)], Unrecoverable::Disconnected(0)),
+        (vec![began(4), rows("r")], Unrecoverable::Disconnected(0)),
+        (vec![join(None), delivered(4), delivered(4)], Unrecoverable::Disconnected(2)),
+        (vec![began(5), Record::Ended, delivered(5)], Unrecoverable::Disconnected(2)),
+        (vec![join(None), log], Unrecoverable::Disconnected(1)),
+        (vec![join(Some(keeps))], Unrecoverable::Unfinished),
+        (vec![join(None), replace(4, ME, true)], Unrecoverable::Unfinished),
+        (vec![began(5), Record::Ended, replace(6, ME, true)], Unrecoverable::Unfinished),
+        (vec![elsewhere], moved),
+    ] {
+        assert_eq!(recovered(&records), Err(why), "{records:?}");
+    }
+}
+
+/// What is remembered, and what was decided, comes back with it.
+#[test]
+fn replies_and_decisions_come_back() {
+    let mut replies = Replies::new(usize::MAX);
+    let name = write_header(&[range(10, 19)], false).name;
+    let remembered = Remembered { at: Position(4), results: Ok(vec![(range(10, 19), Some(bytes("done")))]) };
+    replies.remember(name, range(10, 19), remembered);
+    let pinned: Pinned = replies.pin_all();
+    let (section, next) = pinned.section(&pinned.ranges(), None, usize::MAX);
+    assert!(next.is_none());
+    let mut verdicts = Verdicts::default();
+    verdicts.settle(Position(4), (vec![Range::ALL], None), None);
+    let failure = Some(bytes("22012"));
+    let records = [
+        began(5),
+        Record::Verdicts(verdicts.encode()),
+        Record::Replies(section),
+        Record::Ended,
+        Record::Decided { at: Position(6), failure: failure.clone() },
+    ];
+    let encoded = records.iter().map(|record| {
+        let mut bytes = BytesMut::new();
+        record.encode(&mut bytes);
+        bytes.freeze()
+    });
+    let me = Peer { id: process(ME), address: String::new() };
+    let settings = StorageSettings { checkpoint_bytes: Some(1), ..StorageSettings::default() };
+    let records = encoded.collect();
+    let storage = Storage::recover(me, settings, Generation::FIRST, records);
+    let storage = storage.expect("it can be read").expect("there is one");
+    assert_eq!(storage.replies.size().0, 1);
+    assert!(matches!(storage.replies.known(name, range(10, 19)), Known::Done(_)));
+    assert_eq!(storage.verdicts.known(Position(4)), Some((vec![Range::ALL], None)));
+    assert_eq!(storage.verdicts.known(Position(6)), Some((vec![Range::ALL], failure)));
+    assert_eq!(storage.departed, Position(3));
+}
+
+/// Hands an input over, and the end of the batch. Returns the tasks of the engine, and what is collected.
+fn give(
+    storage: &mut Storage,
+    records: &mut Vec<Record>,
+    input: Input<Storage>,
+) -> (Vec<TaskKind>, Option<Ticket>) {
+    let (mut said, mut random) = (Said::<Storage>::default(), || 0);
+    said.records = std::mem::take(records);
+    let mut cx = Context { now: Time(1_000_000), me: process(ME), random: &mut random };
+    storage.handle(&mut cx, input, &mut said);
+    storage.handle(&mut cx, Input::Drained, &mut said);
+    *records = said.records;
+    let tasks = said.events.into_iter().flat_map(|event| match event {
+        StorageEvent::Execute(tasks) => tasks.into_iter().map(|task| task.kind).collect(),
+        _ => Vec::new(),
+    });
+    (tasks.collect(), said.collected)
+}
+
+#[test]
+fn a_checkpoint_goes_to_disk_piece_by_piece_and_then_takes_the_place_of_the_journal() {
+    let me = Peer { id: process(ME), address: String::new() };
+    let settings = StorageSettings { checkpoint_bytes: Some(1), ..StorageSettings::default() };
+    let mut storage = Storage::new(me.clone(), String::from("storage-2"), settings.clone());
+    storage.membership.know(town(1, &[0, 10, 20], "AAA"));
+    storage.membership.journal().expect("it has a disk").bytes = 1;
+    let mut records = Vec::new();
+    let persisted = |records: &Vec<Record>| Input::Persisted(Ticket(records.len() as u64));
+    let executed = |results| Input::Command(StorageCommand::Executed(results));
+    let export = |cursor: Option<&'static str>| TaskKind::Export {
+        ranges: vec![Range::ALL],
+        cursor: cursor.map(bytes),
+    };
+
+    let (tasks, _) = give(&mut storage, &mut records, Input::Drained);
+    assert_eq!(tasks, [TaskKind::Pin]);
+    assert!(matches!(records[..], [Record::Submitted { .. }, Record::Began(_), Record::Verdicts(_)]));
+    let (tasks, _) = give(&mut storage, &mut records, executed(vec![TaskResult::Done]));
+    assert_eq!(tasks, [export(None)]);
+    let read = TaskResult::Exported { rows: bytes("r"), cursor: Some(bytes("c")) };
+    let (tasks, _) = give(&mut storage, &mut records, executed(vec![read]));
+    assert!(tasks.is_empty(), "the next piece waits for this one: {tasks:?}");
+    let before = Input::Persisted(Ticket(records.len() as u64 - 1));
+    assert!(give(&mut storage, &mut records, before).0.is_empty());
+    let durable = persisted(&records);
+    assert_eq!(give(&mut storage, &mut records, durable).0, [export(Some("c"))]);
+    let read = TaskResult::Exported { rows: bytes("s"), cursor: None };
+    assert_eq!(give(&mut storage, &mut records, executed(vec![read])).0, [TaskKind::Release]);
+    give(&mut storage, &mut records, executed(vec![TaskResult::Done]));
+    let mut collected = None;
+    for _ in 0..3 {
+        assert_eq!(collected, None, "{records:?}");
+        let durable = persisted(&records);
+        collected = give(&mut storage, &mut records, durable).1;
+    }
+    assert_eq!(collected, Some(Ticket(2)), "nothing before the checkpoint is needed");
+    assert!(matches!(records[3..], [Record::Rows(_), Record::Rows(_), Record::Replies(_), Record::Ended]));
+    assert_eq!(recovered(&records[1..]), Ok(Some((0, vec![], vec![bytes("r"), bytes("s")], 1))));
+}
+
+#[test]
+fn a_checkpoint_waits_for_what_it_could_not_hold() {
+    let me = Peer { id: process(ME), address: String::new() };
+    let settings = StorageSettings { checkpoint_bytes: Some(1), ..StorageSettings::default() };
+    let due = |change: fn(&mut Storage)| {
+        let mut storage = Storage::new(me.clone(), String::from("storage-2"), settings.clone());
+        storage.membership.know(town(1, &[0, 10, 20], "AAA"));
+        storage.membership.journal().expect("it has a disk").bytes = 1;
+        change(&mut storage);
+        let mut records = Vec::new();
+        give(&mut storage, &mut records, Input::Drained);
+        records.iter().any(|record| matches!(record, Record::Began(_)))
+    };
+    let keeps = Keeps { former: process(1), place: 0, through: Position(3) };
+    assert!(due(|_| {}));
+    assert!(!due(|storage| storage.membership.journal().expect("it has a disk").bytes = 0));
+    assert!(!due(|storage| storage.checkpoint_bytes = 2), "as much as the last one took is to come first");
+    assert!(!due(|storage| storage.pins_due.extend([Position(3)])));
+    assert!(!due(|storage| storage.pins.extend([(Position(3), Pinned::default())])));
+    assert!(!due(|storage| {
+        let copy = vec![(range(10, 19), process(1))];
+        storage.import = Some(Import::new(Position(3), copy, vec![range(10, 19)]));
+    }));
+    let mut storage = Storage::new(me.clone(), String::from("storage-2"), settings.clone());
+    storage.membership.know(town(1, &[0, 10, 20], "AAA"));
+    storage.keeps = Some(keeps);
+    storage.membership.journal().expect("it has a disk").bytes = 1;
+    let mut records = Vec::new();
+    give(&mut storage, &mut records, Input::Drained);
+    assert!(!records.iter().any(|record| matches!(record, Record::Began(_))));
+}
