@@ -28,6 +28,7 @@
 //! | S6 ids of calls | a call takes effect once (`service::sessions`); checker *exactly once* | `a_reply_is_lost`, `the_same_call_twice`, `a_session_ends` | `CallsForgotten`, `CalledUnderNewName` |
 //! | S19 partial partitions | nothing in product code; scenario `graphs`, which computes from the graph who is promised what | `half_deaf_leader`, `heard_by_another`, `who_cannot_be_heard_reaches_nobody` | `HearsEverybody`, `GoesNoWayRound` |
 //! | disk (`seam`) | what is recovered follows from itself (`paxos::record`); the simulator's host numbers what it sends | unit tests of the journal; `recovery` tests of the log | `SentBeforeDurable`, `OvertakesDurable`, `RecoversHalf`, `RotTakenForTail` |
+//! | tables on disks | what is delivered again is what it was: replicas are compared (`system::table::replicas`); no range is lost (`system::table::disks`) | unit tests of the dispatcher, the member, journals and checkpoints; all processes of a real cluster are killed at once | `CollectedBeforeDurable`, `CheckpointWithoutReplies`, `IncarnationKeptAfterRot` |
 
 mod tamper;
 
@@ -146,6 +147,12 @@ pub enum Mutation {
     RecoversHalf,
     /// Rot is cut off as if it were a torn tail (disk).
     RotTakenForTail,
+    /// A storage process says of what it delivers that it is durable (S15).
+    CollectedBeforeDurable,
+    /// A storage process comes back without what its checkpoint says that ranges remember (S6).
+    CheckpointWithoutReplies,
+    /// A storage process keeps its incarnation after rot (S15).
+    IncarnationKeptAfterRot,
 }
 
 /// Within so many seeds every mutation is caught.
@@ -153,7 +160,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 54] = [
+    pub const ALL: [Mutation; 57] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -208,6 +215,9 @@ impl Mutation {
         Mutation::OvertakesDurable,
         Mutation::RecoversHalf,
         Mutation::RotTakenForTail,
+        Mutation::CollectedBeforeDurable,
+        Mutation::CheckpointWithoutReplies,
+        Mutation::IncarnationKeptAfterRot,
     ];
 
     /// The scenario whose seeds catch it, or `graphs`, whose cases do ([`graphs`](crate::graphs)).
@@ -265,6 +275,9 @@ impl Mutation {
             | Mutation::OvertakesDurable
             | Mutation::RecoversHalf
             | Mutation::RotTakenForTail => "paxos_disk",
+            Mutation::CollectedBeforeDurable
+            | Mutation::CheckpointWithoutReplies
+            | Mutation::IncarnationKeptAfterRot => "power",
         }
     }
 
@@ -286,7 +299,7 @@ impl Mutation {
             Mutation::SentBeforeDurable => Some(Breach::SentBeforeDurable),
             Mutation::OvertakesDurable => Some(Breach::OvertakesDurable),
             Mutation::RecoversHalf => Some(Breach::RecoversHalf),
-            Mutation::RotTakenForTail => Some(Breach::RotTakenForTail),
+            Mutation::RotTakenForTail | Mutation::IncarnationKeptAfterRot => Some(Breach::RotTakenForTail),
             _ => None,
         }
     }

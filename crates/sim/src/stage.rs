@@ -39,6 +39,7 @@ pub use routers::{RouterSet, open_changes};
 
 use std::{collections::BTreeMap, time::Duration};
 
+use bytes::Bytes;
 use quorate_protocol::{CommandId, Peer, ProcessId, Protocol, paxos::Paxos, wire::Wire};
 use quorate_world::{Chance, Fault, Nemesis, Violation, World};
 use serde::de::DeserializeOwned;
@@ -65,6 +66,18 @@ pub trait Workload: Sized {
 
     /// Adds machines and sets the first timers.
     fn new(stage: &mut StageOf<Self>, world: &mut WorldOf<Self>, settings: Self::Settings) -> Self;
+
+    /// Whether the process `id` can go on from these records, which are all that was durable on `machine`.
+    fn goes_on(
+        &mut self,
+        _: &mut StageOf<Self>,
+        _: &mut WorldOf<Self>,
+        _machine: usize,
+        _id: ProcessId,
+        _records: &[Bytes],
+    ) -> bool {
+        true
+    }
 
     /// Makes the process for a new life of `machine`.
     fn start(

@@ -202,6 +202,17 @@ impl Disk {
         std::mem::take(&mut self.records)
     }
 
+    /// The records are for the next process after all.
+    pub(crate) fn give_records(&mut self, records: Vec<Bytes>) {
+        self.records = records;
+    }
+
+    /// No process can go on from what was recovered: the next one is new.
+    pub(crate) fn abandon(&mut self) {
+        self.journal = None;
+        self.wipe();
+    }
+
     /// A process begins: one that goes on, or a new one. Tells its last ticket.
     pub(crate) fn begin(&mut self, process: ProcessId) -> Ticket {
         self.held.clear();

@@ -49,6 +49,17 @@ use crate::{
 pub trait Environment<P: Protocol> {
     /// Makes the process for a new life of `machine`.
     fn start(&mut self, world: &mut World<P>, machine: usize, id: ProcessId) -> P;
+    /// Whether the process `id` can go on from these records, which are all that was durable on `machine`; a new one begins if
+    /// not.
+    fn goes_on(
+        &mut self,
+        _world: &mut World<P>,
+        _machine: usize,
+        _id: ProcessId,
+        _records: &[Bytes],
+    ) -> bool {
+        true
+    }
     /// A process told its user something.
     fn event(&mut self, world: &mut World<P>, machine: usize, event: P::Event) -> Result<(), Violation>;
     /// A timer of [`World::timer`] fired.
@@ -242,6 +253,21 @@ where
         if let Some(disk) = &mut self.machines[machine].disk {
             disk.forget();
         }
+    }
+
+    /// Whether the process `id` is made again from the disk of `machine`, which is emptied if not.
+    fn is_gone_on_from<E: Environment<P>>(
+        &mut self,
+        environment: &mut E,
+        machine: usize,
+        id: ProcessId,
+    ) -> bool {
+        let records = self.records(machine);
+        let goes_on = environment.goes_on(self, machine, id, &records);
+        if let Some(disk) = &mut self.machines[machine].disk {
+            if goes_on { disk.give_records(records) } else { disk.abandon() }
+        }
+        goes_on
     }
 
     /// How many lives there have been in this world.
@@ -550,6 +576,7 @@ where
                         None => (None, None),
                     };
                     found.into_iter().for_each(|found| self.count(found));
+                    let kept = kept.filter(|id| self.is_gone_on_from(environment, machine, *id));
                     let id = kept.unwrap_or_else(|| self.birth(machine));
                     let process = environment.start(self, machine, id);
                     self.start(machine, id, process);

@@ -256,6 +256,16 @@ impl RoutingCheck {
         Ok(())
     }
 
+    /// `who` has come back with what it had delivered up to there.
+    pub fn returned(&mut self, who: ProcessId, position: u64) {
+        self.processes.entry(who).or_default().delivered = position;
+    }
+
+    /// How much `who` has submitted.
+    pub fn submissions_of(&self, who: ProcessId) -> u64 {
+        self.processes.get(&who).map_or(0, |seen| seen.submitted.len() as u64)
+    }
+
     /// Whom `position` is for.
     pub fn destinations(&self, position: u64) -> BTreeSet<ProcessId> {
         self.sequence.get(&position).map(|ordered| ordered.destinations.clone()).unwrap_or_default()

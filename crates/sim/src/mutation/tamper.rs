@@ -187,6 +187,10 @@ impl Tamper {
             {
                 return None;
             }
+            (
+                Mutation::CollectedBeforeDurable,
+                rubberband::Message::Order(Message::Confirm { through, executed, .. }),
+            ) => rubberband::Message::Order(Message::Confirm { through, executed, durable: through }),
             (Mutation::StaleSuspicionObeyed, rubberband::Message::Order(Message::Route(block))) => {
                 let block = without_refutations(&block);
                 rubberband::Message::Order(Message::Route(block))

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use quorate_protocol::{ProcessId, Protocol};
 use quorate_world::{Environment, Violation, World};
 
@@ -127,6 +128,10 @@ impl<W: Workload> Play<W> {
 impl<W: Workload> Environment<W::Process> for Play<W> {
     fn start(&mut self, world: &mut WorldOf<W>, machine: usize, id: ProcessId) -> W::Process {
         self.workload.start(&mut self.stage, world, machine, id)
+    }
+
+    fn goes_on(&mut self, world: &mut WorldOf<W>, machine: usize, id: ProcessId, records: &[Bytes]) -> bool {
+        self.workload.goes_on(&mut self.stage, world, machine, id, records)
     }
 
     fn event(

@@ -2,11 +2,13 @@
 //!
 //! Gateways set marks, read them back, move money between accounts, add rows to a log, and try writes that must fail.
 //! Storage processes are killed and replaced while rows migrate. Judged: marks are atomic, money is conserved in every
-//! consistent cut, what was acknowledged is there once, what failed is nowhere, and replicas hold the same.
+//! consistent cut, what was acknowledged is there once, what failed is nowhere, and replicas hold the same. With disks
+//! power is cut, writes are torn and bytes rot, and no range is lost.
 
 mod bank;
 mod citizen;
 mod deadly;
+mod disks;
 mod end;
 mod known;
 mod operator;
@@ -21,6 +23,7 @@ pub use settings::Settings;
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use quorate_protocol::{CommandId, ProcessId, ecast::RouterCommand, paxos};
 use quorate_tables::{Command, Process};
 use quorate_world::{Fault, Violation};
@@ -30,7 +33,7 @@ use crate::{
     stage::{self, Workload},
 };
 
-use citizen::{Ask, Citizen, News, Told, ask, member, roads_begun, role, role_of};
+use citizen::{Ask, Citizen, News, Told, ask, role_of};
 use known::newest_config;
 pub(crate) use town::Town;
 
@@ -51,6 +54,7 @@ impl Workload for Town {
     const SCENARIOS: &'static [(&'static str, &'static str)] = &[
         ("table", include_str!("../../../../scenarios/table.toml")),
         ("accidents", include_str!("../../../../scenarios/accidents.toml")),
+        ("power", include_str!("../../../../scenarios/power.toml")),
         ("replies", include_str!("../../../../scenarios/replies.toml")),
     ];
     const CALM: Duration = Duration::from_millis(1_500);
@@ -66,7 +70,19 @@ impl Workload for Town {
 
     fn start(&mut self, stage: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> Citizen {
         stage.after(world, Duration::from_millis(1), Timer::Seed(machine));
-        citizen::citizen(self.role(stage, world, machine, id), stage.mutation.map(Tamper::new))
+        let role = self.role(stage, world, machine, id);
+        citizen::citizen(role, self.order.check.submissions_of(id), stage.mutation.map(Tamper::new))
+    }
+
+    fn goes_on(
+        &mut self,
+        stage: &mut Stage,
+        world: &mut World,
+        machine: usize,
+        id: ProcessId,
+        records: &[Bytes],
+    ) -> bool {
+        self.recovers(stage, world, machine, id, records)
     }
 
     fn act(&mut self, stage: &mut Stage, world: &mut World, timer: Timer) -> Result<(), Violation> {
@@ -114,29 +130,7 @@ impl Workload for Town {
     }
 
     fn stepped(&mut self, stage: &mut Stage, world: &mut World, machine: usize) -> Result<(), Violation> {
-        let begun = roads_begun(world, machine);
-        if self.relayed.insert(machine, begun).is_some_and(|before| before < begun) {
-            world.count("relayed link begun");
-        }
-        let Some(process) = role(world, machine) else { return Ok(()) };
-        if let Some(member) = member(process) {
-            let (again, starved) = (("submitted again", member.resends()), member.starved());
-            let delivered = member.delivered().0;
-            if matches!(process, Process::Storage(_)) {
-                self.working.remove(&machine);
-            }
-            self.note(world, machine, again, starved);
-            if delivered > 0
-                && let Some(me) = world.id(machine)
-            {
-                self.order.check.delivered_through(me, delivered)?;
-            }
-        } else if let Process::Router(router) = process {
-            let again = ("delivered again", router.resends());
-            self.signs.note(world, machine, again, false);
-            self.compare(stage, world, machine)?;
-        }
-        Ok(())
+        self.look_at(stage, world, machine)
     }
 
     fn targets(&self, stage: &Stage, _: &World) -> Vec<Vec<usize>> {

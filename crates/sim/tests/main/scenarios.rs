@@ -129,6 +129,11 @@ fn table_holds() {
 }
 
 #[test]
+fn tables_outlive_power_cuts() {
+    check("power", 0..30);
+}
+
+#[test]
 fn accidents_are_survived() {
     check("accidents", 0..30);
 }

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use quorate_node::{Channel, EndpointId, Newcomer, Node};
+use bytes::Bytes;
+use quorate_node::{Channel, EndpointId, Newcomer, Node, records_of};
 use quorate_protocol::{
     Context, DomainId, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
     ecast::{self, Member},
-    paxos,
     relay::{self, Relay, Relayed},
-    rubberband::Message,
+    rubberband::{self, Message},
 };
 use quorate_tables::{Command, Event, Process};
 use quorate_world::World;
@@ -36,14 +36,19 @@ pub(crate) enum Told {
     Submitted(u64),
 }
 
-/// A process that begins.
-pub(super) fn citizen(role: Process, tamper: Option<Tamper>) -> Citizen {
-    let resident = Resident { role, submitted: 0, tamper };
+/// A process that begins, or comes back, when so many of its submissions were seen.
+pub(super) fn citizen(role: Process, submitted: u64, tamper: Option<Tamper>) -> Citizen {
+    let resident = Resident { role, submitted, tamper };
     Node::with(Newcomer::home(HERE, Relay::new(resident, relay::Settings::default())).vital())
 }
 
 /// Where the roles of a cluster are.
 const HERE: Channel = Channel { domain: DomainId(0xc1), endpoint: EndpointId::TABLES };
+
+/// The records of the role among those of its process.
+pub(super) fn records_of_role(records: Vec<Bytes>) -> Vec<Bytes> {
+    records_of(HERE, records).expect("what a process wrote down can be read")
+}
 
 /// What a role is asked for, as its process takes it.
 pub(super) fn ask(command: Command) -> Ask {
@@ -67,7 +72,7 @@ impl Relayed for Resident {
 
 impl Protocol for Resident {
     type Message = Message;
-    type Record = paxos::Record;
+    type Record = rubberband::Record;
     type Command = Command;
     type Event = Told;
 

@@ -98,7 +98,10 @@ impl Town {
         if migrating {
             world.count("storage killed during a migration");
         }
-        self.died(world, id);
+        // What is on its disk comes back.
+        if !self.has_disks() {
+            self.died(world, id);
+        }
     }
 
     /// These ranges will be as whole as they are now: their last holder is out, or an operator gave it up.
@@ -120,6 +123,7 @@ impl Town {
         let known = known!(self);
         for keys in self.holders.crashed(id, world.now(), &known) {
             world.count("range lost");
+            self.lost_with(id, &format!("{keys:x?}"));
             self.bank.lose(keys, world.now());
         }
     }

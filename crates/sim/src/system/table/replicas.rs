@@ -29,6 +29,11 @@ pub(super) struct Replicas {
 }
 
 impl Replicas {
+    /// `who` has come back, and executes again what is not in its last checkpoint.
+    pub(super) fn returned(&mut self, who: ProcessId) {
+        self.executed.remove(&who);
+    }
+
     /// `who` has its engine do these tasks: every write is one of the order, for it, and comes behind the one before.
     pub(super) fn execute<'a>(
         &mut self,

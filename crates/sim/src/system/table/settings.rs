@@ -8,6 +8,7 @@ use quorate_protocol::{
     paxos,
     rubberband::{ClientSettings, StorageSettings, SuperSettings},
 };
+use quorate_world::DiskSettings;
 use serde::{Deserialize, Serialize};
 
 use crate::mutation::Mutation;
@@ -50,6 +51,8 @@ pub struct Settings {
     pub returned_bytes: usize,
     /// Bytes of one message of what ranges remember.
     pub section_bytes_max: usize,
+    /// What the disks of routers and storage processes are like, if they have any.
+    pub disk: Option<DiskSettings>,
     /// How likely all that hold a range are to die at once in a run, and an operator has to declare them lost (S14).
     pub losses: f64,
 }
@@ -74,6 +77,7 @@ impl Default for Settings {
             forget_every: 16_384,
             returned_bytes: 0,
             section_bytes_max: 64 << 10,
+            disk: None,
             losses: 0.0,
         }
     }
@@ -98,6 +102,7 @@ impl Settings {
                 chunk_bytes: 4 << 10,
                 batch_bytes_max: 4 << 10,
                 window_max: 8,
+                checkpoint_bytes: self.disk.map(|_| LOG_CHECKPOINT_BYTES),
                 ..paxos::Settings::default()
             },
             credit: self.credit,
@@ -117,7 +122,8 @@ impl Settings {
             Some(Mutation::RepliesInOnePiece) => usize::MAX,
             _ => self.section_bytes_max,
         };
-        StorageSettings { section_bytes_max, ..StorageSettings::default() }
+        let checkpoint_bytes = self.disk.map(|_| CHECKPOINT_BYTES);
+        StorageSettings { section_bytes_max, checkpoint_bytes, ..StorageSettings::default() }
     }
 
     /// How gateways behave.
@@ -130,6 +136,10 @@ impl Settings {
         }
     }
 }
+
+/// Little, so that every router and every storage process makes checkpoints.
+const LOG_CHECKPOINT_BYTES: usize = 24 << 10;
+const CHECKPOINT_BYTES: u64 = 12 << 10;
 
 /// Few, so that what is open is kept apart in every run.
 const KEPT_MAX: usize = 8;

@@ -12,7 +12,7 @@ use quorate_world::Violation;
 
 use super::{
     Stage, Town, World,
-    citizen::{ask, role},
+    citizen::{ask, member, roads_begun, role},
     known::{Known, known},
     twin::TAKEN_UP,
 };
@@ -72,6 +72,39 @@ impl Town {
                     format!("machine {machine} has another one than {command:?}"),
                 ));
             }
+        }
+        Ok(())
+    }
+
+    /// Looks into a process that has finished a batch.
+    pub(super) fn look_at(
+        &mut self,
+        stage: &mut Stage,
+        world: &mut World,
+        machine: usize,
+    ) -> Result<(), Violation> {
+        self.lost_on_disk()?;
+        let begun = roads_begun(world, machine);
+        if self.relayed.insert(machine, begun).is_some_and(|before| before < begun) {
+            world.count("relayed link begun");
+        }
+        let Some(process) = role(world, machine) else { return Ok(()) };
+        if let Some(member) = member(process) {
+            let (again, starved) = (("submitted again", member.resends()), member.starved());
+            let delivered = member.delivered().0;
+            if matches!(process, Process::Storage(_)) {
+                self.working.remove(&machine);
+            }
+            self.note(world, machine, again, starved);
+            if delivered > 0
+                && let Some(me) = world.id(machine)
+            {
+                self.order.check.delivered_through(me, delivered)?;
+            }
+        } else if let Process::Router(router) = process {
+            let again = ("delivered again", router.resends());
+            self.signs.note(world, machine, again, false);
+            self.compare(stage, world, machine)?;
         }
         Ok(())
     }
@@ -159,6 +192,7 @@ impl Town {
     /// A process is out, and ends of its own accord.
     pub(super) fn again(&mut self, world: &mut World, machine: usize) -> Result<(), Violation> {
         world.count("process wedged");
+        world.wipe_at_end(machine);
         world.stop_after(machine, Duration::from_millis(1));
         let Some(me) = world.id(machine) else { return Ok(()) };
         self.bereft(world, |_, holders| holders.contains(&me))?;
@@ -175,6 +209,7 @@ impl Town {
     ) -> Result<(), Violation> {
         let Some(me) = world.id(machine) else { return Ok(()) };
         world.count("process wedged");
+        world.wipe_at_end(machine);
         world.stop_after(machine, Duration::from_millis(1));
         self.keepers.insert(me, remains.keeps());
         self.working.remove(&machine);

@@ -19,12 +19,14 @@ use super::{
     bank::Bank,
     citizen::{ask, member, role},
     deadly::Deadly,
+    disks::Disks,
     operator::Operator,
     replicas::Replicas,
     twin::TableTwin,
 };
 use crate::{
     check::{HoldersCheck, order::Order},
+    mutation::Mutation,
     system::Signs,
 };
 
@@ -53,6 +55,7 @@ pub(crate) struct Town {
     pub(super) remains: BTreeMap<usize, Box<Remains>>,
     /// Storage processes that keep the rows of a former life.
     pub(super) keepers: BTreeMap<ProcessId, Keeps>,
+    pub(super) disks: Disks,
     /// When storage processes were removed.
     pub(super) removed: BTreeMap<ProcessId, Time>,
     /// How many of the keys whose last replica was given up were looked at.
@@ -72,8 +75,12 @@ pub(crate) struct Town {
 impl Town {
     /// Adds the machines and sets the first timers.
     pub(super) fn build(stage: &mut Stage, world: &mut World, settings: Settings) -> Self {
+        if let Some(disk) = settings.disk {
+            world.with_disks(disk, stage.mutation.and_then(Mutation::breach));
+        }
         stage.add_routers(world, settings.routers, settings.spares);
         let storage = stage.add_machines(world, settings.storage + settings.standbys);
+        world.without_disks();
         let supers = stage.add_machines(world, settings.supers);
         let gateways = stage.add_machines(world, settings.gateways);
         stage.after(world, Duration::from_millis(100), Timer::Act);
@@ -95,6 +102,7 @@ impl Town {
             held_at: 0,
             remains: BTreeMap::new(),
             keepers: BTreeMap::new(),
+            disks: Disks::default(),
             removed: BTreeMap::new(),
             forsaken: 0,
             present: BTreeMap::new(),
@@ -111,7 +119,7 @@ impl Town {
     pub(super) fn role(
         &mut self,
         stage: &mut Stage,
-        world: &World,
+        world: &mut World,
         machine: usize,
         id: ProcessId,
     ) -> Process {
@@ -125,6 +133,7 @@ impl Town {
             return Process::Storage(Storage::again(me, format!("storage {machine}"), remains));
         }
         if self.storage.contains(&machine) {
+            let recovered = self.comes_back(world, machine, id);
             // The plain engine at some: where it and the one of production differ, replicas do.
             let engine: Box<dyn Engine> = match machine % 3 {
                 0 => Box::new(PlainEngine::default()),
@@ -133,6 +142,9 @@ impl Town {
             self.engines.insert(machine, engine);
             self.working.remove(&machine);
             self.present.insert(machine, id);
+            if let Some(storage) = recovered {
+                return Process::Storage(storage);
+            }
             let settings = self.settings.storage_settings(stage.mutation);
             return Process::Storage(Storage::new(me, format!("storage {machine}"), settings));
         }
@@ -142,7 +154,7 @@ impl Town {
         if self.gateways.contains(&machine) {
             return Process::Client(Client::new(me, format!("gateway {machine}"), self.settings.gateways()));
         }
-        let paxos = stage.routers.start(world, machine, id, self.router_settings.paxos.clone());
+        let paxos = self.log(stage, world, machine, id);
         let tables = Shared::new(Config::founded(self.settings.terms()));
         let config = domain::Config { tables, ..domain::Config::vacant() };
         Process::Router(Router::new(paxos, config, self.router_settings.clone()))

@@ -1,0 +1,123 @@
+//! Disks of routers and storage processes: who comes back from one, and what is lost if not all of it can be read.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use quorate_protocol::{
+    Generation, Peer, ProcessId,
+    paxos::Paxos,
+    rubberband::{Record, Storage, Unrecoverable},
+    wire::Wire,
+};
+use quorate_world::Violation;
+
+use super::{Stage, Town, World, citizen::records_of_role};
+use crate::mutation::Mutation;
+
+/// Who comes back, and what did not.
+#[derive(Default)]
+pub(super) struct Disks {
+    /// The router that was to found the domain.
+    founder: Option<usize>,
+    /// Storage processes that are about to go on, by machine.
+    recovered: BTreeMap<usize, Storage>,
+    /// A range that no disk has any more, and whose disk it was.
+    lost: Option<String>,
+}
+
+impl Town {
+    /// Whether the process goes on from its disk: not if it lacks rows that it had not written down yet.
+    pub(super) fn recovers(
+        &mut self,
+        stage: &Stage,
+        world: &mut World,
+        machine: usize,
+        id: ProcessId,
+        records: &[Bytes],
+    ) -> bool {
+        if !self.storage.contains(&machine) || records.is_empty() {
+            return true;
+        }
+        let me = Peer { id, address: World::address(machine) };
+        let settings = self.settings.storage_settings(stage.mutation);
+        let mut records = records_of_role(records.to_vec());
+        if stage.mutation == Some(Mutation::CheckpointWithoutReplies) {
+            records.retain(|record| !matches!(Record::decode(&mut record.clone()), Ok(Record::Replies(_))));
+        }
+        match Storage::recover(me, settings, Generation::FIRST, records) {
+            Ok(Some(storage)) => {
+                self.disks.recovered.insert(machine, storage);
+                true
+            }
+            Ok(None) => false,
+            Err(why) => {
+                assert_eq!(why, Unrecoverable::Unfinished, "what was durable follows from itself");
+                world.count("had rows that were not written down");
+                false
+            }
+        }
+    }
+
+    /// The storage process that comes back on `machine`. Another one that begins there has none of the rows of the last.
+    pub(super) fn comes_back(&mut self, world: &mut World, machine: usize, id: ProcessId) -> Option<Storage> {
+        let recovered = self.disks.recovered.remove(&machine);
+        match &recovered {
+            Some(storage) => {
+                world.count("storage recovered from disk");
+                self.order.check.returned(id, storage.member().delivered().0);
+                self.replicas.returned(id);
+            }
+            None => {
+                if let Some(former) = self.present.get(&machine).copied().filter(|_| self.has_disks()) {
+                    self.died(world, former);
+                }
+            }
+        }
+        recovered
+    }
+
+    pub(super) fn has_disks(&self) -> bool {
+        self.settings.disk.is_some()
+    }
+
+    /// A range is lost with the process whose disk it was on. What is kept for a former life is on none.
+    pub(super) fn lost_with(&mut self, process: ProcessId, what: &str) {
+        if self.has_disks() && !self.keepers.contains_key(&process) {
+            self.disks.lost = Some(format!("{what} is lost with {process}"));
+        }
+    }
+
+    /// What was found to be lost though no disk was to blame.
+    pub(super) fn lost_on_disk(&mut self) -> Result<(), Violation> {
+        match self.disks.lost.take() {
+            Some(what) => Err(Violation::new("durable", what)),
+            None => Ok(()),
+        }
+    }
+
+    /// The log of the router that starts on `machine`, from its disk if there is one.
+    pub(super) fn log(
+        &mut self,
+        stage: &mut Stage,
+        world: &mut World,
+        machine: usize,
+        id: ProcessId,
+    ) -> Paxos {
+        let settings = self.router_settings.paxos.clone();
+        let me = Peer { id, address: World::address(machine) };
+        let records = records_of_role(world.records(machine));
+        let recovered = Paxos::recover(me, settings.clone(), records, world.clock(machine));
+        if let Some(paxos) = recovered.expect("what was durable follows from itself") {
+            world.count("recovered from disk");
+            return paxos;
+        }
+        if self.has_disks() && self.disks.founder == Some(machine) && !stage.routers.begun() {
+            // Nobody has ever heard of the domain.
+            stage.routers.found_again();
+        }
+        if !stage.routers.founded() {
+            self.disks.founder = Some(machine);
+        }
+        stage.routers.start(world, machine, id, settings)
+    }
+}
