@@ -80,7 +80,7 @@ pub(crate) struct NodeConfig {
     /// Where it may write; nothing is written when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Keep the log in `data_dir`, and go on from there after a crash; routers only.
+    /// Keep the log, or the rows, in `data_dir`, and go on from there after a crash; routers and storage processes only.
     #[serde(default)]
     pub(crate) durable: bool,
     /// How patient it is with silent peers.
@@ -257,8 +257,8 @@ impl NodeConfig {
         let rules = [
             (self.role == Role::Router || !self.found, "found: only a router can found a domain"),
             (
-                self.role == Role::Router || !self.durable,
-                "durable: only a router keeps what it has on disk so far",
+                matches!(self.role, Role::Router | Role::Storage) || !self.durable,
+                "durable: only routers and storage processes have something to keep",
             ),
             (
                 !self.durable || self.data_dir.is_some(),

@@ -20,37 +20,37 @@ use crate::{cluster::turn, command::wait_for};
 const DOMAIN: &str = "6f1c0f2f6f0b4b0c9d1f7e3a52b8d401";
 
 /// The files, and what runs of them.
-struct Machines {
+pub(crate) struct Machines {
     directory: TempDir,
     routers: [u16; 3],
     /// How many storage processes the ring is founded with.
-    storage: usize,
+    pub(crate) storage: usize,
 }
 
 /// A process that runs; it ends with this.
-struct Running {
+pub(crate) struct Running {
     child: Child,
     bound: Value,
 }
 
 impl Machines {
-    fn new() -> Machines {
+    pub(crate) fn new() -> Machines {
         // All at once, so that no two are alike.
         let free = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let routers = free.each_ref().map(|listener| listener.local_addr().unwrap().port());
         Machines { directory: TempDir::new().unwrap(), routers, storage: 1 }
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn log(&self, name: &str) -> String {
+    pub(crate) fn log(&self, name: &str) -> String {
         fs::read_to_string(self.file(&format!("{name}.log"))).unwrap()
     }
 
     /// Starts a process from its file, with these keys of its own, and waits until it listens.
-    fn start(&self, node: usize, name: &str, own: &str) -> Running {
+    pub(crate) fn start(&self, node: usize, name: &str, own: &str) -> Running {
         let routers = self.routers.map(|port| format!("\"127.0.0.1:{port}\"")).join(", ");
         let role = name.split('-').next().unwrap();
         let text = format!(
@@ -92,7 +92,7 @@ impl Machines {
     }
 
     /// A router with a journal, in a directory of its own.
-    fn durable_router(&self, number: usize) -> Running {
+    pub(crate) fn durable_router(&self, number: usize) -> Running {
         let own = format!(
             "listen = \"127.0.0.1:{}\"\nfound = {}\ndurable = true\ndata_dir = \"{}\"",
             self.routers[number - 1],
@@ -102,7 +102,14 @@ impl Machines {
         self.start(number, &format!("router-{number}"), &own)
     }
 
-    fn member(&self, node: usize, name: &str) -> Running {
+    /// A storage process with a journal, in a directory of its own, which listens at the same port each time.
+    pub(crate) fn durable_storage(&self, node: usize, port: u16) -> Running {
+        let data = self.file(&format!("data-{node}"));
+        let own = format!("listen = \"127.0.0.1:{port}\"\ndurable = true\ndata_dir = \"{}\"", data.display());
+        self.start(node, &format!("storage-{node}"), &own)
+    }
+
+    pub(crate) fn member(&self, node: usize, name: &str) -> Running {
         let sql = if name.starts_with("gateway") { "sql_listen = \"127.0.0.1:0\"" } else { "" };
         self.start(node, name, &format!("listen = \"127.0.0.1:0\"\n{sql}"))
     }
@@ -128,7 +135,7 @@ impl Running {
         (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
     }
 
-    fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         serde_json::from_str(&self.get("status").1).unwrap()
     }
 
@@ -144,7 +151,7 @@ impl Running {
         self.status()["routers"].as_array().unwrap().len()
     }
 
-    fn is_well(&self) -> bool {
+    pub(crate) fn is_well(&self) -> bool {
         self.get("health").0 == 200
     }
 
@@ -156,12 +163,12 @@ impl Running {
         });
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// The code of the error that a statement ends with, if it does.
-    fn sql(&self, statement: &str) -> Result<(), String> {
+    pub(crate) fn sql(&self, statement: &str) -> Result<(), String> {
         self.said(statement).map_err(|said| said.chars().take(5).collect())
     }
 

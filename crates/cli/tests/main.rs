@@ -12,6 +12,7 @@ mod killing;
 mod large;
 mod manners;
 mod operate;
+mod power;
 mod reads;
 mod records;
 mod remembering;

@@ -102,7 +102,12 @@ pub(crate) fn run(config: NodeConfig) -> Result<()> {
     if let Some(sql) = sql {
         let _ = threads.block_on(async { tokio::time::timeout(LEAVE_PATIENCE, sql).await });
     }
-    node.leave().wait();
+    if config.durable && config.role == Role::Storage {
+        // It comes back with its rows; who is not to come back is replaced.
+        node.abandon().wait();
+    } else {
+        node.leave().wait();
+    }
     threads.shutdown_timeout(Duration::from_millis(200));
     match ended {
         None => {

@@ -264,8 +264,9 @@ impl Builder {
         self
     }
 
-    /// A router keeps its log on disk, in its [directory](Builder::directory), and goes on from there: also if all routers
-    /// were killed at once, or lost power. It must listen at the same address each time. No other role can be durable yet.
+    /// A router keeps its log, and a storage process its rows, on disk, in its [directory](Builder::directory), and goes on
+    /// from there: also if all were killed at once, or lost power. It must listen at the same address each time. Other roles
+    /// have nothing to keep.
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self
@@ -381,9 +382,11 @@ impl Builder {
     fn journal_directory(&self, role: Role) -> Result<Option<PathBuf>, Error> {
         match (role, &self.directory) {
             _ if !self.durable => Ok(None),
-            (Role::Router, Some(directory)) => Ok(Some(directory.clone())),
-            (Role::Router, None) => Err(Error::start("a durable router needs a directory")),
-            _ => Err(Error::start("only a router can be durable; the others keep what they have in memory")),
+            (Role::Router | Role::Storage, Some(directory)) => Ok(Some(directory.clone())),
+            (Role::Router | Role::Storage, None) => Err(Error::start("a durable process needs a directory")),
+            _ => Err(Error::start(
+                "only routers and storage processes can be durable; others have nothing to keep",
+            )),
         }
     }
 }

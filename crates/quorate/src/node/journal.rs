@@ -1,4 +1,4 @@
-//! A router's log on disk: what its first life goes on from, and what a later one begins with.
+//! What a router or a storage process has on disk: what its first life goes on from, and what a later one begins with.
 //!
 //! The first life of a node goes on as the process that the directory belongs to, if all that was durable can be read. A
 //! later life is there because the others go on without the one before it: it is another process, and begins with an empty
@@ -12,6 +12,7 @@ use quorate_protocol::{
     DomainId, Generation, Peer, ProcessId, Ticket,
     ecast::Fence,
     paxos::{self, Paxos},
+    rubberband::{Storage, StorageSettings, Unrecoverable},
 };
 use quorate_runtime::{
     Disk, clock,
@@ -21,12 +22,12 @@ use tracing::{info, warn};
 
 use crate::error::Error;
 
-/// The disk of a router that is about to begin.
+/// The disk of a process that is about to begin.
 pub(super) struct Journal {
     pub(super) disk: Disk,
     /// The ticket of its first record.
     pub(super) first: Ticket,
-    /// The log's records. None: it begins as a new process.
+    /// The process's records. None: it begins as a new process.
     records: Vec<Bytes>,
     place: PathBuf,
 }
@@ -40,11 +41,11 @@ impl Journal {
         match &opened.found {
             Found::Nothing => {}
             Found::Records { torn_bytes } => {
-                info!(process = %opened.disk.process(), torn_bytes, "this router goes on from its journal");
+                info!(process = %opened.disk.process(), torn_bytes, "goes on from its journal");
             }
-            Found::Abandoned => warn!("nobody goes on from the journal that is there: a new router begins"),
+            Found::Abandoned => warn!("nobody goes on from the journal that is there: a new process begins"),
             Found::Damaged(damage) => {
-                warn!(%damage, "not all that was durable can be read: a new router begins, and joins");
+                warn!(%damage, "not all that was durable can be read: a new process begins, and joins");
             }
         }
         let (first, channel) = (opened.first(), Channel { domain, endpoint: EndpointId::TABLES });
@@ -60,7 +61,7 @@ impl Journal {
         Ok(Journal { disk, first: Ticket(1), records: Vec::new(), place })
     }
 
-    /// As whom the router begins.
+    /// As whom the process begins.
     pub(super) fn process(&self) -> ProcessId {
         self.disk.process()
     }
@@ -76,7 +77,7 @@ impl Journal {
             None => Ok(Generation::FIRST),
             Some(Some(fence)) => Ok(fence.generation),
             Some(None) => {
-                Err(Error::start(format!("{}: whose router it was cannot be read", self.place.display())))
+                Err(Error::start(format!("{}: to what it belonged cannot be read", self.place.display())))
             }
         }
     }
@@ -88,15 +89,40 @@ impl Journal {
             .map_err(|error| Error::start(format!("{}: {error}", self.place.display())))?;
         let known = log.as_ref().and_then(|log| log.members().iter().find(|peer| peer.id == me.id));
         match known {
-            Some(known) if known.address != me.address => Err(Error::start(format!(
-                "{}: the others know this router at {}, and it would be at {} now: have it listen where it did, or remove \
-                 the directory to begin as a new router",
-                self.place.display(),
-                known.address,
-                me.address
-            ))),
+            Some(known) if known.address != me.address => Err(self.moved(&known.address, &me.address)),
             _ => Ok(log),
         }
+    }
+
+    /// The storage process as it was, if there is one; and the journal to go on with, which is another's if it had rows that
+    /// it had not written down, and is `anew`.
+    pub(super) fn storage(
+        mut self,
+        address: &str,
+        settings: StorageSettings,
+        anew: impl FnOnce() -> Result<Journal, Error>,
+    ) -> Result<(Journal, Option<Storage>), Error> {
+        let me = Peer { id: self.process(), address: address.to_owned() };
+        let (generation, records) = (self.generation()?, std::mem::take(&mut self.records));
+        match Storage::recover(me, settings, generation, records) {
+            Ok(storage) => Ok((self, storage)),
+            Err(why @ Unrecoverable::Unfinished) => {
+                warn!(%why, "a new process begins, and joins");
+                // It holds the lock.
+                drop(self);
+                Ok((anew()?, None))
+            }
+            Err(Unrecoverable::Moved(known)) => Err(self.moved(&known, address)),
+            Err(error) => Err(Error::start(format!("{}: {error}", self.place.display()))),
+        }
+    }
+
+    fn moved(&self, known: &str, address: &str) -> Error {
+        Error::start(format!(
+            "{}: the others know this process at {known}, and it would be at {address} now: have it listen where it did, or \
+             remove the directory to begin as a new one",
+            self.place.display(),
+        ))
     }
 }
 

@@ -35,7 +35,7 @@ use crate::{
 /// A read waits at least this long: two rounds of asking (2 s) and replacing (2 s) a silent replica.
 const READ_WAIT_MIN: Duration = Duration::from_secs(8);
 
-/// A router with a disk writes its whole state once so much of its log has been written, and forgets what was before.
+/// A process with a disk writes its whole state once so much has been written, and forgets what was before.
 const CHECKPOINT_BYTES: usize = 64 << 20;
 
 /// A process that began.
@@ -49,7 +49,7 @@ pub(super) struct Life {
 /// What a life begins with.
 #[allow(clippy::large_enum_variant, reason = "there is one per life")]
 pub(super) enum Before {
-    /// It is the first. Of a router it is known how it begins, and with which journal, if it has one.
+    /// It is the first. It is known how a router begins, and with which journal, if it has one.
     Nothing { beginning: Option<Beginning>, journal: Option<Journal> },
     /// Another one was before, which the others go on without.
     Life(Former),
@@ -66,13 +66,19 @@ pub(super) struct Former {
 impl Life {
     /// Begins one.
     pub(super) fn begin(setup: &Setup, before: Before, requests: &Arc<Requests>) -> Result<Life, Error> {
+        let anew = |place: &PathBuf| Journal::begin_anew(place, setup.domain, setup.number);
         let (former, beginning, mut journal) = match before {
             Before::Nothing { beginning, journal } => (None, beginning, journal),
-            Before::Life(former) => {
-                let anew = |place: &PathBuf| Journal::begin_anew(place, setup.domain, setup.number);
-                (Some(former), None, setup.journal.as_ref().map(anew).transpose()?)
-            }
+            Before::Life(former) => (Some(former), None, setup.journal.as_ref().map(anew).transpose()?),
         };
+        let mut recovered = None;
+        if let (Role::Storage, Some(place)) = (setup.role, &setup.journal)
+            && let Some(opened) = journal.take_if(|journal| journal.goes_on())
+        {
+            let settings = storage_settings(setup);
+            let (opened, storage) = opened.storage(&setup.advertised, settings, || anew(place))?;
+            (journal, recovered) = (Some(opened), storage);
+        }
         let fresh = ProcessId { node: setup.number, incarnation: chance::incarnation() };
         let me = journal.as_ref().map_or(fresh, Journal::process);
         let labels = [("process", setup.name.clone()), ("role", setup.role.to_string())];
@@ -87,6 +93,9 @@ impl Life {
         };
         // Routers of different generations do not talk. Members follow whoever is later.
         let mut generation = former.as_ref().map_or(Generation::FIRST, |former| former.generation);
+        if let Some(storage) = &recovered {
+            generation = storage.member().generation();
+        }
         let state = match setup.role {
             Role::Router => {
                 let begun = match beginning {
@@ -102,7 +111,9 @@ impl Life {
                 tables::Process::Router(router)
             }
             Role::Storage => {
-                let (storage, engine) = storage(setup, peer, former.and_then(|former| former.rows));
+                let rows = former.and_then(|former| former.rows);
+                let (storage, engine) = storage(setup, peer, rows, recovered);
+                parts.disk = journal.map(|journal| (journal.disk, journal.first));
                 parts.engine = Some((engine, setup.storage.muster.clone()));
                 tables::Process::Storage(storage)
             }
@@ -163,21 +174,27 @@ fn storage(
     setup: &Setup,
     peer: Peer,
     rows: Option<(Box<Remains>, Box<dyn Engine>)>,
+    recovered: Option<Storage>,
 ) -> (Storage, Box<dyn Engine>) {
     let name = setup.name.clone();
     if let Some((remains, engine)) = rows {
         return (Storage::again(peer, name, remains), engine);
     }
+    let engine = ScanEngine::new(setup.storage.bounds).with_costs(costs());
+    let storage = recovered.unwrap_or_else(|| Storage::new(peer, name, storage_settings(setup)));
+    (storage, Box::new(engine))
+}
+
+fn storage_settings(setup: &Setup) -> StorageSettings {
     let options = &setup.storage;
-    let settings = StorageSettings {
+    StorageSettings {
         alive_every: setup.detector.interval,
         held_bytes_max: options.held_bytes_max,
         held_max: options.held_max,
         terms: setup.terms,
+        checkpoint_bytes: setup.journal.as_ref().map(|_| CHECKPOINT_BYTES as u64),
         ..StorageSettings::default()
-    };
-    let engine = ScanEngine::new(options.bounds).with_costs(costs());
-    (Storage::new(peer, name, settings), Box::new(engine))
+    }
 }
 
 /// What scanning costs on this machine, measured once.

@@ -1,0 +1,93 @@
+//! Tables on disks: every process of a cluster is killed at once, and what was acknowledged is there.
+
+use std::{net::TcpListener, thread};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::{
+    by_hand::{Machines, Running},
+    cluster::turn,
+    command::wait_for,
+};
+
+/// Two storage processes without replicas, so that every row is on one disk alone.
+const STORAGE: [usize; 2] = [6, 7];
+
+struct Cluster {
+    routers: Vec<Running>,
+    storage: Vec<Running>,
+    gateway: Running,
+    _super: Running,
+}
+
+impl Cluster {
+    /// All of it, those that wait for others first.
+    fn start(machines: &Machines, ports: [u16; 2]) -> Cluster {
+        let gateway = machines.member(4, "gateway-1");
+        let storage =
+            STORAGE.iter().zip(ports).map(|(node, port)| machines.durable_storage(*node, port)).collect();
+        let _super = machines.member(5, "super-1");
+        let routers = [3, 1, 2].map(|number| machines.durable_router(number)).into();
+        Cluster { routers, storage, gateway, _super }
+    }
+
+    fn kill(self) {
+        let Cluster { routers, storage, gateway, _super } = &self;
+        let all = || routers.iter().chain(storage).chain([gateway, _super]);
+        all().for_each(|process| process.signal(Signal::KILL));
+    }
+
+    fn incarnations(&self) -> Vec<Value> {
+        self.storage.iter().map(|process| process.status()["process"].clone()).collect()
+    }
+}
+
+#[test]
+fn every_row_is_there_after_all_processes_were_killed_at_once() {
+    let _turn = turn();
+    let mut machines = Machines::new();
+    machines.storage = STORAGE.len();
+    let ports = {
+        let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        free.each_ref().map(|listener| listener.local_addr().unwrap().port())
+    };
+    let mut cluster = Cluster::start(&machines, ports);
+    wait_for("a table is there", || {
+        cluster.gateway.sql("create table if not exists kept (k int primary key, n int)").is_ok()
+    });
+    wait_for("it is written", || cluster.gateway.sql("insert into kept values (0, 0)").is_ok());
+    let before = cluster.incarnations();
+    let mut acknowledged = 1;
+    for kill in 1..=3 {
+        // Writers are in the middle of it when everything goes.
+        let gateway = &cluster.gateway;
+        let id = format!("set quorate.request_id = '5e0c9a1d47b36f8210c4e7d2a9b3f58{kill}-1'");
+        let once = format!("{id}; update kept set n = n + 1 where k = 0");
+        assert_eq!(gateway.sql(&once), Ok(()));
+        let written: Vec<i32> = thread::scope(|scope| {
+            let write = |writer: i32| {
+                let first = kill * 10_000 + writer * 1_000;
+                let ok = |k: &i32| gateway.sql(&format!("insert into kept values ({k}, 0)")).is_ok();
+                (first..first + 25).filter(ok).collect::<Vec<i32>>()
+            };
+            let writers: Vec<_> = (0..4).map(|writer| scope.spawn(move || write(writer))).collect();
+            writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect()
+        });
+        acknowledged += written.len();
+        cluster.kill();
+        cluster = Cluster::start(&machines, ports);
+        wait_for("it is written again", || {
+            cluster.gateway.sql(&format!("insert into kept values (-{kill}, 0)")).is_ok()
+        });
+        acknowledged += 1;
+        assert_eq!(cluster.incarnations(), before, "they are who they were");
+        let there = format!("select 1 / (count(*) - {acknowledged}) from kept");
+        assert_eq!(cluster.gateway.sql(&there), Err(String::from("22012")), "{acknowledged} rows are there");
+        // The ranges know the write of before, and do it no more.
+        assert_eq!(cluster.gateway.sql(&once), Ok(()));
+        let sum = format!("select 1 / (sum(n) - {kill}) from kept");
+        assert_eq!(cluster.gateway.sql(&sum), Err(String::from("22012")), "it was done once");
+    }
+    assert!(cluster.routers.iter().all(Running::is_well));
+}
