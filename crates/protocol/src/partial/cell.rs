@@ -213,7 +213,9 @@ impl Cell {
                 arrival
             }
         });
-        self.coordinate(cx, out, |coordinator, turn| coordinator.adopt(turn));
+        let fresh =
+            self.layout.cells().map(|(number, _)| number).filter(|it| before.cell(*it).is_none()).collect();
+        self.coordinate(cx, out, |coordinator, turn| coordinator.adopt(&fresh, turn));
         self.arrive(now, out);
         out.emit(Event::Laid(self.layout.version()));
     }

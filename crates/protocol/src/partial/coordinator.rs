@@ -132,10 +132,15 @@ impl Coordinator {
         &self.hints
     }
 
-    /// The layout changed. Operations on keys of a cell that is gone end: the owners of a key do not change in the middle of one.
-    pub(super) fn adopt(&mut self, turn: &mut Turn<'_>) {
-        self.hints.adopt(turn.layout);
-        let layout = turn.layout;
+    /// The layout changed, and these cells are new in it. Operations on keys of a cell that is gone end: the owners of a key
+    /// do not change in the middle of one.
+    pub(super) fn adopt(&mut self, fresh: &BTreeSet<CellNumber>, turn: &mut Turn<'_>) {
+        let (layout, rings) = (turn.layout, turn.rings);
+        let heirs = |map: MapId, key: &Bytes| {
+            let owners = rings.get(&map).into_iter().flat_map(|ring| ring.owners(Token::of(map, key)).iter());
+            owners.map(|owner| owner.cell).filter(|cell| fresh.contains(cell)).collect()
+        };
+        turn.lacking.extend(self.hints.adopt(layout, heirs));
         let is_orphan =
             |running: &Running| running.owners.iter().any(|owner| layout.cell(owner.cell).is_none());
         let orphans: Vec<Round> =
@@ -265,12 +270,7 @@ impl Coordinator {
             Step::Hint(outcome, entry, lacking) => {
                 self.bytes -= running.bytes;
                 turn.ended.extend(outcome.map(|outcome| (running.id, outcome)));
-                for index in lacking.iter() {
-                    let owner = running.owners.cell(index);
-                    // One whose place another took copies what it needs.
-                    if turn.layout.cell(owner).is_none() {
-                        continue;
-                    }
+                for owner in missing(&running, lacking, turn) {
                     if self.hints.keep(owner, running.map, &running.key, &entry, turn.now) {
                         turn.lacking.push(owner);
                     }
@@ -414,3 +414,18 @@ fn with_surroundings<T>(
 fn is_settled(layout: &Layout, owner: Owner) -> bool {
     layout.cell(owner.cell).is_some_and(|cell| !cell.arriving)
 }
+/// The cells that a write is to be kept for: those of its owners that lack it, and the cells that took the place of owners that
+/// are gone, whether those had it or not.
+fn missing(running: &Running, lacking: Share, turn: &Turn<'_>) -> Vec<CellNumber> {
+    let is_there = |owner: &Owner| turn.layout.cell(owner.cell).is_some();
+    let lacking = lacking.iter().map(|index| running.owners.cell(index));
+    let mut missing: Vec<CellNumber> = lacking.filter(|cell| turn.layout.cell(*cell).is_some()).collect();
+    if let Some(ring) =
+        turn.rings.get(&running.map).filter(|_| !running.owners.iter().all(|it| is_there(&it)))
+    {
+        let present = ring.owners(Token::of(running.map, &running.key)).iter();
+        missing.extend(present.map(|owner| owner.cell).filter(|cell| running.owners.index(*cell).is_none()));
+    }
+    missing
+}
+

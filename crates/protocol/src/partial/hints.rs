@@ -7,10 +7,14 @@
 //!
 //! Hints of one key are one: merged, as a replica would. They leave in the order of their keys, a few at a time, and each
 //! stays until its owner acknowledged just what it holds then.
+//!
+//! A cell that takes another's place gets a hint of each write that any owner of the key is still to get: those that it
+//! copies from may get theirs after it has copied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use super::{
     entry::{Digest, Entry},
@@ -94,12 +98,16 @@ impl Hints {
         entry: &Entry,
         now: Time,
     ) -> bool {
+        self.hold(owner, (map, key.clone()), entry, now)
+    }
+
+    fn hold(&mut self, owner: CellNumber, at: (MapId, Bytes), entry: &Entry, since: Time) -> bool {
         let hints = self.kept.entry(owner).or_default();
-        let at = (map, key.clone());
         let mut merged = hints.get(&at).map_or_else(Entry::nothing, |hint| hint.entry.clone());
         merged.merge(entry);
-        let (since, before) = hints.get(&at).map_or((now, None), |hint| (hint.since, Some(hint.bytes)));
-        let bytes = HINT_BYTES + key.len() + merged.bytes();
+        let (since, before) =
+            hints.get(&at).map_or((since, None), |hint| (since.min(hint.since), Some(hint.bytes)));
+        let bytes = HINT_BYTES + at.1.len() + merged.bytes();
         let total = self.counts.bytes - before.unwrap_or(0) + bytes;
         if total > self.limits.bytes_max {
             self.counts.lost += 1;
@@ -184,8 +192,19 @@ impl Hints {
         self.sent.retain(|_, (owner, _, _)| *owner != cell);
     }
 
-    /// The layout changed: hints for maps that were dropped and for cells that are gone are of no use.
-    pub(super) fn adopt(&mut self, layout: &Layout) {
+    /// The layout changed: hints for maps that were dropped and for cells that are gone are of no use. The cells that took a
+    /// place, which `heirs` tells of a key, get what any owner of the key is still to get. Returns those of them of which a
+    /// hint was given up for the first time.
+    pub(super) fn adopt(
+        &mut self,
+        layout: &Layout,
+        heirs: impl Fn(MapId, &Bytes) -> SmallVec<[CellNumber; 6]>,
+    ) -> Vec<CellNumber> {
+        let mut inherited = Vec::new();
+        for (at, hint) in self.kept.values().flatten().filter(|((map, _), _)| layout.map(*map).is_some()) {
+            let heirs = heirs(at.0, &at.1).into_iter();
+            inherited.extend(heirs.map(|heir| (heir, at.clone(), hint.entry.clone(), hint.since)));
+        }
         self.sent.retain(|_, (owner, _, _)| layout.cell(*owner).is_some());
         for (owner, hints) in &mut self.kept {
             let is_there = layout.cell(*owner).is_some();
@@ -197,6 +216,10 @@ impl Hints {
             });
         }
         self.kept.retain(|_, hints| !hints.is_empty());
+        let given_up = |(heir, at, entry, since): (CellNumber, (MapId, Bytes), Entry, Time)| {
+            self.hold(heir, at, &entry, since).then_some(heir)
+        };
+        inherited.into_iter().filter_map(given_up).collect()
     }
 
     fn forget(&mut self, owner: CellNumber, at: &(MapId, Bytes), sent: Option<Digest>) -> bool {

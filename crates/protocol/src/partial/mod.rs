@@ -93,7 +93,8 @@
 //! **Hints.** A write goes to all owners. The coordinator waits beyond the level for those that can be reached, and keeps a hint
 //! for each owner that has not acknowledged when the operation's time is over (Dynamo §4.6). A hint is a copy of a write, never
 //! an acknowledgement: a level counts owners only. Hints have limits of bytes and of age; where one is given up, the coordinator says
-//! so ([`Event::Lacks`]). Hints die with their coordinator.
+//! so ([`Event::Lacks`]). A cell that takes another's place gets a hint of all that any owner of the key is still to get: the
+//! owners that it copies from may lack it. Hints die with their coordinator.
 //!
 //! **Attacks considered.**
 //!

@@ -301,7 +301,7 @@ impl Running {
                     }
                     return match self.write_above(newer, true, around) {
                         Ok(step) => step,
-                        Err(Skewed { .. }) => Step::End(Outcome::MaybeApplied),
+                        Err(Skewed { .. }) => self.close(Some(Outcome::MaybeApplied)),
                     };
                 }
                 // In a round that follows another one something was written before.
@@ -311,7 +311,11 @@ impl Running {
                     Some(rejection) => Step::End(Outcome::Rejected(rejection)),
                     // As long as nobody has taken it, it may still turn out that nobody did.
                     None if first && held.is_empty() => Step::Wait(Share::NONE),
-                    None => self.wait_or(self.level, around, self.late(around)),
+                    None => match self.wait_or(self.level, around, self.late(around)) {
+                        // Some may hold it: the others are to get it, too.
+                        Step::End(outcome) => self.close(Some(outcome)),
+                        step => step,
+                    },
                 }
             }
             Stage::Reading { .. } => self.advance_read(around),

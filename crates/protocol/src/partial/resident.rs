@@ -170,6 +170,11 @@ impl Resident {
         self.refused + self.member.refused()
     }
 
+    /// Its cell.
+    pub fn cell(&self) -> &Cell {
+        &self.cell
+    }
+
     fn order(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut impl Sink<Self>) {
         let Resident { member, news, .. } = self;
         let mut lift = Lift::<Resident, _, _, _>::new::<Member>(

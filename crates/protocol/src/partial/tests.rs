@@ -369,3 +369,36 @@ fn many_keys_are_copied_in_parts_and_what_is_written_meanwhile_comes_by_itself()
     assert!(net.order_arrivals() > 0);
     assert!(owned(&net, 7) > before, "{} after {before}", owned(&net, 7));
 }
+/// The only holder of a write is lost. Its coordinator still has hints for the other owners, and the cell that takes the
+/// place has copied from those before they got it.
+#[test]
+fn who_takes_a_place_gets_what_the_others_are_still_to_get() {
+    let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    let (owners, stranger) = (net.owners("k"), net.stranger("k"));
+    for owner in &owners[1..] {
+        net.cut(stranger, *owner);
+    }
+    assert!(matches!(net.put(stranger, "k", "v", Level::One), Outcome::Done { .. }));
+    net.run(TIMEOUT + Duration::from_secs(1));
+    assert_eq!((net.holders("k"), net.status(stranger).hints.kept), (1, 2));
+    net.crash(owners[0]);
+    net.replace(owners[0], 9);
+    net.run(Duration::from_secs(1));
+    assert_eq!((net.order_arrivals(), net.holders("k")), (1, 1));
+    net.heal();
+    net.run(Duration::from_secs(1));
+    let hints = net.status(stranger).hints;
+    assert_eq!((net.holders("k"), hints.kept, hints.bytes, hints.lost), (3, 0, 0, 0));
+}
+
+/// A write that too few take in time for its level is kept for the others all the same: they may take it later.
+#[test]
+fn a_write_that_some_refuse_is_kept_for_them() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    net.adjust(1, 1_000_000_000);
+    assert_eq!(net.put(1, "k", "v", Level::Quorum), Outcome::MaybeApplied);
+    assert_eq!((net.holders("k"), net.status(1).hints.kept), (1, 2));
+    net.run(Duration::from_secs(2));
+    assert_eq!((net.holders("k"), net.status(1).hints.kept), (3, 0));
+}
+
