@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::{
     clock::{Clock, Stamp},
+    delays::{Delayed, Delays},
     entry::Entry,
     hints::{HintLimits, Hints},
     layout::{CellNumber, Layout, MapId, ReadRepair},
@@ -30,6 +31,8 @@ pub struct Operation {
     pub level: Level,
     /// A smaller level that will do if the other one cannot be met, or not in time (004 §IV). The outcome says which one was.
     pub fallback: Option<Level>,
+    /// How much later a read begins, or the outcome of a write that is done is told (004 §II.A). At most a minute.
+    pub delay: Duration,
     /// The deed.
     pub action: Action,
 }
@@ -101,6 +104,7 @@ pub(super) struct Coordinator {
     timers: BTreeSet<(Time, Round)>,
     rounds: u64,
     bytes: usize,
+    delays: Delays,
     hints: Hints,
     /// Reads that brought replicas up to date.
     repairs: u64,
@@ -116,6 +120,7 @@ impl Coordinator {
             timers: BTreeSet::new(),
             rounds: 0,
             bytes: 0,
+            delays: Delays::default(),
             hints: Hints::new(patience.hints),
             repairs: 0,
             hints_at: Time::ZERO,
@@ -124,7 +129,8 @@ impl Coordinator {
 
     pub(super) fn deadline(&self) -> Option<Time> {
         let hints = (self.hints.counts().kept > 0).then_some(self.hints_at);
-        self.timers.first().map(|(time, _)| *time).into_iter().chain(hints).min()
+        let timer = self.timers.first().map(|(time, _)| *time);
+        [timer, self.delays.deadline(), hints].into_iter().flatten().min()
     }
 
     /// The hints that it keeps.
@@ -160,11 +166,19 @@ impl Coordinator {
 
     /// How many operations are under way.
     pub(super) fn count(&self) -> usize {
-        self.running.len()
+        self.running.len() + self.delays.len()
     }
 
-    /// Begins an operation.
+    /// Begins an operation, at once or after the delay that it asks for.
     pub(super) fn begin(&mut self, operation: Operation, turn: &mut Turn<'_>) {
+        if self.bytes + self.delays.bytes() + operation.key.len() > self.patience.in_flight_bytes_max {
+            turn.ended.push((operation.id, Outcome::Rejected(Rejection::Busy)));
+        } else if let Some(operation) = self.delays.keep(operation, turn.now) {
+            self.begin_now(operation, turn);
+        }
+    }
+
+    fn begin_now(&mut self, operation: Operation, turn: &mut Turn<'_>) {
         let id = operation.id;
         match self.prepare(operation, turn) {
             Err(outcome) => turn.ended.push((id, outcome)),
@@ -220,6 +234,12 @@ impl Coordinator {
             running.timer = (turn.now + running.pause).min(running.deadline);
             self.perform(round, running, step, turn);
         }
+        while let Some(delayed) = self.delays.take_due(turn.now) {
+            match delayed {
+                Delayed::Begin(operation) => self.begin_now(operation, turn),
+                Delayed::Tell { id, outcome } => turn.ended.push((id, outcome)),
+            }
+        }
         if self.hints.counts().kept > 0 && self.hints_at <= turn.now {
             self.hints_at = turn.now + self.patience.hints_every;
             turn.lacking.extend(self.hints.expire(turn.now));
@@ -261,15 +281,17 @@ impl Coordinator {
             }
             Step::End(outcome) => {
                 self.bytes -= running.bytes;
-                turn.ended.push((running.id, outcome));
+                self.tell(&running, outcome, turn);
             }
             Step::Linger(outcome) => {
-                turn.ended.push((running.id, outcome));
+                self.tell(&running, outcome, turn);
                 self.keep(round, running);
             }
             Step::Hint(outcome, entry, lacking) => {
                 self.bytes -= running.bytes;
-                turn.ended.extend(outcome.map(|outcome| (running.id, outcome)));
+                if let Some(outcome) = outcome {
+                    self.tell(&running, outcome, turn);
+                }
                 for owner in missing(&running, lacking, turn) {
                     if self.hints.keep(owner, running.map, &running.key, &entry, turn.now) {
                         turn.lacking.push(owner);
@@ -290,6 +312,15 @@ impl Coordinator {
                     turn.out.push((running.owners.cell(index), Message::Request(request)));
                 }
             }
+        }
+    }
+
+    /// The user is told, at once or after the delay that its write asked for.
+    fn tell(&mut self, running: &Running, outcome: Outcome, turn: &mut Turn<'_>) {
+        if matches!(outcome, Outcome::Done { .. }) && !running.delay.is_zero() {
+            self.delays.tell_later(running.id, outcome, running.delay, turn.now);
+        } else {
+            turn.ended.push((running.id, outcome));
         }
     }
 
@@ -323,7 +354,7 @@ impl Coordinator {
 
     /// An operation as it is before its first request, or why there is none.
     fn prepare(&mut self, operation: Operation, turn: &mut Turn<'_>) -> Result<Running, Outcome> {
-        let Operation { id, map, key, level, fallback, action } = operation;
+        let Operation { id, map, key, level, fallback, delay, action } = operation;
         let reject = |rejection| Err(Outcome::Rejected(rejection));
         let (Some(settings), Some(ring)) = (turn.layout.map(map), turn.rings.get(&map)) else {
             return reject(Rejection::NoMap);
@@ -345,7 +376,7 @@ impl Coordinator {
             return reject(Rejection::TooLarge);
         }
         let bytes = OPERATION_BYTES + key.len() + written;
-        if self.bytes + bytes > self.patience.in_flight_bytes_max {
+        if self.bytes + self.delays.bytes() + bytes > self.patience.in_flight_bytes_max {
             return reject(Rejection::Busy);
         }
         let owners = ring.owners(Token::of(map, &key)).clone();
@@ -366,6 +397,7 @@ impl Coordinator {
             level,
             fallback: fallback.filter(|smaller| *smaller != level),
             blocking: settings.read_repair == ReadRepair::Blocking,
+            delay,
             draft,
             preferred: preferred(&owners, turn),
             owners,

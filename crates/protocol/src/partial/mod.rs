@@ -135,6 +135,7 @@ mod arrival;
 mod cell;
 mod clock;
 mod coordinator;
+mod delays;
 mod entry;
 mod hints;
 mod layout;

@@ -180,6 +180,8 @@ pub(super) struct Running {
     pub(super) fallback: Option<Level>,
     /// Whether reads leave what they answer at a quorum, and writes ask first.
     pub(super) blocking: bool,
+    /// How much later its outcome is told if it is a write that is done.
+    pub(super) delay: Duration,
     /// The content of a write; none for a read.
     pub(super) draft: Option<Draft>,
     pub(super) owners: Owners,

@@ -53,7 +53,15 @@ pub(super) fn operation(
     level: Level,
     fallback: Option<Level>,
 ) -> Operation {
-    Operation { id, map: MAP, key: Bytes::from_static(key.as_bytes()), level, fallback, action }
+    Operation {
+        id,
+        map: MAP,
+        key: Bytes::from_static(key.as_bytes()),
+        level,
+        fallback,
+        delay: Duration::ZERO,
+        action,
+    }
 }
 
 pub(super) struct Net {
@@ -311,6 +319,20 @@ impl Net {
         let end = self.now + TIMEOUT;
         while !self.outcomes.contains_key(&id) {
             assert!(self.now <= end, "operation {id} does not end");
+    /// Begins something that takes so much longer.
+    pub(super) fn start_delayed(
+        &mut self,
+        node: u64,
+        key: &'static str,
+        action: Action,
+        delay: Duration,
+    ) -> u64 {
+        self.operations += 1;
+        let operation = operation(self.operations, key, action, Level::One, None);
+        self.input(node, Input::Command(Command::Operate(Operation { delay, ..operation })));
+        self.operations
+    }
+
             match self.ready().first().copied() {
                 Some(pair) => self.deliver(pair),
                 None => self.run(Duration::from_millis(1)),
