@@ -12,6 +12,7 @@ use super::{
     operation::{Outcome, Rejection},
     replica::{Limits, Refused, Replica},
     ring::{Ring, Site},
+    scan::{Around, Scan, Scanned, Scans},
 };
 use crate::{
     detector::{self, Detector},
@@ -61,6 +62,8 @@ impl Default for Settings {
 pub enum Command {
     /// Coordinate this. Ends in exactly one [`Event::Ended`].
     Operate(Operation),
+    /// Tell some keys of a map. Ends in exactly one [`Event::Scanned`].
+    Scan(Scan),
     /// The layout as the order has it from here on. One of an earlier version is passed over. Ends in [`Event::Laid`].
     Lay(Layout),
     /// The wall clock less the boot-time clock, in nanoseconds, as it is from now on.
@@ -76,6 +79,13 @@ pub enum Event {
         id: u64,
         /// How.
         outcome: Outcome,
+    },
+    /// A scan ended.
+    Scanned {
+        /// The name that the user gave it.
+        id: u64,
+        /// How.
+        outcome: Scanned,
     },
     /// Hints for this cell were given up: it lacks writes that this one coordinated. Told once of each cell.
     Lacks(CellNumber),
@@ -123,6 +133,7 @@ pub struct Cell {
     clock: Clock,
     replica: Replica,
     coordinator: Coordinator,
+    scans: Scans,
     detector: Detector,
     /// The processes that there is a link to: cells, or such that the order has not made cells here yet.
     linked: BTreeSet<ProcessId>,
@@ -146,6 +157,7 @@ impl Cell {
             clock: Clock::new(offset, settings.skew_max),
             replica: Replica::new(settings.limits),
             coordinator: Coordinator::new(settings.patience),
+            scans: Scans::default(),
             detector: Detector::new(settings.detector),
             linked: BTreeSet::new(),
             reachable: BTreeSet::new(),
@@ -171,7 +183,7 @@ impl Cell {
             number: self.number(),
             layout: self.layout.version(),
             reachable: self.reachable.iter().copied().collect(),
-            running: self.coordinator.count(),
+            running: self.coordinator.count() + self.scans.len(),
             bytes: self.replica.bytes(),
             refused: self.replica.refused(),
             strays: self.strays,
@@ -216,6 +228,7 @@ impl Cell {
         let fresh =
             self.layout.cells().map(|(number, _)| number).filter(|it| before.cell(*it).is_none()).collect();
         self.coordinate(cx, out, |coordinator, turn| coordinator.adopt(&fresh, turn));
+        self.scan(now, out, |scans, _, around| scans.adopt(around));
         self.arrive(now, out);
         out.emit(Event::Laid(self.layout.version()));
     }
@@ -343,8 +356,61 @@ impl Cell {
             }
             Message::Answer { round, answer } => {
                 let Some(answer) = self.take_copy((number, round), answer, cx.now, out) else { return };
+                if self.scans.has(round) {
+                    return self.scan(cx.now, out, |scans, _, around| {
+                        scans.answer(number, round, answer, around);
+                    });
+                }
                 self.coordinate(cx, out, |coordinator, turn| coordinator.answer(number, round, answer, turn));
             }
+        }
+    }
+
+    /// Lets scans work; what they ask of this cell itself is answered at once. Nothing without a number.
+    fn scan(
+        &mut self,
+        now: Time,
+        out: &mut impl Sink<Cell>,
+        work: impl FnOnce(&mut Scans, Round, &mut Around<'_>),
+    ) {
+        let Some(me) = self.number() else { return };
+        let site = self.layout.cell(me).map_or(Site::default(), |member| member.site);
+        let round = self.coordinator.next_round();
+        let (mut requests, mut ended) = (Vec::new(), Vec::new());
+        let mut work = Some(work);
+        let mut own: Vec<(Round, Answer)> = Vec::new();
+        loop {
+            let mut around = Around {
+                now,
+                site,
+                layout: &self.layout,
+                rings: &self.rings,
+                reachable: &self.reachable,
+                out: &mut requests,
+                ended: &mut ended,
+            };
+            if let Some(work) = work.take() {
+                work(&mut self.scans, round, &mut around);
+            }
+            for (round, answer) in own.drain(..) {
+                self.scans.answer(me, round, answer, &mut around);
+            }
+            for (to, request) in requests.drain(..) {
+                if to == me {
+                    if let Message::Answer { round, answer } = self.serve(request, me, now) {
+                        own.push((round, answer));
+                    }
+                } else {
+                    let peer = self.layout.cell(to).expect("cells of the layout are asked").peer.id;
+                    out.send(Destination::One(peer), Message::Request(request), None);
+                }
+            }
+            if own.is_empty() {
+                break;
+            }
+        }
+        for (id, outcome) in ended {
+            out.emit(Event::Scanned { id, outcome });
         }
     }
 
@@ -437,12 +503,23 @@ impl Protocol for Cell {
                 }
                 self.coordinate(cx, out, |coordinator, turn| coordinator.begin(operation, turn));
             }
+            Input::Command(Command::Scan(scan)) => {
+                if self.number().is_none() {
+                    let outcome = Scanned::Rejected(Rejection::NoCell);
+                    return out.emit(Event::Scanned { id: scan.id, outcome });
+                }
+                let patience = self.settings.patience.timeout;
+                self.scan(cx.now, out, |scans, round, around| scans.begin(scan, round, patience, around));
+            }
             Input::Command(Command::Lay(layout)) => self.lay(cx, layout, out),
             Input::Command(Command::Adjust(offset)) => self.clock.adjust(offset),
             Input::Deadline => {
                 self.beat(cx.now, out);
                 self.arrive(cx.now, out);
                 self.coordinate(cx, out, |coordinator, turn| coordinator.tick(turn));
+                if self.scans.deadline().is_some_and(|due| due <= cx.now) {
+                    self.scan(cx.now, out, |scans, _, around| scans.tick(around));
+                }
             }
             Input::Linked { peer, .. } => {
                 self.linked.insert(peer);
@@ -457,6 +534,7 @@ impl Protocol for Cell {
                 self.survey(cx.now);
                 if let Some(number) = self.numbers.get(&peer) {
                     self.coordinator.unlinked(*number);
+                    self.scans.unlinked(*number);
                 }
                 self.ask_again(peer);
             }
@@ -469,6 +547,6 @@ impl Protocol for Cell {
     fn deadline(&self) -> Option<Time> {
         let beat = (!self.numbers.is_empty()).then_some(self.beat_at);
         let arrival = self.arrival.as_ref().map(Arrival::deadline);
-        [beat, arrival, self.coordinator.deadline()].into_iter().flatten().min()
+        [beat, arrival, self.coordinator.deadline(), self.scans.deadline()].into_iter().flatten().min()
     }
 }

@@ -443,9 +443,6 @@ fn with_surroundings<T>(
     work(&mut Surroundings { site: turn.site, now, wall, reachable, settled, issue })
 }
 
-fn is_settled(layout: &Layout, owner: Owner) -> bool {
-    layout.cell(owner.cell).is_some_and(|cell| !cell.arriving)
-}
 /// The cells that a write is to be kept for: those of its owners that lack it, and the cells that took the place of owners that
 /// are gone, whether those had it or not.
 fn missing(running: &Running, lacking: Share, turn: &Turn<'_>) -> Vec<CellNumber> {
@@ -461,3 +458,6 @@ fn missing(running: &Running, lacking: Share, turn: &Turn<'_>) -> Vec<CellNumber
     missing
 }
 
+fn is_settled(layout: &Layout, owner: Owner) -> bool {
+    layout.cell(owner.cell).is_some_and(|cell| !cell.arriving)
+}

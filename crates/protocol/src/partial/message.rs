@@ -6,6 +6,8 @@ use super::{
     clock::Stamp,
     entry::{Digest, Entry, put_stamp, take_stamp},
     layout::{LayoutVersion, MapId},
+    ring::Token,
+    scan::{Kind, Listed},
 };
 use crate::wire::{Wire, WireError, put_bytes, take_bytes, take_count, take_u8, take_u32, take_u64};
 
@@ -44,6 +46,11 @@ pub enum Demand {
         /// From the first on.
         first: bool,
     },
+    /// Tell some of the keys of the map.
+    List {
+        /// Those behind this token; none: from the first on.
+        behind: Option<Token>,
+    },
 }
 
 /// A replica's answer.
@@ -66,6 +73,13 @@ pub enum Answer {
         entries: Vec<(Bytes, Entry)>,
         /// The key behind which the next ones are; none if these are the last.
         next: Option<Bytes>,
+    },
+    /// Some keys.
+    Listed {
+        /// The keys, deleted ones too.
+        keys: Vec<Listed>,
+        /// The token up to which these are all; none: they are the last.
+        through: Option<Token>,
     },
     /// Nothing was done.
     Refused(Refusal),
@@ -114,8 +128,12 @@ const REFUSED: u8 = 9;
 const ALIVE: u8 = 10;
 const COPY: u8 = 11;
 const COPIED: u8 = 12;
+const LIST: u8 = 13;
+const LISTED: u8 = 14;
 /// A key and an entry take no less.
 const COPY_BYTES_LEAST: usize = 21;
+/// A key, a stamp and a kind take no less.
+const LISTED_BYTES_LEAST: usize = 17;
 
 impl Refusal {
     const ALL: [Refusal; 5] =
@@ -142,6 +160,7 @@ impl Wire for Message {
                     Demand::Read => READ,
                     Demand::Digest => DIGEST,
                     Demand::Copy { .. } => COPY,
+                    Demand::List { .. } => LIST,
                 });
                 out.put_u64_le(round.0);
                 out.put_u64_le(layout.0);
@@ -150,6 +169,7 @@ impl Wire for Message {
                 match demand {
                     Demand::Write(entry) => entry.encode(out),
                     Demand::Copy { first } => out.put_u8((*first).into()),
+                    Demand::List { behind } => put_token(out, *behind),
                     Demand::Ask | Demand::Read | Demand::Digest => {}
                 }
             }
@@ -160,6 +180,7 @@ impl Wire for Message {
                     Answer::Entry(_) => FOUND,
                     Answer::Digest(_) => DIGESTED,
                     Answer::Copied { .. } => COPIED,
+                    Answer::Listed { .. } => LISTED,
                     Answer::Refused(_) => REFUSED,
                 });
                 out.put_u64_le(round.0);
@@ -168,9 +189,7 @@ impl Wire for Message {
                     Answer::Entry(entry) => entry.encode(out),
                     Answer::Digest(digest) => digest.encode(out),
                     Answer::Copied { entries, next } => {
-                        out.put_u32_le(
-                            u32::try_from(entries.len()).expect("answers are bounded far below 4 GiB"),
-                        );
+                        put_count(out, entries.len());
                         for (key, entry) in entries {
                             put_bytes(out, key);
                             entry.encode(out);
@@ -179,6 +198,15 @@ impl Wire for Message {
                         if let Some(next) = next {
                             put_bytes(out, next);
                         }
+                    }
+                    Answer::Listed { keys, through } => {
+                        put_count(out, keys.len());
+                        for Listed { key, newest, kind } in keys {
+                            put_bytes(out, key);
+                            put_stamp(out, *newest);
+                            out.put_u8(*kind as u8);
+                        }
+                        put_token(out, *through);
                     }
                     Answer::Refused(refusal) => out.put_u8(refusal.tag()),
                 }
@@ -192,7 +220,7 @@ impl Wire for Message {
         if tag == ALIVE {
             return Ok(Message::Alive);
         }
-        if !(ASK..=COPIED).contains(&tag) {
+        if !(ASK..=LISTED).contains(&tag) {
             return Err(WireError::Tag(tag));
         }
         let round = Round(take_u64(input)?);
@@ -210,6 +238,21 @@ impl Wire for Message {
                     next: if take_flag(input)? { Some(take_bytes(input)?) } else { None },
                 }
             }
+            LISTED => {
+                let count = take_count(input, LISTED_BYTES_LEAST)?;
+                let listed = |_| {
+                    let (key, newest) = (take_bytes(input)?, take_stamp(input)?);
+                    let kind = match take_u8(input)? {
+                        0 => Kind::Nothing,
+                        1 => Kind::String,
+                        2 => Kind::Hash,
+                        other => return Err(WireError::Tag(other)),
+                    };
+                    Ok(Listed { key, newest, kind })
+                };
+                let keys = (0..count).map(listed).collect::<Result<_, WireError>>()?;
+                Answer::Listed { keys, through: take_token(input)? }
+            }
             REFUSED => {
                 let tag = take_u8(input)?;
                 let refusal = Refusal::ALL.into_iter().find(|refusal| refusal.tag() == tag);
@@ -224,6 +267,7 @@ impl Wire for Message {
                     WRITE => Demand::Write(Entry::decode(input)?),
                     READ => Demand::Read,
                     COPY => Demand::Copy { first: take_flag(input)? },
+                    LIST => Demand::List { behind: take_token(input)? },
                     _ => Demand::Digest,
                 };
                 return Ok(Message::Request(Request { round, layout, map, key, demand }));
@@ -231,6 +275,21 @@ impl Wire for Message {
         };
         Ok(Message::Answer { round, answer })
     }
+}
+
+fn put_count(out: &mut BytesMut, count: usize) {
+    out.put_u32_le(u32::try_from(count).expect("answers are bounded far below 4 GiB"));
+}
+
+fn put_token(out: &mut BytesMut, token: Option<Token>) {
+    out.put_u8(token.is_some().into());
+    if let Some(Token(token)) = token {
+        out.put_u64_le(token);
+    }
+}
+
+fn take_token(input: &mut Bytes) -> Result<Option<Token>, WireError> {
+    if take_flag(input)? { take_u64(input).map(|token| Some(Token(token))) } else { Ok(None) }
 }
 
 fn take_flag(input: &mut Bytes) -> Result<bool, WireError> {
@@ -277,6 +336,14 @@ mod tests {
                 answer(Answer::Copied { entries: vec![(key.clone(), entry.clone())], next: Some(key) }),
                 format!("0c070000000000000001000000010000006b{written}01010000006b"),
             ),
+            (request(Demand::List { behind: Some(Token(6)) }), format!("0d{head}010600000000000000")),
+            (
+                answer(Answer::Listed {
+                    keys: vec![Listed { key: Bytes::from_static(b"k"), newest: stamp, kind: Kind::Hash }],
+                    through: None,
+                }),
+                "0e070000000000000001000000010000006b05000000000000000200000002".to_owned() + "00",
+            ),
             (Message::Alive, "0a".to_owned()),
         ];
         for (message, hex) in samples {
@@ -291,7 +358,7 @@ mod tests {
                 assert!(Message::decode(&mut whole.slice(..end)).is_err(), "{end} bytes of {message:?}");
             }
         }
-        for tag in [0, COPIED + 1, 255] {
+        for tag in [0, LISTED + 1, 255] {
             let mut input = Bytes::copy_from_slice(&[tag; 40]);
             assert_eq!(Message::decode(&mut input), Err(WireError::Tag(tag)));
         }

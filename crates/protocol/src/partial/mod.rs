@@ -146,6 +146,7 @@ mod replica;
 pub mod resident;
 mod ring;
 mod routing;
+mod scan;
 #[cfg(test)]
 mod tests;
 
@@ -166,4 +167,5 @@ pub use self::{
     resident::{Place, Resident},
     ring::{Owner, Owners, Ring, Share, Site, Token},
     routing::{Change, ChangeRefusal, Maps, NAME_BYTES_MAX, Roster, Seat, tokens_of},
+    scan::{Kind, Listed, Scan, Scanned},
 };

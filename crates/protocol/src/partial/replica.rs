@@ -6,10 +6,11 @@ use bytes::Bytes;
 
 use super::{
     clock::{Clock, Stamp},
-    entry::Entry,
+    entry::{Entry, Value},
     layout::{Layout, MapId},
     message::{Answer, Demand, Refusal, Request},
     ring::Token,
+    scan::{Kind, Listed},
 };
 use crate::time::Time;
 
@@ -84,6 +85,10 @@ impl Replica {
         let held = self.entry(request.map, &request.key);
         match request.demand {
             Demand::Copy { .. } => unreachable!("the cell, which knows the owners, answers that"),
+            Demand::List { behind } => {
+                let (keys, through) = self.list(request.map, behind, clock.wall(now));
+                Answer::Listed { keys, through }
+            }
             Demand::Ask => Answer::Told(held.map_or(Stamp::ZERO, Entry::newest)),
             Demand::Read => Answer::Entry(held.cloned().unwrap_or_default()),
             Demand::Digest => Answer::Digest(held.map(Entry::digest).unwrap_or_default()),
@@ -116,6 +121,32 @@ impl Replica {
             }
         }
         (copied, None)
+    }
+
+    /// Some keys of a map behind a token, deleted ones too, and the token up to which these are all; none: they are the last. Keys
+    /// of one token are never parted.
+    fn list(&self, map: MapId, behind: Option<Token>, wall: u64) -> (Vec<Listed>, Option<Token>) {
+        let from = match behind {
+            Some(Token(u64::MAX)) => return (Vec::new(), None),
+            Some(Token(token)) => Token(token + 1),
+            None => Token(0),
+        };
+        let (mut keys, mut bytes, mut last) = (Vec::new(), 0, None);
+        let entries = self.maps.get(&map).into_iter().flat_map(|it| it.range((from, Bytes::new())..));
+        for ((token, key), entry) in entries {
+            if (keys.len() >= LIST_KEYS || bytes >= COPY_BYTES) && last != Some(*token) {
+                return (keys, last);
+            }
+            last = Some(*token);
+            bytes += size_of::<Listed>() + key.len();
+            let kind = match entry.value(wall) {
+                Value::Nothing => Kind::Nothing,
+                Value::String(_) => Kind::String,
+                Value::Hash(_) => Kind::Hash,
+            };
+            keys.push(Listed { key: key.clone(), newest: entry.newest(), kind });
+        }
+        (keys, None)
     }
 
     /// Takes a copy of an entry, as a write.
@@ -170,6 +201,8 @@ impl Replica {
 /// One copy has about so many bytes, or looks at so many entries.
 const COPY_BYTES: usize = 256 << 10;
 const COPY_LOOKS: usize = 4_096;
+/// One piece of a scan has about so many keys.
+const LIST_KEYS: usize = 512;
 
 fn entry_bytes(key: &Bytes, entry: &Entry) -> usize {
     size_of::<(Token, Bytes)>() + key.len() + entry.bytes()

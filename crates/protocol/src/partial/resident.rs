@@ -21,6 +21,7 @@ use super::{
     operation::Outcome,
     ring::{Site, Token},
     routing::{Change, ChangeRefusal, Maps, Roster},
+    scan::{Scan, Scanned},
 };
 use crate::{
     ecast::{self, Class, Member, MemberCommand, MemberEvent, MemberSettings, MessageId, Position, Routing},
@@ -58,6 +59,8 @@ pub enum Command {
     Seeds(Vec<Peer>),
     /// Coordinate this. Ends in exactly one [`Event::Ended`].
     Operate(Operation),
+    /// Tell some keys of a map. Ends in exactly one [`Event::Scanned`].
+    Scan(Scan),
     /// Have this change ordered. Ends in exactly one [`Event::Changed`].
     Change {
         /// The asker's name for it; at most [`NAME_MAX`].
@@ -81,6 +84,13 @@ pub enum Event {
         id: u64,
         /// How.
         outcome: Outcome,
+    },
+    /// A scan ended.
+    Scanned {
+        /// The name that the user gave it.
+        id: u64,
+        /// How.
+        outcome: Scanned,
     },
     /// Hints for this cell were given up: it lacks writes that this one coordinated.
     Lacks(CellNumber),
@@ -160,6 +170,11 @@ impl Resident {
         &self.member
     }
 
+    /// Its cell.
+    pub fn cell(&self) -> &Cell {
+        &self.cell
+    }
+
     /// How its cell is.
     pub fn status(&self) -> Status {
         self.cell.status()
@@ -168,11 +183,6 @@ impl Resident {
     /// Messages from the order that were refused.
     pub fn refused(&self) -> u64 {
         self.refused + self.member.refused()
-    }
-
-    /// Its cell.
-    pub fn cell(&self) -> &Cell {
-        &self.cell
     }
 
     fn order(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut impl Sink<Self>) {
@@ -293,6 +303,7 @@ impl Resident {
             Command::Operate(operation) => {
                 self.work(cx, Input::Command(cell::Command::Operate(operation)), out);
             }
+            Command::Scan(scan) => self.work(cx, Input::Command(cell::Command::Scan(scan)), out),
             Command::Change { id, .. } if self.wedged => {
                 out.emit(Event::Changed { id, result: Err(Unchanged::Out) });
             }
@@ -377,6 +388,7 @@ impl<S: Sink<Resident>> Sink<Cell> for AtCell<'_, S> {
     fn emit(&mut self, event: cell::Event) {
         match event {
             cell::Event::Ended { id, outcome } => self.out.emit(Event::Ended { id, outcome }),
+            cell::Event::Scanned { id, outcome } => self.out.emit(Event::Scanned { id, outcome }),
             cell::Event::Lacks(number) => self.out.emit(Event::Lacks(number)),
             cell::Event::Complete(number) => *self.complete = Some(number),
             // The roster tells it.

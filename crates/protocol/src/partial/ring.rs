@@ -171,6 +171,11 @@ impl Ring {
         Ring { arcs }
     }
 
+    /// The owners of every key, those of neighbouring tokens behind each other.
+    pub fn all_owners(&self) -> impl Iterator<Item = &Owners> {
+        self.arcs.iter().map(|(_, owners)| owners)
+    }
+
     /// The owners of a key at this token.
     pub fn owners(&self, token: Token) -> &Owners {
         let at = self.arcs.partition_point(|(end, _)| *end < token);

@@ -217,6 +217,81 @@ fn a_slow_replica_is_not_waited_for() {
     }
 }
 
+/// 004 §II.A: a delay comes before a read and behind a write, inside the interval that the user sees.
+#[test]
+fn a_delay_is_before_a_read_and_behind_a_write() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    let delay = Duration::from_millis(20);
+    let put = |value| Action::Put { value: bytes(value), lifetime: None };
+    let write = net.start_delayed(1, "k", put("v"), delay);
+    net.run(Duration::from_millis(19));
+    assert_eq!((net.outcome(write), net.holders("k")), (None, 3));
+    let read = net.start_delayed(2, "k", Action::Read, delay);
+    net.run(Duration::from_millis(2));
+    assert!(matches!(net.outcome(write), Some(Outcome::Done { .. })));
+    // Written after the read was asked for, and before it began.
+    net.put(3, "k", "w", Level::All);
+    assert_eq!(net.outcome(read), None);
+    net.run(delay);
+    assert_eq!(net.outcome(read).and_then(found), string("w"));
+    // A write that cannot be done is told at once.
+    net.cut(1, 2);
+    net.cut(1, 3);
+    let all = Operation { delay, level: Level::All, ..net::operation(99, "k", put("x"), Level::All, None) };
+    net.input(1, crate::Input::Command(Command::Operate(all)));
+    assert_eq!(net.outcome(99), Some(&Outcome::Unavailable));
+}
+
+/// All keys of a scan, in pieces.
+fn scanned(net: &mut Net, node: u64, level: Level) -> Vec<(String, Kind)> {
+    let (mut all, mut behind, mut pieces) = (Vec::new(), None, 0);
+    loop {
+        let Scanned::Piece { keys, next } = net.scan(node, level, behind) else { panic!("no piece") };
+        all.extend(keys.into_iter().map(|(key, kind)| (String::from_utf8_lossy(&key).into_owned(), kind)));
+        pieces += 1;
+        assert!(pieces < 100 && (next.is_none() || next > behind), "a scan goes on");
+        behind = next;
+        if behind.is_none() {
+            let count = all.len();
+            all.sort();
+            all.dedup();
+            assert_eq!(all.len(), count, "a key is in two pieces");
+            return all;
+        }
+    }
+}
+
+#[test]
+fn a_scan_tells_every_key_once_and_no_deleted_one() {
+    let mut net = Net::new(&[0, 0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    let key = |n: u32| -> &'static str { Box::leak(format!("key {n:04}").into_boxed_str()) };
+    for n in 0..1_500 {
+        net.put(1 + u64::from(n) % 5, key(n), "v", Level::Quorum);
+    }
+    net.act(2, "h", Action::PutFields(vec![(bytes("f"), Some(bytes("v")))]), Level::Quorum);
+    // One owner misses the delete, and still has the value.
+    let owners = net.owners(key(7));
+    let (coordinator, cut) = (owners[0], owners[2]);
+    net.cut(coordinator, cut);
+    net.act(coordinator, key(7), Action::Delete, Level::Quorum);
+    let wanted: Vec<(String, Kind)> = [("h".to_owned(), Kind::Hash)]
+        .into_iter()
+        .chain((0..1_500).filter(|n| *n != 7).map(|n| (key(n).to_owned(), Kind::String)))
+        .collect();
+    assert_eq!(scanned(&mut net, coordinator, Level::Quorum), wanted);
+    assert_eq!(scanned(&mut net, cut, Level::Quorum), wanted);
+    // A level that some key cannot meet is refused, and one that may not answer ends.
+    assert_eq!(net.scan(coordinator, Level::All, None), Scanned::Unavailable);
+    net.heal();
+    net.run(Duration::from_millis(100));
+    for other in 1..=5 {
+        net.hold(other, coordinator);
+    }
+    assert_eq!(net.scan(coordinator, Level::Quorum, None), Scanned::Unanswered);
+    net.order(&LayoutOrder::DropMap(MapId(1)));
+    assert_eq!(net.scan(coordinator, Level::One, None), Scanned::Rejected(Rejection::NoMap));
+}
+
 #[test]
 fn requests_lost_with_a_link_are_sent_again() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
@@ -329,6 +404,39 @@ fn a_cell_that_takes_a_place_counts_for_nothing_until_it_has_everything() {
     assert!(matches!(net.put(3, "k", "w", Level::Quorum), Outcome::Done { .. }));
 }
 
+/// The only holder of a write is lost. Its coordinator still has hints for the other owners, and the cell that takes the
+/// place has copied from those before they got it.
+#[test]
+fn who_takes_a_place_gets_what_the_others_are_still_to_get() {
+    let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    let (owners, stranger) = (net.owners("k"), net.stranger("k"));
+    for owner in &owners[1..] {
+        net.cut(stranger, *owner);
+    }
+    assert!(matches!(net.put(stranger, "k", "v", Level::One), Outcome::Done { .. }));
+    net.run(TIMEOUT + Duration::from_secs(1));
+    assert_eq!((net.holders("k"), net.status(stranger).hints.kept), (1, 2));
+    net.crash(owners[0]);
+    net.replace(owners[0], 9);
+    net.run(Duration::from_secs(1));
+    assert_eq!((net.order_arrivals(), net.holders("k")), (1, 1));
+    net.heal();
+    net.run(Duration::from_secs(1));
+    let hints = net.status(stranger).hints;
+    assert_eq!((net.holders("k"), hints.kept, hints.bytes, hints.lost), (3, 0, 0, 0));
+}
+
+/// A write that too few take in time for its level is kept for the others all the same: they may take it later.
+#[test]
+fn a_write_that_some_refuse_is_kept_for_them() {
+    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+    net.adjust(1, 1_000_000_000);
+    assert_eq!(net.put(1, "k", "v", Level::Quorum), Outcome::MaybeApplied);
+    assert_eq!((net.holders("k"), net.status(1).hints.kept), (1, 2));
+    net.run(Duration::from_secs(2));
+    assert_eq!((net.holders("k"), net.status(1).hints.kept), (3, 0));
+}
+
 #[test]
 fn operations_on_a_place_that_changes_hands_end() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
@@ -369,36 +477,3 @@ fn many_keys_are_copied_in_parts_and_what_is_written_meanwhile_comes_by_itself()
     assert!(net.order_arrivals() > 0);
     assert!(owned(&net, 7) > before, "{} after {before}", owned(&net, 7));
 }
-/// The only holder of a write is lost. Its coordinator still has hints for the other owners, and the cell that takes the
-/// place has copied from those before they got it.
-#[test]
-fn who_takes_a_place_gets_what_the_others_are_still_to_get() {
-    let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
-    let (owners, stranger) = (net.owners("k"), net.stranger("k"));
-    for owner in &owners[1..] {
-        net.cut(stranger, *owner);
-    }
-    assert!(matches!(net.put(stranger, "k", "v", Level::One), Outcome::Done { .. }));
-    net.run(TIMEOUT + Duration::from_secs(1));
-    assert_eq!((net.holders("k"), net.status(stranger).hints.kept), (1, 2));
-    net.crash(owners[0]);
-    net.replace(owners[0], 9);
-    net.run(Duration::from_secs(1));
-    assert_eq!((net.order_arrivals(), net.holders("k")), (1, 1));
-    net.heal();
-    net.run(Duration::from_secs(1));
-    let hints = net.status(stranger).hints;
-    assert_eq!((net.holders("k"), hints.kept, hints.bytes, hints.lost), (3, 0, 0, 0));
-}
-
-/// A write that too few take in time for its level is kept for the others all the same: they may take it later.
-#[test]
-fn a_write_that_some_refuse_is_kept_for_them() {
-    let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
-    net.adjust(1, 1_000_000_000);
-    assert_eq!(net.put(1, "k", "v", Level::Quorum), Outcome::MaybeApplied);
-    assert_eq!((net.holders("k"), net.status(1).hints.kept), (1, 2));
-    net.run(Duration::from_secs(2));
-    assert_eq!((net.holders("k"), net.status(1).hints.kept), (3, 0));
-}
-

@@ -284,7 +284,9 @@ impl Desk {
             resident::Event::Roster(roster) => {
                 info!(layout = roster.layout().version().0, "roster");
             }
-            resident::Event::Ended { .. } | resident::Event::Changed { .. } => {}
+            resident::Event::Ended { .. }
+            | resident::Event::Scanned { .. }
+            | resident::Event::Changed { .. } => {}
         }
         if let Some(front) = &mut self.front {
             front.event(event, now);

@@ -76,6 +76,7 @@ pub(super) struct Net {
     sessions: u64,
     operations: u64,
     pub(super) outcomes: BTreeMap<u64, Outcome>,
+    scanned: BTreeMap<u64, Scanned>,
     /// Cells that want the order to tell that they have arrived.
     arrived: Vec<CellNumber>,
 }
@@ -94,6 +95,7 @@ impl Net {
             sessions: 0,
             operations: 0,
             outcomes: BTreeMap::new(),
+            scanned: BTreeMap::new(),
             arrived: Vec::new(),
         };
         for node in 1..=sites.len() as u64 {
@@ -179,6 +181,10 @@ impl Net {
                 Event::Ended { id, outcome } => {
                     let before = self.outcomes.insert(id, outcome);
                     assert!(before.is_none(), "operation {id} ended twice");
+                }
+                Event::Scanned { id, outcome } => {
+                    let before = self.scanned.insert(id, outcome);
+                    assert!(before.is_none(), "scan {id} ended twice");
                 }
                 Event::Complete(number) => self.arrived.push(number),
                 Event::Lacks(_) | Event::Laid(_) => {}
@@ -313,12 +319,6 @@ impl Net {
         self.outcomes.get(&id)
     }
 
-    /// Does it, and lets time pass until it has ended.
-    pub(super) fn act(&mut self, node: u64, key: &'static str, action: Action, level: Level) -> Outcome {
-        let id = self.start(node, key, action, level, None);
-        let end = self.now + TIMEOUT;
-        while !self.outcomes.contains_key(&id) {
-            assert!(self.now <= end, "operation {id} does not end");
     /// Begins something that takes so much longer.
     pub(super) fn start_delayed(
         &mut self,
@@ -333,12 +333,34 @@ impl Net {
         self.operations
     }
 
+    /// Does it, and lets time pass until it has ended.
+    pub(super) fn act(&mut self, node: u64, key: &'static str, action: Action, level: Level) -> Outcome {
+        let id = self.start(node, key, action, level, None);
+        let end = self.now + TIMEOUT;
+        while !self.outcomes.contains_key(&id) {
+            assert!(self.now <= end, "operation {id} does not end");
             match self.ready().first().copied() {
                 Some(pair) => self.deliver(pair),
                 None => self.run(Duration::from_millis(1)),
             }
         }
         self.outcomes[&id].clone()
+    }
+
+    /// Asks for a piece of the keys, and lets time pass until it has ended.
+    pub(super) fn scan(&mut self, node: u64, level: Level, behind: Option<Token>) -> Scanned {
+        self.operations += 1;
+        let id = self.operations;
+        self.input(node, Input::Command(Command::Scan(Scan { id, map: MAP, level, behind })));
+        let end = self.now + TIMEOUT;
+        while !self.scanned.contains_key(&id) {
+            assert!(self.now <= end, "scan {id} does not end");
+            match self.ready().first().copied() {
+                Some(pair) => self.deliver(pair),
+                None => self.run(Duration::from_millis(1)),
+            }
+        }
+        self.scanned[&id].clone()
     }
 
     pub(super) fn put(&mut self, node: u64, key: &'static str, value: &'static str, level: Level) -> Outcome {
