@@ -24,6 +24,27 @@ pub enum Level {
 }
 
 impl Level {
+    /// All of them.
+    pub const ALL: [Level; 6] =
+        [Level::One, Level::Two, Level::Quorum, Level::All, Level::LocalQuorum, Level::EachQuorum];
+
+    /// Its name, as users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::One => "one",
+            Level::Two => "two",
+            Level::Quorum => "quorum",
+            Level::All => "all",
+            Level::LocalQuorum => "local_quorum",
+            Level::EachQuorum => "each_quorum",
+        }
+    }
+
+    /// The level of this name, in capitals or not.
+    pub fn named(name: &str) -> Option<Level> {
+        Level::ALL.into_iter().find(|level| level.name().eq_ignore_ascii_case(name))
+    }
+
     /// Whether any two sets that meet this level have a replica in common, and one with each set that meets
     /// [`Level::Quorum`].
     pub fn is_quorum(self) -> bool {
@@ -76,9 +97,6 @@ mod tests {
         *,
     };
 
-    const LEVELS: [Level; 6] =
-        [Level::One, Level::Two, Level::Quorum, Level::All, Level::LocalQuorum, Level::EachQuorum];
-
     /// Owners by their sites.
     fn owners(sites: &[u16]) -> Owners {
         let owner =
@@ -88,6 +106,14 @@ mod tests {
 
     fn share(bits: u64) -> Share {
         (0..64).filter(|index| bits >> index & 1 == 1).fold(Share::NONE, Share::with)
+    }
+
+    #[test]
+    fn names_lead_back() {
+        for level in Level::ALL {
+            assert_eq!(Level::named(&level.name().to_uppercase()), Some(level));
+        }
+        assert_eq!(Level::named("most"), None);
     }
 
     #[test]
@@ -119,8 +145,8 @@ mod tests {
         for sites in [&[0, 0, 0][..], &[0, 0], &[0, 0, 1], &[0, 0, 1, 1], &[0, 0, 0, 1, 1], &[0, 1, 2]] {
             let owners = owners(sites);
             let sets = || (0..1u64 << sites.len()).map(share);
-            for a in LEVELS.into_iter().filter(|level| level.is_quorum()) {
-                for b in LEVELS.into_iter().filter(|level| level.is_quorum()) {
+            for a in Level::ALL.into_iter().filter(|level| level.is_quorum()) {
+                for b in Level::ALL.into_iter().filter(|level| level.is_quorum()) {
                     for x in sets().filter(|set| a.is_met(&owners, *set, Site(0))) {
                         let mut others = sets().filter(|set| b.is_met(&owners, *set, Site(0)));
                         assert!(others.all(|y| !x.and(y).is_empty()), "{a:?} {b:?} {sites:?}");
@@ -146,7 +172,7 @@ mod tests {
         assert_eq!(choose(Level::EachQuorum, all), Some(share(0b011_011)));
         assert_eq!(choose(Level::LocalQuorum, share(0b100_111)), None);
         for bits in 0..1 << 6 {
-            for level in LEVELS {
+            for level in Level::ALL {
                 let Some(chosen) = choose(level, share(bits)) else {
                     assert!(!level.is_met(&sites, share(bits), Site(1)));
                     continue;

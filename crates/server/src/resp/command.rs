@@ -463,9 +463,10 @@ fn refused(name: &[u8]) -> Option<String> {
         | b"EXPIRE" | b"PEXPIRE" | b"EXPIREAT" | b"PEXPIREAT" | b"PERSIST" | b"HEXPIRE" | b"HPERSIST" => {
             "reads and writes at once, which "
         }
-        b"SCAN" | b"HSCAN" | b"KEYS" | b"DBSIZE" | b"RANDOMKEY" => {
-            "needs all keys, of which no cell knows: it "
+        b"KEYS" | b"DBSIZE" | b"RANDOMKEY" => {
+            return Some(named(name, "is not supported: SCAN tells the keys"));
         }
+        b"HSCAN" => return Some(named(name, "is not supported: HGETALL tells all fields")),
         b"MULTI" | b"EXEC" | b"DISCARD" | b"WATCH" | b"UNWATCH" => "is about transactions, which ",
         b"FLUSHDB" | b"FLUSHALL" => return Some(named(name, "is not supported: QUORATE DROP drops a map")),
         b"AUTH" => {
@@ -612,7 +613,7 @@ mod tests {
             ("set k v nx", "ERR SET with NX needs a conditional write"),
             ("set k v get", "ERR SET with GET reads and writes at once"),
             ("incr k", "ERR INCR reads and writes at once"),
-            ("scan 0", "ERR SCAN needs all keys"),
+            ("keys *", "ERR KEYS is not supported: SCAN"),
             ("auth x", "ERR AUTH is not supported"),
             ("flushall", "ERR FLUSHALL is not supported: QUORATE DROP"),
         ] {

@@ -1,13 +1,16 @@
 //! Commands about the connection itself: levels, maps, the protocol's version, and what clients ask when they connect.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use quorate_protocol::{
     ProcessId,
-    partial::{Change, Copies, Level, Map, ReadRepair, Roster, Site},
+    partial::{Change, Copies, Map, ReadRepair, Roster, Site},
 };
 
 use super::{
     command::arity,
+    dial::{Dial, parse_delays, parse_levels, parse_p},
     reply::{Reply, Version},
 };
 
@@ -17,17 +20,10 @@ pub(super) struct Session {
     pub(super) number: u64,
     pub(super) version: Version,
     pub(super) map: String,
-    pub(super) levels: Levels,
+    pub(super) dial: Dial,
     /// For the next command on keys alone.
-    pub(super) next: Option<Levels>,
+    pub(super) next: Option<Dial>,
     pub(super) name: Bytes,
-}
-
-/// The levels of reads and writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Levels {
-    pub(super) read: Level,
-    pub(super) write: Level,
 }
 
 /// The consequence of a command.
@@ -44,7 +40,14 @@ pub(super) enum Effect {
 pub(super) struct About<'a> {
     pub(super) roster: Option<&'a Roster>,
     pub(super) clients: usize,
+    /// Clients that ever connected.
+    pub(super) connections: u64,
+    /// Requests that were taken.
+    pub(super) commands: u64,
+    /// Operations on keys that were handed on.
     pub(super) operations: u64,
+    /// How long the process has been serving.
+    pub(super) uptime: Duration,
 }
 
 impl Session {
@@ -74,7 +77,10 @@ impl Session {
             ("COMMAND", _) if word(1).as_deref() == Some("DOCS") => Effect::Answer(Reply::Map(Vec::new())),
             ("COMMAND", _) => Effect::Answer(Reply::Array(Vec::new())),
             ("CONFIG", 3..) if word(1).as_deref() == Some("GET") => Effect::Answer(Reply::Map(Vec::new())),
-            ("INFO", _) => Effect::Answer(Reply::text(info(about))),
+            ("INFO", _) => {
+                let wanted: Vec<String> = (1..strings.len()).filter_map(word).collect();
+                Effect::Answer(Reply::text(info(about, &wanted)))
+            }
             ("QUORATE", 2..) => match self.quorate(&word(1).unwrap_or_default(), strings, about) {
                 Ok(effect) => effect,
                 Err(why) => Effect::Answer(Reply::Error(format!("ERR {why}"))),
@@ -141,17 +147,11 @@ impl Session {
             strings[2..].iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let reply = match (what, &texts[..]) {
-            ("LEVEL", []) => {
-                Reply::text(format!("read {} write {}", spelt(self.levels.read), spelt(self.levels.write)))
-            }
-            ("LEVEL", [levels @ .., next]) if next.eq_ignore_ascii_case("next") => {
-                self.next = Some(parse_levels(levels)?);
-                Reply::OK
-            }
-            ("LEVEL", levels) => {
-                self.levels = parse_levels(levels)?;
-                Reply::OK
-            }
+            ("LEVEL" | "P", []) => Reply::text(self.dial.levels_spelt()),
+            ("DELAY", []) => Reply::text(self.dial.delays_spelt()),
+            ("LEVEL", words) => self.turn(words, parse_levels)?,
+            ("P", words) => self.turn(words, parse_p)?,
+            ("DELAY", words) => self.turn(words, parse_delays)?,
             ("MAP", []) => Reply::text(self.map.clone()),
             ("MAP", [name]) => {
                 if about.roster.is_none_or(|roster| roster.map(name).is_none()) {
@@ -185,48 +185,34 @@ impl Session {
             }
             _ => {
                 return Err(String::from(
-                    "usage: QUORATE LEVEL [read [write] [NEXT]] | MAP [name] | MAPS | CELLS | CREATE name [COPIES n|site:n,…] \
+                    "usage: QUORATE LEVEL [read [write] [NEXT]] | P [read [write] [BETWEEN weak strong] [NEXT]] | \
+                     DELAY [read [write] [NEXT]] | MAP [name] | MAPS | CELLS | CREATE name [COPIES n|site:n,…] \
                      [REPAIR none|blocking|per-million] | DROP name | DISMISS member | REPLACE member spare | ACCEPT member",
                 ));
             }
         };
         Ok(Effect::Answer(reply))
     }
+
+    /// Turns the dial, for the connection or with `NEXT` behind for the next command on keys alone.
+    fn turn(
+        &mut self,
+        words: &[&str],
+        parse: fn(&[&str], Dial) -> Result<Dial, String>,
+    ) -> Result<Reply, String> {
+        match words {
+            [words @ .., next] if next.eq_ignore_ascii_case("next") => {
+                self.next = Some(parse(words, self.next.unwrap_or(self.dial))?);
+            }
+            words => self.dial = parse(words, self.dial)?,
+        }
+        Ok(Reply::OK)
+    }
 }
 
 fn named(about: &About<'_>, name: &str) -> Result<ProcessId, String> {
     let roster = about.roster.ok_or("this process has not joined yet")?;
     roster.named(name).ok_or_else(|| format!("no member is called '{name}'"))
-}
-
-const LEVELS: [(&str, Level); 6] = [
-    ("one", Level::One),
-    ("two", Level::Two),
-    ("quorum", Level::Quorum),
-    ("all", Level::All),
-    ("local_quorum", Level::LocalQuorum),
-    ("each_quorum", Level::EachQuorum),
-];
-
-/// The name of a level.
-pub(super) fn spelt(level: Level) -> &'static str {
-    LEVELS.iter().find(|(_, it)| *it == level).map_or("", |(name, _)| name)
-}
-
-/// The level of this name, in capitals or not.
-pub fn level(name: &str) -> Result<Level, String> {
-    let found = LEVELS.iter().find(|(it, _)| it.eq_ignore_ascii_case(name));
-    found.map(|(_, level)| *level).ok_or_else(|| {
-        format!("there is no level '{name}': one, two, quorum, all, local_quorum, each_quorum")
-    })
-}
-
-fn parse_levels(names: &[&str]) -> Result<Levels, String> {
-    match names {
-        [both] => level(both).map(|both| Levels { read: both, write: both }),
-        [read, write] => Ok(Levels { read: level(read)?, write: level(write)? }),
-        _ => Err(String::from("LEVEL takes one level, or one for reads and one for writes")),
-    }
 }
 
 /// How a map is to be kept: without a word, up to three copies at the first site, and no repair by reads.
@@ -290,40 +276,64 @@ fn cells(about: &About<'_>) -> Vec<Reply> {
     roster.members().map(member).collect()
 }
 
-fn info(about: &About<'_>) -> String {
-    let mut maps = String::new();
-    let mut cells = 0;
+/// What `INFO` tells, of all sections or of those that are named.
+fn info(about: &About<'_>, wanted: &[String]) -> String {
+    let (mut maps, mut cells, mut spares) = (String::new(), 0, 0);
     if let Some(roster) = about.roster {
         cells = roster.layout().cells().count();
+        spares = roster.members().count().saturating_sub(cells);
         for (name, id) in roster.maps() {
             let Some(map) = roster.layout().map(id) else { continue };
-            maps += &format!(
-                "map_{name}:copies={},read_repair={}\r\n",
-                map.copies.total(),
-                format!("{:?}", map.read_repair).to_lowercase()
-            );
+            let repair = format!("{:?}", map.read_repair).to_lowercase();
+            maps += &format!("map_{name}:copies={},read_repair={repair}\r\n", map.copies.total());
         }
     }
-    format!(
-        "# Server\r\nserver_name:quorate\r\nquorate_version:{}\r\n\r\n# Clients\r\nconnected_clients:{}\r\n\r\n# Stats\r\n\
-         total_operations:{}\r\n\r\n# Maps\r\ncells:{cells}\r\n{maps}",
-        env!("CARGO_PKG_VERSION"),
-        about.clients,
-        about.operations,
-    )
+    let version = env!("CARGO_PKG_VERSION");
+    let sections = [
+        (
+            "Server",
+            format!(
+                "redis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\nserver_name:quorate\r\n\
+                 quorate_version:{version}\r\nos:{}\r\nprocess_id:{}\r\nuptime_in_seconds:{}\r\n",
+                std::env::consts::OS,
+                std::process::id(),
+                about.uptime.as_secs()
+            ),
+        ),
+        ("Clients", format!("connected_clients:{}\r\n", about.clients)),
+        (
+            "Stats",
+            format!(
+                "total_connections_received:{}\r\ntotal_commands_processed:{}\r\ntotal_operations:{}\r\n",
+                about.connections, about.commands, about.operations
+            ),
+        ),
+        ("Replication", String::from("role:master\r\nconnected_slaves:0\r\n")),
+        ("Maps", format!("cells:{cells}\r\nspares:{spares}\r\n{maps}")),
+    ];
+    let all =
+        wanted.is_empty() || wanted.iter().any(|it| ["ALL", "DEFAULT", "EVERYTHING"].contains(&it.as_str()));
+    let named = |section: &str| all || wanted.iter().any(|it| it.eq_ignore_ascii_case(section));
+    let told = sections.iter().filter(|(section, _)| named(section));
+    let told: Vec<String> = told.map(|(section, lines)| format!("# {section}\r\n{lines}")).collect();
+    told.join("\r\n")
 }
+
+/// The Redis whose answers commands follow; tools ask for it.
+const REDIS_VERSION: &str = "7.0.0";
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use quorate_protocol::partial::Level;
+
+    use super::{super::dial::Pair, *};
 
     fn session() -> Session {
-        let one = Levels { read: Level::Quorum, write: Level::Quorum };
         Session {
             number: 7,
             version: Version::Two,
             map: String::from("main"),
-            levels: one,
+            dial: Dial::fixed(Pair::both(Level::Quorum)),
             next: None,
             name: Bytes::new(),
         }
@@ -333,7 +343,10 @@ mod tests {
         let strings: Vec<Bytes> =
             line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
         let roster = Roster::default();
-        session.command(&strings, &About { roster: Some(&roster), clients: 1, operations: 5 })
+        let uptime = Duration::from_secs(9);
+        let about =
+            About { roster: Some(&roster), clients: 1, connections: 3, commands: 4, operations: 5, uptime };
+        session.command(&strings, &about)
     }
 
     fn error(effect: Effect) -> String {
@@ -351,10 +364,20 @@ mod tests {
             Effect::Answer(Reply::text("read quorum write quorum"))
         );
         assert_eq!(ask(&mut session, "QUORATE LEVEL one ALL"), Effect::Answer(Reply::OK));
-        assert_eq!(session.levels, Levels { read: Level::One, write: Level::All });
+        let set = Dial::fixed(Pair { read: Level::One, write: Level::All });
+        assert_eq!(session.dial, set);
         assert_eq!(ask(&mut session, "quorate level local_quorum next"), Effect::Answer(Reply::OK));
-        assert_eq!(session.next, Some(Levels { read: Level::LocalQuorum, write: Level::LocalQuorum }));
-        assert_eq!(session.levels, Levels { read: Level::One, write: Level::All });
+        assert_eq!(ask(&mut session, "quorate delay 5 next"), Effect::Answer(Reply::OK));
+        let delays = Pair::both(std::time::Duration::from_millis(5));
+        assert_eq!(session.next, Some(Dial { delays, ..Dial::fixed(Pair::both(Level::LocalQuorum)) }));
+        assert_eq!(session.dial, set);
+        assert_eq!(ask(&mut session, "quorate p 0.5"), Effect::Answer(Reply::OK));
+        let told = "read quorum with probability 0.5, else one write quorum with probability 0.5, else one";
+        assert_eq!(ask(&mut session, "quorate p"), Effect::Answer(Reply::text(told)));
+        assert_eq!(
+            ask(&mut session, "quorate delay"),
+            Effect::Answer(Reply::text("before reads 0ns, after writes 0ns"))
+        );
         assert!(error(ask(&mut session, "quorate level most")).contains("no level 'most'"));
         assert!(error(ask(&mut session, "quorate level one one one")).contains("takes one level"));
         assert!(error(ask(&mut session, "quorate level next")).contains("takes one level"));
@@ -391,6 +414,27 @@ mod tests {
         ] {
             assert!(error(ask(&mut session, line)).contains(text), "{line}");
         }
+    }
+
+    #[test]
+    fn info_has_the_sections_that_are_asked_for() {
+        let mut session = session();
+        let mut told = |line: &str| match ask(&mut session, line) {
+            Effect::Answer(Reply::Bulk(text)) => String::from_utf8(text.to_vec()).unwrap(),
+            other => panic!("no text: {other:?}"),
+        };
+        let all = told("info");
+        for line in ["# Server", "uptime_in_seconds:9", "connected_clients:1", "total_operations:5", "# Maps"]
+        {
+            assert!(all.lines().any(|it| it == line), "{line} in {all}");
+        }
+        assert_eq!(told("info everything"), all);
+        assert_eq!(
+            told("INFO stats clients"),
+            "# Clients\r\nconnected_clients:1\r\n\r\n# Stats\r\ntotal_connections_received:3\r\n\
+             total_commands_processed:4\r\ntotal_operations:5\r\n"
+        );
+        assert_eq!(told("info weather"), "");
     }
 
     #[test]

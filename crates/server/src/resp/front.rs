@@ -6,10 +6,12 @@ use bytes::Bytes;
 use quorate::maps::{self, Command};
 use quorate_protocol::{
     CommandId, Time,
-    partial::{Action, Level, MapId, Operation, Outcome, Roster, resident},
+    partial::{Action, Level, MapId, Operation, Outcome, Roster, Scan, Scanned, resident},
 };
 use quorate_runtime::{
-    Door, clock,
+    Door,
+    chance::Chance,
+    clock,
     door::{ClientId, Clients, Flow},
     metrics::{Counter, Histogram, Metrics},
 };
@@ -19,9 +21,11 @@ use smallvec::SmallVec;
 
 use super::{
     command::{self, Arguments, Next, Shape, Work},
-    connection::{About, Effect, Levels, Session, spelt},
+    connection::{About, Effect, Session},
+    dial::{Dial, Pair, Strength},
     parse::{Limits, Parser},
     reply::{Reply, Version},
+    scan,
 };
 
 /// How connections begin.
@@ -50,7 +54,12 @@ pub struct Front {
     pending: Slab<Pending>,
     /// Clients for which something has ended, each once.
     touched: Vec<ClientId>,
+    /// Clients that ever connected, requests that were taken, and operations that were handed on.
+    connections: u64,
+    commands: u64,
     operations: u64,
+    began: Time,
+    chance: Chance,
     figures: Figures,
 }
 
@@ -75,13 +84,14 @@ struct Client {
 enum Slot {
     Ready(Reply),
     Waiting(Waiting),
+    Scanning(scan::Request),
 }
 
 /// A command whose operations are under way.
 struct Waiting {
     shape: Shape,
     map: MapId,
-    levels: Levels,
+    strength: Strength,
     keys: SmallVec<[Bytes; 1]>,
     outcomes: SmallVec<[Option<Outcome>; 1]>,
     left: usize,
@@ -119,7 +129,11 @@ impl Front {
             clients: FxHashMap::default(),
             pending: Slab::new(),
             touched: Vec::new(),
+            connections: 0,
+            commands: 0,
             operations: 0,
+            began: clock::now(),
+            chance: Chance::new(),
             figures: Figures::new(metrics),
         }
     }
@@ -136,7 +150,15 @@ impl Front {
         let Some(name) = strings.first() else { return true };
         let mut capitals = [0; NAME_BYTES];
         let name = capital(&input[name.clone()], &mut capitals);
-        match command::work(name, Arguments::new(input, &strings[1..])) {
+        let arguments = Arguments::new(input, &strings[1..]);
+        if name == b"SCAN" {
+            match scan::Request::parse(arguments) {
+                Ok(request) => self.scan(id, request, now, ask),
+                Err(refusal) => self.answer(id, Reply::Error(refusal)),
+            }
+            return true;
+        }
+        match command::work(name, arguments) {
             Err(refusal) => self.answer(id, Reply::Error(refusal)),
             Ok(Some(work)) => return self.begin(id, work, now, ask),
             Ok(None) => {
@@ -151,7 +173,14 @@ impl Front {
     fn connection(&mut self, id: ClientId, strings: &[Bytes], now: Time, ask: &mut dyn FnMut(Command)) {
         let clients = self.clients.len();
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let about = About { roster: self.roster.as_deref(), clients, operations: self.operations };
+        let about = About {
+            roster: self.roster.as_deref(),
+            clients,
+            connections: self.connections,
+            commands: self.commands,
+            operations: self.operations,
+            uptime: now.since(self.began),
+        };
         match client.session.command(strings, &about) {
             Effect::Answer(reply) => self.answer(id, reply),
             Effect::Quit(reply) => {
@@ -162,7 +191,7 @@ impl Front {
                 let slot = client.push(Slot::Waiting(Waiting {
                     shape: Shape::Done,
                     map: MapId::default(),
-                    levels: client.session.levels,
+                    strength: client.session.dial.draw(&mut self.chance),
                     keys: SmallVec::new(),
                     outcomes: SmallVec::new(),
                     left: 1,
@@ -173,6 +202,31 @@ impl Front {
                 ask(Command::Cell(resident::Command::Change { id, change }));
             }
         }
+    }
+
+    fn scan(&mut self, id: ClientId, request: scan::Request, now: Time, ask: &mut dyn FnMut(Command)) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let Some(map) = self.roster.as_ref().and_then(|roster| roster.map(&client.session.map)) else {
+            let text = format!("NOMAP there is no map '{}'", client.session.map);
+            return self.answer(id, Reply::Error(text));
+        };
+        let dial = client.session.next.take().unwrap_or(client.session.dial);
+        let level = dial.draw(&mut self.chance).levels.read;
+        let behind = request.behind;
+        let slot = client.push(Slot::Scanning(request));
+        let pending = Pending { client: id, slot, part: 0, began: now, level: None };
+        let id = self.pending.insert(pending) as u64;
+        ask(Command::Cell(resident::Command::Scan(Scan { id, map, level, behind })));
+    }
+
+    fn scanned(&mut self, id: u64, outcome: Scanned) {
+        let Pending { client: id, slot, .. } = self.pending.remove(id as usize);
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let slot = &mut client.slots[(slot - client.first) as usize];
+        if let Slot::Scanning(request) = slot {
+            *slot = Slot::Ready(request.answer(outcome));
+        }
+        self.touch(id);
     }
 
     /// Begins a command on keys, unless it has to wait for one before it.
@@ -191,11 +245,12 @@ impl Front {
         if client.conflicts(map, &work) {
             return false;
         }
-        let levels = client.session.next.take().unwrap_or(client.session.levels);
-        let waiting = Waiting::new(&work, map, levels);
+        let dial = client.session.next.take().unwrap_or(client.session.dial);
+        let strength = dial.draw(&mut self.chance);
+        let waiting = Waiting::new(&work, map, strength);
         client.stepping |= work.shape.has_second();
         let slot = client.push(Slot::Waiting(waiting));
-        self.hand_on((id, slot), work, (map, levels), now, ask);
+        self.hand_on((id, slot), work, (map, strength), now, ask);
         true
     }
 
@@ -204,19 +259,20 @@ impl Front {
         &mut self,
         (client, slot): (ClientId, u64),
         work: Work,
-        (map, levels): (MapId, Levels),
+        (map, strength): (MapId, Strength),
         now: Time,
         ask: &mut dyn FnMut(Command),
     ) {
         for (part, (key, action)) in work.operations.into_iter().enumerate() {
-            let (level, kind) = match action {
-                Action::Read => (levels.read, Kind::Read),
-                _ => (levels.write, Kind::Write),
+            let Strength { levels, delays } = strength;
+            let (level, delay, kind) = match action {
+                Action::Read => (levels.read, delays.read, Kind::Read),
+                _ => (levels.write, delays.write, Kind::Write),
             };
             let pending = Pending { client, slot, part, began: now, level: Some((level, kind)) };
             let id = self.pending.insert(pending) as u64;
             self.operations += 1;
-            let operation = Operation { id, map, key, level, fallback: None, action };
+            let operation = Operation { id, map, key, level, fallback: None, delay, action };
             ask(Command::Cell(resident::Command::Operate(operation)));
         }
     }
@@ -262,7 +318,7 @@ impl Front {
                 *slot = Slot::Ready(reply);
             }
             Next::More(work) => {
-                *waiting = Waiting::new(&work, waiting.map, waiting.levels);
+                *waiting = Waiting::new(&work, waiting.map, waiting.strength);
                 client.due.push((pending.slot, work));
             }
         }
@@ -285,6 +341,7 @@ impl maps::Front for Front {
     fn event(&mut self, event: resident::Event, now: Time) {
         match event {
             resident::Event::Ended { id, outcome } => self.ended(id, outcome, now),
+            resident::Event::Scanned { id, outcome } => self.scanned(id, outcome),
             resident::Event::Changed { id, result } => self.changed(id.0, result),
             resident::Event::Roster(roster) => self.roster = Some(roster),
             resident::Event::Lacks(_) | resident::Event::Wedged => {}
@@ -299,7 +356,7 @@ impl Door<maps::Kind> for Front {
             number: client.number(),
             version: Version::default(),
             map: map.clone(),
-            levels: Levels { read: *level, write: *level },
+            dial: Dial::fixed(Pair::both(*level)),
             next: None,
             name: Bytes::new(),
         };
@@ -314,6 +371,7 @@ impl Door<maps::Kind> for Front {
             quitting: false,
             touched: false,
         };
+        self.connections += 1;
         self.clients.insert(client, fresh);
     }
 
@@ -325,8 +383,8 @@ impl Door<maps::Kind> for Front {
             else {
                 unreachable!("a step that is due has no answer yet")
             };
-            let (map, levels) = (waiting.map, waiting.levels);
-            self.hand_on((id, slot), work, (map, levels), now, ask);
+            let (map, strength) = (waiting.map, waiting.strength);
+            self.hand_on((id, slot), work, (map, strength), now, ask);
         }
         let mut taken = 0;
         for _ in 0..REQUESTS_PER_TURN {
@@ -352,6 +410,7 @@ impl Door<maps::Kind> for Front {
                         return (taken, Flow::Held);
                     }
                     taken += length;
+                    self.commands += 1;
                 }
                 Err(malformed) => {
                     client.quitting = true;
@@ -413,11 +472,11 @@ impl Client {
 }
 
 impl Waiting {
-    fn new(work: &Work, map: MapId, levels: Levels) -> Waiting {
+    fn new(work: &Work, map: MapId, strength: Strength) -> Waiting {
         Waiting {
             shape: work.shape.clone(),
             map,
-            levels,
+            strength,
             keys: work.operations.iter().map(|(key, _)| key.clone()).collect(),
             outcomes: work.operations.iter().map(|_| None).collect(),
             left: work.operations.len(),
@@ -457,10 +516,10 @@ struct Tally {
 impl Figures {
     fn new(metrics: &Metrics) -> Figures {
         let tally = |level: Level, kind: &str| {
-            let name = format!("map_{kind}_{}", spelt(level));
+            let name = format!("map_{kind}_{}", level.name());
             Tally {
                 count: metrics
-                    .counter(&name, &format!("Operations of maps that ended: {kind}, {}", spelt(level))),
+                    .counter(&name, &format!("Operations of maps that ended: {kind}, {}", level.name())),
                 seconds: metrics.histogram(
                     &format!("{name}_seconds"),
                     "From the request to its outcome",
@@ -468,10 +527,8 @@ impl Figures {
                 ),
             }
         };
-        let levels =
-            [Level::One, Level::Two, Level::Quorum, Level::All, Level::LocalQuorum, Level::EachQuorum];
         Figures {
-            done: levels.map(|level| (level, [tally(level, "reads"), tally(level, "writes")])).into(),
+            done: Level::ALL.map(|level| (level, [tally(level, "reads"), tally(level, "writes")])).into(),
             failed: metrics
                 .counter("map_failures", "Operations of maps that did not meet their level, or were refused"),
             malformed: metrics.counter("resp_malformed", "Clients cut off for bytes that are no request"),

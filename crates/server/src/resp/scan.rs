@@ -1,0 +1,193 @@
+//! `SCAN`: which keys of a piece are told, and how.
+//!
+//! The cursor is the token behind which the next piece begins, and 0 at the beginning and at the end. So it says all that a scan
+//! needs, and is good for as long as the user likes. A piece has as many keys as its cells tell at a time; `COUNT` is read and changes nothing.
+
+use bytes::Bytes;
+use quorate_protocol::partial::{Kind, Rejection, Scanned, Token};
+
+use super::{
+    command::{Arguments, arity},
+    parse::number,
+    reply::Reply,
+};
+
+/// A request for a piece.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) behind: Option<Token>,
+    /// The keys that are told.
+    pattern: Option<Bytes>,
+    kind: Option<Kind>,
+}
+
+impl Request {
+    /// From the strings behind the command's name.
+    pub(super) fn parse(arguments: Arguments<'_>) -> Result<Request, String> {
+        let cursor = arguments.get(0).ok_or_else(|| arity(b"SCAN"))?;
+        let cursor = std::str::from_utf8(cursor).ok().and_then(|text| text.parse().ok());
+        let cursor: u64 = cursor.ok_or("ERR invalid cursor")?;
+        let behind = (cursor > 0).then_some(Token(cursor));
+        let mut request = Request { behind, pattern: None, kind: None };
+        for index in (1..arguments.len()).step_by(2) {
+            let syntax = || String::from("ERR syntax error");
+            let value = arguments.get(index + 1).ok_or_else(syntax)?;
+            match arguments.word(index).unwrap_or_default().as_str() {
+                "MATCH" => request.pattern = Some(arguments.bytes(index + 1)),
+                "COUNT" if number(value).is_some_and(|count| count > 0) => {}
+                "TYPE" => {
+                    request.kind = Some(match &value.to_ascii_lowercase()[..] {
+                        b"string" => Kind::String,
+                        b"hash" => Kind::Hash,
+                        // Other kinds are not kept here.
+                        _ => Kind::Nothing,
+                    });
+                }
+                _ => return Err(syntax()),
+            }
+        }
+        Ok(request)
+    }
+
+    /// The answer that the outcome makes.
+    pub(super) fn answer(&self, outcome: Scanned) -> Reply {
+        let failed = |words: &str| Reply::Error(words.to_owned());
+        match outcome {
+            Scanned::Piece { keys, next } => {
+                // No key has token 0 in practice: one of 2^64.
+                let cursor = next.map_or(0, |Token(token)| token.max(1));
+                let wanted = |(key, kind): &(Bytes, Kind)| {
+                    self.kind.is_none_or(|it| it == *kind)
+                        && self.pattern.as_ref().is_none_or(|pattern| matches(pattern, key))
+                };
+                let keys = keys.into_iter().filter(wanted).map(|(key, _)| Reply::Bulk(key));
+                Reply::Array(vec![Reply::text(cursor.to_string()), Reply::Array(keys.collect())])
+            }
+            Scanned::Unavailable => {
+                failed("UNAVAILABLE fewer replicas can be asked than the level needs for some key")
+            }
+            Scanned::Unanswered => failed("UNANSWERED the level was not met in time for some key"),
+            Scanned::Rejected(Rejection::NoMap) => failed("NOMAP there is no such map any more"),
+            Scanned::Rejected(Rejection::Busy) => failed("BUSY too many scans are under way"),
+            Scanned::Rejected(_) => failed("NOCELL this process is no cell"),
+        }
+    }
+}
+
+/// Whether a key is of a pattern: `*`, `?`, `[a-c]`, `[^a]`, and `\\` before one of these. Takes time in the product of both lengths at
+/// most, however many stars there are.
+fn matches(pattern: &[u8], key: &[u8]) -> bool {
+    let (mut at, mut place) = (0, 0);
+    // Behind the last star, and how far the key was when it was met.
+    let mut star: Option<(usize, usize)> = None;
+    while place < key.len() {
+        if pattern.get(at) == Some(&b'*') {
+            at += 1;
+            star = Some((at, place));
+        } else if let Some(width) = one(&pattern[at..], key[place]) {
+            (at, place) = (at + width, place + 1);
+        } else if let Some((behind, from)) = star {
+            // The star takes one more.
+            (at, place) = (behind, from + 1);
+            star = Some((behind, from + 1));
+        } else {
+            return false;
+        }
+    }
+    pattern[at..].iter().all(|byte| *byte == b'*')
+}
+
+/// How long the first element of a pattern is, if this byte is of it.
+fn one(pattern: &[u8], byte: u8) -> Option<usize> {
+    match *pattern.first()? {
+        b'?' => Some(1),
+        b'[' => {
+            let (negated, mut at) = if pattern.get(1) == Some(&b'^') { (true, 2) } else { (false, 1) };
+            let mut found = false;
+            // One that has no end goes to the pattern's.
+            while at < pattern.len() && pattern[at] != b']' {
+                if pattern[at] == b'\\' && at + 1 < pattern.len() {
+                    at += 1;
+                }
+                let first = pattern[at];
+                let last = if pattern.get(at + 1) == Some(&b'-') && at + 2 < pattern.len() {
+                    at += 2;
+                    pattern[at]
+                } else {
+                    first
+                };
+                found |= (first.min(last)..=first.max(last)).contains(&byte);
+                at += 1;
+            }
+            (found != negated).then_some((at + 1).min(pattern.len()))
+        }
+        b'\\' if pattern.len() > 1 => (pattern[1] == byte).then_some(2),
+        other => (other == byte).then_some(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Request, String> {
+        let (mut strings, mut at) = (Vec::new(), 0);
+        for word in line.split_terminator(' ') {
+            strings.push(at..at + word.len());
+            at += word.len() + 1;
+        }
+        Request::parse(Arguments::new(line.as_bytes(), &strings))
+    }
+
+    #[test]
+    fn patterns_are_those_of_redis() {
+        for (pattern, key, wanted) in [
+            ("*", "", true),
+            ("a*c", "abbc", true),
+            ("a*c", "abbcd", false),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("*a*b*c", "xxaxxbxxbxxc", true),
+            ("h[ae]llo", "hallo", true),
+            ("h[^e]llo", "hello", false),
+            ("h[a-c]llo", "hbllo", true),
+            ("h[c-a]llo", "hbllo", true),
+            ("h[a", "ha", true),
+            ("\\*", "*", true),
+            ("\\*", "a", false),
+            ("[\\]]", "]", true),
+            ("", "", true),
+            ("", "a", false),
+            ("a", "", false),
+        ] {
+            assert_eq!(matches(pattern.as_bytes(), key.as_bytes()), wanted, "{pattern} of {key}");
+        }
+        // Many stars take no longer than the product of the lengths.
+        assert!(!matches("*a".repeat(200).as_bytes(), "b".repeat(20_000).as_bytes()));
+    }
+
+    #[test]
+    fn a_piece_is_told_with_its_cursor() {
+        let piece = |next| {
+            let key = |text: &'static str| Bytes::from_static(text.as_bytes());
+            let keys =
+                vec![(key("user1"), Kind::String), (key("user2"), Kind::Hash), (key("x"), Kind::String)];
+            Scanned::Piece { keys, next }
+        };
+        let reply = |cursor: &str, keys: &[&str]| {
+            let keys = keys.iter().map(|key| Reply::text(*key)).collect();
+            Reply::Array(vec![Reply::text(cursor), Reply::Array(keys)])
+        };
+        let all = parsed("0").unwrap();
+        assert_eq!(all.answer(piece(Some(Token(77)))), reply("77", &["user1", "user2", "x"]));
+        let some = parsed("77 match user* count 10").unwrap();
+        assert_eq!(some.behind, Some(Token(77)));
+        assert_eq!(some.answer(piece(None)), reply("0", &["user1", "user2"]));
+        assert_eq!(parsed("5 TYPE hash").unwrap().answer(piece(None)), reply("0", &["user2"]));
+        assert_eq!(parsed("5 TYPE zset").unwrap().answer(piece(None)), reply("0", &[]));
+        for line in ["x", "-1", "0 match", "0 count 0", "0 count x", "0 often 5", ""] {
+            assert!(parsed(line).unwrap_err().starts_with("ERR "), "{line}");
+        }
+        assert!(matches!(all.answer(Scanned::Unavailable), Reply::Error(_)));
+    }
+}
