@@ -6,6 +6,7 @@ pub mod holders;
 pub(crate) mod log;
 pub(crate) mod order;
 pub(crate) mod outcome;
+pub(crate) mod quorum;
 pub mod routing;
 pub(crate) mod service;
 pub(crate) mod submissions;

@@ -26,6 +26,9 @@
 //! | S16 reads of services | every change that a read saw is chosen, a round covers what came before it (`service::reads`) | `a_read_is_confirmed`, `a_read_waits_for_what_it_saw`, `a_new_leader_waits_until_it_is_settled`, `a_told_read_is_asked_for`, `a_stale_leader_is_told_nothing` | `AnsweredUnchosen`, `ReadUnconfirmed`, `AnsweredUnsettled` |
 //! | services: one line of states | a change rests on the state that it was computed in (`Replica::learn`); checker *same states* | `deposed_with_a_full_pipeline`, `deposed_while_the_host_executes`, `a_joiner_gets_a_checkpoint` | `LeftUnreverted`, `ExecutedByBackups` |
 //! | S6 ids of calls | a call takes effect once (`service::sessions`); checker *exactly once* | `a_reply_is_lost`, `the_same_call_twice`, `a_session_ends` | `CallsForgotten`, `CalledUnderNewName` |
+//! | maps: stamps | above every stamp that was told, never issued twice (`partial::operation`, `partial::clock`); checker *quorum* | `a_quorum_write_goes_above_the_stamp_of_a_fast_clock`, `a_clock_that_is_too_far_ahead_writes_nothing`; random schedules | `StampNotRaised`, `SkewUnbounded` |
+//! | maps: quorums meet | an owner counts once (`partial::ring::Share`); checker *quorum* | `quorums_meet`, `a_read_leaves_what_it_saw_at_a_quorum`; random schedules | `ReplicaCountedTwice`, `DigestMismatchIgnored` |
+//! | maps: nothing is forgotten | nothing in product code; checker *quorum* | `who_was_away_gets_hints`, `a_cell_that_takes_a_place_counts_for_nothing_until_it_has_everything` | `TombstoneForgotten`, `ArrivingLeftOut`, `ArrivesEmpty` |
 //! | S19 partial partitions | nothing in product code; scenario `graphs`, which computes from the graph who is promised what | `half_deaf_leader`, `heard_by_another`, `who_cannot_be_heard_reaches_nobody` | `HearsEverybody`, `GoesNoWayRound` |
 //! | disk (`seam`) | what is recovered follows from itself (`paxos::record`); the simulator's host numbers what it sends | unit tests of the journal; `recovery` tests of the log | `SentBeforeDurable`, `OvertakesDurable`, `RecoversHalf`, `RotTakenForTail` |
 //! | tables on disks | what is delivered again is what it was: replicas are compared (`system::table::replicas`); no range is lost (`system::table::disks`) | unit tests of the dispatcher, the member, journals and checkpoints; all processes of a real cluster are killed at once | `CollectedBeforeDurable`, `CheckpointWithoutReplies`, `IncarnationKeptAfterRot` |
@@ -135,6 +138,20 @@ pub enum Mutation {
     CallsForgotten,
     /// A client calls again under another name (S6).
     CalledUnderNewName,
+    /// A replica does not say that it holds a newer stamp (maps).
+    StampNotRaised,
+    /// The answer of one replica is counted for another, too (maps).
+    ReplicaCountedTwice,
+    /// A read takes digests that differ for equal ones (maps).
+    DigestMismatchIgnored,
+    /// Replicas forget that a key was deleted while older copies are about (maps).
+    TombstoneForgotten,
+    /// A cell that is arriving does not take what is written (maps).
+    ArrivingLeftOut,
+    /// A cell that is arriving says at once that it has everything (maps).
+    ArrivesEmpty,
+    /// A stamp may be ahead of the clocks by any amount (maps).
+    SkewUnbounded,
     /// A router tells the others that it hears and reaches all of them, so that elections know of no cut (S19).
     HearsEverybody,
     /// Routers hand nothing on that is not for themselves (S19).
@@ -160,7 +177,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 57] = [
+    pub const ALL: [Mutation; 64] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -209,6 +226,13 @@ impl Mutation {
         Mutation::ExecutedByBackups,
         Mutation::CallsForgotten,
         Mutation::CalledUnderNewName,
+        Mutation::StampNotRaised,
+        Mutation::ReplicaCountedTwice,
+        Mutation::DigestMismatchIgnored,
+        Mutation::TombstoneForgotten,
+        Mutation::ArrivingLeftOut,
+        Mutation::ArrivesEmpty,
+        Mutation::SkewUnbounded,
         Mutation::HearsEverybody,
         Mutation::GoesNoWayRound,
         Mutation::SentBeforeDurable,
@@ -268,6 +292,13 @@ impl Mutation {
             | Mutation::StreamTorn
             | Mutation::StateBehind
             | Mutation::ReceiptForged => "group",
+            Mutation::StampNotRaised
+            | Mutation::ReplicaCountedTwice
+            | Mutation::DigestMismatchIgnored
+            | Mutation::TombstoneForgotten
+            | Mutation::ArrivingLeftOut
+            | Mutation::ArrivesEmpty
+            | Mutation::SkewUnbounded => "quorum",
             Mutation::SuspectsOneByOne => "accidents",
             Mutation::RepliesInOnePiece => "replies",
             Mutation::HearsEverybody | Mutation::GoesNoWayRound => "graphs",

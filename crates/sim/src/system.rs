@@ -6,6 +6,7 @@
 //! | [`ecast`] | routers, and members that talk in rooms through them |
 //! | [`group`] | routers, and members of process groups |
 //! | [`service`] | a replicated service that is not deterministic, and its clients |
+//! | [`quorum`] | cells that keep maps of partial quorums, and users who read and write at all levels |
 //! | [`table`] | a whole cluster, as production runs it |
 //! | `domains` | processes that belong to two domains |
 //! | [`token`] | three machines that pass a token: an example to start from |
@@ -16,6 +17,7 @@ pub(crate) mod domains;
 pub mod ecast;
 pub mod group;
 pub mod paxos;
+pub mod quorum;
 pub(crate) mod rooms;
 pub mod service;
 mod signs;
@@ -36,13 +38,14 @@ use crate::{
 };
 
 /// All of them.
-static SYSTEMS: [Kind; 7] = [
+static SYSTEMS: [Kind; 8] = [
     kind::<ecast::People>(),
     kind::<group::Crowd>(),
     kind::<table::Town>(),
     kind::<paxos::Users>(),
     kind::<domains::Domains>(),
     kind::<service::Callers>(),
+    kind::<quorum::Readers>(),
     kind::<token::Ring>(),
 ];
 

@@ -65,6 +65,12 @@ fn service_holds() {
     check("service", 0..60);
 }
 
+/// Every map keeps its promise, and replicas hold in the end what was acknowledged.
+#[test]
+fn partial_quorums_hold() {
+    check("quorum", 0..40);
+}
+
 #[test]
 fn service_under_changing_leaders_holds() {
     check("service_reads", 0..20);

@@ -1,0 +1,352 @@
+//! Partial quorums: what users are told of each key keeps its map's promise, and replicas hold in the end what was acknowledged.
+//!
+//! Values are written once, so a read shows which write it saw; a deleted key reads as one that was never written. The judges look
+//! at all pairs of operations of a key, but for the order of atomic ones, which is the history crate's matter.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_history::{self as history, Action, History, Operation, Outcome, Verdict};
+use quorate_protocol::{
+    ProcessId,
+    partial::{CellNumber, Entry, Layout, MapId, Stamp, Token, Value},
+};
+use quorate_world::Violation;
+
+/// A promise about the operations on one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Promise {
+    /// A read returns what somebody wrote, or nothing.
+    Written,
+    /// A read returns nothing that was replaced before it began.
+    Regular,
+    /// It is one register in one place.
+    Atomic,
+}
+
+/// The deed of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
+    /// Write this value, or delete.
+    Write(Option<u64>),
+    Read,
+}
+
+/// An operation on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) user: u64,
+    pub(crate) map: &'static str,
+    pub(crate) promise: Promise,
+    pub(crate) key: String,
+    pub(crate) deed: Deed,
+    pub(crate) at: i64,
+    pub(crate) coordinator: ProcessId,
+}
+
+/// An operation as its user saw it.
+#[derive(Clone, Debug)]
+struct Seen {
+    user: u64,
+    start: i64,
+    /// None: a write of unknown outcome.
+    end: Option<i64>,
+    wrote: bool,
+    /// What was written or read.
+    value: Option<u64>,
+}
+
+/// A write that was acknowledged.
+#[derive(Clone, Debug)]
+struct Acknowledged {
+    stamp: Stamp,
+    value: Option<u64>,
+    coordinator: ProcessId,
+    /// At a level of which any two sets meet.
+    quorum: bool,
+}
+
+/// A key's past.
+#[derive(Debug)]
+struct Key {
+    map: &'static str,
+    promise: Promise,
+    seen: Vec<Seen>,
+    acknowledged: Vec<Acknowledged>,
+}
+
+/// What is known of all keys, and of the coordinators that wrote them.
+#[derive(Debug, Default)]
+pub(crate) struct QuorumCheck {
+    keys: BTreeMap<String, Key>,
+    stamps: BTreeSet<(String, Stamp)>,
+    /// Coordinators whose hints are gone, or of which some were given up.
+    forgetful: BTreeSet<ProcessId>,
+}
+
+impl QuorumCheck {
+    fn key(&mut self, asked: &Asked) -> &mut Key {
+        let new = || Key { map: asked.map, promise: asked.promise, seen: vec![], acknowledged: vec![] };
+        self.keys.entry(asked.key.clone()).or_insert_with(new)
+    }
+
+    fn see(&mut self, asked: &Asked, wrote: bool, value: Option<u64>, end: Option<i64>) {
+        let seen = Seen { user: asked.user, start: asked.at, end, wrote, value };
+        self.key(asked).seen.push(seen);
+    }
+
+    /// A write was acknowledged.
+    pub(crate) fn wrote(
+        &mut self,
+        asked: &Asked,
+        value: Option<u64>,
+        (stamp, quorum): (Stamp, bool),
+        now: i64,
+    ) -> Result<(), Violation> {
+        if !self.stamps.insert((asked.key.clone(), stamp)) {
+            let what = format!("two writes of {} have stamp {stamp:?}", asked.key);
+            return Err(Violation::new("one stamp", what));
+        }
+        self.see(asked, true, value, Some(now));
+        let coordinator = asked.coordinator;
+        self.key(asked).acknowledged.push(Acknowledged { stamp, value, coordinator, quorum });
+        Ok(())
+    }
+
+    /// A read was answered.
+    pub(crate) fn read(&mut self, asked: &Asked, value: Option<u64>, now: i64) {
+        self.see(asked, false, value, Some(now));
+    }
+
+    /// Nobody knows what becomes of a write.
+    pub(crate) fn unknown(&mut self, asked: &Asked) {
+        if let Deed::Write(value) = asked.deed {
+            self.see(asked, true, value, None);
+        }
+    }
+
+    /// The hints of this coordinator are gone with it, or it said that some are.
+    pub(crate) fn forgets(&mut self, coordinator: ProcessId) {
+        self.forgetful.insert(coordinator);
+    }
+
+    /// The keys of a map that anybody had to do with.
+    pub(crate) fn keys(&self, map: &'static str) -> impl Iterator<Item = &String> + '_ {
+        self.keys.iter().filter(move |(_, key)| key.map == map).map(|(name, _)| name)
+    }
+
+    /// What the owners of a key hold in the end. `equal`: somebody saw to it that it is the same.
+    pub(crate) fn held(
+        &self,
+        name: &str,
+        equal: bool,
+        held: &[(CellNumber, Entry)],
+    ) -> Result<(), Violation> {
+        let Some(key) = self.keys.get(name) else { return Ok(()) };
+        let violation = |rule, write: &Acknowledged| {
+            Err(Violation::new(rule, format!("{name}: {write:?} was acknowledged, and owners hold {held:?}")))
+        };
+        for write in &key.acknowledged {
+            let holders = held.iter().filter(|(_, entry)| entry.newest() >= write.stamp).count();
+            if write.quorum && key.promise != Promise::Written && holders * 2 <= held.len() {
+                return violation("durable", write);
+            }
+            if holders < held.len() && !self.forgetful.contains(&write.coordinator) {
+                return violation("hints", write);
+            }
+            let differs = |(_, entry): &&(CellNumber, Entry)| {
+                entry.newest() == write.stamp && number(&entry.value(0)) != write.value
+            };
+            if held.iter().any(|it| differs(&it)) {
+                return violation("content", write);
+            }
+        }
+        let differ = held.windows(2).any(|pair| pair[0].1 != pair[1].1);
+        if differ && (equal || self.forgetful.is_empty()) {
+            return Err(Violation::new("convergence", format!("owners of {name} hold {held:?}")));
+        }
+        Ok(())
+    }
+
+    /// Judges all that users were told.
+    pub(crate) fn judge(&self) -> Result<(), Violation> {
+        let (mut atomic, mut regular) = (History::new(), History::new());
+        for (name, key) in &self.keys {
+            check_reads(name, key)?;
+            let deletes = key.seen.iter().any(|seen| seen.wrote && seen.value.is_none());
+            let history = match key.promise {
+                Promise::Atomic => &mut atomic,
+                // Without an order of writes, one deletion cannot be told from another.
+                Promise::Regular if !deletes => &mut regular,
+                Promise::Regular | Promise::Written => continue,
+            };
+            for operation in key.seen.iter().map(|seen| operation(name, seen)) {
+                history.push(operation).expect("users begin before they end");
+            }
+        }
+        let report = history::check(&atomic);
+        if report.verdict != Verdict::Atomic {
+            return Err(Violation::new("atomic", format!("{:?}: {report}", report.verdict)));
+        }
+        let report = history::check(&regular);
+        let bad = |it: &history::Measures| it.irregular_reads + it.sessions.read_your_writes > 0;
+        if report.measures.as_ref().is_some_and(bad) {
+            return Err(Violation::new("sessions", format!("{:?}: {report}", report.measures)));
+        }
+        Ok(())
+    }
+}
+
+/// Reads return what was written before they ended, and where that is promised nothing that was replaced before they began.
+fn check_reads(name: &str, key: &Key) -> Result<(), Violation> {
+    let writes = || key.seen.iter().filter(|seen| seen.wrote);
+    for read in key.seen.iter().filter(|seen| !seen.wrote) {
+        let began = |write: &&Seen| write.value == read.value && Some(write.start) <= read.end;
+        // A key that was never written is one whose writing ended before everything.
+        let unwritten = read.value.is_none().then_some(Some(i64::MIN));
+        let mut ends = writes().filter(began).map(|write| write.end).chain(unwritten).peekable();
+        if ends.peek().is_none() {
+            return Err(Violation::new("written", format!("{name}: nobody wrote what {read:?} returned")));
+        }
+        let replaced = |end: Option<i64>| {
+            let between = |write: &Seen| write.end.is_some_and(|end| end < read.start);
+            end.is_some_and(|end| writes().any(|write| end < write.start && between(write)))
+        };
+        if key.promise != Promise::Written && ends.all(replaced) {
+            return Err(Violation::new("regular", format!("{name}: {read:?} of {:?}", key.seen)));
+        }
+    }
+    Ok(())
+}
+
+fn operation(name: &str, seen: &Seen) -> Operation {
+    let action = match (seen.wrote, seen.value) {
+        (true, Some(value)) => Action::Write(value.into()),
+        (true, None) => Action::Delete,
+        (false, value) => Action::Read(value.map(Into::into)),
+    };
+    let outcome = if seen.end.is_some() { Outcome::Ok } else { Outcome::Unknown };
+    Operation { client: seen.user, key: name.into(), action, start: seen.start, finish: seen.end, outcome }
+}
+
+/// The value as it was written.
+pub(crate) fn number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Nothing => None,
+        Value::String(text) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
+        Value::Hash(_) => Some(u64::MAX),
+    }
+}
+
+/// The owners of a key by the definition of the ring: all tokens in order from the key's on, first meetings only.
+pub(crate) fn owners(layout: &Layout, map: MapId, key: &[u8]) -> Vec<CellNumber> {
+    let Some(settings) = layout.map(map) else { return Vec::new() };
+    let token = Token::of(map, key);
+    let mut places = Vec::new();
+    for (cell, member) in layout.cells() {
+        places.extend(member.tokens.iter().map(|it| (it.0.wrapping_sub(token.0), cell, member.site)));
+    }
+    places.sort_unstable();
+    let mut taken = Vec::new();
+    for (_, cell, site) in places {
+        let at_site = taken.iter().filter(|(_, it)| *it == site).count();
+        if at_site < settings.copies.at(site) && taken.iter().all(|(it, _)| *it != cell) {
+            taken.push((cell, site));
+        }
+    }
+    taken.into_iter().map(|(cell, _)| cell).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_protocol::Incarnation;
+
+    use super::*;
+
+    const ME: ProcessId = ProcessId { node: 1, incarnation: Incarnation(1) };
+
+    fn asked(promise: Promise, deed: Deed, at: i64) -> Asked {
+        Asked { user: at as u64, map: "m", promise, key: "k".into(), deed, at, coordinator: ME }
+    }
+
+    fn stamp(time: u64) -> Stamp {
+        Stamp { time, cell: CellNumber(1) }
+    }
+
+    fn write(check: &mut QuorumCheck, promise: Promise, value: Option<u64>, (at, end): (i64, i64)) {
+        check.wrote(&asked(promise, Deed::Write(value), at), value, (stamp(at as u64), true), end).unwrap();
+    }
+
+    fn rule(result: Result<(), Violation>) -> Option<&'static str> {
+        result.err().map(|violation| violation.rule)
+    }
+
+    /// What is found in a key that 7 was written to, then 8, and then read.
+    fn found(promise: Promise, value: Option<u64>) -> Option<&'static str> {
+        let mut check = QuorumCheck::default();
+        write(&mut check, promise, Some(7), (10, 20));
+        write(&mut check, promise, Some(8), (30, 40));
+        check.read(&asked(promise, Deed::Read, 50), value, 60);
+        rule(check.judge())
+    }
+
+    #[test]
+    fn a_read_of_what_was_replaced_is_found() {
+        for promise in [Promise::Regular, Promise::Atomic] {
+            assert_eq!(found(promise, Some(8)), None);
+            assert_eq!(found(promise, Some(7)), Some("regular"));
+            assert_eq!(found(promise, None), Some("regular"));
+            assert_eq!(found(promise, Some(9)), Some("written"));
+        }
+        assert_eq!(found(Promise::Written, Some(7)), None);
+        assert_eq!(found(Promise::Written, Some(9)), Some("written"));
+    }
+
+    #[test]
+    fn a_deleted_value_that_comes_back_is_found() {
+        let mut check = QuorumCheck::default();
+        write(&mut check, Promise::Regular, Some(7), (10, 20));
+        write(&mut check, Promise::Regular, None, (30, 40));
+        check.read(&asked(Promise::Regular, Deed::Read, 50), None, 60);
+        assert_eq!(rule(check.judge()), None);
+        check.read(&asked(Promise::Regular, Deed::Read, 70), Some(7), 80);
+        assert_eq!(rule(check.judge()), Some("regular"));
+    }
+
+    #[test]
+    fn reads_that_go_back_are_regular_and_not_atomic() {
+        for (promise, expected) in [(Promise::Regular, None), (Promise::Atomic, Some("atomic"))] {
+            let mut check = QuorumCheck::default();
+            write(&mut check, promise, Some(7), (10, 20));
+            check.unknown(&asked(promise, Deed::Write(Some(8)), 30));
+            check.read(&asked(promise, Deed::Read, 40), Some(8), 50);
+            check.read(&asked(promise, Deed::Read, 60), Some(7), 70);
+            assert_eq!(rule(check.judge()), expected);
+        }
+    }
+
+    #[test]
+    fn owners_hold_what_was_acknowledged() {
+        let mut check = QuorumCheck::default();
+        write(&mut check, Promise::Atomic, Some(7), (10, 20));
+        let entry = |time, text: Option<&'static str>| {
+            let value = text.map(|text| bytes::Bytes::from_static(text.as_bytes()));
+            Entry::whole(stamp(time), value, None)
+        };
+        let held = |entries: [Entry; 3]| -> Vec<_> { (1..).map(CellNumber).zip(entries).collect() };
+        let (good, nothing) = (entry(10, Some("7")), Entry::nothing());
+        let all = held([good.clone(), good.clone(), good.clone()]);
+        assert_eq!(rule(check.held("k", true, &all)), None);
+        let few = held([good.clone(), nothing.clone(), nothing.clone()]);
+        assert_eq!(rule(check.held("k", false, &few)), Some("durable"));
+        let most = held([good.clone(), good.clone(), nothing]);
+        assert_eq!(rule(check.held("k", false, &most)), Some("hints"));
+        check.forgets(ME);
+        assert_eq!(rule(check.held("k", false, &most)), None);
+        assert_eq!(rule(check.held("k", true, &most)), Some("convergence"));
+        let other = held([good.clone(), good, entry(10, Some("8"))]);
+        assert_eq!(rule(check.held("k", false, &other)), Some("content"));
+        assert!(
+            check.wrote(&asked(Promise::Atomic, Deed::Write(None), 30), None, (stamp(10), true), 31).is_err()
+        );
+    }
+}

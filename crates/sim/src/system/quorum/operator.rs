@@ -1,0 +1,224 @@
+//! The operator: makes the maps, gives places to spares, and fails to keep the clocks and the sites together.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use quorate_protocol::{
+    CommandId, ProcessId, Time,
+    partial::{Change, Roster, resident::Command},
+};
+use quorate_world::Chance;
+
+use super::{Ask, Readers, Settings, Stage, World, cells::cell, settings::MAPS};
+use crate::{mutation::Mutation, stage::command_id};
+
+/// How often the operator looks.
+pub(super) const LOOK: Duration = Duration::from_millis(50);
+/// How often a machine sets its clock.
+pub(super) const CLOCKS: Duration = Duration::from_millis(200);
+
+/// What the operator knows and does.
+pub(super) struct Operator {
+    chance: Chance,
+    /// How far the clock of each machine is off, in nanoseconds.
+    skews: BTreeMap<usize, i64>,
+    skew_max: Duration,
+    /// The last clock that jumped, by how much, and until when.
+    jump: Option<(usize, i64, Time)>,
+    /// When the last jump of any clock was over for everybody.
+    calm_from: Time,
+    /// A place that is being given away: the command, the old cell.
+    replacing: Option<(CommandId, ProcessId)>,
+}
+
+impl Operator {
+    pub(super) fn new(seed: u64, settings: &Settings, machines: &[usize]) -> Self {
+        let mut chance = Chance::new(seed, "operator");
+        let skew_max = Duration::from_millis(settings.skew_ms);
+        let widest = skew_max.as_nanos() as u64;
+        let mut skew = |machine: &usize| (*machine, chance.below(2 * widest + 1) as i64 - widest as i64);
+        let skews = machines.iter().map(&mut skew).collect();
+        Operator { chance, skews, skew_max, jump: None, calm_from: Time::ZERO, replacing: None }
+    }
+
+    /// Whether somebody is about to take a place, or may be.
+    pub(super) fn is_replacing(&self) -> bool {
+        self.replacing.is_some()
+    }
+
+    /// The wall clock of a machine less its boot-time clock.
+    pub(super) fn offset(&self, world: &World, machine: usize) -> i64 {
+        let jumped = self.jump.filter(|(at, _, until)| *at == machine && world.now() < *until);
+        let skew = self.skews[&machine] + jumped.map_or(0, |(_, by, _)| by);
+        world.now().0 as i64 + skew - world.clock(machine).0 as i64
+    }
+
+    /// No write at a quorum has a stamp beyond this: one of the replicas that took it has a clock that did not jump.
+    pub(super) fn latest_stamp(&self, world: &World, allowed: Duration) -> u64 {
+        (world.now() + self.skew_max + allowed + DRIFT).0
+    }
+
+    /// Whether what clocks that jumped have stamped lies in the past for all.
+    pub(super) fn clocks_are_right(&self, world: &World) -> bool {
+        self.calm_from <= world.now()
+    }
+
+    /// A change that was asked for has ended.
+    pub(super) fn changed(&mut self, world: &mut World, id: CommandId, done: bool) {
+        if self.replacing.is_some_and(|(asked, _)| asked == id) {
+            world.count(if done { "replaced by a spare" } else { "replacement refused" });
+            self.replacing = None;
+        }
+    }
+}
+
+impl Readers {
+    /// A look at everything.
+    pub(super) fn operate(&mut self, stage: &mut Stage, world: &mut World) {
+        let serving = self.roster.as_ref().is_some_and(|roster| roster.layout().is_serving());
+        let cells = self.settings.cells;
+        for (at, machine) in self.machines.clone().into_iter().enumerate() {
+            let Some(resident) = cell(world, machine) else { continue };
+            let leader = resident.member().leader();
+            // A spare joins once there are maps.
+            if leader.is_none_or(|leader| !world.alive(leader)) && (at < cells || serving) {
+                world.command(machine, Ask::Cell(Command::Seeds(stage.routers.living(world))));
+            }
+        }
+        if !serving || self.lacks_maps() {
+            self.make_maps(stage, world);
+        }
+        if !stage.is_healed() && serving {
+            self.give_a_place_away(world);
+            self.cut_sites(world);
+        }
+    }
+
+    fn lacks_maps(&self) -> bool {
+        self.roster.as_ref().is_none_or(|roster| roster.maps().count() < MAPS.len())
+    }
+
+    /// Has the next map made, once all cells are there.
+    fn make_maps(&mut self, stage: &mut Stage, world: &mut World) {
+        let Some(roster) = &self.roster else { return };
+        let enough = roster.layout().cells().count() == self.settings.cells;
+        let missing = MAPS.iter().find(|kind| roster.map(kind.name).is_none());
+        let machine = self.machines[stage.chance.index(self.settings.cells)];
+        if let Some(kind) = missing.filter(|_| enough && world.process(machine).is_some()) {
+            let change = Change::CreateMap { name: kind.name.to_owned(), map: kind.map() };
+            let id = command_id(world);
+            world.command(machine, Ask::Cell(Command::Change { id, change }));
+        }
+    }
+
+    /// Perhaps gives the place of a cell, which may well live, to a spare.
+    fn give_a_place_away(&mut self, world: &mut World) {
+        let Some(roster) = self.roster.clone() else { return };
+        let wants = self.operator.chance.happens(REPLACEMENT);
+        let pick = self.operator.chance.index(self.settings.cells);
+        let asked = self.machines[self.operator.chance.index(self.machines.len())];
+        let Some((_, old)) = roster.layout().cells().nth(pick) else { return };
+        let is_spare =
+            |process: &ProcessId| roster.layout().number(*process).is_none() && world.alive(*process);
+        let new = roster.members().map(|(process, _)| process).find(is_spare);
+        let machine = old.peer.id.node as usize;
+        let (Some(new), true) = (new, wants && self.can_do_without(world, machine)) else { return };
+        if world.process(asked).is_none() {
+            return;
+        }
+        let id = command_id(world);
+        self.operator.replacing = Some((id, old.peer.id));
+        let change = Change::Replace { old: old.peer.id, new };
+        world.command(asked, Ask::Cell(Command::Change { id, change }));
+    }
+
+    /// Perhaps one site does not hear the other for a while, or neither does.
+    fn cut_sites(&mut self, world: &mut World) {
+        if !self.operator.chance.happens(CUT) {
+            return;
+        }
+        let span = self.operator.chance.between(Duration::from_millis(50), CUT_MAX);
+        let [here, there] = self.by_site();
+        let (one, other) = if self.operator.chance.happens(0.5) { (here, there) } else { (there, here) };
+        let both = self.operator.chance.happens(0.3);
+        world.blame("withheld by a cut of sites");
+        world.count(if both { "sites cut" } else { "sites cut one way" });
+        for (from, to) in one.iter().flat_map(|from| other.iter().map(move |to| (*from, *to))) {
+            world.cut(from, to, span);
+            if both {
+                world.cut(to, from, span);
+            }
+        }
+    }
+
+    /// Machines set their clocks; perhaps one jumps.
+    pub(super) fn set_clocks(&mut self, stage: &mut Stage, world: &mut World) {
+        let Operator { chance, jump, calm_from, .. } = &mut self.operator;
+        if stage.is_healed() {
+            *jump = None;
+        } else if chance.happens(JUMP) && *calm_from <= world.now() {
+            // One clock at a time: a machine that slept may not have set its own right yet.
+            let awake = |(at, ..): (usize, i64, Time)| world.slept_until(at) + CLOCKS * 2 < world.now();
+            if jump.is_none_or(awake) {
+                let machine = self.machines[chance.index(self.machines.len())];
+                let by = if chance.happens(0.7) { AHEAD } else { BEHIND };
+                let until = world.now() + chance.between(CLOCKS, JUMP_MAX);
+                world.count(if by > 0 { "clock jumped ahead" } else { "clock jumped back" });
+                *jump = Some((machine, by, until));
+                *calm_from = until + Duration::from_nanos(AHEAD as u64) + CLOCKS * 4;
+            }
+        }
+        for machine in self.machines.clone() {
+            if world.process(machine).is_some() {
+                let offset = self.operator.offset(world, machine);
+                world.command(machine, Ask::Cell(Command::Adjust(offset)));
+            }
+        }
+    }
+
+    /// A cell learned who is a cell now.
+    pub(super) fn learn(&mut self, stage: &Stage, world: &mut World, machine: usize, roster: Arc<Roster>) {
+        let layout = roster.layout();
+        let me = world.id(machine).and_then(|id| layout.number(id));
+        let arriving = me.and_then(|me| layout.cell(me)).is_some_and(|cell| cell.arriving);
+        if let (Some(me), true) = (me, arriving && stage.mutation == Some(Mutation::ArrivesEmpty)) {
+            let change = Change::Complete(me);
+            world.command(machine, Ask::Cell(Command::Change { id: command_id(world), change }));
+        }
+        let before = self.roster.as_ref().map(|roster| roster.layout().version());
+        if before.is_some_and(|before| before >= layout.version()) {
+            // Members that are no cells change the roster, and not the layout.
+            if before == Some(layout.version()) {
+                self.roster = Some(roster);
+            }
+            return;
+        }
+        let arrived = |before: &Roster| {
+            let arrives = before.layout().cells().filter(|(_, cell)| cell.arriving);
+            arrives.filter(|(number, _)| layout.cell(*number).is_some_and(|cell| !cell.arriving)).count()
+        };
+        for _ in 0..self.roster.as_deref().map_or(0, arrived) {
+            world.count("arrived");
+        }
+        if let Some((_, old)) = self.operator.replacing
+            && layout.number(old).is_none()
+        {
+            // Whoever asked may not live to be told.
+            world.count("replaced by a spare");
+            self.operator.replacing = None;
+        }
+        self.roster = Some(roster);
+    }
+}
+
+/// How likely the operator is to give a place away at a look.
+const REPLACEMENT: f64 = 0.02;
+/// How likely sites are to be cut at a look, and for how long.
+const CUT: f64 = 0.02;
+const CUT_MAX: Duration = Duration::from_millis(1_200);
+/// How likely a clock is to jump when clocks are set, how far, and for how long: further than a stamp may be ahead.
+const JUMP: f64 = 0.05;
+const AHEAD: i64 = 3_000_000_000;
+const BEHIND: i64 = -1_500_000_000;
+const JUMP_MAX: Duration = Duration::from_millis(800);
+/// By how much clocks that run too fast are off before they are set again.
+const DRIFT: Duration = Duration::from_millis(20);

@@ -1,0 +1,161 @@
+//! A process: a router or a cell, and what tampers with it.
+
+use std::sync::Arc;
+
+use quorate_protocol::{
+    Context, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
+    ecast::{Router, RouterCommand, RouterEvent, RouterSettings},
+    partial::{
+        Maps, Resident, Roster,
+        resident::{Command, Event, Message},
+    },
+    paxos,
+};
+use quorate_world::Violation;
+
+use super::{Stage, World, tamper::Tamper};
+
+pub(crate) struct Process {
+    pub(crate) role: Role,
+    tamper: Option<Tamper>,
+}
+
+pub(crate) enum Role {
+    Router(Box<Router<Maps>>),
+    Cell(Box<Resident>),
+}
+
+pub(crate) enum Ask {
+    Router(RouterCommand),
+    Cell(Command),
+}
+
+#[derive(Debug)]
+pub(crate) enum Told {
+    Router(RouterEvent<Roster>),
+    Cell(Event),
+}
+
+/// The router that starts on `machine`.
+pub(super) fn router(
+    stage: &mut Stage,
+    world: &World,
+    machine: usize,
+    id: ProcessId,
+    wanted: usize,
+) -> Process {
+    let log = paxos::Settings { wanted, log_bytes_kept: 64 << 10, ..paxos::Settings::default() };
+    let paxos = stage.routers.start(world, machine, id, log.clone());
+    let settings = RouterSettings { paxos: log, ..RouterSettings::default() };
+    let router = Router::new(paxos, Roster::default(), settings);
+    Process { role: Role::Router(Box::new(router)), tamper: None }
+}
+
+/// A router told its user something.
+pub(super) fn router_told(
+    stage: &mut Stage,
+    world: &mut World,
+    machine: usize,
+    event: RouterEvent<Roster>,
+) -> Result<(), Violation> {
+    match event {
+        RouterEvent::Leader(leader) => stage.routers.told_leader(world, leader),
+        RouterEvent::Removed => {
+            world.count("removed process starts anew");
+            world.stop_after(machine, std::time::Duration::from_millis(1));
+        }
+        RouterEvent::Corrupt(why) => {
+            return Err(Violation::new("snapshot", format!("machine {machine}: {why}")));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+impl Process {
+    pub(super) fn cell(resident: Resident, tamper: Option<Tamper>) -> Self {
+        Process { role: Role::Cell(Box::new(resident)), tamper }
+    }
+}
+
+impl Protocol for Process {
+    type Message = Message;
+    type Record = paxos::Record;
+    type Command = Ask;
+    type Event = Told;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
+        let Process { role, tamper } = self;
+        match (role, input) {
+            // Cells say nothing to routers but what the order needs.
+            (Role::Router(_), Input::Receive { message: Message::Cell(_), .. }) => {}
+            (Role::Router(router), input) => {
+                let order = |message| match message {
+                    Message::Order(message) => message,
+                    Message::Cell(_) => unreachable!("passed over above"),
+                };
+                let input = input.map(order, |ask| match ask {
+                    Ask::Router(command) => command,
+                    Ask::Cell(_) => unreachable!("a router is asked as a router"),
+                });
+                let mut lift = Lift::<Process, _, _, _>::new::<Router<Maps>>(
+                    out,
+                    |_, _, message| Some(Message::Order(message)),
+                    |out, event| out.emit(Told::Router(event)),
+                );
+                router.handle(cx, input, &mut lift);
+            }
+            (Role::Cell(resident), Input::Receive { from, message }) => {
+                let inputs = match tamper {
+                    Some(tamper) => tamper.received(cx, (from, message), resident, out),
+                    None => vec![(from, message)],
+                };
+                for (from, message) in inputs {
+                    give(resident, tamper, cx, Input::Receive { from, message }, out);
+                }
+            }
+            (Role::Cell(resident), input) => {
+                let input = input.map(std::convert::identity, |ask| match ask {
+                    Ask::Cell(command) => command,
+                    Ask::Router(_) => unreachable!("a cell is asked as a cell"),
+                });
+                give(resident, tamper, cx, input, out);
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        match &self.role {
+            Role::Router(router) => router.deadline(),
+            Role::Cell(resident) => resident.deadline(),
+        }
+    }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        match &self.role {
+            Role::Router(router) => router.policy(),
+            Role::Cell(resident) => resident.policy(),
+        }
+    }
+}
+
+fn give(
+    resident: &mut Resident,
+    tamper: &mut Option<Tamper>,
+    cx: &mut Context<'_>,
+    input: Input<Resident>,
+    out: &mut impl Sink<Process>,
+) {
+    let mut lift = Lift::<Process, _, _, _>::new::<Resident>(
+        out,
+        |_, _, message| match tamper {
+            Some(tamper) => Some(tamper.sent(message)),
+            None => Some(message),
+        },
+        |out, event| out.emit(Told::Cell(event)),
+    );
+    resident.handle(cx, input, &mut lift);
+    if let Some(tamper) = tamper {
+        tamper.turned(resident);
+    }
+}

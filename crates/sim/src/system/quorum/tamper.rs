@@ -1,0 +1,147 @@
+//! What stands between a cell and the world, and changes what passes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use quorate_protocol::{
+    Context, Destination, ProcessId, Sink,
+    partial::{
+        self, Answer, Demand, Digest, Entry, MapId, Request, Resident, Round, Stamp, resident::Message,
+    },
+};
+
+use super::process::Process;
+use crate::mutation::Mutation;
+
+/// The adapter around one cell.
+pub(crate) struct Tamper {
+    mutation: Mutation,
+    /// The cells that answered something.
+    heard: BTreeSet<ProcessId>,
+    /// What digests are replaced with, by the round that asked for them.
+    digests: BTreeMap<Round, Expected>,
+    /// The rounds of this turn that asked for digests, and their keys.
+    asked: Vec<(Round, MapId, Bytes)>,
+}
+
+/// The digest that makes a read find no difference.
+enum Expected {
+    Known(Digest),
+    /// The entry has not come; these digests wait for it.
+    Awaited(Vec<ProcessId>),
+}
+
+impl Tamper {
+    pub(super) fn new(mutation: Mutation) -> Self {
+        Tamper { mutation, heard: BTreeSet::new(), digests: BTreeMap::new(), asked: Vec::new() }
+    }
+
+    /// What a cell receives instead of a message.
+    pub(super) fn received(
+        &mut self,
+        cx: &mut Context<'_>,
+        (from, message): (ProcessId, Message),
+        resident: &Resident,
+        out: &mut impl Sink<Process>,
+    ) -> Vec<(ProcessId, Message)> {
+        match (self.mutation, message) {
+            (Mutation::ReplicaCountedTwice, Message::Cell(partial::Message::Answer { round, answer })) => {
+                self.heard.insert(from);
+                let others: Vec<ProcessId> = self.heard.iter().copied().filter(|it| *it != from).collect();
+                let message = Message::Cell(partial::Message::Answer { round, answer });
+                let other = others.get((cx.random)() as usize % others.len().max(1)).copied();
+                let forged = other.map(|other| (other, message.clone()));
+                [Some((from, message)), forged].into_iter().flatten().collect()
+            }
+            (
+                Mutation::ArrivingLeftOut,
+                Message::Cell(partial::Message::Request(Request { round, demand: Demand::Write(_), .. })),
+            ) if resident.status().arriving.is_some() => {
+                let answer = Answer::Written { newer: Stamp::ZERO };
+                let answer = Message::Cell(partial::Message::Answer { round, answer });
+                out.send(Destination::One(from), answer, None);
+                Vec::new()
+            }
+            (
+                Mutation::DigestMismatchIgnored,
+                Message::Cell(partial::Message::Answer { round, answer: Answer::Digest(digest) }),
+            ) => {
+                let forged = match self.digests.get_mut(&round) {
+                    Some(Expected::Known(known)) => *known,
+                    Some(Expected::Awaited(waiting)) => {
+                        waiting.push(from);
+                        return Vec::new();
+                    }
+                    None => digest,
+                };
+                vec![(from, digest_answer(round, forged))]
+            }
+            (
+                Mutation::DigestMismatchIgnored,
+                Message::Cell(partial::Message::Answer { round, answer: Answer::Entry(entry) }),
+            ) => {
+                let digest = entry.digest();
+                let before = self.digests.insert(round, Expected::Known(digest));
+                let answer = Answer::Entry(entry);
+                let entry = (from, Message::Cell(partial::Message::Answer { round, answer }));
+                let waiting =
+                    if let Some(Expected::Awaited(waiting)) = before { waiting } else { Vec::new() };
+                let released = waiting.into_iter().map(|from| (from, digest_answer(round, digest)));
+                [entry].into_iter().chain(released).collect()
+            }
+            (_, message) => vec![(from, message)],
+        }
+    }
+
+    /// What leaves a cell instead of a message.
+    pub(super) fn sent(&mut self, message: Message) -> Message {
+        match message {
+            Message::Cell(partial::Message::Answer { round, answer }) => {
+                let answer = self.answered(answer);
+                Message::Cell(partial::Message::Answer { round, answer })
+            }
+            Message::Cell(partial::Message::Request(request))
+                if self.mutation == Mutation::DigestMismatchIgnored =>
+            {
+                let Request { round, map, key, demand, .. } = &request;
+                match demand {
+                    Demand::Digest => self.asked.push((*round, *map, key.clone())),
+                    Demand::Read => {
+                        self.digests.entry(*round).or_insert(Expected::Awaited(Vec::new()));
+                    }
+                    _ => {}
+                }
+                Message::Cell(partial::Message::Request(request))
+            }
+            message => message,
+        }
+    }
+
+    fn answered(&self, answer: Answer) -> Answer {
+        match (self.mutation, answer) {
+            (Mutation::StampNotRaised, Answer::Written { .. }) => Answer::Written { newer: Stamp::ZERO },
+            (Mutation::StampNotRaised, Answer::Told(_)) => Answer::Told(Stamp::ZERO),
+            (Mutation::TombstoneForgotten, Answer::Entry(entry)) if entry.is_delete() => {
+                Answer::Entry(Entry::nothing())
+            }
+            (Mutation::TombstoneForgotten, Answer::Copied { mut entries, next }) => {
+                entries.retain(|(_, entry)| !entry.is_delete());
+                Answer::Copied { entries, next }
+            }
+            (_, answer) => answer,
+        }
+    }
+
+    /// A turn of the cell is over. A read that asked nobody for an entry has it from the cell itself.
+    pub(super) fn turned(&mut self, resident: &Resident) {
+        for (round, map, key) in self.asked.drain(..) {
+            let held = resident.cell().replica().entry(map, &key);
+            let own = Expected::Known(held.map(Entry::digest).unwrap_or_default());
+            self.digests.entry(round).or_insert(own);
+        }
+    }
+}
+
+fn digest_answer(round: Round, digest: Digest) -> Message {
+    Message::Cell(partial::Message::Answer { round, answer: Answer::Digest(digest) })
+}
