@@ -12,6 +12,7 @@ mod group;
 mod load;
 mod paxos;
 mod processor;
+mod quorum;
 mod result;
 mod scan;
 mod service;
@@ -47,6 +48,7 @@ enum Bench {
     Paxos(paxos::Args),
     #[command(hide = true)]
     PaxosProcess(paxos::ProcessArgs),
+    Quorum(quorum::Args),
     Service(service::Args),
     #[command(hide = true)]
     ServiceProcess(service::ProcessArgs),
@@ -69,6 +71,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Bench::GroupProcess(args) => group::run_process(args),
         Bench::Paxos(args) => paxos::run(args),
         Bench::PaxosProcess(args) => paxos::run_process(args),
+        Bench::Quorum(args) => quorum::run(&args),
         Bench::Service(args) => service::run(&args),
         Bench::ServiceProcess(args) => service::run_process(&args),
         Bench::Wire(args) => wire::run(args),

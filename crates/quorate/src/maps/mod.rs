@@ -14,11 +14,13 @@
 //! and data never passes one; a cell that cannot reach another asks the next, as when it is dead. A process that is out does not
 //! come back by itself: it keeps nothing that the next life could use, so it ends, and whoever supervises it starts it again.
 
+mod client;
 mod kind;
 mod process;
 mod status;
 
 pub use self::{
+    client::{Client, Failure, Level, Reply, Store},
     kind::{Command, Event, Kind},
     process::{Front, Process, Setup, Task},
     status::{CellStatus, MapStatus, MemberStatus, Status},

@@ -1,0 +1,234 @@
+//! `quorate bench quorum`: consistency against latency, dialled and measured (004).
+//!
+//! Cells and routers are processes on loopback, and clients are threads of the bench, each with a connection to one of the
+//! cells. For each setting of the dial there is a fresh map: all keys are written once, then clients read and write for a
+//! while, and the history that they recorded is judged. A setting is a pair of levels, the probabilities of the
+//! strong ones, and delays; lists make one run for each of their members.
+
+mod dial;
+mod figures;
+mod keys;
+mod load;
+
+use std::{fs::File, io::BufWriter, path::PathBuf, time::Duration};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use quorate::maps::{Client, Level, Reply};
+use quorate_history::format::json;
+use serde_json::json;
+
+use self::{
+    dial::Dial,
+    figures::{Figures, Latencies},
+    keys::{Distribution, Keys},
+    load::Load,
+};
+use super::spawned::Spawned;
+
+/// Measures what clients of a map get at levels, probabilities and delays: rates, latencies, and how consistent their history is.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Cells of the cluster that is started.
+    #[arg(long, default_value_t = 3)]
+    cells: u16,
+    /// Copies of each key.
+    #[arg(long, default_value_t = 3)]
+    copies: u8,
+    /// How reads deal with replicas that differ: none, blocking, or how many of a million repair in the background.
+    #[arg(long, default_value = "none")]
+    repair: String,
+    /// The strong level of reads.
+    #[arg(long, default_value = "quorum", value_parser = level)]
+    read: Level,
+    /// The strong level of writes.
+    #[arg(long, default_value = "quorum", value_parser = level)]
+    write: Level,
+    /// The weak level of both.
+    #[arg(long, default_value = "one", value_parser = level)]
+    weak: Level,
+    /// The probability of the strong level: of reads and writes, or as `read/write`. Several, with commas: one run each.
+    #[arg(long, default_value = "1", value_delimiter = ',', value_parser = probabilities)]
+    p: Vec<(f64, f64)>,
+    /// Milliseconds before each read and after each write, or as `read/write`. Several, with commas: one run each.
+    #[arg(long, default_value = "0", value_delimiter = ',', value_parser = delays)]
+    delay: Vec<(Duration, Duration)>,
+    /// Clients, spread over the cells.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    clients: u64,
+    /// Operations a second of all clients together; 0: as many as they can.
+    #[arg(long, default_value_t = 0.0)]
+    rate: f64,
+    /// Seconds of each run.
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// Keys.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    keys: u64,
+    /// How often keys are chosen.
+    #[arg(long, value_enum, default_value_t = Distribution::Zipfian)]
+    distribution: Distribution,
+    /// The share of reads.
+    #[arg(long, default_value_t = 0.8)]
+    reads: f64,
+    /// Bytes of a value.
+    #[arg(long, default_value_t = 128)]
+    value_bytes: usize,
+    /// Writes the history of the last run to this file, for `quorate check`.
+    #[arg(long)]
+    record: Option<PathBuf>,
+    /// One JSON object a run.
+    #[arg(long)]
+    json: bool,
+}
+
+fn level(name: &str) -> Result<Level, String> {
+    Level::named(name).ok_or_else(|| format!("a level: {}", Level::ALL.map(Level::name).join(", ")))
+}
+
+/// One number, or two with a stroke between them.
+fn pair(text: &str) -> Result<(f64, f64), String> {
+    let number = |text: &str| text.parse::<f64>().map_err(|_| format!("'{text}' is no number"));
+    match text.split_once('/') {
+        Some((read, write)) => Ok((number(read)?, number(write)?)),
+        None => number(text).map(|both| (both, both)),
+    }
+}
+
+fn probabilities(text: &str) -> Result<(f64, f64), String> {
+    let (read, write) = pair(text)?;
+    let is_one = |p: f64| (0.0..=1.0).contains(&p);
+    if is_one(read) && is_one(write) { Ok((read, write)) } else { Err("from 0 to 1".to_owned()) }
+}
+
+fn delays(text: &str) -> Result<(Duration, Duration), String> {
+    let (read, write) = pair(text)?;
+    let span = |ms: f64| {
+        let fits = (0.0..=60_000.0).contains(&ms);
+        if fits { Ok(Duration::from_secs_f64(ms / 1e3)) } else { Err("from 0 to 60000 ms".to_owned()) }
+    };
+    Ok((span(read)?, span(write)?))
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    ensure!((0.0..=1.0).contains(&args.reads), "--reads: from 0 to 1");
+    ensure!(args.seconds > 0.0 && args.rate >= 0.0, "--seconds, --rate: above zero");
+    let cells = args.cells.to_string();
+    let spawned = Spawned::start(&["--cells", &cells])?;
+    let doors: Vec<String> = spawned.cluster()?.redis().map(str::to_owned).collect();
+    let keys = Keys::new(args.distribution, args.keys);
+    let settings = args.p.iter().flat_map(|p| args.delay.iter().map(move |delay| (*p, *delay)));
+    for (number, (p, delay)) in settings.enumerate() {
+        let dial = |strong, p, delay| Dial { weak: args.weak, strong, p, delay };
+        let dials = (dial(args.read, p.0, delay.0), dial(args.write, p.1, delay.1));
+        let map = format!("bench{number}");
+        create(args, &doors, &map)?;
+        let load = Load {
+            doors: &doors,
+            map: &map,
+            clients: args.clients,
+            rate: args.rate,
+            span: Duration::from_secs_f64(args.seconds),
+            keys: &keys,
+            value_bytes: args.value_bytes,
+            reads: args.reads,
+            dials,
+        };
+        let done = load.run(args.keys).with_context(|| format!("reads at {}", dials.0.spelt()))?;
+        if let Some(path) = &args.record {
+            record(path, &done.operations).with_context(|| path.display().to_string())?;
+        }
+        print(args, &dials, &Figures::of(done));
+        command(&doors[0], &["QUORATE", "DROP", &map])?;
+    }
+    spawned.passed();
+    Ok(())
+}
+
+/// A fresh map, which every cell knows.
+fn create(args: &Args, doors: &[String], map: &str) -> Result<()> {
+    let copies = args.copies.to_string();
+    command(&doors[0], &["QUORATE", "CREATE", map, "COPIES", &copies, "REPAIR", &args.repair])?;
+    let deadline = std::time::Instant::now() + PATIENCE;
+    for door in doors {
+        while let Err(error) = command(door, &["QUORATE", "MAP", map]) {
+            ensure!(std::time::Instant::now() < deadline, "{door} does not know the map: {error}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    Ok(())
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn command(door: &str, words: &[&str]) -> Result<()> {
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    let mut client =
+        Client::connect(door, "main", PATIENCE).with_context(|| format!("the cell at {door}"))?;
+    match client.command(&words)? {
+        Reply::Error(why) => Err(anyhow!("{why}")),
+        _ => Ok(()),
+    }
+}
+
+fn record(path: &std::path::Path, operations: &[quorate_history::Operation]) -> Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
+    json::write_clock(&mut out, "bench", 0)?;
+    for operation in operations {
+        json::write(&mut out, operation)?;
+    }
+    Ok(std::io::Write::flush(&mut out)?)
+}
+
+fn print(args: &Args, (reads, writes): &(Dial, Dial), figures: &Figures) {
+    if args.json {
+        let mut told = json!({
+            "bench": "quorum", "cells": args.cells, "copies": args.copies, "repair": args.repair,
+            "read_level": reads.strong.name(), "write_level": writes.strong.name(), "weak_level": args.weak.name(),
+            "p_read": reads.p, "p_write": writes.p,
+            "delay_read_ms": reads.delay.as_secs_f64() * 1e3, "delay_write_ms": writes.delay.as_secs_f64() * 1e3,
+            "clients": args.clients, "target_per_second": args.rate, "seconds": args.seconds, "keys": args.keys,
+            "distribution": args.distribution.name(), "reads": args.reads, "value_bytes": args.value_bytes,
+        });
+        if let (Some(told), serde_json::Value::Object(figures)) = (told.as_object_mut(), json!(figures)) {
+            told.extend(figures);
+        }
+        println!("{told}");
+        return;
+    }
+    println!("reads at {}, writes at {}: {:.0}/s", reads.spelt(), writes.spelt(), figures.per_second);
+    for (name, Latencies { mean_us, p50_us, p95_us, p99_us, .. }) in
+        [("reads", &figures.read), ("writes", &figures.write)]
+    {
+        println!(
+            "  {name}: mean {mean_us:.0} µs, p50 {p50_us:.0} µs, p95 {p95_us:.0} µs, p99 {p99_us:.0} µs"
+        );
+    }
+    let judged = &figures.history;
+    let gamma = judged.gamma_ms.map_or(String::new(), |[.., most]| format!(", Γ at most {most:.2} ms"));
+    println!(
+        "  {:.3} % of {} operations inconsistent (95 %: {:.3} to {:.3}), {} stale reads{gamma}; {} failed",
+        judged.proportion * 100.0,
+        judged.operations,
+        judged.proportion_low * 100.0,
+        judged.proportion_high * 100.0,
+        judged.stale_reads,
+        figures.failed
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_read_as_they_are_written() {
+        assert_eq!(probabilities("0.5"), Ok((0.5, 0.5)));
+        assert_eq!(probabilities("0/1"), Ok((0.0, 1.0)));
+        assert!(
+            probabilities("1.1").is_err() && probabilities("x").is_err() && probabilities("nan").is_err()
+        );
+        assert_eq!(delays("2.5/0"), Ok((Duration::from_micros(2_500), Duration::ZERO)));
+        assert!(delays("-1").is_err() && delays("60001").is_err());
+        assert!(level("most").is_err());
+    }
+}
