@@ -118,13 +118,23 @@ fn redis_clients_are_served_by_every_cell() {
     one.check("SET long v EX 100", "OK");
     two.check("TTL long", "100");
 
+    // Every key once, whoever is asked.
+    let scanned = two.ask(&["SCAN", "0", "MATCH", "*"]).unwrap();
+    let mut keys: Vec<&str> = scanned.split(' ').collect();
+    assert_eq!(keys.remove(0), "0", "{scanned}");
+    keys.sort_unstable();
+    assert_eq!(keys, ["c", "greeting", "h", "long"]);
+    one.check("SCAN 0 TYPE hash", "0 h");
+    one.refused("SCAN x", "invalid cursor");
+
     // Levels, of a connection and of the next command.
     one.check("QUORATE LEVEL", "read quorum write quorum");
     one.check("QUORATE LEVEL one all", "OK");
     one.check("QUORATE LEVEL", "read one write all");
     one.check("QUORATE LEVEL two next", "OK");
     one.check("GET greeting", "hello");
-    for refused in ["SETNX k v", "INCR k", "EXPIRE k 5", "AUTH x", "SCAN 0", "MULTI", "FROBNICATE"] {
+    two_techniques_of_004(&mut one);
+    for refused in ["SETNX k v", "INCR k", "EXPIRE k 5", "AUTH x", "KEYS *", "MULTI", "FROBNICATE"] {
         let name = refused.split(' ').next().unwrap();
         one.refused(refused, name);
     }
@@ -157,6 +167,69 @@ fn redis_clients_are_served_by_every_cell() {
     // The command explains itself, and there is no SQL here.
     place.run(&["up", "--cells", "2", "--level", "most"]).failed(2, "no level 'most'");
     place.run(&["sql", "select 1"]).failed(1, "no gateway");
+}
+
+/// Levels by chance, and delays inside the interval that the client sees.
+fn two_techniques_of_004(client: &mut Redis) {
+    client.check("QUORATE P 0.25 1 between one all", "OK");
+    client.check(
+        "QUORATE P",
+        "read all with probability 0.25, else one write all with probability 1, else one",
+    );
+    for n in 0..50 {
+        client.check(&format!("SET dialled {n}"), "OK");
+        client.check("GET dialled", &n.to_string());
+    }
+    client.refused("QUORATE P 2", "'2' is no probability");
+    client.check("QUORATE LEVEL one all", "OK");
+    client.check("QUORATE DELAY 60ms 0 next", "OK");
+    let began = Instant::now();
+    client.check("GET dialled", "49");
+    assert!(began.elapsed() >= Duration::from_millis(60), "the read was not delayed: {:?}", began.elapsed());
+    client.check("QUORATE DELAY 0 60ms", "OK");
+    let began = Instant::now();
+    client.check("SET dialled last", "OK");
+    assert!(began.elapsed() >= Duration::from_millis(60), "the write was not delayed: {:?}", began.elapsed());
+    client.check("QUORATE DELAY", "before reads 0ns, after writes 60ms");
+    client.check("QUORATE DELAY 0", "OK");
+    client.refused("QUORATE DELAY 61s", "is no delay");
+    let info = client.ask(&["INFO", "server", "maps"]).unwrap();
+    assert!(
+        info.contains("redis_version:") && info.contains("cells:3") && !info.contains("# Clients"),
+        "{info}"
+    );
+}
+
+/// The dial at the client: what the bench records is judged, by itself and by `quorate check`.
+#[test]
+fn the_bench_measures_what_clients_get() {
+    let _turn = turn();
+    let place = Place::new();
+    let kept = tempfile::tempdir().unwrap();
+    let tape = kept.path().join("history.jsonl");
+    let words =
+        ["bench", "quorum", "--json", "--seconds", "1", "--clients", "6", "--keys", "40", "--rate", "300"];
+    let tape = tape.to_str().unwrap();
+    let more = ["--p", "0,1", "--delay", "0/1", "--repair", "blocking", "--record", tape];
+    let bench = place.run(&[&words[..], &more[..]].concat());
+    assert_eq!(bench.code, Some(0), "{bench:?}");
+    let runs: Vec<Json> = bench.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(runs.len(), 2, "{bench:?}");
+    for (run, p) in runs.iter().zip([0.0, 1.0]) {
+        assert_eq!((&run["bench"], &run["p_read"], &run["failed"]), (&"quorum".into(), &p.into(), &0.into()));
+        let rate = run["per_second"].as_f64().unwrap();
+        assert!((200.0..320.0).contains(&rate), "{run}");
+        // A write ends a millisecond later than it could.
+        assert!(run["write"]["p50_us"].as_f64().unwrap() >= 1_000.0, "{run}");
+        assert!(run["history"]["operations"].as_u64().unwrap() >= 200 + 40, "{run}");
+    }
+    // Quorums with blocking repair are atomic.
+    assert_eq!(
+        (&runs[1]["history"]["atomic"], &runs[1]["history"]["proportion"]),
+        (&true.into(), &0.0.into())
+    );
+    let checked = place.run(&["check", tape]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
 }
 
 fn hostile_clients_do_no_harm(door: &str) {
