@@ -197,9 +197,14 @@ impl Coordinator {
 
     /// A replica answered.
     pub(super) fn answer(&mut self, from: CellNumber, round: Round, answer: Answer, turn: &mut Turn<'_>) {
+        let refused = matches!(answer, Answer::Refused(_));
         if let Some(lacks) = self.hints.answer(from, round, &answer) {
             turn.lacking.extend(lacks.then_some(from));
-            return self.replay(turn);
+            // One that was refused is sent again at the next look: at once it would be refused at once.
+            if !refused {
+                self.replay(turn);
+            }
+            return;
         }
         let Some(running) = self.running.get_mut(&round) else { return };
         let Some(index) = running.owners.index(from) else { return };
