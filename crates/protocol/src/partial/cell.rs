@@ -547,6 +547,8 @@ impl Protocol for Cell {
     fn deadline(&self) -> Option<Time> {
         let beat = (!self.numbers.is_empty()).then_some(self.beat_at);
         let arrival = self.arrival.as_ref().map(Arrival::deadline);
-        [beat, arrival, self.coordinator.deadline(), self.scans.deadline()].into_iter().flatten().min()
+        // Without a number nothing is coordinated: what is due stays so.
+        let work = self.number().map(|_| [self.coordinator.deadline(), self.scans.deadline()]);
+        work.unwrap_or_default().into_iter().chain([beat, arrival]).flatten().min()
     }
 }
