@@ -37,6 +37,15 @@ pub enum Instance {
         /// The change, if there is one; as the log mode has it.
         change: Option<Bytes>,
     },
+    /// A transaction that was committed.
+    Transaction {
+        /// The call that committed it.
+        id: CallId,
+        /// The session's answers below this number are needed no more.
+        done: u64,
+        /// Its changes, in the order in which they were made.
+        changes: Vec<Bytes>,
+    },
 }
 
 /// A batch that grows.
@@ -53,6 +62,7 @@ const OPEN: u8 = 0;
 const CALL: u8 = 1;
 const CHANGE: u8 = 2;
 const CLOSE: u8 = 3;
+const TRANSACTION: u8 = 4;
 
 impl Builder {
     /// Begins with the instance of this number.
@@ -97,6 +107,23 @@ impl Builder {
         }
     }
 
+    pub(super) fn transaction(
+        &mut self,
+        ballot: Ballot,
+        number: u64,
+        id: CallId,
+        done: u64,
+        changes: &[Bytes],
+    ) {
+        self.begin(ballot, number);
+        self.bytes.put_u8(TRANSACTION);
+        for number in [id.session.0, id.number, done] {
+            self.bytes.put_u64_le(number);
+        }
+        self.bytes.put_u32_le(u32::try_from(changes.len()).expect("a transaction's changes are bounded"));
+        changes.iter().for_each(|change| put_bytes(&mut self.bytes, change));
+    }
+
     /// The bytes of the instances so far, and none from now on.
     pub(super) fn finish(&mut self) -> Option<Bytes> {
         let count = std::mem::take(&mut self.count);
@@ -123,6 +150,9 @@ impl Wire for Batch {
                 Instance::Call { id, done, reply, change } => {
                     builder.call(self.ballot, number, *id, *done, reply, change.as_deref());
                 }
+                Instance::Transaction { id, done, changes } => {
+                    builder.transaction(self.ballot, number, *id, *done, changes);
+                }
             }
         }
         out.put_slice(&builder.finish().expect("a batch holds an instance"));
@@ -143,6 +173,13 @@ impl Wire for Batch {
                     done: take_u64(input)?,
                     reply: take_bytes(input)?,
                     change: if tag == CHANGE { Some(take_bytes(input)?) } else { None },
+                },
+                TRANSACTION => Instance::Transaction {
+                    id: CallId { session: SessionId(take_u64(input)?), number: take_u64(input)? },
+                    done: take_u64(input)?,
+                    changes: (0..take_count(input, 4)?)
+                        .map(|_| take_bytes(input))
+                        .collect::<Result<_, _>>()?,
                 },
                 tag => return Err(WireError::Tag(tag)),
             });

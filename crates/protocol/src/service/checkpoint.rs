@@ -34,6 +34,7 @@ impl Replica {
         if !reign.pausing || !reign.is_quiet() {
             return;
         }
+        assert!(!reign.transactions.have_changed(), "a checkpoint holds nothing that is not committed");
         reign.pausing = false;
         let command = self.begin_checkpoint(out);
         self.drive(cx, Input::Command(command), out);

@@ -3,7 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
-use super::{CallId, GroupId, SessionId};
+use super::{CallId, GroupId, SessionId, locks::Touch};
 use crate::{
     id::{Peer, ProcessId},
     paxos::{self, Ballot},
@@ -62,6 +62,13 @@ pub enum Body {
         /// The reads.
         reads: Vec<CallId>,
     },
+    /// A client wants nothing more of transactions that it has begun.
+    Abandon {
+        /// Its session.
+        session: SessionId,
+        /// The transactions.
+        transactions: Vec<u64>,
+    },
     /// The leader answers calls of one session.
     Answers {
         /// The session.
@@ -90,8 +97,28 @@ pub struct Call {
     pub number: u64,
     /// What it may do.
     pub kind: Kind,
+    /// What it touches, and the transaction of which it is a part; none: everything, and no transaction.
+    pub scope: Option<Box<Scope>>,
     /// The request; opaque here.
     pub request: Bytes,
+}
+
+/// What a call touches, and where it belongs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// Names of what it touches: two requests that have none in common may be executed in any order. None: everything.
+    pub keys: Vec<u64>,
+    /// The transaction of which it is a part.
+    pub part: Option<Part>,
+}
+
+/// The place of a call in a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The transaction, as the client counts them.
+    pub transaction: u64,
+    /// Whether the transaction begins with it.
+    pub first: bool,
 }
 
 /// What a call may do, and how it is known that the leader may answer it.
@@ -103,12 +130,14 @@ pub enum Kind {
     Read,
     /// It changes nothing. The client has told the replicas of it, and they tell the leader that its reign stands.
     ToldRead,
+    /// It ends its transaction, whose changes take effect together. It has no request.
+    Commit,
 }
 
 impl Kind {
     /// Whether it changes nothing.
     pub fn is_read(self) -> bool {
-        self != Kind::Write
+        matches!(self, Kind::Read | Kind::ToldRead)
     }
 }
 
@@ -123,6 +152,21 @@ pub enum Outcome {
     Expired,
     /// The replica has no room. Nothing was changed.
     Full,
+    /// The call's transaction is over: nothing of it has taken effect, and nothing ever will.
+    Aborted(Abort),
+}
+
+/// Why a transaction came to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abort {
+    /// The leader does not know it: it is of another reign, or was idle for too long, or a checkpoint was taken.
+    Gone,
+    /// It and others would have waited for each other.
+    Deadlock,
+    /// Its changes are too many bytes.
+    TooLarge,
+    /// It was called while a call of it was under way.
+    Misused,
 }
 
 impl Outcome {
@@ -130,7 +174,7 @@ impl Outcome {
     pub(super) fn bytes(&self) -> usize {
         let reply = match self {
             Outcome::Done(reply) | Outcome::Rejected(reply) => reply.len(),
-            Outcome::Expired | Outcome::Full => 0,
+            Outcome::Expired | Outcome::Full | Outcome::Aborted(_) => 0,
         };
         OUTCOME_BYTES + reply
     }
@@ -144,6 +188,22 @@ impl Call {
     pub(super) fn id(&self, session: SessionId) -> CallId {
         CallId { session, number: self.number }
     }
+
+    /// Where it belongs.
+    pub(super) fn part(&self) -> Option<Part> {
+        self.scope.as_ref().and_then(|scope| scope.part)
+    }
+
+    /// What it touches.
+    pub(super) fn touch(&self) -> Touch {
+        let keys = self.scope.as_ref().map(|scope| scope.keys.clone()).unwrap_or_default();
+        Touch { keys, alone: !self.kind.is_read() }
+    }
+
+    /// Its memory beside that of a call without a scope, about, in bytes.
+    pub(super) fn scope_bytes(&self) -> usize {
+        self.scope.as_ref().map_or(0, |scope| size_of::<Scope>() + 8 * scope.keys.len())
+    }
 }
 
 const PAXOS: u8 = 1;
@@ -156,11 +216,22 @@ const TOLD: u8 = 6;
 const WRITE: u8 = 0;
 const READ: u8 = 1;
 const TOLD_READ: u8 = 2;
+const COMMIT: u8 = 3;
+/// In the same byte: keys follow, a transaction follows, and the transaction begins.
+const KEYS: u8 = 0x10;
+const PART: u8 = 0x20;
+const FIRST: u8 = 0x40;
 
 const DONE: u8 = 0;
 const REJECTED: u8 = 1;
 const EXPIRED: u8 = 2;
 const FULL: u8 = 3;
+const ABORTED: u8 = 4;
+
+const GONE: u8 = 0;
+const DEADLOCK: u8 = 1;
+const TOO_LARGE: u8 = 2;
+const MISUSED: u8 = 3;
 
 /// The messages that are small and rare. New ones go to the end.
 #[derive(Serialize, Deserialize)]
@@ -169,6 +240,7 @@ enum Rare {
     Opened(u64, SessionId),
     Redirect(Option<ProcessId>, Vec<Peer>),
     Members(Vec<Peer>),
+    Abandon(SessionId, Vec<u64>),
 }
 
 impl Wire for Message {
@@ -189,13 +261,7 @@ impl Wire for Message {
                 out.put_u64_le(*done);
                 put_count(out, calls.len());
                 for call in calls {
-                    out.put_u64_le(call.number);
-                    out.put_u8(match call.kind {
-                        Kind::Write => WRITE,
-                        Kind::Read => READ,
-                        Kind::ToldRead => TOLD_READ,
-                    });
-                    put_bytes(out, &call.request);
+                    put_call(out, call);
                 }
             }
             Body::Answers { session, answers } => {
@@ -215,6 +281,15 @@ impl Wire for Message {
                         }
                         Outcome::Expired => out.put_u8(EXPIRED),
                         Outcome::Full => out.put_u8(FULL),
+                        Outcome::Aborted(why) => {
+                            out.put_u8(ABORTED);
+                            out.put_u8(match why {
+                                Abort::Gone => GONE,
+                                Abort::Deadlock => DEADLOCK,
+                                Abort::TooLarge => TOO_LARGE,
+                                Abort::Misused => MISUSED,
+                            });
+                        }
                     }
                 }
             }
@@ -235,6 +310,9 @@ impl Wire for Message {
             }
             Body::Open { nonce } => put_rare(out, &Rare::Open(*nonce)),
             Body::Opened { nonce, session } => put_rare(out, &Rare::Opened(*nonce, *session)),
+            Body::Abandon { session, transactions } => {
+                put_rare(out, &Rare::Abandon(*session, transactions.clone()));
+            }
             Body::Members { members } => put_rare(out, &Rare::Members(members.clone())),
             Body::Redirect { leader, members } => put_rare(out, &Rare::Redirect(*leader, members.clone())),
         }
@@ -267,6 +345,7 @@ impl Wire for Message {
                 Rare::Opened(nonce, session) => Body::Opened { nonce, session },
                 Rare::Redirect(leader, members) => Body::Redirect { leader, members },
                 Rare::Members(members) => Body::Members { members },
+                Rare::Abandon(session, transactions) => Body::Abandon { session, transactions },
             },
             tag => return Err(WireError::Tag(tag)),
         };
@@ -283,15 +362,54 @@ fn put_count(out: &mut BytesMut, count: usize) {
     out.put_u32_le(u32::try_from(count).expect("a message holds far fewer than 2^32 calls"));
 }
 
+fn put_call(out: &mut BytesMut, call: &Call) {
+    out.put_u64_le(call.number);
+    let kind = match call.kind {
+        Kind::Write => WRITE,
+        Kind::Read => READ,
+        Kind::ToldRead => TOLD_READ,
+        Kind::Commit => COMMIT,
+    };
+    match call.scope.as_deref() {
+        None => out.put_u8(kind),
+        Some(Scope { keys, part }) => {
+            let first = if part.is_some_and(|part| part.first) { FIRST } else { 0 };
+            out.put_u8(kind | KEYS | if part.is_some() { PART | first } else { 0 });
+            put_count(out, keys.len());
+            keys.iter().for_each(|key| out.put_u64_le(*key));
+            if let Some(part) = part {
+                out.put_u64_le(part.transaction);
+            }
+        }
+    }
+    put_bytes(out, &call.request);
+}
+
 fn take_call(input: &mut Bytes) -> Result<Call, WireError> {
     let number = take_u64(input)?;
-    let kind = match take_u8(input)? {
+    let tag = take_u8(input)?;
+    let scope = match tag & (KEYS | PART | FIRST) {
+        0 => None,
+        flags => {
+            let keys = (0..take_count(input, 8)?).map(|_| take_u64(input)).collect::<Result<_, _>>()?;
+            let first = flags & FIRST != 0;
+            let part = match flags & PART {
+                0 => None,
+                _ => Some(Part { transaction: take_u64(input)?, first }),
+            };
+            Some(Box::new(Scope { keys, part }))
+        }
+    };
+    let part = scope.as_ref().and_then(|scope| scope.part);
+    let kind = match tag & !(KEYS | PART | FIRST) {
         WRITE => Kind::Write,
         READ => Kind::Read,
-        TOLD_READ => Kind::ToldRead,
-        tag => return Err(WireError::Tag(tag)),
+        // A read of a transaction is confirmed when that commits.
+        TOLD_READ if part.is_none() => Kind::ToldRead,
+        COMMIT if part.is_some() => Kind::Commit,
+        _ => return Err(WireError::Tag(tag)),
     };
-    Ok(Call { number, kind, request: take_bytes(input)? })
+    Ok(Call { number, kind, scope, request: take_bytes(input)? })
 }
 
 fn take_id(input: &mut Bytes) -> Result<CallId, WireError> {
@@ -305,6 +423,13 @@ fn take_answer(input: &mut Bytes) -> Result<(u64, Outcome), WireError> {
         REJECTED => Outcome::Rejected(take_bytes(input)?),
         EXPIRED => Outcome::Expired,
         FULL => Outcome::Full,
+        ABORTED => Outcome::Aborted(match take_u8(input)? {
+            GONE => Abort::Gone,
+            DEADLOCK => Abort::Deadlock,
+            TOO_LARGE => Abort::TooLarge,
+            MISUSED => Abort::Misused,
+            tag => return Err(WireError::Tag(tag)),
+        }),
         tag => return Err(WireError::Tag(tag)),
     };
     Ok((number, outcome))

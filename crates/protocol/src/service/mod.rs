@@ -5,7 +5,7 @@
 //! while it does not, calls wait. All replicas have the same state behind the same instance, though only one of them computed it.
 //!
 //! **Source.** Zhang, *Fault-tolerant Grid Services* (003), chapter VI: primary-backup Paxos (§VI.A.2), X-Paxos for reads
-//! (§VI.A.3) and their proof (§VI.B).
+//! (§VI.A.3), T-Paxos for transactions (§VI.A.4; `transactions`) and their proof (§VI.B).
 //!
 //! **Roles.** *Replicas* are the acceptors of a log of their own ([`paxos`]); no router stands in the way. One
 //! is the *leader* (the primary): it executes. The others, its *backups*, apply changes. *Clients* ([`Client`]) call the leader. A *host* runs the
@@ -39,7 +39,7 @@
 //! - *Answers are chosen*: a write is answered when its instance is chosen; a read, and a refusal, when every change that
 //!   it saw is chosen and a majority followed the ballot after it was called for (rule S16; `reads`).
 //! - *A new leader executes nothing before it is settled* (§VI.B, *New leader*).
-//! - *A checkpoint holds what is chosen*: the leader takes one only when nothing that it applied is unchosen.
+//! - *A checkpoint holds what is chosen*: the leader takes one only when nothing that it applied is unchosen, or of an open transaction.
 //!
 //! **Speculation.** The source proposes one instance at a time: should instance *i* be chosen and *i − 1* not, the state of *i*
 //! makes no sense. Here a log is taken over from its beginning and without gaps, so of what a reign proposed only a prefix can survive.
@@ -101,11 +101,13 @@ mod batch;
 mod checkpoint;
 mod client;
 mod idle;
+mod locks;
 mod message;
 mod reads;
 mod reign;
 mod replica;
 mod sessions;
+mod transactions;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -113,7 +115,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     batch::{Batch, Instance},
     client::{Client, ClientCommand, ClientEvent, ClientSettings, Fate},
-    message::{Body, Call, Kind, Message, Outcome},
+    message::{Abort, Body, Call, Kind, Message, Outcome, Part, Scope},
     replica::Replica,
 };
 use crate::{
@@ -139,6 +141,15 @@ pub struct CallId {
     pub number: u64,
 }
 
+/// The name of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TransactionId {
+    /// The session.
+    pub session: SessionId,
+    /// The client's count.
+    pub number: u64,
+}
+
 /// How a replica set behaves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -156,6 +167,12 @@ pub struct Settings {
     pub session_idle: Duration,
     /// Remembered replies beyond which the session used least recently ends, in bytes.
     pub replies_bytes_max: usize,
+    /// Open transactions; those that would begin beyond wait.
+    pub transactions_max: usize,
+    /// A transaction ends when its client has said nothing for so long.
+    pub transaction_idle: Duration,
+    /// Changes of a transaction, in bytes.
+    pub transaction_bytes_max: usize,
 }
 
 /// How writes follow each other.
@@ -177,6 +194,9 @@ impl Default for Settings {
             sessions_max: 65_536,
             session_idle: Duration::from_secs(600),
             replies_bytes_max: 64 << 20,
+            transactions_max: 1024,
+            transaction_idle: Duration::from_secs(5),
+            transaction_bytes_max: 1 << 20,
         }
     }
 }
@@ -242,8 +262,22 @@ pub enum Event {
         request: Bytes,
         /// It must change nothing.
         read: bool,
+        /// The transaction to which its change belongs: it is not chosen, and not reverted, with those of other works.
+        transaction: Option<TransactionId>,
     },
-    /// The changes of the works up to this one are chosen: they will not be reverted.
+    /// The changes of a transaction belong to this work from now on. Ends in [`Command::Executed`], unchanged and without a reply.
+    Commit {
+        /// Counts up with the others.
+        work: u64,
+        /// Which.
+        transaction: TransactionId,
+    },
+    /// Revert the changes of a transaction, the latest first.
+    Abort {
+        /// Which.
+        transaction: TransactionId,
+    },
+    /// The changes of the works up to this one are chosen, but for those of open transactions: they will not be reverted.
     Chosen {
         /// The last work.
         work: u64,

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use rustc_hash::FxHashSet;
 
 use super::{
-    Call, CallId, Event, Executed, Kind, Outcome, Pipelining, Replica, SessionId, Settings, batch::Builder,
-    idle::Idle, reads::Reads, sessions::Known,
+    Call, CallId, Event, Executed, Kind, Outcome, Pipelining, Replica, SessionId, Settings, TransactionId,
+    batch::Builder, idle::Idle, locks::Granting, reads::Reads, sessions::Known, transactions::Transactions,
 };
 use crate::{
     id::ProcessId,
@@ -39,7 +39,8 @@ pub(super) struct Reign {
     /// Proposals that are not chosen, and who is to be answered for them.
     proposed: VecDeque<Vec<Entry>>,
     /// Writes executed and not chosen.
-    under_way: FxHashSet<CallId>,
+    pub(super) under_way: FxHashSet<CallId>,
+    pub(super) transactions: Transactions,
     /// Requests at the host and what came of others, in bytes.
     in_flight_bytes: usize,
     /// The number of the next instance.
@@ -63,11 +64,26 @@ pub(super) enum Wish {
     Call { session: SessionId, done: u64, call: Call },
 }
 
+/// A call, and where it came from.
+#[derive(Debug)]
+pub(super) struct Called {
+    pub(super) client: ProcessId,
+    pub(super) session: SessionId,
+    pub(super) done: u64,
+    pub(super) call: Call,
+}
+
+impl Called {
+    pub(super) fn id(&self) -> CallId {
+        self.call.id(self.session)
+    }
+}
+
 impl Wish {
     fn bytes(&self) -> usize {
         match self {
             Wish::Open { .. } => ASKED_BYTES,
-            Wish::Call { call, .. } => ASKED_BYTES + call.request.len(),
+            Wish::Call { call, .. } => ASKED_BYTES + call.request.len() + call.scope_bytes(),
         }
     }
 }
@@ -85,12 +101,16 @@ struct Work {
 
 /// What a call may do, and how it is known that it may be answered.
 #[derive(Clone, Copy, Debug)]
-enum Access {
+pub(super) enum Access {
     Write,
     /// A read, and the question that covers it.
     Asked(u64),
     /// A read of which the replicas were told.
     Told,
+    /// A request of a transaction.
+    Part(TransactionId),
+    /// The end of one.
+    Commit(TransactionId),
 }
 
 /// An instance that is not chosen.
@@ -109,13 +129,6 @@ pub(super) enum EntryOf {
     Call { id: CallId, work: u64 },
 }
 
-/// The next step for a call.
-enum Step {
-    Answer(Outcome),
-    Execute,
-    Nothing,
-}
-
 impl Reign {
     pub(super) fn new(ballot: Ballot, start: Slot) -> Reign {
         Reign {
@@ -131,6 +144,7 @@ impl Reign {
             gathering: Vec::new(),
             proposed: VecDeque::new(),
             under_way: FxHashSet::default(),
+            transactions: Transactions::default(),
             in_flight_bytes: 0,
             next: 0,
             reads: Reads::default(),
@@ -173,7 +187,12 @@ impl Reign {
         self.executing.is_empty() && self.gathering.is_empty() && self.proposed.is_empty()
     }
 
-    fn has_room(&self, settings: &Settings) -> bool {
+    /// The last instance whose change the state holds, beside those of transactions.
+    pub(super) fn seen(&self) -> u64 {
+        self.next - 1
+    }
+
+    pub(super) fn has_room(&self, settings: &Settings) -> bool {
         match settings.pipelining {
             Pipelining::Speculative => self.in_flight_bytes < settings.in_flight_bytes_max,
             Pipelining::OneAtATime => self.is_quiet(),
@@ -203,6 +222,7 @@ impl Reign {
 impl Replica {
     /// Executes what waits, as far as there is room.
     pub(super) fn go_on(&mut self, out: &mut impl Sink<Self>) {
+        self.grant(out);
         while let Some(reign) = &mut self.reign
             && reign.settled
             && !reign.pausing
@@ -219,46 +239,80 @@ impl Replica {
                     let of = EntryOf::Open { nonce };
                     reign.gathering.push(Entry { client: Some(client), of, bytes: ASKED_BYTES });
                 }
-                Wish::Call { session, done, call } => self.call(client, session, done, call, out),
+                Wish::Call { session, done, call } if call.part().is_some() => {
+                    self.part(Called { client, session, done, call }, out);
+                }
+                Wish::Call { session, done, call } => self.call(Called { client, session, done, call }, out),
             }
         }
     }
 
-    fn call(
+    fn call(&mut self, called: Called, out: &mut impl Sink<Self>) {
+        let reign = self.reign.as_mut().expect("a leader is called");
+        let (client, id) = (called.client, called.id());
+        let is_read = called.call.kind.is_read();
+        match self.sessions.find(id) {
+            _ if is_read => {}
+            Known::Done(reply) => return self.answer(client, id, Outcome::Done(reply)),
+            Known::Forgotten => return self.answer(client, id, Outcome::Expired),
+            // The attempt that is under way will be answered.
+            Known::New if !reign.under_way.insert(id) => return,
+            Known::New => {}
+        }
+        let locks = &mut reign.transactions.locks;
+        if locks.are_free() {
+            return self.execute(called, out);
+        }
+        match locks.ask(None, called.call.touch(), called) {
+            Granting::Granted(called) => self.execute(called, out),
+            Granting::Waits => {}
+            Granting::Full(_) => {
+                reign.under_way.remove(&id);
+                self.answer(client, id, Outcome::Full);
+            }
+            Granting::Deadlock(_) => unreachable!("a plain call holds nothing that others wait for"),
+        }
+    }
+
+    /// A plain call conflicts with nothing.
+    pub(super) fn execute(&mut self, called: Called, out: &mut impl Sink<Self>) {
+        let reign = self.reign.as_mut().expect("a leader is called");
+        let access = match called.call.kind {
+            Kind::Write => Access::Write,
+            Kind::ToldRead if reign.reads.expect(called.id()) => Access::Told,
+            Kind::Read | Kind::ToldRead => Access::Asked(reign.reads.cover()),
+            Kind::Commit => unreachable!("a commit is a part of its transaction"),
+        };
+        self.order(called, access, out);
+    }
+
+    /// Gives a request to the host.
+    pub(super) fn order(&mut self, called: Called, access: Access, out: &mut impl Sink<Self>) {
+        let (id, read) = (called.id(), called.call.kind.is_read());
+        let Called { client, done, call: Call { request, .. }, .. } = called;
+        let transaction = match access {
+            Access::Part(transaction) => Some(transaction),
+            _ => None,
+        };
+        let work = self.work(client, id, done, access, request.len());
+        out.emit(Event::Execute { work, request, read, transaction });
+    }
+
+    /// Counts a work that the host is given.
+    pub(super) fn work(
         &mut self,
         client: ProcessId,
-        session: SessionId,
+        id: CallId,
         done: u64,
-        call: Call,
-        out: &mut impl Sink<Self>,
-    ) {
+        access: Access,
+        bytes: usize,
+    ) -> u64 {
+        self.works += 1;
         let reign = self.reign.as_mut().expect("a leader is called");
-        let id = call.id(session);
-        let step = match self.sessions.find(id) {
-            _ if call.kind.is_read() => Step::Execute,
-            Known::Done(reply) => Step::Answer(Outcome::Done(reply)),
-            Known::Forgotten => Step::Answer(Outcome::Expired),
-            Known::New if !reign.under_way.insert(id) => Step::Nothing,
-            Known::New => Step::Execute,
-        };
-        match step {
-            Step::Answer(outcome) => self.answer(client, id, outcome),
-            // The attempt that is under way will be answered.
-            Step::Nothing => {}
-            Step::Execute => {
-                self.works += 1;
-                let access = match call.kind {
-                    Kind::Write => Access::Write,
-                    Kind::ToldRead if reign.reads.expect(id) => Access::Told,
-                    Kind::Read | Kind::ToldRead => Access::Asked(reign.reads.cover()),
-                };
-                let bytes = ASKED_BYTES + call.request.len();
-                reign.in_flight_bytes += bytes;
-                reign.executing.push_back(Work { number: self.works, client, id, done, access, bytes });
-                let (request, read) = (call.request, call.kind.is_read());
-                out.emit(Event::Execute { work: self.works, request, read });
-            }
-        }
+        let bytes = ASKED_BYTES + bytes;
+        reign.in_flight_bytes += bytes;
+        reign.executing.push_back(Work { number: self.works, client, id, done, access, bytes });
+        self.works
     }
 
     /// The host has executed a request.
@@ -271,7 +325,7 @@ impl Replica {
             return;
         };
         reign.in_flight_bytes -= bytes;
-        let seen = reign.next - 1;
+        let seen = reign.seen();
         let majority = |by: &[ProcessId]| paxos.is_majority(|id| by.contains(&id));
         let read = |result| match result {
             Executed::Unchanged { reply } => Outcome::Done(reply),
@@ -295,6 +349,8 @@ impl Replica {
             (Access::Write, Executed::Changed { reply, change }) => {
                 reign.gather(number, client, id, done, &reply, Some(&change));
             }
+            (Access::Part(transaction), result) => self.part_executed(transaction, client, id, result, out),
+            (Access::Commit(transaction), _) => reign.gather_commit(number, client, id, done, transaction),
         }
         self.answer_reads();
         self.go_on(out);
@@ -334,6 +390,23 @@ impl Reign {
         self.builder.call(self.ballot, self.next, id, done, reply, change);
         self.next += 1;
         let bytes = ASKED_BYTES + reply.len() + change.map_or(0, <[u8]>::len);
+        self.in_flight_bytes += bytes;
+        self.gathering.push(Entry { client: Some(client), of: EntryOf::Call { id, work }, bytes });
+    }
+
+    /// Adds a transaction to the next proposal; from now on its changes are seen like those of any write that is not chosen.
+    fn gather_commit(
+        &mut self,
+        work: u64,
+        client: ProcessId,
+        id: CallId,
+        done: u64,
+        transaction: TransactionId,
+    ) {
+        let changes = self.transactions.committed(transaction);
+        self.builder.transaction(self.ballot, self.next, id, done, &changes);
+        self.next += 1;
+        let bytes = ASKED_BYTES + changes.iter().map(Bytes::len).sum::<usize>();
         self.in_flight_bytes += bytes;
         self.gathering.push(Entry { client: Some(client), of: EntryOf::Call { id, work }, bytes });
     }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::{Bytes, BytesMut};
 
 use super::{
-    Batch, Body, CallId, Command, Event, GroupId, Instance, Message, Outcome, SessionId, Settings,
+    Abort, Batch, Body, CallId, Command, Event, GroupId, Instance, Message, Outcome, SessionId, Settings,
+    TransactionId,
     checkpoint::Giving,
     reign::{Asked, EntryOf, Reign, Wish},
     sessions::Sessions,
@@ -184,9 +185,12 @@ impl Protocol for Replica {
                             self.stand_back(cx, out);
                         }
                         self.end_idle_sessions(cx.now);
+                        self.abort_idle(cx.now, out);
+                        self.reassure();
                     }
                     (Input::Unlinked { peer }, Some(reign)) => {
                         reign.callers.remove(peer);
+                        self.abort_of(*peer, out);
                     }
                     _ => {}
                 }
@@ -226,10 +230,11 @@ impl Replica {
             Body::Paxos(message) => self.drive(cx, Input::Receive { from, message }, out),
             Body::Open { nonce } => self.asked(from, [Wish::Open { nonce }], out),
             Body::Calls { session, done, calls } => {
-                if let Some(reign) = &mut self.reign
-                    && self.sessions.is_open(session)
-                {
-                    reign.idle.heard(session, cx.now);
+                if let Some(reign) = &mut self.reign {
+                    reign.transactions.now = cx.now;
+                    if self.sessions.is_open(session) {
+                        reign.idle.heard(session, cx.now);
+                    }
                 }
                 let wishes = calls.into_iter().map(|call| Wish::Call { session, done, call });
                 self.asked(from, wishes, out);
@@ -237,6 +242,11 @@ impl Replica {
             Body::Reads { session, numbers } => {
                 if self.reign.is_none() {
                     self.told.extend(numbers.into_iter().map(|number| CallId { session, number }));
+                }
+            }
+            Body::Abandon { session, transactions } => {
+                for number in transactions {
+                    self.abort(TransactionId { session, number }, Abort::Gone, out);
                 }
             }
             Body::Told { ballot, reads } => self.follows(from, ballot, reads),
@@ -320,11 +330,19 @@ impl Replica {
         self.answers.entry((client, id.session)).or_default().push((id.number, outcome));
     }
 
+    /// A message without answers tells a client that its calls are under way.
+    pub(super) fn reassured(&mut self, client: ProcessId, session: SessionId) {
+        self.answers.entry((client, session)).or_default();
+    }
+
     fn send_answers(&mut self, out: &mut impl Sink<Self>) {
         for ((client, session), mut answers) in std::mem::take(&mut self.answers) {
-            while !answers.is_empty() {
+            loop {
                 let rest = answers.split_off(fitting(&answers));
                 self.send(client, Body::Answers { session, answers }, out);
+                if rest.is_empty() {
+                    break;
+                }
                 answers = rest;
             }
         }
@@ -445,6 +463,7 @@ impl Replica {
             paxos::Event::SnapshotWanted { .. } => {
                 if let Some(reign) = &mut self.reign {
                     reign.pausing = true;
+                    self.abort_changed(out);
                 } else if self.on_disk() || self.standing_back.is_some() {
                     return Some(self.begin_checkpoint(out));
                 }
@@ -516,6 +535,16 @@ impl Replica {
                         _ => changes.extend(change),
                     }
                 }
+                Instance::Transaction { id, done, changes: together } => {
+                    self.sessions.record(self.chosen, id, done, Bytes::new());
+                    match entry {
+                        Some((Some(client), EntryOf::Call { work, .. })) => {
+                            last_work = Some(work);
+                            self.answer(client, id, Outcome::Done(Bytes::new()));
+                        }
+                        _ => changes.extend(together),
+                    }
+                }
             }
         }
         if let Some(work) = last_work {
@@ -570,14 +599,14 @@ impl Replica {
     }
 }
 
-/// How many of these answers one message takes: at least one, and no more than stay within [`ANSWERS_BYTES`].
+/// How many of these answers one message takes: one if there is any, and no more than stay within [`ANSWERS_BYTES`].
 fn fitting(answers: &[(u64, Outcome)]) -> usize {
     let mut bytes = 0;
     let fit = answers.iter().take_while(|(_, outcome)| {
         bytes += outcome.bytes();
         bytes <= ANSWERS_BYTES
     });
-    fit.count().max(1)
+    fit.count().max(1).min(answers.len())
 }
 
 /// Answers in one message, unless one alone is longer, in bytes.

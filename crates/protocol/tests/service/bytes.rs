@@ -59,7 +59,7 @@ fn messages_have_these_bytes() {
             Body::Calls {
                 session,
                 done: 2,
-                calls: vec![Call { number: 3, kind: Kind::Read, request: text("xy") }],
+                calls: vec![Call { number: 3, kind: Kind::Read, scope: None, request: text("xy") }],
             },
             "07000000000000000205000000000000000200000000000000010000000300000000000000010200000078\
              79",

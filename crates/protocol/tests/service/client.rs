@@ -7,8 +7,8 @@ use quorate_protocol::{
     CommandId, Context, Destination, Duration, Incarnation, Input, Peer, ProcessId, Protocol, Session, Sink,
     Ticket, Time, paxos,
     service::{
-        Body, CallId, Client, ClientCommand, ClientEvent, ClientSettings, Fate, GroupId, Kind, Message,
-        Outcome, SessionId,
+        Abort, Body, CallId, Client, ClientCommand, ClientEvent, ClientSettings, Fate, GroupId, Kind,
+        Message, Outcome, SessionId,
     },
 };
 
@@ -95,7 +95,13 @@ impl Alone {
 
     fn call(&mut self, command: u64, request: &'static str) -> Outputs {
         let (command, request) = (CommandId(command), Bytes::from_static(request.as_bytes()));
-        self.input(Input::Command(ClientCommand::Call { command, read: false, request }))
+        self.input(Input::Command(ClientCommand::Call { command, read: false, keys: Vec::new(), request }))
+    }
+
+    fn part(&mut self, command: u64, transaction: u64) -> Outputs {
+        let (command, request) = (CommandId(command), Bytes::from_static(b"part"));
+        let keys = Vec::new();
+        self.input(Input::Command(ClientCommand::Part { command, transaction, read: false, keys, request }))
     }
 
     fn again(&mut self, command: u64, id: CallId) -> Outputs {
@@ -125,6 +131,16 @@ fn numbers(outputs: &Outputs) -> Vec<(u64, u64, Vec<u64>)> {
         _ => None,
     });
     calls.collect()
+}
+
+/// For each call that was sent, whether a transaction begins with it.
+fn begins(outputs: &Outputs) -> Vec<bool> {
+    let calls = outputs.sent.iter().flat_map(|(_, body)| match body {
+        Body::Calls { calls, .. } => calls.as_slice(),
+        _ => &[],
+    });
+    let parts = calls.map(|call| call.scope.as_ref().and_then(|scope| scope.part).expect("a part"));
+    parts.map(|part| part.first).collect()
 }
 
 fn id(number: u64) -> CallId {
@@ -209,7 +225,7 @@ fn nothing_is_sent_without_a_link_and_that_is_told() {
 fn more_than_is_kept_is_refused_at_once() {
     let mut alone = Alone::new();
     let request = Bytes::from(vec![0; ClientSettings::default().kept_bytes_max + 1]);
-    let call = ClientCommand::Call { command: CommandId(1), read: false, request };
+    let call = ClientCommand::Call { command: CommandId(1), read: false, keys: Vec::new(), request };
     assert_eq!(alone.input(Input::Command(call)).told, [(1, Fate::NotSent)]);
 }
 
@@ -220,7 +236,8 @@ fn few_reads_are_told_to_all_and_many_are_not() {
     let most = ClientSettings::default().told_reads_max as u64;
     for number in 2..=most + 3 {
         let request = Bytes::from_static(b"get");
-        let command = ClientCommand::Call { command: CommandId(number), read: true, request };
+        let command =
+            ClientCommand::Call { command: CommandId(number), read: true, keys: Vec::new(), request };
         let sent = alone.input(Input::Command(command)).sent;
         let told = number < most + 2;
         let kind = if told { Kind::ToldRead } else { Kind::Read };
@@ -260,4 +277,44 @@ fn leaders_tell_of_new_replicas_and_hear_of_clients_that_have_nothing_to_call_fo
     assert_eq!(numbers(&alone.wait(second)), [(3, 2, vec![])], "nobody has said that it leads");
     alone.answer(3, Body::Members { members: peers(3..=6) });
     assert_eq!(numbers(&alone.wait(second)), []);
+}
+
+/// Were it begun anew, what was asked before would be missing from what is committed.
+#[test]
+fn a_later_call_of_a_transaction_that_found_no_room_does_not_begin_it_anew() {
+    let mut alone = Alone::open();
+    alone.outcome(1, 1, done());
+    assert_eq!(begins(&alone.part(2, 7)), [true]);
+    alone.outcome(1, 2, Outcome::Full);
+    let patience = ClientSettings::default().retry_after;
+    assert_eq!(begins(&alone.wait(patience)), [true], "it had not begun");
+    alone.outcome(1, 2, done());
+    assert_eq!(begins(&alone.part(3, 7)), [false]);
+    alone.outcome(1, 3, Outcome::Full);
+    assert_eq!(begins(&alone.wait(patience)), [false]);
+    let gone = Fate::Aborted(Abort::Gone);
+    assert_eq!(alone.outcome(1, 3, Outcome::Aborted(Abort::Gone)).told, [(3, gone.clone())]);
+    let commit = ClientCommand::Commit { command: CommandId(4), transaction: 7 };
+    let committed = alone.input(Input::Command(commit));
+    assert_eq!((committed.sent, committed.told), (Vec::new(), vec![(4, gone)]));
+}
+
+/// A commit takes effect once, at whatever leader, and what one leader cannot know another one says.
+#[test]
+fn a_commit_is_asked_for_at_the_next_leader_and_other_calls_of_transactions_are_not() {
+    let mut alone = Alone::open();
+    alone.outcome(1, 1, done());
+    alone.part(2, 7);
+    alone.outcome(1, 2, done());
+    alone.part(3, 8);
+    let commit = ClientCommand::Commit { command: CommandId(4), transaction: 7 };
+    assert_eq!(numbers(&alone.input(Input::Command(commit))), [(1, 3, vec![4])]);
+    let lost = alone.unlink(1);
+    assert_eq!(lost.told, [(3, Fate::Aborted(Abort::Gone))]);
+    assert_eq!(numbers(&lost), [(2, 4, vec![4])]);
+    assert_eq!(
+        alone.outcome(2, 4, Outcome::Expired).told,
+        [(4, Fate::MaybeApplied { id: id(4) })],
+        "the first leader may have had it chosen before the session ended"
+    );
 }

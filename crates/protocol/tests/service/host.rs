@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use quorate_protocol::service::{Command, Event, Executed};
+use quorate_protocol::service::{Command, Event, Executed, TransactionId};
 
 #[derive(Default)]
 pub(crate) struct Host {
     pub(crate) words: Vec<String>,
-    /// The works whose words are not chosen, oldest first.
-    unchosen: VecDeque<u64>,
+    /// Words that are not chosen, in the order in which they came, with their works and their transactions.
+    unchosen: Vec<(u64, Option<TransactionId>, String)>,
     /// Events to be handled, oldest first.
     pub(crate) queue: VecDeque<Event>,
     /// Whether it does nothing until it is told to.
@@ -24,7 +24,7 @@ impl Host {
     /// Does the next thing, and says what it gives back.
     pub(crate) fn step(&mut self, chance: u64) -> Option<Command> {
         match self.queue.pop_front()? {
-            Event::Execute { work, request, read } => {
+            Event::Execute { work, request, read, transaction } => {
                 let request = String::from_utf8(request.to_vec()).expect("requests of scripts are text");
                 let words = request.split_once(':').unwrap_or((request.as_str(), ""));
                 let result = match words {
@@ -32,7 +32,7 @@ impl Host {
                         assert!(!read, "adding is no read");
                         let word = format!("{word}~{}", chance % 100);
                         self.words.push(word.clone());
-                        self.unchosen.push_back(work);
+                        self.unchosen.push((work, transaction, word.clone()));
                         Executed::Changed { reply: Bytes::from(word.clone()), change: Bytes::from(word) }
                     }
                     ("get", _) => Executed::Unchanged { reply: Bytes::from(self.words.join(" ")) },
@@ -42,13 +42,19 @@ impl Host {
                 return Some(Command::Executed { work, result });
             }
             Event::Chosen { work } => {
-                while self.unchosen.pop_front_if(|unchosen| *unchosen <= work).is_some() {}
+                self.unchosen.retain(|(of, transaction, _)| *of > work || transaction.is_some());
             }
-            Event::Revert => {
-                let left = self.words.len() - self.unchosen.len();
-                self.words.truncate(left);
-                self.unchosen.clear();
+            Event::Commit { work, transaction } => {
+                for (of, owner, _) in &mut self.unchosen {
+                    if *owner == Some(transaction) {
+                        (*of, *owner) = (work, None);
+                    }
+                }
+                let result = Executed::Unchanged { reply: Bytes::new() };
+                return Some(Command::Executed { work, result });
             }
+            Event::Abort { transaction } => self.take_back(|owner| owner == Some(transaction)),
+            Event::Revert => self.take_back(|_| true),
             Event::Apply { changes, .. } => {
                 assert!(self.unchosen.is_empty(), "a backup has nothing that is not chosen");
                 let words = changes.iter().map(|change| String::from_utf8_lossy(change).into_owned());
@@ -85,5 +91,16 @@ impl Host {
             Event::Corrupt(error) => panic!("corrupt: {error}"),
         }
         None
+    }
+
+    /// Takes words back that are not chosen.
+    fn take_back(&mut self, which: impl Fn(Option<TransactionId>) -> bool) {
+        let unchosen = std::mem::take(&mut self.unchosen);
+        let (gone, kept): (Vec<_>, Vec<_>) = unchosen.into_iter().partition(|(_, owner, _)| which(*owner));
+        for (_, _, word) in gone {
+            let place = self.words.iter().rposition(|other| *other == word).expect("it was added");
+            self.words.remove(place);
+        }
+        self.unchosen = kept;
     }
 }

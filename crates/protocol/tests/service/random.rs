@@ -113,7 +113,7 @@ impl Run {
             true if told => Kind::ToldRead,
             true => Kind::Read,
         };
-        let call = Call { number, kind, request: Bytes::from(request) };
+        let call = Call { number, kind, scope: None, request: Bytes::from(request) };
         for other in self.world.replicas() {
             if kind == Kind::ToldRead && other != to {
                 self.world.ask(client, other, Body::Reads { session, numbers: vec![number] });

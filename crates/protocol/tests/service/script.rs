@@ -32,6 +32,8 @@ fn settings(text: &str) -> Settings {
                 "waiting_bytes_max" => settings.waiting_bytes_max = value,
                 "in_flight_bytes_max" => settings.in_flight_bytes_max = value,
                 "session_idle_ms" => settings.session_idle = Duration::from_millis(value as u64),
+                "transaction_idle_ms" => settings.transaction_idle = Duration::from_millis(value as u64),
+                "transaction_bytes_max" => settings.transaction_bytes_max = value,
                 "one_at_a_time" => settings.pipelining = Pipelining::OneAtATime,
                 key => panic!("no setting {key}"),
             }
@@ -67,6 +69,9 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             let ballot = paxos::Ballot::ZERO;
             let forward = paxos::Message::Forward { ballot, payloads: vec![bytes::Bytes::new()] };
             world.ask(process(client), process(id), Body::Paxos(forward));
+        }
+        ["abandon", client, transaction, "at", id] => {
+            world.abandon(process(client), process(id), transaction.parse().expect("a number"));
         }
         ["done", client, number] => world.done(process(client), number.parse().expect("a number")),
         ["slow", id] => world.set_slow(process(id), true),
@@ -126,5 +131,17 @@ scripts! { check:
     a_joiner_dies_in_its_checkpoint
     no_room
     clients_hear_of_new_replicas
+    a_transaction_commits
+    a_transaction_is_lost_with_its_leader
+    a_deposed_leader_reverts_transactions
+    plain_calls_wait_for_transactions
+    a_circle_of_transactions_is_broken
+    a_transaction_that_reads_is_confirmed
+    an_abandoned_transaction_ends
+    a_checkpoint_holds_no_open_transaction
+    a_transaction_has_one_call_at_a_time
+    a_transaction_with_too_much_is_aborted
+    a_transaction_overtakes_those_behind_its_waiters
+    a_commit_is_repeated_at_the_next_leader
     strangers
 }

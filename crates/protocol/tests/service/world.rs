@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use quorate_protocol::{
     Context, Destination, Incarnation, Input, Lift, Peer, ProcessId, Protocol, Sink, Time, paxos,
-    service::{self, Body, Call, Event, GroupId, Kind, Message, Outcome, Replica, SessionId, Settings},
+    service::{
+        self, Body, Call, Event, GroupId, Kind, Message, Outcome, Part, Replica, Scope, SessionId, Settings,
+    },
     wire::Wire,
 };
 use quorate_world::{Environment, Violation};
@@ -241,18 +243,21 @@ impl World {
         self.command(client, Asked::Send(to, Message { group: GROUP, body }));
     }
 
-    /// Calls such as `3:add:x`, or `4?get` for a read, or `5!get` for one that replicas are told of.
+    /// Calls such as `3:add:x`, or `4?get` for a read, or `5!get` for one that replicas are told of. What a call touches and its
+    /// transaction stand behind: `3:add:x/k1,k2@7`, with `@+7` if it is the transaction's first.
     pub(crate) fn call(&mut self, client: ProcessId, to: ProcessId, calls: &[&str]) {
         let call = |text: &&str| {
+            let (text, scope) = scope(text);
             let at = text.find([':', '?', '!']).expect("number, and :, ? or !");
             let number = text[..at].parse().expect("a number");
             let request = Bytes::copy_from_slice(&text.as_bytes()[at + 1..]);
-            let kind = match text.as_bytes()[at] {
-                b':' => Kind::Write,
-                b'?' => Kind::Read,
+            let kind = match (text.as_bytes()[at], &request[..]) {
+                (_, b"commit") => Kind::Commit,
+                (b':', _) => Kind::Write,
+                (b'?', _) => Kind::Read,
                 _ => Kind::ToldRead,
             };
-            Call { number, kind, request }
+            Call { number, kind, scope, request }
         };
         let Client { session, done } = &self.clients[&client];
         let session = session.expect("it has opened a session");
@@ -264,6 +269,12 @@ impl World {
     pub(crate) fn tell(&mut self, client: ProcessId, to: ProcessId, number: u64) {
         let session = self.clients[&client].session.expect("it has opened a session");
         self.ask(client, to, Body::Reads { session, numbers: vec![number] });
+    }
+
+    /// A client abandons a transaction.
+    pub(crate) fn abandon(&mut self, client: ProcessId, to: ProcessId, transaction: u64) {
+        let session = self.clients[&client].session.expect("it has opened a session");
+        self.ask(client, to, Body::Abandon { session, transactions: vec![transaction] });
     }
 
     pub(crate) fn done(&mut self, client: ProcessId, done: u64) {
@@ -336,17 +347,49 @@ impl World {
     }
 }
 
+/// A call without what it touches and its transaction, and these.
+fn scope(text: &str) -> (&str, Option<Box<Scope>>) {
+    let (rest, part) = match text.split_once('@') {
+        None => (text, None),
+        Some((rest, number)) => {
+            let transaction = number.trim_start_matches('+').parse().expect("a transaction");
+            (rest, Some(Part { transaction, first: number.starts_with('+') }))
+        }
+    };
+    let (rest, keys) = match rest.split_once('/') {
+        None => (rest, Vec::new()),
+        Some((rest, keys)) => (rest, keys.split(',').map(|key| key[1..].parse().expect("a key")).collect()),
+    };
+    let is_plain = part.is_none() && keys.is_empty();
+    (rest, (!is_plain).then(|| Box::new(Scope { keys, part })))
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a call touches, and its transaction.
+fn place(call: &Call) -> String {
+    let Some(Scope { keys, part }) = call.scope.as_deref() else { return String::new() };
+    let keys = if keys.is_empty() { String::new() } else { format!(" on {keys:?}") };
+    let part = part.map_or(String::new(), |part| {
+        format!("{} transaction {}", if part.first { ", begins" } else { ", in" }, part.transaction)
+    });
+    format!("{keys}{part}")
 }
 
 /// The trace of an event.
 fn shown(event: &Event) -> String {
     let names = |members: &[Peer]| members.iter().map(|peer| name(peer.id)).collect::<Vec<_>>().join(" ");
     match event {
-        Event::Execute { work, request, read } => {
-            format!("executes {} {work}: {}", if *read { "read" } else { "write" }, text(request))
+        Event::Execute { work, request, read, transaction } => {
+            let of = transaction.map_or(String::new(), |it| format!(" of transaction {}", it.number));
+            format!("executes {} {work}{of}: {}", if *read { "read" } else { "write" }, text(request))
         }
+        Event::Commit { work, transaction } => {
+            format!("commits transaction {} as {work}", transaction.number)
+        }
+        Event::Abort { transaction } => format!("aborts transaction {}", transaction.number),
         Event::Chosen { work } => format!("keeps what works up to {work} changed"),
         Event::Revert => "reverts what is not chosen".to_owned(),
         Event::Apply { through, changes } => {
@@ -384,8 +427,10 @@ fn said(body: &Body) -> Option<String> {
         Body::Open { nonce } => format!("Open {nonce}"),
         Body::Opened { nonce, session } => format!("Opened {nonce}: session {}", session.0),
         Body::Calls { session, done, calls } => {
-            let calls: Vec<_> =
-                calls.iter().map(|call| format!("{}:{}", call.number, text(&call.request))).collect();
+            let calls: Vec<_> = calls
+                .iter()
+                .map(|call| format!("{}:{}{}", call.number, text(&call.request), place(call)))
+                .collect();
             format!("Calls of session {}, done {done}: {}", session.0, calls.join(", "))
         }
         Body::Reads { session, numbers } => format!("Reads of session {}: {numbers:?}", session.0),
@@ -400,9 +445,11 @@ fn said(body: &Body) -> Option<String> {
                 Outcome::Rejected(reason) => format!("{number} rejected: {}", text(reason)),
                 Outcome::Expired => format!("{number} expired"),
                 Outcome::Full => format!("{number} full"),
+                Outcome::Aborted(why) => format!("{number} aborted: {why:?}"),
             });
             format!("Answers of session {}: {}", session.0, answers.collect::<Vec<_>>().join(", "))
         }
+        Body::Abandon { transactions, .. } => format!("Abandon {transactions:?}"),
         Body::Members { members } => {
             let names: Vec<_> = members.iter().map(|peer| name(peer.id)).collect();
             format!("Members {}", names.join(" "))

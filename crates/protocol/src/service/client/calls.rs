@@ -9,14 +9,17 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
-use crate::{seam::CommandId, service::SessionId, time::Time};
+use crate::{
+    seam::CommandId,
+    service::{Kind, Part, Scope, SessionId},
+    time::Time,
+};
 
 /// A call that is not answered.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) command: CommandId,
-    pub(super) read: bool,
-    pub(super) request: Bytes,
+    pub(super) asked: Asked,
     /// When it is given up.
     pub(super) end: Time,
     /// The session in which it was sent.
@@ -25,6 +28,38 @@ pub(super) struct Pending {
     pub(super) attempts: u32,
     /// Whether the replica that is asked has been sent it.
     pub(super) is_sent: bool,
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    /// Never a told read: that is decided when it is sent.
+    pub(super) kind: Kind,
+    pub(super) scope: Option<Box<Scope>>,
+    pub(super) request: Bytes,
+}
+
+impl Asked {
+    /// The transaction to which it belongs.
+    pub(super) fn transaction(&self) -> Option<u64> {
+        Some(self.scope.as_ref()?.part?.transaction)
+    }
+
+    /// Its place in a transaction.
+    pub(super) fn part_mut(&mut self) -> Option<&mut Part> {
+        self.scope.as_mut()?.part.as_mut()
+    }
+
+    /// Whether replicas may be told of it.
+    pub(super) fn may_be_told(&self) -> bool {
+        self.kind == Kind::Read && self.transaction().is_none()
+    }
+
+    /// About, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let scope = self.scope.as_ref().map_or(0, |scope| 8 * scope.keys.len());
+        self.request.len() + scope
+    }
 }
 
 /// Calls that are not answered, by number.
@@ -38,7 +73,7 @@ pub(super) struct Calls {
     unsent: VecDeque<u64>,
     /// When calls are given up, in the order of time.
     ends: VecDeque<(Time, u64)>,
-    /// How many are reads.
+    /// How many are reads of which replicas may be told.
     reads: usize,
     /// Requests of calls that were sent, in bytes.
     in_flight_bytes: usize,
@@ -69,6 +104,16 @@ impl Calls {
         self.table.get_mut(&number)
     }
 
+    /// The numbers of those that are parts of transactions, and no commits.
+    pub(super) fn parts(&self) -> Vec<(u64, u64)> {
+        let part = |number: &u64| {
+            let asked = &self.table.get(number)?.asked;
+            let transaction = asked.transaction().filter(|_| asked.kind != Kind::Commit)?;
+            Some((*number, transaction))
+        };
+        self.numbers.iter().filter_map(part).collect()
+    }
+
     /// The lowest number.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.numbers.front().copied()
@@ -77,7 +122,7 @@ impl Calls {
     /// A call begins, and is to be sent. It ends no earlier than those that began before it.
     pub(super) fn begin(&mut self, number: u64, pending: Pending) {
         assert!(!pending.is_sent, "a call begins before it is sent");
-        self.reads += usize::from(pending.read);
+        self.reads += usize::from(pending.asked.may_be_told());
         self.ends.push_back((pending.end, number));
         assert!(self.table.insert(number, pending).is_none(), "a number is used once at a time");
         put(&mut self.numbers, number);
@@ -87,9 +132,9 @@ impl Calls {
     /// A call ends.
     pub(super) fn end(&mut self, number: u64) -> Option<Pending> {
         let pending = self.table.remove(&number)?;
-        self.reads -= usize::from(pending.read);
+        self.reads -= usize::from(pending.asked.may_be_told());
         if pending.is_sent {
-            self.in_flight_bytes -= pending.request.len();
+            self.in_flight_bytes -= pending.asked.bytes();
         }
         let Calls { table, numbers, unsent, ends, .. } = self;
         drop_ended(numbers, table.len(), |number| table.contains_key(number));
@@ -111,7 +156,7 @@ impl Calls {
         let number = self.unsent.pop_front().expect("one was to be sent");
         let pending = self.table.get_mut(&number).expect("what is to be sent is not answered");
         pending.is_sent = true;
-        self.in_flight_bytes += pending.request.len();
+        self.in_flight_bytes += pending.asked.bytes();
         let Calls { table, unsent, .. } = self;
         drop_ended(unsent, table.len(), |number| table.get(number).is_some_and(|pending| !pending.is_sent));
     }
@@ -120,7 +165,7 @@ impl Calls {
     pub(super) fn unsend(&mut self, number: u64) {
         let pending = self.table.get_mut(&number).expect("it is not answered");
         if std::mem::take(&mut pending.is_sent) {
-            self.in_flight_bytes -= pending.request.len();
+            self.in_flight_bytes -= pending.asked.bytes();
             put(&mut self.unsent, number);
         }
     }
@@ -170,8 +215,7 @@ mod tests {
     fn pending(end: u64) -> Pending {
         Pending {
             command: CommandId(0),
-            read: false,
-            request: Bytes::from_static(b"request"),
+            asked: Asked { kind: Kind::Write, scope: None, request: Bytes::from_static(b"request") },
             end: Time(end),
             session: None,
             attempts: 0,

@@ -31,6 +31,9 @@
 //! - *A session is opened twice*, since the opening was sent anew. The client takes the first that it is told of; the
 //!   other one is used by nobody, and ends.
 //! - *A call is given up, and its number is used again.* It is not: numbers count up, over all sessions of a client.
+//! - *A call of a transaction finds no room, and the transaction is aborted before it is sent again.* Only the call with which the
+//!   transaction begins says so, each time it is sent; sent as a later one, the call finds that the transaction is over. It would begin
+//!   another one otherwise, and half of what was asked for would be committed.
 //! - *The watermark passes a call whose outcome is open.* It does not, as long as the client may ask for it again
 //!   ([`ClientCommand::Again`]); so many calls later it may not.
 
@@ -42,10 +45,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use self::{
-    calls::{Calls, Pending},
+    calls::{Asked, Calls, Pending},
     guide::Guide,
 };
-use super::{Body, Call, CallId, GroupId, Kind, Message, Outcome, SessionId};
+use super::{Abort, Body, Call, CallId, GroupId, Kind, Message, Outcome, Part, Scope, SessionId};
 use crate::{
     id::{Peer, ProcessId},
     paxos,
@@ -98,8 +101,35 @@ pub enum ClientCommand {
         command: CommandId,
         /// Whether it changes nothing.
         read: bool,
+        /// What it touches ([`Scope::keys`]); none: everything.
+        keys: Vec<u64>,
         /// The request; opaque here.
         request: Bytes,
+    },
+    /// Call the service in a transaction, behind the answer to the call before. The first one begins it. Ends in one [`ClientEvent`].
+    Part {
+        /// The asker's name for it.
+        command: CommandId,
+        /// The asker's number of the transaction; never used before.
+        transaction: u64,
+        /// Whether it changes nothing.
+        read: bool,
+        /// What it touches; none: everything.
+        keys: Vec<u64>,
+        /// The request; opaque here.
+        request: Bytes,
+    },
+    /// Have a transaction take effect. Ends in one [`ClientEvent`]; the reply is empty.
+    Commit {
+        /// The asker's name for it.
+        command: CommandId,
+        /// Which.
+        transaction: u64,
+    },
+    /// Nothing of a transaction is to take effect. It ends with nothing, for nobody can tell it from one that was forgotten.
+    Abandon {
+        /// Which.
+        transaction: u64,
     },
     /// Find out about a call that was told as [`Fate::MaybeApplied`], and have it take effect if it has not. Ends in one
     /// [`ClientEvent`].
@@ -111,6 +141,27 @@ pub enum ClientCommand {
     },
     /// More replicas to ask: those that were found where some should be.
     Seeds(Vec<Peer>),
+}
+
+impl ClientCommand {
+    /// The asker's name for it, if it ends in an event.
+    pub fn command(&self) -> Option<CommandId> {
+        match self {
+            ClientCommand::Call { command, .. }
+            | ClientCommand::Part { command, .. }
+            | ClientCommand::Commit { command, .. }
+            | ClientCommand::Again { command, .. } => Some(*command),
+            ClientCommand::Abandon { .. } | ClientCommand::Seeds(_) => None,
+        }
+    }
+
+    /// About, in bytes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            ClientCommand::Call { request, .. } | ClientCommand::Part { request, .. } => request.len(),
+            _ => 0,
+        }
+    }
 }
 
 /// What a client tells.
@@ -131,6 +182,8 @@ pub enum Fate {
     Rejected(Bytes),
     /// It has changed nothing and never will: no replica was sent it, or had room for it; or it is a read that nobody answered.
     NotSent,
+    /// Its transaction is over: nothing of it has taken effect, and nothing ever will.
+    Aborted(Abort),
     /// It was sent, and may take effect yet. Ask for it again under this id.
     MaybeApplied {
         /// The call's name.
@@ -151,8 +204,12 @@ pub struct Client {
     guide: Guide,
     session: Session,
     calls: Calls,
-    /// Calls of this session whose fate was left open, and their requests.
-    open: BTreeMap<u64, Bytes>,
+    /// Calls of this session whose fate was left open.
+    open: BTreeMap<u64, Asked>,
+    /// Transactions that have not ended here.
+    transactions: BTreeMap<u64, Stage>,
+    /// Those that the replica which is asked should end.
+    abandoned: Vec<(SessionId, u64)>,
     /// When the leader is to hear of the session again.
     alive_at: Option<Time>,
     /// Whether the replica that is asked leads and knows this client, so that it will tell of new replicas.
@@ -173,6 +230,17 @@ enum Session {
     Open(SessionId),
 }
 
+/// How far a transaction is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// No replica was sent anything of it.
+    New,
+    /// The replica that is asked knows it in this session.
+    Begun(SessionId),
+    /// That replica is asked no more, or has said that it is over.
+    Lost,
+}
+
 impl Client {
     /// A client of a replica set. `seeds` are some of those that may belong to it.
     pub fn new(group: GroupId, seeds: Vec<Peer>, settings: ClientSettings) -> Client {
@@ -184,6 +252,8 @@ impl Client {
             session: Session::None,
             calls: Calls::default(),
             open: BTreeMap::new(),
+            transactions: BTreeMap::new(),
+            abandoned: Vec::new(),
             alive_at: None,
             is_heard: false,
             number: 0,
@@ -225,18 +295,18 @@ impl Protocol for Client {
             Input::Command(command) => self.command(cx, command, out),
             Input::Deadline => {
                 if self.guide.wake(cx.now) {
-                    self.send_anew(cx.now);
+                    self.send_anew(cx.now, out);
                 }
                 self.give_up(cx.now, out);
             }
             Input::Linked { peer, .. } => {
                 if self.guide.linked(peer) {
-                    self.send_anew(cx.now);
+                    self.send_anew(cx.now, out);
                 }
             }
             Input::Unlinked { peer } => {
                 if self.guide.unlinked(peer) {
-                    self.send_anew(cx.now);
+                    self.send_anew(cx.now, out);
                 }
             }
             Input::Persisted(_) | Input::Progress { .. } => {}
@@ -269,7 +339,7 @@ impl Client {
             Body::Redirect { leader, members } => {
                 self.guide.told(&members, out);
                 if self.guide.redirected(&self.settings, from, leader, cx.now) {
-                    self.send_anew(cx.now);
+                    self.send_anew(cx.now, out);
                 }
             }
             Body::Members { members } => {
@@ -281,7 +351,11 @@ impl Client {
             }
             // Joiners ask everybody they are linked with for admission.
             Body::Paxos(_) => {}
-            Body::Open { .. } | Body::Calls { .. } | Body::Reads { .. } | Body::Told { .. } => {
+            Body::Open { .. }
+            | Body::Calls { .. }
+            | Body::Reads { .. }
+            | Body::Told { .. }
+            | Body::Abandon { .. } => {
                 self.refused += 1;
             }
         }
@@ -299,29 +373,65 @@ impl Client {
         if pending.session != Some(session) {
             return;
         }
+        let transaction = pending.asked.transaction();
+        let is_part = transaction.is_some() && pending.asked.kind != Kind::Commit;
         match outcome {
             Outcome::Done(reply) => self.end(number, Fate::Done(reply), out),
             Outcome::Rejected(reason) => self.end(number, Fate::Rejected(reason), out),
+            Outcome::Aborted(why) => self.aborted(number, why, out),
             Outcome::Full => {
                 pending.attempts -= 1;
+                let begins = pending.asked.part_mut().is_some_and(|part| std::mem::take(&mut part.first));
                 self.calls.unsend(number);
+                // If its transaction was to begin with it, that has not begun.
+                if begins && let Some(stage) = transaction.and_then(|it| self.transactions.get_mut(&it)) {
+                    *stage = Stage::New;
+                }
                 self.guide.refused(&self.settings, cx.now);
             }
             Outcome::Expired => {
-                if pending.attempts > 1 {
+                if is_part || (transaction.is_some() && pending.attempts == 1) {
+                    self.aborted(number, Abort::Gone, out);
+                } else if pending.attempts > 1 {
                     let id = CallId { session, number };
                     self.end(number, Fate::MaybeApplied { id }, out);
                 } else {
                     (pending.attempts, pending.session) = (0, None);
                     self.calls.unsend(number);
                 }
-                self.session_is_over(session);
+                self.session_is_over(session, out);
+            }
+        }
+    }
+
+    /// A call's transaction is over.
+    fn aborted(&mut self, number: u64, why: Abort, out: &mut impl Sink<Self>) {
+        let pending = self.calls.get(number).expect("it is not answered");
+        if let Some(stage) =
+            pending.asked.transaction().and_then(|transaction| self.transactions.get_mut(&transaction))
+        {
+            *stage = Stage::Lost;
+        }
+        self.end(number, Fate::Aborted(why), out);
+    }
+
+    /// The replica that knew of transactions is asked no more, or has forgotten them. Commits are asked for elsewhere.
+    fn lose_transactions(&mut self, lost: impl Fn(SessionId) -> bool, out: &mut impl Sink<Self>) {
+        for stage in self.transactions.values_mut() {
+            if matches!(stage, Stage::Begun(session) if lost(*session)) {
+                *stage = Stage::Lost;
+            }
+        }
+        for (number, transaction) in self.calls.parts() {
+            if self.transactions.get(&transaction) == Some(&Stage::Lost) {
+                self.end(number, Fate::Aborted(Abort::Gone), out);
             }
         }
     }
 
     /// The replicas know nothing of this session any more: calls that are made from now on need another one.
-    fn session_is_over(&mut self, session: SessionId) {
+    fn session_is_over(&mut self, session: SessionId, out: &mut impl Sink<Self>) {
+        self.lose_transactions(|of| of == session, out);
         if self.session == Session::Open(session) {
             self.session = Session::None;
             self.alive_at = None;
@@ -331,18 +441,36 @@ impl Client {
 
     fn command(&mut self, cx: &Context<'_>, command: ClientCommand, out: &mut impl Sink<Self>) {
         match command {
-            ClientCommand::Call { command, read, request } => {
-                if self.kept_bytes + request.len() > self.settings.kept_bytes_max {
-                    return out.emit(ClientEvent { command, fate: Fate::NotSent });
+            ClientCommand::Call { command, read, keys, request } => {
+                let scope = (!keys.is_empty()).then(|| Box::new(Scope { keys, part: None }));
+                let kind = if read { Kind::Read } else { Kind::Write };
+                self.begin(cx.now, command, Asked { kind, scope, request }, out);
+            }
+            ClientCommand::Part { command, transaction, read, keys, request } => {
+                if *self.transactions.entry(transaction).or_insert(Stage::New) == Stage::Lost {
+                    return out.emit(ClientEvent { command, fate: Fate::Aborted(Abort::Gone) });
                 }
-                self.number += 1;
-                self.kept_bytes += request.len();
-                let end = cx.now + self.settings.wait;
-                let (session, attempts, is_sent) = (None, 0, false);
-                let pending = Pending { command, read, request, end, session, attempts, is_sent };
-                self.calls.begin(self.number, pending);
-                if self.number > self.settings.open_max {
-                    self.forget_open(self.number - self.settings.open_max);
+                let part = Some(Part { transaction, first: false });
+                let kind = if read { Kind::Read } else { Kind::Write };
+                let asked = Asked { kind, scope: Some(Box::new(Scope { keys, part })), request };
+                self.begin(cx.now, command, asked, out);
+            }
+            ClientCommand::Commit { command, transaction } => {
+                let fate = match self.transactions.remove(&transaction) {
+                    None | Some(Stage::New) => Fate::Done(Bytes::new()),
+                    Some(Stage::Lost) => Fate::Aborted(Abort::Gone),
+                    Some(Stage::Begun(_)) => {
+                        let part = Some(Part { transaction, first: false });
+                        let scope = Some(Box::new(Scope { keys: Vec::new(), part }));
+                        let asked = Asked { kind: Kind::Commit, scope, request: Bytes::new() };
+                        return self.begin(cx.now, command, asked, out);
+                    }
+                };
+                out.emit(ClientEvent { command, fate });
+            }
+            ClientCommand::Abandon { transaction } => {
+                if let Some(Stage::Begun(session)) = self.transactions.remove(&transaction) {
+                    self.abandoned.push((session, transaction));
                 }
             }
             ClientCommand::Again { command, id } => {
@@ -350,27 +478,40 @@ impl Client {
                     Session::Open(session) if session == id.session => self.open.remove(&id.number),
                     _ => None,
                 };
-                let Some(request) = known else {
+                let Some(asked) = known else {
                     return out.emit(ClientEvent { command, fate: Fate::Expired });
                 };
                 let (end, session) = (cx.now + self.settings.wait, Some(id.session));
-                let (read, attempts, is_sent) = (false, 1, false);
-                let pending = Pending { command, read, request, end, session, attempts, is_sent };
+                let pending = Pending { command, asked, end, session, attempts: 1, is_sent: false };
                 self.calls.begin(id.number, pending);
             }
             ClientCommand::Seeds(replicas) => self.guide.told(&replicas, out),
         }
     }
 
+    fn begin(&mut self, now: Time, command: CommandId, asked: Asked, out: &mut impl Sink<Self>) {
+        if self.kept_bytes + asked.bytes() > self.settings.kept_bytes_max {
+            return out.emit(ClientEvent { command, fate: Fate::NotSent });
+        }
+        self.number += 1;
+        self.kept_bytes += asked.bytes();
+        let end = now + self.settings.wait;
+        let pending = Pending { command, asked, end, session: None, attempts: 0, is_sent: false };
+        self.calls.begin(self.number, pending);
+        if self.number > self.settings.open_max {
+            self.forget_open(self.number - self.settings.open_max);
+        }
+    }
+
     /// A call ends.
     fn end(&mut self, number: u64, fate: Fate, out: &mut impl Sink<Self>) {
         let pending = self.calls.end(number).expect("a call ends once");
-        self.kept_bytes -= pending.request.len();
+        self.kept_bytes -= pending.asked.bytes();
         if let Fate::MaybeApplied { id } = fate
             && self.session == Session::Open(id.session)
         {
-            self.kept_bytes += pending.request.len();
-            self.open.insert(number, pending.request);
+            self.kept_bytes += pending.asked.bytes();
+            self.open.insert(number, pending.asked);
         }
         out.emit(ClientEvent { command: pending.command, fate });
     }
@@ -380,7 +521,7 @@ impl Client {
         while let Some(first) = self.open.first_entry()
             && *first.key() < below
         {
-            self.kept_bytes -= first.remove().len();
+            self.kept_bytes -= first.remove().bytes();
         }
     }
 
@@ -390,8 +531,17 @@ impl Client {
             && end <= now
         {
             let pending = self.calls.get(number).expect("what ends is under way");
-            let fate = match pending.session {
-                Some(session) if pending.attempts > 0 && !pending.read => {
+            let transaction = pending.asked.transaction();
+            let fate = match (pending.session, pending.asked.kind) {
+                (Some(session), Kind::Write | Kind::Read)
+                    if pending.attempts > 0
+                        && let Some(transaction) = transaction =>
+                {
+                    self.abandoned.push((session, transaction));
+                    self.aborted(number, Abort::Gone, out);
+                    continue;
+                }
+                (Some(session), Kind::Write | Kind::Commit) if pending.attempts > 0 => {
                     Fate::MaybeApplied { id: CallId { session, number } }
                 }
                 _ => Fate::NotSent,
@@ -401,7 +551,9 @@ impl Client {
     }
 
     /// Another replica is asked, or the link to it is new: it has been sent nothing.
-    fn send_anew(&mut self, now: Time) {
+    fn send_anew(&mut self, now: Time, out: &mut impl Sink<Self>) {
+        self.lose_transactions(|_| true, out);
+        self.abandoned.clear();
         self.calls.unsend_all();
         self.is_heard = false;
         self.alive_at = self.alive_at.map(|_| now);
@@ -421,6 +573,7 @@ impl Client {
     fn flush(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
         self.guide.expects(&self.settings, !self.calls.is_empty(), cx.now);
         self.send_calls(cx, out);
+        self.send_abandoned(cx, out);
         if let Session::Open(session) = self.session
             && self.alive_at.is_some_and(|at| at <= cx.now)
         {
@@ -456,6 +609,15 @@ impl Client {
         }
     }
 
+    /// Tells the replica that is asked of transactions which it need not keep.
+    fn send_abandoned(&mut self, cx: &Context<'_>, out: &mut impl Sink<Self>) {
+        let Some(to) = self.guide.whom(cx.now) else { return };
+        for (session, transaction) in self.abandoned.drain(..) {
+            let body = Body::Abandon { session, transactions: vec![transaction] };
+            out.send(Destination::One(to), Message { group: self.group, body }, None);
+        }
+    }
+
     /// The lowest number whose answer is wanted.
     fn done(&self) -> u64 {
         let first = |number: Option<u64>| number.unwrap_or(self.number + 1);
@@ -473,7 +635,7 @@ impl Client {
         let (mut session, mut calls, mut bytes) = (None, Vec::new(), 0);
         let mut in_flight = self.calls.in_flight_bytes();
         while let Some((number, pending)) = self.calls.next_unsent() {
-            let length = pending.request.len();
+            let length = pending.asked.bytes();
             let crowded = in_flight > 0 && in_flight + length > self.settings.in_flight_bytes_max;
             let own = pending.session.or(match self.session {
                 Session::Open(session) => Some(session),
@@ -484,18 +646,21 @@ impl Client {
                 break;
             }
             (session, pending.session) = (own, own);
-            let kind = match pending.read {
-                false => Kind::Write,
-                true if tells && pending.attempts == 0 => Kind::ToldRead,
-                true => Kind::Read,
-            };
-            if kind == Kind::ToldRead {
+            let may_be_told = pending.asked.may_be_told() && tells && pending.attempts == 0;
+            if let (Some(own), Some(part)) = (own, pending.asked.part_mut())
+                && let Some(stage @ Stage::New) = self.transactions.get_mut(&part.transaction)
+            {
+                (*stage, part.first) = (Stage::Begun(own), true);
+            }
+            let Asked { mut kind, scope, request } = pending.asked.clone();
+            if may_be_told {
+                kind = Kind::ToldRead;
                 told.push(number);
             }
             pending.attempts += 1;
             bytes += length + 1;
             in_flight += length;
-            calls.push(Call { number, kind, request: pending.request.clone() });
+            calls.push(Call { number, kind, scope, request });
             self.calls.sent();
         }
         session.map(|session| (session, Body::Calls { session, done, calls }, told))

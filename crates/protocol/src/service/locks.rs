@@ -1,0 +1,345 @@
+//! Locks of transactions (003 §VI.A.4), and the requests that wait for them.
+//!
+//! **Promise.** What a transaction has touched nobody else changes, and what it has changed nobody else sees, until it ends.
+//! A request that has to wait is granted in the end, if transactions end; one that would wait for itself is told so.
+//!
+//! A request touches some keys, or everything. Reads share what they touch, writes have it alone. A transaction holds what
+//! its requests touched until it ends; a plain request holds nothing, since it is executed in one step, but waits for what others hold.
+//!
+//! **Order.** Requests wait in the order in which they came, and none overtakes an earlier one with which it conflicts: a writer
+//! is not starved by readers. The exception is a request of a transaction for which the earlier one waits, itself or by way
+//! of others: that one has to wait for the end of the transaction anyway.
+//!
+//! **Deadlocks.** A waiting request waits for the transactions that hold what it conflicts with, and for the earlier requests that it may
+//! not overtake. Those are fixed when it begins to wait. Later edges of this graph lead to a transaction that is granted something, which
+//! waits for nothing at that moment. So a circle closes only through a request that begins to wait, and it suffices
+//! to look there: among the transactions that hold what it conflicts with, one waits for the transaction that asks. The order of the
+//! queue does not close one, because requests that wait for the transaction are overtaken. The transaction that would close a circle is
+//! aborted.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::TransactionId;
+
+/// What a request touches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Touch {
+    /// None: everything.
+    pub(super) keys: Vec<u64>,
+    /// Nobody else may touch it.
+    pub(super) alone: bool,
+}
+
+impl Touch {
+    fn conflicts(&self, other: &Touch) -> bool {
+        let all = self.keys.is_empty() || other.keys.is_empty();
+        (self.alone || other.alone) && (all || self.keys.iter().any(|key| other.keys.contains(key)))
+    }
+}
+
+/// Locks that are held, and requests that wait for some.
+#[derive(Debug)]
+pub(super) struct Locks<R> {
+    held: BTreeMap<TransactionId, Vec<Touch>>,
+    /// In the order in which they came.
+    waiting: VecDeque<Waiter<R>>,
+    /// Requests that have begun to wait.
+    waited: u64,
+}
+
+#[derive(Debug)]
+struct Waiter<R> {
+    /// Its number among all that have begun to wait.
+    number: u64,
+    by: Option<TransactionId>,
+    touch: Touch,
+    /// Earlier requests with which it conflicts and that waited for its transaction when it came.
+    overtakes: Vec<u64>,
+    request: R,
+}
+
+impl<R> Waiter<R> {
+    /// Whether it may not overtake an earlier one.
+    fn is_behind(&self, earlier: &Waiter<R>) -> bool {
+        earlier.number < self.number
+            && earlier.touch.conflicts(&self.touch)
+            && !self.overtakes.contains(&earlier.number)
+    }
+}
+
+/// The answer to a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Granting<R> {
+    /// It may be executed.
+    Granted(R),
+    /// It will be told when it may.
+    Waits,
+    /// It would wait for itself.
+    Deadlock(R),
+    /// Too many wait.
+    Full(R),
+}
+
+impl<R> Default for Locks<R> {
+    fn default() -> Self {
+        Locks { held: BTreeMap::new(), waiting: VecDeque::new(), waited: 0 }
+    }
+}
+
+impl<R> Locks<R> {
+    /// Whether nobody holds anything and nobody waits: every request is granted.
+    pub(super) fn are_free(&self) -> bool {
+        self.held.is_empty() && self.waiting.is_empty()
+    }
+
+    /// A request of a transaction, or a plain one.
+    pub(super) fn ask(&mut self, by: Option<TransactionId>, touch: Touch, request: R) -> Granting<R> {
+        let number = self.waited + 1;
+        let mut waiter = Waiter { number, by, touch, overtakes: Vec::new(), request };
+        if self.is_blocked(&waiter)
+            && let Some(transaction) = by
+        {
+            let for_us = self.waiting_for(transaction);
+            if self.holders(by, &waiter.touch).any(|holder| for_us.values().any(|by| *by == Some(holder))) {
+                return Granting::Deadlock(waiter.request);
+            }
+            let ahead = self.waiting.iter().filter(|earlier| waiter.is_behind(earlier));
+            let ahead = ahead.map(|earlier| earlier.number).filter(|number| for_us.contains_key(number));
+            waiter.overtakes = ahead.collect();
+        }
+        if !self.is_blocked(&waiter) {
+            self.hold(by, waiter.touch);
+            return Granting::Granted(waiter.request);
+        }
+        if by.is_none() && self.waiting.len() >= WAITING_MAX {
+            return Granting::Full(waiter.request);
+        }
+        self.waited = number;
+        self.waiting.push_back(waiter);
+        Granting::Waits
+    }
+
+    /// A transaction has ended. Gives back what it still waited with.
+    pub(super) fn release(&mut self, transaction: TransactionId) -> Option<R> {
+        self.held.remove(&transaction);
+        let place = self.waiting.iter().position(|waiter| waiter.by == Some(transaction))?;
+        self.waiting.remove(place).map(|waiter| waiter.request)
+    }
+
+    /// The first request that waits no more.
+    pub(super) fn next(&mut self) -> Option<R> {
+        let place = self.waiting.iter().position(|waiter| !self.is_blocked(waiter))?;
+        let waiter = self.waiting.remove(place).expect("it was found there");
+        self.hold(waiter.by, waiter.touch);
+        Some(waiter.request)
+    }
+
+    /// The requests that wait.
+    pub(super) fn requests(&self) -> impl Iterator<Item = &R> {
+        self.waiting.iter().map(|waiter| &waiter.request)
+    }
+
+    fn hold(&mut self, by: Option<TransactionId>, touch: Touch) {
+        if let Some(transaction) = by {
+            let held = self.held.entry(transaction).or_default();
+            if !held.contains(&touch) {
+                held.push(touch);
+            }
+        }
+    }
+
+    /// Whether a request has to wait.
+    fn is_blocked(&self, waiter: &Waiter<R>) -> bool {
+        self.holders(waiter.by, &waiter.touch).next().is_some()
+            || self.waiting.iter().any(|earlier| waiter.is_behind(earlier))
+    }
+
+    /// The transactions that hold what conflicts with a request.
+    fn holders<'a>(
+        &'a self,
+        by: Option<TransactionId>,
+        touch: &'a Touch,
+    ) -> impl Iterator<Item = TransactionId> + 'a {
+        let others = self.held.iter().filter(move |(other, _)| Some(**other) != by);
+        others.filter(|(_, held)| held.iter().any(|it| it.conflicts(touch))).map(|(other, _)| *other)
+    }
+
+    /// The requests that wait for a transaction, themselves or by way of others: their numbers, and whose they are.
+    fn waiting_for(&self, transaction: TransactionId) -> BTreeMap<u64, Option<TransactionId>> {
+        let holds = |by: TransactionId, waiter: &Waiter<R>| {
+            let held = self.held.get(&by).map(Vec::as_slice).unwrap_or_default();
+            waiter.by != Some(by) && held.iter().any(|it| it.conflicts(&waiter.touch))
+        };
+        let first = self.waiting.iter().filter(|waiter| holds(transaction, waiter));
+        let mut open: Vec<&Waiter<R>> = first.collect();
+        let mut found: BTreeMap<_, _> = open.iter().map(|waiter| (waiter.number, waiter.by)).collect();
+        while let Some(ahead) = open.pop() {
+            for waiter in &self.waiting {
+                let waits = waiter.is_behind(ahead) || ahead.by.is_some_and(|by| holds(by, waiter));
+                if waits && found.insert(waiter.number, waiter.by).is_none() {
+                    open.push(waiter);
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Plain requests that wait beyond this are refused.
+const WAITING_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::SessionId;
+
+    fn id(number: u64) -> TransactionId {
+        TransactionId { session: SessionId(1), number }
+    }
+
+    fn read(keys: &[u64]) -> Touch {
+        Touch { keys: keys.to_vec(), alone: false }
+    }
+
+    fn write(keys: &[u64]) -> Touch {
+        Touch { keys: keys.to_vec(), alone: true }
+    }
+
+    /// Asks, by transaction 0 for a plain request; the request is named by the given number.
+    fn ask(locks: &mut Locks<u32>, by: u64, touch: Touch, name: u32) -> &'static str {
+        match locks.ask((by > 0).then(|| id(by)), touch, name) {
+            Granting::Granted(_) => "granted",
+            Granting::Waits => "waits",
+            Granting::Deadlock(_) => "deadlock",
+            Granting::Full(_) => "full",
+        }
+    }
+
+    fn all_next(locks: &mut Locks<u32>) -> Vec<u32> {
+        std::iter::from_fn(|| locks.next()).collect()
+    }
+
+    #[test]
+    fn readers_share_and_writers_are_alone() {
+        let mut locks = Locks::default();
+        assert_eq!(ask(&mut locks, 1, read(&[1]), 0), "granted");
+        assert_eq!(ask(&mut locks, 2, read(&[1, 2]), 0), "granted");
+        assert_eq!(ask(&mut locks, 0, read(&[1]), 0), "granted");
+        assert_eq!(ask(&mut locks, 0, write(&[3]), 0), "granted");
+        assert_eq!(ask(&mut locks, 0, write(&[1]), 10), "waits");
+        assert_eq!(ask(&mut locks, 0, write(&[]), 11), "waits", "everything is touched by others, too");
+        assert_eq!(ask(&mut locks, 3, read(&[2]), 12), "waits", "behind one that touches everything");
+        assert_eq!(locks.release(id(1)), None);
+        assert_eq!(all_next(&mut locks), [], "2 still holds 1");
+        locks.release(id(2));
+        assert_eq!(all_next(&mut locks), [10, 11, 12]);
+        locks.release(id(3));
+        assert!(locks.are_free());
+    }
+
+    #[test]
+    fn a_circle_is_found_where_it_closes() {
+        let mut locks = Locks::default();
+        for number in 1..=3 {
+            assert_eq!(ask(&mut locks, number, write(&[number]), 0), "granted");
+        }
+        assert_eq!(ask(&mut locks, 1, write(&[2]), 1), "waits");
+        assert_eq!(ask(&mut locks, 2, write(&[3]), 2), "waits");
+        assert_eq!(ask(&mut locks, 3, read(&[1]), 3), "deadlock");
+        locks.release(id(3));
+        assert_eq!(all_next(&mut locks), [2]);
+        locks.release(id(2));
+        assert_eq!(all_next(&mut locks), [1]);
+    }
+
+    #[test]
+    fn two_readers_that_both_want_to_write_do_not_wait_for_each_other() {
+        let mut locks = Locks::default();
+        assert_eq!(ask(&mut locks, 1, read(&[1]), 0), "granted");
+        assert_eq!(ask(&mut locks, 2, read(&[1]), 0), "granted");
+        assert_eq!(ask(&mut locks, 1, write(&[1]), 1), "waits");
+        assert_eq!(ask(&mut locks, 2, write(&[1]), 2), "deadlock");
+    }
+
+    #[test]
+    fn a_transaction_overtakes_those_that_wait_for_it_and_nobody_else() {
+        let mut locks = Locks::default();
+        assert_eq!(ask(&mut locks, 1, read(&[1]), 0), "granted");
+        assert_eq!(ask(&mut locks, 0, write(&[1]), 10), "waits");
+        assert_eq!(ask(&mut locks, 0, read(&[1]), 11), "waits", "a writer is not starved");
+        assert_eq!(ask(&mut locks, 1, write(&[1]), 0), "granted", "the others wait for it");
+        locks.release(id(1));
+        assert_eq!(all_next(&mut locks), [10, 11]);
+    }
+
+    #[test]
+    fn a_transaction_overtakes_those_that_wait_behind_one_that_waits_for_it() {
+        let mut locks = Locks::default();
+        assert_eq!(ask(&mut locks, 1, write(&[1]), 0), "granted");
+        assert_eq!(ask(&mut locks, 0, write(&[1, 2]), 10), "waits", "for 1");
+        assert_eq!(ask(&mut locks, 0, read(&[2]), 11), "waits", "behind the writer, and so for 1");
+        assert_eq!(ask(&mut locks, 1, write(&[2]), 0), "granted");
+        locks.release(id(1));
+        assert_eq!(all_next(&mut locks), [10, 11]);
+    }
+
+    #[test]
+    fn a_transaction_overtakes_a_plain_request_that_waits_for_it_by_way_of_another_transaction() {
+        let mut locks = Locks::default();
+        assert_eq!(ask(&mut locks, 1, write(&[1]), 0), "granted");
+        assert_eq!(ask(&mut locks, 2, write(&[2]), 0), "granted");
+        assert_eq!(ask(&mut locks, 0, write(&[2, 3]), 10), "waits", "for 2");
+        assert_eq!(ask(&mut locks, 2, write(&[1]), 2), "waits", "for 1");
+        assert_eq!(ask(&mut locks, 1, write(&[3]), 0), "granted", "the plain one waits for 2, and 2 for 1");
+        assert_eq!(ask(&mut locks, 1, write(&[2]), 1), "deadlock");
+        // The transaction that was refused is aborted, and the other one goes on.
+        assert_eq!(locks.release(id(1)), None);
+        assert_eq!(all_next(&mut locks), [2]);
+        locks.release(id(2));
+        assert_eq!(all_next(&mut locks), [10]);
+    }
+
+    #[test]
+    fn a_transaction_does_not_overtake_those_that_wait_for_others() {
+        let mut locks = Locks::default();
+        assert_eq!(ask(&mut locks, 1, write(&[1]), 0), "granted");
+        assert_eq!(ask(&mut locks, 2, write(&[2]), 0), "granted");
+        assert_eq!(ask(&mut locks, 0, write(&[2, 3]), 10), "waits", "for 2");
+        assert_eq!(ask(&mut locks, 1, write(&[3]), 1), "waits", "behind the plain one");
+        assert_eq!(ask(&mut locks, 2, write(&[1]), 2), "deadlock", "1 waits for 2 by way of the plain one");
+        locks.release(id(2));
+        assert_eq!(all_next(&mut locks), [10, 1]);
+    }
+
+    /// The one through which another one waited for the transaction is gone.
+    #[test]
+    fn what_is_overtaken_is_settled_when_a_request_begins_to_wait() {
+        let mut locks = Locks::default();
+        for number in [1, 3, 4, 5] {
+            assert_eq!(ask(&mut locks, number, write(&[number]), 0), "granted");
+        }
+        assert_eq!(ask(&mut locks, 2, write(&[1, 9]), 2), "waits", "for 1");
+        assert_eq!(ask(&mut locks, 4, write(&[5, 9]), 4), "waits", "for 5, and behind 2");
+        assert_eq!(ask(&mut locks, 5, write(&[1]), 5), "waits", "for 1");
+        assert_eq!(ask(&mut locks, 1, write(&[3, 9]), 1), "waits", "for 3, and behind nobody");
+        locks.release(id(2));
+        assert_eq!(all_next(&mut locks), []);
+        locks.release(id(3));
+        assert_eq!(all_next(&mut locks), [1]);
+        locks.release(id(1));
+        assert_eq!(all_next(&mut locks), [5]);
+        locks.release(id(5));
+        assert_eq!(all_next(&mut locks), [4]);
+    }
+
+    #[test]
+    fn so_many_wait_and_no_more() {
+        let mut locks = Locks::default();
+        assert_eq!(ask(&mut locks, 1, write(&[]), 0), "granted");
+        for name in 0..WAITING_MAX as u32 {
+            assert_eq!(ask(&mut locks, 0, read(&[]), name), "waits");
+        }
+        assert_eq!(ask(&mut locks, 0, read(&[]), 0), "full");
+        assert_eq!(ask(&mut locks, 2, read(&[]), 0), "waits", "transactions are counted elsewhere");
+    }
+}
