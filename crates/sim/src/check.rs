@@ -8,6 +8,7 @@ pub(crate) mod order;
 pub(crate) mod outcome;
 pub(crate) mod quorum;
 pub mod routing;
+pub(crate) mod serial;
 pub(crate) mod service;
 pub(crate) mod submissions;
 pub(crate) mod suspicion;

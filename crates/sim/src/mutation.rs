@@ -25,6 +25,7 @@
 //! | S15 statements are atomic | published only what is favourable here (`Storage::decide`) | `atomic_or_void`, `verdict_of_the_dead`, `verdict_from_memory` | `VoidedPublished`, `VerdictUnanswered`, `WriteSkipped`, `ImportLost`, `RetryAnswered` |
 //! | S16 reads of services | every change that a read saw is chosen, a round covers what came before it (`service::reads`) | `a_read_is_confirmed`, `a_read_waits_for_what_it_saw`, `a_new_leader_waits_until_it_is_settled`, `a_told_read_is_asked_for`, `a_stale_leader_is_told_nothing` | `AnsweredUnchosen`, `ReadUnconfirmed`, `AnsweredUnsettled` |
 //! | services: one line of states | a change rests on the state that it was computed in (`Replica::learn`); checker *same states* | `deposed_with_a_full_pipeline`, `deposed_while_the_host_executes`, `a_joiner_gets_a_checkpoint` | `LeftUnreverted`, `ExecutedByBackups` |
+//! | services: transactions | what one touched stands until it ends (`service::locks`), what it changed goes when it is aborted; checkers *serializable*, *together* | `a_transaction_commits`, `a_deposed_leader_reverts_transactions`, `plain_calls_wait_for_transactions`, `a_transaction_that_reads_is_confirmed` | `LocksIgnored`, `AbortUnreverted`, `CommitUnconfirmed` |
 //! | S6 ids of calls | a call takes effect once (`service::sessions`); checker *exactly once* | `a_reply_is_lost`, `the_same_call_twice`, `a_session_ends` | `CallsForgotten`, `CalledUnderNewName` |
 //! | maps: stamps | above every stamp that was told, never issued twice (`partial::operation`, `partial::clock`); checker *quorum* | `a_quorum_write_goes_above_the_stamp_of_a_fast_clock`, `a_clock_that_is_too_far_ahead_writes_nothing`; random schedules | `StampNotRaised`, `SkewUnbounded` |
 //! | maps: quorums meet | an owner counts once (`partial::ring::Share`); checker *quorum* | `quorums_meet`, `a_read_leaves_what_it_saw_at_a_quorum`; random schedules | `ReplicaCountedTwice`, `DigestMismatchIgnored` |
@@ -152,6 +153,12 @@ pub enum Mutation {
     ArrivesEmpty,
     /// A stamp may be ahead of the clocks by any amount (maps).
     SkewUnbounded,
+    /// A leader executes requests of transactions whatever others have touched (services).
+    LocksIgnored,
+    /// A host keeps what an aborted transaction changed (services).
+    AbortUnreverted,
+    /// A leader answers the commit of a transaction that changed nothing, though nobody confirmed its ballot (S16).
+    CommitUnconfirmed,
     /// A router tells the others that it hears and reaches all of them, so that elections know of no cut (S19).
     HearsEverybody,
     /// Routers hand nothing on that is not for themselves (S19).
@@ -177,7 +184,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 64] = [
+    pub const ALL: [Mutation; 67] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -233,6 +240,9 @@ impl Mutation {
         Mutation::ArrivingLeftOut,
         Mutation::ArrivesEmpty,
         Mutation::SkewUnbounded,
+        Mutation::LocksIgnored,
+        Mutation::AbortUnreverted,
+        Mutation::CommitUnconfirmed,
         Mutation::HearsEverybody,
         Mutation::GoesNoWayRound,
         Mutation::SentBeforeDurable,
@@ -282,11 +292,14 @@ impl Mutation {
             | Mutation::ImportLost => "table",
             Mutation::AnsweredUnchosen
             | Mutation::ReadUnconfirmed
-            | Mutation::AnsweredUnsettled
             | Mutation::LeftUnreverted
             | Mutation::ExecutedByBackups
             | Mutation::CallsForgotten
             | Mutation::CalledUnderNewName => "service",
+            Mutation::AnsweredUnsettled => "service_far",
+            Mutation::LocksIgnored | Mutation::AbortUnreverted | Mutation::CommitUnconfirmed => {
+                "service_transactions"
+            }
             Mutation::DeliversLate
             | Mutation::PredecessorsForgotten
             | Mutation::StreamTorn

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use quorate_history::{self as history, Action, History, Operation, Outcome, Verdict};
 use quorate_world::Violation;
 
+use super::serial::{self, Unit, Versions};
+
 /// What is known of calls and of states.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceCheck {
@@ -18,6 +20,10 @@ pub(crate) struct ServiceCheck {
     /// Calls that never take effect.
     void: BTreeSet<u64>,
     operations: Vec<Operation>,
+    /// What took effect in one step, or may have.
+    units: Vec<Unit>,
+    /// Calls of each transaction that took effect together or not at all.
+    together: Vec<Vec<u64>>,
     /// The state behind each instance, and whose it was that was seen first.
     states: BTreeMap<u64, (u64, u64)>,
 }
@@ -31,7 +37,45 @@ pub(crate) struct Asked {
     pub(crate) at: i64,
 }
 
+/// A transaction, as its client knows it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deal {
+    /// It takes effect no earlier.
+    pub(crate) at: i64,
+    /// Calls that were to write.
+    pub(crate) asked: Vec<u64>,
+    /// Those that were answered: key and value.
+    pub(crate) wrote: Vec<(u64, (u64, u64))>,
+    /// Keys that it read, and what it saw.
+    pub(crate) read: Vec<(u64, Option<(u64, u64)>)>,
+}
+
+impl Deal {
+    fn unit(&self, finish: Option<i64>) -> Unit {
+        Unit {
+            start: self.at,
+            finish,
+            writes: self.wrote.iter().map(|(_, (call, _))| *call).collect(),
+            reads: self.read.iter().map(|(key, seen)| (*key, seen.map(|(call, _)| call))).collect(),
+        }
+    }
+
+    /// The writes that others may see, as operations on registers: the last of each key.
+    fn operations(&self, finish: Option<i64>) -> Vec<Operation> {
+        let last: BTreeMap<u64, u64> = self.wrote.iter().map(|(key, (call, _))| (*key, *call)).collect();
+        let write = |(key, call): (u64, u64)| {
+            let asked = Asked { call, key, write: true, at: self.at };
+            asked.operation(Action::Write(call.into()), finish)
+        };
+        last.into_iter().map(write).collect()
+    }
+}
+
 impl Asked {
+    fn unit(&self, finish: Option<i64>) -> Unit {
+        Unit { start: self.at, finish, ..Unit::default() }
+    }
+
     fn operation(&self, action: Action, finish: Option<i64>) -> Operation {
         let outcome = if finish.is_some() { Outcome::Ok } else { Outcome::Unknown };
         // Calls of one client are not made one after the other: each is a client of its own here.
@@ -63,6 +107,7 @@ impl ServiceCheck {
             return Err(Violation::new("answer", what));
         }
         self.answered.insert(asked.call);
+        self.units.push(Unit { writes: vec![asked.call], ..asked.unit(Some(now)) });
         self.operations.push(asked.operation(Action::Write(asked.call.into()), Some(now)));
         self.see(reply, "an answer")
     }
@@ -76,6 +121,8 @@ impl ServiceCheck {
     ) -> Result<(), Violation> {
         let action = Action::Read(value.map(|(call, _)| call.into()));
         self.operations.push(asked.operation(action, Some(now)));
+        let reads = vec![(asked.key, value.map(|(call, _)| call))];
+        self.units.push(Unit { reads, ..asked.unit(Some(now)) });
         value.map_or(Ok(()), |written| self.see(written, "a read"))
     }
 
@@ -90,7 +137,31 @@ impl ServiceCheck {
     pub(crate) fn unknown(&mut self, asked: &Asked) {
         if asked.write {
             self.operations.push(asked.operation(Action::Write(asked.call.into()), None));
+            self.units.push(Unit { writes: vec![asked.call], ..asked.unit(None) });
         }
+    }
+
+    /// A transaction was committed.
+    pub(crate) fn committed(&mut self, deal: &Deal, now: i64) -> Result<(), Violation> {
+        self.units.push(deal.unit(Some(now)));
+        self.operations.extend(deal.operations(Some(now)));
+        for (_, written) in &deal.wrote {
+            self.answered.insert(written.0);
+            self.see(*written, "a commit")?;
+        }
+        deal.read.iter().filter_map(|(_, seen)| *seen).try_for_each(|seen| self.see(seen, "a commit"))
+    }
+
+    /// A transaction was told to have had no effect, nor to have one ever.
+    pub(crate) fn aborted(&mut self, deal: &Deal) {
+        self.void.extend(&deal.asked);
+    }
+
+    /// Nobody knows what becomes of a transaction whose commit was asked for. What it saw counts only if it took effect.
+    pub(crate) fn open(&mut self, deal: &Deal) {
+        self.units.push(Unit { reads: Vec::new(), ..deal.unit(None) });
+        self.operations.extend(deal.operations(None));
+        self.together.push(deal.wrote.iter().map(|(_, (call, _))| *call).collect());
     }
 
     /// The state of a life behind an instance.
@@ -103,17 +174,20 @@ impl ServiceCheck {
         Err(Violation::new("same states", what))
     }
 
-    /// Judges all that was told by what the service holds at the end: the executions of each call.
-    pub(crate) fn judge<'a>(
+    /// Judges all that was told by what the service holds at the end: the executions of each call, as what chance added, the key
+    /// and the value that was replaced.
+    pub(crate) fn judge(
         &mut self,
-        effects: impl Iterator<Item = (u64, &'a [u64])>,
+        effects: impl Iterator<Item = (u64, Vec<(u64, u64, Option<u64>)>)>,
     ) -> Result<(), Violation> {
         let mut missing = self.answered.clone();
-        for (call, added) in effects {
-            let &[added] = added else {
-                let what = format!("call {call} took effect {} times", added.len());
+        let mut versions = Versions::new();
+        for (call, executions) in effects {
+            let [(added, key, before)] = executions[..] else {
+                let what = format!("call {call} took effect {} times", executions.len());
                 return Err(Violation::new("exactly once", what));
             };
+            versions.insert(call, (key, before));
             self.see((call, added), "the state")?;
             if self.void.contains(&call) {
                 return Err(Violation::new(
@@ -126,6 +200,14 @@ impl ServiceCheck {
         if let Some(call) = missing.first() {
             return Err(Violation::new("durable", format!("call {call} was answered, and is gone")));
         }
+        for calls in &self.together {
+            let there = calls.iter().filter(|call| versions.contains_key(call)).count();
+            if there > 0 && there < calls.len() {
+                let what = format!("of the transaction of calls {calls:?}, {there} took effect");
+                return Err(Violation::new("together", what));
+            }
+        }
+        serial::check(&self.units, &versions).map_err(|what| Violation::new("serializable", what))?;
         let history: History = std::mem::take(&mut self.operations).into_iter().collect();
         let report = history::check(&history);
         match report.verdict {
@@ -153,7 +235,7 @@ mod tests {
         check.wrote(&asked(1, true, 0), (1, 70), 10).unwrap();
         assert_eq!(rule(check.read(&asked(2, false, 20), Some((1, 71)), 30)), "exactly once");
         let mut check = ServiceCheck::default();
-        assert_eq!(rule(check.judge([(1, &[70, 71][..])].into_iter())), "exactly once");
+        assert_eq!(rule(check.judge([(1, vec![(70, 1, None), (71, 1, None)])].into_iter())), "exactly once");
         assert_eq!(rule(check.wrote(&asked(1, true, 0), (2, 70), 10)), "answer");
     }
 
@@ -164,10 +246,10 @@ mod tests {
         assert_eq!(rule(check.judge([].into_iter())), "durable");
         let mut check = ServiceCheck::default();
         check.nothing(&asked(1, true, 0));
-        assert_eq!(rule(check.judge([(1, &[70][..])].into_iter())), "outcome");
+        assert_eq!(rule(check.judge([(1, vec![(70, 1, None)])].into_iter())), "outcome");
         let mut check = ServiceCheck::default();
         check.unknown(&asked(1, true, 0));
-        check.judge([(1, &[70][..])].into_iter()).unwrap();
+        check.judge([(1, vec![(70, 1, None)])].into_iter()).unwrap();
     }
 
     #[test]
@@ -175,7 +257,8 @@ mod tests {
         let mut check = ServiceCheck::default();
         check.wrote(&asked(1, true, 0), (1, 70), 10).unwrap();
         check.read(&asked(2, false, 20), None, 30).unwrap();
-        assert_eq!(rule(check.judge([(1, &[70][..])].into_iter())), "atomic");
+        let judged = check.judge([(1, vec![(70, 1, None)])].into_iter());
+        assert_eq!(rule(judged), "serializable", "and it would not be atomic");
     }
 
     #[test]

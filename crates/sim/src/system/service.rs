@@ -27,7 +27,7 @@ use crate::{
 };
 use calls::Book;
 use party::{Ask, Hosted, Party, Told};
-use store::Host;
+use store::{Effect, Host};
 use tamper::Tamper;
 
 type Stage = stage::Stage<Timer>;
@@ -53,11 +53,7 @@ pub(crate) enum Timer {
 
 impl Workload for Callers {
     const NAME: &'static str = "service";
-    const SCENARIOS: &'static [(&'static str, &'static str)] = &[
-        ("service", include_str!("../../../../scenarios/service.toml")),
-        ("service_disk", include_str!("../../../../scenarios/service_disk.toml")),
-        ("service_reads", include_str!("../../../../scenarios/service_reads.toml")),
-    ];
+    const SCENARIOS: &'static [(&'static str, &'static str)] = settings::SCENARIOS;
 
     type Settings = Settings;
     type Process = Party;
@@ -161,7 +157,7 @@ impl Workload for Callers {
         }
         let member = stage.routers.members.first().and_then(|id| hosted(world, id.node as usize));
         let effects = member.into_iter().flat_map(|member| &member.host.store.effects);
-        self.check.judge(effects.map(|(call, added)| (*call, &added[..])))
+        self.check.judge(effects.map(|(call, them)| (*call, them.iter().map(Effect::execution).collect())))
     }
 
     fn report(&self, _: &Stage, world: &World) -> String {

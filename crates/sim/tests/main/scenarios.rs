@@ -77,6 +77,16 @@ fn service_under_changing_leaders_holds() {
 }
 
 #[test]
+fn service_with_transactions_holds() {
+    check("service_transactions", 0..40);
+}
+
+#[test]
+fn service_far_apart_holds() {
+    check("service_far", 0..20);
+}
+
+#[test]
 fn service_on_disk_holds() {
     check("service_disk", 0..60);
 }

@@ -9,6 +9,15 @@ use quorate_protocol::{
 use quorate_world::DiskSettings;
 use serde::{Deserialize, Serialize};
 
+/// The scenarios that come along.
+pub(super) const SCENARIOS: &[(&str, &str)] = &[
+    ("service", include_str!("../../../../../scenarios/service.toml")),
+    ("service_disk", include_str!("../../../../../scenarios/service_disk.toml")),
+    ("service_far", include_str!("../../../../../scenarios/service_far.toml")),
+    ("service_reads", include_str!("../../../../../scenarios/service_reads.toml")),
+    ("service_transactions", include_str!("../../../../../scenarios/service_transactions.toml")),
+];
+
 /// How large, and how busy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -23,6 +32,8 @@ pub struct Settings {
     pub calls: u64,
     /// How many keys the service has.
     pub keys: u64,
+    /// The share of calls that begin a transaction of some.
+    pub transactions: f64,
     /// How many calls of one client may be under way.
     pub under_way_max: usize,
     /// How long a call takes a host at most; every other seed has hosts that answer in the same turn.
@@ -45,6 +56,7 @@ impl Default for Settings {
             clients: 4,
             calls: 1_200,
             keys: 6,
+            transactions: 0.0,
             under_way_max: 6,
             execute_micros_max: 2_000,
             log_bytes_kept: 8 << 10,
@@ -70,6 +82,7 @@ impl Settings {
             },
             pipelining: if seed % 8 == 7 { Pipelining::OneAtATime } else { Pipelining::Speculative },
             sessions_max: self.sessions_max,
+            transaction_idle: TRANSACTION_IDLE,
             ..service::Settings::default()
         }
     }
@@ -89,5 +102,7 @@ impl Settings {
     }
 }
 
+/// Little, so that some clients are forgotten with a transaction open.
+const TRANSACTION_IDLE: Duration = Duration::from_millis(800);
 /// Little, so that every replica makes checkpoints.
 const CHECKPOINT_BYTES: usize = 24 << 10;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     Context, Duration, Time,
-    service::{Command, Event, Executed},
+    service::{Command, Event, Executed, TransactionId},
     wire::{decode_body, encode_body},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -47,12 +47,31 @@ impl Request {
 pub(crate) struct Store {
     values: BTreeMap<u64, Written>,
     /// The executions of each call that changed anything.
-    pub(crate) effects: BTreeMap<u64, Vec<u64>>,
+    pub(crate) effects: BTreeMap<u64, Vec<Effect>>,
+}
+
+/// An execution that changed something.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Effect {
+    /// The bits that chance added.
+    pub(crate) chance: u64,
+    pub(crate) key: u64,
+    /// The value that it replaced.
+    pub(crate) before: Option<Written>,
+}
+
+impl Effect {
+    /// The bits that chance added, the key, and the call whose value it replaced.
+    pub(crate) fn execution(&self) -> (u64, u64, Option<u64>) {
+        (self.chance, self.key, self.before.map(|(call, _)| call))
+    }
 }
 
 /// What reverts a change.
 struct Undo {
     work: u64,
+    /// The transaction to which the change belongs, until that is committed.
+    transaction: Option<TransactionId>,
     key: u64,
     call: u64,
     before: Option<Written>,
@@ -60,8 +79,9 @@ struct Undo {
 
 impl Store {
     fn apply(&mut self, key: u64, (call, chance): Written) -> Option<Written> {
-        self.effects.entry(call).or_default().push(chance);
-        self.values.insert(key, (call, chance))
+        let before = self.values.insert(key, (call, chance));
+        self.effects.entry(call).or_default().push(Effect { chance, key, before });
+        before
     }
 
     fn revert(&mut self, undo: &Undo) {
@@ -153,12 +173,29 @@ impl Host {
 
     fn perform(&mut self, cx: &mut Context<'_>, event: Event) -> Option<Command> {
         match event {
-            Event::Execute { work, request, read } => {
-                let result = self.execute(cx, work, &request);
+            Event::Execute { work, request, read, transaction } => {
+                let result = self.execute(cx, (work, transaction), &request);
                 assert!(!read || matches!(result, Executed::Unchanged { .. }), "a read changes nothing");
                 return Some(Command::Executed { work, result });
             }
-            Event::Chosen { work } => while self.undo.pop_front_if(|undo| undo.work <= work).is_some() {},
+            Event::Chosen { work } => {
+                self.undo.retain(|undo| undo.work > work || undo.transaction.is_some());
+            }
+            Event::Commit { work, transaction } => {
+                for undo in self.undo.iter_mut().filter(|undo| undo.transaction == Some(transaction)) {
+                    (undo.work, undo.transaction) = (work, None);
+                }
+                let result = Executed::Unchanged { reply: Bytes::new() };
+                return Some(Command::Executed { work, result });
+            }
+            Event::Abort { .. } if self.mutation == Some(Mutation::AbortUnreverted) => {}
+            Event::Abort { transaction } => {
+                let (gone, kept) = std::mem::take(&mut self.undo)
+                    .into_iter()
+                    .partition::<VecDeque<_>, _>(|undo| undo.transaction == Some(transaction));
+                gone.iter().rev().for_each(|undo| self.store.revert(undo));
+                self.undo = kept;
+            }
             Event::Revert if self.mutation == Some(Mutation::LeftUnreverted) => self.undo.clear(),
             Event::Revert => {
                 for undo in std::mem::take(&mut self.undo).iter().rev() {
@@ -205,14 +242,19 @@ impl Host {
         None
     }
 
-    fn execute(&mut self, cx: &mut Context<'_>, work: u64, request: &Bytes) -> Executed {
+    fn execute(
+        &mut self,
+        cx: &mut Context<'_>,
+        (work, transaction): (u64, Option<TransactionId>),
+        request: &Bytes,
+    ) -> Executed {
         let request: Request = opened(request);
         self.latest = request.call();
         match request {
             Request::Put { key, call } => {
                 let written = (call, (cx.random)());
                 let before = self.store.apply(key, written);
-                self.undo.push_back(Undo { work, key, call, before });
+                self.undo.push_back(Undo { work, transaction, key, call, before });
                 Executed::Changed { reply: sealed(&written), change: sealed(&(key, written)) }
             }
             Request::Get { key, .. } => Executed::Unchanged { reply: self.store.look(key) },

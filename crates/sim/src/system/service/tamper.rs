@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     Destination, ProcessId, Sink,
     paxos::{self, Value},
-    service::{Batch, Body, Call, Command, Executed, Instance, Message, Outcome, Replica, SessionId},
+    service::{Batch, Body, Call, Command, Executed, Instance, Kind, Message, Outcome, Replica, SessionId},
     wire::Wire,
 };
 
@@ -21,13 +21,15 @@ pub(crate) struct Tamper {
     mutation: Mutation,
     /// Who made each call, as the service numbers them.
     asked: BTreeMap<u64, (ProcessId, Message)>,
+    /// Transactions that have read only, as far as this replica knows.
+    readers: BTreeSet<(SessionId, u64)>,
     /// Calls that a client has sent.
     called: BTreeSet<(SessionId, u64)>,
 }
 
 impl Tamper {
     pub(super) fn new(mutation: Mutation) -> Self {
-        Tamper { mutation, asked: BTreeMap::new(), called: BTreeSet::new() }
+        Tamper { mutation, asked: BTreeMap::new(), readers: BTreeSet::new(), called: BTreeSet::new() }
     }
 
     /// What a replica receives instead of a message.
@@ -41,15 +43,39 @@ impl Tamper {
     ) -> Message {
         let Message { group, body } = message;
         let body = match body {
-            Body::Calls { session, done, calls } => {
+            Body::Calls { session, done, mut calls } => {
                 let early = self.mutation == Mutation::AnsweredUnsettled
                     && replica.log().is_leader()
                     && !replica.is_serving();
-                for call in &calls {
+                for call in &mut calls {
                     let answer = |outcome| {
                         let answers = vec![(call.number, outcome)];
                         Message { group, body: Body::Answers { session, answers } }
                     };
+                    let part = call.scope.as_ref().and_then(|scope| scope.part);
+                    if call.kind == Kind::Commit {
+                        // As if it were known that the reign stands.
+                        let id = part.map(|part| (session, part.transaction));
+                        if self.mutation == Mutation::CommitUnconfirmed
+                            && id.is_some_and(|id| self.readers.remove(&id))
+                        {
+                            out.send(Destination::One(from), answer(Outcome::Done(Bytes::new())), None);
+                        }
+                        continue;
+                    }
+                    if let Some(part) = part {
+                        let id = (session, part.transaction);
+                        if part.first && call.kind == Kind::Read {
+                            self.readers.insert(id);
+                        } else if call.kind != Kind::Read {
+                            self.readers.remove(&id);
+                        }
+                    }
+                    if self.mutation == Mutation::LocksIgnored {
+                        // Nobody else touches the key of this number.
+                        let scope = call.scope.get_or_insert_default();
+                        scope.keys = vec![RENAMED + call.number];
+                    }
                     let request: Request = opened(&call.request);
                     if early && call.kind.is_read() {
                         let reply = Outcome::Done(host.store.look(request.key()));
@@ -123,7 +149,7 @@ impl Tamper {
 fn without_names(payload: &Bytes) -> Bytes {
     let mut batch = Batch::decode(&mut payload.clone()).expect("a batch arrives as it was made");
     for instance in &mut batch.instances {
-        if let Instance::Call { id, .. } = instance {
+        if let Instance::Call { id, .. } | Instance::Transaction { id, .. } = instance {
             id.session = SessionId(0);
         }
     }
