@@ -52,6 +52,12 @@ pub enum Error {
     /// The cluster, SQL or the service refuses it, or it failed: nothing was applied.
     #[error("{0}")]
     Rejected(Box<Rejection>),
+    /// Nothing of a service's transaction took effect, and nothing will: begin it again.
+    #[error("the transaction is over, and nothing of it took effect: {why}")]
+    Aborted {
+        /// Why.
+        why: String,
+    },
     /// The process behind it was cut off from the others for good, and nothing was sent. A node comes back by itself, and its
     /// tables with it; groups are joined again, with a fresh state, and services are connected to anew.
     #[error("this process was cut off from the others: {why}")]
@@ -187,9 +193,11 @@ impl Error {
     /// What may have happened to the request; none if it was answered by an error of its own, or is no request.
     pub fn fate(&self) -> Option<Fate> {
         match self {
-            Error::NotSent { .. } | Error::Forked | Error::OutOfTouch | Error::NotMember { .. } => {
-                Some(Fate::NotSent)
-            }
+            Error::NotSent { .. }
+            | Error::Aborted { .. }
+            | Error::Forked
+            | Error::OutOfTouch
+            | Error::NotMember { .. } => Some(Fate::NotSent),
             Error::MaybeApplied { id, .. } => Some(Fate::MaybeApplied { id: id.map(Name::id) }),
             Error::Rejected(_) | Error::TooLarge { .. } => Some(Fate::Rejected),
             Error::Wedged { .. } => Some(Fate::Wedged),

@@ -25,7 +25,7 @@ use std::{
 use bytes::{BufMut, Bytes, BytesMut};
 use crossbeam_channel::Receiver;
 use quorate_node::panic_message;
-use quorate_protocol::service::{self, Event};
+use quorate_protocol::service::{self, Event, TransactionId};
 use quorate_runtime::chance::Chance;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -56,8 +56,10 @@ pub(super) trait Outlet {
 /// A service, and what is needed to execute, revert and copy it.
 pub(super) struct Executor<S: Service> {
     state: S,
-    /// The changes that are not chosen, the oldest first, by their works.
-    undo: VecDeque<(u64, S::Undo)>,
+    /// The changes that are not chosen, the oldest first.
+    undo: VecDeque<Unchosen<S::Undo>>,
+    /// How many of them are of transactions that are open.
+    uncommitted: usize,
     clock: Clock,
     chance: Chance,
     press: Press,
@@ -66,6 +68,14 @@ pub(super) struct Executor<S: Service> {
     /// Another replica's, as far as it came.
     coming: BytesMut,
     tally: Arc<Tally>,
+}
+
+/// A change that is not chosen.
+struct Unchosen<U> {
+    work: u64,
+    /// The transaction to which it belongs, until that is committed.
+    transaction: Option<TransactionId>,
+    undo: U,
 }
 
 /// Why a replica ends.
@@ -77,6 +87,7 @@ impl<S: Service> Executor<S> {
         Executor {
             state,
             undo: VecDeque::new(),
+            uncommitted: 0,
             clock: Clock::default(),
             chance: Chance::new(),
             press: Press::default(),
@@ -115,8 +126,8 @@ impl<S: Service> Executor<S> {
 
     fn perform(&mut self, event: Event, results: &mut Results) -> Result<(), Broken> {
         match event {
-            Event::Execute { work, request, read } => {
-                let (result, broken) = match self.execute(work, &request, read) {
+            Event::Execute { work, request, read, transaction } => {
+                let (result, broken) = match self.execute(work, transaction, &request, read) {
                     Ok(result) => (result, Ok(())),
                     Err(Refused::Whole(reason)) => (rejected(&reason), Ok(())),
                     Err(Refused::Torn(reason)) => (rejected(&reason), Err(Broken(reason))),
@@ -124,9 +135,13 @@ impl<S: Service> Executor<S> {
                 results.put(service::Command::Executed { work, result });
                 broken?;
             }
-            Event::Chosen { work } => {
-                while self.undo.pop_front_if(|(undone, _)| *undone <= work).is_some() {}
+            Event::Chosen { work } => self.chosen(work),
+            Event::Commit { work, transaction } => {
+                self.commit(work, transaction);
+                let result = service::Executed::Unchanged { reply: Bytes::new() };
+                results.put(service::Command::Executed { work, result });
             }
+            Event::Abort { transaction } => self.abort(transaction)?,
             Event::Revert => self.revert()?,
             Event::Apply { through, changes } => self.apply(through, changes)?,
             Event::Checkpoint { .. } => {
@@ -157,7 +172,13 @@ impl<S: Service> Executor<S> {
         Ok(())
     }
 
-    fn execute(&mut self, work: u64, request: &Bytes, read: bool) -> Result<service::Executed, Refused> {
+    fn execute(
+        &mut self,
+        work: u64,
+        transaction: Option<TransactionId>,
+        request: &Bytes,
+        read: bool,
+    ) -> Result<service::Executed, Refused> {
         let found = catch_unwind(AssertUnwindSafe(|| self.find_out(request, read)));
         let found = found.unwrap_or_else(|panic| {
             Err(Refused::Whole(format!("execute panicked: {}", panic_message(&*panic))))
@@ -169,7 +190,8 @@ impl<S: Service> Executor<S> {
             let words = panic_message(&*panic);
             Refused::Torn(format!("apply panicked at the leader, before its change was proposed: {words}"))
         })?;
-        self.undo.push_back((work, undo));
+        self.uncommitted += usize::from(transaction.is_some());
+        self.undo.push_back(Unchosen { work, transaction, undo });
         self.tally.changes.fetch_add(1, Ordering::Relaxed);
         Ok(service::Executed::Changed { reply, change })
     }
@@ -194,12 +216,42 @@ impl<S: Service> Executor<S> {
         }
     }
 
-    fn revert(&mut self) -> Result<(), Broken> {
-        while let Some((_, undo)) = self.undo.pop_back() {
-            catch_unwind(AssertUnwindSafe(|| self.state.revert(undo)))
-                .map_err(|panic| Broken(format!("revert panicked: {}", panic_message(&*panic))))?;
-            self.tally.changes.fetch_sub(1, Ordering::Relaxed);
+    /// Changes of works up to this one, and of no open transaction, will not be reverted.
+    fn chosen(&mut self, work: u64) {
+        let is_chosen = |it: &mut Unchosen<S::Undo>| it.transaction.is_none() && it.work <= work;
+        if self.uncommitted == 0 {
+            while self.undo.pop_front_if(is_chosen).is_some() {}
+        } else {
+            self.undo.retain_mut(|it| !is_chosen(it));
         }
+    }
+
+    fn commit(&mut self, work: u64, transaction: TransactionId) {
+        for it in self.undo.iter_mut().filter(|it| it.transaction == Some(transaction)) {
+            (it.work, it.transaction) = (work, None);
+            self.uncommitted -= 1;
+        }
+    }
+
+    fn abort(&mut self, transaction: TransactionId) -> Result<(), Broken> {
+        let all = mem::take(&mut self.undo).into_iter();
+        let (gone, kept) = all.partition::<VecDeque<_>, _>(|it| it.transaction == Some(transaction));
+        self.undo = kept;
+        gone.into_iter().rev().try_for_each(|it| self.take_back(it))
+    }
+
+    fn revert(&mut self) -> Result<(), Broken> {
+        while let Some(it) = self.undo.pop_back() {
+            self.take_back(it)?;
+        }
+        Ok(())
+    }
+
+    fn take_back(&mut self, it: Unchosen<S::Undo>) -> Result<(), Broken> {
+        self.uncommitted -= usize::from(it.transaction.is_some());
+        catch_unwind(AssertUnwindSafe(|| self.state.revert(it.undo)))
+            .map_err(|panic| Broken(format!("revert panicked: {}", panic_message(&*panic))))?;
+        self.tally.changes.fetch_sub(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -436,7 +488,12 @@ mod tests {
     }
 
     fn order(work: u64, word: &str) -> Event {
-        Event::Execute { work, request: Press::default().seal(&[], &word).unwrap(), read: false }
+        Event::Execute {
+            work,
+            request: Press::default().seal(&[], &word).unwrap(),
+            read: false,
+            transaction: None,
+        }
     }
 
     /// The change that an order comes to.
@@ -470,6 +527,26 @@ mod tests {
     }
 
     #[test]
+    fn an_aborted_transaction_is_taken_back_and_a_committed_one_goes_with_its_commit() {
+        let transaction = |number| TransactionId { session: service::SessionId(1), number };
+        let mut executor = executor();
+        for (work, word, number) in [(1, "a", 1), (2, "b", 0), (3, "c", 2), (4, "d", 1)] {
+            let Event::Execute { work, request, read, .. } = order(work, word) else { unreachable!() };
+            let transaction = (number > 0).then(|| transaction(number));
+            change(&mut executor, Event::Execute { work, request, read, transaction });
+        }
+        perform(&mut executor, Event::Chosen { work: 2 }).unwrap();
+        // What revert takes back here is the last word, whichever it is: that is what default keys allow.
+        perform(&mut executor, Event::Abort { transaction: transaction(1) }).unwrap();
+        assert_eq!((executor.state.0.len(), executor.uncommitted), (2, 1));
+        perform(&mut executor, Event::Commit { work: 5, transaction: transaction(2) }).unwrap();
+        perform(&mut executor, Event::Chosen { work: 4 }).unwrap();
+        assert_eq!(executor.undo.len(), 1, "its commit is not chosen");
+        perform(&mut executor, Event::Revert).unwrap();
+        assert_eq!((executor.state.0.len(), executor.uncommitted), (1, 0));
+    }
+
+    #[test]
     fn a_backup_and_a_joiner_come_to_the_same_state_and_clock() {
         let (mut leader, mut backup, mut joiner) = (executor(), executor(), executor());
         let changes = vec![change(&mut leader, order(1, "a")), change(&mut leader, order(2, "b"))];
@@ -500,7 +577,7 @@ mod tests {
     fn what_does_not_decode_is_refused_to_a_client_and_ends_a_backup() {
         let mut executor = executor();
         let bytes = Bytes::from_static(&[200]);
-        let execute = Event::Execute { work: 1, request: bytes.clone(), read: false };
+        let execute = Event::Execute { work: 1, request: bytes.clone(), read: false, transaction: None };
         let given = perform(&mut executor, execute).unwrap();
         assert!(
             matches!(

@@ -12,9 +12,10 @@ use std::{
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_protocol::{
-    CommandId, Context, Duration, Input, Lift, Peer, Policy, ProcessId, Protocol, Sink, Time, paxos,
+    Context, Duration, Input, Lift, Peer, Policy, ProcessId, Protocol, Sink, Time, paxos,
     service::{
-        self, Client, ClientCommand, ClientEvent, ClientSettings, Fate, GroupId, Message, Replica, Settings,
+        self, Abort, Client, ClientCommand, ClientEvent, ClientSettings, Fate, GroupId, Message, Replica,
+        Settings,
     },
 };
 
@@ -119,9 +120,7 @@ enum Wanted {
 
 struct Waiting {
     end: Time,
-    command: CommandId,
-    read: bool,
-    request: Bytes,
+    call: ClientCommand,
 }
 
 pub(super) enum Command {
@@ -215,8 +214,7 @@ impl Hosted {
             }
         };
         out.adopt(policy);
-        for Waiting { command, read, request, .. } in waiting {
-            let call = ClientCommand::Call { command, read, request };
+        for Waiting { call, .. } in waiting {
             self.give_client(cx, Input::Command(call), out);
         }
     }
@@ -304,29 +302,32 @@ impl Seeker {
     /// Keeps a call until the set is known.
     fn keep(&mut self, now: Time, call: ClientCommand, out: &mut impl Sink<Hosted>) {
         let Wanted::Client(settings) = &self.wanted else { unreachable!("clients are called") };
-        match call {
-            ClientCommand::Call { command, read, request } => {
-                if self.waiting_bytes + request.len() > settings.kept_bytes_max {
-                    return out.emit(Event::Client(ClientEvent { command, fate: Fate::NotSent }));
-                }
-                self.waiting_bytes += request.len();
-                let end = now + settings.wait;
-                self.waiting.push_back(Waiting { end, command, read, request });
-            }
+        match (call.command(), call) {
             // A call of a set that this process knew is never asked for before its set is known.
-            ClientCommand::Again { command, .. } => {
+            (_, ClientCommand::Again { command, .. }) => {
                 out.emit(Event::Client(ClientEvent { command, fate: Fate::Expired }));
             }
-            ClientCommand::Seeds(peers) => self.reach(peers, out),
+            (_, ClientCommand::Seeds(peers)) => self.reach(peers, out),
+            (Some(command), call) if self.waiting_bytes + call.bytes() > settings.kept_bytes_max => {
+                let fate = match call {
+                    ClientCommand::Part { .. } | ClientCommand::Commit { .. } => Fate::Aborted(Abort::Gone),
+                    _ => Fate::NotSent,
+                };
+                out.emit(Event::Client(ClientEvent { command, fate }));
+            }
+            (_, call) => {
+                self.waiting_bytes += call.bytes();
+                self.waiting.push_back(Waiting { end: now + settings.wait, call });
+            }
         }
     }
 
     fn give_up(&mut self, now: Time, out: &mut impl Sink<Hosted>) {
-        while let Some(Waiting { command, request, .. }) =
-            self.waiting.pop_front_if(|waiting| waiting.end <= now)
-        {
-            self.waiting_bytes -= request.len();
-            out.emit(Event::Client(ClientEvent { command, fate: Fate::NotSent }));
+        while let Some(Waiting { call, .. }) = self.waiting.pop_front_if(|waiting| waiting.end <= now) {
+            self.waiting_bytes -= call.bytes();
+            if let Some(command) = call.command() {
+                out.emit(Event::Client(ClientEvent { command, fate: Fate::NotSent }));
+            }
         }
     }
 }

@@ -52,6 +52,7 @@ pub(crate) mod host;
 mod hosted;
 mod process;
 pub(crate) mod stub;
+mod transaction;
 
 use quorate_protocol::DomainId;
 use serde::{Serialize, de::DeserializeOwned};
@@ -60,6 +61,7 @@ pub use self::{
     cx::Cx,
     host::{Begin, Standing},
     stub::Stub,
+    transaction::Transaction,
 };
 pub use crate::error::CallId;
 
@@ -109,8 +111,16 @@ pub trait Service: Serialize + DeserializeOwned + Send + 'static {
     /// the replica.
     fn apply(&mut self, delta: &Self::Delta) -> Self::Undo;
 
-    /// Takes back the change that was applied last and not reverted.
+    /// Takes back the change that was applied last and not reverted, beside changes that touch other [`keys`](Service::keys).
     fn revert(&mut self, undo: Self::Undo);
+
+    /// Names of what a request touches, such as hashes of keys: two requests that have none in common may be executed in any order, and their
+    /// changes reverted in any order. No names, unless a service says otherwise: it touches everything. A transaction has what its
+    /// requests touch to itself, or shares it if they are reads.
+    fn keys(request: &Self::Request) -> Vec<u64> {
+        let _ = request;
+        Vec::new()
+    }
 
     /// Whether a request changes nothing, whatever the state. Reads need not be agreed on, and are cheaper.
     fn kind(request: &Self::Request) -> Kind {

@@ -97,6 +97,8 @@ pub(super) struct Calling {
     calls: Mutex<BTreeMap<u64, Together>>,
     /// Commands that were given.
     last: AtomicU64,
+    /// Transactions that were begun.
+    transactions: AtomicU64,
 }
 
 /// Calls that were made together, whose fates are told together.
@@ -219,6 +221,19 @@ impl Process {
         lock(&seat.heard).set = Some(set);
         // Untaken only if the process has ended.
         let _ = self.handle().command(seat.home(Command::Begin { set, founded }));
+    }
+
+    /// The number of a transaction that begins.
+    pub(super) fn transaction(seat: &Seat) -> u64 {
+        let Side::Client(calling) = &seat.side else { unreachable!("a client calls") };
+        calling.transactions.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Has a client give a transaction up.
+    pub(super) fn abandon(&self, seat: &Seat, transaction: u64) {
+        let abandon = vec![ClientCommand::Abandon { transaction }];
+        // If it is not taken, the transaction ends when it has been idle for long.
+        let _ = self.handle().try_command(seat.home(Command::Calls(abandon)));
     }
 
     /// Has a client make as many calls as there are permits, at least one, and returns what will become of them.
@@ -499,10 +514,8 @@ impl quorate_runtime::Host<Node<Hosted>> for Door {
             node::Event::Ended(channel, ending) => self.ended(channel, ending),
             // It had ended when the call came.
             node::Event::Unserved(node::Command::Home(channel, Command::Calls(calls))) => {
-                for call in calls {
-                    if let ClientCommand::Call { command, .. } | ClientCommand::Again { command, .. } = call {
-                        self.told(channel, Event::Client(ClientEvent { command, fate: Fate::NotSent }));
-                    }
+                for command in calls.iter().filter_map(ClientCommand::command) {
+                    self.told(channel, Event::Client(ClientEvent { command, fate: Fate::NotSent }));
                 }
             }
             node::Event::Malformed { peer, error, .. } => {

@@ -5,12 +5,12 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 use bytes::Bytes;
 use quorate_protocol::{
     CommandId,
-    service::{ClientCommand, ClientSettings, Fate},
+    service::{Abort, ClientCommand, ClientSettings, Fate},
 };
 use tokio::sync::Semaphore;
 
 use super::{
-    CallId, Kind, Service,
+    CallId, Kind, Service, Transaction,
     executor::{Press, opened},
     hosted::Hosted,
     process::{Calling, Process, Seat, Side, config},
@@ -23,7 +23,7 @@ use crate::{
 /// A client of services: a process of its own, on threads of this program. Its clones, and the stubs that it gave, share it.
 #[derive(Clone)]
 pub(crate) struct Connection {
-    process: Arc<Process>,
+    pub(super) process: Arc<Process>,
     addresses: Arc<[String]>,
     settings: ClientSettings,
 }
@@ -54,13 +54,18 @@ impl fmt::Debug for Connection {
 /// Calls one service. It finds the replicas, follows their leader, and has a call that was not answered sent to the next one
 /// under the same name, so that it takes effect once.
 pub struct Stub<S> {
-    connection: Connection,
-    seat: Arc<Seat>,
+    pub(super) connection: Connection,
+    pub(super) seat: Arc<Seat>,
     window: Arc<Semaphore>,
     service: PhantomData<fn() -> S>,
 }
 
 impl<S: Service> Stub<S> {
+    /// Begins a transaction. Nothing is sent before its first call.
+    pub fn begin(&self) -> Transaction<S> {
+        Transaction::new(self.clone())
+    }
+
     /// Calls the service. The request is encoded here, and sent when the output is polled for the first time; some thousand calls may be under
     /// way, and more wait for their turn. A call whose output is dropped may take effect all the same.
     pub fn call(&self, request: &S::Request) -> Pending<'static, S::Reply> {
@@ -72,20 +77,24 @@ impl<S: Service> Stub<S> {
     /// effect or not on its own; they are executed in their order unless a leader fails meanwhile. If a request does not serialise, none is sent.
     pub fn calls(&self, requests: &[S::Request]) -> Pending<'static, Vec<Result<S::Reply, Error>>> {
         let mut press = Press::default();
-        let seal = |request| Ok((S::kind(request) == Kind::Read, press.seal(&[], request)?));
-        let requests: Result<Vec<(bool, Bytes)>, String> = requests.iter().map(seal).collect();
+        let seal = |request| {
+            let (read, keys) = (S::kind(request) == Kind::Read, S::keys(request));
+            Ok(Sealed { read, keys, request: press.seal(&[], request)? })
+        };
+        let requests: Result<Vec<Sealed>, String> = requests.iter().map(seal).collect();
         let this = self.clone();
         Box::pin(async move {
             let requests = requests.map_err(|why| Error::not_sent(format!("the request: {why}")))?;
             let mut fates: Vec<Result<Fate, Error>> = Vec::with_capacity(requests.len());
             let mut requests = requests.into_iter();
             while !requests.as_slice().is_empty() {
-                let some: Vec<(bool, Bytes)> = requests.by_ref().take(CALLS_MAX).collect();
+                let some: Vec<Sealed> = requests.by_ref().take(CALLS_MAX).collect();
                 let count = some.len() as u32;
                 let calls = |first: CommandId| {
-                    let call = |(name, (read, request))| ClientCommand::Call {
+                    let call = |(name, Sealed { read, keys, request })| ClientCommand::Call {
                         command: CommandId(name),
                         read,
+                        keys,
                         request,
                     };
                     (first.0..).zip(some).map(call).collect()
@@ -109,8 +118,18 @@ impl<S: Service> Stub<S> {
         })
     }
 
+    /// Finds out about a commit that was told as [`Error::MaybeApplied`], and has it take effect if it still can.
+    pub fn committed(&self, id: CallId) -> Pending<'static, ()> {
+        let this = self.clone();
+        Box::pin(async move {
+            let again = |command| vec![ClientCommand::Again { command, id: id.0 }];
+            let mut fates = this.send(1, again).await?;
+            this.reply(fates.pop().expect("a call has one fate")).map(drop)
+        })
+    }
+
     /// Makes so many calls, and tells what became of each.
-    async fn send(
+    pub(super) async fn send(
         &self,
         count: u32,
         calls: impl FnOnce(CommandId) -> Vec<ClientCommand>,
@@ -124,11 +143,27 @@ impl<S: Service> Stub<S> {
         })
     }
 
-    fn outcome(&self, fate: Fate) -> Result<S::Reply, Error> {
+    pub(super) fn outcome(&self, fate: Fate) -> Result<S::Reply, Error> {
+        let reply = self.reply(fate)?;
+        opened(&reply).map_err(|error| Error::mismatch("the reply", format!("the call took effect, and {error}")))
+    }
+
+    /// The bytes of the reply.
+    pub(super) fn reply(&self, fate: Fate) -> Result<Bytes, Error> {
         match fate {
-            Fate::Done(reply) => opened(&reply)
-                .map_err(|error| Error::mismatch("the reply", format!("the call took effect, and {error}"))),
+            Fate::Done(reply) => Ok(reply),
             Fate::Rejected(reason) => Err(Error::rejected(String::from_utf8_lossy(&reason))),
+            Fate::Aborted(why) => {
+                let why = match why {
+                    Abort::Gone => {
+                        "its leader was replaced, or it was idle for too long, or a new replica was taken in"
+                    }
+                    Abort::Deadlock => "it and others would have waited for each other",
+                    Abort::TooLarge => "its changes are too many bytes",
+                    Abort::Misused => "it was called while a call of it was under way",
+                };
+                Err(Error::Aborted { why: String::from(why) })
+            }
             Fate::NotSent => Err(Error::NotSent { why: self.unsent() }),
             Fate::MaybeApplied { id } => {
                 let why = format!("no answer within {:?}", self.connection.settings.wait);
@@ -165,6 +200,13 @@ impl<S> fmt::Debug for Stub<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stub").field("service", &self.seat.name).finish_non_exhaustive()
     }
+}
+
+/// A request in bytes, and what is said of it.
+pub(super) struct Sealed {
+    pub(super) read: bool,
+    pub(super) keys: Vec<u64>,
+    pub(super) request: Bytes,
 }
 
 /// So many calls of a stub and its clones are under way at a time.

@@ -16,6 +16,57 @@ use quorate::{
 };
 use serde::{Deserialize, Serialize};
 
+/// Accounts, of which each is a key of its own.
+#[derive(Default, Serialize, Deserialize)]
+struct Bank(std::collections::BTreeMap<u64, i64>);
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Order {
+    /// Adds so much to an account. The reply is what is there then.
+    Add(u64, i64),
+    Look(u64),
+    Sum,
+}
+
+impl Service for Bank {
+    type Request = Order;
+    type Reply = i64;
+    type Delta = (u64, i64);
+    type Undo = (u64, i64);
+
+    fn execute(&self, order: &Order, _: &mut Cx<'_>) -> Executed<Self> {
+        let there = |account| self.0.get(account).copied().unwrap_or(0);
+        match order {
+            Order::Add(account, amount) => Executed::Changed(there(account) + amount, (*account, *amount)),
+            Order::Look(account) => Executed::Unchanged(there(account)),
+            Order::Sum => Executed::Unchanged(self.0.values().sum()),
+        }
+    }
+
+    fn apply(&mut self, (account, amount): &(u64, i64)) -> (u64, i64) {
+        *self.0.entry(*account).or_default() += amount;
+        (*account, -amount)
+    }
+
+    fn revert(&mut self, undo: (u64, i64)) {
+        self.apply(&undo);
+    }
+
+    fn kind(order: &Order) -> Kind {
+        match order {
+            Order::Add(..) => Kind::Write,
+            Order::Look(_) | Order::Sum => Kind::Read,
+        }
+    }
+
+    fn keys(order: &Order) -> Vec<u64> {
+        match order {
+            Order::Add(account, _) | Order::Look(account) => vec![*account],
+            Order::Sum => Vec::new(),
+        }
+    }
+}
+
 /// Counts, and does what services should not.
 #[derive(Default, Serialize, Deserialize)]
 struct Counter {
@@ -278,6 +329,120 @@ fn a_stub_follows_when_all_replicas_that_it_knew_are_replaced() {
     }
     drop(hosts.kill_leader());
     assert_eq!(stub.call(&Ask::Add).wait(), Ok(4));
+}
+
+const BANK: &str = "bank";
+
+/// Three hosts of a bank, all of them replicas.
+fn banks() -> Vec<Node> {
+    let mut hosts: Vec<Node> = Vec::new();
+    for _ in 0..3 {
+        let seeds = hosts.iter().map(|host| host.address().to_string());
+        let host = builder().seeds(seeds.collect::<Vec<_>>()).start().wait().unwrap();
+        let begin = if hosts.is_empty() { Begin::Found { replicas: 3 } } else { Begin::Join };
+        host.serve(BANK, Bank::default(), begin).wait().unwrap();
+        hosts.push(host);
+    }
+    let all = |host: &Node| host.standing(BANK).unwrap().replicas.len() == 3;
+    wait_for("all are replicas", || hosts.iter().all(all));
+    hosts
+}
+
+#[test]
+fn a_transaction_takes_effect_at_its_commit_or_not_at_all() {
+    let hosts = banks();
+    let addresses: Vec<_> = hosts.iter().map(|host| host.address().to_string()).collect();
+    let bank = connect(addresses).service::<Bank>(BANK).unwrap();
+    let mut transfer = bank.begin();
+    assert_eq!(transfer.call(&Order::Add(1, -50)).wait(), Ok(-50));
+    assert_eq!(bank.call(&Order::Look(2)).wait(), Ok(0), "nobody has account 2");
+    let waiting = {
+        let bank = bank.clone();
+        thread::spawn(move || bank.call(&Order::Look(1)).wait())
+    };
+    assert_eq!(transfer.call(&Order::Add(2, 50)).wait(), Ok(50));
+    assert!(!waiting.is_finished(), "account 1 is the transaction's");
+    assert_eq!(transfer.commit().wait(), Ok(()));
+    assert_eq!(waiting.join().unwrap(), Ok(-50));
+
+    let mut dropped = bank.begin();
+    assert_eq!(dropped.call(&Order::Add(1, 7)).wait(), Ok(-43));
+    drop(dropped);
+    assert_eq!(bank.call(&Order::Look(1)).wait(), Ok(-50));
+    let mut reader = bank.begin();
+    assert_eq!(reader.call(&Order::Sum).wait(), Ok(0));
+    assert_eq!(reader.commit().wait(), Ok(()));
+    assert_eq!(bank.begin().commit().wait(), Ok(()), "of nothing");
+    let same = |host: &Node| host.standing(BANK).unwrap().changes == 2;
+    wait_for("all have the transfer and nothing else", || hosts.iter().all(same));
+}
+
+#[test]
+fn of_two_transactions_that_wait_for_each_other_one_is_aborted() {
+    let host = builder().start().wait().unwrap();
+    host.serve(BANK, Bank::default(), Begin::Found { replicas: 1 }).wait().unwrap();
+    let bank = connect(vec![host.address().to_string()]).service::<Bank>(BANK).unwrap();
+    let (mut one, mut other) = (bank.begin(), bank.begin());
+    assert_eq!(one.call(&Order::Add(1, 1)).wait(), Ok(1));
+    assert_eq!(other.call(&Order::Add(2, 1)).wait(), Ok(1));
+    let one = thread::spawn(move || one.call(&Order::Add(2, 10)).wait().and_then(|_| one.commit().wait()));
+    let refused = other.call(&Order::Add(1, 10)).wait();
+    let commits = [one.join().unwrap(), refused.and_then(|_| other.commit().wait())];
+    let aborted = |outcome: &&Result<(), Error>| matches!(outcome, Err(Error::Aborted { .. }));
+    assert_eq!(commits.iter().filter(aborted).count(), 1, "{commits:?}");
+    let sum = bank.call(&Order::Sum).wait();
+    assert_eq!(sum, Ok(11), "the other one has taken effect");
+}
+
+#[test]
+fn transfers_go_on_and_the_sum_stays_when_leaders_are_killed() {
+    let mut hosts = banks();
+    let addresses: Vec<_> = hosts.iter().map(|host| host.address().to_string()).collect();
+    let (stop, committed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let transfer = |bank: &Stub<Bank>, turn: u64| -> Result<(), Error> {
+        let mut transaction = bank.begin();
+        transaction.call(&Order::Add(turn % 5, -1)).wait()?;
+        transaction.call(&Order::Add((turn + 1) % 5, 1)).wait()?;
+        transaction.commit().wait()
+    };
+    let callers: Vec<_> = (0..4)
+        .map(|caller| {
+            let bank = connect(addresses.clone()).service::<Bank>(BANK).unwrap();
+            let (stop, committed) = (stop.clone(), committed.clone());
+            thread::spawn(move || {
+                let mut changes = 0;
+                let mut turn = caller;
+                while !stop.load(Ordering::Relaxed) {
+                    turn += 3;
+                    match transfer(&bank, turn) {
+                        Ok(()) => {
+                            changes += 2;
+                            committed.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(Error::Aborted { .. } | Error::NotSent { .. }) => {}
+                        Err(other) => panic!("{other:?}"),
+                    }
+                }
+                changes
+            })
+        })
+        .collect();
+    let more = |count: u64| {
+        let before = committed.load(Ordering::Relaxed);
+        wait_for("transfers are committed", || committed.load(Ordering::Relaxed) >= before + count);
+    };
+    more(50);
+    let leads = |host: &Node| host.standing(BANK).unwrap().serving;
+    wait_for("one leads", || hosts.iter().any(leads));
+    let leader = hosts.iter().position(leads).unwrap();
+    drop(hosts.remove(leader));
+    more(50);
+    stop.store(true, Ordering::Relaxed);
+    let changes: u64 = callers.into_iter().map(|caller| caller.join().unwrap()).sum();
+    let bank = connect(addresses.clone()).service::<Bank>(BANK).unwrap();
+    assert_eq!(bank.call(&Order::Sum).wait(), Ok(0));
+    let same = |host: &Node| host.standing(BANK).unwrap().changes == changes;
+    wait_for("all have what was committed, once", || hosts.iter().all(same));
 }
 
 #[test]
