@@ -65,6 +65,9 @@ pub enum Error {
         /// Why.
         why: String,
     },
+    /// The key of a service's call was used for another request. Nothing was changed now.
+    #[error("its key was used for another request")]
+    Reused,
     /// The request's name is over: nothing was executed now, and whether it was before is no longer known.
     #[error("the request's name has expired: {why}")]
     Expired {
@@ -199,7 +202,7 @@ impl Error {
             | Error::OutOfTouch
             | Error::NotMember { .. } => Some(Fate::NotSent),
             Error::MaybeApplied { id, .. } => Some(Fate::MaybeApplied { id: id.map(Name::id) }),
-            Error::Rejected(_) | Error::TooLarge { .. } => Some(Fate::Rejected),
+            Error::Rejected(_) | Error::Reused | Error::TooLarge { .. } => Some(Fate::Rejected),
             Error::Wedged { .. } => Some(Fate::Wedged),
             Error::Expired { .. } => Some(Fate::Expired),
             Error::Start { .. } | Error::DirectoryInUse { .. } | Error::Mismatch { .. } => None,

@@ -30,7 +30,7 @@ pub enum Instance {
     Call {
         /// Which.
         id: CallId,
-        /// The session's answers below this number are needed no more.
+        /// The session's answers below this number are needed no more; of a call with a key, the print of its request.
         done: u64,
         /// The reply, which nobody can compute again.
         reply: Bytes,

@@ -152,6 +152,8 @@ pub enum Outcome {
     Expired,
     /// The replica has no room. Nothing was changed.
     Full,
+    /// The call's key was used for another request. Nothing was changed.
+    Reused,
     /// The call's transaction is over: nothing of it has taken effect, and nothing ever will.
     Aborted(Abort),
 }
@@ -174,7 +176,7 @@ impl Outcome {
     pub(super) fn bytes(&self) -> usize {
         let reply = match self {
             Outcome::Done(reply) | Outcome::Rejected(reply) => reply.len(),
-            Outcome::Expired | Outcome::Full | Outcome::Aborted(_) => 0,
+            Outcome::Expired | Outcome::Full | Outcome::Reused | Outcome::Aborted(_) => 0,
         };
         OUTCOME_BYTES + reply
     }
@@ -227,6 +229,7 @@ const REJECTED: u8 = 1;
 const EXPIRED: u8 = 2;
 const FULL: u8 = 3;
 const ABORTED: u8 = 4;
+const REUSED: u8 = 5;
 
 const GONE: u8 = 0;
 const DEADLOCK: u8 = 1;
@@ -281,6 +284,7 @@ impl Wire for Message {
                         }
                         Outcome::Expired => out.put_u8(EXPIRED),
                         Outcome::Full => out.put_u8(FULL),
+                        Outcome::Reused => out.put_u8(REUSED),
                         Outcome::Aborted(why) => {
                             out.put_u8(ABORTED);
                             out.put_u8(match why {
@@ -423,6 +427,7 @@ fn take_answer(input: &mut Bytes) -> Result<(u64, Outcome), WireError> {
         REJECTED => Outcome::Rejected(take_bytes(input)?),
         EXPIRED => Outcome::Expired,
         FULL => Outcome::Full,
+        REUSED => Outcome::Reused,
         ABORTED => Outcome::Aborted(match take_u8(input)? {
             GONE => Abort::Gone,
             DEADLOCK => Abort::Deadlock,

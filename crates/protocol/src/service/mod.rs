@@ -61,6 +61,9 @@
 //!   sessions. The new leader has all that may be chosen before it looks there, for it looks only once it is settled.
 //! - *The same call twice at one leader.* While the first one is under way the second adds nothing; it is answered once, over
 //!   whatever link the client has then.
+//! - *A call is repeated by another client, because the first one died.* It may bear a key of the user's choice. Such calls are of one
+//!   session, which is everybody's and never ends, and are named by a print of the key. The instance carries a print of the request, too: a key
+//!   that comes again with another request is refused. So many are remembered as [`Settings::keyed_max`] says, the latest.
 //! - *A call whose session ended while it was executed.* It takes effect and is answered. A repetition is told that the session is over: it
 //!   is for the client to know whether it had sent the call before.
 //! - *An opening that is repeated.* Each opens a session of its own, named by its instance; what nobody uses is forgotten. So a stale
@@ -132,12 +135,17 @@ pub struct GroupId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SessionId(pub u64);
 
+impl SessionId {
+    /// Calls that bear keys of their users' choice. It is always open, and every client's.
+    pub const KEYED: SessionId = SessionId(0);
+}
+
 /// The name of a call: sent again it keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId {
     /// The session.
     pub session: SessionId,
-    /// The client's count.
+    /// The client's count; of a call with a key, the print of the key.
     pub number: u64,
 }
 
@@ -167,6 +175,10 @@ pub struct Settings {
     pub session_idle: Duration,
     /// Remembered replies beyond which the session used least recently ends, in bytes.
     pub replies_bytes_max: usize,
+    /// Calls with keys beyond which the oldest is forgotten.
+    pub keyed_max: usize,
+    /// Their replies beyond which the oldest is forgotten, in bytes.
+    pub keyed_bytes_max: usize,
     /// Open transactions; those that would begin beyond wait.
     pub transactions_max: usize,
     /// A transaction ends when its client has said nothing for so long.
@@ -194,6 +206,8 @@ impl Default for Settings {
             sessions_max: 65_536,
             session_idle: Duration::from_secs(600),
             replies_bytes_max: 64 << 20,
+            keyed_max: 65_536,
+            keyed_bytes_max: 64 << 20,
             transactions_max: 1024,
             transaction_idle: Duration::from_secs(5),
             transaction_bytes_max: 1 << 20,

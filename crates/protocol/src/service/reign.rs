@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use rustc_hash::FxHashSet;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     Call, CallId, Event, Executed, Kind, Outcome, Pipelining, Replica, SessionId, Settings, TransactionId,
@@ -69,6 +70,7 @@ pub(super) enum Wish {
 pub(super) struct Called {
     pub(super) client: ProcessId,
     pub(super) session: SessionId,
+    /// The session's answers below this number are needed no more; of a call with a key, the print of its request.
     pub(super) done: u64,
     pub(super) call: Call,
 }
@@ -247,14 +249,21 @@ impl Replica {
         }
     }
 
-    fn call(&mut self, called: Called, out: &mut impl Sink<Self>) {
+    fn call(&mut self, mut called: Called, out: &mut impl Sink<Self>) {
         let reign = self.reign.as_mut().expect("a leader is called");
         let (client, id) = (called.client, called.id());
         let is_read = called.call.kind.is_read();
-        match self.sessions.find(id) {
+        let known = if id.session == SessionId::KEYED {
+            called.done = xxh3_64(&called.call.request);
+            self.sessions.find_keyed(id.number, called.done)
+        } else {
+            self.sessions.find(id)
+        };
+        match known {
             _ if is_read => {}
             Known::Done(reply) => return self.answer(client, id, Outcome::Done(reply)),
             Known::Forgotten => return self.answer(client, id, Outcome::Expired),
+            Known::Reused => return self.answer(client, id, Outcome::Reused),
             // The attempt that is under way will be answered.
             Known::New if !reign.under_way.insert(id) => return,
             Known::New => {}

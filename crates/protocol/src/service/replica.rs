@@ -116,7 +116,7 @@ impl Replica {
             events: VecDeque::new(),
             reign: None,
             standing_back: None,
-            sessions: Sessions::new(settings.sessions_max, settings.replies_bytes_max),
+            sessions: Sessions::new(&settings),
             slot: Slot::ZERO,
             chosen: 0,
             ballot: Ballot::ZERO,

@@ -4,13 +4,16 @@
 //! the answers that its client has not acknowledged. When there are too many sessions, or their answers are too many bytes,
 //! the session that was used least recently is over, everywhere at the same instance. Recency is counted coarsely, so that
 //! a call seldom moves its session.
+//!
+//! Calls with keys of their users' choice are of no client's session ([`SessionId::KEYED`]). No client acknowledges their answers: the
+//! oldest are forgotten when there are too many.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rustc_hash::FxHashMap;
 
-use super::{CallId, SessionId};
+use super::{CallId, SessionId, Settings};
 use crate::wire::{WireError, put_bytes, take_bytes, take_count, take_u64};
 
 /// The calls of all sessions that are remembered.
@@ -22,6 +25,35 @@ pub(super) struct Sessions {
     bytes: usize,
     sessions_max: usize,
     bytes_max: usize,
+    keyed: Keyed,
+}
+
+/// Calls with keys that have taken effect.
+#[derive(Debug)]
+struct Keyed {
+    /// The print of the request, and the reply.
+    table: FxHashMap<u64, (u64, Bytes)>,
+    /// In the order in which they took effect.
+    order: VecDeque<u64>,
+    bytes: usize,
+    calls_max: usize,
+    bytes_max: usize,
+}
+
+impl Keyed {
+    fn record(&mut self, number: u64, print: u64, reply: Bytes) {
+        self.bytes += REPLY_BYTES + reply.len();
+        assert!(
+            self.table.insert(number, (print, reply)).is_none(),
+            "a call took effect twice: key {number}"
+        );
+        self.order.push_back(number);
+        while self.table.len() > self.calls_max || self.table.len() > 1 && self.bytes > self.bytes_max {
+            let oldest = self.order.pop_front().expect("the order names all");
+            let (_, reply) = self.table.remove(&oldest).expect("it is in the table");
+            self.bytes -= REPLY_BYTES + reply.len();
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -55,11 +87,36 @@ pub(super) enum Known {
     Done(Bytes),
     /// Its session is over, or its client has said that it has the answer.
     Forgotten,
+    /// Its key was used for another request.
+    Reused,
 }
 
 impl Sessions {
-    pub(super) fn new(sessions_max: usize, bytes_max: usize) -> Sessions {
-        Sessions { table: FxHashMap::default(), by_use: BTreeSet::new(), bytes: 0, sessions_max, bytes_max }
+    pub(super) fn new(settings: &Settings) -> Sessions {
+        let keyed = Keyed {
+            table: FxHashMap::default(),
+            order: VecDeque::new(),
+            bytes: 0,
+            calls_max: settings.keyed_max,
+            bytes_max: settings.keyed_bytes_max,
+        };
+        Sessions {
+            table: FxHashMap::default(),
+            by_use: BTreeSet::new(),
+            bytes: 0,
+            sessions_max: settings.sessions_max,
+            bytes_max: settings.replies_bytes_max,
+            keyed,
+        }
+    }
+
+    /// Whether a call with a key has taken effect, whose request has this print.
+    pub(super) fn find_keyed(&self, number: u64, print: u64) -> Known {
+        match self.keyed.table.get(&number) {
+            None => Known::New,
+            Some((before, reply)) if *before == print => Known::Done(reply.clone()),
+            Some(_) => Known::Reused,
+        }
     }
 
     pub(super) fn find(&self, id: CallId) -> Known {
@@ -82,8 +139,11 @@ impl Sessions {
         self.forget_oldest();
     }
 
-    /// Instance `number` was this call.
+    /// Instance `number` was this call. Of one with a key, `done` is the print of the request.
     pub(super) fn record(&mut self, number: u64, id: CallId, done: u64, reply: Bytes) {
+        if id.session == SessionId::KEYED {
+            return self.keyed.record(id.number, done, reply);
+        }
         // Sessions end by agreement. One that ended between this call's execution and its choice took no note of it, and
         // every later attempt is told so.
         let Some(session) = self.table.get_mut(&id.session) else { return };
@@ -151,11 +211,20 @@ impl Sessions {
                 put_bytes(out, reply);
             }
         }
+        out.put_u32_le(u32::try_from(self.keyed.order.len()).expect("calls with keys are bounded"));
+        for number in &self.keyed.order {
+            let (print, reply) = &self.keyed.table[number];
+            out.put_u64_le(*number);
+            out.put_u64_le(*print);
+            put_bytes(out, reply);
+        }
     }
 
     /// Replaces everything by what a checkpoint holds.
     pub(super) fn restore(&mut self, input: &mut Bytes) -> Result<(), WireError> {
-        let mut restored = Sessions::new(self.sessions_max, self.bytes_max);
+        self.table.clear();
+        self.by_use.clear();
+        self.bytes = 0;
         for _ in 0..take_count(input, 28)? {
             let (id, used, done) = (SessionId(take_u64(input)?), take_u64(input)?, take_u64(input)?);
             let mut replies = VecDeque::new();
@@ -165,11 +234,20 @@ impl Sessions {
                 bytes += REPLY_BYTES + reply.len();
                 replies.push_back((number, reply));
             }
-            restored.bytes += bytes;
-            restored.by_use.insert((used, id));
-            restored.table.insert(id, Remembered { used, done, replies, bytes });
+            self.bytes += bytes;
+            self.by_use.insert((used, id));
+            self.table.insert(id, Remembered { used, done, replies, bytes });
         }
-        *self = restored;
+        self.keyed.table.clear();
+        self.keyed.order.clear();
+        self.keyed.bytes = 0;
+        for _ in 0..take_count(input, 20)? {
+            let (number, print, reply) = (take_u64(input)?, take_u64(input)?, take_bytes(input)?);
+            if self.keyed.table.contains_key(&number) {
+                return Err(WireError::Body);
+            }
+            self.keyed.record(number, print, reply);
+        }
         Ok(())
     }
 }
@@ -192,9 +270,42 @@ mod tests {
         Bytes::from_static(text.as_bytes())
     }
 
+    fn sessions(sessions_max: usize, replies_bytes_max: usize) -> Sessions {
+        let settings = Settings { keyed_max: 3, keyed_bytes_max: 400, ..Settings::default() };
+        Sessions::new(&Settings { sessions_max, replies_bytes_max, ..settings })
+    }
+
+    #[test]
+    fn a_key_stands_for_one_request_until_later_ones_take_its_place() {
+        let mut sessions = self::sessions(1, 1000);
+        let keyed = |number| CallId { session: SessionId::KEYED, number };
+        for number in 1..=4 {
+            assert_eq!(sessions.find_keyed(number, 7), Known::New);
+            sessions.record(number, keyed(number), 7, reply("r"));
+            assert_eq!(sessions.find_keyed(number, 7), Known::Done(reply("r")));
+            assert_eq!(sessions.find_keyed(number, 8), Known::Reused);
+        }
+        assert_eq!(sessions.find_keyed(1, 7), Known::New, "three are remembered");
+        let mut bytes = BytesMut::new();
+        sessions.encode(&mut bytes);
+        let mut copy = self::sessions(1, 1000);
+        copy.record(9, keyed(9), 9, reply("gone"));
+        copy.restore(&mut bytes.freeze()).unwrap();
+        assert_eq!((&copy.keyed.order, copy.keyed.bytes), (&sessions.keyed.order, sessions.keyed.bytes));
+        assert_eq!(copy.find_keyed(4, 7), Known::Done(reply("r")));
+        let long = Bytes::from(vec![0; 380]);
+        sessions.record(5, keyed(5), 7, long.clone());
+        assert_eq!(sessions.find_keyed(5, 7), Known::Done(long));
+        assert_eq!(
+            (sessions.keyed.table.len(), sessions.keyed.bytes),
+            (1, 428),
+            "the last one stays, whatever it takes"
+        );
+    }
+
     #[test]
     fn a_call_is_known_until_its_client_has_the_answer() {
-        let mut sessions = Sessions::new(10, 1000);
+        let mut sessions = self::sessions(10, 1000);
         assert_eq!(sessions.find(id(1, 0)), Known::Forgotten, "a session must have been opened");
         sessions.open(1);
         assert_eq!(sessions.find(id(1, 0)), Known::New);
@@ -208,7 +319,7 @@ mod tests {
 
     #[test]
     fn the_session_used_least_recently_ends() {
-        let mut sessions = Sessions::new(2, 1000);
+        let mut sessions = self::sessions(2, 1000);
         sessions.open(1);
         sessions.open(2);
         sessions.record(2000, id(1, 0), 0, reply("a"));
@@ -217,7 +328,7 @@ mod tests {
         assert_eq!(sessions.find(id(1, 0)), Known::Done(reply("a")));
         let mut bytes = BytesMut::new();
         sessions.encode(&mut bytes);
-        let mut copy = Sessions::new(2, 1000);
+        let mut copy = self::sessions(2, 1000);
         copy.restore(&mut bytes.freeze()).unwrap();
         assert_eq!(copy.find(id(1, 0)), Known::Done(reply("a")));
         assert_eq!(copy.bytes, sessions.bytes);
@@ -228,7 +339,7 @@ mod tests {
 
     #[test]
     fn replies_are_bounded_in_bytes() {
-        let mut sessions = Sessions::new(10, 200);
+        let mut sessions = self::sessions(10, 200);
         sessions.open(1);
         sessions.open(2);
         for number in 0..3 {

@@ -230,7 +230,7 @@ impl Replica {
         let (client, id) = (called.client, called.id());
         match self.sessions.find(id) {
             Known::Done(reply) => return self.answer(client, id, Outcome::Done(reply)),
-            Known::Forgotten => {
+            Known::Forgotten | Known::Reused => {
                 self.abort(transaction, Abort::Gone, out);
                 return self.answer(client, id, Outcome::Expired);
             }

@@ -4,7 +4,9 @@ use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     Incarnation, Peer, ProcessId,
     paxos::{self, Ballot, Slot},
-    service::{Batch, Body, Call, CallId, GroupId, Instance, Kind, Message, Outcome, SessionId},
+    service::{
+        Abort, Batch, Body, Call, CallId, GroupId, Instance, Kind, Message, Outcome, Part, Scope, SessionId,
+    },
     wire::Wire,
 };
 
@@ -41,6 +43,7 @@ fn check<T: Wire + PartialEq + std::fmt::Debug>(value: &T, pinned: &str) {
 fn messages_have_these_bytes() {
     let peer = Peer { id: replica(), address: "h:1".to_owned() };
     let session = SessionId(5);
+    let part = |first| Some(Part { transaction: 4, first });
     let accepted = paxos::Message::Accepted { ballot: ballot(), through: Slot(9) };
     let samples = [
         (
@@ -65,6 +68,30 @@ fn messages_have_these_bytes() {
              79",
         ),
         (
+            Body::Calls {
+                session,
+                done: 2,
+                calls: vec![
+                    Call {
+                        number: 3,
+                        kind: Kind::Write,
+                        scope: Some(Box::new(Scope { keys: vec![9], part: part(true) })),
+                        request: text("x"),
+                    },
+                    Call {
+                        number: 4,
+                        kind: Kind::Commit,
+                        scope: Some(Box::new(Scope { keys: Vec::new(), part: part(false) })),
+                        request: Bytes::new(),
+                    },
+                ],
+            },
+            "070000000000000002050000000000000002000000000000000200000003000000000000007001000000\
+             090000000000000004000000000000000100000078\
+             04000000000000003300000000040000000000000000000000",
+        ),
+        (Body::Abandon { session, transactions: vec![4] }, "0700000000000000040400000004050104"),
+        (
             Body::Reads { session, numbers: vec![3, 4] },
             "07000000000000000505000000000000000200000003000000000000000400000000000000",
         ),
@@ -82,11 +109,13 @@ fn messages_have_these_bytes() {
                     (4, Outcome::Rejected(text("no"))),
                     (5, Outcome::Expired),
                     (6, Outcome::Full),
+                    (7, Outcome::Reused),
+                    (8, Outcome::Aborted(Abort::Deadlock)),
                 ],
             },
-            "07000000000000000305000000000000000400000003000000000000000001000000720400000000000000\
+            "07000000000000000305000000000000000600000003000000000000000001000000720400000000000000\
              01020000006e6f0500000000000000020600000000000000\
-             03",
+             0307000000000000000508000000000000000401",
         ),
     ];
     for (body, pinned) in samples {
@@ -105,12 +134,15 @@ fn a_batch_has_these_bytes() {
             Instance::Call { id: id(1), done: 0, reply: text("r"), change: None },
             Instance::Call { id: id(2), done: 1, reply: text(""), change: Some(text("ch")) },
             Instance::Close(SessionId(5)),
+            Instance::Transaction { id: id(3), done: 2, changes: vec![text("a"), text("bc")] },
         ],
     };
     check(
         &batch,
-        "02000000000000000300000000000000ab000000000000000000000000000000080000000000000004000000\
+        "02000000000000000300000000000000ab000000000000000000000000000000080000000000000005000000\
          000105000000000000000100000000000000000000000000000001000000720205000000000000000200000000000000\
-         010000000000000000000000020000006368030500000000000000",
+         010000000000000000000000020000006368030500000000000000\
+         040500000000000000030000000000000002000000000000000200000001000000610200000062\
+         63",
     );
 }

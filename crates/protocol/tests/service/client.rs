@@ -279,6 +279,31 @@ fn leaders_tell_of_new_replicas_and_hear_of_clients_that_have_nothing_to_call_fo
     assert_eq!(numbers(&alone.wait(second)), []);
 }
 
+/// They may be of two users who have the same name for it, or of one who asks twice.
+#[test]
+fn two_that_ask_under_one_key_are_told_the_same() {
+    let mut alone = Alone::open();
+    alone.outcome(1, 1, done());
+    let keyed = |command, request: &'static [u8]| {
+        let (key, keys, request) = (7, Vec::new(), Bytes::from_static(request));
+        Input::Command(ClientCommand::Keyed { command: CommandId(command), key, keys, request })
+    };
+    let sent = alone.input(keyed(2, b"a")).sent;
+    let [(_, Body::Calls { session: SessionId::KEYED, done: through, calls })] = &sent[..] else {
+        panic!("{sent:?}")
+    };
+    let number = calls[0].number;
+    assert_eq!((*through, number & 0xff), (2, 7), "of its own calls it has all answers");
+    assert_eq!(alone.input(keyed(3, b"a")).sent, []);
+    assert_eq!(alone.input(keyed(4, b"b")).told, [(4, Fate::Reused)]);
+    assert_eq!(numbers(&alone.unlink(1)), [(2, 2, vec![number])], "under the same number");
+    let answers = vec![(number, done())];
+    let told = alone.answer(2, Body::Answers { session: SessionId::KEYED, answers }).told;
+    let reply = Fate::Done(Bytes::from_static(b"r"));
+    assert_eq!(told, [(3, reply.clone()), (2, reply)]);
+    assert_eq!(numbers(&alone.call(5, "b")), [(2, 2, vec![2])], "calls without keys go on counting");
+}
+
 /// Were it begun anew, what was asked before would be missing from what is committed.
 #[test]
 fn a_later_call_of_a_transaction_that_found_no_room_does_not_begin_it_anew() {

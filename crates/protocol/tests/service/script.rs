@@ -29,6 +29,7 @@ fn settings(text: &str) -> Settings {
                 "log_bytes_kept" => settings.log.log_bytes_kept = value,
                 "wanted" => settings.log.wanted = value,
                 "sessions_max" => settings.sessions_max = value,
+                "keyed_max" => settings.keyed_max = value,
                 "waiting_bytes_max" => settings.waiting_bytes_max = value,
                 "in_flight_bytes_max" => settings.in_flight_bytes_max = value,
                 "session_idle_ms" => settings.session_idle = Duration::from_millis(value as u64),
@@ -60,6 +61,7 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
         }
         ["open", client, "at", id] => world.ask(process(client), process(id), Body::Open { nonce: 1 }),
         ["call", client, "at", id, ref calls @ ..] => world.call(process(client), process(id), calls),
+        ["keyed", client, "at", id, ref calls @ ..] => world.keyed(process(client), process(id), calls),
         ["tell", client, number, "to", ref replicas @ ..] => {
             for id in replicas {
                 world.tell(process(client), process(id), number.parse().expect("a number"));
@@ -143,5 +145,6 @@ scripts! { check:
     a_transaction_with_too_much_is_aborted
     a_transaction_overtakes_those_behind_its_waiters
     a_commit_is_repeated_at_the_next_leader
+    a_key_stands_for_one_call
     strangers
 }

@@ -246,6 +246,17 @@ impl World {
     /// Calls such as `3:add:x`, or `4?get` for a read, or `5!get` for one that replicas are told of. What a call touches and its
     /// transaction stand behind: `3:add:x/k1,k2@7`, with `@+7` if it is the transaction's first.
     pub(crate) fn call(&mut self, client: ProcessId, to: ProcessId, calls: &[&str]) {
+        let Client { session, done } = &self.clients[&client];
+        let (session, done) = (session.expect("it has opened a session"), *done);
+        self.call_in(session, done, client, to, calls);
+    }
+
+    /// The same with keys, whose prints stand for the numbers.
+    pub(crate) fn keyed(&mut self, client: ProcessId, to: ProcessId, calls: &[&str]) {
+        self.call_in(SessionId::KEYED, 0, client, to, calls);
+    }
+
+    fn call_in(&mut self, session: SessionId, done: u64, client: ProcessId, to: ProcessId, calls: &[&str]) {
         let call = |text: &&str| {
             let (text, scope) = scope(text);
             let at = text.find([':', '?', '!']).expect("number, and :, ? or !");
@@ -259,9 +270,7 @@ impl World {
             };
             Call { number, kind, scope, request }
         };
-        let Client { session, done } = &self.clients[&client];
-        let session = session.expect("it has opened a session");
-        let body = Body::Calls { session, done: *done, calls: calls.iter().map(call).collect() };
+        let body = Body::Calls { session, done, calls: calls.iter().map(call).collect() };
         self.ask(client, to, body);
     }
 
@@ -445,6 +454,7 @@ fn said(body: &Body) -> Option<String> {
                 Outcome::Rejected(reason) => format!("{number} rejected: {}", text(reason)),
                 Outcome::Expired => format!("{number} expired"),
                 Outcome::Full => format!("{number} full"),
+                Outcome::Reused => format!("{number} reused"),
                 Outcome::Aborted(why) => format!("{number} aborted: {why:?}"),
             });
             format!("Answers of session {}: {}", session.0, answers.collect::<Vec<_>>().join(", "))

@@ -70,7 +70,7 @@ pub struct Builder {
     write_wait: Duration,
     pub(super) patience: Duration,
     at_once: bool,
-    durable: bool,
+    pub(super) durable: bool,
     pub(super) seeds: Vec<String>,
     /// The domain of its services, by name.
     pub(super) services: String,
@@ -265,8 +265,9 @@ impl Builder {
     }
 
     /// A router keeps its log, and a storage process its rows, on disk, in its [directory](Builder::directory), and goes on
-    /// from there: also if all were killed at once, or lost power. It must listen at the same address each time. Other roles
-    /// have nothing to keep.
+    /// from there: also if all were killed at once, or lost power. So do the replicas of services that a node without a role hosts: all
+    /// replicas of a set have disks, or none has, and one that does not come back within 30 s is replaced. It must listen at the same address
+    /// each time. Other roles have nothing to keep.
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self
@@ -299,8 +300,9 @@ impl Builder {
                 let member = self.clone().member(role, claim.clone())?;
                 Ok(Node::with(self, claim, Place::Member(member)))
             }
-            None if self.found || self.durable => {
-                Err(Error::start("only a router can found a domain, or be durable"))
+            None if self.found => Err(Error::start("only a router can found a domain")),
+            None if self.durable && self.directory.is_none() => {
+                Err(Error::start("a durable host of services needs a directory"))
             }
             None => {
                 let (listener, address) = bind(&self.listen)?;
@@ -359,6 +361,12 @@ impl Builder {
             _claim: claim,
         };
         Member::start(setup, beginning, opened)
+    }
+
+    /// Where its replicas of services keep their logs, and the node's number there; none: in memory.
+    pub(super) fn hosts_directory(&self, claim: Option<&Claim>) -> Option<(PathBuf, u64)> {
+        let is_host = self.durable && self.role.is_none();
+        is_host.then_some(self.directory.clone()?).zip(claim.map(|claim| claim.node))
     }
 
     /// Where its further processes listen and are reached: at the same host, at ports of the system's choice.

@@ -8,6 +8,7 @@ use quorate_protocol::{
     service::{Abort, ClientCommand, ClientSettings, Fate},
 };
 use tokio::sync::Semaphore;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     CallId, Kind, Service, Transaction,
@@ -32,14 +33,14 @@ impl Connection {
     /// A client of services of this domain whose hosts are at some of these addresses. It waits for nobody: calls do, for so long.
     pub(crate) fn start(domain: &str, addresses: Vec<String>, wait: Duration) -> Result<Connection, Error> {
         let settings = ClientSettings { wait, ..ClientSettings::default() };
-        let process = Process::start(config(domain), addresses.clone())?;
+        let process = Process::start(config(domain), addresses.clone(), None)?;
         Ok(Connection { process, addresses: addresses.into(), settings })
     }
 
     /// The stub of a service. Whether there is one of this name is found out by calls.
     pub(crate) fn service<S: Service>(&self, name: &str) -> Stub<S> {
         let (side, hosted) = (Side::Client(Calling::default()), Hosted::client(self.settings.clone()));
-        let seat = self.process.add(name, side, hosted).unwrap_or_else(|there| there);
+        let seat = self.process.add(name, side, hosted, None).unwrap_or_else(|there| there);
         let window = Arc::new(Semaphore::new(CALLS_MAX));
         Stub { connection: self.clone(), seat, window, service: PhantomData }
     }
@@ -71,6 +72,21 @@ impl<S: Service> Stub<S> {
     pub fn call(&self, request: &S::Request) -> Pending<'static, S::Reply> {
         let calls = self.calls(std::slice::from_ref(request));
         Box::pin(async move { calls.await?.pop().expect("a call has one outcome") })
+    }
+
+    /// Calls the service under a key of the caller's choice: the call takes effect once, whichever client calls under this key, and however often. A
+    /// repetition is given the reply of the first; with another request it is [`Error::Reused`]. The replicas remember the latest 65,536 keys of a
+    /// service; a call under a key that they have forgotten takes effect. A call that is rejected leaves its key as it was.
+    pub fn call_keyed(&self, key: &str, request: &S::Request) -> Pending<'static, S::Reply> {
+        let (key, keys) = (xxh3_64(key.as_bytes()), S::keys(request));
+        let sealed = Press::default().seal(&[], request);
+        let this = self.clone();
+        Box::pin(async move {
+            let request = sealed.map_err(|why| Error::not_sent(format!("the request: {why}")))?;
+            let call = |command| vec![ClientCommand::Keyed { command, key, keys, request }];
+            let mut fates = this.send(1, call).await?;
+            this.outcome(fates.pop().expect("a call has one fate"))
+        })
     }
 
     /// As many calls as there are requests, sent and told together, which costs less than so many [`call`](Stub::call)s. Each takes
@@ -145,7 +161,8 @@ impl<S: Service> Stub<S> {
 
     pub(super) fn outcome(&self, fate: Fate) -> Result<S::Reply, Error> {
         let reply = self.reply(fate)?;
-        opened(&reply).map_err(|error| Error::mismatch("the reply", format!("the call took effect, and {error}")))
+        opened(&reply)
+            .map_err(|error| Error::mismatch("the reply", format!("the call took effect, and {error}")))
     }
 
     /// The bytes of the reply.
@@ -164,6 +181,7 @@ impl<S: Service> Stub<S> {
                 };
                 Err(Error::Aborted { why: String::from(why) })
             }
+            Fate::Reused => Err(Error::Reused),
             Fate::NotSent => Err(Error::NotSent { why: self.unsent() }),
             Fate::MaybeApplied { id } => {
                 let why = format!("no answer within {:?}", self.connection.settings.wait);

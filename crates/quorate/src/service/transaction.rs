@@ -39,15 +39,20 @@ impl<S: Service> Transaction<S> {
     }
 
     /// Calls the service. If the output is dropped before it is ready, the next call aborts the transaction.
-    pub async fn call(&mut self, request: &S::Request) -> Result<S::Reply, Error> {
+    pub fn call<'a>(
+        &'a mut self,
+        request: &S::Request,
+    ) -> impl Future<Output = Result<S::Reply, Error>> + Send + use<'a, S> {
         let (read, keys) = (S::kind(request) == Kind::Read, S::keys(request));
         let sealed = Press::default().seal(&[], request);
-        let request = sealed.map_err(|why| Error::not_sent(format!("the request: {why}")))?;
-        let transaction = self.number;
-        let part =
-            |command: CommandId| vec![ClientCommand::Part { command, transaction, read, keys, request }];
-        let mut fates = self.stub.send(1, part).await?;
-        self.stub.outcome(fates.pop().expect("a call has one fate"))
+        let (stub, transaction) = (&self.stub, self.number);
+        async move {
+            let request = sealed.map_err(|why| Error::not_sent(format!("the request: {why}")))?;
+            let part =
+                |command: CommandId| vec![ClientCommand::Part { command, transaction, read, keys, request }];
+            let mut fates = stub.send(1, part).await?;
+            stub.outcome(fates.pop().expect("a call has one fate"))
+        }
     }
 
     /// Has all its changes take effect. After [`Error::MaybeApplied`], [`Stub::committed`] finds out.

@@ -100,6 +100,7 @@ impl Workload for Callers {
             Timer::Call => {}
             Timer::LookForReplicas => {
                 party::look_for_replicas(stage, world);
+                self.adopt(stage, world);
                 stage.after(world, LOOK, Timer::LookForReplicas);
             }
         }

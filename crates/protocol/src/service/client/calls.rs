@@ -28,6 +28,8 @@ pub(super) struct Pending {
     pub(super) attempts: u32,
     /// Whether the replica that is asked has been sent it.
     pub(super) is_sent: bool,
+    /// Others that asked the same under the same key meanwhile.
+    pub(super) also: Vec<CommandId>,
 }
 
 /// What is asked.
@@ -220,6 +222,7 @@ mod tests {
             session: None,
             attempts: 0,
             is_sent: false,
+            also: Vec::new(),
         }
     }
 

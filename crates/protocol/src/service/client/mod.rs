@@ -34,6 +34,8 @@
 //! - *A call of a transaction finds no room, and the transaction is aborted before it is sent again.* Only the call with which the
 //!   transaction begins says so, each time it is sent; sent as a later one, the call finds that the transaction is over. It would begin
 //!   another one otherwise, and half of what was asked for would be committed.
+//! - *Two ask under one key at the same time.* If they ask the same, the second is told what the first is. A key is of all clients, so its
+//!   call needs no session of this one, and may be called again by any.
 //! - *The watermark passes a call whose outcome is open.* It does not, as long as the client may ask for it again
 //!   ([`ClientCommand::Again`]); so many calls later it may not.
 
@@ -106,6 +108,18 @@ pub enum ClientCommand {
         /// The request; opaque here.
         request: Bytes,
     },
+    /// Call the service under a key of the asker's choice: it takes effect once, whoever calls under this key and however often, as long as
+    /// the replicas remember it. Ends in one [`ClientEvent`].
+    Keyed {
+        /// The asker's name for it.
+        command: CommandId,
+        /// A print of the key.
+        key: u64,
+        /// What it touches; none: everything.
+        keys: Vec<u64>,
+        /// The request; opaque here.
+        request: Bytes,
+    },
     /// Call the service in a transaction, behind the answer to the call before. The first one begins it. Ends in one [`ClientEvent`].
     Part {
         /// The asker's name for it.
@@ -148,6 +162,7 @@ impl ClientCommand {
     pub fn command(&self) -> Option<CommandId> {
         match self {
             ClientCommand::Call { command, .. }
+            | ClientCommand::Keyed { command, .. }
             | ClientCommand::Part { command, .. }
             | ClientCommand::Commit { command, .. }
             | ClientCommand::Again { command, .. } => Some(*command),
@@ -158,7 +173,9 @@ impl ClientCommand {
     /// About, in bytes.
     pub fn bytes(&self) -> usize {
         match self {
-            ClientCommand::Call { request, .. } | ClientCommand::Part { request, .. } => request.len(),
+            ClientCommand::Call { request, .. }
+            | ClientCommand::Keyed { request, .. }
+            | ClientCommand::Part { request, .. } => request.len(),
             _ => 0,
         }
     }
@@ -189,6 +206,8 @@ pub enum Fate {
         /// The call's name.
         id: CallId,
     },
+    /// Its key was used for another request. Nothing was changed.
+    Reused,
     /// The call that was asked for again is not remembered any more: its session is over, or too many others were made since. It
     /// never takes effect from now on; nobody knows whether it has.
     Expired,
@@ -378,6 +397,7 @@ impl Client {
         match outcome {
             Outcome::Done(reply) => self.end(number, Fate::Done(reply), out),
             Outcome::Rejected(reason) => self.end(number, Fate::Rejected(reason), out),
+            Outcome::Reused => self.end(number, Fate::Reused, out),
             Outcome::Aborted(why) => self.aborted(number, why, out),
             Outcome::Full => {
                 pending.attempts -= 1;
@@ -446,6 +466,9 @@ impl Client {
                 let kind = if read { Kind::Read } else { Kind::Write };
                 self.begin(cx.now, command, Asked { kind, scope, request }, out);
             }
+            ClientCommand::Keyed { command, key, keys, request } => {
+                self.begin_keyed(cx.now, command, key | KEYED, keys, request, out);
+            }
             ClientCommand::Part { command, transaction, read, keys, request } => {
                 if *self.transactions.entry(transaction).or_insert(Stage::New) == Stage::Lost {
                     return out.emit(ClientEvent { command, fate: Fate::Aborted(Abort::Gone) });
@@ -482,25 +505,57 @@ impl Client {
                     return out.emit(ClientEvent { command, fate: Fate::Expired });
                 };
                 let (end, session) = (cx.now + self.settings.wait, Some(id.session));
-                let pending = Pending { command, asked, end, session, attempts: 1, is_sent: false };
+                let also = Vec::new();
+                let pending = Pending { command, asked, end, session, attempts: 1, is_sent: false, also };
                 self.calls.begin(id.number, pending);
             }
             ClientCommand::Seeds(replicas) => self.guide.told(&replicas, out),
         }
     }
 
-    fn begin(&mut self, now: Time, command: CommandId, asked: Asked, out: &mut impl Sink<Self>) {
-        if self.kept_bytes + asked.bytes() > self.settings.kept_bytes_max {
-            return out.emit(ClientEvent { command, fate: Fate::NotSent });
+    /// A call with a key begins, unless one under that key is under way, which tells this one's fate, too.
+    fn begin_keyed(
+        &mut self,
+        now: Time,
+        command: CommandId,
+        number: u64,
+        keys: Vec<u64>,
+        request: Bytes,
+        out: &mut impl Sink<Self>,
+    ) {
+        let scope = (!keys.is_empty()).then(|| Box::new(Scope { keys, part: None }));
+        let asked = Asked { kind: Kind::Write, scope, request };
+        match self.calls.get_mut(number) {
+            Some(pending) if pending.asked.request == asked.request => pending.also.push(command),
+            Some(_) => out.emit(ClientEvent { command, fate: Fate::Reused }),
+            None => self.put(now, command, asked, (number, Some(SessionId::KEYED)), out),
         }
+    }
+
+    fn begin(&mut self, now: Time, command: CommandId, asked: Asked, out: &mut impl Sink<Self>) {
         self.number += 1;
-        self.kept_bytes += asked.bytes();
-        let end = now + self.settings.wait;
-        let pending = Pending { command, asked, end, session: None, attempts: 0, is_sent: false };
-        self.calls.begin(self.number, pending);
+        self.put(now, command, asked, (self.number, None), out);
         if self.number > self.settings.open_max {
             self.forget_open(self.number - self.settings.open_max);
         }
+    }
+
+    /// A call is to be sent, if there is room for it.
+    fn put(
+        &mut self,
+        now: Time,
+        command: CommandId,
+        asked: Asked,
+        (number, session): (u64, Option<SessionId>),
+        out: &mut impl Sink<Self>,
+    ) {
+        if self.kept_bytes + asked.bytes() > self.settings.kept_bytes_max {
+            return out.emit(ClientEvent { command, fate: Fate::NotSent });
+        }
+        self.kept_bytes += asked.bytes();
+        let (end, also) = (now + self.settings.wait, Vec::new());
+        let pending = Pending { command, asked, end, session, attempts: 0, is_sent: false, also };
+        self.calls.begin(number, pending);
     }
 
     /// A call ends.
@@ -512,6 +567,9 @@ impl Client {
         {
             self.kept_bytes += pending.asked.bytes();
             self.open.insert(number, pending.asked);
+        }
+        for command in pending.also {
+            out.emit(ClientEvent { command, fate: fate.clone() });
         }
         out.emit(ClientEvent { command: pending.command, fate });
     }
@@ -621,7 +679,7 @@ impl Client {
     /// The lowest number whose answer is wanted.
     fn done(&self) -> u64 {
         let first = |number: Option<u64>| number.unwrap_or(self.number + 1);
-        let oldest = first(self.calls.oldest());
+        let oldest = first(self.calls.oldest().filter(|number| *number < KEYED));
         first(self.open.first_key_value().map(|(number, _)| *number)).min(oldest)
     }
 
@@ -667,6 +725,8 @@ impl Client {
     }
 }
 
+/// Numbers of calls with keys have this bit: they come behind all others, which count up from one.
+const KEYED: u64 = 1 << 63;
 /// Requests in one message, about, in bytes.
 const MESSAGE_BYTES: usize = 256 << 10;
 /// So often a client tells of its session while it does not know whether a leader has heard of it.

@@ -1,7 +1,7 @@
 //! What clients call, and what they are told.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -24,6 +24,12 @@ pub(super) struct Book {
     pub(super) made: u64,
     commands: u64,
     under_way: BTreeMap<CommandId, (usize, Asked)>,
+    /// Those of them that bear a key.
+    keyed: BTreeSet<u64>,
+    /// Calls with keys whose fate is open: some client is to ask for them again.
+    orphans: Vec<Asked>,
+    /// Calls that were orphans once.
+    maybe: BTreeSet<u64>,
     /// Transactions, by the command that is under way of each.
     dealing: BTreeMap<CommandId, Dealing>,
     transactions: u64,
@@ -45,7 +51,7 @@ struct Dealing {
 
 impl Book {
     pub(super) fn under_way(&self) -> usize {
-        self.under_way.len() + self.dealing.len()
+        self.under_way.len() + self.dealing.len() + self.orphans.len()
     }
 
     fn of(&self, machine: usize) -> usize {
@@ -66,6 +72,25 @@ impl Book {
 }
 
 impl Callers {
+    /// Some client asks for calls whose fate others left open.
+    pub(super) fn adopt(&mut self, stage: &mut Stage, world: &mut World) {
+        if self.book.orphans.is_empty() {
+            return;
+        }
+        let machine = self.clients[stage.chance.index(self.clients.len())];
+        if world.id(machine).is_none() {
+            return;
+        }
+        for asked in std::mem::take(&mut self.book.orphans) {
+            world.count("asked again by another client");
+            let (call, key) = (asked.call, asked.key);
+            let command = self.book.begin(machine, asked);
+            let request = sealed(&Request::Put { key, call });
+            let keys = vec![key];
+            world.command(machine, Ask::Client(ClientCommand::Keyed { command, key: call, keys, request }));
+        }
+    }
+
     /// Some client makes some calls.
     pub(super) fn call(&mut self, stage: &mut Stage, world: &mut World) {
         let machine = self.clients[stage.chance.index(self.clients.len())];
@@ -91,16 +116,25 @@ impl Callers {
             let keys = if self.settings.transactions > 0.0 { keys(stage, key) } else { Vec::new() };
             let request = sealed(&request);
             let later = stage.chance.between(Duration::ZERO, Duration::from_micros(300));
-            let call = ClientCommand::Call { command, read, keys, request };
-            world.command_after(machine, later, Ask::Client(call));
+            let ask = if write && self.settings.keyed > 0.0 && stage.chance.happens(self.settings.keyed) {
+                self.book.keyed.insert(call);
+                ClientCommand::Keyed { command, key: call, keys, request }
+            } else {
+                ClientCommand::Call { command, read, keys, request }
+            };
+            world.command_after(machine, later, Ask::Client(ask));
         }
     }
 
     /// A client begins a new life: of what the one before had under way nobody hears any more.
     pub(super) fn forget(&mut self, machine: usize) {
         let Callers { book, check, .. } = self;
-        book.under_way.retain(|_, (at, asked)| {
-            if *at == machine {
+        let Book { under_way, keyed, orphans, maybe, .. } = book;
+        under_way.retain(|_, (at, asked)| {
+            if *at == machine && keyed.contains(&asked.call) {
+                maybe.insert(asked.call);
+                orphans.push(asked.clone());
+            } else if *at == machine {
                 check.unknown(asked);
             }
             *at != machine
@@ -254,15 +288,20 @@ impl Callers {
                 world.count("refused");
                 self.check.read(&asked, looked(&reason), now)?;
             }
-            Fate::Aborted(why) => {
-                return Err(Violation::new(
-                    "answer",
-                    format!("plain call {} is aborted: {why:?}", asked.call),
-                ));
+            fate @ (Fate::Aborted(_) | Fate::Reused) => {
+                let what = format!("plain call {} ends in {fate:?}", asked.call);
+                return Err(Violation::new("answer", what));
             }
+            // This client did not send it.
+            Fate::NotSent if self.book.maybe.contains(&asked.call) => self.check.unknown(&asked),
             Fate::NotSent => {
                 world.count("not sent");
                 self.check.nothing(&asked);
+            }
+            Fate::MaybeApplied { .. } if self.book.keyed.contains(&asked.call) => {
+                world.count("maybe applied");
+                self.book.maybe.insert(asked.call);
+                self.book.orphans.push(asked);
             }
             Fate::MaybeApplied { id } => {
                 world.count("maybe applied");

@@ -34,6 +34,8 @@ pub struct Settings {
     pub keys: u64,
     /// The share of calls that begin a transaction of some.
     pub transactions: f64,
+    /// The share of writes outside of transactions that bear a key, under which another client asks for them again.
+    pub keyed: f64,
     /// How many calls of one client may be under way.
     pub under_way_max: usize,
     /// How long a call takes a host at most; every other seed has hosts that answer in the same turn.
@@ -57,6 +59,7 @@ impl Default for Settings {
             calls: 1_200,
             keys: 6,
             transactions: 0.0,
+            keyed: 0.0,
             under_way_max: 6,
             execute_micros_max: 2_000,
             log_bytes_kept: 8 << 10,
