@@ -70,7 +70,7 @@ pub struct Builder {
     write_wait: Duration,
     pub(super) patience: Duration,
     at_once: bool,
-    pub(super) durable: bool,
+    durable: bool,
     pub(super) seeds: Vec<String>,
     /// The domain of its services, by name.
     pub(super) services: String,
@@ -300,9 +300,8 @@ impl Builder {
                 let member = self.clone().member(role, claim.clone())?;
                 Ok(Node::with(self, claim, Place::Member(member)))
             }
-            None if self.found => Err(Error::start("only a router can found a domain")),
-            None if self.durable && self.directory.is_none() => {
-                Err(Error::start("a durable host of services needs a directory"))
+            None if self.found || self.durable => {
+                Err(Error::start("only a router can found a domain, or be durable"))
             }
             None => {
                 let (listener, address) = bind(&self.listen)?;
@@ -361,12 +360,6 @@ impl Builder {
             _claim: claim,
         };
         Member::start(setup, beginning, opened)
-    }
-
-    /// Where its replicas of services keep their logs, and the node's number there; none: in memory.
-    pub(super) fn hosts_directory(&self, claim: Option<&Claim>) -> Option<(PathBuf, u64)> {
-        let is_host = self.durable && self.role.is_none();
-        is_host.then_some(self.directory.clone()?).zip(claim.map(|claim| claim.node))
     }
 
     /// Where its further processes listen and are reached: at the same host, at ports of the system's choice.

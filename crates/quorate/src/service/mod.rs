@@ -47,7 +47,6 @@
 //! implements `Serialize` itself. The name of a call is the session's count rather than a digest.
 
 mod cx;
-mod directory;
 mod executor;
 pub(crate) mod host;
 mod hosted;

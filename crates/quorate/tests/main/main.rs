@@ -1,7 +1,6 @@
 //! The library on real threads and sockets of this machine.
 
 mod beside;
-mod durable;
 mod group;
 mod local;
 mod node;
