@@ -11,6 +11,8 @@
 //! message that nobody takes can be passed over. The domain is folded to 32 bits there; a session opens only if all 128 are
 //! the same ([`Signal::Hail`]), and nothing is taken without a session.
 
+use std::collections::BTreeMap;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protocol::{
     DomainId,
@@ -275,12 +277,17 @@ pub fn records_of(
     channel: Channel,
     entries: impl IntoIterator<Item = Bytes>,
 ) -> Result<Vec<Bytes>, WireError> {
-    let mut records = Vec::new();
+    Ok(records_by_channel(entries)?.remove(&channel).unwrap_or_default())
+}
+
+/// The records of each endpoint of a process, in order and in bytes.
+pub fn records_by_channel(
+    entries: impl IntoIterator<Item = Bytes>,
+) -> Result<BTreeMap<Channel, Vec<Bytes>>, WireError> {
+    let mut records = BTreeMap::<_, Vec<Bytes>>::new();
     for mut entry in entries {
         let (of, record) = opened(&mut entry)?;
-        if of == channel {
-            records.push(record);
-        }
+        records.entry(of).or_default().push(record);
     }
     Ok(records)
 }

@@ -68,7 +68,7 @@ use std::{
 
 use bytes::Bytes;
 use quorate_protocol::{
-    Context, Duration, Input, Policy, ProcessId, Protocol, Sink, Time,
+    Context, Duration, Input, Policy, ProcessId, Protocol, Sink, Ticket, Time,
     seam::Anyone,
     wire::{Wire, WireError},
 };
@@ -79,7 +79,9 @@ use channel::{Content, Signal, Tag};
 use desk::{AsGuest, AsHome, Board, Desk, News};
 use session::Line;
 
-pub use channel::{Channel, Encoded, EndpointId, Entry, HEADER_BYTES, Letter, records_of};
+pub use channel::{
+    Channel, Encoded, EndpointId, Entry, HEADER_BYTES, Letter, records_by_channel, records_of,
+};
 pub use endpoint::{Endpoint, Guest, Opaque, Parcel};
 pub use host::{Command, Ending, Event, Figures, Newcomer};
 
@@ -181,6 +183,11 @@ where
         *self.domains.entry(tag.domain).or_default() += 1;
         self.schedule(key);
         Ok(())
+    }
+
+    /// An endpoint is to come that is made again from its records, of which this is the first. Until then they are kept.
+    pub fn expect(&mut self, channel: Channel, first: Ticket) {
+        self.board.records.need(channel, first);
     }
 
     /// The channels of all endpoints.

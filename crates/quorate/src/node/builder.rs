@@ -70,7 +70,8 @@ pub struct Builder {
     write_wait: Duration,
     pub(super) patience: Duration,
     at_once: bool,
-    durable: bool,
+    pub(super) durable: bool,
+    pub(super) http: Option<String>,
     pub(super) seeds: Vec<String>,
     /// The domain of its services, by name.
     pub(super) services: String,
@@ -129,6 +130,7 @@ impl Default for Builder {
             patience: Duration::from_secs(10),
             at_once: false,
             durable: false,
+            http: None,
             seeds: Vec::new(),
             services: String::from(service::DOMAIN),
             call_wait: ClientSettings::default().wait,
@@ -273,6 +275,14 @@ impl Builder {
         self
     }
 
+    /// As a host of services it listens at this address, too, for calls over HTTP: `POST /services/NAME/call` with a request in JSON, and with an
+    /// `Idempotency-Key` if it is to take effect once however often it is sent; `…/transactions`; `GET /services`. See
+    /// `docs/services.md`.
+    pub fn http(mut self, address: impl Into<String>) -> Self {
+        self.http = Some(address.into());
+        self
+    }
+
     /// Starts it. A node without a role is ready at once: what is asked of it starts more. A gateway is ready when the cluster has taken it
     /// in, and a process of another role when it listens.
     ///
@@ -300,8 +310,9 @@ impl Builder {
                 let member = self.clone().member(role, claim.clone())?;
                 Ok(Node::with(self, claim, Place::Member(member)))
             }
-            None if self.found || self.durable => {
-                Err(Error::start("only a router can found a domain, or be durable"))
+            None if self.found => Err(Error::start("only a router can found a domain")),
+            None if self.durable && self.directory.is_none() => {
+                Err(Error::start("a durable host of services needs a directory"))
             }
             None => {
                 let (listener, address) = bind(&self.listen)?;
@@ -360,6 +371,12 @@ impl Builder {
             _claim: claim,
         };
         Member::start(setup, beginning, opened)
+    }
+
+    /// Where its replicas of services keep their logs, and the node's number there; none: in memory.
+    pub(super) fn hosts_directory(&self, claim: Option<&Claim>) -> Option<(PathBuf, u64)> {
+        let is_host = self.durable && self.role.is_none();
+        is_host.then_some(self.directory.clone()?).zip(claim.map(|claim| claim.node))
     }
 
     /// Where its further processes listen and are reached: at the same host, at ports of the system's choice.

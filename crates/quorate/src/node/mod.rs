@@ -37,7 +37,7 @@
 //! | `directory` | whose directory it is |
 
 mod builder;
-mod directory;
+pub(crate) mod directory;
 pub(crate) mod founding;
 mod journal;
 mod life;
@@ -159,6 +159,8 @@ impl Node {
         let Shared { settings, claim, address, .. } = &*self.0;
         let mut settings = settings.clone().moved_beside(*address);
         settings.domain = settings.domain.or(domain);
+        // Its replicas have disks, and it is a client of tables as well.
+        settings.durable = false;
         let member = settings.member(Role::Gateway, claim.clone())?;
         *lock(&self.0.member) = Some(member.clone());
         Ok(member)
@@ -186,7 +188,8 @@ impl Node {
     /// type are all that clients know.
     ///
     /// Founding asks the [seeds](Builder::seeds) first, for at most 2 s or so: if one of them shows a set of this name, it is an error.
-    /// Joining is ready at once, and comes about when it does ([`Node::standing`]).
+    /// Joining is ready at once, and comes about when it does ([`Node::standing`]). A replica whose log is on the node's disk
+    /// ([durable](Builder::durable)) goes on from there, whichever is said.
     pub fn serve<S: Service>(&self, name: impl Into<String>, state: S, begin: Begin) -> Pending<'static, ()> {
         let (node, name) = (self.clone(), name.into());
         on_a_thread(move || node.become_host()?.serve(&name, state, begin))
@@ -197,7 +200,7 @@ impl Node {
         if let Some(host) = &*host {
             return Ok(host.clone());
         }
-        let Shared { settings, listener, address, .. } = &*self.0;
+        let Shared { settings, listener, address, claim, .. } = &*self.0;
         let (listener, advertised) = match listener {
             Some(listener) => (listener.clone(), settings.advertised(*address)),
             None => {
@@ -213,6 +216,8 @@ impl Node {
             insecure: settings.insecure,
             seeds: settings.seeds.clone(),
             log_bytes_kept: settings.log_bytes_kept,
+            directory: settings.hosts_directory(claim.as_deref()),
+            http: settings.http.clone(),
         };
         Ok(host.insert(Arc::new(Host::start(terms)?)).clone())
     }
@@ -225,6 +230,11 @@ impl Node {
     /// The names of the services that it hosts, and how their replicas stand.
     pub fn services(&self) -> Vec<(String, Standing)> {
         lock(&self.0.host).clone().map_or_else(Vec::new, |host| host.services())
+    }
+
+    /// Where its HTTP door is, once it hosts a service, if it [has one](Builder::http).
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        lock(&self.0.host).clone()?.http_address()
     }
 
     /// The stub of a service whose hosts are among its [seeds](Builder::seeds), or is this node itself. Whether there is one of this

@@ -1,20 +1,23 @@
 //! A process that hosts replicas of services.
 
 use std::{
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
+    path::PathBuf,
     sync::{Arc, Mutex, atomic::Ordering},
     thread,
     time::Duration,
 };
 
 use crossbeam_channel::unbounded;
-use quorate_protocol::{Peer, ProcessId, service::GroupId};
-use quorate_runtime::chance::Chance;
+use quorate_protocol::{Peer, ProcessId, Ticket, service::GroupId};
+use quorate_runtime::{chance::Chance, clock};
 
 use super::{
     Service,
+    directory::Directory,
     executor::{Executor, Tally, print},
-    hosted::{Hosted, Set, Terms},
+    hosted::{Hosted, Set, Terms, Unrecovered},
+    http::Door,
     process::{Hosting, Process, Seat, Side, config, lock},
 };
 use crate::error::Error;
@@ -25,6 +28,9 @@ pub(crate) struct Host {
     address: String,
     asks: bool,
     log_bytes_kept: usize,
+    /// With a disk.
+    directory: Option<Directory>,
+    door: Option<Door>,
 }
 
 /// How a host is set up.
@@ -40,6 +46,10 @@ pub(crate) struct HostSettings {
     pub(crate) seeds: Vec<String>,
     /// Bytes of agreed changes that are kept for replicas that lag.
     pub(crate) log_bytes_kept: usize,
+    /// Where its replicas keep their logs, and the node's number there; none: in memory.
+    pub(crate) directory: Option<(PathBuf, u64)>,
+    /// Where it listens for calls over HTTP.
+    pub(crate) http: Option<String>,
 }
 
 /// How a replica begins.
@@ -80,17 +90,24 @@ pub struct Standing {
 impl Host {
     /// Starts it: it listens, and serves nothing yet.
     pub(crate) fn start(settings: HostSettings) -> Result<Host, Error> {
-        let HostSettings { domain, listener, advertised, insecure, seeds, log_bytes_kept } = settings;
+        let HostSettings { domain, listener, advertised, insecure, seeds, log_bytes_kept, directory, http } =
+            settings;
         let mut config = config(&domain);
         config.listening = vec![listener];
         (config.insecure, config.advertise) = (insecure, Some(advertised.clone()));
         let asks = !seeds.is_empty();
-        let process = Process::start(config, seeds)?;
-        Ok(Host { process, address: advertised, asks, log_bytes_kept })
+        let open = |(directory, node): (PathBuf, u64)| Directory::open(&directory, config.domain, node);
+        let (directory, disk) = directory.map(open).transpose()?.unzip();
+        let hosts = seeds.iter().cloned().chain([advertised.clone()]).collect();
+        let process = Process::start(config, seeds, directory.as_ref().zip(disk))?;
+        let door = http.map(|http| Door::open(&http, insecure, (&process, hosts, &domain))).transpose()?;
+        Ok(Host { process, address: advertised, asks, log_bytes_kept, directory, door })
     }
 
     /// Hosts a replica: [`Node::serve`](crate::Node::serve).
     pub(crate) fn serve<S: Service>(&self, name: &str, state: S, begin: Begin) -> Result<(), Error> {
+        let channel = self.process.channel(name);
+        let log = self.directory.as_ref().and_then(|place| place.log(channel));
         let replicas = match begin {
             Begin::Found { replicas } if (1..=REPLICAS_MAX).contains(&replicas) => replicas,
             Begin::Found { replicas } => {
@@ -98,7 +115,7 @@ impl Host {
                     "{replicas} replicas of `{name}`: 1 to {REPLICAS_MAX} can be"
                 )));
             }
-            Begin::Join if !self.asks => {
+            Begin::Join if !self.asks && log.is_none() => {
                 return Err(Error::start(format!(
                     "`{name}` cannot be joined without seeds: name a host that serves it"
                 )));
@@ -109,38 +126,75 @@ impl Host {
         let beginning = print(&state).map_err(|error| {
             Error::start(format!("the first state of `{name}` does not serialise: {error}"))
         })?;
-        let terms = Terms { beginning, replicas };
-        let (orders, waiting) = unbounded();
-        let (tally, founds) = (Arc::new(Tally::default()), begin != Begin::Join);
-        let standing = Mutex::default();
-        let hosting = Hosting { terms, founds, orders, tally: tally.clone(), standing };
+        let terms = Terms { beginning, replicas, durable: self.directory.is_some() };
         let me = Peer { id: self.process.me(), address: self.address.clone() };
-        let hosted = Hosted::replica(me, self.log_bytes_kept);
-        let seat = self
-            .process
-            .add(name, Side::Replica(hosting), hosted)
-            .map_err(|there| refusal(&self.process, name, &there))?;
+        let Some((log, place)) = log.zip(self.directory.as_ref()) else {
+            let founds = begin != Begin::Join;
+            let hosted = Hosted::replica(me, self.log_bytes_kept);
+            let seat = self.begin(name, state, (terms, founds), hosted, None)?;
+            return if founds { self.found(&seat, terms) } else { Ok(()) };
+        };
+        let (set, hosted) = Hosted::recovered(&me, log, self.log_bytes_kept, clock::now())
+            .map_err(|error| unrecovered(name, &me.address, error))?;
+        if let Some(why) = terms.differ(set.terms) {
+            return Err(Error::start(format!("`{name}`: {why}")));
+        }
+        self.begin(name, state, (set.terms, false), hosted, Some((set, place.first)))?;
+        place.goes_on(channel);
+        Ok(())
+    }
+
+    /// Takes a replica in, and starts its executor.
+    fn begin<S: Service>(
+        &self,
+        name: &str,
+        state: S,
+        (terms, founds): (Terms, bool),
+        hosted: Hosted,
+        recovered: Option<(Set, Ticket)>,
+    ) -> Result<Arc<Seat>, Error> {
+        let (orders, waiting) = unbounded();
+        let tally = Arc::new(Tally::default());
+        let standing = Mutex::default();
+        let side = Side::Replica(Hosting { terms, founds, orders, tally: tally.clone(), standing });
+        let added = self.process.add(name, side, hosted, recovered);
+        let seat = added.map_err(|there| refusal(&self.process, name, &there))?;
         let (executor, results) = (Executor::new(state, tally), self.process.results(&seat));
         let spawned = thread::Builder::new()
             .name(String::from("service"))
             .spawn(move || executor.run(waiting, results));
-        if let Err(error) = spawned {
-            self.process.remove(&seat);
-            return Err(Error::start(error));
-        }
-        if founds {
-            if self.asks
-                && let Some(set) = self.process.survey(&seat, SURVEY_PATIENCE)
-            {
-                self.process.remove(&seat);
-                return Err(Error::start(format!(
-                    "`{name}` is there already, as set {:016x}: it is founded once, and joined ever after",
-                    set.group.0
-                )));
+        match spawned {
+            Ok(_) => {
+                if let Some(door) = &self.door {
+                    door.admit::<S>(name);
+                }
+                Ok(seat)
             }
-            let group = GroupId(Chance::new().bits());
-            self.process.begin(&seat, Set { group, terms }, true);
+            Err(error) => {
+                self.process.remove(&seat);
+                Err(Error::start(error))
+            }
         }
+    }
+
+    /// Founds the set, unless one of the seeds shows one.
+    fn found(&self, seat: &Seat, terms: Terms) -> Result<(), Error> {
+        let founded = match self.asks.then(|| self.process.survey(seat, SURVEY_PATIENCE)).flatten() {
+            Some(set) => Err(Error::start(format!(
+                "`{}` is there already, as set {:016x}: it is founded once, and joined ever after",
+                seat.name, set.group.0
+            ))),
+            None => match &self.directory {
+                Some(place) => place.found(&seat.name, self.process.channel(&seat.name)),
+                None => Ok(()),
+            },
+        };
+        if founded.is_err() {
+            self.process.remove(seat);
+            return founded;
+        }
+        let group = GroupId(Chance::new().bits());
+        self.process.begin(seat, Set { group, terms }, true);
         Ok(())
     }
 
@@ -151,13 +205,30 @@ impl Host {
 
     /// The names of the services, and how their replicas stand.
     pub(crate) fn services(&self) -> Vec<(String, Standing)> {
-        self.process.seats().iter().map(|seat| (seat.name.clone(), standing(&self.process, seat))).collect()
+        services(&self.process)
+    }
+
+    /// Where its HTTP door is, if it has one.
+    pub(crate) fn http_address(&self) -> Option<SocketAddr> {
+        self.door.as_ref().map(Door::address)
     }
 
     /// Where the others reach it.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
+}
+
+fn unrecovered(name: &str, address: &str, why: Unrecovered) -> Error {
+    Error::start(match why {
+        Unrecovered::Corrupt(why) => {
+            format!("`{name}` cannot go on from the journal of this host, which does not decode: {why}")
+        }
+        Unrecovered::Moved(before) => format!(
+            "the others know this replica of `{name}` at {before}, and it would be at {address} now: have the host listen \
+             where it did, or begin in another directory"
+        ),
+    })
 }
 
 fn refusal(process: &Process, name: &str, there: &Seat) -> Error {
@@ -167,6 +238,10 @@ fn refusal(process: &Process, name: &str, there: &Seat) -> Error {
         )),
         None => Error::start(format!("this process serves `{name}` already")),
     }
+}
+
+pub(super) fn services(process: &Process) -> Vec<(String, Standing)> {
+    process.seats().iter().map(|seat| (seat.name.clone(), standing(process, seat))).collect()
 }
 
 fn standing(process: &Process, seat: &Seat) -> Standing {

@@ -4,6 +4,9 @@
 //! channel, and addresses. It reaches for the processes there and shows an empty pass; whoever belongs to a set refuses that and
 //! shows its own ([`Set`]). The node tells its host ([`Event::Stranger`](quorate_node::Event::Stranger)), and the host tells the
 //! endpoint ([`Command::Begin`]). From then on the pass is the fence: no session comes about between two sets of one name.
+//!
+//! On disk, each record of a replica's log bears the pass of its set: a process that comes back knows by its journal alone of
+//! which sets it was, however often the log was collected.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,11 +15,12 @@ use std::{
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_protocol::{
-    Context, Duration, Input, Lift, Peer, Policy, ProcessId, Protocol, Sink, Time, paxos,
+    Context, Destination, Duration, Input, Peer, Policy, ProcessId, Protocol, Sink, Ticket, Time, paxos,
     service::{
         self, Abort, Client, ClientCommand, ClientEvent, ClientSettings, Fate, GroupId, Message, Replica,
         Settings,
     },
+    wire::{Wire, WireError, need},
 };
 
 /// What the members of a set show: which it is, and what all replicas of it must agree in.
@@ -33,6 +37,26 @@ pub(super) struct Terms {
     pub(super) beginning: u64,
     /// How many replicas there should be.
     pub(super) replicas: u8,
+    /// Whether replicas keep their logs on disk: all do, or none does.
+    pub(super) durable: bool,
+}
+
+impl Terms {
+    /// Why a replica with these terms cannot belong to a set with those.
+    pub(super) fn differ(self, those: Terms) -> Option<&'static str> {
+        if self.beginning != those.beginning {
+            return Some(
+                "the service was founded with another first state: all replicas have to begin with the same",
+            );
+        }
+        match (self.durable, those.durable) {
+            (false, true) => Some("the replicas of this set keep their logs on disk, and this host has none"),
+            (true, false) => {
+                Some("the replicas of this set keep their logs in memory, and this host on disk")
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Set {
@@ -42,8 +66,67 @@ impl Set {
             return None;
         }
         let (group, beginning, replicas) = (GroupId(pass.get_u64_le()), pass.get_u64_le(), pass.get_u8());
-        Some(Set { group, terms: Terms { beginning, replicas } })
+        let durable = match pass.get_u8() {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        Some(Set { group, terms: Terms { beginning, replicas, durable } })
     }
+
+    fn pass(self) -> Bytes {
+        let Set { group, terms } = self;
+        let mut pass = BytesMut::with_capacity(REPLICA_PASS_BYTES);
+        pass.put_u64_le(group.0);
+        pass.put_u64_le(terms.beginning);
+        pass.put_u8(terms.replicas);
+        pass.put_u8(terms.durable.into());
+        pass.freeze()
+    }
+
+    /// How replicas of it behave on a host that keeps so many bytes of log for those that lag.
+    fn settings(self, log_bytes_kept: usize) -> Settings {
+        let mut log = paxos::Settings {
+            wanted: usize::from(self.terms.replicas),
+            log_bytes_kept,
+            ..paxos::Settings::default()
+        };
+        if self.terms.durable {
+            log.checkpoint_bytes = Some(CHECKPOINT_BYTES);
+            log.remove_after = REMOVE_DURABLE_AFTER;
+        }
+        Settings { log, ..Settings::default() }
+    }
+}
+
+/// A replica with a disk writes its whole state once so much of its log has been written, and forgets what was before.
+const CHECKPOINT_BYTES: usize = 64 << 20;
+
+/// A replica with a disk may come back as the one that it was, so it is given longer than one without.
+const REMOVE_DURABLE_AFTER: Duration = Duration::from_secs(30);
+
+/// A record of a replica's log, and the set whose log it is.
+#[derive(Debug)]
+pub(super) struct Record {
+    set: Set,
+    log: paxos::Record,
+}
+
+impl Wire for Record {
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_slice(&self.set.pass());
+        self.log.encode(out);
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Self, WireError> {
+        let set = take_set(input)?;
+        Ok(Record { set, log: paxos::Record::decode(input)? })
+    }
+}
+
+fn take_set(record: &mut Bytes) -> Result<Set, WireError> {
+    need(record, REPLICA_PASS_BYTES)?;
+    Set::of_pass(&record.split_to(REPLICA_PASS_BYTES)).ok_or(WireError::Body)
 }
 
 /// The pass of one who looks for a set. It admits nobody, so everybody shows what they are.
@@ -66,12 +149,7 @@ struct Member(Set);
 
 impl Policy for Member {
     fn pass(&self) -> Bytes {
-        let Set { group, terms } = self.0;
-        let mut pass = BytesMut::with_capacity(REPLICA_PASS_BYTES);
-        pass.put_u64_le(group.0);
-        pass.put_u64_le(terms.beginning);
-        pass.put_u8(terms.replicas);
-        pass.freeze()
+        self.0.pass()
     }
 
     fn admits(&self, theirs: &[u8]) -> bool {
@@ -93,12 +171,12 @@ impl Policy for Caller {
     }
 }
 
-const REPLICA_PASS_BYTES: usize = 17;
+const REPLICA_PASS_BYTES: usize = 18;
 
 /// An endpoint of a service.
 pub(super) enum Hosted {
     Seeker(Seeker),
-    Replica(Box<Replica>),
+    Replica(Set, Box<Replica>),
     Client(Box<Client>),
 }
 
@@ -150,6 +228,35 @@ impl Hosted {
         Hosted::seeker(Wanted::Client(settings))
     }
 
+    /// The replica that wrote these records, and its set.
+    pub(super) fn recovered(
+        me: &Peer,
+        records: Vec<Bytes>,
+        log_bytes_kept: usize,
+        now: Time,
+    ) -> Result<(Set, Hosted), Unrecovered> {
+        let mut sets = Vec::new();
+        let mut logs = Vec::with_capacity(records.len());
+        for mut record in records {
+            let set = take_set(&mut record).map_err(|error| Unrecovered::Corrupt(error.to_string()))?;
+            if !sets.contains(&set) {
+                sets.push(set);
+            }
+            logs.push(record);
+        }
+        let [set] = sets[..] else {
+            return Err(Unrecovered::Corrupt(format!("it is the log of {} sets", sets.len())));
+        };
+        let replica = Replica::recover(set.group, me.clone(), set.settings(log_bytes_kept), logs, now)
+            .map_err(|error| Unrecovered::Corrupt(error.to_string()))?
+            .expect("there are records");
+        let known = replica.log().members().iter().find(|peer| peer.id == me.id);
+        match known {
+            Some(known) if known.address != me.address => Err(Unrecovered::Moved(known.address.clone())),
+            _ => Ok((set, Hosted::Replica(set, Box::new(replica)))),
+        }
+    }
+
     fn seeker(wanted: Wanted) -> Hosted {
         let (peers, waiting) = (BTreeMap::new(), VecDeque::new());
         Hosted::Seeker(Seeker { wanted, peers, waiting, waiting_bytes: 0 })
@@ -164,10 +271,10 @@ impl Hosted {
                     seeker.keep(cx.now, call, out);
                 }
             }
-            (Hosted::Replica(_), Command::Seeds(peers)) => {
+            (Hosted::Replica(..), Command::Seeds(peers)) => {
                 self.give(cx, Input::Command(service::Command::Seeds(peers)), out);
             }
-            (Hosted::Replica(_), Command::Results(results)) => {
+            (Hosted::Replica(..), Command::Results(results)) => {
                 for result in results {
                     self.give(cx, Input::Command(result), out);
                 }
@@ -181,9 +288,9 @@ impl Hosted {
                 }
             }
             // Several of those that are asked show the set.
-            (Hosted::Replica(_) | Hosted::Client(_), Command::Begin { .. }) => {}
+            (Hosted::Replica(..) | Hosted::Client(_), Command::Begin { .. }) => {}
             (Hosted::Seeker(_) | Hosted::Client(_), Command::Results(_))
-            | (Hosted::Replica(_), Command::Calls(_)) => unreachable!("a host asks each for what it is"),
+            | (Hosted::Replica(..), Command::Calls(_)) => unreachable!("a host asks each for what it is"),
         }
     }
 
@@ -197,16 +304,12 @@ impl Hosted {
         *self = match &seeker.wanted {
             Wanted::Replica { me, log_bytes_kept } => {
                 policy = Arc::new(Member(set));
-                let log = paxos::Settings {
-                    wanted: usize::from(set.terms.replicas),
-                    log_bytes_kept: *log_bytes_kept,
-                    ..paxos::Settings::default()
-                };
-                let (me, settings) = (me.clone(), Settings { log, ..Settings::default() });
-                Hosted::Replica(Box::new(match founded {
+                let (me, settings) = (me.clone(), set.settings(*log_bytes_kept));
+                let replica = match founded {
                     true => Replica::found(set.group, me, settings, cx.now),
                     false => Replica::join(set.group, me, peers, settings, cx.now),
-                }))
+                };
+                Hosted::Replica(set, Box::new(replica))
             }
             Wanted::Client(settings) => {
                 policy = Arc::new(Caller(set.group));
@@ -220,36 +323,78 @@ impl Hosted {
     }
 
     fn give(&mut self, cx: &mut Context<'_>, input: Input<Replica>, out: &mut impl Sink<Self>) {
-        let Hosted::Replica(replica) = self else { unreachable!("it is asked as a replica") };
-        let mut lift = Lift::<Self, _, _, _>::new::<Replica>(
-            out,
-            |_, _, message| Some(message),
-            |out, event| out.emit(Event::Replica(event)),
-        );
-        replica.handle(cx, input, &mut lift);
+        let Hosted::Replica(set, replica) = self else { unreachable!("it is asked as a replica") };
+        replica.handle(cx, input, &mut Below { out, set: Some(*set), event: Event::Replica });
     }
 
     fn give_client(&mut self, cx: &mut Context<'_>, input: Input<Client>, out: &mut impl Sink<Self>) {
         let Hosted::Client(client) = self else { unreachable!("it is asked as a client") };
-        let mut lift = Lift::<Self, _, _, _>::new::<Client>(
-            out,
-            |_, _, message| Some(message),
-            |out, event| out.emit(Event::Client(event)),
-        );
-        client.handle(cx, input, &mut lift);
+        client.handle(cx, input, &mut Below { out, set: None, event: Event::Client });
+    }
+}
+
+/// The reason why a replica is not made again from its records.
+#[derive(Debug)]
+pub(super) enum Unrecovered {
+    /// What stands in the journal is no replica's log.
+    Corrupt(String),
+    /// The others know it at this address, and it would be elsewhere now.
+    Moved(String),
+}
+
+/// The sink of a replica or a client.
+struct Below<'a, S, E> {
+    out: &'a mut S,
+    /// The set whose log is written.
+    set: Option<Set>,
+    event: E,
+}
+
+impl<C, S, E> Sink<C> for Below<'_, S, E>
+where
+    C: Protocol<Message = Message, Record = paxos::Record>,
+    S: Sink<Hosted>,
+    E: Fn(C::Event) -> Event,
+{
+    fn send(&mut self, to: Destination, message: Message, after: Option<Ticket>) {
+        self.out.send(to, message, after);
+    }
+
+    fn send_aside(&mut self, to: Destination, message: Message) {
+        self.out.send_aside(to, message);
+    }
+
+    fn persist(&mut self, log: paxos::Record) -> Ticket {
+        self.out.persist(Record { set: self.set.expect("a client has no log"), log })
+    }
+
+    fn collect(&mut self, before: Ticket) {
+        self.out.collect(before);
+    }
+
+    fn emit(&mut self, event: C::Event) {
+        self.out.emit((self.event)(event));
+    }
+
+    fn reach(&mut self, peer: ProcessId, address: &str) {
+        self.out.reach(peer, address);
+    }
+
+    fn forget(&mut self, peer: ProcessId) {
+        self.out.forget(peer);
     }
 }
 
 impl Protocol for Hosted {
     type Message = Message;
-    type Record = paxos::Record;
+    type Record = Record;
     type Command = Command;
     type Event = Event;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut impl Sink<Self>) {
         match (&mut *self, input) {
             (_, Input::Command(command)) => self.command(cx, command, out),
-            (Hosted::Replica(_), input) => {
+            (Hosted::Replica(..), input) => {
                 let input = input.map(|message| message, |_| unreachable!("commands were handled above"));
                 self.give(cx, input, out);
             }
@@ -266,7 +411,7 @@ impl Protocol for Hosted {
     fn deadline(&self) -> Option<Time> {
         match self {
             Hosted::Seeker(seeker) => seeker.waiting.front().map(|waiting| waiting.end),
-            Hosted::Replica(replica) => replica.deadline(),
+            Hosted::Replica(_, replica) => replica.deadline(),
             Hosted::Client(client) => client.deadline(),
         }
     }
@@ -274,14 +419,17 @@ impl Protocol for Hosted {
     fn gathering(&self) -> Duration {
         match self {
             Hosted::Seeker(_) => Duration::ZERO,
-            Hosted::Replica(replica) => replica.gathering(),
+            Hosted::Replica(_, replica) => replica.gathering(),
             Hosted::Client(client) => client.gathering(),
         }
     }
 
     fn policy(&self) -> Arc<dyn Policy> {
-        // An endpoint comes to its node as a seeker, and adopts another policy with its set.
-        Arc::new(Stranger)
+        match self {
+            Hosted::Replica(set, _) => Arc::new(Member(*set)),
+            // It adopts another policy with its set.
+            Hosted::Seeker(_) | Hosted::Client(_) => Arc::new(Stranger),
+        }
     }
 }
 

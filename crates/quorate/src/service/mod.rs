@@ -47,9 +47,11 @@
 //! implements `Serialize` itself. The name of a call is the session's count rather than a digest.
 
 mod cx;
+mod directory;
 mod executor;
 pub(crate) mod host;
 mod hosted;
+mod http;
 mod process;
 pub(crate) mod stub;
 mod transaction;

@@ -22,18 +22,20 @@ use bytes::Bytes;
 use crossbeam_channel::{Sender, bounded};
 use quorate_node::{self as node, Channel, EndpointId, Newcomer, Node};
 use quorate_protocol::{
-    CommandId, DomainId, ProcessId, Time,
+    CommandId, DomainId, ProcessId, Ticket, Time,
     service::{self, ClientCommand, ClientEvent, Fate, GroupId},
 };
 use quorate_runtime::{
-    Config, Handle, Reactor, Untaken, chance,
+    Config, Disk, Handle, Reactor, Untaken, chance,
     discover::{Answer, Presence},
+    disk::DiskError,
 };
 use rustc_hash::FxHashMap;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::{info, warn};
 
 use super::{
+    directory::Directory,
     executor::{Outlet, Tally, weight},
     host::Standing,
     hosted::{Command, Event, Hosted, Set, Terms},
@@ -125,12 +127,30 @@ impl Calling {
 }
 
 impl Process {
-    /// Starts the threads. `addresses` are where others may be.
-    pub(super) fn start(config: Config, addresses: Vec<String>) -> Result<Arc<Process>, Error> {
+    /// Starts the threads. `addresses` are where others may be. On a disk it is the process of the disk, and keeps the records of those
+    /// that will go on from them.
+    pub(super) fn start(
+        mut config: Config,
+        addresses: Vec<String>,
+        disk: Option<(&Directory, Disk)>,
+    ) -> Result<Arc<Process>, Error> {
+        if let Some((_, disk)) = &disk {
+            config.me = disk.process();
+        }
         let (domain, me) = (config.domain, config.me);
         let shared = Arc::new(Shared { handle: OnceLock::new(), domain, addresses, seats: Mutex::default() });
         let door = Door { shared: shared.clone(), places: FxHashMap::default(), told: Vec::new() };
-        let handle = Reactor::start(Node::new(), door, config).map_err(Error::start)?;
+        let mut node = Node::new();
+        let handle = match disk {
+            None => Reactor::start(node, door, config),
+            Some((place, disk)) => {
+                for channel in place.channels() {
+                    node.expect(channel, place.first);
+                }
+                Reactor::start_on_disk(node, door, config, disk)
+            }
+        };
+        let handle = handle.map_err(Error::start)?;
         assert!(shared.handle.set(handle).is_ok(), "a process has one reactor");
         let (kick, kicked) = bounded(1);
         let process = Arc::new(Process { shared: shared.clone(), me, kick });
@@ -154,15 +174,23 @@ impl Process {
     }
 
     /// The channel of a service.
-    fn channel(&self, name: &str) -> Channel {
+    pub(super) fn channel(&self, name: &str) -> Channel {
         let endpoint = EndpointId(xxhash_rust::xxh3::xxh3_64(name.as_bytes()));
         Channel { domain: self.shared.domain, endpoint }
     }
 
-    /// Takes an endpoint in, and has others looked for. Gives back the one that is there already.
-    pub(super) fn add(&self, name: &str, side: Side, hosted: Hosted) -> Result<Arc<Seat>, Arc<Seat>> {
+    /// Takes an endpoint in, and has others looked for. Gives back the one that is there already. One that goes on from records
+    /// comes with its set, and the first of them.
+    pub(super) fn add(
+        &self,
+        name: &str,
+        side: Side,
+        hosted: Hosted,
+        recovered: Option<(Set, Ticket)>,
+    ) -> Result<Arc<Seat>, Arc<Seat>> {
         let channel = self.channel(name);
-        let (heard, news) = (Mutex::default(), Condvar::new());
+        let set = recovered.map(|(set, _)| set);
+        let (heard, news) = (Mutex::new(Heard { set, ..Heard::default() }), Condvar::new());
         let seat = Arc::new(Seat { name: name.to_owned(), channel, side, heard, news });
         {
             let mut seats = lock(&self.shared.seats);
@@ -171,8 +199,13 @@ impl Process {
             }
             seats.insert(channel.endpoint, seat.clone());
         }
+        let newcomer = Newcomer::home(channel, hosted);
+        let newcomer = match recovered {
+            Some((_, first)) => newcomer.recovered(first),
+            None => newcomer,
+        };
         // Untaken only if the process has ended, and then nobody is heard of.
-        let _ = self.handle().command(node::Command::Add(Newcomer::home(channel, hosted)));
+        let _ = self.handle().command(node::Command::Add(newcomer));
         let _ = self.kick.try_send(());
         Ok(seat)
     }
@@ -402,11 +435,9 @@ impl Door {
                 }
             }
             (None, Side::Replica(hosting)) if hosting.founds => heard.set = Some(set),
-            (None, Side::Replica(hosting)) if hosting.terms.beginning != set.terms.beginning => {
+            (None, Side::Replica(hosting)) if let Some(why) = hosting.terms.differ(set.terms) => {
                 drop(heard);
-                seat.end(String::from(
-                    "the service was founded with another first state: all replicas have to begin with the same",
-                ));
+                seat.end(String::from(why));
                 return self.remove(channel);
             }
             (None, _) => {
@@ -533,6 +564,12 @@ impl quorate_runtime::Host<Node<Hosted>> for Door {
             self.pass_on(endpoint);
         }
         self.told = told;
+    }
+
+    fn disk_failed(&mut self, error: &DiskError) {
+        for seat in lock(&self.shared.seats).values() {
+            seat.end(format!("the host's disk has failed: {error}"));
+        }
     }
 
     fn answer(&self, _: &Node<Hosted>, _: DomainId) -> Answer {

@@ -33,14 +33,14 @@ impl Connection {
     /// A client of services of this domain whose hosts are at some of these addresses. It waits for nobody: calls do, for so long.
     pub(crate) fn start(domain: &str, addresses: Vec<String>, wait: Duration) -> Result<Connection, Error> {
         let settings = ClientSettings { wait, ..ClientSettings::default() };
-        let process = Process::start(config(domain), addresses.clone())?;
+        let process = Process::start(config(domain), addresses.clone(), None)?;
         Ok(Connection { process, addresses: addresses.into(), settings })
     }
 
     /// The stub of a service. Whether there is one of this name is found out by calls.
     pub(crate) fn service<S: Service>(&self, name: &str) -> Stub<S> {
         let (side, hosted) = (Side::Client(Calling::default()), Hosted::client(self.settings.clone()));
-        let seat = self.process.add(name, side, hosted).unwrap_or_else(|there| there);
+        let seat = self.process.add(name, side, hosted, None).unwrap_or_else(|there| there);
         let window = Arc::new(Semaphore::new(CALLS_MAX));
         Stub { connection: self.clone(), seat, window, service: PhantomData }
     }

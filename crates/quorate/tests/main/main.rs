@@ -1,7 +1,9 @@
 //! The library on real threads and sockets of this machine.
 
 mod beside;
+mod durable;
 mod group;
+mod http;
 mod local;
 mod node;
 mod scan;

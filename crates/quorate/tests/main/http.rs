@@ -1,0 +1,214 @@
+//! The HTTP door of services.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use quorate::{
+    Node, Wait,
+    service::{Begin, Cx, Executed, Kind, Service},
+};
+use serde::{Deserialize, Serialize};
+
+/// A list of words.
+#[derive(Default, Serialize, Deserialize)]
+struct Words(Vec<String>);
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Ask {
+    /// The reply is the word's place.
+    Add(String),
+    Count,
+}
+
+impl Service for Words {
+    type Request = Ask;
+    type Reply = usize;
+    type Delta = String;
+    type Undo = ();
+
+    fn execute(&self, ask: &Ask, _: &mut Cx<'_>) -> Executed<Self> {
+        match ask {
+            Ask::Add(word) if word.is_empty() => Executed::Rejected(String::from("no word")),
+            Ask::Add(word) => Executed::Changed(self.0.len() + 1, word.clone()),
+            Ask::Count => Executed::Unchanged(self.0.len()),
+        }
+    }
+
+    fn apply(&mut self, word: &String) {
+        self.0.push(word.clone());
+    }
+
+    fn revert(&mut self, (): ()) {
+        self.0.pop();
+    }
+
+    fn kind(ask: &Ask) -> Kind {
+        match ask {
+            Ask::Add(_) => Kind::Write,
+            Ask::Count => Kind::Read,
+        }
+    }
+}
+
+/// Sends bytes to a door, and returns all that comes back before it hangs up.
+fn exchange(door: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(door).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    // A door that has refused the rest takes no more of it.
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// The status and the body of an answer to a request with these headers.
+fn ask(door: SocketAddr, line: &str, headers: &str, body: &str) -> (u16, String) {
+    let length = body.len();
+    let request = format!(
+        "{line} HTTP/1.1\r\nHost: door\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+    );
+    let answer = exchange(door, request.as_bytes());
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer}"));
+    let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok());
+    (status.unwrap_or_else(|| panic!("{head}")), body.to_owned())
+}
+
+fn post(door: SocketAddr, path: &str, body: &str) -> (u16, String) {
+    ask(door, &format!("POST /services/words{path}"), JSON, body)
+}
+
+fn keyed(door: SocketAddr, key: &str, body: &str) -> (u16, String) {
+    ask(door, "POST /services/words/call", &format!("{JSON}Idempotency-Key: {key}\r\n"), body)
+}
+
+const JSON: &str = "Content-Type: application/json\r\n";
+
+/// Three hosts of words, each with a door.
+fn hosts() -> (Vec<Node>, Vec<SocketAddr>) {
+    let builder = || Node::builder().http("127.0.0.1:0");
+    let mut hosts = vec![builder().start().wait().unwrap()];
+    hosts[0].serve("words", Words::default(), Begin::Found { replicas: 3 }).wait().unwrap();
+    let seed = hosts[0].address().to_string();
+    for _ in 1..3 {
+        let host = builder().seeds([&seed]).start().wait().unwrap();
+        host.serve("words", Words::default(), Begin::Join).wait().unwrap();
+        hosts.push(host);
+    }
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while hosts.iter().any(|host| host.standing("words").unwrap().replicas.len() < 3) {
+        assert!(std::time::Instant::now() < deadline, "all are replicas");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let doors = hosts.iter().map(|host| host.http_address().unwrap()).collect();
+    (hosts, doors)
+}
+
+#[test]
+fn calls_are_made_at_any_host() {
+    let (hosts, doors) = hosts();
+    for (door, place) in doors.iter().zip(1..) {
+        assert_eq!(post(*door, "/call", r#"{"add": "word"}"#), (200, place.to_string()));
+        assert_eq!(post(*door, "/call", r#""count""#), (200, place.to_string()));
+    }
+    let (status, listed) = ask(doors[1], "GET /services", "", "");
+    assert_eq!(status, 200);
+    let set = hosts[0].standing("words").unwrap().set.unwrap();
+    assert!(listed.contains(&format!(r#""name":"words","set":"{set:016x}""#)), "{listed}");
+    assert!(listed.contains(&hosts[2].address().to_string()), "{listed}");
+}
+
+/// Also at another host, when the first one is dead.
+#[test]
+fn a_call_with_a_key_takes_effect_once_whichever_host_is_asked() {
+    let (mut hosts, doors) = hosts();
+    assert_eq!(keyed(doors[0], "7f", r#"{"add": "a"}"#), (200, String::from("1")));
+    assert_eq!(keyed(doors[1], "7f", r#"{"add": "a"}"#), (200, String::from("1")));
+    let (status, why) = keyed(doors[1], "7f", r#"{"add": "b"}"#);
+    assert_eq!((status, why.contains("reused")), (422, true), "{why}");
+    drop(hosts.remove(0));
+    assert_eq!(keyed(doors[2], "7f", r#"{"add": "a"}"#), (200, String::from("1")));
+    assert_eq!(keyed(doors[2], "80", r#"{"add": "a"}"#), (200, String::from("2")));
+    let client = Node::builder().seeds(hosts.iter().map(|host| host.address().to_string()));
+    let words = client.start().wait().unwrap().service::<Words>("words").unwrap();
+    assert_eq!(
+        words.call_keyed("80", &Ask::Add(String::from("a"))).wait(),
+        Ok(2),
+        "the library's keys are the same"
+    );
+    assert_eq!(words.call(&Ask::Count).wait(), Ok(2));
+}
+
+#[test]
+fn a_transaction_is_committed_once_or_not_at_all() {
+    let (_hosts, doors) = hosts();
+    let begin = || {
+        let (status, begun) = post(doors[0], "/transactions", "");
+        assert_eq!(status, 201, "{begun}");
+        let id = begun.split('"').nth(3).unwrap().to_owned();
+        format!("/transactions/{id}")
+    };
+    let first = begin();
+    assert_eq!(post(doors[0], &format!("{first}/call"), r#"{"add": "a"}"#), (200, String::from("1")));
+    assert_eq!(post(doors[0], &format!("{first}/call"), r#"{"add": "b"}"#), (200, String::from("2")));
+    for _ in 0..2 {
+        let committed = post(doors[0], &format!("{first}/commit"), "");
+        assert_eq!(committed, (200, String::from(r#"{"committed":true}"#)));
+    }
+    let second = begin();
+    assert_eq!(post(doors[0], &format!("{second}/call"), r#"{"add": "c"}"#), (200, String::from("3")));
+    assert_eq!(ask(doors[0], &format!("DELETE /services/words{second}"), "", "").0, 204);
+    assert_eq!(post(doors[0], "/call", r#""count""#), (200, String::from("2")), "its lock is gone, too");
+    let (status, why) = post(doors[0], &format!("{second}/commit"), "");
+    assert_eq!((status, why.contains("unknown")), (404, true), "{why}");
+    assert_eq!(post(doors[1], &format!("{first}/commit"), "").0, 404, "it was begun at another host");
+}
+
+#[test]
+fn what_is_no_request_is_refused_and_the_door_stays_open() {
+    let host = Node::builder().http("127.0.0.1:0").start().wait().unwrap();
+    host.serve("words", Words::default(), Begin::Found { replicas: 1 }).wait().unwrap();
+    let door = host.http_address().unwrap();
+    let call = "POST /services/words/call";
+    let deep = "[".repeat(100_000);
+    let long = format!(r#"{{"add": "{}"}}"#, "x".repeat(5 << 20));
+    let key = format!("{JSON}Idempotency-Key: {}\r\n", "k".repeat(256));
+    for (line, headers, body, status, word) in [
+        (call, JSON, "", 400, "malformed"),
+        (call, JSON, r#"{"add": 7}"#, 400, "malformed"),
+        (call, JSON, r#"{"add": "a"} and more"#, 400, "malformed"),
+        (call, JSON, r#"{"drop": "a"}"#, 400, "malformed"),
+        (call, JSON, &deep, 400, "malformed"),
+        (call, JSON, &long, 413, ""),
+        (call, &key, r#"{"add": "a"}"#, 400, "malformed"),
+        (call, "", r#"{"add": "a"}"#, 415, "application/json"),
+        (call, "Content-Type: text/plain\r\n", r#"{"add": "a"}"#, 415, "application/json"),
+        (call, JSON, r#"{"add": ""}"#, 409, "no word"),
+        ("POST /services/other/call", JSON, r#"{"add": "a"}"#, 404, "unknown"),
+        ("POST /services/words/transactions/17/call", JSON, r#"{"add": "a"}"#, 404, "unknown"),
+        ("GET /services/words/call", "", "", 405, ""),
+        ("POST /services/../words/call", JSON, r#"{"add": "a"}"#, 404, ""),
+    ] {
+        let (found, why) = ask(door, line, headers, body);
+        assert_eq!(found, status, "{line} {}: {why}", &body[..body.len().min(40)]);
+        assert!(why.contains(word), "{line}: {why}");
+    }
+    for garbage in [&b"\x00\xff\x16\x03"[..], b"POST", b"POST / HTTP/9.9\r\n\r\n", &[b'A'; 1 << 20]] {
+        let answer = exchange(door, &[garbage, b"\r\n\r\n"].concat());
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
+    }
+    assert_eq!(post(door, "/call", r#""count""#), (200, String::from("0")), "nothing of it took effect");
+    drop(host);
+    assert!(TcpStream::connect(door).is_err(), "the door closes with its host");
+}
+
+#[test]
+fn a_door_that_others_could_reach_needs_a_word() {
+    let host = Node::builder().http("0.0.0.0:0").start().wait().unwrap();
+    let served = host.serve("words", Words::default(), Begin::Found { replicas: 1 }).wait();
+    let refused = served.unwrap_err().to_string();
+    assert!(refused.contains("loopback"), "{refused}");
+}
