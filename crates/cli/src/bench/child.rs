@@ -59,6 +59,11 @@ impl Child {
         self.line()
     }
 
+    /// Bytes that it has had written to disks.
+    pub(super) fn disk_bytes(&self) -> Result<u64> {
+        processor::disk_bytes(self.child.id())
+    }
+
     /// Processor time used so far.
     pub(super) fn cpu(&self) -> Result<Duration> {
         processor::time(self.child.id())

@@ -12,6 +12,13 @@ pub(super) fn memory(pid: u32) -> Result<u64> {
     Ok(kilobytes << 10)
 }
 
+/// Bytes that a process has had written to disks.
+pub(super) fn disk_bytes(pid: u32) -> Result<u64> {
+    let io = fs::read_to_string(format!("/proc/{pid}/io"))?;
+    let written = io.lines().find_map(|line| line.strip_prefix("write_bytes:")).context("no write_bytes")?;
+    Ok(written.trim().parse()?)
+}
+
 /// User and system time of a process so far.
 pub(super) fn time(pid: u32) -> Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;

@@ -61,14 +61,14 @@ const SEGMENT_BYTES: u64 = 16 << 20;
 /// up to several times as fast as one that rests in between.
 const REST: Duration = Duration::from_micros(100);
 /// A disk that syncs faster is none.
-const SYNC_LEAST_US: f64 = 50.0;
+pub(super) const SYNC_LEAST_US: f64 = 50.0;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(args: Args) -> Result<()> {
     ensure!(args.bytes >= replica::VALUE_BYTES_MIN, "--bytes: at least {}", replica::VALUE_BYTES_MIN);
     ensure!(args.in_flight.iter().all(|it| (1..=1 << 16).contains(it)), "--in-flight: between 1 and 65536");
     let base = args.directory.clone().unwrap_or_else(env::temp_dir);
-    let place = Scratch::new(&base)?;
+    let place = Scratch::new(&base, "paxos")?;
     match args.kills {
         Some(kills) => kills::run(kills, &place.0, args.json),
         None => measure(&args, &place.0),
@@ -76,11 +76,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
 }
 
 /// A directory that goes with the bench.
-struct Scratch(PathBuf);
+pub(super) struct Scratch(pub(super) PathBuf);
 
 impl Scratch {
-    fn new(base: &Path) -> Result<Scratch> {
-        let path = base.join(format!("quorate-bench-paxos-{}", std::process::id()));
+    pub(super) fn new(base: &Path, bench: &str) -> Result<Scratch> {
+        let path = base.join(format!("quorate-bench-{bench}-{}", std::process::id()));
         std::fs::create_dir_all(&path).with_context(|| format!("cannot use {}", base.display()))?;
         Ok(Scratch(path))
     }
@@ -93,13 +93,12 @@ impl Drop for Scratch {
 }
 
 fn measure(args: &Args, place: &Path) -> Result<()> {
-    let alone = bare(place, 256, REST, args.seconds.min(3.0))?;
-    let sync_p50 = median(alone.iter().map(|one| one.p50_us).collect());
+    let span = args.seconds.min(3.0);
+    let sync_p50 = sync_p50(place, span)?;
     let mut runs = Vec::new();
     for &in_flight in &args.in_flight {
         let bytes = (in_flight * args.bytes).clamp(256, 32 << 20);
-        let bare = bare(place, bytes, Duration::ZERO, args.seconds.min(3.0))?;
-        let bare_rate = bare.iter().map(|one| one.bytes as f64 / one.seconds).fold(f64::INFINITY, f64::min);
+        let bare_rate = bare_rate(place, bytes, Duration::ZERO, span)?;
         let memory = one_run(args, in_flight, None)?;
         let disk = one_run(args, in_flight, Some(place))?;
         runs.push(Pair { in_flight, memory, disk, bare_rate, sync_p50 });
@@ -293,6 +292,17 @@ impl Spawned {
             }
         }
     }
+}
+
+/// How long a sync takes while three files are synced at once, in microseconds.
+pub(super) fn sync_p50(place: &Path, seconds: f64) -> Result<f64> {
+    Ok(median(bare(place, 256, REST, seconds)?.iter().map(|one| one.p50_us).collect()))
+}
+
+/// Bytes a second of the slowest of three bare journals that write so many bytes at a time, all at once.
+pub(super) fn bare_rate(place: &Path, bytes: usize, rest: Duration, seconds: f64) -> Result<f64> {
+    let journals = bare(place, bytes, rest, seconds)?;
+    Ok(journals.iter().map(|one| one.bytes as f64 / one.seconds).fold(f64::INFINITY, f64::min))
 }
 
 /// Three bare journals that write so many bytes at a time, all at once.

@@ -6,11 +6,15 @@
 //!
 //! Figures of one machine mean little alone. So the same run measures, before and after, what the machine gives: the round
 //! trip between two processes that block, by which latencies are scaled, and `bench ecast`, by which rates are.
+//!
+//! With `--disk` the hosts have disks, and are judged by what those give (`disk`).
 
+mod disk;
 mod process;
 mod services;
 
 use std::{
+    path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
@@ -42,6 +46,12 @@ pub(crate) struct Args {
     /// Runs; the medians are told.
     #[arg(long, default_value_t = 3)]
     runs: usize,
+    /// Measures writes with hosts that have disks, beside the same in memory and beside what the disk gives.
+    #[arg(long)]
+    disk: bool,
+    /// A directory on the disk to measure; a new one in it is used, and removed.
+    #[arg(long, requires = "disk")]
+    directory: Option<PathBuf>,
     /// One JSON object.
     #[arg(long)]
     json: bool,
@@ -58,6 +68,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         args.in_flight / args.readers >= args.together,
         "--in-flight: each reader makes --together calls at a time"
     );
+    if args.disk {
+        return disk::run(args);
+    }
     let before = Machine::measure(args)?;
     let mut runs = Vec::with_capacity(args.runs);
     for index in 0..args.runs {
@@ -235,7 +248,7 @@ impl Measurement {
 }
 
 fn one_run(args: &Args) -> Result<Vec<Measurement>> {
-    let mut stage = Stage::start(args)?;
+    let mut stage = Stage::start(args, None)?;
     let readers = args.readers;
     let measurements = vec![
         stage.measure(ECHO, Work::EchoWrites, 1, args.in_flight, args.together)?,
@@ -261,12 +274,14 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    fn start(args: &'a Args) -> Result<Stage<'a>> {
+    /// Starts the hosts, with directories in `place` if there is one.
+    fn start(args: &'a Args, place: Option<&Path>) -> Result<Stage<'a>> {
         let domain = format!("bench {:032x}", quorate_runtime::chance::domain().0);
         let mut stage =
             Stage { args, domain, hosts: Vec::new(), addresses: Vec::new(), written: [0, 0], number: 0 };
         for index in 0..REPLICAS {
-            let spec = Spec::Host { domain: stage.domain.clone(), seeds: stage.addresses.clone() };
+            let directory = place.map(|place| place.join(format!("host-{index}")));
+            let spec = Spec::Host { domain: stage.domain.clone(), seeds: stage.addresses.clone(), directory };
             let mut host = Child::start(format!("host {}", index + 1), "service-process", &spec)?;
             stage.addresses.push(host.line()?);
             stage.hosts.push(host);
@@ -350,6 +365,12 @@ impl<'a> Stage<'a> {
     fn work(&self, clients: &[Child]) -> Result<Vec<(String, Duration)>> {
         let time = |it: &Child| Ok((it.name.clone(), it.cpu()?));
         self.hosts.iter().chain(clients).map(time).collect()
+    }
+
+    /// Bytes that the disk of the busiest host was given so far.
+    fn disk_bytes(&self) -> Result<u64> {
+        let bytes = self.hosts.iter().map(Child::disk_bytes).collect::<Result<Vec<_>>>()?;
+        Ok(bytes.into_iter().max().unwrap_or(0))
     }
 
     /// Every replica has applied what was answered, in one order.

@@ -4,6 +4,7 @@ use std::{
     future::poll_fn,
     io::{BufRead, Read, Write},
     net::{TcpListener, TcpStream},
+    path::PathBuf,
     pin::Pin,
     time::{Duration, Instant},
 };
@@ -29,6 +30,8 @@ pub(super) enum Spec {
         domain: String,
         /// Other hosts; the first has none, and founds.
         seeds: Vec<String>,
+        /// With a disk.
+        directory: Option<PathBuf>,
     },
     Client(ClientSpec),
 }
@@ -82,7 +85,7 @@ const WARM_UP: Duration = Duration::from_secs(1);
 pub(super) fn run(spec: Spec) -> Result<()> {
     match spec {
         Spec::Mirror => mirror(),
-        Spec::Host { domain, seeds } => host(domain, seeds),
+        Spec::Host { domain, seeds, directory } => host(domain, seeds, directory),
         Spec::Client(spec) => match spec.work {
             Work::EchoWrites => client::<Echo>(&spec),
             Work::StoreWrites | Work::StoreReads => client::<Store>(&spec),
@@ -134,9 +137,14 @@ pub(super) fn round_trip(mirror: &str) -> Result<f64> {
 const MIRRORED_BYTES: usize = 100;
 const ROUND_TRIPS: u32 = 10_000;
 
-fn host(domain: String, seeds: Vec<String>) -> Result<()> {
+fn host(domain: String, seeds: Vec<String>, directory: Option<PathBuf>) -> Result<()> {
     let begin = if seeds.is_empty() { Begin::Found { replicas: super::REPLICAS } } else { Begin::Join };
-    let host = Node::builder().services(domain).seeds(seeds).start().wait()?;
+    let builder = Node::builder().services(domain).seeds(seeds);
+    let builder = match directory {
+        Some(directory) => builder.directory(directory).durable(),
+        None => builder,
+    };
+    let host = builder.start().wait()?;
     host.serve(Echo::NAME, Echo::default(), begin).wait()?;
     host.serve(Store::NAME, Store::default(), begin).wait()?;
     say(&host.address().to_string())?;
