@@ -120,7 +120,7 @@ pub enum Event {
 /// An input that the process's role does not understand.
 enum Astray {
     Message,
-    Command(Command),
+    Command(Box<Command>),
 }
 
 /// Has a role handle an input; its messages and events leave wrapped.
@@ -141,13 +141,13 @@ fn run<R: Protocol<Record: Into<Record>>>(
 fn serve<R: Protocol<Message = Message, Record = Record>>(
     role: &mut R,
     cx: &mut Context<'_>,
-    input: Result<Input<R>, Command>,
+    input: Result<Input<R>, Box<Command>>,
     event: fn(R::Event) -> Event,
     out: &mut impl Sink<Process>,
 ) {
     match input {
         Ok(input) => run(role, cx, input, identity, event, out),
-        Err(command) => out.emit(Event::Unserved(command)),
+        Err(command) => out.emit(Event::Unserved(*command)),
     }
 }
 
@@ -248,19 +248,19 @@ impl Protocol for Process {
                 let own = input.try_map(message, |command| match command {
                     Command::Router(command) => Ok(command),
                     Command::Seeds(seeds) => Ok(RouterCommand::Seeds(seeds)),
-                    other => Err(Astray::Command(other)),
+                    other => Err(Astray::Command(Box::new(other))),
                 });
                 match own {
                     Ok(input) => run(router, cx, input, Message::Order, of_router, out),
                     Err(Astray::Message) => router.refuse(),
-                    Err(Astray::Command(command)) => out.emit(Event::Unserved(command)),
+                    Err(Astray::Command(command)) => out.emit(Event::Unserved(*command)),
                 }
             }
             Process::Storage(storage) => {
                 let own = input.try_map(Ok, |command| match command {
                     Command::Storage(command) => Ok(command),
                     Command::Seeds(seeds) => Ok(StorageCommand::Seeds(seeds)),
-                    other => Err(other),
+                    other => Err(Box::new(other)),
                 });
                 serve(storage, cx, own, of_storage, out);
             }
@@ -268,7 +268,7 @@ impl Protocol for Process {
                 let own = input.try_map(Ok, |command| match command {
                     Command::Super(command) => Ok(command),
                     Command::Seeds(seeds) => Ok(SuperCommand::Seeds(seeds)),
-                    other => Err(other),
+                    other => Err(Box::new(other)),
                 });
                 serve(superior, cx, own, of_super, out);
             }
@@ -276,7 +276,7 @@ impl Protocol for Process {
                 let own = input.try_map(Ok, |command| match command {
                     Command::Client(command) => Ok(command),
                     Command::Seeds(seeds) => Ok(ClientCommand::Seeds(seeds)),
-                    other => Err(other),
+                    other => Err(Box::new(other)),
                 });
                 serve(client, cx, own, of_client, out);
             }

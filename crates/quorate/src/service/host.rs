@@ -156,7 +156,8 @@ impl Host {
         let (orders, waiting) = unbounded();
         let tally = Arc::new(Tally::default());
         let standing = Mutex::default();
-        let side = Side::Replica(Hosting { terms, founds, orders, tally: tally.clone(), standing });
+        let hosting = Hosting { terms, founds, orders, tally: tally.clone(), standing };
+        let side = Side::Replica(Box::new(hosting));
         let added = self.process.add(name, side, hosted, recovered);
         let seat = added.map_err(|there| refusal(&self.process, name, &there))?;
         let (executor, results) = (Executor::new(state, tally), self.process.results(&seat));

@@ -78,7 +78,7 @@ pub(super) struct Heard {
 }
 
 pub(super) enum Side {
-    Replica(Hosting),
+    Replica(Box<Hosting>),
     Client(Calling),
 }
 

@@ -582,7 +582,7 @@ fn a_lock_is_held_by_one_and_moves_in_order() {
     assert!(second.fence() > fence, "{} after {fence}", second.fence());
     // The holder of both is killed: its locks go on.
     let fence = second.fence();
-    (std::mem::forget(second), std::mem::forget(other));
+    std::mem::forget((second, other));
     crowd.kill(1);
     let third = third.wait().unwrap();
     assert!(third.fence() > fence, "{} after {fence}", third.fence());
