@@ -277,7 +277,7 @@ mod tests {
         let four = "040000000000000044000000000000000000000000000000";
         let (pass, reserved) = ("0400000070617373", "00".repeat(20));
         let domains = format!("02{domain}22220000000000000000000000000000");
-        let pinned = format!("6f000000{magic}070000{domains}{pass}{three}{four}0500000003000000683a31");
+        let pinned = format!("6f000000{magic}080000{domains}{pass}{three}{four}0500000003000000683a31");
         assert_eq!(hex(&Greeting::Hello(hello()).encode()), pinned);
         let pinned = format!("50000000{magic}02000201{domain}{reserved}{three}{pass}");
         assert_eq!(hex(&Greeting::Refusal(refusal()).encode()), pinned);
