@@ -8,7 +8,7 @@
 //!
 //! **Levels.** A connection begins in the map and at the level that its [`Settings`] say. `QUORATE LEVEL read [write]` sets the levels for
 //! all that follows, and with `NEXT` behind it for the next command alone; `QUORATE MAP name` chooses the map. `QUORATE P` has chance
-//! choose between two levels, and `QUORATE DELAY` makes operations longer ([`dial`]).
+//! choose between two levels, and `QUORATE DELAY` makes operations longer (`dial`).
 //!
 //! **Roles.** [`Front`] keeps what is known of each client. It is handed bytes, and hands operations to the cell of its own
 //! process, which coordinates them. Nothing here waits, and no other thread takes part.

@@ -2,7 +2,7 @@
 //!
 //! Cells are killed and come back with empty memories, give their places to a spare while they live, sleep, and are cut off; sites
 //! cannot hear each other in one direction; clocks differ, and jump by more than is allowed. There are four maps, each with
-//! a promise of its own ([`settings::MAPS`]).
+//! a promise of its own (`settings::MAPS`).
 
 mod cells;
 mod operator;
