@@ -115,11 +115,12 @@ pub(super) fn body(key: u64, number: u64, bytes: usize) -> Bytes {
 
 /// The number of a message that is as it was made.
 pub(super) fn number_of(body: &Bytes, bytes: usize) -> Option<u64> {
-    let mut rest = body.clone();
-    if rest.len() != bytes || bytes < BODY_BYTES_MIN {
+    if body.len() != bytes {
         return None;
     }
-    rest.advance(8);
-    let number = rest.get_u64_le();
-    rest.iter().all(|byte| *byte == number as u8).then_some(number)
+    let (number, rest) = body.get(8..)?.split_first_chunk()?;
+    let number = u64::from_le_bytes(*number);
+    // All bytes are looked at, several at a time: stopping at the first that differs took a fifth of a receiver's time.
+    let differing = rest.iter().fold(0, |differing, byte| differing | (byte ^ number as u8));
+    (differing == 0).then_some(number)
 }
