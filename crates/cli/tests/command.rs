@@ -1,6 +1,7 @@
 //! Runs the command, in a data directory of its own.
 
 use std::{
+    fs,
     path::PathBuf,
     process::{Child, Command, Output, Stdio},
     thread,
@@ -8,6 +9,9 @@ use std::{
 };
 
 use tempfile::TempDir;
+
+/// How many lines of each log a failed test prints.
+const LOGGED: usize = 40;
 
 /// A place for one local cluster. Whatever still runs there when it is dropped is ended.
 pub(crate) struct Place {
@@ -43,6 +47,21 @@ impl Place {
         Said::of(self.command(words).output().unwrap())
     }
 
+    /// Prints what its processes are at, and what each logged last: a test that failed elsewhere is understood from that.
+    fn tell(&self) {
+        eprintln!("{}", self.run(&["status"]).out);
+        let files = fs::read_dir(self.data_dir()).into_iter().flatten().flatten();
+        let mut logs: Vec<_> = files.map(|file| file.path()).collect();
+        logs.retain(|path| path.extension().is_some_and(|it| it == "log"));
+        logs.sort();
+        for path in logs {
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let last = text.lines().count().saturating_sub(LOGGED);
+            eprintln!("-- {}", path.display());
+            text.lines().skip(last).for_each(|line| eprintln!("{line}"));
+        }
+    }
+
     /// Starts it and lets it run.
     pub(crate) fn start(&self, words: &[&str]) -> Child {
         self.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -51,6 +70,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        if thread::panicking() {
+            self.tell();
+        }
         let _ = self.command(&["down", "--yes"]).output();
     }
 }
