@@ -246,6 +246,7 @@ scripts! { check:
     a_read_that_kills
     a_read_that_kills_one_of_two
     a_read_of_all_that_kills
+    a_read_of_all_that_kills_one_of_two
     a_read_that_was_merely_there
     a_read_is_probed
     a_cut_is_no_death

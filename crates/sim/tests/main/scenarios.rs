@@ -302,6 +302,14 @@ fn a_needed_keeper_is_not_removed() {
     check("accidents", 773..774);
 }
 
+/// A read of all ranges was asked again of a process that had told the answer of other ranges: it was the last with the row that
+/// kills.
+#[test]
+fn a_process_is_proven_for_the_ranges_that_it_told_alone() {
+    check("table", 1536..1537);
+    check("table", 4405..4406);
+}
+
 /// A keeper heard that it was out, and then that it need not keep its rows: it had none to hand over.
 #[test]
 fn a_keeper_that_is_dismissed_as_it_goes_out_ends() {

@@ -8,9 +8,10 @@
 //! its link was lost and has not come back: a cut is no death. After the first death the read is asked once more, and only
 //! of processes without which every range of theirs would keep a complete replica. At the second death, or where none would
 //! remain, it fails ([`ClientError::Died`]), once it is certain that nobody was merely cut off. A read of many ranges is at
-//! many processes at once; the one that died may have been the one with the row that kills. Whoever has told a part of the
-//! answer is *proven* and not expected to die of it. Where too many are not, some are *probed* first: those at which it has
-//! been already, or else one alone, begin to answer what they hold, and their answers are thrown away.
+//! many processes at once; the one that died may have been the one with the row that kills. Whoever has told the answer of some
+//! ranges is *proven* for them, and not expected to die of them; of others that it holds it may still die. Where too many are not
+//! proven, some are *probed* first: those at which it has been already, or else one alone, begin to answer what they are to read,
+//! and their answers are thrown away.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -56,8 +57,8 @@ pub(super) struct Read {
     silent: Vec<ProcessId>,
     /// Processes that died while it was there, as far as is known.
     died: SmallVec<[ProcessId; 2]>,
-    /// Processes that have told a part of the answer to it.
-    proven: SmallVec<[ProcessId; 4]>,
+    /// Processes that have told the answer of ranges.
+    proven: SmallVec<[(ProcessId, Range); 4]>,
     /// The attempt is only to see who lives through it.
     probing: bool,
     /// The attempt has failed: no answer to it counts any more.
@@ -159,16 +160,15 @@ impl Read {
         self.died.retain(|died| !lives(died));
     }
 
-    /// Those of `readers` who have not been seen to live through it.
-    fn unproven(&self, readers: &[ProcessId]) -> Vec<ProcessId> {
-        readers.iter().copied().filter(|reader| !self.proven.contains(reader)).collect()
+    /// Those who have not been seen to live through what is assigned to them.
+    fn unproven(&self, assigned: &[Assignment]) -> Vec<ProcessId> {
+        assigned.iter().filter(|it| !self.is_proven(it)).map(|it| it.process).collect()
     }
 
-    /// `process` has told a part of an answer.
-    fn prove(&mut self, process: ProcessId) {
-        if !self.proven.contains(&process) {
-            self.proven.push(process);
-        }
+    fn is_proven(&self, assigned: &Assignment) -> bool {
+        let told = self.proven.iter().filter(|(process, _)| *process == assigned.process);
+        let told: SmallVec<[Range; 4]> = told.map(|(_, range)| *range).collect();
+        assigned.held.iter().all(|range| covers(&told, *range))
     }
 
     /// What `process` has answered; it begins with nothing.
@@ -327,20 +327,22 @@ impl Client {
         let heard = |process: &ProcessId| self.linked.contains(process) && !read.silent.contains(process);
         let readers = |offset: u32| config.readers(&read.ranges, offset).unwrap_or_default();
         let offsets = (0..u32::from(config.replicas)).map(|turn| first.wrapping_add(turn));
-        let mut divisions = offsets.map(|offset| (offset, readers(offset)));
         let Some(&process) = read.died.last() else {
+            let mut divisions = offsets.map(|offset| (offset, readers(offset)));
             let audible = divisions.find(|(_, expected)| expected.iter().all(heard));
             let (offset, expected) = audible.unwrap_or_else(|| (first, readers(first)));
             return Plan::Ask { offset, expected };
         };
         let again = read.died.len() > 1;
         // Of those who are left, each may die, for all that is known, and nothing would be lost.
-        let expendable = |reader: &ProcessId| {
-            !read.died.contains(reader)
-                && (read.proven.contains(reader) || config.can_spare(&[*reader], &read.died))
+        let expendable = |assigned: &Assignment| {
+            !read.died.contains(&assigned.process)
+                && (read.is_proven(assigned) || config.can_spare(&[assigned.process], &read.died))
         };
-        let divisions: Vec<(u32, SmallVec<[ProcessId; 4]>)> = divisions
-            .filter(|(_, expected)| !expected.is_empty() && expected.iter().all(expendable))
+        let assigned = |offset: u32| config.assign_read(&read.ranges, offset).unwrap_or_default();
+        let divisions: Vec<(u32, Vec<Assignment>)> = offsets
+            .map(|offset| (offset, assigned(offset)))
+            .filter(|(_, parts)| !parts.is_empty() && parts.iter().all(expendable))
             .collect();
         if again || divisions.is_empty() {
             let state = |process| config.storage.get(process);
@@ -350,21 +352,20 @@ impl Client {
                 false => Plan::Wait,
             };
         }
-        let mut audible = divisions.into_iter().filter(|(_, expected)| expected.iter().all(heard)).peekable();
-        let Some(probed) = audible.peek().cloned() else { return Plan::Wait };
-        let harmless = |expected: &[ProcessId]| config.can_spare(&read.unproven(expected), &read.died);
-        if let Some((offset, expected)) = audible.find(|(_, expected)| harmless(expected)) {
-            return Plan::Ask { offset, expected };
+        let audible = |parts: &[Assignment]| parts.iter().all(|part| heard(&part.process));
+        let mut audible = divisions.into_iter().filter(|(_, parts)| audible(parts)).peekable();
+        let Some((_, probed)) = audible.peek().cloned() else { return Plan::Wait };
+        let harmless = |parts: &[Assignment]| config.can_spare(&read.unproven(parts), &read.died);
+        if let Some((offset, parts)) = audible.find(|(_, parts)| harmless(parts)) {
+            return Plan::Ask { offset, expected: parts.iter().map(|part| part.process).collect() };
         }
-        let (offset, expected) = probed;
         // To those at which it has been already no risk is added.
-        let (mut probed, others): (Vec<_>, Vec<_>) =
-            read.unproven(&expected).into_iter().partition(|process| read.is_at(*process));
-        if probed.is_empty() {
-            probed.extend(others.first());
+        let (mut risked, others): (Vec<_>, Vec<_>) =
+            read.unproven(&probed).into_iter().partition(|process| read.is_at(*process));
+        if risked.is_empty() {
+            risked.extend(others.first());
         }
-        let assigned = config.assign_read(&read.ranges, offset).unwrap_or_default();
-        Plan::Probe(assigned.into_iter().filter(|part| probed.contains(&part.process)).collect())
+        Plan::Probe(probed.into_iter().filter(|part| risked.contains(&part.process)).collect())
     }
 
     /// Asks these directly, each for what it holds.
@@ -445,8 +446,8 @@ impl Client {
         let request = self.requests.get_mut(&token).expect("an attempt has its request");
         let attempt = request.attempt;
         let Kind::Read(read) = &mut request.kind else { panic!("only reads are answered in pieces") };
-        if matches!(reply.content, ReplyContent::Answer(_) | ReplyContent::NoRoom) {
-            read.prove(from);
+        if matches!(reply.content, ReplyContent::Answer(_)) && reply.piece == 0 {
+            read.proven.extend(reply.ranges.iter().map(|range| (from, *range)));
         }
         match reply.content {
             // What came before it came to nothing.
@@ -459,7 +460,7 @@ impl Client {
                 part.ended |= reply.last;
                 (read.heard, read.news) = (cx.now, cx.now);
                 read.asked.retain(|process| *process != from);
-                if read.unproven(&read.expected).is_empty() {
+                if read.expected.iter().all(|process| read.parts.iter().any(|part| part.from == *process)) {
                     self.start_read(cx, token, out);
                 }
             }
