@@ -1,0 +1,184 @@
+//! What a report shows of what it found: numbers, witnesses, the worst first.
+
+use quorate_history::{
+    Action, GLANCE_STEPS, History, KeyShare, Operation, Options, Outcome, Report, Score, Value, Verdict,
+    Witness, check, check_with, confidence, inconsistent_values,
+};
+
+/// Writes are `W value start finish`, reads `R value start finish`, by a client each; a value `-` is nothing, a finish `?`
+/// is not known.
+fn history(operations: &[&str]) -> History {
+    keyed("x", operations).into_iter().collect()
+}
+
+fn keyed(key: &str, operations: &[&str]) -> Vec<Operation> {
+    let operation = |(client, text): (u64, &&str)| {
+        let [verb, value, start, finish] = text.split(' ').collect::<Vec<_>>()[..] else { panic!("{text}") };
+        let value = (value != "-").then(|| Value::from(value));
+        let action = match (verb, value) {
+            ("R", value) => Action::Read(value),
+            ("W", Some(value)) => Action::Write(value),
+            ("W", None) => Action::Delete,
+            ("E", Some(value)) => Action::Enqueue(value),
+            ("D", value) => Action::Dequeue(value),
+            _ => panic!("{text}"),
+        };
+        let finish = (finish != "?").then(|| finish.parse().expect("a time"));
+        let outcome = if finish.is_some() { Outcome::Ok } else { Outcome::Unknown };
+        Operation { client, key: key.into(), action, start: start.parse().expect("a time"), finish, outcome }
+    };
+    (1..).zip(operations).map(operation).collect()
+}
+
+fn witness(operations: &[&str]) -> Witness {
+    check(&history(operations)).suspects.remove(0).witness.expect("a witness")
+}
+
+#[test]
+fn a_history_gives_back_what_was_pushed() {
+    let ok = |action| Operation::answered(1, "x", action, 3, 9);
+    let unknown = |action| Operation { finish: None, outcome: Outcome::Unknown, ..ok(action) };
+    let cas = |matched| Action::Cas { expected: Some("a".into()), new: "b".into(), matched };
+    let registers = [
+        ok(Action::Read(None)),
+        ok(Action::Read(Some("a".into()))),
+        ok(Action::Write("a".into())),
+        unknown(Action::Write("b".into())),
+        ok(Action::Delete),
+        ok(cas(true)),
+        ok(cas(false)),
+        unknown(cas(true)),
+    ];
+    let texts = [ok(Action::Append("a".into())), ok(Action::Read(Some("a".into())))];
+    let sets = [ok(Action::Add("a".into())), unknown(Action::Remove("a".into()))];
+    let queues = [ok(Action::Enqueue("a".into())), ok(Action::Dequeue(None)), unknown(Action::Dequeue(None))];
+    for operations in [&registers[..], &texts, &sets, &queues] {
+        let history: History = operations.iter().cloned().collect();
+        assert!(history.keys()[0].operations().eq(operations.iter().cloned()), "{operations:?}");
+        assert!(!history.is_empty() && !history.keys()[0].is_empty());
+    }
+    assert!(History::new().is_empty());
+}
+
+#[test]
+fn one_hard_key_holds_up_no_verdict() {
+    // Fourteen concurrent writes of three values, and two reads that cannot both be: every order is tried.
+    let hard = |key: &str| -> Vec<Operation> {
+        let writes = (0..14).map(|client| Operation::write(client, key, client % 3, 0, 100));
+        let read = |value: u64, at| Operation::read(99, key, Some(value.into()), at, at + 1);
+        writes.chain([read(0, 101), read(1, 103)]).collect()
+    };
+    let alone = check(&hard("hard").into_iter().collect());
+    assert_eq!((alone.verdict, alone.searched_keys), (Verdict::NotAtomic, 1));
+    let glance = Options { search_steps: GLANCE_STEPS, ..Options::default() };
+    let glanced = check_with(&hard("hard").into_iter().collect(), &glance);
+    assert_eq!(glanced.verdict, Verdict::Unknown, "it takes more than a glance");
+    // Where another key is not atomic, nobody need know.
+    let wrong = keyed("wrong", &["W a 0 1", "W b 2 3", "R a 4 5"]);
+    let both = check(&hard("hard").into_iter().chain(wrong).collect());
+    assert_eq!((both.verdict, both.searched_keys, both.keys), (Verdict::NotAtomic, 1, 2));
+    let verdicts: Vec<_> = both.suspects.iter().map(|key| (&*key.key, key.verdict)).collect();
+    assert_eq!(verdicts, [("wrong", Verdict::NotAtomic), ("hard", Verdict::Unknown)]);
+}
+
+#[test]
+fn the_worst_keys_come_first() {
+    let late = |key: &str, by: i64| {
+        let read = Operation::read(3, key, Some("a".into()), 20 + by, 30 + by);
+        [Operation::write(1, key, "a", 0, 10), Operation::write(2, key, "b", 15, 20), read]
+    };
+    let of_nobody = Operation::read(1, "orphan", Some("a".into()), 0, 1);
+    let more = Operation::read(4, "d", Some("b".into()), 16, 20);
+    let all = [late("c", 1), late("b", 5), late("a", 5), late("d", 5)].into_iter().flatten();
+    let report = check(&all.chain([of_nobody, more]).collect());
+    // By Γ, which is infinite where nobody wrote what was read; then by how much is wrong; then by name.
+    let keys: Vec<&str> = report.suspects.iter().map(|key| &*key.key).collect();
+    assert_eq!(keys, ["orphan", "d", "a", "b", "c"]);
+    assert_eq!((report.searched_keys, report.keys), (0, 5));
+    assert_eq!(report.measures.expect("measured").gamma.finite(), None);
+    assert_eq!(Score::Finite(3).finite(), Some(3));
+}
+
+#[test]
+fn proportions_are_of_operations_and_of_values() {
+    let report = check(&history(&["W a 0 1", "R a 2 3", "W b 4 5", "R a 6 7", "R b 8 9", "R c 8 9"]));
+    // a has three operations, b has two, c was written by nobody.
+    assert_eq!(report.proportion(), Some(3.0 / 6.0));
+    assert_eq!(report.proportion_values(), Some(2.0 / 3.0));
+    assert_eq!(report.shares, [KeyShare { operations: 6, inconsistent: 3 }]);
+    assert_eq!((Report::new().proportion(), Report::new().proportion_values()), (Some(0.0), Some(0.0)));
+    let unmeasured = check(&history(&["W a 0 1", "W a 2 3", "R b 4 5"]));
+    assert_eq!((unmeasured.proportion(), unmeasured.proportion_values()), (None, None));
+}
+
+#[test]
+fn a_test_fails_with_the_witness_unless_the_history_is_atomic() {
+    check(&history(&["W a 0 1", "R a 2 3"])).assert_atomic();
+    let wrong = check(&history(&["W a 0 1", "R - 2 3"]));
+    let failure = std::panic::catch_unwind(|| wrong.assert_atomic()).expect_err("it is not atomic");
+    let text = failure.downcast_ref::<String>().expect("a text");
+    assert!(text.contains("a and ∅ conflict") || text.contains("∅ and a conflict"), "{text}");
+}
+
+#[test]
+fn two_keys_say_how_keys_differ() {
+    let key = |inconsistent| KeyShare { operations: 10, inconsistent };
+    assert_eq!(confidence(&[key(0), key(10)], 100, |_| 1), Some((1.0, 1.0)));
+    assert_eq!(confidence(&[key(0)], 100, |_| 0), None);
+    assert_eq!(confidence(&[key(0), key(10)], 0, |_| 1), None);
+    let nothing = KeyShare { operations: 0, inconsistent: 0 };
+    assert_eq!(confidence(&[nothing, nothing], 1, |_| 1), Some((0.0, 0.0)));
+}
+
+#[test]
+fn the_values_to_take_out_are_named() {
+    let named = |operations: &[&str]| {
+        let history = history(operations);
+        let values = inconsistent_values(&history.keys()[0]).into_iter();
+        values.map(|value| value.map_or("∅".into(), ToString::to_string)).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(named(&["W a 0 1", "R a 2 3"]), "");
+    assert_eq!(named(&["W a 0 1", "R a 0 3", "W b 4 5", "R a 6 7", "R b 8 9"]), "b");
+    assert_eq!(named(&["W a 0 1", "R - 2 3", "R a 2 3"]), "∅");
+    assert_eq!(named(&["R a 0 1", "W a 2 3", "W b 2 3", "R c 2 3"]), "c a", "of nobody, and read too early");
+}
+
+#[test]
+fn a_read_of_the_future_is_shown_with_its_write() {
+    let text = witness(&["R a 4 6", "R a 3 5", "W a 9 10", "R a 11 12", "W b 0 1", "R b 2 3"]).to_string();
+    assert!(text.starts_with("R(a) by 2 ended 4 ns before W(a) by 3 began\n"), "{text}");
+    // The one that came earliest, of the value with the earliest.
+    let text = witness(&["R a 4 6", "W a 9 10", "R b 1 2", "W b 9 10"]).to_string();
+    assert!(text.starts_with("R(b) by 3 ended 7 ns before W(b) by 4 began\n"), "{text}");
+    // Something worse is shown instead: a and b conflict by 19 ns.
+    let conflict = ["W a 100 101", "W b 120 130", "R a 150 160"];
+    let text = witness(&[&["R c 4 6", "W c 24 25"], &conflict[..]].concat()).to_string();
+    assert!(text.contains("conflict, Γ = 19 ns"), "{text}");
+    let text = witness(&[&["R c 4 6", "W c 25 26"], &conflict[..]].concat()).to_string();
+    assert!(text.starts_with("R(c) by 1 ended 19 ns before W(c) by 2 began\n"), "{text}");
+}
+
+#[test]
+fn what_nobody_wrote_is_shown_as_it_was_read_first() {
+    let text = witness(&["W a 0 1", "R b 5 9", "R b 4 8", "R a 2 3"]).to_string();
+    assert!(text.starts_with("R(b) by 3 returned what nobody wrote\n"), "{text}");
+    let searched = witness(&["W a 0 1", "W a 2 3", "R b 4 8"]).to_string();
+    assert!(searched.starts_with("R(b) by 3 returned what nobody wrote\n"), "{searched}");
+}
+
+#[test]
+fn a_search_shows_where_it_ended() {
+    let text = witness(&["W a 0 1", "W b 2 3", "W - 4 5", "R a 6 7", "R - 8 9"]).to_string();
+    assert!(text.starts_with("3 of 5 operations can be ordered, then none of R(a) by 4\n"), "{text}");
+    let Witness::Stuck { ordered, operations, prefix, candidates } =
+        witness(&["E a 0 1", "E b 2 3", "D a 4 5", "D a 6 8", "D - 7 9"])
+    else {
+        panic!("a queue is searched")
+    };
+    let labels = |exhibits: &[quorate_history::Exhibit]| {
+        exhibits.iter().map(|exhibit| exhibit.label.clone()).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!((ordered, operations), (3, 5));
+    assert_eq!(labels(&prefix), "enqueue(a) by 1, enqueue(b) by 2, dequeue → a by 3");
+    assert_eq!(labels(&candidates), "dequeue → a by 4, dequeue → ∅ by 5");
+}
