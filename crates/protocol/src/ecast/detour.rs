@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Message, Router, Routing, router::is_reached};
+use super::{Message, Router, Routing, order::Order};
 use crate::{
     id::ProcessId,
     seam::{Context, Destination, Sink},
@@ -214,5 +214,18 @@ fn encoded(message: &Message) -> Bytes {
     bytes.freeze()
 }
 
+/// Whether something can be sent to `process`, directly or through another router.
+pub(super) fn is_reached<R: Routing>(
+    linked: &BTreeSet<ProcessId>,
+    detours: &Detours,
+    order: &Order<R>,
+    process: ProcessId,
+) -> bool {
+    (linked.contains(&process) || detours.through(process).is_some()) && !order.is_fenced(process)
+}
+
 /// No way is longer; what would go round in circles ends.
 pub(super) const HOPS_MAX: u8 = 16;
+
+#[cfg(test)]
+mod tests;

@@ -83,6 +83,8 @@ mod message;
 mod order;
 mod reform;
 mod refound;
+#[cfg(test)]
+mod rig;
 mod router;
 mod stretch;
 #[cfg(test)]

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{
     Ordered, Position, RouterRefusal, Routing,
     commands::{Commands, RouterCommand, RouterEvent},
-    detour::{Detours, HOPS_MAX},
+    detour::{Detours, HOPS_MAX, is_reached},
     dispatch::{Dispatch, Watermarks},
     entry::LogEntry,
     message::{Message, Notice},
@@ -796,12 +796,5 @@ fn command_of(change: Change) -> paxos::Command {
     }
 }
 
-/// Whether something can be sent to `process`, directly or through another router.
-pub(super) fn is_reached<R: Routing>(
-    linked: &BTreeSet<ProcessId>,
-    detours: &Detours,
-    order: &Order<R>,
-    process: ProcessId,
-) -> bool {
-    (linked.contains(&process) || detours.through(process).is_some()) && !order.is_fenced(process)
-}
+#[cfg(test)]
+mod tests;

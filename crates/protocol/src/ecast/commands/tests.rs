@@ -1,141 +1,14 @@
 //! Operators' commands among three routers, of which one may fall silent.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
-};
-
 use super::*;
 use crate::{
-    Context, Destination, Generation, Input, Policy, Protocol, Session, Sink, Ticket, Time,
+    Generation, Input,
     ecast::{
-        Message, Router, RouterSettings,
-        toy::{Toy, process},
+        rig::{Routers, peer},
+        toy::process,
     },
-    paxos::{self, Paxos},
+    paxos,
 };
-
-const ROUTERS: u64 = 3;
-
-struct Routers {
-    routers: BTreeMap<ProcessId, Router<Toy>>,
-    queue: VecDeque<(ProcessId, ProcessId, Message)>,
-    /// It hears nobody, and nobody hears it.
-    silent: Option<ProcessId>,
-    ended: Vec<(u64, Result<(), RouterRefusal>)>,
-    tickets: BTreeMap<ProcessId, Ticket>,
-    now: Time,
-}
-
-struct Out<'a> {
-    me: ProcessId,
-    queue: &'a mut VecDeque<(ProcessId, ProcessId, Message)>,
-    ended: &'a mut Vec<(u64, Result<(), RouterRefusal>)>,
-    ticket: &'a mut Ticket,
-}
-
-impl Sink<Router<Toy>> for Out<'_> {
-    fn send(&mut self, to: Destination, message: Message, _: Option<Ticket>) {
-        let to = match to {
-            Destination::One(to) => vec![to],
-            Destination::Many(many) => many,
-        };
-        self.queue.extend(to.into_iter().map(|to| (self.me, to, message.clone())));
-    }
-
-    fn persist(&mut self, _: paxos::Record) -> Ticket {
-        self.ticket.0 += 1;
-        *self.ticket
-    }
-
-    fn emit(&mut self, event: RouterEvent<BTreeSet<ProcessId>>) {
-        if let RouterEvent::Ended { id, result } = event {
-            self.ended.push((id.0, result));
-        }
-    }
-
-    fn reach(&mut self, _: ProcessId, _: &str) {}
-
-    fn forget(&mut self, _: ProcessId) {}
-
-    fn adopt(&mut self, _: Arc<dyn Policy>) {}
-}
-
-fn peer(node: u64) -> Peer {
-    Peer { id: process(node), address: format!("{node}") }
-}
-
-impl Routers {
-    /// Three routers that are a domain.
-    fn founded() -> Routers {
-        let settings = paxos::Settings { wanted: ROUTERS as usize, ..paxos::Settings::default() };
-        let router = |node| {
-            let paxos = match node {
-                1 => Paxos::found(peer(1), settings.clone(), Time::ZERO),
-                node => Paxos::join(peer(node), vec![peer(1)], settings.clone(), Time::ZERO),
-            };
-            let settings = RouterSettings { paxos: settings.clone(), ..RouterSettings::default() };
-            (process(node), Router::new(paxos, BTreeSet::new(), settings))
-        };
-        let routers = (1..=ROUTERS).map(router).collect();
-        let (queue, ended, now) = (VecDeque::new(), Vec::new(), Time::ZERO);
-        let tickets = (1..=ROUTERS).map(|node| (process(node), Ticket(0))).collect();
-        let mut domain = Routers { routers, queue, silent: None, ended, tickets, now };
-        for one in 1..=ROUTERS {
-            for other in (1..=ROUTERS).filter(|other| *other != one) {
-                let session = Session(one * other);
-                domain.give(process(one), Input::Linked { peer: process(other), session });
-            }
-        }
-        let complete =
-            |it: &Routers| it.routers.values().all(|router| router.log().members().len() == ROUTERS as usize);
-        domain.run_until(complete);
-        domain
-    }
-
-    fn give(&mut self, to: ProcessId, input: Input<Router<Toy>>) {
-        let Routers { routers, queue, ended, tickets, now, .. } = self;
-        let router = routers.get_mut(&to).expect("they are three");
-        let ticket = tickets.get_mut(&to).expect("they are three");
-        let mut durable = *ticket;
-        let mut out = Out { me: to, queue, ended, ticket };
-        let mut random = || 0x1234_5678_9abc_def0 ^ to.node;
-        let mut cx = Context { now: *now, me: to, random: &mut random };
-        router.handle(&mut cx, input, &mut out);
-        while durable < *out.ticket {
-            durable = *out.ticket;
-            router.handle(&mut cx, Input::Persisted(durable), &mut out);
-        }
-    }
-
-    fn ask(&mut self, to: ProcessId, id: u64, change: Change) {
-        self.give(to, Input::Command(RouterCommand::Change { id: CommandId(id), change }));
-    }
-
-    fn run_until(&mut self, done: impl Fn(&Routers) -> bool) {
-        let end = self.now + Duration::from_secs(60);
-        while !done(self) {
-            assert!(self.now < end, "it comes about within a minute: {:?}", self.ended);
-            self.now = self.now + Duration::from_millis(10);
-            for id in self.routers.keys().copied().collect::<Vec<_>>() {
-                if self.routers[&id].deadline().is_some_and(|deadline| deadline <= self.now) {
-                    self.give(id, Input::Deadline);
-                }
-                self.give(id, Input::Drained);
-            }
-            for _ in 0..self.queue.len() {
-                let (from, to, message) = self.queue.pop_front().expect("it is counted");
-                if from == to || self.silent != Some(from) && self.silent != Some(to) {
-                    self.give(to, Input::Receive { from, message });
-                }
-            }
-        }
-    }
-
-    fn leader(&self) -> ProcessId {
-        *self.routers.iter().find(|(_, router)| router.is_leader()).expect("somebody leads").0
-    }
-}
 
 #[test]
 fn two_operators_whose_commands_conflict_each_get_their_own_answer() {

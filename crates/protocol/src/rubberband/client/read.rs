@@ -595,3 +595,6 @@ pub(super) fn cancel_parts<S: Sink<Client>>(attempt: u64, read: &Read, out: &mut
         out.send(Destination::Many(readers), Message::Direct(cancel), None);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,31 +1,22 @@
 //! What a client does alone: how long its requests wait for an order that nobody gives.
 
 use bytes::Bytes;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::*;
-use crate::{id::Incarnation, seam::Ticket, strength::Strength};
+use crate::{
+    ecast,
+    id::{Generation, Incarnation, RequestId},
+    rubberband::{
+        Range, ReplyContent, Spent, TableEntry,
+        config::State,
+        sample::{Said, process, town},
+    },
+    strength::Strength,
+    wire::Wire,
+};
 
-#[derive(Default)]
-struct Told(Vec<ClientEvent>);
-
-impl Sink<Client> for Told {
-    fn send(&mut self, _: Destination, _: Message, _: Option<Ticket>) {}
-
-    fn persist(&mut self, _: Record) -> Ticket {
-        unreachable!("a client writes no records")
-    }
-
-    fn emit(&mut self, event: ClientEvent) {
-        self.0.push(event);
-    }
-
-    fn reach(&mut self, _: ProcessId, _: &str) {}
-
-    fn forget(&mut self, _: ProcessId) {}
-}
-
-const ME: ProcessId = ProcessId { node: 1, incarnation: Incarnation(1) };
+pub(super) const ME: ProcessId = ProcessId { node: 1, incarnation: Incarnation(1) };
 const WAIT: Duration = Duration::from_secs(3);
 
 fn client(write_wait: Option<Duration>) -> Client {
@@ -34,10 +25,95 @@ fn client(write_wait: Option<Duration>) -> Client {
 }
 
 fn give(client: &mut Client, now: Time, input: Input<Client>) -> Vec<ClientEvent> {
-    let mut told = Told::default();
-    let mut random = || 7;
-    client.handle(&mut Context { now, me: ME, random: &mut random }, input, &mut told);
-    told.0
+    said(client, now, input).events
+}
+
+/// What comes of an input.
+pub(super) fn said(client: &mut Client, now: Time, input: Input<Client>) -> Said<Client> {
+    within(now, |cx, out| client.handle(cx, input, out))
+}
+
+/// What comes of something done at `now`.
+pub(super) fn within(now: Time, act: impl FnOnce(&mut Context<'_>, &mut Said<Client>)) -> Said<Client> {
+    let (mut said, mut random) = (Said::default(), || 7);
+    act(&mut Context { now, me: ME, random: &mut random }, &mut said);
+    said
+}
+
+/// Long after the clock began.
+pub(super) const START: Time = Time(1_000_000_000_000);
+
+/// A gateway of a town with so many replicas, linked with all of its storage processes. There is a table 1.
+pub(super) fn gateway(replicas: u8, keys: &[u64], states: &str, settings: ClientSettings) -> Client {
+    let mut client =
+        Client::new(Peer { id: ME, address: String::new() }, String::from("gateway-1"), settings);
+    let mut state = State::from(town(replicas, keys, states));
+    let created = Position(1);
+    let table = TableEntry { name: String::from("t"), definition: Bytes::new(), created };
+    state.tables.insert(1, table);
+    state.sessions.insert(ME.incarnation.0, 0);
+    let storage: Vec<ProcessId> = state.storage.keys().copied().collect();
+    client.membership.know(Config::from(state));
+    for peer in storage {
+        let session = crate::seam::Session(peer.node);
+        said(&mut client, START, Input::Linked { peer, session });
+    }
+    client
+}
+
+/// A router speaks to the gateway.
+pub(super) fn order(client: &mut Client, message: ecast::Message) -> Said<Client> {
+    let from = process(ROUTER);
+    said(client, START, Input::Receive { from, message: Message::Order(message) })
+}
+
+/// The gateway hears who leads.
+pub(super) fn led(client: &mut Client) {
+    let routers = vec![Peer { id: process(ROUTER), address: String::new() }];
+    let leader = Some(process(ROUTER));
+    order(client, ecast::Message::Lead { generation: Generation::FIRST, leader, routers, learned: 1 });
+}
+
+const ROUTER: u64 = 50;
+
+pub(super) fn read(token: u64, strength: Strength, ranges: &[Range]) -> Input<Client> {
+    let (ranges, operation) = (SmallVec::from_slice(ranges), Bytes::new());
+    Input::Command(ClientCommand::Read { token, strength, table: 1, ranges, operation })
+}
+
+pub(super) fn write(token: u64, request: Option<RequestId>, repeated: bool, range: Range) -> Input<Client> {
+    Input::Command(ClientCommand::Write {
+        token,
+        request,
+        print: 3,
+        repeated,
+        table: 1,
+        ranges: smallvec![range],
+        fallible: false,
+        operation: Bytes::new(),
+    })
+}
+
+/// A piece of an answer to the attempt at the request of this name.
+pub(super) fn piece(client: &Client, token: u64, piece: u32, last: bool, covers: Range) -> Reply {
+    let token = client.requests[&token].attempt;
+    let content = ReplyContent::Answer(Bytes::from_static(b"rows"));
+    Reply { token, at: Position(5), ranges: smallvec![covers], piece, last, spent: Spent::default(), content }
+}
+
+/// A storage process answers.
+pub(super) fn reply(client: &mut Client, now: Time, from: u64, reply: Reply) -> Said<Client> {
+    let message = Message::Direct(Direct::Reply(reply));
+    said(client, now, Input::Receive { from: process(from), message })
+}
+
+/// What was said beside the order, and to which node, but for signs of life.
+pub(super) fn direct(said: &Said<Client>) -> Vec<(u64, Direct)> {
+    let sent = said.sent.iter().filter_map(|(to, message)| match message {
+        Message::Direct(Direct::Alive { .. }) | Message::Order(_) => None,
+        Message::Direct(direct) => Some((to.node, direct.clone())),
+    });
+    sent.collect()
 }
 
 fn control(token: u64) -> Input<Client> {
@@ -45,7 +121,7 @@ fn control(token: u64) -> Input<Client> {
 }
 
 /// Which of these have failed, and how.
-fn failed(told: &[ClientEvent]) -> Vec<(u64, ClientError)> {
+pub(super) fn failed(told: &[ClientEvent]) -> Vec<(u64, ClientError)> {
     let failed = |event: &ClientEvent| match event {
         ClientEvent::Failed { token, error } => Some((*token, *error)),
         _ => None,
@@ -97,4 +173,31 @@ fn without_a_bound_it_waits_until_it_is_cancelled() {
     let told = give(&mut client, start + Duration::from_secs(3600), Input::Deadline);
     assert!(failed(&told).is_empty());
     assert_eq!(client.outstanding(), 1);
+}
+
+#[test]
+fn one_that_is_out_refuses_requests_at_once() {
+    let mut client = gateway(1, &[0], "A", ClientSettings::default());
+    led(&mut client);
+    // A notice without outcomes or credit, and that it is out.
+    let out = [&[3], &[0; 16][..], &[1]].concat();
+    let out = ecast::Message::decode(&mut Bytes::from(out)).expect("a notice");
+    order(&mut client, out);
+    let told = give(&mut client, START, control(1));
+    assert_eq!(failed(&told), [(1, ClientError::NotSent)]);
+    assert_eq!(client.outstanding(), 0);
+}
+
+#[test]
+fn an_answer_that_nobody_waits_for_is_called_off_if_more_would_come() {
+    let mut client = gateway(1, &[0], "A", ClientSettings::default());
+    let range = Range { low: 0, high: 9 };
+    give(&mut client, START, read(1, Strength::Basic, &[range]));
+    let (more, all) = (piece(&client, 1, 0, false, range), piece(&client, 1, 0, true, range));
+    let attempt = more.token;
+    give(&mut client, START, Input::Command(ClientCommand::Cancel { token: 1 }));
+    let said = reply(&mut client, START, 1, more);
+    assert_eq!(direct(&said), [(1, Direct::Cancel { token: attempt })]);
+    let said = reply(&mut client, START, 1, all);
+    assert_eq!(direct(&said), []);
 }

@@ -242,3 +242,6 @@ impl Client {
         self.membership.submit(cx, INTERNAL, Class::Control, forget.encode(), out);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! Routers that talk in memory, and members that are names here: what routers tell them is kept. For the tests of this folder.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+
+use super::{
+    Message, Router, RouterCommand, RouterEvent, RouterRefusal, RouterSettings,
+    toy::{Toy, process},
+};
+use crate::{
+    Context, Destination, Duration, Input, Peer, Policy, ProcessId, Protocol, Session, Sink, Ticket, Time,
+    paxos::{self, Change, Paxos},
+    seam::CommandId,
+};
+
+/// As many as the domain is founded with; they have the nodes from 1 on.
+pub(super) const ROUTERS: u64 = 3;
+
+pub(super) struct Routers {
+    pub(super) routers: BTreeMap<ProcessId, Router<Toy>>,
+    queue: VecDeque<(ProcessId, ProcessId, Message)>,
+    /// It hears nobody, and nobody hears it.
+    pub(super) silent: Option<ProcessId>,
+    /// Pairs of routers without a link.
+    cut: BTreeSet<(ProcessId, ProcessId)>,
+    /// What was sent but for the log's messages: by whom, to whom.
+    pub(super) said: Vec<(ProcessId, ProcessId, Message)>,
+    /// Ends of operators' commands.
+    pub(super) ended: Vec<(u64, Result<(), RouterRefusal>)>,
+    /// Links that routers wanted.
+    pub(super) sought: Vec<ProcessId>,
+    tickets: BTreeMap<ProcessId, Ticket>,
+    pub(super) now: Time,
+}
+
+struct Out<'a> {
+    me: ProcessId,
+    sent: Vec<(ProcessId, ProcessId, Message)>,
+    ended: &'a mut Vec<(u64, Result<(), RouterRefusal>)>,
+    sought: &'a mut Vec<ProcessId>,
+    ticket: &'a mut Ticket,
+}
+
+impl Sink<Router<Toy>> for Out<'_> {
+    fn send(&mut self, to: Destination, message: Message, _: Option<Ticket>) {
+        let to = match to {
+            Destination::One(to) => vec![to],
+            Destination::Many(many) => many,
+        };
+        self.sent.extend(to.into_iter().map(|to| (self.me, to, message.clone())));
+    }
+
+    fn persist(&mut self, _: paxos::Record) -> Ticket {
+        self.ticket.0 += 1;
+        *self.ticket
+    }
+
+    fn emit(&mut self, event: RouterEvent<BTreeSet<ProcessId>>) {
+        if let RouterEvent::Ended { id, result } = event {
+            self.ended.push((id.0, result));
+        }
+    }
+
+    fn reach(&mut self, peer: ProcessId, _: &str) {
+        self.sought.push(peer);
+    }
+
+    fn forget(&mut self, _: ProcessId) {}
+
+    fn adopt(&mut self, _: Arc<dyn Policy>) {}
+}
+
+pub(super) fn peer(node: u64) -> Peer {
+    Peer { id: process(node), address: format!("{node}") }
+}
+
+/// A router that founds a domain of `wanted` routers with these members; or one that asks it for admission.
+pub(super) fn router(node: u64, wanted: u64, members: &[u64]) -> Router<Toy> {
+    let settings = paxos::Settings { wanted: wanted as usize, ..paxos::Settings::default() };
+    let paxos = match node {
+        1 => Paxos::found(peer(1), settings.clone(), Time::ZERO),
+        node => Paxos::join(peer(node), vec![peer(1)], settings.clone(), Time::ZERO),
+    };
+    let settings = RouterSettings { paxos: settings, ..RouterSettings::default() };
+    Router::new(paxos, members.iter().map(|&node| process(node)).collect(), settings)
+}
+
+impl Routers {
+    /// Three routers that are a domain.
+    pub(super) fn founded() -> Routers {
+        Routers::founded_with(&[])
+    }
+
+    /// Three routers that are a domain, which the first of them founded with these members.
+    pub(super) fn founded_with(members: &[u64]) -> Routers {
+        let config = |node| if node == 1 { members } else { &[] };
+        let routers = (1..=ROUTERS).map(|node| (process(node), router(node, ROUTERS, config(node))));
+        let mut domain = Routers {
+            routers: routers.collect(),
+            queue: VecDeque::new(),
+            silent: None,
+            cut: BTreeSet::new(),
+            said: Vec::new(),
+            ended: Vec::new(),
+            sought: Vec::new(),
+            tickets: (1..=ROUTERS).map(|node| (process(node), Ticket(0))).collect(),
+            now: Time::ZERO,
+        };
+        for one in 1..=ROUTERS {
+            for other in (1..=ROUTERS).filter(|other| *other != one) {
+                domain.link(process(one), process(other));
+            }
+        }
+        let complete =
+            |it: &Routers| it.routers.values().all(|router| router.log().members().len() == ROUTERS as usize);
+        domain.run_until(complete);
+        domain
+    }
+
+    pub(super) fn give(&mut self, to: ProcessId, input: Input<Router<Toy>>) {
+        let Routers { routers, queue, ended, sought, tickets, now, .. } = self;
+        let router = routers.get_mut(&to).expect("it is one of the routers");
+        let ticket = tickets.get_mut(&to).expect("it is one of the routers");
+        let mut durable = *ticket;
+        let mut out = Out { me: to, sent: Vec::new(), ended, sought, ticket };
+        let mut random = || 0x1234_5678_9abc_def0 ^ to.node;
+        let mut cx = Context { now: *now, me: to, random: &mut random };
+        router.handle(&mut cx, input, &mut out);
+        while durable < *out.ticket {
+            durable = *out.ticket;
+            router.handle(&mut cx, Input::Persisted(durable), &mut out);
+        }
+        let sent = out.sent;
+        let said = |(_, _, message): &&(_, _, Message)| !matches!(message, Message::Paxos(_));
+        self.said.extend(sent.iter().filter(said).cloned());
+        queue.extend(sent.into_iter().filter(|(_, to, _)| routers.contains_key(to)));
+    }
+
+    /// `to` gets a message, on a link that stands.
+    pub(super) fn say(&mut self, from: ProcessId, to: ProcessId, message: Message) {
+        self.give(to, Input::Receive { from, message });
+    }
+
+    /// A link to `peer` stands at `at`.
+    pub(super) fn link(&mut self, at: ProcessId, peer: ProcessId) {
+        self.give(at, Input::Linked { peer, session: Session(at.node * peer.node) });
+    }
+
+    /// The link to `peer` breaks at `at`.
+    pub(super) fn unlink(&mut self, at: ProcessId, peer: ProcessId) {
+        self.give(at, Input::Unlinked { peer });
+    }
+
+    /// Two routers have no link any more.
+    pub(super) fn cut(&mut self, one: ProcessId, other: ProcessId) {
+        self.cut.extend([(one, other), (other, one)]);
+        self.unlink(one, other);
+        self.unlink(other, one);
+    }
+
+    /// A router is gone for good.
+    pub(super) fn lose(&mut self, router: ProcessId) {
+        self.routers.remove(&router);
+        self.queue.retain(|(_, to, _)| *to != router);
+        for other in self.routers.keys().copied().collect::<Vec<_>>() {
+            self.unlink(other, router);
+        }
+    }
+
+    /// An operator asks for other routers.
+    pub(super) fn ask(&mut self, to: ProcessId, id: u64, change: Change) {
+        self.give(to, Input::Command(RouterCommand::Change { id: CommandId(id), change }));
+    }
+
+    /// Goes on for so long.
+    pub(super) fn run(&mut self, duration: Duration) {
+        let end = self.now + duration;
+        while self.now < end {
+            self.step();
+        }
+    }
+
+    pub(super) fn run_until(&mut self, done: impl Fn(&Routers) -> bool) {
+        let end = self.now + Duration::from_secs(60);
+        while !done(self) {
+            assert!(self.now < end, "it comes about within a minute: {:?}", self.ended);
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        self.now = self.now + Duration::from_millis(10);
+        for id in self.routers.keys().copied().collect::<Vec<_>>() {
+            if self.routers[&id].deadline().is_some_and(|deadline| deadline <= self.now) {
+                self.give(id, Input::Deadline);
+            }
+            self.give(id, Input::Drained);
+        }
+        for _ in 0..self.queue.len() {
+            let (from, to, message) = self.queue.pop_front().expect("it is counted");
+            let heard =
+                self.silent != Some(from) && self.silent != Some(to) && !self.cut.contains(&(from, to));
+            if from == to || heard {
+                self.give(to, Input::Receive { from, message });
+            }
+        }
+    }
+
+    pub(super) fn leader(&self) -> ProcessId {
+        *self.routers.iter().find(|(_, router)| router.is_leader()).expect("somebody leads").0
+    }
+
+    /// The routers that do not lead.
+    pub(super) fn followers(&self) -> Vec<ProcessId> {
+        self.routers.iter().filter(|(_, router)| !router.is_leader()).map(|(id, _)| *id).collect()
+    }
+
+    /// How many messages this router has refused.
+    pub(super) fn refused(&self, router: ProcessId) -> u64 {
+        self.routers[&router].refused
+    }
+}

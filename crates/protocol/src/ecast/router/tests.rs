@@ -1,0 +1,328 @@
+//! What a router takes from whom, and what it tells.
+
+use super::*;
+use crate::{
+    ecast::{
+        RefoundRefusal,
+        rig::{Routers, peer, router},
+        toy::{Toy, block, process},
+    },
+    seam::Ticket,
+};
+
+const A_WHILE: Duration = Duration::from_secs(3);
+
+impl Routers {
+    /// What was told to a process since the last call.
+    fn heard(&mut self, by: ProcessId) -> Vec<Message> {
+        self.said.extract_if(.., |(_, whom, _)| *whom == by).map(|(.., message)| message).collect()
+    }
+
+    /// These processes are linked with one router, join there and have what is delivered to them.
+    fn join(&mut self, at: ProcessId, members: &[u64]) {
+        for &member in members {
+            self.link(at, process(member));
+            self.say(process(member), at, Message::Route(block(member, 1, &["*join"])));
+        }
+        self.run(A_WHILE);
+        let last = self.routers[&at].position();
+        for &member in members {
+            self.has(member, at, (last, last, last));
+        }
+        self.run(A_WHILE);
+        self.said.clear();
+    }
+
+    fn has(
+        &mut self,
+        member: u64,
+        at: ProcessId,
+        (through, executed, durable): (Position, Position, Position),
+    ) {
+        self.say(process(member), at, Message::Confirm { through, executed, durable });
+    }
+}
+
+/// The runs of stable numbers in notices.
+fn stable(told: &[Message]) -> Vec<(u64, u32)> {
+    let notices = told.iter().filter_map(|message| match message {
+        Message::Notice(notice) => Some(notice.stable.clone()),
+        _ => None,
+    });
+    notices.flatten().collect()
+}
+
+#[test]
+fn a_member_speaks_for_itself_and_of_what_was() {
+    let mut domain = Routers::founded();
+    let leader = domain.leader();
+    domain.join(leader, &[7, 8]);
+    let (last, refused) = (domain.routers[&leader].position(), domain.refused(leader));
+    // In another's name; without a message; bytes of something else.
+    for (count, wrong) in (1..).zip([block(8, 2, &["a"]), block(7, 2, &[]), Bytes::from_static(b"a")]) {
+        domain.say(process(7), leader, Message::Route(wrong));
+        assert_eq!(domain.refused(leader), refused + count);
+    }
+    domain.run(A_WHILE);
+    assert_eq!(domain.routers[&leader].position(), last, "nothing of that is ordered");
+
+    domain.say(process(7), leader, Message::Route(block(7, 2, &["a"])));
+    domain.run(A_WHILE);
+    domain.heard(process(7));
+    let (at, ahead) = (Position(last.0 + 1), Position(last.0 + 2));
+    assert_eq!(domain.routers[&leader].position(), at);
+    // Both would have it, if these were believed.
+    let wrong = [(ahead, at, at), (at, ahead, at), (at, at, ahead)];
+    for (count, has) in (4..).zip(wrong) {
+        domain.has(7, leader, has);
+        domain.has(8, leader, (at, at, at));
+        assert_eq!(domain.refused(leader), refused + count);
+    }
+    domain.run(A_WHILE);
+    assert_eq!(stable(&domain.heard(process(7))), []);
+    domain.has(7, leader, (at, at, at));
+    domain.run(A_WHILE);
+    assert_eq!(stable(&domain.heard(process(7))), [(2, 1)]);
+}
+
+#[test]
+fn every_router_answers_what_the_log_knows_of_a_senders_messages() {
+    let mut domain = Routers::founded();
+    let (leader, follower) = (domain.leader(), domain.followers()[0]);
+    domain.join(leader, &[7]);
+    domain.link(follower, process(7));
+    domain.run(A_WHILE);
+    for router in [leader, follower] {
+        domain.said.clear();
+        domain.say(process(7), router, Message::Route(block(7, 1, &["*join"])));
+        domain.give(router, Input::Drained);
+        let told = domain.heard(process(7));
+        assert_eq!(stable(&told), [(1, 1)], "told by {router:?}: {told:?}");
+        assert_eq!(domain.routers[&router].position(), Position(1), "it is ordered once");
+    }
+    // What is new is ordered, and there is nothing to say of it yet.
+    domain.say(process(7), follower, Message::Route(block(7, 2, &["a"])));
+    assert_eq!(domain.heard(process(7)), []);
+    domain.run(A_WHILE);
+    assert_eq!(domain.routers[&follower].position(), Position(2));
+}
+
+#[test]
+fn a_follower_needs_no_leader_to_answer() {
+    let mut domain = Routers::founded();
+    let (leader, follower) = (domain.leader(), domain.followers()[0]);
+    domain.join(leader, &[7]);
+    domain.link(follower, process(7));
+    domain.said.clear();
+    domain.silent = Some(leader);
+    domain.say(process(7), follower, Message::Route(block(7, 1, &["*join"])));
+    assert_eq!(stable(&domain.heard(process(7))), [(1, 1)]);
+}
+
+#[test]
+fn opinions_are_for_members() {
+    let mut domain = Routers::founded();
+    let leader = domain.leader();
+    domain.join(leader, &[7, 8]);
+    let ask = |about: u64| Message::AskOpinion { about: process(about), hearing: 3 };
+    let opinion = |opinion| Message::Opinion { about: process(8), hearing: 3, opinion };
+    domain.say(process(7), leader, ask(8));
+    assert_eq!(domain.heard(process(7)), [opinion(Opinion::Linked)]);
+    assert_eq!(domain.heard(process(8)), [Message::Probe { asker: process(7), hearing: 3 }]);
+    domain.say(process(8), leader, Message::Alive { asker: process(7), hearing: 3 });
+    assert_eq!(domain.heard(process(7)), [opinion(Opinion::Heard)]);
+    // A stranger asks, and gets no sign of life from anybody.
+    domain.link(leader, process(9));
+    domain.heard(process(9));
+    domain.say(process(9), leader, ask(8));
+    domain.say(process(8), leader, Message::Alive { asker: process(9), hearing: 3 });
+    assert_eq!((domain.heard(process(9)), domain.heard(process(8))), (vec![], vec![]));
+}
+
+#[test]
+fn only_routers_go_round_by_each_other() {
+    let mut domain = Routers::founded();
+    let leader = domain.leader();
+    domain.join(leader, &[7, 8]);
+    let (member, hops, message) = (process(8), 3, Bytes::from_static(b"x"));
+    let refused = domain.refused(leader);
+    let round = [
+        Message::Up { member, hops, message: message.clone() },
+        Message::Down { member, hops, message },
+        Message::Reach { members: vec![process(9)] },
+    ];
+    for (count, message) in (1..).zip(round) {
+        domain.say(process(7), leader, message);
+        assert_eq!(domain.refused(leader), refused + count);
+    }
+    assert!(!domain.routers[&leader].reaches(process(9)));
+    assert_eq!(domain.heard(process(8)), []);
+    domain.say(domain.followers()[0], leader, Message::Reach { members: vec![process(9)] });
+    assert!(domain.routers[&leader].reaches(process(9)), "a router's word counts");
+    assert_eq!(domain.refused(leader), refused + 3);
+}
+
+#[test]
+fn all_begin_with_what_the_founder_began_with() {
+    let domain = Routers::founded_with(&[5]);
+    for (id, router) in &domain.routers {
+        assert!(router.config().contains(&process(5)), "{id:?}");
+    }
+    // Whoever joins proposes nothing of its own, not even when it comes to lead.
+    let mut joiner = router(2, 1, &[6]);
+    let mut out = Nowhere::default();
+    let mut random = || 7;
+    let mut cx = Context { now: Time::ZERO, me: process(2), random: &mut random };
+    joiner.handle(&mut cx, Input::Drained, &mut out);
+    assert!(!joiner.founding);
+}
+
+#[test]
+fn a_founder_says_once_what_the_domain_begins_with() {
+    let mut founder = router(1, 1, &[5]);
+    let mut out = Nowhere::default();
+    let mut random = || 7;
+    let mut now = Time::ZERO;
+    for _ in 0..20 {
+        now = now + Duration::from_millis(100);
+        let mut cx = Context { now, me: process(1), random: &mut random };
+        // Its disk is slow: what it proposed is not learned at once.
+        founder.handle(&mut cx, Input::Deadline, &mut out);
+        founder.handle(&mut cx, Input::Drained, &mut out);
+        founder.handle(&mut cx, Input::Drained, &mut out);
+        founder.handle(&mut cx, Input::Persisted(Ticket(out.0.len() as u64)), &mut out);
+    }
+    assert!(founder.is_leader() && founder.config().contains(&process(5)));
+    let founded = LogEntry::encode_founded(founder.config());
+    assert_eq!(out.recorded(&founded), 1);
+}
+
+/// Nobody is there: records are kept.
+#[derive(Default)]
+struct Nowhere(Vec<paxos::Record>);
+
+impl Nowhere {
+    /// How often this was proposed.
+    fn recorded(&self, payload: &Bytes) -> usize {
+        let accepted = self.0.iter().filter_map(|record| match record {
+            paxos::Record::Accepted { values, .. } => Some(values),
+            _ => None,
+        });
+        let proposed =
+            |value: &&paxos::Value| matches!(value, paxos::Value::Payloads(all) if all.contains(payload));
+        accepted.flatten().filter(proposed).count()
+    }
+}
+
+impl Sink<Router<Toy>> for Nowhere {
+    fn send(&mut self, _: Destination, _: Message, _: Option<Ticket>) {}
+
+    fn persist(&mut self, record: paxos::Record) -> Ticket {
+        self.0.push(record);
+        Ticket(self.0.len() as u64)
+    }
+
+    fn emit(&mut self, _: RouterEvent<BTreeSet<ProcessId>>) {}
+
+    fn reach(&mut self, _: ProcessId, _: &str) {}
+
+    fn forget(&mut self, _: ProcessId) {}
+
+    fn adopt(&mut self, _: Arc<dyn Policy>) {}
+}
+
+/// What a member has that was delivered to up to `delivered`.
+fn tail(generation: Generation, delivered: Position) -> Message {
+    let before = Generation::FIRST;
+    Message::Tail(Tail { generation, before, delivered, acknowledged: 1, blocks: Vec::new() })
+}
+
+/// One router is left, and was told to go on: it waits for members 7 and 8.
+fn gathering() -> (Routers, ProcessId) {
+    let mut domain = Routers::founded();
+    let survivor = domain.leader();
+    domain.join(survivor, &[7, 8]);
+    for other in domain.followers() {
+        domain.lose(other);
+    }
+    domain.run(A_WHILE);
+    domain.said.clear();
+    let reform = RouterCommand::Reform { id: CommandId(1), patience: A_WHILE };
+    domain.give(survivor, Input::Command(reform));
+    (domain, survivor)
+}
+
+#[test]
+fn before_the_cut_nothing_is_ordered_and_nobody_taken_in() {
+    let (mut domain, survivor) = gathering();
+    let last = domain.routers[&survivor].position();
+    let members = vec![peer(7)];
+    let before = Generation::FIRST;
+    let refound = RouterCommand::Refound { id: CommandId(2), before, members, patience: A_WHILE };
+    domain.give(survivor, Input::Command(refound));
+    assert_eq!(domain.ended, [(2, Err(RefoundRefusal::Underway.into()))]);
+    domain.run(Duration::from_millis(500));
+    assert!(domain.routers[&survivor].log().is_leader() && !domain.routers[&survivor].is_leader());
+    domain.say(process(7), survivor, Message::Route(block(7, 2, &["a"])));
+    domain.sought.clear();
+    domain.link(survivor, process(9));
+    domain.say(process(9), survivor, Message::Paxos(paxos::Message::Join { peer: peer(9) }));
+    domain.run(Duration::from_millis(500));
+    assert_eq!(domain.routers[&survivor].position(), last);
+    assert_eq!(domain.sought, [], "no router joins");
+    domain.run(A_WHILE);
+    assert!(domain.routers[&survivor].is_leader(), "the generation has begun");
+    assert_eq!(domain.ended.last(), Some(&(1, Ok(()))));
+    domain.say(process(9), survivor, Message::Paxos(paxos::Message::Join { peer: peer(9) }));
+    domain.run(Duration::from_millis(500));
+    assert_ne!(domain.sought, [], "now it is taken in");
+}
+
+#[test]
+fn whoever_did_not_follow_is_told_nothing_but_that() {
+    let (mut domain, survivor) = gathering();
+    let (last, generation) = (domain.routers[&survivor].position(), domain.routers[&survivor].generation());
+    domain.say(process(7), survivor, tail(generation, last));
+    domain.run(A_WHILE + A_WHILE);
+    assert!(domain.routers[&survivor].is_leader());
+    domain.link(survivor, process(8));
+    domain.said.clear();
+    let late = [
+        tail(generation, last),
+        Message::Route(block(8, 2, &["a"])),
+        Message::AskOpinion { about: process(7), hearing: 1 },
+        Message::Inject { token: 1, body: Bytes::new() },
+        Message::Repair,
+    ];
+    for message in late {
+        domain.say(process(8), survivor, message.clone());
+        domain.run(Duration::from_millis(100));
+        let told = domain.heard(process(8));
+        let out = |told: &Message| matches!(told, Message::Notice(notice) if notice.wedged);
+        assert!(told.iter().all(out), "{message:?}: {told:?}");
+    }
+    assert_eq!(domain.routers[&survivor].position(), last, "nothing of it is ordered");
+    // Who is in hears so, however late it says what it has; and who has nothing may join.
+    let witness = |delivered| {
+        let Message::Tail(tail) = tail(generation, delivered) else { unreachable!("it was made so") };
+        let (kept_behind, base, sent) = (Position(0), Position(0), 0);
+        let (counted, config) = (Vec::new(), Bytes::new());
+        Message::Witness(Box::new(crate::ecast::Witness { tail, kept_behind, base, sent, counted, config }))
+    };
+    domain.link(survivor, process(9));
+    domain.run(Duration::from_millis(100));
+    for (member, message) in [
+        (7, tail(generation, last)),
+        (7, witness(last)),
+        (9, tail(generation, Position(0))),
+        (9, witness(Position(0))),
+    ] {
+        domain.heard(process(member));
+        domain.say(process(member), survivor, message);
+        assert_eq!(domain.heard(process(member)), [Message::Notice(Notice::default())], "{member}");
+    }
+    // A stranger that has delivered something has what nobody here knows.
+    domain.say(process(9), survivor, tail(generation, last));
+    let wedged = Notice { wedged: true, ..Notice::default() };
+    assert_eq!(domain.heard(process(9)), [Message::Notice(wedged)]);
+}

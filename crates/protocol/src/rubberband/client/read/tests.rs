@@ -1,0 +1,230 @@
+//! What a gateway makes of what processes say of its reads, and of their silence.
+
+use smallvec::smallvec;
+
+use super::*;
+use crate::rubberband::{
+    client::tests::{START, direct, failed, gateway, piece, read, reply, said, within},
+    sample::{process, range},
+};
+
+/// A read of one range that began at the start.
+fn attempt() -> Read {
+    Read::new(Strength::Basic, 1, smallvec![range(0, 9)], Bytes::new(), START)
+}
+
+/// The read of this name.
+fn of(client: &mut Client, token: u64) -> &mut Read {
+    match &mut client.requests.get_mut(&token).expect("it is under way").kind {
+        Kind::Read(read) => read,
+        _ => panic!("it is a read"),
+    }
+}
+
+fn answer(client: &Client, token: u64, content: ReplyContent, last: bool) -> Reply {
+    Reply { content, last, ..piece(client, token, 0, last, range(0, 9)) }
+}
+
+/// When it is looked after next, and what comes of it.
+fn look_after(client: &mut Client) -> crate::rubberband::sample::Said<Client> {
+    let (at, _) = *client.look.first().expect("something is looked after");
+    said(client, at, Input::Deadline)
+}
+
+/// Reads of two processes, each with half of what is asked for.
+fn two_halves(strength: Strength) -> Client {
+    let mut client = gateway(1, &[0, 10], "AA", ClientSettings::default());
+    said(&mut client, START, read(1, strength, &[range(0, 19)]));
+    client
+}
+
+#[test]
+fn processes_die_of_a_read_only_where_they_are_at_it() {
+    let [one, two, three] = [1, 2, 3].map(process);
+    let mut read = attempt();
+    read.expected = smallvec![one, two];
+    read.part(one).ended = true;
+    for process in [one, two, three] {
+        read.lost(process, false);
+    }
+    assert_eq!(read.died[..], [two], "the first has told all, and the third was not asked");
+    // One that answers without having been expected is at it, too, and so is one that never said that it was.
+    let mut read = attempt();
+    read.part(one);
+    read.silent.push(two);
+    for process in [one, two, three] {
+        read.lost(process, false);
+    }
+    assert_eq!(read.died[..], [one, two]);
+    read.lost(one, true);
+    assert_eq!(read.died[..], [two], "whoever left has not died");
+    read.lost(three, true);
+    assert_eq!(read.died[..], [two]);
+}
+
+#[test]
+fn a_read_waits_for_its_user_only_when_all_that_came_lies_there() {
+    let [one, two] = [1, 2].map(process);
+    let mut read = attempt();
+    assert!(!read.waits_for_user(), "nothing came");
+    read.part(one).received = 10;
+    assert!(!read.waits_for_user(), "some have not begun");
+    read.begun.push(range(0, 9));
+    assert!(read.waits_for_user());
+    read.consumed(two, 10);
+    read.consumed(one, 4);
+    assert!(read.waits_for_user(), "there is more to take");
+    read.consumed(one, 10);
+    read.consumed(one, 4);
+    assert!(!read.waits_for_user(), "it has taken all: more is to come");
+    read.part(two).ended = true;
+    assert!(!read.waits_for_user(), "of the first");
+    read.part(one).ended = true;
+    assert!(read.waits_for_user());
+    read.void = true;
+    assert!(!read.waits_for_user(), "it is to be asked again");
+}
+
+#[test]
+fn a_read_is_tried_again_when_one_that_began_to_answer_is_lost() {
+    let mut client = gateway(2, &[0, 10, 20], "AAA", ClientSettings::default());
+    said(&mut client, START, read(1, Strength::Sequential, &[range(0, 9)]));
+    // The order may send it to another replica than was expected.
+    let expected = of(&mut client, 1).expected.clone();
+    let other = [1, 2].into_iter().find(|node| !expected.contains(&process(*node))).expect("there are two");
+    let begins = piece(&client, 1, 0, false, range(0, 4));
+    reply(&mut client, START, other, begins);
+    said(&mut client, START, Input::Unlinked { peer: process(3) });
+    assert!(!of(&mut client, 1).void, "the third has nothing to do with it");
+    said(&mut client, START, Input::Unlinked { peer: process(other) });
+    assert!(of(&mut client, 1).void);
+}
+
+#[test]
+fn an_answer_is_told_as_it_comes_and_begins_once() {
+    let mut client = two_halves(Strength::Basic);
+    let (low, high) = (range(0, 9), range(10, 19));
+    let tell = |client: &mut Client, from, number, last, covers| {
+        let piece = piece(client, 1, number, last, covers);
+        let said = reply(client, START, from, piece);
+        let text = |event: &ClientEvent| match event {
+            ClientEvent::Begun { parts, .. } => format!("begun {}", parts.len()),
+            ClientEvent::Part { from, last, .. } => format!("part of {} {last}", from.node),
+            ClientEvent::Done { parts, .. } => format!("done {}", parts.len()),
+            other => format!("{other:?}"),
+        };
+        said.events.iter().map(text).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(tell(&mut client, 1, 0, false, low), "");
+    assert_eq!(tell(&mut client, 2, 0, false, high), "begun 2");
+    assert_eq!(tell(&mut client, 1, 1, false, low), "part of 1 false");
+    assert_eq!(tell(&mut client, 2, 1, true, high), "part of 2 true");
+    assert_eq!(tell(&mut client, 1, 2, true, low), "part of 1 true, done 0");
+    // One that is told at once never begins.
+    let mut client = two_halves(Strength::Basic);
+    assert_eq!(tell(&mut client, 1, 0, true, low), "");
+    assert_eq!(tell(&mut client, 2, 0, true, high), "done 2");
+}
+
+#[test]
+fn all_who_were_asked_have_to_say_that_they_are_at_it() {
+    let mut client = two_halves(Strength::Basic);
+    let asked = look_after(&mut client);
+    let attempt = client.requests[&1].attempt;
+    assert_eq!(direct(&asked), [1, 2].map(|node| (node, Direct::AskRead { token: attempt })));
+    let before = of(&mut client, 1).heard;
+    let later = START + Duration::from_secs(3);
+    let underway = || ReplyContent::Underway;
+    let first = answer(&client, 1, underway(), false);
+    reply(&mut client, later, 1, first);
+    assert_eq!((of(&mut client, 1).heard, &of(&mut client, 1).asked[..]), (before, &[process(2)][..]));
+    let second = answer(&client, 1, underway(), false);
+    reply(&mut client, later, 2, second);
+    assert_eq!((of(&mut client, 1).heard, of(&mut client, 1).asked.len()), (later, 0));
+    // Said unasked it is no news.
+    let unasked = answer(&client, 1, underway(), false);
+    reply(&mut client, later + Duration::from_secs(1), 2, unasked);
+    assert_eq!(of(&mut client, 1).heard, later);
+}
+
+#[test]
+fn whoever_answers_need_not_say_that_it_is_at_it() {
+    for probing in [false, true] {
+        let mut client = two_halves(Strength::Basic);
+        look_after(&mut client);
+        of(&mut client, 1).probing = probing;
+        let more = piece(&client, 1, 0, false, range(0, 9));
+        reply(&mut client, START, 1, more);
+        assert_eq!(of(&mut client, 1).asked, [process(2)], "probing: {probing}");
+    }
+}
+
+#[test]
+fn one_that_has_not_told_all_is_called_off_before_another_attempt() {
+    for (content, last, told_all) in [
+        (ReplyContent::Answer(Bytes::new()), true, true),
+        (ReplyContent::Answer(Bytes::new()), false, false),
+        (ReplyContent::Retry, true, false),
+    ] {
+        let mut client = two_halves(Strength::Basic);
+        of(&mut client, 1).void = true;
+        let reply_of_one = answer(&client, 1, content.clone(), last);
+        let attempt = reply_of_one.token;
+        reply(&mut client, START, 1, reply_of_one);
+        let again = within(START, |cx, out| client.start_read(cx, 1, out));
+        let called_off =
+            direct(&again).into_iter().filter(|(_, it)| *it == Direct::Cancel { token: attempt });
+        let nodes: Vec<u64> = called_off.map(|(node, _)| node).collect();
+        assert_eq!(nodes, if told_all { vec![2] } else { vec![1, 2] }, "{content:?} {last}");
+    }
+}
+
+#[test]
+fn attempts_behind_the_first_are_counted() {
+    let mut client = two_halves(Strength::Basic);
+    assert_eq!(client.retries(), 0);
+    for retries in 1..3 {
+        within(START, |cx, out| client.start_read(cx, 1, out));
+        assert_eq!(client.retries(), retries);
+    }
+}
+
+#[test]
+fn an_attempt_that_was_not_sent_is_taken_back() {
+    let mut client = two_halves(Strength::Sequential);
+    // Its joining, and the read: no router is known.
+    assert_eq!(client.member().outstanding(), (0, 2));
+    within(START, |cx, out| client.start_read(cx, 1, out));
+    assert_eq!(client.member().outstanding(), (0, 2));
+}
+
+#[test]
+fn a_basic_read_goes_to_all_of_its_processes_or_to_none() {
+    let mut client = gateway(1, &[0, 10], "AA", ClientSettings::default());
+    said(&mut client, START, Input::Unlinked { peer: process(2) });
+    let told = said(&mut client, START, read(1, Strength::Basic, &[range(0, 19)]));
+    assert_eq!((direct(&told), failed(&told.events)), (vec![], vec![]));
+    said(&mut client, START, Input::Linked { peer: process(2), session: crate::Session(2) });
+    let told = look_after(&mut client);
+    let asked = direct(&told).into_iter().filter(|(_, message)| matches!(message, Direct::Basic { .. }));
+    assert_eq!(asked.map(|(node, _)| node).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn what_no_attempt_could_answer_is_refused() {
+    let ask = |client: &mut Client, strength, table| {
+        let (ranges, operation) = (smallvec![range(0, 9)], Bytes::new());
+        let read = super::super::ClientCommand::Read { token: 1, strength, table, ranges, operation };
+        failed(&said(client, START, Input::Command(read)).events)
+    };
+    for strength in [Strength::Basic, Strength::Snapshot] {
+        let mut nowhere = gateway(1, &[], "", ClientSettings::default());
+        assert_eq!(ask(&mut nowhere, strength, 1), [(1, ClientError::Rejected(refusal::NO_RING))]);
+    }
+    let mut client = gateway(1, &[0], "A", ClientSettings::default());
+    let refused = [(1, ClientError::Rejected(refusal::NO_SUCH_TABLE))];
+    assert_eq!(ask(&mut client, Strength::Snapshot, 2), refused);
+    let mut client = gateway(1, &[0], "A", ClientSettings::default());
+    assert_eq!(ask(&mut client, Strength::Snapshot, 1), [], "a router may be found");
+    assert!(of(&mut client, 1).void && client.outstanding() == 1);
+}
