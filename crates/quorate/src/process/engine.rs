@@ -122,10 +122,9 @@ pub(super) fn start(
             };
             passes.batch(count, clock::now().since(began), engine.pinned());
             passes.withdrawn.inc_by(withdrawals.beyond(0).len() as u64);
-            if let Some(port) = shared.port.get() {
-                // Refused only when the process is ending.
-                let _ = port.command(Command::Storage(StorageCommand::Executed(results)));
-            }
+            // A process that comes back from its disk has its first batch before it is known where results go. A batch comes from a
+            // protocol thread that runs, so it will be known in a moment. Refused only when the process is ending.
+            let _ = shared.port.wait().command(Command::Storage(StorageCommand::Executed(results)));
         }
     })?;
     Ok(worker)
