@@ -1,4 +1,4 @@
-//! What a report shows of what it found: numbers, witnesses, the worst first.
+//! A report shows numbers, witnesses, and the worst first.
 
 use quorate_history::{
     Action, GLANCE_STEPS, History, KeyShare, Operation, Options, Outcome, Report, Score, Value, Verdict,
@@ -73,7 +73,7 @@ fn one_hard_key_holds_up_no_verdict() {
     let glance = Options { search_steps: GLANCE_STEPS, ..Options::default() };
     let glanced = check_with(&hard("hard").into_iter().collect(), &glance);
     assert_eq!(glanced.verdict, Verdict::Unknown, "it takes more than a glance");
-    // Where another key is not atomic, nobody need know.
+    // Nobody need know of it once another key is not atomic.
     let wrong = keyed("wrong", &["W a 0 1", "W b 2 3", "R a 4 5"]);
     let both = check(&hard("hard").into_iter().chain(wrong).collect());
     assert_eq!((both.verdict, both.searched_keys, both.keys), (Verdict::NotAtomic, 1, 2));

@@ -25,7 +25,7 @@ pub(super) struct Routers {
     pub(super) silent: Option<ProcessId>,
     /// Pairs of routers without a link.
     cut: BTreeSet<(ProcessId, ProcessId)>,
-    /// What was sent but for the log's messages: by whom, to whom.
+    /// Each message that was sent, but for the log's: its sender, its destination, itself.
     pub(super) said: Vec<(ProcessId, ProcessId, Message)>,
     /// Ends of operators' commands.
     pub(super) ended: Vec<(u64, Result<(), RouterRefusal>)>,

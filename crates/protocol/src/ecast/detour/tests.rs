@@ -17,8 +17,8 @@ const MEMBER: u64 = 7;
 const A_WHILE: Duration = Duration::from_secs(3);
 
 impl Routers {
-    /// What the member was told at last by this router, as text: where it was delivered to, what it was refused, and which
-    /// of its messages are stable.
+    /// As text, all that this router told the member since the last call: deliveries, refusals, and which of its messages are
+    /// stable.
     fn told(&mut self, by: ProcessId) -> Vec<String> {
         let mut told = Vec::new();
         for (_, _, message) in self.said.extract_if(.., |(from, to, _)| *from == by && *to == process(MEMBER))
@@ -48,7 +48,7 @@ impl Routers {
         self.say(process(MEMBER), router, Message::Inject { token, body: Bytes::from_static(b"read") });
     }
 
-    /// Whom one router told another that it reaches, each time.
+    /// The members that one router told another it reaches, each time.
     fn reach_told(&self, by: ProcessId, to: ProcessId) -> Vec<Vec<u64>> {
         let told = self.said.iter().filter(|(from, whom, _)| *from == by && *whom == to);
         let members = told.filter_map(|(_, _, message)| match message {
@@ -192,7 +192,7 @@ fn whom_a_router_reaches_is_told_to_one_router_at_a_time() {
     assert_eq!(domain.routers[&followers[0]].detours.told, Some(leader));
     domain.link(followers[0], followers[1]);
     domain.run(A_WHILE);
-    // The way changes: whoever was told before hears that it does not count any more.
+    // The way changes: the router that was told before hears that it does not count any more.
     domain.cut(followers[0], leader);
     assert_eq!(domain.routers[&followers[0]].detours.told, None);
     domain.run(A_WHILE);

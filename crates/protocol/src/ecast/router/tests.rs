@@ -1,4 +1,4 @@
-//! What a router takes from whom, and what it tells.
+//! A router takes some messages from some processes alone, and tells each what concerns it.
 
 use super::*;
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 const A_WHILE: Duration = Duration::from_secs(3);
 
 impl Routers {
-    /// What was told to a process since the last call.
+    /// The messages that a process was told since the last call.
     fn heard(&mut self, by: ProcessId) -> Vec<Message> {
         self.said.extract_if(.., |(_, whom, _)| *whom == by).map(|(.., message)| message).collect()
     }
@@ -100,7 +100,7 @@ fn every_router_answers_what_the_log_knows_of_a_senders_messages() {
         assert_eq!(stable(&told), [(1, 1)], "told by {router:?}: {told:?}");
         assert_eq!(domain.routers[&router].position(), Position(1), "it is ordered once");
     }
-    // What is new is ordered, and there is nothing to say of it yet.
+    // A new message is ordered, and there is nothing to say of it yet.
     domain.say(process(7), follower, Message::Route(block(7, 2, &["a"])));
     assert_eq!(domain.heard(process(7)), []);
     domain.run(A_WHILE);
@@ -168,7 +168,7 @@ fn all_begin_with_what_the_founder_began_with() {
     for (id, router) in &domain.routers {
         assert!(router.config().contains(&process(5)), "{id:?}");
     }
-    // Whoever joins proposes nothing of its own, not even when it comes to lead.
+    // A router that joins proposes nothing of its own, not even when it comes to lead.
     let mut joiner = router(2, 1, &[6]);
     let mut out = Nowhere::default();
     let mut random = || 7;
@@ -231,7 +231,7 @@ impl Sink<Router<Toy>> for Nowhere {
     fn adopt(&mut self, _: Arc<dyn Policy>) {}
 }
 
-/// What a member has that was delivered to up to `delivered`.
+/// The tail of a member that was delivered to up to `delivered`.
 fn tail(generation: Generation, delivered: Position) -> Message {
     let before = Generation::FIRST;
     Message::Tail(Tail { generation, before, delivered, acknowledged: 1, blocks: Vec::new() })
@@ -302,7 +302,7 @@ fn whoever_did_not_follow_is_told_nothing_but_that() {
         assert!(told.iter().all(out), "{message:?}: {told:?}");
     }
     assert_eq!(domain.routers[&survivor].position(), last, "nothing of it is ordered");
-    // Who is in hears so, however late it says what it has; and who has nothing may join.
+    // A member that is in hears so, however late it says what it has. A process that has nothing may join.
     let witness = |delivered| {
         let Message::Tail(tail) = tail(generation, delivered) else { unreachable!("it was made so") };
         let (kept_behind, base, sent) = (Position(0), Position(0), 0);

@@ -28,12 +28,12 @@ fn give(client: &mut Client, now: Time, input: Input<Client>) -> Vec<ClientEvent
     said(client, now, input).events
 }
 
-/// What comes of an input.
+/// Gives the client an input, and returns all that it says.
 pub(super) fn said(client: &mut Client, now: Time, input: Input<Client>) -> Said<Client> {
     within(now, |cx, out| client.handle(cx, input, out))
 }
 
-/// What comes of something done at `now`.
+/// Does something at `now`, and returns all that the client says.
 pub(super) fn within(now: Time, act: impl FnOnce(&mut Context<'_>, &mut Said<Client>)) -> Said<Client> {
     let (mut said, mut random) = (Said::default(), || 7);
     act(&mut Context { now, me: ME, random: &mut random }, &mut said);
@@ -107,7 +107,7 @@ pub(super) fn reply(client: &mut Client, now: Time, from: u64, reply: Reply) -> 
     said(client, now, Input::Receive { from: process(from), message })
 }
 
-/// What was said beside the order, and to which node, but for signs of life.
+/// The direct messages that were sent, each with its node; signs of life are left out.
 pub(super) fn direct(said: &Said<Client>) -> Vec<(u64, Direct)> {
     let sent = said.sent.iter().filter_map(|(to, message)| match message {
         Message::Direct(Direct::Alive { .. }) | Message::Order(_) => None,

@@ -1,4 +1,4 @@
-//! What a gateway makes of what processes say of its reads, and of their silence.
+//! A gateway makes an answer of what processes say of its reads, and draws its conclusions from their silence.
 
 use smallvec::smallvec;
 

@@ -208,7 +208,7 @@ fn forgetful() -> ClientSettings {
     }
 }
 
-/// What the ranges are told to forget now, as they are told: below which number, and what of it is kept.
+/// The floors that the ranges are told now: below which number they forget, and which numbers stay.
 fn forgets(client: &mut Client, now: Time) -> Option<(u64, Vec<u64>)> {
     let before = client.forgotten;
     let said = said(client, now, Input::Drained);
