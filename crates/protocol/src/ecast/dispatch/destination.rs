@@ -182,7 +182,9 @@ impl Destination {
             if item.at > before {
                 settled.push(Settled { at: item.at, durable: is_durable });
             }
-            if !is_durable {
+            // One that was confirmed before it was lost is settled no more, and `keep` is to tell that it is durable.
+            let was_lost = item.at <= before && item.at > self.durable;
+            if !is_durable || was_lost {
                 self.kept.push_back(item);
             }
             self.drop_injected();

@@ -131,6 +131,21 @@ fn what_is_not_durable_is_sent_again_to_one_that_comes_back() {
 }
 
 #[test]
+fn what_was_lost_and_is_durable_when_it_is_confirmed_again_is_logged() {
+    let mut leader = Leader::new(order());
+    leader.flush();
+    leader.learn(block(1, 2, &["a"]));
+    leader.confirm(process(1), 3, 3);
+    leader.keeps(process(2), 3, 0);
+    leader.dispatch.link(process(2), false);
+    leader.dispatch.link(process(2), true);
+    leader.keeps(process(2), 0, 0);
+    assert_eq!(leader.flush(), "2<-3(0), 1:2 stable");
+    leader.keeps(process(2), 3, 3);
+    assert_eq!(leader.dispatch.stable_entry(), Some(stable(&[(3, 1)])));
+}
+
+#[test]
 fn one_that_leaves_need_not_have_it_durable() {
     let mut leader = Leader::new(order());
     leader.flush();
