@@ -11,7 +11,7 @@ start_cluster() {
     place=$(mktemp -d)
     export QUORATE_DATA_DIR="$place/data"
     trap stop_cluster EXIT
-    quorate up --detach --port 0
+    quorate up --detach --memory --port 0
     local address
     address=$(quorate status --json | sed -n 's/.*"sql":"\([^"]*\)".*/\1/p')
     host=${address%:*} port=${address##*:}

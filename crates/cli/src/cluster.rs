@@ -6,6 +6,15 @@
 //! | `cluster.json` | who runs where; replaced whole at every change |
 //! | `NAME.toml`, `NAME.log` | a process's configuration and what it logs |
 //! | `up.log` | what a detached `quorate up` says |
+//!
+//! A cluster on disk has more in it:
+//!
+//! | file | what |
+//! |---|---|
+//! | `quorate.toml` | what the cluster was made with ([`charter`](crate::charter)) |
+//! | `journal-NODE` | a directory with what a router or a storage process keeps |
+//! | `lock-NODE` | held by that process |
+//! | `founded-DOMAIN` | the mark that the domain was founded |
 
 use std::{
     env,
@@ -22,6 +31,8 @@ use quorate_protocol::{DomainId, Role};
 use serde::{Deserialize, Serialize};
 
 use crate::{config, lifeline::Bound};
+
+const LOCK: &str = "lock";
 
 /// Which cluster, for every command that works on a local one.
 #[derive(clap::Args, Clone, Debug)]
@@ -45,6 +56,9 @@ pub(crate) struct Cluster {
     pub(crate) domain: DomainId,
     /// The supervisor's process id.
     pub(crate) pid: u32,
+    /// Whether its tables are on disk, and outlive it.
+    #[serde(default)]
+    pub(crate) durable: bool,
     /// Every process, by name.
     pub(crate) processes: Vec<Entry>,
 }
@@ -129,7 +143,7 @@ impl Directory {
 
     /// Whether some `up` holds it.
     pub(crate) fn is_held(&self) -> Result<bool> {
-        if !self.path.join("lock").try_exists().with_context(|| self.shown())? {
+        if !self.path.join(LOCK).try_exists().with_context(|| self.shown())? {
             return Ok(false);
         }
         Ok(matches!(self.lock_file()?.try_lock_shared(), Err(TryLockError::WouldBlock)))
@@ -146,7 +160,7 @@ impl Directory {
     /// Whether this file, which [`Directory::acquire`] gave, is still the lock: not if somebody removed the directory.
     pub(crate) fn is_locked_by(&self, lock: &File) -> bool {
         let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-        match (lock.metadata(), fs::metadata(self.path.join("lock"))) {
+        match (lock.metadata(), fs::metadata(self.path.join(LOCK))) {
             (Ok(ours), Ok(there)) => identity(ours) == identity(there),
             _ => false,
         }
@@ -163,6 +177,58 @@ impl Directory {
     /// A file in it, made anew and readable by its owner only.
     pub(crate) fn create(&self, name: &str) -> Result<File> {
         private(&self.path.join(name))
+    }
+
+    /// Gives a file in it these contents, durably: after a crash it has either the old or the new ones.
+    pub(crate) fn replace(&self, name: &str, contents: &[u8]) -> Result<()> {
+        let fresh = self.path.join(format!("{name}.new"));
+        let mut file = private(&fresh)?;
+        let written = file.write_all(contents).and_then(|()| file.sync_all());
+        written
+            .and_then(|()| fs::rename(&fresh, self.path.join(name)))
+            .and_then(|()| File::open(&self.path)?.sync_all())
+            .with_context(|| fresh.display().to_string())
+    }
+
+    /// The names of all that is in it, in order; of none if it is not there.
+    pub(crate) fn names(&self) -> Result<Vec<String>> {
+        let entries = match fs::read_dir(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.with_context(|| self.shown())?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            // No name of ours is anything but UTF-8.
+            names.extend(entry.with_context(|| self.shown())?.file_name().into_string().ok());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Removes what is written down of who runs where and logs, and the directory if nothing else is in it. This process has
+    /// the lock, and nobody logs here.
+    pub(crate) fn clear(&self) -> Result<()> {
+        let is_process = |stem: &str| {
+            let number =
+                stem.rsplit_once('-').map(|(role, number)| (role.parse::<Role>(), number.parse::<u16>()));
+            matches!(number, Some((Ok(_), Ok(_))))
+        };
+        let is_ours = |name: &String| match name.rsplit_once('.') {
+            Some(("cluster.json", "new") | ("cluster", "json") | ("quorate.toml", "new") | ("up", "log")) => {
+                true
+            }
+            Some((stem, "toml" | "log")) => is_process(stem),
+            _ => name == LOCK,
+        };
+        for name in self.names()?.into_iter().filter(is_ours) {
+            fs::remove_file(self.path.join(&name)).with_context(|| self.shown())?;
+        }
+        match fs::remove_dir(&self.path) {
+            Err(error) if error.kind() != ErrorKind::DirectoryNotEmpty => {
+                Err(error).with_context(|| self.shown())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A file in it that is written at its end, made if need be and readable by its owner only.
@@ -195,7 +261,7 @@ impl Directory {
     fn lock_file(&self) -> Result<File> {
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);
-        options.open(self.path.join("lock")).with_context(|| self.shown())
+        options.open(self.path.join(LOCK)).with_context(|| self.shown())
     }
 }
 

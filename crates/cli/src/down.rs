@@ -1,18 +1,29 @@
-//! `quorate down`: stops the local cluster.
+//! `quorate down`: stops the local cluster, and removes its tables if told to.
 
 use std::{
+    fs::{File, TryLockError},
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 
-use crate::{cluster::DirectoryArgs, confirm::confirmed, kill::signal};
+use crate::{
+    charter,
+    cluster::{Directory, DirectoryArgs},
+    confirm::confirmed,
+    kill::signal,
+};
 
-/// Stops the local cluster. Its tables live in memory: they are gone then.
+/// Stops the local cluster. Its tables are kept, and the next `quorate up` goes on with them.
+///
+/// Tables of a cluster that was started with `--memory` are gone then, so it asks first.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// Remove the tables for good, also of a cluster that is down. It asks first.
+    #[arg(long)]
+    destroy: bool,
     /// Do not ask.
     #[arg(long)]
     yes: bool,
@@ -23,13 +34,57 @@ pub(crate) struct Args {
 /// How long an orderly stop may take before the processes are killed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long the processes of a cluster that was killed may take to end.
+const END: Duration = Duration::from_secs(10);
+
 pub(crate) fn run(args: Args) -> Result<()> {
     let directory = args.directory.directory()?;
-    let cluster = directory.running()?;
-    let question = "Tables live in memory: stopping the cluster destroys them. Stop it?";
-    if !args.yes && !confirmed("down", question)? {
-        bail!("nothing was stopped");
+    let durable = if args.destroy && !directory.is_held()? {
+        if !charter::has_anything(&directory)? {
+            bail!("no cluster is kept here: {}", directory.shown());
+        }
+        true
+    } else {
+        directory.running()?.durable
+    };
+    let question = match (args.destroy, durable) {
+        (true, true) => {
+            Some(format!("All tables in {} are removed for good. Destroy them?", directory.shown()))
+        }
+        (_, false) => {
+            Some(String::from("Tables live in memory: stopping the cluster destroys them. Stop it?"))
+        }
+        (false, true) => None,
+    };
+    if let Some(question) = question
+        && !args.yes
+        && !confirmed("down", &question)?
+    {
+        bail!("nothing was {}", if args.destroy && durable { "destroyed" } else { "stopped" });
     }
+    stop(&directory)?;
+    if args.destroy && durable {
+        let _lock = directory.acquire()?;
+        await_ends(&directory)?;
+        charter::remove(&directory)?;
+        directory.clear()?;
+    }
+    match (args.destroy, durable) {
+        (false, true) => println!(
+            "the cluster is down; its tables are kept in {}, and `quorate up` goes on with them",
+            directory.shown()
+        ),
+        _ => println!("the cluster is down; its tables are gone"),
+    }
+    Ok(())
+}
+
+/// Stops what runs, if anything does.
+fn stop(directory: &Directory) -> Result<()> {
+    if !directory.is_held()? {
+        return Ok(());
+    }
+    let cluster = directory.running()?;
     signal(cluster.pid, Signal::TERM)?;
     let began = Instant::now();
     while directory.is_held()? {
@@ -40,6 +95,20 @@ pub(crate) fn run(args: Args) -> Result<()> {
         }
         thread::sleep(Duration::from_millis(20));
     }
-    println!("the cluster is down; its tables are gone");
+    Ok(())
+}
+
+/// Waits until no process uses what is kept in the directory.
+fn await_ends(directory: &Directory) -> Result<()> {
+    let began = Instant::now();
+    for name in directory.names()?.into_iter().filter(|name| name.starts_with(charter::LOCK)) {
+        let lock = File::open(directory.join(&name)).with_context(|| directory.shown())?;
+        while let Err(TryLockError::WouldBlock) = lock.try_lock() {
+            if began.elapsed() > END {
+                bail!("a process still uses {}: {name} is held", directory.shown());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
     Ok(())
 }

@@ -7,7 +7,8 @@ use crate::cluster::DirectoryArgs;
 
 /// Kills one process of the local cluster without warning (kill -9), to see the cluster go on.
 ///
-/// `quorate up` starts it again, as a new process that remembers nothing.
+/// `quorate up` starts it again. A router or storage process goes on from its disk, unless the others have replaced it; one
+/// without a disk is a new process that remembers nothing.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Its name, as `quorate status` shows it: router-1, storage-2, super-1, gateway-1.

@@ -3,6 +3,7 @@
 //! One file a subcommand; each has its `Args` and a `run`. Exit codes: 0, 1 (failed), 2 (usage); `check` adds 3 (unknown).
 
 mod bench;
+mod charter;
 mod check;
 mod cluster;
 mod config;
@@ -34,7 +35,7 @@ use tracing_subscriber::EnvFilter;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// SQL tables in memory on several processes: ordered, replicated, and going on while processes are killed.
+/// SQL tables on several processes: ordered, replicated, kept on disk, and going on while processes are killed.
 #[derive(Parser)]
 #[command(name = "quorate", version)]
 struct Cli {

@@ -155,7 +155,7 @@ impl Quorum {
             }
             return String::from(
                 "no router that votes answers: nothing can be written. If they are only silent, they may come back; if they \
-                 are gone, so is the domain: start a new one (`quorate down`, `quorate up`)",
+                 are gone, so is the domain: start a new one (`quorate down --destroy`, `quorate up`)",
             );
         };
         let mut text = format!(

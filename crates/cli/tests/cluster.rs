@@ -30,7 +30,7 @@ pub(crate) fn turn() -> MutexGuard<'static, ()> {
 fn a_cluster_survives_what_dies_in_it() {
     let _turn = turn();
     let place = Place::new();
-    let up = place.run(&["up", "--detach", "--port", "0"]);
+    let up = place.run(&["up", "--detach", "--memory", "--port", "0"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     assert!(up.out.contains("psql -h 127.0.0.1 -p ") && up.out.contains("gone"), "{up:?}");
     check_answers(&place);
@@ -151,7 +151,7 @@ fn a_polite_signal_ends_it_all_with_0() {
 fn a_write_of_open_outcome_is_applied_once() {
     let _turn = turn();
     let place = Place::new();
-    assert_eq!(place.run(&["up", "--detach", "--empty", "--port", "0"]).code, Some(0));
+    assert_eq!(place.run(&["up", "--detach", "--memory", "--empty", "--port", "0"]).code, Some(0));
     let create = place.run(&["sql", "create table log (n int) with (partition_by = 'hash(n)')"]);
     assert_eq!(create.code, Some(0), "{create:?}");
 
@@ -204,7 +204,7 @@ pub(crate) fn pid(process: &Value) -> Pid {
     number.and_then(Pid::from_raw).expect("a process has an id")
 }
 
-fn pids(place: &Place) -> Vec<i32> {
+pub(crate) fn pids(place: &Place) -> Vec<i32> {
     status(place)
         .iter()
         .filter_map(|row| row["pid"].as_i64())
@@ -220,6 +220,6 @@ pub(crate) fn is_mended(place: &Place) -> bool {
     rows.len() == 11 && count("leading") == 1 && serving >= 4 && count("joining") + count("silent") == 0
 }
 
-fn lives(pid: i32) -> bool {
+pub(crate) fn lives(pid: i32) -> bool {
     Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid).is_ok())
 }

@@ -27,7 +27,7 @@ const GROWTH_MAX: u64 = 48 << 20;
 fn the_door_bears_what_comes() {
     let _turn = turn();
     let place = Place::new();
-    let up = place.run(&["up", "--detach", "--empty", "--port", "0"]);
+    let up = place.run(&["up", "--detach", "--memory", "--empty", "--port", "0"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     wait_for("the cluster stands", || is_mended(&place));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -99,7 +99,7 @@ fn talk(members: &mut [Member], from: usize, count: usize) {
 fn members_and_a_router_are_killed_and_nothing_durable_is_lost() {
     let _turn = turn();
     let place = Place::new();
-    let small = ["up", "--detach", "--empty", "--port", "0", "--storage", "1", "--replicas", "1"];
+    let small = ["up", "--detach", "--memory", "--empty", "--port", "0", "--storage", "1", "--replicas", "1"];
     let up = place.run(&small);
     assert_eq!(up.code, Some(0), "{up:?}");
     let mut members: Vec<Member> = (0..4).map(|_| Member::join(&place)).collect();

@@ -38,7 +38,7 @@ struct Told {
 fn nothing_acknowledged_is_lost_doubled_or_stale_while_processes_are_killed() {
     let _turn = turn();
     let place = Arc::new(Place::new());
-    let up = place.run(&["up", "--detach", "--empty", "--port", "0"]);
+    let up = place.run(&["up", "--detach", "--memory", "--empty", "--port", "0"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     wait_for("the cluster is whole", || is_mended(&place));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

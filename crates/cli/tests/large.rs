@@ -17,7 +17,7 @@ const TEXT_BYTES: usize = 15 << 20;
 fn large_statements_among_busy_processes_are_answered() {
     let _turn = turn();
     let place = Place::new();
-    assert_eq!(place.run(&["up", "--detach", "--empty", "--port", "0"]).code, Some(0));
+    assert_eq!(place.run(&["up", "--detach", "--memory", "--empty", "--port", "0"]).code, Some(0));
     wait_for("the cluster is whole", || is_mended(&place));
     let gateway = || process(&place, "gateway-1")["incarnation"].clone();
     let before = gateway();

@@ -8,6 +8,7 @@ mod command;
 mod door;
 mod durable;
 mod group;
+mod kept;
 mod killing;
 mod large;
 mod manners;

@@ -330,7 +330,7 @@ fn voters(http: &str) -> Vec<String> {
 }
 
 fn up(place: &Place) {
-    done(place, &["up", "--detach", "--empty", "--port", "0"]);
+    done(place, &["up", "--detach", "--memory", "--empty", "--port", "0"]);
     wait_for("the cluster is whole", || is_mended(place));
 }
 

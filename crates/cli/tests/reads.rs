@@ -24,7 +24,7 @@ const LONG: &str =
 fn a_query_outlives_one_process_and_ends_with_the_second() {
     let _turn = turn();
     let place = Place::new();
-    let up = place.run(&["up", "--detach", "--empty", "--port", "0"]);
+    let up = place.run(&["up", "--detach", "--memory", "--empty", "--port", "0"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     wait_for("the cluster is whole", || is_mended(&place));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

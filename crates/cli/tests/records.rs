@@ -20,7 +20,8 @@ fn a_cluster_outlives_its_records() {
     let place = Place::new();
     // Whoever writes to this is told that the disk is full.
     let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
-    let small = ["up", "--empty", "--port", "0", "--routers", "1", "--storage", "1", "--replicas", "1"];
+    let small =
+        ["up", "--memory", "--empty", "--port", "0", "--routers", "1", "--storage", "1", "--replicas", "1"];
     let mut up = place.command(&small).stdout(Stdio::null()).stderr(full()).spawn().unwrap();
     wait_for("it answers", || place.run(&["sql", "create table kept (k int primary key)"]).code == Some(0));
     wait_for("rows are taken", || place.run(&["sql", "insert into kept values (1)"]).code == Some(0));

@@ -20,7 +20,7 @@ const RANGES: u64 = 3;
 fn large_answers_are_remembered_within_a_bound_and_move_with_their_range() {
     let _turn = turn();
     let place = Place::new();
-    let up = place.run(&["up", "--detach", "--empty", "--port", "0"]);
+    let up = place.run(&["up", "--detach", "--memory", "--empty", "--port", "0"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     wait_for("the cluster is whole", || is_mended(&place));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -94,7 +94,7 @@ async fn rows(client: &Client) -> i64 {
 fn the_documented_use_of_a_made_up_id_survives_its_gateway() {
     let _turn = turn();
     let place = Place::new();
-    assert_eq!(place.run(&["up", "--detach", "--empty", "--port", "0"]).code, Some(0));
+    assert_eq!(place.run(&["up", "--detach", "--memory", "--empty", "--port", "0"]).code, Some(0));
     wait_for("the cluster is whole", || is_mended(&place));
     let create = place.run(&["sql", "create table payments (id bigint primary key, cents bigint)"]);
     assert_eq!(create.code, Some(0), "{create:?}");
@@ -170,7 +170,7 @@ async fn send(copy: &mut (impl SinkExt<Bytes, Error = tokio_postgres::Error> + U
 fn a_copy_whose_gateway_is_killed_is_done_once_when_it_is_repeated() {
     let _turn = turn();
     let place = Place::new();
-    assert_eq!(place.run(&["up", "--detach", "--empty", "--port", "0"]).code, Some(0));
+    assert_eq!(place.run(&["up", "--detach", "--memory", "--empty", "--port", "0"]).code, Some(0));
     wait_for("the cluster is whole", || is_mended(&place));
     // Without a key, rows that are loaded twice are there twice.
     let create = "create table payments (id bigint, note text) with (partition_by = 'hash(id)')";

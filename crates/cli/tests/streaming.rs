@@ -25,7 +25,7 @@ const GROWTH_MAX: u64 = 32 << 20;
 fn a_long_result_streams() {
     let _turn = turn();
     let place = Place::new();
-    let up = place.run(&["up", "--detach", "--empty", "--port", "0"]);
+    let up = place.run(&["up", "--detach", "--memory", "--empty", "--port", "0"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     wait_for("the cluster stands", || is_mended(&place));
     let sql = status(&place).iter().find_map(|row| Some(row["bound"]["sql"].as_str()?.to_owned()));

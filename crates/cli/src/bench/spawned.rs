@@ -18,12 +18,15 @@ pub(crate) struct Spawned {
 }
 
 impl Spawned {
-    /// Starts the default cluster, empty, on ports that are free. `flags` go to `quorate up`.
+    /// Starts the default cluster, empty, in memory, on ports that are free. `flags` go to `quorate up`.
     pub(crate) fn start(flags: &[&str]) -> Result<Spawned> {
         let place = env::temp_dir().join(format!("quorate-bench-{}", std::process::id()));
         let directory = DirectoryArgs { data_dir: Some(place.clone()) }.directory()?;
         let spawned = Spawned { place, directory, passed: AtomicBool::new(false) };
-        let output = spawned.quorate(&["up", "--detach", "--empty", "--port", "0"]).args(flags).output()?;
+        let output = spawned
+            .quorate(&["up", "--detach", "--memory", "--empty", "--port", "0"])
+            .args(flags)
+            .output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
         Ok(spawned)
     }

@@ -26,6 +26,7 @@ const CREATE_PATIENCE: Duration = Duration::from_secs(10);
 /// Waits until every cell serves, has the first map made, and tells what to do next.
 pub(super) fn welcome(
     args: &Args,
+    routers: u16,
     directory: &Directory,
     mut alive: impl FnMut() -> Result<()>,
 ) -> Result<()> {
@@ -55,7 +56,7 @@ pub(super) fn welcome(
     }
     let (host, port) = address.rsplit_once(':').context("the cell's address has no port")?;
     let (quorate, flag) = (this_command(), args.directory.as_flag());
-    let (routers, cells, level) = (args.routers, args.cells, &args.level);
+    let (cells, level) = (args.cells, &args.level);
     println!(
         "\n{routers} routers and {cells} cells are up; the Redis protocol is spoken at {host}:{port}, and nothing is encrypted. \
          Map `main` has {copies} copies of each key, and connections begin at level {level}. It lives in memory: when the \

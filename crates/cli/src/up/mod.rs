@@ -1,17 +1,25 @@
 //! `quorate up`: a whole cluster on this machine, each process an operating-system process of its own.
 //!
-//! This file decides what runs; [`supervisor`] keeps it running; [`cells`] is what a domain of maps has instead of tables; [`records`] is what is on disk of it; [`sample`] loads what there is to ask about. With
-//! `--detach` a second `quorate up` in a session of its own supervises, and this one only waits, loads and leaves.
+//! This file decides whether a cluster is kept on disk, and begins or goes on with it.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `plan` | which processes there are, and where they listen |
+//! | `supervisor` | keeps them running |
+//! | `cells` | what a domain of maps has instead of tables |
+//! | `records` | what is on disk of who runs where |
+//! | `sample` | loads what there is to ask about |
+//!
+//! With `--detach` a second `quorate up` in a session of its own supervises, and this one only waits, loads and leaves.
 
 mod cells;
+mod plan;
 mod records;
 pub(crate) mod sample;
 mod supervisor;
 
 use std::{
     env, fs,
-    io::ErrorKind,
-    net::TcpListener,
     os::unix::process::CommandExt,
     path::Path,
     process::{Child, Command, Stdio},
@@ -26,45 +34,54 @@ use quorate_server::resp;
 use rustix::process::Signal;
 use tokio_postgres::Client;
 
+use self::{
+    plan::{Plan, check_ports},
+    records::Records,
+    supervisor::Supervisor,
+};
 use crate::{
     Usage,
+    charter::{self, Charter, Sample, Shape},
     cluster::{Directory, DirectoryArgs},
-    config::{self, CellConfig, DetectorConfig, EngineConfig, NodeConfig, Orders},
+    config::NodeConfig,
     kill::signal,
     sql,
     status::{self, Report},
 };
-use records::Records;
-use supervisor::Supervisor;
 
 /// Runs a whole cluster on this machine and loads a sample, the flights that left New York in 2013.
 ///
-/// Every process is an operating-system process of its own and is started again when it dies. Tables live in memory:
-/// when the cluster stops, they are gone. Ctrl-C, SIGTERM and `quorate down` stop it. With `--cells` it runs maps of partial
-/// quorums instead of tables, for Redis clients.
+/// Every process is an operating-system process of its own and is started again when it dies. Tables are kept on disk: the
+/// next `up` goes on where this one stopped, with the same tables, processes and ports, and loads the sample no second time.
+/// With `--memory` they are gone when the cluster stops. Ctrl-C, SIGTERM and `quorate down` stop it. With `--cells` it runs
+/// maps of partial quorums instead of tables, in memory, for Redis clients.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
-    /// Routers: they order and route, and a majority of them must live.
-    #[arg(long, env = "QUORATE_UP_ROUTERS", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=15))]
-    routers: u16,
-    /// Storage processes that hold rows; a ring has no more than 64.
-    #[arg(long, env = "QUORATE_UP_STORAGE", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=RING_MAX as i64))]
-    storage: u16,
-    /// Storage processes that wait to replace a dead one.
-    #[arg(long, env = "QUORATE_UP_STANDBY", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=256))]
-    standby: u16,
-    /// Storage processes that hold each row.
-    #[arg(long, env = "QUORATE_UP_REPLICAS", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=RING_MAX as i64))]
-    replicas: u16,
+    /// Routers: they order and route, and a majority of them must live [default: 3].
+    #[arg(long, env = "QUORATE_UP_ROUTERS", value_parser = clap::value_parser!(u16).range(1..=15))]
+    routers: Option<u16>,
+    /// Storage processes that hold rows; a ring has no more than 64 [default: 4].
+    #[arg(long, env = "QUORATE_UP_STORAGE", value_parser = clap::value_parser!(u16).range(1..=RING_MAX as i64))]
+    storage: Option<u16>,
+    /// Storage processes that wait to replace a dead one [default: 1].
+    #[arg(long, env = "QUORATE_UP_STANDBY", value_parser = clap::value_parser!(u16).range(0..=256))]
+    standby: Option<u16>,
+    /// Storage processes that hold each row [default: 3].
+    #[arg(long, env = "QUORATE_UP_REPLICAS", value_parser = clap::value_parser!(u16).range(1..=RING_MAX as i64))]
+    replicas: Option<u16>,
     /// Cells, which keep maps of partial quorums: the cluster has these and routers, and no tables.
     #[arg(long, env = "QUORATE_UP_CELLS", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=256))]
     cells: u16,
     /// The level at which connections to cells begin: one, two, quorum, all.
     #[arg(long, env = "QUORATE_UP_LEVEL", default_value = "quorum")]
     level: String,
-    /// SQL is spoken at this port of 127.0.0.1; the processes use those after it, two each. 0: whatever is free.
-    #[arg(long, env = "QUORATE_UP_PORT", default_value_t = 24700)]
-    port: u16,
+    /// SQL is spoken at this port of 127.0.0.1; the processes use those after it, two each. 0: whatever is free [default:
+    /// 24700].
+    #[arg(long, env = "QUORATE_UP_PORT")]
+    port: Option<u16>,
+    /// Keep nothing on disk: when the cluster stops, its tables are gone.
+    #[arg(long, env = "QUORATE_UP_MEMORY", value_parser = clap::builder::FalseyValueParser::new())]
+    memory: bool,
     /// Load no sample.
     #[arg(long)]
     empty: bool,
@@ -78,39 +95,45 @@ pub(crate) struct Args {
     directory: DirectoryArgs,
 }
 
-/// How many supers: one plans, the other is there when it dies (S14).
-const SUPERS: u16 = 2;
-
-/// How long a port may stay taken by a cluster that was just killed.
-const PORT_PATIENCE: Duration = Duration::from_secs(1);
+/// The numbers of a cluster where nobody says otherwise.
+const SHAPE: Shape = Shape { routers: 3, storage: 4, standby: 1, replicas: 3, port: 24700 };
 
 /// How long a fresh cluster may take to answer SQL.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A cluster that is about to run.
+struct Intent {
+    plan: Plan,
+    /// Of a cluster on disk.
+    charter: Option<Charter>,
+    /// It is there already, and goes on.
+    goes_on: bool,
+}
+
 pub(crate) fn run(args: Args) -> Result<()> {
-    if args.replicas > args.storage {
-        let (replicas, storage) = (args.replicas, args.storage);
-        return Err(
-            Usage(format!("--replicas {replicas} needs as many storage processes, not {storage}")).into()
-        );
-    }
     resp::level(&args.level).map_err(|why| Usage(format!("--level: {why}")))?;
-    let plan = plan(&args)?;
     let directory = args.directory.directory()?;
+    if directory.is_held()? {
+        directory.acquire()?;
+    }
+    let intent = Intent::of(&args, &directory)?;
     if args.detach {
-        return detach(&args, &plan, &directory);
+        return detach(&args, &intent, &directory);
     }
     let lock = directory.acquire()?;
     if args.detached {
         rustix::process::setsid().context("cannot leave the terminal")?;
     }
     crate::log_to_stderr();
-    check_ports(&plan)?;
-    let supervisor = Supervisor::new(Records::new(directory.clone(), lock), plan)?;
+    // Another `up` may have come and gone since.
+    let mut intent = Intent::of(&args, &directory)?;
+    let processes = intent.prepare(&directory)?;
+    let durable = intent.charter.is_some();
+    let supervisor = Supervisor::new(Records::new(directory.clone(), lock), processes, durable)?;
     if !args.detached {
         let failures = supervisor.failures();
         thread::Builder::new().name("welcome".into()).spawn(move || {
-            if let Err(error) = welcome(&args, &directory, || Ok(())) {
+            if let Err(error) = welcome(&args, &intent, &directory, || Ok(())) {
                 let _ = failures.send(error);
             }
         })?;
@@ -118,122 +141,147 @@ pub(crate) fn run(args: Args) -> Result<()> {
     supervisor.run()
 }
 
-/// Every process of the cluster. The first founds the domain; the supervisor fills in whom the others join.
-fn plan(args: &Args) -> Result<Vec<NodeConfig>> {
-    let mut id = [0; 16];
-    getrandom::fill(&mut id).map_err(|error| anyhow!("no random bytes: {error}"))?;
-    let domain = DomainId(u128::from_le_bytes(id));
-    let has_cells = args.cells > 0;
-    let roles = if has_cells {
-        vec![(Role::Router, args.routers), (Role::Cell, args.cells)]
-    } else {
-        vec![
-            (Role::Router, args.routers),
-            (Role::Super, SUPERS),
-            (Role::Storage, args.storage + args.standby),
-            (Role::Gateway, 1),
+impl Args {
+    /// The flags that were given of those that a cluster is made with, beside what it is made with.
+    fn given(&self, shape: &Shape) -> [(&'static str, Option<u16>, u16); 5] {
+        [
+            ("--routers", self.routers, shape.routers),
+            ("--storage", self.storage, shape.storage),
+            ("--standby", self.standby, shape.standby),
+            ("--replicas", self.replicas, shape.replicas),
+            ("--port", self.port, shape.port),
         ]
-    };
-    let names = roles.into_iter().flat_map(|(role, count)| (1..=count).map(move |number| (role, number)));
-    let address = |offset: u64| match args.port {
-        0 => Ok("127.0.0.1:0".to_string()),
-        port => match u16::try_from(u64::from(port) + offset) {
-            Ok(port) => Ok(format!("127.0.0.1:{port}")),
-            Err(_) => Err(Usage(format!("--port {port}: the ports after it do not suffice"))),
-        },
-    };
-    // Behind the ports of the processes; the first cell's clients come to the port that was chosen.
-    let door = |number: u16| match number {
-        1 => address(0),
-        _ => address(2 * u64::from(args.routers + args.cells) + u64::from(number) - 1),
-    };
-    // Those that hold rows share the processors.
-    let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let scan_threads = (processors / usize::from(args.storage)).clamp(1, config::SCAN_THREADS_MAX);
-    let mut plan = Vec::new();
-    for (node, (role, number)) in (1..).zip(names) {
-        plan.push(NodeConfig {
-            domain,
-            node,
-            name: format!("{role}-{number}"),
-            role,
-            listen: address(2 * node - 1)?,
-            advertise: None,
-            sql_listen: if role == Role::Gateway { Some(address(0)?) } else { None },
-            redis_listen: if role == Role::Cell { Some(door(number)?) } else { None },
-            orders: if has_cells && role == Role::Router { Orders::Maps } else { Orders::Tables },
-            http_listen: address(2 * node)?,
-            found: node == 1,
-            routers: Vec::new(),
-            wanted_routers: args.routers.into(),
-            wanted_storage: args.storage.into(),
-            replicas: args.replicas.into(),
-            write_wait_ms: config::defaults::write_wait_ms(),
-            insecure: false,
-            supervised: true,
-            data_dir: None,
-            durable: false,
-            detector: DetectorConfig::default(),
-            engine: EngineConfig { scan_threads, ..EngineConfig::default() },
-            cell: CellConfig { level: args.level.clone(), ..CellConfig::default() },
-        });
     }
-    Ok(plan)
+
+    /// The numbers of a new cluster.
+    fn shape(&self) -> Result<Shape, Usage> {
+        let shape = Shape {
+            routers: self.routers.unwrap_or(SHAPE.routers),
+            storage: self.storage.unwrap_or(SHAPE.storage),
+            standby: self.standby.unwrap_or(SHAPE.standby),
+            replicas: self.replicas.unwrap_or(SHAPE.replicas),
+            port: self.port.unwrap_or(SHAPE.port),
+        };
+        let Shape { replicas, storage, .. } = shape;
+        if replicas > storage {
+            return Err(Usage(format!(
+                "--replicas {replicas} needs as many storage processes, not {storage}"
+            )));
+        }
+        Ok(shape)
+    }
+
+    /// Refuses what contradicts the cluster that is kept in the directory.
+    fn agree_with(&self, charter: &Charter, directory: &Directory) -> Result<(), Usage> {
+        let kept = format!("{} keeps domain {}", directory.shown(), charter.domain);
+        if self.memory {
+            return Err(Usage(format!(
+                "--memory: {kept} on disk; leave the flag out, give another --data-dir, or remove the tables for good with \
+                 `quorate down --destroy`"
+            )));
+        }
+        if self.cells > 0 {
+            return Err(Usage(format!(
+                "--cells {}: {kept}, which has tables: give another --data-dir",
+                self.cells
+            )));
+        }
+        for (flag, given, made_with) in self.given(&charter.made_with) {
+            if let Some(given) = given.filter(|given| *given != made_with) {
+                return Err(Usage(format!(
+                    "{flag} {given}: {kept}, which was made with {flag} {made_with}: leave the flag out, or give another \
+                     --data-dir"
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Says at once which port is taken, rather than letting one of many processes fail. One that a cluster held which was just
-/// killed is free in a moment.
-fn check_ports(plan: &[NodeConfig]) -> Result<()> {
-    let began = Instant::now();
-    let listen = |address: &String| loop {
-        match TcpListener::bind(address) {
-            Err(error) if error.kind() == ErrorKind::AddrInUse && began.elapsed() < PORT_PATIENCE => {
-                thread::sleep(Duration::from_millis(20));
-            }
-            bound => return bound,
+impl Intent {
+    /// A cluster as the flags ask for it in this directory. Nothing is changed yet.
+    fn of(args: &Args, directory: &Directory) -> Result<Intent> {
+        let is_in_memory = args.memory || args.cells > 0;
+        let plan = |domain, shape: Shape, first_port, kept| Plan {
+            domain,
+            shape,
+            first_port,
+            cells: args.cells,
+            level: args.level.clone(),
+            kept_in: if kept { Some(directory.join("")) } else { None },
+        };
+        if let Some(charter) = Charter::read(directory)?
+            && charter.has_begun(directory)?
+        {
+            args.agree_with(&charter, directory)?;
+            let plan = plan(charter.domain, charter.made_with, charter.first_port, true);
+            return Ok(Intent { plan, charter: Some(charter), goes_on: true });
         }
-    };
-    // The door first: it is the port that people choose.
-    let door = |config: &'_ NodeConfig| config.sql_listen.clone().or_else(|| config.redis_listen.clone());
-    let doors = plan.iter().filter_map(|config| Some((config, door(config)?)));
-    let others = plan
-        .iter()
-        .flat_map(|config| [(config, config.listen.clone()), (config, config.http_listen.clone())]);
-    for (config, address) in doors.chain(others) {
-        listen(&address).map_err(|error| {
-            anyhow!(
-                "{} cannot listen at {address}: {error}; another program has it, or processes of a killed cluster that do \
-                 not end: choose other ports with --port",
-                config.name
-            )
-        })?;
+        let (domain, shape) = (new_domain()?, args.shape()?);
+        let plan = plan(domain, shape, shape.port, !is_in_memory);
+        // Whether the ports suffice.
+        plan.processes()?;
+        let sample = if args.empty { Sample::None } else { Sample::Wanted };
+        let charter = (!is_in_memory).then(|| Charter::new(domain, shape, shape.port, sample));
+        Ok(Intent { plan, charter, goes_on: false })
     }
-    Ok(())
+
+    /// The processes, whose ports are free. What a new cluster on disk is made with is written down before anything of it
+    /// runs. The caller holds the directory.
+    fn prepare(&mut self, directory: &Directory) -> Result<Vec<NodeConfig>> {
+        if let Some(charter) = &mut self.charter
+            && self.plan.first_port == 0
+        {
+            self.plan.draw_ports()?;
+            charter.first_port = self.plan.first_port;
+        }
+        let processes = self.plan.processes()?;
+        check_ports(&processes, self.other_ports())?;
+        if let Some(charter) = &self.charter
+            && !self.goes_on
+        {
+            // Of an `up` that ended before its domain was there.
+            charter::remove(directory)?;
+            charter.write(directory)?;
+        }
+        Ok(processes)
+    }
+
+    /// Advice where another program has a port.
+    fn other_ports(&self) -> &'static str {
+        if self.goes_on {
+            "end that program; this cluster keeps its ports, because its processes know each other by them"
+        } else {
+            "choose other ports with --port"
+        }
+    }
+}
+
+fn new_domain() -> Result<DomainId> {
+    let mut id = [0; 16];
+    getrandom::fill(&mut id).map_err(|error| anyhow!("no random bytes: {error}"))?;
+    Ok(DomainId(u128::from_le_bytes(id)))
 }
 
 /// Starts the supervisor in a session of its own and stays until the cluster answers.
-fn detach(args: &Args, plan: &[NodeConfig], directory: &Directory) -> Result<()> {
-    if directory.is_held()? {
-        // The same words as without --detach.
-        directory.acquire()?;
-    }
-    check_ports(plan)?;
+fn detach(args: &Args, intent: &Intent, directory: &Directory) -> Result<()> {
+    // Ports that are drawn are drawn by the supervisor.
+    check_ports(&intent.plan.processes()?, intent.other_ports())?;
     directory.make()?;
     let log = directory.create("up.log")?;
     let mut command = Command::new(this_program()?);
-    command.arg0("quorate").arg("up").arg("--detached").arg("--empty");
-    let numbers = [
-        ("--routers", args.routers),
-        ("--storage", args.storage),
-        ("--standby", args.standby),
-        ("--replicas", args.replicas),
-        ("--cells", args.cells),
-        ("--port", args.port),
-    ];
-    for (flag, value) in numbers {
-        command.arg(flag).arg(value.to_string());
+    command.arg0("quorate").arg("up").arg("--detached");
+    for (flag, given, _) in args.given(&SHAPE) {
+        if let Some(given) = given {
+            command.arg(flag).arg(given.to_string());
+        }
     }
-    command.arg("--level").arg(&args.level);
+    command.arg("--cells").arg(args.cells.to_string()).arg("--level").arg(&args.level);
+    for (flag, is_set) in [("--memory", args.memory), ("--empty", args.empty)] {
+        if is_set {
+            command.arg(flag);
+        }
+    }
     if let Some(path) = &args.directory.data_dir {
         command.arg("--data-dir").arg(std::path::absolute(path)?);
     }
@@ -257,7 +305,7 @@ fn detach(args: &Args, plan: &[NodeConfig], directory: &Directory) -> Result<()>
             )
         }
     };
-    welcome(args, directory, alive).inspect_err(|_| {
+    welcome(args, intent, directory, alive).inspect_err(|_| {
         let _ = signal(pid, Signal::TERM);
     })
 }
@@ -270,40 +318,65 @@ fn this_program() -> Result<std::path::PathBuf> {
 
 /// Waits for the cluster to answer, loads the sample and tells what to do next. `alive` fails when there is no point in
 /// waiting on.
-fn welcome(args: &Args, directory: &Directory, alive: impl FnMut() -> Result<()>) -> Result<()> {
+fn welcome(
+    args: &Args,
+    intent: &Intent,
+    directory: &Directory,
+    alive: impl FnMut() -> Result<()>,
+) -> Result<()> {
     if args.cells > 0 {
-        return cells::welcome(args, directory, alive);
+        return cells::welcome(args, intent.plan.shape.routers, directory, alive);
     }
     let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg}")?);
     bar.enable_steady_tick(Duration::from_millis(100));
     bar.set_message("starting the processes");
     let runtime = sql::runtime()?;
-    runtime.block_on(async {
-        let client = first_answer(directory, args.storage.into(), alive).await?;
+    let has_sample = runtime.block_on(async {
+        let client = first_answer(directory, intent.plan.shape.storage.into(), alive).await?;
         bar.finish_and_clear();
-        if !args.empty {
-            sample::load(&client).await?;
-        }
-        anyhow::Ok(())
+        load_sample(args, directory, &client).await
     })?;
     let cluster = directory.running()?;
     let (host, port) = cluster.sql()?.rsplit_once(':').context("the gateway's address has no port")?;
     let quorate = this_command();
     let flag = args.directory.as_flag();
+    let count = cluster.processes.len();
+    let does = if intent.goes_on { "goes on where it was" } else { "is up" };
     println!(
-        "\nA cluster of {} processes is up; SQL is spoken at {host}:{port}, and nothing is encrypted. Its tables live in \
-         memory: when it stops, they are gone.\n",
-        cluster.processes.len()
+        "\nA cluster of {count} processes {does}; SQL is spoken at {host}:{port}, and nothing is encrypted. {}\n",
+        if cluster.durable { "Its tables are kept on disk." } else { MEMORY }
     );
-    if !args.empty {
+    if has_sample {
         println!("  psql -h {host} -p {port} -U quorate -d quorate -c \"{}\"", sample::QUESTION);
         println!("  {quorate} sql{flag} \"{}\"", sample::QUESTION);
     } else {
         println!("  psql -h {host} -p {port} -U quorate -d quorate");
     }
     println!("  {quorate} status{flag}\n  {quorate} kill{flag} storage-2\n  {quorate} down{flag}");
-    println!("\nLogs and state are in {}.", directory.shown());
+    if cluster.durable {
+        println!("\nTables, logs and state are in {}.", directory.shown());
+    } else {
+        println!("\nLogs and state are in {}.", directory.shown());
+    }
     Ok(())
+}
+
+const MEMORY: &str = "Its tables live in memory: when it stops, they are gone.";
+
+/// Loads the sample if it is wanted and was not loaded before. Whether it was loaded, now or once.
+async fn load_sample(args: &Args, directory: &Directory, client: &Client) -> Result<bool> {
+    match Charter::read(directory)? {
+        None if args.empty => Ok(false),
+        None => sample::load(client).await.map(|_| true),
+        Some(Charter { sample: Sample::Loaded, .. }) => Ok(true),
+        Some(mut charter) if charter.sample == Sample::Wanted && !args.empty => {
+            sample::load_once(client).await?;
+            charter.sample = Sample::Loaded;
+            charter.write(directory)?;
+            Ok(true)
+        }
+        Some(_) => Ok(false),
+    }
 }
 
 /// How the command is called that runs.

@@ -27,10 +27,16 @@ impl Records {
         Records { directory, lock, trouble: None }
     }
 
-    /// Makes an empty log for a process of this name, and tells where it is. Before anything runs this may fail.
-    pub(super) fn fresh_log(&self, name: &str) -> Result<PathBuf> {
-        self.directory.create(&log(name))?;
-        Ok(self.directory.join(&log(name)))
+    /// Makes a log for a process of this name, and tells where it is. It begins empty unless an earlier one is `kept`. Before
+    /// anything runs this may fail.
+    pub(super) fn make_log(&self, name: &str, kept: bool) -> Result<PathBuf> {
+        let name = log(name);
+        if kept {
+            self.directory.append(&name)?
+        } else {
+            self.directory.create(&name)?
+        };
+        Ok(self.directory.join(&name))
     }
 
     /// Where a process of this name logs to.

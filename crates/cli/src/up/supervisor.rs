@@ -84,12 +84,15 @@ const PROOF: Duration = Duration::from_secs(3);
 /// How long gateways may drain, and then how long the rest may take to end.
 const DRAIN: Duration = Duration::from_secs(5);
 const END: Duration = Duration::from_secs(3);
+/// How long processes with a disk may take to make durable what they have.
+const SETTLE: Duration = Duration::from_secs(5);
 /// How often it is looked whether the records still stand.
 const TEND: Duration = Duration::from_secs(1);
 
 impl Supervisor {
-    /// A supervisor of these processes, the first of which founds the domain. Nothing runs yet.
-    pub(super) fn new(records: Records, plan: Vec<NodeConfig>) -> Result<Supervisor> {
+    /// A supervisor of these processes, the first of which founds the domain. Those of a durable cluster listen at the
+    /// addresses that the plan says, in every life. Nothing runs yet.
+    pub(super) fn new(records: Records, plan: Vec<NodeConfig>, durable: bool) -> Result<Supervisor> {
         let domain = plan.first().context("a cluster has at least one process")?.domain;
         let mut processes = Vec::new();
         for config in &plan {
@@ -100,20 +103,21 @@ impl Supervisor {
                 pid: None,
                 bound: None,
                 starts: 0,
-                log: records.fresh_log(&config.name)?,
+                log: records.make_log(&config.name, durable)?,
             });
         }
         let slot = |config: NodeConfig| Slot {
             listen: (config.listen.clone(), config.sql_listen.clone(), config.redis_listen.clone()),
+            // They find each other in whatever order they start.
+            listened: durable.then(|| config.listen.clone()),
             config,
             life: Life::Due,
-            listened: None,
             pause: PAUSE_MIN,
             proven: false,
         };
         Ok(Supervisor {
             records,
-            cluster: Cluster { domain, pid: std::process::id(), processes },
+            cluster: Cluster { domain, pid: std::process::id(), durable, processes },
             slots: plan.into_iter().map(slot).collect(),
             news: unbounded(),
             failures: unbounded(),
@@ -291,22 +295,20 @@ impl Supervisor {
 
     /// Ends everything. A second request to stop meanwhile ends this process at once, and with it the others.
     fn stop(&mut self) {
-        for index in 0..self.slots.len() {
-            match self.slots[index].life {
-                Life::Due | Life::Pausing(_) => self.slots[index].life = Life::Stopped,
-                Life::Running { .. } if self.slots[index].config.role == Role::Gateway => {
-                    self.tell(index, Signal::TERM);
-                }
-                Life::Running { .. } | Life::Stopped => {}
+        for slot in &mut self.slots {
+            if matches!(slot.life, Life::Due | Life::Pausing(_)) {
+                slot.life = Life::Stopped;
             }
         }
-        self.await_ends(DRAIN, |config| config.role == Role::Gateway);
-        for index in 0..self.slots.len() {
-            // Dropping the pipe is what tells it.
-            if let Life::Running { .. } = self.slots[index].life {
-                self.slots[index].life = Life::Stopped;
-            }
+        self.ask(Role::Gateway, DRAIN);
+        if self.cluster.durable {
+            // First those that would take the others for dead, one after another, and replace them.
+            self.drop_pipes(|role| role == Role::Super);
+            self.await_ends(END, |config| config.role == Role::Super);
+            self.ask(Role::Storage, SETTLE);
+            self.ask(Role::Router, SETTLE);
         }
+        self.drop_pipes(|_| true);
         self.await_ends(END, |_| true);
         for index in 0..self.slots.len() {
             if let Some(pid) = self.cluster.processes[index].pid {
@@ -315,6 +317,25 @@ impl Supervisor {
                     self.cluster.processes[index].name
                 );
                 self.tell(index, Signal::KILL);
+            }
+        }
+    }
+
+    /// Asks the processes of a role to end in order, and waits for that, at most so long.
+    fn ask(&mut self, role: Role, patience: Duration) {
+        for index in 0..self.slots.len() {
+            if self.slots[index].config.role == role {
+                self.tell(index, Signal::TERM);
+            }
+        }
+        self.await_ends(patience, |config| config.role == role);
+    }
+
+    /// Ends processes of these roles at once: dropping the pipe is what tells them.
+    fn drop_pipes(&mut self, chosen: impl Fn(Role) -> bool) {
+        for slot in &mut self.slots {
+            if matches!(slot.life, Life::Running { .. }) && chosen(slot.config.role) {
+                slot.life = Life::Stopped;
             }
         }
     }

@@ -1,8 +1,9 @@
 //! Whose directory it is: one process of a node number at a time.
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io::{self, ErrorKind, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::Path,
 };
 
@@ -20,10 +21,18 @@ pub(super) struct Claim {
 /// The file that tells whose directory it is, for those who are not told.
 const NUMBER: &str = "node";
 
+/// Only its owner reads what a process keeps.
+pub(crate) const FILE_MODE: u32 = 0o600;
+
+/// Makes a directory, if need be, that only its owner can enter.
+pub(crate) fn make(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
 /// Takes a directory for a node of this number; if none is said, of the number that it holds or else a new one.
 pub(super) fn claim(path: &Path, number: Option<u64>) -> Result<Claim, Error> {
     let failed = |error: io::Error| Error::start(format!("{}: {error}", path.display()));
-    fs::create_dir_all(path).map_err(failed)?;
+    make(path).map_err(failed)?;
     let node = match number {
         Some(number) => number,
         None => kept_number(path)?,
@@ -32,6 +41,7 @@ pub(super) fn claim(path: &Path, number: Option<u64>) -> Result<Claim, Error> {
         .create(true)
         .truncate(false)
         .write(true)
+        .mode(FILE_MODE)
         .open(path.join(format!("lock-{node}")))
         .map_err(failed)?;
     match lock.try_lock() {
@@ -45,7 +55,7 @@ pub(super) fn claim(path: &Path, number: Option<u64>) -> Result<Claim, Error> {
 fn kept_number(path: &Path) -> Result<u64, Error> {
     let file = path.join(NUMBER);
     let failed = |error: io::Error| Error::start(format!("{}: {error}", file.display()));
-    match OpenOptions::new().write(true).create_new(true).open(&file) {
+    match OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&file) {
         Ok(mut new) => {
             let number = draw();
             writeln!(new, "{number}").and_then(|()| new.sync_all()).map_err(failed)?;

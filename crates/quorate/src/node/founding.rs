@@ -10,8 +10,9 @@
 //!   answers: the others may be cut off.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::OpenOptions,
     io::ErrorKind,
+    os::unix::fs::OpenOptionsExt,
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -21,6 +22,7 @@ use quorate_protocol::{DomainId, Generation, ecast::Fence};
 use quorate_runtime::discover::{Met, Presence, Undiscovered};
 use tracing::{info, warn};
 
+use super::directory::{FILE_MODE, make};
 use crate::{error::Error, seek::survey};
 
 /// How a router begins.
@@ -107,9 +109,9 @@ fn is_first(domain: DomainId, directory: Option<&Path>) -> Result<bool, Error> {
     let failed = |path: &Path, error| {
         Error::start(format!("{}: {error}: a domain is not founded without a mark of it", path.display()))
     };
-    fs::create_dir_all(directory).map_err(|error| failed(directory, error))?;
+    make(directory).map_err(|error| failed(directory, error))?;
     let mark = directory.join(format!("founded-{domain}"));
-    match OpenOptions::new().write(true).create_new(true).open(&mark) {
+    match OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&mark) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(failed(&mark, error)),

@@ -11,6 +11,7 @@ use std::{
     collections::BTreeMap,
     fs::{File, OpenOptions},
     io::ErrorKind,
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::Mutex,
 };
@@ -25,7 +26,7 @@ use quorate_runtime::{
 use tracing::{info, warn};
 
 use super::process::lock;
-use crate::error::Error;
+use crate::{error::Error, node::directory::FILE_MODE};
 
 /// The directory of a host that is about to start.
 pub(super) struct Directory {
@@ -77,7 +78,7 @@ impl Directory {
     /// Marks that a service is founded from here; an error if it was before.
     pub(super) fn found(&self, name: &str, channel: Channel) -> Result<(), Error> {
         let mark = self.directory.join(format!("founded-{:016x}", channel.endpoint.0));
-        let made = OpenOptions::new().write(true).create_new(true).open(&mark);
+        let made = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&mark);
         let made =
             made.and_then(|file| file.sync_all()).and_then(|()| File::open(&self.directory)?.sync_all());
         made.map_err(|error| match error.kind() {

@@ -1,0 +1,166 @@
+//! The processes of a local cluster, and where each of them listens.
+
+use std::{
+    io::{self, ErrorKind},
+    net::TcpListener,
+    ops::RangeInclusive,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, anyhow, bail};
+use quorate_protocol::{DomainId, Role};
+
+use crate::{
+    Usage,
+    charter::Shape,
+    config::{self, CellConfig, DetectorConfig, EngineConfig, NodeConfig, Orders},
+};
+
+/// All that decides it.
+pub(super) struct Plan {
+    pub(super) domain: DomainId,
+    pub(super) shape: Shape,
+    /// The first port; 0: each process takes what is free.
+    pub(super) first_port: u16,
+    /// Cells instead of tables, and the level at which connections to them begin.
+    pub(super) cells: u16,
+    pub(super) level: String,
+    /// Where routers and storage processes keep what they have; none: in memory.
+    pub(super) kept_in: Option<PathBuf>,
+}
+
+/// How many supers: one plans, the other is there when it dies (S14).
+const SUPERS: u16 = 2;
+
+/// How long a port may stay taken by a cluster that was just killed. Its processes may be in the middle of a sync.
+const PORT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Ports that are drawn for a cluster that keeps them: above those of services, below those that systems take for clients.
+const DRAWN: RangeInclusive<u16> = 10_000..=32_000;
+const DRAWS: usize = 200;
+
+impl Plan {
+    /// Every process of the cluster. The first founds the domain. One that lives in memory and takes what port is free learns
+    /// from the supervisor whom it joins.
+    pub(super) fn processes(&self) -> Result<Vec<NodeConfig>> {
+        let Shape { routers, storage, replicas, .. } = self.shape;
+        let has_cells = self.cells > 0;
+        // Those that hold rows share the processors.
+        let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let scan_threads = (processors / usize::from(storage)).clamp(1, config::SCAN_THREADS_MAX);
+        let mut plan = Vec::new();
+        for (node, (role, number)) in (1..).zip(self.places()) {
+            // Behind the ports of the processes; the first cell's clients come to the port that was chosen.
+            let door = match number {
+                1 => 0,
+                _ => 2 * u64::from(routers + self.cells) + u64::from(number) - 1,
+            };
+            let durable = self.kept_in.is_some() && matches!(role, Role::Router | Role::Storage);
+            plan.push(NodeConfig {
+                domain: self.domain,
+                node,
+                name: format!("{role}-{number}"),
+                role,
+                listen: self.address(2 * node - 1)?,
+                advertise: None,
+                sql_listen: if role == Role::Gateway { Some(self.address(0)?) } else { None },
+                redis_listen: if role == Role::Cell { Some(self.address(door)?) } else { None },
+                orders: if has_cells && role == Role::Router { Orders::Maps } else { Orders::Tables },
+                http_listen: self.address(2 * node)?,
+                found: node == 1,
+                routers: Vec::new(),
+                wanted_routers: routers.into(),
+                wanted_storage: storage.into(),
+                replicas: replicas.into(),
+                write_wait_ms: config::defaults::write_wait_ms(),
+                insecure: false,
+                supervised: true,
+                data_dir: self.kept_in.clone().filter(|_| durable),
+                durable,
+                detector: DetectorConfig::default(),
+                engine: EngineConfig { scan_threads, ..EngineConfig::default() },
+                cell: CellConfig { level: self.level.clone(), ..CellConfig::default() },
+            });
+        }
+        Ok(plan)
+    }
+
+    /// The processes by role and number, in the order of their nodes.
+    fn places(&self) -> impl Iterator<Item = (Role, u16)> {
+        let Shape { routers, storage, standby, .. } = self.shape;
+        let roles = if self.cells > 0 {
+            vec![(Role::Router, routers), (Role::Cell, self.cells)]
+        } else {
+            vec![
+                (Role::Router, routers),
+                (Role::Super, SUPERS),
+                (Role::Storage, storage + standby),
+                (Role::Gateway, 1),
+            ]
+        };
+        roles.into_iter().flat_map(|(role, count)| (1..=count).map(move |number| (role, number)))
+    }
+
+    fn address(&self, offset: u64) -> Result<String, Usage> {
+        match self.first_port {
+            0 => Ok(String::from("127.0.0.1:0")),
+            port => match u16::try_from(u64::from(port) + offset) {
+                Ok(port) => Ok(format!("127.0.0.1:{port}")),
+                Err(_) => Err(Usage(format!("--port {port}: the ports after it do not suffice"))),
+            },
+        }
+    }
+
+    /// Chooses a first port so that all ports of the plan are free now. A process that is started again must listen where it
+    /// did, so the system's choice, which it gives to anybody meanwhile, does not do.
+    pub(super) fn draw_ports(&mut self) -> Result<()> {
+        let count = 2 * u16::try_from(self.places().count())? + 1;
+        for _ in 0..DRAWS {
+            let chance = getrandom::u32().map_err(|error| anyhow!("no random bytes: {error}"))?;
+            let width = u32::from(DRAWN.end() - DRAWN.start() - count);
+            let first = DRAWN.start() + u16::try_from(chance % width)?;
+            let free = |port| TcpListener::bind(("127.0.0.1", port));
+            if (first..first + count).map(free).collect::<io::Result<Vec<_>>>().is_ok() {
+                self.first_port = first;
+                return Ok(());
+            }
+        }
+        bail!(
+            "no {count} ports in a row are free between {} and {}: choose some with --port",
+            DRAWN.start(),
+            DRAWN.end()
+        )
+    }
+}
+
+/// Says at once which port is taken, rather than letting one of many processes fail. One that a cluster held which was just
+/// killed is free in a moment. `otherwise`: what to do about it.
+pub(super) fn check_ports(plan: &[NodeConfig], otherwise: &str) -> Result<()> {
+    let began = Instant::now();
+    let listen = |address: &String| loop {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && began.elapsed() < PORT_PATIENCE => {
+                thread::sleep(Duration::from_millis(20));
+            }
+            bound => return bound,
+        }
+    };
+    // The door first: it is the port that people choose.
+    let door = |config: &'_ NodeConfig| config.sql_listen.clone().or_else(|| config.redis_listen.clone());
+    let doors = plan.iter().filter_map(|config| Some((config, door(config)?)));
+    let others = plan
+        .iter()
+        .flat_map(|config| [(config, config.listen.clone()), (config, config.http_listen.clone())]);
+    for (config, address) in doors.chain(others) {
+        listen(&address).map_err(|error| {
+            anyhow!(
+                "{} cannot listen at {address}: {error}; another program has it, or processes of a killed cluster that do \
+                 not end: {otherwise}",
+                config.name
+            )
+        })?;
+    }
+    Ok(())
+}

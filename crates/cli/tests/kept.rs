@@ -1,0 +1,265 @@
+//! A local cluster that is kept on disk: it stops and goes on, however it stops, and its directory is nobody else's.
+
+use std::{
+    fs,
+    io::{self, Write},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    thread,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::{
+    cluster::{lives, pids, status, turn},
+    command::{Place, Said, wait_for},
+};
+
+/// The smallest cluster: five processes, two of which have a disk.
+const SMALL: [&str; 13] = [
+    "up",
+    "--detach",
+    "--empty",
+    "--port",
+    "0",
+    "--routers",
+    "1",
+    "--storage",
+    "1",
+    "--standby",
+    "0",
+    "--replicas",
+    "1",
+];
+
+#[test]
+fn a_cluster_goes_on_where_it_was() {
+    let _turn = turn();
+    let place = Place::new();
+    let up = done(&place, &["up", "--detach", "--port", "0"]);
+    assert!(up.out.contains("is up") && up.out.contains("kept on disk"), "{up:?}");
+    done(&place, &["sql", "create table mine (k int primary key, v text)"]);
+    done(&place, &["sql", "insert into mine values (1, 'one'), (2, 'two')"]);
+    let once = "set quorate.request_id = '5e0c9a1d47b36f8210c4e7d2a9b3f581-1'; \
+                update mine set v = v || '!' where k = 1";
+    done(&place, &["sql", once]);
+    // A flight less than the sample has: it is not loaded a second time.
+    done(&place, &["sql", "delete from flights where month = 1 and day = 1"]);
+    let before = told(&place);
+    only_the_owner_can_read(&place.data_dir());
+
+    place.run(&["up", "--port", "0"]).failed(1, "a cluster runs here already");
+    let down = done(&place, &["down"]);
+    assert!(down.out.contains("its tables are kept"), "{down:?}");
+    place.run(&["status"]).failed(1, "no cluster runs here");
+    contradictions_are_refused(&place);
+
+    let up = done(&place, &["up", "--detach"]);
+    assert!(up.out.contains("goes on where it was"), "{up:?}");
+    assert_eq!(told(&place), before, "the domain, the addresses, and the processes that have a disk");
+    assert_eq!(rows(&place, "select v from mine order by k"), "v\none!\ntwo\n");
+    // The write of before is known, and not done again.
+    done(&place, &["sql", once]);
+    assert_eq!(rows(&place, "select v from mine where k = 1"), "v\none!\n");
+    assert_eq!(rows(&place, "select count(*) from flights"), "count\n335934\n");
+
+    let data_dir = place.data_dir();
+    place.run(&["down", "--destroy"]).failed(2, "give --yes");
+    assert_eq!(rows(&place, "select count(*) from mine"), "count\n2\n");
+    let down = done(&place, &["down", "--destroy", "--yes"]);
+    assert!(down.out.contains("gone"), "{down:?}");
+    assert!(!data_dir.exists(), "{:?}", fs::read_dir(&data_dir));
+    place.run(&["down", "--destroy", "--yes"]).failed(1, "no cluster is kept here");
+}
+
+/// Each names the flag and what the directory was made with.
+fn contradictions_are_refused(place: &Place) {
+    let made_with = |flag: &str, value: &str| format!("which was made with {flag} {value}");
+    place.run(&["up", "--memory"]).failed(2, "--memory: ");
+    place.run(&["up", "--cells", "3"]).failed(2, "--cells 3: ");
+    place.run(&["up", "--port", "24700"]).failed(2, &made_with("--port", "0"));
+    for (flag, value, made) in
+        [("--routers", "5", "3"), ("--storage", "3", "4"), ("--standby", "2", "1"), ("--replicas", "2", "3")]
+    {
+        place.run(&["up", "--detach", flag, value]).failed(2, &made_with(flag, made));
+    }
+}
+
+fn only_the_owner_can_read(path: &Path) {
+    let metadata = fs::metadata(path).unwrap();
+    let mode = metadata.permissions().mode() & 0o777;
+    assert_eq!(mode, if metadata.is_dir() { 0o700 } else { 0o600 }, "{} has {mode:o}", path.display());
+    if metadata.is_dir() {
+        fs::read_dir(path).unwrap().for_each(|entry| only_the_owner_can_read(&entry.unwrap().path()));
+    }
+}
+
+#[test]
+fn every_acknowledged_row_is_there_after_all_was_killed_at_once() {
+    let _turn = turn();
+    let place = Place::new();
+    done(&place, &["up", "--detach", "--empty", "--port", "0"]);
+    done(&place, &["sql", "create table kept (k int primary key)"]);
+    let mut acknowledged = Vec::new();
+    for kill in 1..=2 {
+        // Writers are in the middle of it when everything goes.
+        let written: Vec<i32> = thread::scope(|scope| {
+            let place = &place;
+            let write = |writer: i32| {
+                let first = kill * 10_000 + writer * 1_000;
+                let is_told =
+                    |k: &i32| place.run(&["sql", &format!("insert into kept values ({k})")]).code == Some(0);
+                (first..first + 1_000).map_while(|k| is_told(&k).then_some(k)).collect::<Vec<i32>>()
+            };
+            let writers: Vec<_> = (0..3).map(|writer| scope.spawn(move || write(writer))).collect();
+            let many = format!("select 1 / (count(*) / {}) from kept", acknowledged.len() + 20);
+            wait_for("many rows are written", || place.run(&["sql", &many]).code == Some(0));
+            kill_everything(place);
+            writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect()
+        });
+        acknowledged.extend(written);
+        done(&place, &["up", "--detach"]);
+        let there = rows(&place, "select k from kept");
+        let there: Vec<i32> = there.lines().skip(1).map(|k| k.parse().unwrap()).collect();
+        let lost: Vec<&i32> = acknowledged.iter().filter(|k| !there.contains(k)).collect();
+        assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
+    }
+}
+
+/// The supervisor last but before anything else is done, so that nothing is started again.
+fn kill_everything(place: &Place) {
+    let supervisor = supervisor(place);
+    let pids = pids(place);
+    for pid in [supervisor].iter().chain(&pids) {
+        // It may have ended a moment ago.
+        let _ = kill_process(Pid::from_raw(*pid).unwrap(), Signal::KILL);
+    }
+    wait_for("all are gone", || !pids.iter().any(|pid| lives(*pid)));
+}
+
+fn supervisor(place: &Place) -> i32 {
+    let cluster = fs::read(place.data_dir().join("cluster.json")).unwrap();
+    let cluster: Value = serde_json::from_slice(&cluster).unwrap();
+    i32::try_from(cluster["pid"].as_i64().unwrap()).unwrap()
+}
+
+#[test]
+fn a_directory_is_nobody_elses() {
+    let _turn = turn();
+    let place = Place::new();
+    done(&place, &SMALL);
+    done(&place, &["sql", "create table kept (k int primary key)"]);
+    done(&place, &["sql", "insert into kept values (1)"]);
+    done(&place, &["down"]);
+    let file = |name: &str| place.data_dir().join(name);
+    let charter = fs::read_to_string(file("quorate.toml")).unwrap();
+    let refused = |because: &str| {
+        place.run(&["up", "--detach"]).failed(1, because);
+        place.run(&["status"]).failed(1, "no cluster runs here");
+    };
+
+    // Of a later version: the whole of it, or one journal.
+    write(&file("quorate.toml"), &charter.replace("format = 1", "format = 2\nmoons = 3"));
+    refused("it has format 2, and this build");
+    write(&file("quorate.toml"), &charter);
+    let identity = fs::read_to_string(file("journal-1/identity")).unwrap();
+    write(&file("journal-1/identity"), &identity.replace("format 2", "format 3"));
+    refused("has format 3, which this build does not read");
+    write(&file("journal-1/identity"), &identity);
+
+    // Of another domain, or with the journals of other nodes.
+    let (before, domain) = charter.split_once("domain = \"").unwrap();
+    let other = format!("{before}domain = \"{}\"{}", "12".repeat(16), &domain[33..]);
+    write(&file("quorate.toml"), &other);
+    refused("and this is node 1 of domain 12121212");
+    write(&file("quorate.toml"), &charter);
+    swap(&file("journal-1"), &file("journal-4"));
+    refused("belongs to node 4 of domain");
+    swap(&file("journal-1"), &file("journal-4"));
+
+    // Without what it was made with nothing new begins beside the journals.
+    fs::remove_file(file("quorate.toml")).unwrap();
+    for words in [&["up", "--detach", "--empty"][..], &["up", "--memory", "--detach", "--empty"]] {
+        place.run(words).failed(1, "is there, and no quorate.toml");
+    }
+    write(&file("quorate.toml"), &charter);
+
+    // None of it has done any harm.
+    done(&place, &["up", "--detach"]);
+    assert_eq!(rows(&place, "select k from kept"), "k\n1\n");
+}
+
+#[test]
+fn a_start_that_came_to_nothing_binds_nobody() {
+    let _turn = turn();
+    let place = Place::new();
+    done(&place, &SMALL);
+    done(&place, &["down"]);
+    // As if the power had failed before anything was written.
+    for entry in fs::read_dir(place.data_dir()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.file_name().unwrap().to_str().unwrap().starts_with("journal-") {
+            fs::remove_dir_all(path).unwrap();
+        }
+    }
+    let other = ["up", "--detach", "--empty", "--port", "0", "--storage", "2", "--replicas", "2"];
+    done(&place, &other);
+    done(&place, &["sql", "create table t (k int primary key)"]);
+}
+
+#[test]
+fn a_cluster_in_memory_says_so_and_keeps_nothing() {
+    let _turn = turn();
+    let place = Place::new();
+    let small: Vec<&str> = SMALL.into_iter().chain(["--memory"]).collect();
+    for _ in 0..2 {
+        let up = done(&place, &small);
+        assert!(up.out.contains("live in memory: when it stops, they are gone"), "{up:?}");
+        done(&place, &["sql", "create table t (k int primary key)"]);
+        place.run(&["down"]).failed(2, "give --yes");
+        done(&place, &["down", "--yes"]);
+    }
+    assert!(!place.data_dir().join("quorate.toml").exists());
+    done(&place, &SMALL);
+}
+
+/// The domain, and where each process listens; of those that have a disk also who they are.
+fn told(place: &Place) -> Vec<Value> {
+    let said = place.run(&["status"]);
+    let domain = said.out.lines().next().unwrap().split(',').next().unwrap().to_owned();
+    let mut told = vec![Value::from(domain)];
+    for row in status(place) {
+        let has_disk = matches!(row["role"].as_str(), Some("router" | "storage"));
+        let incarnation = if has_disk { row["incarnation"].clone() } else { Value::Null };
+        told.push([row["name"].clone(), row["bound"].clone(), incarnation].into_iter().collect());
+    }
+    told
+}
+
+fn rows(place: &Place, query: &str) -> String {
+    let said = place.run(&["sql", "--csv", query]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    said.out
+}
+
+#[track_caller]
+fn done(place: &Place, words: &[&str]) -> Said {
+    let said = place.run(words);
+    assert_eq!(said.code, Some(0), "{words:?}: {said:?}");
+    said
+}
+
+fn write(path: &Path, text: &str) {
+    let file = fs::OpenOptions::new().write(true).truncate(true).create(true).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).unwrap_or_else(|error: io::Error| {
+        panic!("{}: {error}", path.display());
+    });
+}
+
+fn swap(one: &PathBuf, other: &PathBuf) {
+    let aside = one.with_extension("aside");
+    fs::rename(one, &aside).unwrap();
+    fs::rename(other, one).unwrap();
+    fs::rename(&aside, other).unwrap();
+}
