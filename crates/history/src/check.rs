@@ -226,11 +226,11 @@ pub(crate) fn by_zones(key: &KeyHistory, options: &Options, sessions: &mut Sessi
 
     let witness = if let Some(orphan) = orphans.first() {
         Some(Witness::orphan(key, orphan))
-    } else if gamma_future > 0 && gamma_future >= gamma_pairs {
+    } else if gamma_future >= gamma_pairs {
+        // An atomic key has neither, and nothing to show.
         future.iter().max_by_key(|zone| zone.future()).map(|zone| Witness::future_read(key, zone))
     } else {
-        let most = written.iter().zip(&worst).filter(|(_, worst)| worst.gamma > 0);
-        let most = most.max_by_key(|(_, worst)| worst.gamma);
+        let most = written.iter().zip(&worst).max_by_key(|(_, worst)| worst.gamma);
         most.map(|(zone, worst)| Witness::conflict(key, zone, &written[worst.partner], worst.gamma))
     };
     KeyReport {

@@ -190,7 +190,8 @@ impl KeyHistory {
     pub fn operations(&self) -> impl Iterator<Item = Operation> {
         self.steps.iter().map(|step| {
             let value = |id| self.value(id).cloned();
-            let written = |id| value(id).expect("nothing is written by a delete alone");
+            // A compare-and-set may write an empty list, which is nothing.
+            let written = |id| value(id).unwrap_or_else(|| Vec::new().into());
             let action = match step.verb {
                 Verb::Read => Action::Read(value(step.value)),
                 Verb::Write => value(step.value).map_or(Action::Delete, Action::Write),
@@ -255,7 +256,7 @@ impl KeyHistory {
         ValueId::try_from(index + 1).expect("fewer than 2^32 values of a key")
     }
 
-    /// What was read: an empty list is nothing, as a key holds it before the first append.
+    /// What was read or written: an empty list is nothing, as a key holds it before the first append.
     fn number_of(&mut self, value: Option<Value>) -> ValueId {
         let value = value.filter(|value| !matches!(value, Value::List(values) if values.is_empty()));
         value.map_or(NOTHING, |value| self.number(value))
@@ -289,10 +290,10 @@ impl KeyHistory {
         let unknown = outcome == Outcome::Unknown;
         let (verb, value, other) = match action {
             Action::Read(value) => (Verb::Read, self.number_of(value), NOTHING),
-            Action::Write(value) => (Verb::Write, self.number(value), NOTHING),
+            Action::Write(value) => (Verb::Write, self.number_of(Some(value)), NOTHING),
             Action::Delete => (Verb::Write, NOTHING, NOTHING),
             Action::Cas { expected, new, matched } => {
-                let (new, expected) = (self.number(new), self.number_of(expected));
+                let (new, expected) = (self.number_of(Some(new)), self.number_of(expected));
                 let verb = match (unknown, matched) {
                     (true, _) => Verb::CasUnknown,
                     (false, true) => Verb::Cas,

@@ -1,7 +1,7 @@
 //! The fewest single operations without which a key is atomic: the measure of 004 without its rule that whole clusters go.
 //!
 //! A read may be taken out alone; a write takes its reads with it, which would else be of a value that nobody wrote. No efficient
-//! method is known. Whatever set is right, it must hold one of the two to four operations that make a given conflict, so a search
+//! method is known. Whatever set is right, it must hold one of the operations (four at most) that make a given conflict, so a search
 //! branches on those, bounded by the best set found so far. That settles small histories, and says so when it does not.
 
 use crate::history::{KeyHistory, NOTHING, Step, Verb};
@@ -61,9 +61,9 @@ impl Removal<'_> {
         };
         let mut culprits: Vec<usize> = Vec::new();
         if let Some(zone) = written.iter().find(|zone| zone.future() > 0) {
+            // The read goes in any case: alone, or with its write.
             culprits
                 .extend(find(zone, &|step| step.verb == Verb::Read && step.finish == zone.read_finish_min));
-            culprits.extend(find(zone, &|step| step.verb == Verb::Write));
         } else {
             let worst = worst(&written);
             let most = written.iter().zip(&worst).max_by_key(|(_, worst)| worst.gamma);

@@ -33,8 +33,8 @@ impl Weight {
 /// neighbours and is then counted against both, which makes the result an upper bound rather than the minimum.
 pub(crate) fn lightest(zones: &[Zone], slack: i64, weight: Weight) -> Vec<usize> {
     let first_finish = |zone: &Zone| zone.first_finish().saturating_add(slack);
-    let is_forward =
-        |zone: &Zone| first_finish(zone) < zone.last_start() && (slack >= 0 || !zone.is_lone_operation());
+    // With a negative slack the first finish of a lone operation may come to lie before its start.
+    let is_forward = |zone: &Zone| first_finish(zone) < zone.last_start() && !zone.is_lone_operation();
 
     let (mut forward, mut backward) = (Vec::new(), Vec::new());
     for (index, zone) in zones.iter().enumerate() {

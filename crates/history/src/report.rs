@@ -157,7 +157,7 @@ impl KeyReport {
     /// Adds what was found about a later piece of the same key.
     pub(crate) fn join(&mut self, later: Self) {
         let gamma = |report: &Self| report.measures.map(|measures| measures.gamma);
-        if gamma(&later) > gamma(self) || self.witness.is_none() {
+        if gamma(&later) > gamma(self) {
             self.witness = later.witness;
         }
         self.operations += later.operations;

@@ -287,7 +287,8 @@ impl<M: Model> Search<M> {
         self.seen.insert(Place { state: self.state, base, bits })
     }
 
-    /// The struck-off bits of the positions from `from` to `to`.
+    /// The struck-off bits of the positions from `from` to `to`, in whole words. What follows `to` in the last word tells no two
+    /// places apart: it is zero, or belongs to operations of unknown outcome, which have a window of their own.
     fn window(&self, from: usize, to: usize) -> impl Iterator<Item = u64> {
         (from..to).step_by(64).map(move |at| {
             let (word, shift) = (at / 64, at % 64);
@@ -295,7 +296,7 @@ impl<M: Model> Search<M> {
             if shift > 0 && word + 1 < self.struck.len() {
                 bits |= self.struck[word + 1] << (64 - shift);
             }
-            if to - at < 64 { bits & ((1 << (to - at)) - 1) } else { bits }
+            bits
         })
     }
 

@@ -47,11 +47,9 @@ pub(crate) fn k(key: &KeyHistory, zones: &[Zone]) -> u64 {
     writes.sort_unstable();
     let mut starts: Vec<Nanos> = writes.iter().map(|(_, start)| *start).collect();
     starts.sort_unstable();
-    let mut queries: Vec<(Nanos, Nanos)> = zones
-        .iter()
-        .filter(|zone| zone.reads > 0)
-        .map(|zone| (zone.read_start_max, zone.first_finish()))
-        .collect();
+    // A value that was not read has its last start before everything.
+    let mut queries: Vec<(Nanos, Nanos)> =
+        zones.iter().map(|zone| (zone.read_start_max, zone.first_finish())).collect();
     queries.sort_unstable();
 
     let mut seen = FenwickTree::new(starts.len());

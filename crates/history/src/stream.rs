@@ -10,16 +10,17 @@
 //! the horizon — is counted as [`Stream::past_horizon`]; the read then looks like one of a value that nobody wrote. While
 //! that count is zero, the result is exactly the offline one.
 //!
-//! Memory: the operations of the last horizon, the current value of each key, and a few words per key and client.
+//! Memory: the operations of the last horizon, the current value of each key, a few words per key and client, and the values that were
+//! read in the first piece and that nobody had written.
 //!
 //! A key whose values repeat, or that is no register, cannot be judged so: its operations are counted, and its verdict is
 //! [`Verdict::Unknown`](crate::Verdict::Unknown).
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::check::{Options, by_zones};
-use crate::history::{BEGINNING, FOREVER, Impossible, KeyHistory, NOTHING, Verb, admit};
-use crate::operation::{Nanos, Operation};
+use crate::history::{BEGINNING, FOREVER, Impossible, KeyHistory, Verb, admit};
+use crate::operation::{Action, Nanos, Operation, Value};
 use crate::report::{KeyReport, Method, Report, Verdict};
 use crate::session::Sessions;
 use crate::zone::{Zone, Zones};
@@ -48,6 +49,8 @@ struct KeyStream {
     report: Option<KeyReport>,
     /// Everything before has been forgotten.
     cut: Nanos,
+    /// Values of the first piece that were read, and that nobody had written until then. Reads of such in later pieces are counted.
+    orphans: FxHashSet<Value>,
     /// Look through the key again when it holds so many operations.
     look_at: usize,
     /// Operations counted since the key turned out not to be judgeable by zones.
@@ -93,6 +96,7 @@ impl Stream {
                     sessions: Sessions::default(),
                     report: None,
                     cut: BEGINNING,
+                    orphans: FxHashSet::default(),
                     look_at: self.live_min,
                     unjudged: None,
                 });
@@ -105,9 +109,9 @@ impl Stream {
             *unjudged += 1;
             return Ok(());
         }
-        // Late: it ended before the cut, or it wrote what may have been read before the cut.
-        let orphans = stream.report.as_ref().map_or(0, |report| report.orphan_reads);
-        self.past_horizon += u64::from(finish <= stream.cut || (start <= stream.cut && orphans > 0));
+        // Late: it ended before the cut, or it wrote what was read before the cut.
+        let was_read = matches!(&action, Action::Write(value) if stream.orphans.contains(value));
+        self.past_horizon += u64::from(finish <= stream.cut || was_read);
         stream.live.push(client, action, start, finish, outcome)?;
         self.live += 1;
         self.live_max = self.live_max.max(self.live);
@@ -167,6 +171,10 @@ impl KeyStream {
             let abandoned = zone.write_finish == FOREVER && zone.reads == 0 && zone.write_start <= cut;
             leaves[zone.value as usize] = abandoned || zone.first_finish() <= cut;
         }
+        if self.live.from_nothing {
+            let left = orphans.iter().filter(|zone| leaves[zone.value as usize]);
+            self.orphans.extend(left.filter_map(|zone| self.live.value(zone.value).cloned()));
+        }
         let piece = self.live.take(|step| leaves[step.value as usize]);
         self.cut = cut;
         self.judge(&piece, options)
@@ -199,31 +207,24 @@ impl KeyStream {
         }
 
         let Zones { written, orphans } = Zones::of(&self.live);
-        // Where the zone begins for the sake of cutting, and its end if it is over.
-        let span = |zone: &Zone, over: bool| {
-            let begin = zone.first_finish().saturating_sub(slack);
-            (begin, if over { zone.last_start() } else { FOREVER })
-        };
-        let mut spans: Vec<(Nanos, Nanos)> = Vec::with_capacity(written.len() + orphans.len());
-        for zone in &written {
-            let over = zone.value == NOTHING || replaced(zone.first_finish()) < settled;
-            spans.push(span(zone, over));
-        }
-        for zone in &orphans {
-            // Their write may still be recorded until they are settled themselves.
-            spans.push(span(zone, zone.read_start_max < settled && zone.read_finish_min < settled));
-        }
+        // Where each zone begins for the sake of cutting, and its end, if it is over. The value of an orphan is awaited no longer than its
+        // reads are unsettled.
+        let begin = |zone: &Zone| zone.first_finish().saturating_sub(slack);
+        let ends = written.iter().map(|zone| {
+            let over = replaced(zone.first_finish()) < settled;
+            (begin(zone), if over { zone.last_start() } else { FOREVER })
+        });
+        let mut spans: Vec<(Nanos, Nanos)> =
+            ends.chain(orphans.iter().map(|zone| (begin(zone), zone.read_start_max))).collect();
         spans.sort_unstable();
 
         let latest = settled.saturating_sub(slack).saturating_sub(1);
         let mut reach = BEGINNING;
         let mut cut = None;
         for (position, (begin, end)) in spans.iter().enumerate() {
-            if *begin > latest {
-                break;
-            }
             reach = reach.max(*begin).max(*end);
-            let until = spans.get(position + 1).map_or(latest, |(next, _)| latest.min(next - 1));
+            let until =
+                spans.get(position + 1).map_or(latest, |(next, _)| latest.min(next.saturating_sub(1)));
             if reach <= until {
                 cut = Some(until);
             }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::history::{FOREVER, KeyHistory, NOTHING, Step, ValueId, Verb};
+use crate::history::{BEGINNING, FOREVER, KeyHistory, NOTHING, Step, ValueId, Verb};
 use crate::operation::{Nanos, Value};
 use crate::zone::Zone;
 
@@ -229,7 +229,6 @@ fn first(key: &KeyHistory, which: impl Fn(&Step) -> bool, by: impl Fn(&Step) -> 
 fn evidence(key: &KeyHistory, zone: &Zone) -> ZoneEvidence {
     let bound = |by: fn(&Step) -> Nanos| first(key, |step| step.value == zone.value, by);
     let last = bound(|step| -step.start);
-    let finite = |time: Nanos| (time.unsigned_abs() < FOREVER.unsigned_abs()).then_some(time);
     ZoneEvidence {
         value: key.value(zone.value).cloned(),
         first: if zone.value == NOTHING {
@@ -238,7 +237,7 @@ fn evidence(key: &KeyHistory, zone: &Zone) -> ZoneEvidence {
             Exhibit::of(key, bound(|step| step.finish))
         },
         last: Exhibit::of(key, last),
-        first_finish: finite(zone.first_finish()),
-        last_start: finite(zone.last_start()),
+        first_finish: (zone.first_finish() > BEGINNING).then_some(zone.first_finish()),
+        last_start: Some(zone.last_start()),
     }
 }

@@ -2,7 +2,7 @@
 
 use quorate_history::{
     Action, GLANCE_STEPS, History, KeyShare, Operation, Options, Outcome, Report, Score, Value, Verdict,
-    Witness, check, check_with, confidence, inconsistent_values,
+    Witness, check, check_key, check_with, confidence, fewest_operations, inconsistent_values,
 };
 
 /// Writes are `W value start finish`, reads `R value start finish`, by a client each; a value `-` is nothing, a finish `?`
@@ -167,6 +167,115 @@ fn what_nobody_wrote_is_shown_as_it_was_read_first() {
 }
 
 #[test]
+fn an_atomic_key_has_nothing_to_show() {
+    for operations in [&["W a 0 1", "R a 2 3"][..], &["W a 0 1", "W b 2 3", "W a 4 5"]] {
+        let history = history(operations);
+        let report = check_key(&history.keys()[0], &Options::default());
+        assert_eq!((report.verdict, report.witness), (Verdict::Atomic, None), "{operations:?}");
+    }
+}
+
+/// However far clocks may be off, a value that nobody read cannot be wrong.
+#[test]
+fn writes_that_nobody_read_are_consistent_on_any_clock() {
+    let history = history(&["W a 0 10", "W b 5 15", "W c 30 40"]);
+    for clock_error in [1, 8, 20, 1_000, u64::MAX] {
+        let report = check_with(&history, &Options { clock_error, ..Options::default() });
+        let measures = report.measures.expect("measured");
+        let found = (report.verdict, measures.certain_operations, measures.possible_operations);
+        assert_eq!(found, (Verdict::Atomic, 0, 0), "clock error {clock_error}");
+    }
+}
+
+#[test]
+fn the_order_in_which_operations_are_recorded_says_nothing() {
+    let mut operations = keyed("x", &["W a 0 1", "W b 2 3", "R b 4 5", "R a 6 7"]);
+    operations.iter_mut().for_each(|operation| operation.client = 1);
+    operations.reverse();
+    let measures = check(&operations.into_iter().collect()).measures.expect("measured");
+    assert_eq!((measures.sessions.read_your_writes, measures.sessions.monotonic_reads), (1, 1));
+}
+
+/// The first line says how many nanoseconds twenty columns are.
+fn drawn(operations: &[&str], expected: &str) {
+    let drawing = witness(operations).drawing(20);
+    let drawing: Vec<&str> = drawing.lines().map(str::trim_end).collect();
+    assert_eq!(drawing.join("\n"), expected.trim_matches('\n'), "{operations:?}");
+}
+
+#[test]
+fn a_conflict_is_drawn_with_its_zones() {
+    let forward = "
+           100 ns … +19 ns
+W(a) by 1  ├─┤
+W(b) by 2     ├─┤
+R(b) by 3           ├─┤
+R(a) by 4                     │
+zone b          ╞═══╡
+zone a       ╞════════════════╡
+";
+    drawn(&["W a 100 102", "W b 103 105", "R b 109 111", "R a 119 119"], forward);
+    let backward = "
+           100 ns … +19 ns
+W(a) by 1  ├┤
+W(b) by 3       ├────┤
+R(a) by 2                     │
+zone b          ┆╌╌╌╌┆
+zone a      ╞═════════════════╡
+";
+    drawn(&["W a 100 101", "R a 119 119", "W b 105 110"], backward);
+    let of_unknown_outcome = "
+           100 ns … +19 ns
+W(b) by 3  ├┤
+R(a) by 2       ├──────┤
+W(a) by 1            ├─────────
+R(b) by 4                     │
+zone b      ╞═════════════════╡
+zone a               ┆╌┆
+";
+    drawn(&["W a 110 ?", "R a 105 112", "W b 100 101", "R b 119 119"], of_unknown_outcome);
+}
+
+#[test]
+fn the_initial_value_is_drawn_from_before_everything() {
+    let long = "
+           103 ns … +16 ns
+initially  ────────────────────
+R(a) by 2  │
+R(∅) by 3                     │
+zone a     │
+zone ∅     ═══════════════════╡
+";
+    drawn(&["W a 100 ?", "R a 103 103", "R - 119 119"], long);
+    // What is too short for a column has the mark of its end where it has no beginning.
+    let short = "
+           0 ns … +1000 ns
+initially  ────────────────────
+W(a) by 1  │
+R(∅) by 2  ├──────────────────┤
+zone a     │
+zone ∅     ╡
+";
+    drawn(&["W a 0 0", "R - 1 1000", "W b 1000 ?"], short);
+    let future = "
+           4 ns … +5 ns
+R(a) by 1  ├──────┤
+W(a) by 2                     ├
+";
+    drawn(&["R a 4 6", "W a 9 ?"], future);
+}
+
+#[test]
+fn a_search_shows_the_order_that_came_furthest() {
+    // In the first order that is tried b comes last; then the read of a cannot come.
+    let found = witness(&["W - 0 1", "W a 10 20", "W b 10 20", "R a 21 22", "R b 23 24"]);
+    let text = found.to_string();
+    assert!(text.starts_with("4 of 5 operations can be ordered, then none of R(b) by 5\n"), "{text}");
+    let Witness::Stuck { prefix, .. } = found else { panic!("{text}") };
+    assert_eq!(prefix[0].label, "delete by 1");
+}
+
+#[test]
 fn a_search_shows_where_it_ended() {
     let text = witness(&["W a 0 1", "W b 2 3", "W - 4 5", "R a 6 7", "R - 8 9"]).to_string();
     assert!(text.starts_with("3 of 5 operations can be ordered, then none of R(a) by 4\n"), "{text}");
@@ -181,4 +290,13 @@ fn a_search_shows_where_it_ended() {
     assert_eq!((ordered, operations), (3, 5));
     assert_eq!(labels(&prefix), "enqueue(a) by 1, enqueue(b) by 2, dequeue → a by 3");
     assert_eq!(labels(&candidates), "dequeue → a by 4, dequeue → ∅ by 5");
+}
+
+#[test]
+fn the_fewest_operations_are_found_or_not() {
+    // Two reads come before their write: both go, and the write may stay.
+    let history = history(&["R a 0 1", "R a 0 2", "W a 3 4", "R a 5 6"]);
+    let key = &history.keys()[0];
+    assert_eq!(fewest_operations(key, 1_000), Some(2));
+    assert_eq!(fewest_operations(key, 1), None, "the steps are used up");
 }

@@ -75,6 +75,38 @@ fn a_killed_client_leaves_a_write_of_unknown_outcome() {
 }
 
 #[test]
+fn a_recorder_in_memory_has_every_end() {
+    let mut client = Recorder::in_memory(7);
+    let write = || Action::Write("v".into());
+    let cas = |matched| Action::Cas { expected: None, new: "v".into(), matched };
+    let calls = [write(), write(), Action::Read(None), cas(false), write(), write()];
+    let calls: Vec<_> = (0..).zip(calls).map(|(at, action)| client.start("x", action, at).unwrap()).collect();
+    let Ok([_open, written, read, compared, failed, unknown]) = <[_; 6]>::try_from(calls) else { panic!() };
+    client.ok(written, 10).unwrap();
+    client.returned(read, Some("v".into()), 11).unwrap();
+    client.compared(compared, true, 12).unwrap();
+    client.failed(failed, 13).unwrap();
+    client.unknown(unknown).unwrap();
+    let operation = |action, start, finish, outcome| Operation {
+        client: 7,
+        key: "x".into(),
+        action,
+        start,
+        finish,
+        outcome,
+    };
+    let expected = [
+        operation(write(), 1, Some(10), Outcome::Ok),
+        operation(Action::Read(Some("v".into())), 2, Some(11), Outcome::Ok),
+        operation(cas(true), 3, Some(12), Outcome::Ok),
+        operation(write(), 4, Some(13), Outcome::Failed),
+        operation(write(), 5, None, Outcome::Unknown),
+        operation(write(), 0, None, Outcome::Unknown),
+    ];
+    assert_eq!(client.into_operations(), expected);
+}
+
+#[test]
 fn malformed_lines_say_where_and_what() {
     let good = r#"{"client":1,"key":"x","op":"write","value":"v","start_ns":1,"end_ns":2,"outcome":"ok"}"#;
     assert!(refused(&format!("{good}\n{{\"client\":1,,}}\n")).starts_with("h.jsonl:2:13: "));

@@ -165,3 +165,68 @@ fn out_of_steps_is_unknown() {
     let report = quorate_history::check_with(&history, &options);
     assert_eq!((report.verdict, report.measures), (Verdict::Unknown, None));
 }
+
+/// Places that differ only in operations far above the first open one are different places.
+#[test]
+fn a_long_search_tells_its_places_apart() {
+    let write = |value: &str, start, finish| Operation::write(1, "x", value, start, finish);
+    let read = |value: &str, at| Operation::read(2, "x", Some(value.into()), at, at + 1);
+    // 63 writes one after another; then one that can only come last, which stays open behind them.
+    let mut operations: Vec<Operation> =
+        (0..63).map(|at| write(["p", "q"][at as usize % 2], at, at)).collect();
+    operations.push(write("last", 99, 1_000));
+    // The short write of a must come first. The long one is tried before it, and leads to the same value and nowhere.
+    operations.extend([write("a", 100, 200), write("a", 101, 110), write("b", 101, 105), read("b", 120)]);
+    operations.extend([read("a", 140), read("last", 1_001)]);
+    operations.extend((0..128).map(|at| write(["p", "q"][at as usize % 2], 2_000 + at, 2_000 + at)));
+    let report = check(&operations.into_iter().collect());
+    assert_eq!((report.verdict, report.searched_keys), (Verdict::Atomic, 1), "{report}");
+    // As many operations as bits.
+    let exactly = (0..64).map(|at| write("p", at, at));
+    assert_eq!(check(&exactly.collect()).verdict, Verdict::Atomic);
+}
+
+#[test]
+fn texts_grow_by_what_is_appended() {
+    let append = |value: &str, at| Operation::answered(1, "x", Action::Append(value.into()), at, at);
+    let read = |value: &str, at| Operation::read(2, "x", Some(value.into()), at, at);
+    let verdict = |operations: &[Operation]| check(&operations.iter().cloned().collect()).verdict;
+    assert_eq!(verdict(&[append("a", 0), read("a", 1), append("b", 2), read("ab", 3)]), Verdict::Atomic);
+    assert_eq!(verdict(&[append("a", 0), append("b", 2), read("b", 3)]), Verdict::NotAtomic);
+    assert_eq!(verdict(&[append("a", 0), append("b", 2), read("a", 3)]), Verdict::NotAtomic);
+}
+
+/// A key that is compared and set is a register, whatever it holds.
+#[test]
+fn a_register_may_hold_lists() {
+    let list =
+        |values: &[&str]| Value::from(values.iter().map(|value| Value::from(*value)).collect::<Vec<_>>());
+    let at = |at, action| Operation::answered(1, "x", action, at, at);
+    let cas = |expected: &[&str], new: &[&str]| Action::Cas {
+        expected: Some(list(expected)),
+        new: list(new),
+        matched: true,
+    };
+    let verdict = |actions: Vec<Action>| {
+        let history: History = (0..).zip(actions).map(|(time, action)| at(time, action)).collect();
+        check(&history).verdict
+    };
+    let read = |values: &[&str]| Action::Read(Some(list(values)));
+    let set = [Action::Write(list(&["a"])), cas(&["a"], &["b", "a"])];
+    assert_eq!(verdict([&set[..], &[read(&["b", "a"])]].concat()), Verdict::Atomic);
+    assert_eq!(verdict([&set[..], &[read(&["a", "b"])]].concat()), Verdict::NotAtomic);
+    // An empty list that was written is read as nothing, or as an empty list.
+    for empty in [Action::Read(None), read(&[])] {
+        let written = vec![Action::Write(list(&["a"])), Action::Write(list(&[])), empty.clone()];
+        assert_eq!(verdict(written), Verdict::Atomic, "{empty:?}");
+        let compared = vec![Action::Write(list(&["a"])), cas(&["a"], &[]), empty.clone()];
+        assert_eq!(verdict(compared), Verdict::Atomic, "{empty:?}");
+        assert_eq!(verdict(vec![Action::Write(list(&["a"])), empty]), Verdict::NotAtomic);
+    }
+    let written: History = [at(0, cas(&[], &[]))].into_iter().collect();
+    assert!(
+        written.keys()[0]
+            .operations()
+            .eq([at(0, Action::Cas { expected: None, new: list(&[]), matched: true })])
+    );
+}

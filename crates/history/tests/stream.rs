@@ -119,3 +119,98 @@ fn repeated_values_are_not_judged_in_a_stream() {
     let (report, _, _) = streamed(&operations, 100, &Options::default());
     assert_eq!((report.verdict, report.measures, report.operations), (Verdict::Unknown, None, 2));
 }
+
+/// One write ended and another began at the same instant: neither has certainly replaced the other.
+#[test]
+fn a_value_that_may_still_be_there_is_kept() {
+    let mut operations = vec![Operation::write(1, "x", "a", 0, 10), Operation::write(2, "x", "b", 10, 20)];
+    operations.extend((100..110i64).map(|at| Operation::read(3, "y", None, at, at)));
+    // Between these two the key is looked through.
+    operations.extend([15, 16].map(|at| Operation::read(1, "x", Some("b".into()), at, at)));
+    operations.push(Operation::read(1, "x", Some("a".into()), 108, 108));
+    let mut stream = Stream::new(5, &Options::default()).look_at(2);
+    operations.into_iter().for_each(|operation| stream.push(operation).expect("possible"));
+    let (report, past) = stream.finish();
+    assert_eq!((report.verdict, report.orphan_reads, past), (Verdict::NotAtomic, 0, 0));
+}
+
+/// A value that nobody wrote is waited for as long as the horizon says, and no longer.
+#[test]
+fn reads_of_what_nobody_wrote_are_not_held_for_ever() {
+    let writes: Vec<Operation> =
+        (0..10_000i64).map(|i| Operation::write(1, "x", i as u64, 10 * i, 10 * i + 5)).collect();
+    // In a later piece the value may be one that was forgotten.
+    for (after, doubtful) in [(9, 0), (300, 1)] {
+        let at = 10 * after as i64 - 5;
+        let mut operations = writes.clone();
+        operations.insert(after, Operation::read(2, "x", Some("of nobody".into()), at, at + 1));
+        let (report, past, live) = streamed(&operations, 1_000, &Options::default());
+        assert!(live < 1_000, "{live} operations were held");
+        assert_eq!((report.verdict, report.orphan_reads, past), (Verdict::NotAtomic, 1, doubtful));
+        // Its write comes too late: a check of everything would have seen it.
+        operations.push(Operation::write(3, "x", "of nobody", 99_990, 99_999));
+        let (_, past, _) = streamed(&operations, 1_000, &Options::default());
+        assert_eq!(past, 1);
+    }
+}
+
+/// The write of what was read is awaited for the horizon after the last read began.
+#[test]
+fn a_write_that_is_recorded_after_its_reads_is_in_time_within_the_horizon() {
+    let told = |written_after: usize| {
+        let mut operations: Vec<Operation> =
+            (0..100i64).map(|i| Operation::write(1, "x", i as u64, 10 * i, 10 * i + 5)).collect();
+        operations.insert(10, Operation::read(2, "x", Some("slow".into()), 97, 98));
+        operations.insert(15, Operation::read(2, "x", Some("slow".into()), 137, 138));
+        operations.insert(written_after, Operation::write(3, "x", "slow", 90, 140));
+        let mut stream = Stream::new(100, &Options::default()).look_at(1);
+        operations.into_iter().for_each(|operation| stream.push(operation).expect("possible"));
+        let (report, past) = stream.finish();
+        (report.orphan_reads, past > 0)
+    };
+    // The second read began at 137. It is settled once an operation has ended behind 237, and judged when the key is looked at next.
+    assert_eq!(told(28), (0, false));
+    assert_eq!(told(29), (2, true));
+}
+
+/// What is still there was there from 25 on: the cut is before.
+#[test]
+fn an_operation_is_late_if_it_ended_before_the_cut() {
+    let past = |operation: Operation| {
+        let mut stream = Stream::new(100, &Options::default()).look_at(4);
+        for at in [0, 10, 20, 1_000] {
+            stream.push(Operation::write(1, "x", at as u64, at, at + 5)).expect("possible");
+        }
+        assert_eq!(stream.past_horizon(), 0);
+        stream.push(operation).expect("possible");
+        stream.past_horizon()
+    };
+    let write = |start, finish| past(Operation::write(2, "x", "late", start, finish));
+    let counts = [write(20, 23), write(24, 24), write(0, 25), write(25, 25), write(0, 1_000)];
+    assert_eq!(counts, [1, 1, 0, 0, 0]);
+}
+
+/// The worst piece is shown, and the first of those that are equally bad.
+#[test]
+fn a_stream_shows_its_worst_piece() {
+    let shown = |gammas: &[i64]| {
+        let mut stream = Stream::new(100, &Options::default()).look_at(1);
+        for (piece, gamma) in (0..).zip(gammas) {
+            let (at, old, new) = (10_000 * piece, format!("old{piece}"), format!("new{piece}"));
+            stream.push(Operation::write(1, "x", &*old, at, at + 10)).expect("possible");
+            stream.push(Operation::write(1, "x", &*new, at + 100, at + 110)).expect("possible");
+            let read = (at + 110 + gamma, at + 200);
+            stream.push(Operation::read(1, "x", Some(old.into()), read.0, read.1)).expect("possible");
+            stream
+                .push(Operation::write(1, "x", format!("end{piece}"), at + 300, at + 310))
+                .expect("possible");
+        }
+        let (report, past) = stream.finish();
+        assert_eq!((report.operations, past), (4 * gammas.len() as u64, 0));
+        let text = report.suspects[0].witness.as_ref().expect("a witness").to_string();
+        text.split(',').next().expect("which values").to_string()
+    };
+    assert_eq!(shown(&[5, 7, 6]), "new1 and old1 conflict");
+    assert_eq!(shown(&[5, 7, 7]), "new1 and old1 conflict");
+    assert_eq!(shown(&[0, 0, 3]), "new2 and old2 conflict");
+}
