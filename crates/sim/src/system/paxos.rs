@@ -140,6 +140,7 @@ impl Workload for Users {
                 world.stop_after(machine, Duration::from_millis(1));
             }
             Told::ChangeRefused => world.count("change refused"),
+            Told::OutbidByLearner => world.count("learner promised above its leader"),
         }
         Ok(())
     }

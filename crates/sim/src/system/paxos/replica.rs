@@ -44,13 +44,22 @@ pub(crate) enum Ask {
 
 #[derive(Debug)]
 pub(crate) enum Told {
-    Learned { slot: u64, payloads: Vec<Bytes>, chain: u64 },
-    Installed { slot: u64, chain: u64 },
+    Learned {
+        slot: u64,
+        payloads: Vec<Bytes>,
+        chain: u64,
+    },
+    Installed {
+        slot: u64,
+        chain: u64,
+    },
     Members(Vec<Peer>),
     Leader(Option<ProcessId>),
     SnapshotMade,
     Removed,
     ChangeRefused,
+    /// A learner of this leader's promised a higher ballot: it can never follow.
+    OutbidByLearner,
 }
 
 impl Replica {
@@ -122,6 +131,12 @@ impl Replica {
         }
     }
 
+    fn is_outbid_by_learner(&self, me: ProcessId, from: ProcessId, message: &paxos::Message) -> bool {
+        let paxos::Message::Refused { ballot, promised, .. } = message else { return false };
+        let is_member = self.paxos.members().iter().any(|peer| peer.id == from);
+        promised > ballot && !is_member && self.paxos.leader() == Some(me)
+    }
+
     fn learned(&mut self, payload: &Bytes) {
         let (proposer, number) = opened(payload);
         let next = self.state.appended.entry(proposer).or_insert(0);
@@ -153,6 +168,11 @@ impl Protocol for Replica {
             Ask::Remove(router) => Command::RemoveRouter(router),
             Ask::Seeds(seeds) => Command::Seeds(seeds),
         });
+        if let Input::Receive { from, message } = &input
+            && self.is_outbid_by_learner(cx.me, *from, message)
+        {
+            out.emit(Told::OutbidByLearner);
+        }
         match (input, &mut self.tamper) {
             (Input::Receive { from, message }, Some(tamper)) => {
                 for (to, vote) in tamper.votes(cx.me, &self.paxos, &message) {
