@@ -168,6 +168,24 @@ impl Part {
     }
 }
 
+/// The next piece of whichever part has one; `None` when all have ended.
+pub async fn next_of(parts: &mut Vec<Part>) -> Option<Result<Piece, Fault>> {
+    poll_fn(|cx| {
+        let mut index = 0;
+        while index < parts.len() {
+            match parts[index].poll_next(cx) {
+                Poll::Ready(Some(piece)) => return Poll::Ready(Some(piece)),
+                Poll::Ready(None) => {
+                    parts.swap_remove(index);
+                }
+                Poll::Pending => index += 1,
+            }
+        }
+        if parts.is_empty() { Poll::Ready(None) } else { Poll::Pending }
+    })
+    .await
+}
+
 impl Piece {
     /// What it says.
     pub fn answer(self) -> Result<Answer, Fault> {

@@ -6,7 +6,7 @@
 //! the ranges through their bounded channels; one that has enough drops them. Rows that nothing is done to but passing
 //! them on stay in the bytes they came in ([`Batch::Encoded`]).
 
-use std::{future::poll_fn, task::Poll, vec};
+use std::vec;
 
 use quorate_table::{
     engine::{Answer, Failure},
@@ -17,7 +17,7 @@ use quorate_table::{
 use quorate_tables::rows::{EncodedRows, Malformed};
 
 use crate::{
-    backend::{AnswerStream, Part, Piece},
+    backend::{AnswerStream, Part, Piece, next_of},
     error::{Result, SqlError},
     fault,
 };
@@ -284,8 +284,8 @@ impl Source {
         match self {
             Source::Ready(rows) => Ok(rows.take(BATCH).collect()),
             Source::Parts(parts) => {
-                while let Some(piece) = any(parts).await {
-                    let rows = rows_of(piece?.answer().map_err(fault::of_read)?)?;
+                while let Some(piece) = next_of(parts).await {
+                    let rows = rows_of(piece.and_then(Piece::answer).map_err(fault::of_read)?)?;
                     if !rows.is_empty() {
                         return Ok(rows);
                     }
@@ -318,8 +318,8 @@ impl Source {
             }
             Source::Groups { parts, merge } => {
                 let Some(mut merge) = merge.take() else { return Ok(Vec::new()) };
-                while let Some(piece) = any(parts).await {
-                    merge.push(piece?.answer().map_err(fault::of_read)?)?;
+                while let Some(piece) = next_of(parts).await {
+                    merge.push(piece.and_then(Piece::answer).map_err(fault::of_read)?)?;
                 }
                 let mut rows = merge.finish()?.into_iter();
                 let batch = rows.by_ref().take(BATCH).collect();
@@ -349,7 +349,7 @@ fn rows_of(answer: Answer) -> Result<Vec<Row>> {
     match answer {
         Answer::Rows(rows) => Ok(rows),
         Answer::Failed(failure) => Err(failure.into()),
-        Answer::Groups(_) | Answer::Written(_) | Answer::Explained(_) => {
+        Answer::Groups(_) | Answer::Written(_) | Answer::Explained(_) | Answer::Backup { .. } => {
             Err(SqlError::new("XX000", "a range answered a read of rows with something else"))
         }
     }
@@ -357,8 +357,8 @@ fn rows_of(answer: Answer) -> Result<Vec<Row>> {
 
 /// The next rows of whichever range has some, left as they came if they can be.
 async fn next_encoded(parts: &mut Vec<Part>, visible: usize) -> Result<Batch> {
-    while let Some(piece) = any(parts).await {
-        let batch = match piece? {
+    while let Some(piece) = next_of(parts).await {
+        let batch = match piece.map_err(fault::of_read)? {
             Piece::Encoded(bytes) if let Some(rows) = EncodedRows::of(&bytes) => {
                 Batch::Encoded(rows, visible)
             }
@@ -373,22 +373,4 @@ async fn next_encoded(parts: &mut Vec<Part>, visible: usize) -> Result<Batch> {
         }
     }
     Ok(Batch::default())
-}
-
-/// The next piece of whichever range has one; `None` when all have ended.
-async fn any(parts: &mut Vec<Part>) -> Option<Result<Piece>> {
-    poll_fn(|cx| {
-        let mut index = 0;
-        while index < parts.len() {
-            match parts[index].poll_next(cx) {
-                Poll::Ready(Some(piece)) => return Poll::Ready(Some(piece.map_err(fault::of_read))),
-                Poll::Ready(None) => {
-                    parts.swap_remove(index);
-                }
-                Poll::Pending => index += 1,
-            }
-        }
-        if parts.is_empty() { Poll::Ready(None) } else { Poll::Pending }
-    })
-    .await
 }

@@ -47,6 +47,15 @@ pub enum Answer {
     Failed(Failure),
     /// How the rows of a read were found, instead of them.
     Explained(Explained),
+    /// Some rows of a backup.
+    Backup {
+        /// Of which version.
+        at: Epoch,
+        /// Of which of its reads.
+        read: u32,
+        /// The rows.
+        rows: Vec<Row>,
+    },
 }
 
 impl Answer {
@@ -55,6 +64,7 @@ impl Answer {
         match self {
             Answer::Rows(rows) => rows.len() as u64,
             Answer::Groups(groups) => groups.len() as u64,
+            Answer::Backup { rows, .. } => rows.len() as u64,
             Answer::Written(_) | Answer::Failed(_) | Answer::Explained(_) => 0,
         }
     }

@@ -99,10 +99,13 @@ pub enum Operation {
         /// Expressions over each row that was added or has changed.
         returning: Vec<Expr>,
     },
+    /// Reads of plain rows of several tables, at least one, all as of one position: a backup. They are always told page by page,
+    /// each page an [`Answer::Backup`](crate::engine::Answer::Backup): an engine is asked for these one by one.
+    Backup(Vec<Select>),
 }
 
 impl Operation {
-    /// The table it is about.
+    /// The table it is about; the first of several.
     pub fn table(&self) -> TableId {
         match self {
             Operation::CreateTable { table, .. }
@@ -115,12 +118,13 @@ impl Operation {
             | Operation::Publish { table, .. }
             | Operation::Discard { table, .. } => *table,
             Operation::Select(select) | Operation::Explain(select) => select.table,
+            Operation::Backup(selects) => selects.first().map_or(TableId(0), |select| select.table),
         }
     }
 
     /// Whether it changes anything.
     pub fn is_write(&self) -> bool {
-        !matches!(self, Operation::Select(_) | Operation::Explain(_))
+        !matches!(self, Operation::Select(_) | Operation::Explain(_) | Operation::Backup(_))
     }
 
     /// Which rows it reads or changes; `None` for all, and for operations that have no filter.
@@ -168,6 +172,9 @@ impl Operation {
             }
             Operation::Select(select) => Operation::Select(select.bind(parameters)?),
             Operation::Explain(select) => Operation::Explain(select.bind(parameters)?),
+            Operation::Backup(selects) => Operation::Backup(
+                selects.iter().map(|select| select.bind(parameters)).collect::<Result<_, _>>()?,
+            ),
             Operation::CreateTable { .. }
             | Operation::DropTable { .. }
             | Operation::Stage { .. }

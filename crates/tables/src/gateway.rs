@@ -1,12 +1,16 @@
 //! A gateway's translation: operations become requests with ranges, parts become answers.
 
 use bytes::Bytes;
-use quorate_protocol::{rubberband::Range, wire::FRAME_BYTES_MAX};
+use quorate_protocol::{
+    ecast::Position,
+    rubberband::{DataHeader, Range},
+    wire::FRAME_BYTES_MAX,
+};
 use quorate_table::{
     engine::Answer,
     expr::{Binary, Expr, Unary},
     failure::Failure,
-    operation::{Conflict, Operation, Select},
+    operation::{Conflict, Operation, Output, Select},
     schema::{KeyRange, Schema, TEXT_BYTES_SHORT, TableId},
     value::{Type, Value},
 };
@@ -78,6 +82,9 @@ impl Request {
 const SELECT: u32 = 8;
 const EXPLAIN: u32 = 9;
 
+/// The variant of `Answer` that is a piece of a backup.
+const BACKUP: u32 = 5;
+
 /// Hardly a read is longer.
 const READ_BYTES: usize = 256;
 
@@ -105,6 +112,32 @@ fn encode(variant: u32, select: &Select) -> Vec<u8> {
 /// The request of a read in its byte form ([`encoded`]) that concerns the whole of a table.
 pub fn everywhere(table: TableId, operation: Bytes) -> Request {
     Request { table: table.0, ranges: smallvec![Range::ALL], fallible: false, operation }
+}
+
+/// The request of a backup: all rows of these tables, as of one position. None if there are no tables.
+pub fn backup(tables: &[(TableId, &Schema)]) -> Option<Request> {
+    let all = |&(table, schema): &(TableId, &Schema)| {
+        let columns = schema.columns.iter().enumerate();
+        let columns = columns.map(|(index, column)| Expr::Column(index, column.ty)).collect();
+        let output = Output::Rows { columns, order: Vec::new(), limit: None, distinct: false };
+        Select { table, filter: None, output }
+    };
+    let operation = Operation::Backup(tables.iter().map(all).collect());
+    let operation = postcard::to_stdvec(&operation).expect("our own types always serialise").into();
+    let ranges = smallvec![Range::ALL];
+    (!tables.is_empty()).then_some(Request {
+        table: DataHeader::NO_TABLE,
+        ranges,
+        fallible: false,
+        operation,
+    })
+}
+
+/// The position that a piece of a [`backup`] is of; then a table, by its number among those of the backup, and rows of it, in their
+/// byte form. None if it is no such piece.
+pub fn backed_up(piece: &Bytes) -> Option<(Position, Bytes)> {
+    let ((variant, at), rest): ((u32, u64), &[u8]) = postcard::take_from_bytes(piece).ok()?;
+    (variant == BACKUP).then(|| (Position(at), piece.slice_ref(rest)))
 }
 
 /// A read's byte form.
@@ -179,7 +212,8 @@ fn can_fail(operation: &Operation, schema: &Schema) -> bool {
         Operation::CreateTable { .. }
         | Operation::DropTable { .. }
         | Operation::Select(_)
-        | Operation::Explain(_) => false,
+        | Operation::Explain(_)
+        | Operation::Backup(_) => false,
     }
 }
 
@@ -208,7 +242,7 @@ fn can_fail_at(expression: &Expr) -> bool {
 #[cfg(test)]
 mod tests {
     use quorate_table::{
-        operation::Output,
+        engine::Epoch,
         schema::{Column, Partition, TableId},
         value::Type,
     };
@@ -235,6 +269,22 @@ mod tests {
         let select = Select { table: TableId(7), filter: None, output };
         let decoded = |request: Request| postcard::from_bytes::<Operation>(&request.operation).unwrap();
         assert_eq!(decoded(read(&select, &schema)), Operation::Select(select.clone()));
-        assert_eq!(decoded(explain(&select, &schema)), Operation::Explain(select));
+        assert_eq!(decoded(explain(&select, &schema)), Operation::Explain(select.clone()));
+        let asked = backup(&[(TableId(7), &schema)]).unwrap();
+        let Output::Rows { columns, .. } = select.output else { unreachable!() };
+        let output = Output::Rows { columns, order: Vec::new(), limit: None, distinct: false };
+        assert_eq!(decoded(asked), Operation::Backup(vec![Select { output, ..select }]));
+        assert_eq!(backup(&[]), None);
+    }
+
+    #[test]
+    fn a_piece_of_a_backup_is_taken_as_it_lies() {
+        let rows = vec![vec![Value::Int8(300)], vec![Value::Null]];
+        let answer = |answer: &Answer| Bytes::from(postcard::to_stdvec(answer).unwrap());
+        let piece = answer(&Answer::Backup { at: Epoch(1000), read: 2, rows: rows.clone() });
+        let rest = postcard::to_stdvec(&(2u32, &rows)).unwrap();
+        assert_eq!(backed_up(&piece), Some((Position(1000), rest.into())));
+        assert_eq!(backed_up(&answer(&Answer::Rows(rows))), None);
+        assert_eq!(backed_up(&Bytes::new()), None);
     }
 }

@@ -122,28 +122,57 @@ fn page(
     cursor: Option<&[u8]>,
     rows: usize,
 ) -> Result<TaskResult, Failure> {
-    let Ok(Operation::Select(mut select)) = postcard::from_bytes(operation) else {
-        unreachable!("it was read as a select before");
-    };
-    // Whoever has as many as it wants says so.
-    if let Output::Rows { limit, .. } = &mut select.output {
-        *limit = None;
+    let ranges = key_ranges(ranges);
+    match postcard::from_bytes(operation) {
+        Ok(Operation::Select(mut select)) => {
+            // Whoever has as many as it wants says so.
+            if let Output::Rows { limit, .. } = &mut select.output {
+                *limit = None;
+            }
+            let cursor = cursor.and_then(|cursor| postcard::from_bytes::<Cursor>(cursor).ok());
+            let (rows, next) = page_of(engine, epoch, &ranges, &select, cursor, rows, Answer::Rows)?;
+            Ok(TaskResult::Page { rows, cursor: next.as_ref().map(encode) })
+        }
+        Ok(Operation::Backup(selects)) => {
+            let cursor = cursor.and_then(|cursor| postcard::from_bytes(cursor).ok());
+            let (read, cursor): (u32, Option<Cursor>) = cursor.unwrap_or_default();
+            let select = selects.get(read as usize).ok_or_else(|| Failure::malformed("a cursor"))?;
+            let answer = |rows| Answer::Backup { at: epoch, read, rows };
+            let (rows, next) = page_of(engine, epoch, &ranges, select, cursor, rows, answer)?;
+            let next = match next {
+                Some(next) => Some((read, Some(next))),
+                None => selects.get(read as usize + 1).map(|_| (read + 1, None)),
+            };
+            Ok(TaskResult::Page { rows, cursor: next.as_ref().map(encode) })
+        }
+        _ => unreachable!("it was read as one of these before"),
     }
-    let cursor = cursor.and_then(|cursor| postcard::from_bytes::<Cursor>(cursor).ok());
+}
+
+/// The next rows of a read of plain rows, as an answer's bytes, and where to go on.
+fn page_of(
+    engine: &mut dyn Engine,
+    epoch: Epoch,
+    ranges: &[KeyRange],
+    select: &Select,
+    cursor: Option<Cursor>,
+    rows: usize,
+    answer: impl Fn(Vec<Row>) -> Answer,
+) -> Result<(Bytes, Option<Cursor>), Failure> {
     let mut wanted = rows;
     loop {
-        let page = engine.page(epoch, &key_ranges(ranges), &select, cursor.clone(), wanted)?;
+        let page = engine.page(epoch, ranges, select, cursor.clone(), wanted)?;
         let (found, next) = (page.rows.len(), page.next);
-        let rows = sheltered(|| encode(&Answer::Rows(page.rows)))?;
+        let rows = sheltered(|| encode(&answer(page.rows)))?;
         if rows.len() > PIECE_BYTES && found > 1 {
             // Rows are far longer than those of the page before, by which this one was sized.
             wanted = found / 2;
             continue;
         }
-        if let Some(failure) = too_long(rows.len()) {
-            return Err(failure);
-        }
-        return Ok(TaskResult::Page { rows, cursor: next.as_ref().map(encode) });
+        return match too_long(rows.len()) {
+            Some(failure) => Err(failure),
+            None => Ok((rows, next)),
+        };
     }
 }
 
@@ -184,6 +213,17 @@ fn is_long(answer: &Answer) -> bool {
     }
 }
 
+/// What stands for a backup among the jobs: no rows of its first table. That it is answered has the version kept, of which
+/// pages of all its tables are read. None if it is of no table, or reads what cannot be told page by page.
+fn beginning(selects: &[Select]) -> Option<Select> {
+    let is_plain = |select: &Select| matches!(&select.output, Output::Rows { order, distinct: false, limit: None, .. } if order.is_empty());
+    let mut first = selects.first().filter(|_| selects.iter().all(is_plain))?.clone();
+    if let Output::Rows { limit, .. } = &mut first.output {
+        *limit = Some(0);
+    }
+    Some(first)
+}
+
 /// Whether a read had to share its batch with others that gathered much.
 fn is_crowded(answer: &Answer) -> bool {
     matches!(answer, Answer::Failed(failure) if failure.is_crowded())
@@ -202,6 +242,8 @@ enum Purpose {
     Read,
     /// A read of plain rows, which [`limit`] has limited.
     Plain,
+    /// The [`beginning`] of a backup.
+    Backup,
     Definition,
 }
 
@@ -217,6 +259,15 @@ impl Jobs {
     ) {
         let malformed = || encode(&Answer::Failed(Failure::malformed("an operation does not decode")));
         match postcard::from_bytes::<Operation>(operation) {
+            Ok(Operation::Backup(selects)) if !write => match beginning(&selects) {
+                Some(first) => {
+                    self.places.push((results.len(), Purpose::Backup));
+                    let operation = Operation::Select(first);
+                    self.jobs.push(Job { epoch, ranges: key_ranges(ranges), operation, held });
+                    results.push(TaskResult::Done);
+                }
+                None => results.push(TaskResult::Read(vec![malformed()])),
+            },
             Ok(mut operation) if operation.is_write() == write => {
                 let purpose = match &mut operation {
                     Operation::Select(select) => limit(select),
@@ -248,6 +299,7 @@ impl Jobs {
             &mut |job, answer| match places[job].1 {
                 Purpose::Plain => is_long(answer),
                 Purpose::Read => is_crowded(answer),
+                Purpose::Backup => matches!(answer, Answer::Rows(_)),
                 Purpose::Write | Purpose::Definition => false,
             },
             &JobsHost { host, places },
@@ -261,8 +313,9 @@ impl Jobs {
                 ),
                 (Purpose::Write, answer) => TaskResult::Failed(encode(&answer)),
                 (Purpose::Plain, answer) if is_long(&answer) => TaskResult::Long,
+                (Purpose::Backup, Answer::Rows(_)) => TaskResult::Long,
                 (Purpose::Read, answer) if is_crowded(&answer) => TaskResult::Crowded,
-                (Purpose::Read | Purpose::Plain, answer) => {
+                (Purpose::Read | Purpose::Plain | Purpose::Backup, answer) => {
                     let answer = match answer {
                         Answer::Failed(failure) => failed(failure, host),
                         answer => answer,

@@ -66,7 +66,7 @@ impl Session {
                     }
                 }
                 Answer::Failed(failure) => return Err(failure.into()),
-                Answer::Rows(_) | Answer::Groups(_) | Answer::Explained(_) => {
+                Answer::Rows(_) | Answer::Groups(_) | Answer::Explained(_) | Answer::Backup { .. } => {
                     return Err(SqlError::new(code::INTERNAL_ERROR, "a range answered a write with rows"));
                 }
             }

@@ -88,6 +88,10 @@ impl<R: Rows> Versions<R> {
         // By version and table.
         let mut shared: Shared<R> = BTreeMap::new();
         for (index, job) in jobs.iter().enumerate() {
+            if matches!(job.operation, Operation::Backup(_)) {
+                answers[index] = Some(Answer::Failed(Failure::malformed("several reads as one job")));
+                continue;
+            }
             let past = (job.epoch < self.written).then_some(job.epoch);
             let id = job.operation.table();
             if let Some((_, indexes)) = shared.get_mut(&(past, id)) {

@@ -253,7 +253,7 @@ impl<R: Rows> Version<R> {
                 self.table(*id)?;
                 Ok((nothing_written(ranges), Effect::Discard { table: *id, load: *load }))
             }
-            Operation::Select(_) | Operation::Explain(_) => {
+            Operation::Select(_) | Operation::Explain(_) | Operation::Backup(_) => {
                 Err(Failure::malformed("a read among the writes"))
             }
         }

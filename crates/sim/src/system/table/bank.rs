@@ -426,7 +426,7 @@ impl Bank {
                 pending.changed += written.iter().map(|one| one.rows).sum::<u64>();
                 pending.rows.extend(written.into_iter().flat_map(|one| one.returning));
             }
-            Some(Answer::Groups(_) | Answer::Explained(_)) | None => {
+            Some(Answer::Groups(_) | Answer::Explained(_) | Answer::Backup { .. }) | None => {
                 return Err(Violation::new(
                     "answer",
                     format!("request {token} has an answer of another kind"),
