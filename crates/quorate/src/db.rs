@@ -14,7 +14,7 @@ use std::{
     },
 };
 
-use quorate_protocol::Strength;
+use quorate_protocol::{DomainId, Strength};
 use quorate_sql::{
     cache::{Cache, Prepared},
     error::SqlError,
@@ -147,6 +147,13 @@ impl Db {
         if process::id() == self.0.pid { Ok(()) } else { Err(Error::Forked) }
     }
 
+    /// The tables, and their domain.
+    pub(crate) fn tables(&self) -> Result<(DomainId, Arc<ClusterBackend>), Error> {
+        self.check()?;
+        let Tables(member, tables) = self.0.tables.as_ref().ok_or_else(no_tables)?;
+        Ok((member.domain(), tables.clone()))
+    }
+
     /// The same error, or that there is no process any more which could do better.
     fn judged(&self, error: SqlError) -> Error {
         let over = self.0.tables.as_ref().and_then(|Tables(member, _)| member.over());
@@ -155,6 +162,10 @@ impl Db {
             (error, _) => error,
         }
     }
+}
+
+fn no_tables() -> Error {
+    Error::not_sent("there are no tables: the processes that it is connected to host services")
 }
 
 impl fmt::Debug for Db {
@@ -209,9 +220,7 @@ impl Session {
     }
 
     fn inner(&mut self) -> Result<&mut session::Session, Error> {
-        self.inner.as_mut().ok_or_else(|| {
-            Error::not_sent("there are no tables: the processes that it is connected to host services")
-        })
+        self.inner.as_mut().ok_or_else(no_tables)
     }
 
     async fn perform(

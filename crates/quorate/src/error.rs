@@ -1,6 +1,9 @@
 //! What a user is told when something comes to nothing.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use quorate_protocol::{Fate, RequestId, group::Failure, service};
 use quorate_runtime::StartError;
@@ -110,6 +113,14 @@ pub enum Error {
     /// was sent; connect anew.
     #[error("a client does not survive a fork: connect in the child")]
     Forked,
+    /// The file of a backup cannot be written or read, or is damaged. The cluster was asked for nothing that is left behind.
+    #[error("{}: {why}", .file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// What came is not of the type that is asked for here: a value of a row, a service's reply (its call took effect once), or the state
     /// of a group.
     #[error("{what}: {why}")]
@@ -185,6 +196,10 @@ impl Error {
         Error::Rejected(Box::new(Rejection { sqlstate: None, message, detail: None, hint: None }))
     }
 
+    pub(crate) fn file(file: &Path, why: impl ToString) -> Error {
+        Error::File { file: file.to_owned(), why: why.to_string() }
+    }
+
     pub(crate) fn mismatch(what: impl Into<String>, why: impl ToString) -> Error {
         Error::Mismatch { what: what.into(), why: why.to_string() }
     }
@@ -205,7 +220,10 @@ impl Error {
             Error::Rejected(_) | Error::Reused | Error::TooLarge { .. } => Some(Fate::Rejected),
             Error::Wedged { .. } => Some(Fate::Wedged),
             Error::Expired { .. } => Some(Fate::Expired),
-            Error::Start { .. } | Error::DirectoryInUse { .. } | Error::Mismatch { .. } => None,
+            Error::Start { .. }
+            | Error::DirectoryInUse { .. }
+            | Error::File { .. }
+            | Error::Mismatch { .. } => None,
         }
     }
 

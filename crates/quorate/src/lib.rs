@@ -27,12 +27,14 @@
 //! |---|---|
 //! | [`node`] | a program's place among others, and the processes that it starts |
 //! | [`process`] | one of its lives: a protocol on real threads, its engine, its end |
+//! | [`backup`] | all rows of tables as of one position, in a file, and back |
 //! | [`cluster`] | the tables of a cluster, as SQL asks for them |
 //! | [`maps`] | routers and cells of maps whose operations say how many replicas they wait for |
 //! | [`crew`] | threads that look at a table together |
 //! | [`group`] | process groups: an object with a copy in each of several programs |
 //! | [`service`] | replicated services that need not be deterministic |
 
+pub mod backup;
 pub mod cluster;
 pub mod crew;
 mod db;

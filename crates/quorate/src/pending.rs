@@ -12,15 +12,16 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send +
 /// Does work that waits for others on a thread of its own, because a thread of an executor must not. Whoever drops the future gives
 /// the outcome up.
 pub(crate) fn on_a_thread<T: Send + 'static>(
+    name: &'static str,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Pending<'static, T> {
     let (sender, receiver) = oneshot::channel();
-    let started = thread::Builder::new().name(String::from("start")).spawn(move || {
+    let started = thread::Builder::new().name(name.to_owned()).spawn(move || {
         // Nobody takes it who has dropped the future.
         let _ = sender.send(work());
     });
     Box::pin(async move {
         started?;
-        receiver.await.map_err(|_| Error::start("the thread that starts it panicked"))?
+        receiver.await.map_err(|_| Error::start(format!("the thread \"{name}\" panicked")))?
     })
 }

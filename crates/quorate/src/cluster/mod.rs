@@ -199,6 +199,14 @@ impl ClusterBackend {
         Ok(Asked { backend: self, interest, receiver })
     }
 
+    /// Begins a backup of these tables, at least one.
+    pub(crate) async fn backup(&self, tables: &[Arc<Table>]) -> Result<AnswerStream, Fault> {
+        let tables: Vec<_> = tables.iter().map(|table| (table.id, &table.schema)).collect();
+        let request = gateway::backup(&tables).expect("at least one");
+        self.await_ring().await?;
+        self.begin(Strength::Sequential, request).await
+    }
+
     /// Sends a read of rows; what it begins with, as it goes on from there.
     async fn begin(&self, strength: Strength, request: gateway::Request) -> Result<AnswerStream, Fault> {
         request.fits()?;

@@ -146,7 +146,7 @@ impl Group {
         let Group { groups, name } = self.clone();
         let patience = groups.0.settings.patience;
         let starter = groups.clone();
-        let started = on_a_thread(move || starter.process());
+        let started = on_a_thread("start", move || starter.process());
         Box::pin(async move {
             let until = Instant::now() + patience;
             let process = started.await?;

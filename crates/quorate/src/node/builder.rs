@@ -290,7 +290,7 @@ impl Builder {
     pub fn start(self) -> Pending<'static, Node> {
         let (begun, patience) = (Instant::now(), self.patience);
         let waits = self.role == Some(Role::Gateway) && !self.at_once;
-        let started = on_a_thread(move || self.begin());
+        let started = on_a_thread("start", move || self.begin());
         Box::pin(async move {
             let node = started.await?;
             if let Some(member) = node.member().filter(|_| waits) {

@@ -137,7 +137,7 @@ impl Node {
     /// The tables of this domain, if it is known already.
     fn tables(&self, domain: Option<DomainId>) -> Pending<'static, Db> {
         let (node, begun) = (self.clone(), Instant::now());
-        let member = on_a_thread({
+        let member = on_a_thread("start", {
             let node = node.clone();
             move || node.become_member(domain)
         });
@@ -169,7 +169,7 @@ impl Node {
     /// All that processes at the addresses it was given have: tables if they are routers, services alone if they are hosts.
     pub(crate) fn client(&self) -> Pending<'static, Db> {
         let (node, settings) = (self.clone(), self.0.settings.clone());
-        let asked = on_a_thread(move || ask_domain(&settings.routers, settings.patience));
+        let asked = on_a_thread("start", move || ask_domain(&settings.routers, settings.patience));
         Box::pin(async move {
             let domain = asked.await?;
             if domain == service::domain(&node.0.settings.services) {
@@ -192,7 +192,7 @@ impl Node {
     /// ([durable](Builder::durable)) goes on from there, whichever is said.
     pub fn serve<S: Service>(&self, name: impl Into<String>, state: S, begin: Begin) -> Pending<'static, ()> {
         let (node, name) = (self.clone(), name.into());
-        on_a_thread(move || node.become_host()?.serve(&name, state, begin))
+        on_a_thread("start", move || node.become_host()?.serve(&name, state, begin))
     }
 
     fn become_host(&self) -> Result<Arc<Host>, Error> {

@@ -1,5 +1,6 @@
 //! The library on real threads and sockets of this machine.
 
+mod backup;
 mod beside;
 mod durable;
 mod group;

@@ -1,0 +1,240 @@
+//! Bringing a backup back, and verifying one.
+
+use std::{
+    fs::File,
+    io::BufReader,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, bounded};
+use quorate_sql::{
+    backend::{Backend as _, Fault, RequestId, WriteName},
+    error::SqlError,
+    fault,
+};
+use quorate_table::{
+    engine::Answer,
+    failure::Failure,
+    operation::{LoadId, Operation},
+    schema::TableId,
+    value::Row,
+};
+
+use super::{
+    Progress, Summary, Transfer,
+    file::{Next, Reader},
+    save::{BUFFER_BYTES, TELL_EVERY},
+};
+use crate::{cluster::ClusterBackend, db::Db, error::Error, wait::block_on};
+
+/// Pieces of rows that are on their way at a time.
+const WRITERS: usize = 4;
+/// How long a write that came to nothing is sent again.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Reads the whole file.
+pub(super) fn verify(it: &Transfer) -> Result<Summary, Error> {
+    let all = read(it, 0, |_, _| Ok(()))?;
+    let tables = chosen(it, &all)?.into_iter().map(|place| all.tables[place].clone()).collect();
+    Ok(Summary { tables, ..all })
+}
+
+/// The places of the tables that are asked for.
+fn chosen(it: &Transfer, all: &Summary) -> Result<Vec<usize>, Error> {
+    let chosen = it.choose(all.tables.iter().map(|(name, _)| &**name));
+    chosen.map_err(|name| it.wrong(format!("it has no table \"{name}\"")))
+}
+
+/// Reads a file to its end; `before` bytes of it have been read before.
+fn read(
+    it: &Transfer,
+    before: u64,
+    mut take: impl FnMut(usize, Vec<Row>) -> Result<(), Error>,
+) -> Result<Summary, Error> {
+    let file = File::open(&it.file).map_err(|error| it.wrong(error))?;
+    let length = file.metadata().map_err(|error| it.wrong(error))?.len();
+    let mut reader =
+        Reader::open(BufReader::with_capacity(BUFFER_BYTES, file)).map_err(|error| it.wrong(error))?;
+    let (mut taken, mut told) = (0, Instant::now());
+    loop {
+        match reader.next().map_err(|error| it.wrong(error))? {
+            Next::Rows { table, rows } => {
+                taken += rows.len() as u64;
+                take(table, rows)?;
+            }
+            Next::End(end) => return Ok(Summary::of(reader.contents(), &end, reader.bytes())),
+        }
+        if told.elapsed() >= TELL_EVERY {
+            told = Instant::now();
+            let bytes = before + reader.bytes();
+            (it.watch)(Progress { rows: taken, bytes, of: Some(before + length) });
+        }
+    }
+}
+
+/// Brings the tables back.
+pub(super) fn load(db: &Db, it: &Transfer) -> Result<Summary, Error> {
+    let (_, tables) = db.tables()?;
+    let verified = read(it, 0, |_, _| Ok(()))?;
+    let chosen = chosen(it, &verified)?;
+    let catalog = tables.catalog();
+    for &place in &chosen {
+        let name = &verified.tables[place].0;
+        if catalog.table(name).is_some() {
+            let failure = Failure::new("42P07", format!("relation \"{name}\" already exists"))
+                .with_detail("Nothing was changed. A table is restored where there is none of its name.");
+            return Err(SqlError::from(failure).into());
+        }
+    }
+    let mut made = Made { tables: &tables, all: Vec::new() };
+    match made.bring_back(it, &verified, &chosen) {
+        Ok(()) => Ok(Summary {
+            tables: chosen.into_iter().map(|place| verified.tables[place].clone()).collect(),
+            ..verified
+        }),
+        Err(error) => Err(made.undo(error)),
+    }
+}
+
+/// The tables that a restore has made so far.
+struct Made<'a> {
+    tables: &'a Arc<ClusterBackend>,
+    all: Vec<Loading>,
+}
+
+/// A table that is being loaded.
+struct Loading {
+    /// Its place in the backup.
+    place: usize,
+    name: String,
+    table: TableId,
+    load: LoadId,
+    rows: u64,
+}
+
+/// Rows of a table on their way.
+struct Batch {
+    table: TableId,
+    load: LoadId,
+    rows: Vec<Row>,
+}
+
+impl Made<'_> {
+    fn bring_back(&mut self, it: &Transfer, verified: &Summary, chosen: &[usize]) -> Result<(), Error> {
+        let file = File::open(&it.file).map_err(|error| it.wrong(error))?;
+        let contents = Reader::open(file).map_err(|error| it.wrong(error))?.contents().clone();
+        for &place in chosen {
+            let changed = || it.wrong("it changes while it is read");
+            let schema = contents.tables.get(place).cloned().ok_or_else(changed)?;
+            let (name, rows) = verified.tables[place].clone();
+            let made = block_on(self.tables.create_table(self.tables.request_id(), schema, None));
+            made.map_err(fault::of_nameless)?;
+            let table = self.tables.catalog().table(&name).map(|table| table.id);
+            let table =
+                table.ok_or_else(|| Error::not_sent(format!("table \"{name}\" was dropped at once")))?;
+            let RequestId { session, number } = self.tables.request_id();
+            self.all.push(Loading { place, name, table, load: LoadId(session, number), rows });
+        }
+        self.stage(it, verified.bytes)?;
+        self.all.iter().try_for_each(|loading| self.publish(loading))
+    }
+
+    /// Puts all rows aside.
+    fn stage(&self, it: &Transfer, before: u64) -> Result<(), Error> {
+        let (sender, batches) = bounded::<Batch>(WRITERS);
+        let failed: Mutex<Option<Error>> = Mutex::default();
+        let broken = || failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let work = |batches: Receiver<Batch>| {
+            for Batch { table, load, rows } in batches {
+                if let Err(error) = self.write(Operation::Stage { table, load, rows }) {
+                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    return;
+                }
+            }
+        };
+        let read = thread::scope(|scope| {
+            for _ in 0..WRITERS {
+                let batches = batches.clone();
+                scope.spawn(move || work(batches));
+            }
+            // A sender finds out when the last of them has ended.
+            drop(batches);
+            let read = read(it, before, |place, rows| {
+                let loading = self.all.iter().find(|loading| loading.place == place);
+                let Some(loading) = loading else { return Ok(()) };
+                if let Some(error) = broken() {
+                    return Err(error);
+                }
+                let batch = Batch { table: loading.table, load: loading.load, rows };
+                let gone = |_| broken().unwrap_or_else(|| Error::not_sent("no thread writes any more"));
+                sender.send(batch).map_err(gone)
+            });
+            drop(sender);
+            read
+        });
+        match broken() {
+            Some(error) => Err(error),
+            None => read.map(drop),
+        }
+    }
+
+    /// Makes a table's rows visible, all of them.
+    fn publish(&self, loading: &Loading) -> Result<(), Error> {
+        let &Loading { table, load, rows, ref name, .. } = loading;
+        if rows == 0 {
+            return Ok(());
+        }
+        let answers = self.write(Operation::Publish { table, load, rows })?;
+        let published: u64 = answers
+            .iter()
+            .map(|answer| match answer {
+                Answer::Written(written) => written.iter().map(|one| one.rows).sum(),
+                _ => 0,
+            })
+            .sum();
+        if published == rows {
+            return Ok(());
+        }
+        let message = format!("{published} of {rows} rows of table \"{name}\" were loaded");
+        let failure = Failure::new("XX001", message)
+            .with_detail("The others were lost while they were loaded, with all replicas of their range.");
+        Err(SqlError::from(failure).into())
+    }
+
+    /// Writes once, whatever it takes: what came to nothing, or may have, is sent again under its id for a while.
+    fn write(&self, operation: Operation) -> Result<Vec<Answer>, Error> {
+        let until = Instant::now() + PATIENCE;
+        let mut name = WriteName::nameless(self.tables.request_id());
+        loop {
+            match block_on(self.tables.write(name, operation.clone())) {
+                Ok(answers) => return Ok(answers),
+                Err(Fault::Failed(failure)) => return Err(SqlError::from(failure).into()),
+                Err(fault) if Instant::now() >= until => return Err(fault::of_nameless(fault).into()),
+                Err(_) => {
+                    name.repeated = true;
+                    thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Drops what was made, and says so if that comes to nothing.
+    fn undo(self, error: Error) -> Error {
+        let mut stay = Vec::new();
+        for Loading { name, table, .. } in self.all {
+            if block_on(self.tables.drop_table(self.tables.request_id(), table)).is_err() {
+                stay.push(name);
+            }
+        }
+        match stay.is_empty() {
+            true => error,
+            false => Error::not_sent(format!(
+                "{error}; the tables that it had made could not be dropped, and have no rows, or all of theirs: {}",
+                stay.join(", ")
+            )),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Writing a backup.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, BufWriter},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use quorate_protocol::ecast::Position;
+use quorate_sql::{
+    backend::{Backend as _, Fault, Piece, Table, next_of},
+    error::SqlError,
+    fault,
+};
+use quorate_table::failure::Failure;
+use quorate_tables::gateway;
+
+use super::{
+    Progress, Summary, Transfer,
+    file::{Contents, Writer},
+};
+use crate::{db::Db, error::Error, wait::block_on};
+
+/// How often whoever watches is told.
+pub(super) const TELL_EVERY: Duration = Duration::from_millis(100);
+
+/// Bytes that are gathered before they are written.
+pub(super) const BUFFER_BYTES: usize = 1 << 20;
+
+/// Writes a backup of the tables.
+pub(super) fn save(db: &Db, it: &Transfer) -> Result<Summary, Error> {
+    let (domain, tables) = db.tables()?;
+    let catalog = tables.catalog();
+    let none = |message: String| Error::from(SqlError::from(Failure::new("42P01", message)));
+    let chosen = it.choose(catalog.tables.iter().map(|table| &*table.schema.name));
+    let chosen = chosen.map_err(|name| none(format!("relation \"{name}\" does not exist")))?;
+    let chosen: Vec<Arc<Table>> = chosen.into_iter().map(|place| catalog.tables[place].clone()).collect();
+    if chosen.is_empty() {
+        return Err(none(String::from("there is no table to back up")));
+    }
+    let of_file = |error: io::Error| it.wrong(error);
+    let (file, unfinished) = Unfinished::create(&it.file)?;
+    let made_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let contents = Contents {
+        domain: domain.0,
+        made_at,
+        tables: chosen.iter().map(|table| table.schema.clone()).collect(),
+    };
+    let mut writer =
+        Writer::begin(BufWriter::with_capacity(BUFFER_BYTES, file), &contents).map_err(of_file)?;
+
+    let stream = block_on(tables.backup(&chosen)).map_err(fault::of_read)?;
+    let (mut parts, mut position, mut told) = (stream.parts, None, Instant::now());
+    while let Some(piece) = block_on(next_of(&mut parts)) {
+        let (at, rows) = rows_of(piece.map_err(fault::of_read)?).map_err(fault::of_read)?;
+        assert_eq!(*position.get_or_insert(at), at, "all replicas answer for the position of the read");
+        writer.rows(&rows).map_err(of_file)?;
+        // Every replica's turn comes: none of them waits until another has told all.
+        if !parts.is_empty() {
+            parts.rotate_left(1);
+        }
+        if told.elapsed() >= TELL_EVERY {
+            told = Instant::now();
+            let (rows, bytes) = writer.so_far();
+            (it.watch)(Progress { rows, bytes, of: None });
+        }
+    }
+    let position = position.ok_or_else(|| it.wrong("no range has answered"))?;
+    let (rows, whole) = writer.so_far();
+    let (file, end, bytes) = writer.end(position.0).map_err(of_file)?;
+    let file = file.into_inner().map_err(|error| of_file(error.into_error()))?;
+    unfinished.finish(&file, &it.file)?;
+    (it.watch)(Progress { rows, bytes: whole, of: Some(whole) });
+    Ok(Summary::of(&contents, &end, bytes))
+}
+
+/// The position and the rows of a piece.
+fn rows_of(piece: Piece) -> Result<(Position, bytes::Bytes), Fault> {
+    let bytes = match piece {
+        Piece::Encoded(bytes) => bytes,
+        Piece::Answer(_) => unreachable!("a cluster's answers come in their byte form"),
+    };
+    match gateway::backed_up(&bytes) {
+        Some(rows) => Ok(rows),
+        // It says why there are no rows, or is none.
+        None => match Piece::Encoded(bytes).answer() {
+            Err(fault) => Err(fault),
+            Ok(_) => Err(Fault::Failed(Failure::malformed("a range answered a backup with something else"))),
+        },
+    }
+}
+
+/// A file that is being written beside the place where it will be. It goes if it is not finished.
+struct Unfinished {
+    path: PathBuf,
+    finished: bool,
+}
+
+impl Unfinished {
+    /// Makes it, readable by its owner alone. One that a process left which was killed is written over.
+    fn create(place: &Path) -> Result<(File, Unfinished), Error> {
+        let exists = || Error::file(place, "it exists already");
+        if fs::symlink_metadata(place).is_ok() {
+            return Err(exists());
+        }
+        let mut path = place.as_os_str().to_owned();
+        path.push(".unfinished");
+        let path = PathBuf::from(path);
+        let of_path = |error: io::Error| Error::file(&path, error);
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let file = options.open(&path).map_err(of_path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::file(&path, "another backup is being written to it"));
+            }
+            Err(TryLockError::Error(error)) => return Err(of_path(error)),
+        }
+        file.set_len(0).map_err(of_path)?;
+        Ok((file, Unfinished { path, finished: false }))
+    }
+
+    /// It is whole: it is on disk, at its place, when this returns.
+    fn finish(mut self, file: &File, place: &Path) -> Result<(), Error> {
+        let of_place = |error: io::Error| Error::file(place, error);
+        file.sync_all().map_err(of_place)?;
+        // A link, unlike a rename, takes nobody's place.
+        fs::hard_link(&self.path, place).map_err(of_place)?;
+        fs::remove_file(&self.path).map_err(of_place)?;
+        self.finished = true;
+        let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all()).map_err(of_place)
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.finished
+            && let Err(error) = fs::remove_file(&self.path)
+        {
+            tracing::warn!(path = %self.path.display(), %error, "an unfinished backup stays");
+        }
+    }
+}
