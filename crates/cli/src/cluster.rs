@@ -42,6 +42,28 @@ pub(crate) struct DirectoryArgs {
     pub(crate) data_dir: Option<PathBuf>,
 }
 
+/// Which cluster, for every command that is a member of it for a while.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct RoutersArgs {
+    /// Where routers may be found, host:port, several with commas between; those of the local cluster unless said.
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    routers: Vec<String>,
+    #[command(flatten)]
+    directory: DirectoryArgs,
+}
+
+impl RoutersArgs {
+    /// Where they are: those that were named, or those of the local cluster that listen.
+    pub(crate) fn addresses(self) -> Result<Vec<String>> {
+        if !self.routers.is_empty() {
+            return Ok(self.routers);
+        }
+        let cluster = self.directory.directory()?.running()?;
+        let routers = cluster.processes.into_iter().filter(|process| process.role == Role::Router);
+        Ok(routers.filter_map(|router| Some(router.bound?.listen)).collect())
+    }
+}
+
 /// The directory of a local cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Directory {

@@ -9,11 +9,11 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use quorate::{
-    Error, Node, Role, Wait,
+    Error, Node, Wait,
     group::{Answer, Corrupt, Member, Origin, Replica, Share, Snapshot, View},
 };
 
-use crate::cluster::DirectoryArgs;
+use crate::cluster::RoutersArgs;
 
 /// Process groups, by hand: a group of texts, of which this command is a member.
 #[derive(clap::Args)]
@@ -32,21 +32,14 @@ enum Command {
     Join {
         /// The group.
         name: String,
-        /// Where routers may be found, host:port, several with commas between; those of the local cluster unless said.
-        #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
-        routers: Vec<String>,
         #[command(flatten)]
-        directory: DirectoryArgs,
+        routers: RoutersArgs,
     },
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
-    let Command::Join { name, routers, directory } = args.command;
-    let routers = match routers.is_empty() {
-        false => routers,
-        true => local_routers(&directory)?,
-    };
-    let node = Node::builder().routers(routers).start().wait()?;
+    let Command::Join { name, routers } = args.command;
+    let node = Node::builder().routers(routers.addresses()?).start().wait()?;
     let member = node.group(&name).join(Texts::default()).wait().with_context(|| format!("group {name}"))?;
     for line in io::stdin().lock().lines() {
         let line = line.context("standard input")?;
@@ -62,13 +55,6 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     node.leave().wait();
     Ok(())
-}
-
-/// The routers of the local cluster that listen.
-fn local_routers(directory: &DirectoryArgs) -> Result<Vec<String>> {
-    let cluster = directory.directory()?.running()?;
-    let routers = cluster.processes.into_iter().filter(|process| process.role == Role::Router);
-    Ok(routers.filter_map(|router| Some(router.bound?.listen)).collect())
 }
 
 /// Does what a line says, as soon as the member is in touch with the routers.

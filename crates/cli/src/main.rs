@@ -2,6 +2,7 @@
 //!
 //! One file a subcommand; each has its `Args` and a `run`. Exit codes: 0, 1 (failed), 2 (usage); `check` adds 3 (unknown).
 
+mod backup;
 mod bench;
 mod charter;
 mod check;
@@ -53,6 +54,8 @@ enum Command {
     Router(router::Args),
     Storage(storage::Args),
     Table(table::Args),
+    Backup(backup::Args),
+    Restore(backup::RestoreArgs),
     Group(group::Args),
     Node(node::Args),
     Check(check::Args),
@@ -87,6 +90,8 @@ fn main() -> ExitCode {
         Command::Router(args) => router::run(args),
         Command::Storage(args) => storage::run(args),
         Command::Table(args) => table::run(args),
+        Command::Backup(args) => backup::run(args),
+        Command::Restore(args) => backup::restore(args),
         Command::Group(args) => group::run(args),
         Command::Node(args) => node::run_configured(args),
         Command::Sim(args) => sim::run_scenario(args),

@@ -1,5 +1,6 @@
 //! The command as a user meets it: real processes, real kills.
 
+mod backup;
 mod by_hand;
 mod cells;
 mod check;

@@ -3,6 +3,7 @@
 //! A bench starts what it needs, as separate processes with the default configuration, and prints one figure a line, or
 //! one JSON object with `--json`.
 
+mod backup;
 mod check;
 mod child;
 mod ecast;
@@ -33,6 +34,7 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Bench {
+    Backup(backup::Args),
     Load(load::Args),
     Result(result::Args),
     Failover(failover::Args),
@@ -59,6 +61,7 @@ enum Bench {
 
 pub(crate) fn run(args: Args) -> Result<()> {
     match args.bench {
+        Bench::Backup(args) => backup::run(&args),
         Bench::Load(args) => load::run(args),
         Bench::Result(args) => result::run(args),
         Bench::Failover(args) => failover::run(args),

@@ -139,7 +139,8 @@ impl Drop for Aborted {
     }
 }
 
-async fn load(client: &Client, rows: u64, bytes: u32) -> Result<()> {
+/// Fills a table `long` with so many numbered rows, whose texts have so many bytes.
+pub(super) async fn load(client: &Client, rows: u64, bytes: u32) -> Result<()> {
     client.batch_execute("create table long (n bigint, t text) with (partition_by = 'hash(n)')").await?;
     let mut copy = pin!(client.copy_in("copy long from stdin").await?);
     let mut piece = String::new();
@@ -161,19 +162,19 @@ fn text(n: u64, bytes: u32) -> String {
     format!("{n:0bytes$}", bytes = bytes as usize)
 }
 
-async fn select(client: &Client) -> Result<RowStream> {
+pub(super) async fn select(client: &Client) -> Result<RowStream> {
     Ok(client.query_raw(SELECT, Vec::<i32>::new()).await?)
 }
 
 /// The rows of a result that have come.
 #[derive(Clone)]
-struct Seen {
+pub(super) struct Seen {
     rows: Vec<bool>,
     bytes: u32,
 }
 
 impl Seen {
-    fn of(rows: u64, bytes: u32) -> Seen {
+    pub(super) fn of(rows: u64, bytes: u32) -> Seen {
         Seen { rows: vec![false; rows as usize], bytes }
     }
 
@@ -194,7 +195,7 @@ impl Seen {
     }
 
     /// Reads all of it, pausing behind rows.
-    async fn read(mut self, rows: RowStream, pause: impl Fn(u64) -> Duration) -> Result<u64> {
+    pub(super) async fn read(mut self, rows: RowStream, pause: impl Fn(u64) -> Duration) -> Result<u64> {
         let mut rows = pin!(rows);
         let mut count = 0;
         while let Some(row) = rows.try_next().await? {

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -75,6 +75,16 @@ impl Writers {
             }
         }
         Ok(())
+    }
+
+    /// How many writes were acknowledged to all clients between two instants.
+    pub(super) fn acknowledged(&self, from: Instant, to: Instant) -> usize {
+        let logs = self.clients.iter().filter_map(|(log, _)| log.lock().ok());
+        let between = |log: MutexGuard<'_, Journal>| {
+            let before = |at| log.acknowledged.partition_point(|write| write.at <= at);
+            before(to) - before(from)
+        };
+        logs.map(between).sum()
     }
 
     /// Since a kill, over all clients: the longest until the next acknowledged write, and the longest silence.

@@ -1,0 +1,179 @@
+//! `quorate bench backup`: what a backup takes, and what it leaves of the load beside it.
+
+use std::{
+    fs,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use quorate::{Wait, backup};
+use quorate_protocol::Role;
+use serde::Serialize;
+
+use super::{
+    result::{self, Seen},
+    spawned::Spawned,
+    writers::Writers,
+};
+use crate::sql;
+
+/// Backs a table up again and again while clients write to another one, then verifies the last backup and brings it back.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Rows of the table.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    rows: u64,
+    /// Bytes of a row's text.
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(16..1_000_000))]
+    row_bytes: u32,
+    /// Backups; the median counts.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    backups: u16,
+    /// Clients that write, one row after another.
+    #[arg(long, default_value_t = 8)]
+    writers: usize,
+    /// Seconds for which they write alone before.
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    bench: &'static str,
+    rows: u64,
+    /// Of the rows, before they are compressed.
+    mib: f64,
+    file_mib: f64,
+    seconds: f64,
+    seconds_min: f64,
+    seconds_max: f64,
+    mib_per_second: f64,
+    /// Acknowledged writes: alone, and while backups were made.
+    writes_per_second: f64,
+    writes_per_second_beside: f64,
+    load_kept: f64,
+    verify_seconds: f64,
+    restore_seconds: f64,
+}
+
+const MIB: f64 = (1 << 20) as f64;
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let spawned = Arc::new(Spawned::start(&[])?);
+    let cluster = spawned.cluster()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let client = runtime.block_on(async {
+        let client = sql::connect(cluster.sql()?).await?;
+        client
+            .batch_execute("create table acknowledged (client int, n int) with (partition_by = 'hash(n)')")
+            .await?;
+        result::load(&client, args.rows, args.row_bytes).await?;
+        anyhow::Ok(client)
+    })?;
+    let routers = cluster.processes.iter().filter(|entry| entry.role == Role::Router);
+    let routers: Vec<String> =
+        routers.filter_map(|entry| Some(entry.bound.as_ref()?.listen.clone())).collect();
+    let db = quorate::connect(routers).wait()?;
+
+    let writers = Writers::start(&runtime, &spawned, args.writers);
+    writers.wait_for_all_since(Instant::now() + Duration::from_secs(2))?;
+    let alone = Instant::now();
+    thread::sleep(Duration::from_secs(args.seconds));
+    let rate = |from: Instant, to: Instant| writers.acknowledged(from, to) as f64 / (to - from).as_secs_f64();
+    let writes_per_second = rate(alone, Instant::now());
+
+    let beside = Instant::now();
+    let (mut seconds, mut last) = (Vec::new(), None);
+    for number in 0..args.backups {
+        let file = spawned.place().join(format!("{number}.backup"));
+        let began = Instant::now();
+        let whole = Arc::new(std::sync::Mutex::new(0));
+        let watched = whole.clone();
+        let watch = move |progress: backup::Progress| {
+            if let Ok(mut whole) = watched.lock() {
+                *whole = progress.bytes;
+            }
+        };
+        let made = db.backup(&file).only(["long"]).watch(watch).wait()?;
+        seconds.push(began.elapsed().as_secs_f64());
+        ensure!(made.rows() == args.rows, "{} of {} rows were backed up", made.rows(), args.rows);
+        let whole = whole.lock().map_or(0, |whole| *whole);
+        if let Some((former, ..)) = last.replace((file, made, whole)) {
+            fs::remove_file(former)?;
+        }
+    }
+    let writes_per_second_beside = rate(beside, Instant::now());
+    runtime.block_on(writers.stop());
+
+    let (file, made, whole) = last.context("there is one at least")?;
+    let began = Instant::now();
+    ensure!(backup::verify(&file).wait()? == made, "a verified backup says something else");
+    let verify_seconds = began.elapsed().as_secs_f64();
+    runtime.block_on(client.batch_execute("drop table long"))?;
+    let began = Instant::now();
+    db.restore(&file).wait()?;
+    let restore_seconds = began.elapsed().as_secs_f64();
+    runtime.block_on(async {
+        let rows = result::select(&client).await?;
+        Seen::of(args.rows, args.row_bytes).read(rows, |_| Duration::ZERO).await
+    })?;
+    fs::remove_file(file)?;
+    db.close().wait();
+    spawned.passed();
+
+    seconds.sort_by(f64::total_cmp);
+    let (median, mib) = (seconds[seconds.len() / 2], whole as f64 / MIB);
+    show(
+        args,
+        &Figures {
+            bench: "backup",
+            rows: args.rows,
+            mib,
+            file_mib: made.bytes as f64 / MIB,
+            seconds: median,
+            seconds_min: seconds[0],
+            seconds_max: seconds[seconds.len() - 1],
+            mib_per_second: mib / median,
+            writes_per_second,
+            writes_per_second_beside,
+            load_kept: writes_per_second_beside / writes_per_second,
+            verify_seconds,
+            restore_seconds,
+        },
+    )
+}
+
+fn show(args: &Args, figures: &Figures) -> Result<()> {
+    if args.json {
+        println!("{}", serde_json::to_string(figures)?);
+        return Ok(());
+    }
+    println!(
+        "{} rows, {:.0} MiB, backed up in {:.2} s (median of {}; {:.2} to {:.2} s): {:.0} MiB/s, {:.0} MiB of file",
+        figures.rows,
+        figures.mib,
+        figures.seconds,
+        args.backups,
+        figures.seconds_min,
+        figures.seconds_max,
+        figures.mib_per_second,
+        figures.file_mib
+    );
+    println!(
+        "{} clients wrote {:.0} rows/s alone and {:.0} beside: {:.0} % of the load kept",
+        args.writers,
+        figures.writes_per_second,
+        figures.writes_per_second_beside,
+        figures.load_kept * 100.0
+    );
+    println!(
+        "verified in {:.2} s, restored in {:.2} s, every row there",
+        figures.verify_seconds, figures.restore_seconds
+    );
+    Ok(())
+}
