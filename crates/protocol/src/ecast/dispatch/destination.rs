@@ -87,13 +87,6 @@ struct Unexecuted {
     counts: bool,
 }
 
-/// What a message that was routed to a destination still waits for there.
-pub(super) struct Awaited {
-    pub(super) confirmation: bool,
-    pub(super) execution: bool,
-    pub(super) durability: bool,
-}
-
 /// What is waited for no more because the member has left.
 pub(super) struct Left {
     pub(super) unconfirmed: Vec<Position>,
@@ -125,27 +118,20 @@ impl Destination {
         }
     }
 
-    /// A message of so many bytes goes here.
-    pub(super) fn route(&mut self, at: Position, bytes: u32) -> Awaited {
+    /// A message of so many bytes goes here. Says whether it counts for its submitter's credit.
+    pub(super) fn route(&mut self, at: Position, bytes: u32) -> bool {
+        // Whatever was learned is routed before anybody can confirm it, and confirmations beyond are refused.
+        assert!(at > self.confirmed, "{at} is routed to one that has confirmed {}", self.confirmed);
         let previous = std::mem::replace(&mut self.last, at);
         let counts = match self.pace {
             Pace::Executes => true,
             Pace::Receives => self.behind > BEHIND_BYTES_MAX,
             Pace::Waits => false,
         };
-        let unexecuted = at > self.executed;
-        if unexecuted {
-            self.behind += u64::from(bytes);
-            self.unexecuted.push_back(Unexecuted { at, bytes, counts });
-        }
-        let item = Ordered { at, previous, bytes };
-        let (confirmation, durability) = (at > self.confirmed, at > self.durable);
-        if at > self.reached {
-            self.queue.push_back(Item::Ordered(item));
-        } else if durability {
-            self.kept.push_back(item);
-        }
-        Awaited { confirmation, execution: unexecuted && counts, durability }
+        self.behind += u64::from(bytes);
+        self.unexecuted.push_back(Unexecuted { at, bytes, counts });
+        self.queue.push_back(Item::Ordered(Ordered { at, previous, bytes }));
+        counts
     }
 
     /// Whether something without a position of its own may be put behind what goes here.
@@ -293,7 +279,7 @@ impl Destination {
             return;
         }
         let (mut block, base) = (DeliverBlockBuilder::default(), order.base());
-        while self.sent < self.queue.len() && (self.sent_bytes < UNCONFIRMED_BYTES_MAX || self.sent == 0) {
+        while self.sent < self.queue.len() && self.sent_bytes < UNCONFIRMED_BYTES_MAX {
             match &self.queue[self.sent] {
                 Item::Ordered(Ordered { at, previous, bytes }) => {
                     let flight = order.flight(*at).expect("what is not confirmed is kept");

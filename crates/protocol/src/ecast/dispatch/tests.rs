@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::ecast::{
+    Pace,
     block::DeliveryKind,
     toy::{Toy, block, process, stable},
 };
@@ -89,14 +90,16 @@ fn deliveries_are_chained_and_sent_again_on_a_new_link() {
     leader.confirm(process(1), 4, 3);
     leader.confirm(process(2), 3, 0);
     assert_eq!(leader.flush(), "1:2 stable");
+    assert_eq!(leader.dispatch.resends, 0);
     leader.dispatch.link(process(2), false);
+    assert_eq!(leader.dispatch.resends, 1, "something was sent on the link that broke");
     leader.learn(block(1, 4, &["c"]));
     assert_eq!(leader.flush(), "1<-5(4)", "nothing to whom no link stands");
     leader.dispatch.link(process(2), true);
     assert_eq!(leader.flush(), "2<-4(3), 2<-5(4)");
     leader.confirm(process(2), 5, 5);
     assert_eq!(leader.flush(), "1:3 stable", "number 4 is at position 5, which member 1 has not confirmed");
-    assert_eq!(leader.dispatch.resends, 1);
+    assert_eq!(leader.dispatch.resends, 1, "and nothing on the new one before it");
 }
 
 #[test]
@@ -333,4 +336,61 @@ fn the_places_of_the_departed_are_taken_once_no_route_names_them() {
         assert_eq!(leader.dispatch.routes.kept(), 0, "everything is done with");
     }
     assert_eq!(places(&leader), (4, 4), "a hundred that came and went took one place");
+}
+
+/// Messages that nobody is to execute are not under way.
+#[test]
+fn what_nobody_executes_costs_no_credit() {
+    let mut leader = Leader::new(order());
+    let outstanding = |leader: &Leader| {
+        leader.dispatch.submitters[leader.dispatch.by_sender[&process(1)] as usize].outstanding
+    };
+    leader.learn(block(1, 2, &["*?\u{2}"]));
+    leader.confirm(process(1), 3, 3);
+    assert_eq!(outstanding(&leader), 0);
+    leader.learn(block(1, 3, &["2:a"]));
+    assert_eq!(outstanding(&leader), 0, "only one that is waited for would");
+    leader.learn(block(1, 4, &["once!", "once!"]));
+    assert_eq!(outstanding(&leader), 1, "the second was refused, and goes to nobody");
+}
+
+#[test]
+fn so_much_is_under_way_to_one_destination() {
+    let mut leader = Leader::new(order());
+    leader.flush();
+    let large = "x".repeat(5 << 20);
+    leader.learn(block(1, 2, &[&large, &large, &large, &large]));
+    // The second begins within the bound, the third does not.
+    assert_eq!(leader.flush(), "1<-3(0), 1<-4(3), 2<-3(0), 2<-4(3)");
+    leader.confirm(process(1), 3, 3);
+    assert_eq!(leader.flush(), "1<-5(4)");
+    assert_eq!(leader.flush(), "");
+    leader.confirm(process(1), 5, 5);
+    assert_eq!(leader.flush(), "1<-6(5)");
+}
+
+/// A new leader hears confirmations of what one before it has sent.
+#[test]
+fn what_is_injected_stays_behind_what_was_sent_by_an_earlier_leader() {
+    let mut order = order();
+    order.learn(block(1, 2, &["a"]));
+    let mut leader = Leader::new(order);
+    assert!(leader.dispatch.inject(&leader.order, process(1), 9, &Bytes::new()));
+    leader.confirm(process(1), 3, 3);
+    assert_eq!(leader.flush(), "1<-injected 3(3), 2<-3(0), 2<-injected 3(3)");
+}
+
+#[test]
+fn one_that_catches_up_counts_for_credit_when_too_much_waits_there() {
+    let mut destination = Destination::new(process(1), true, Pace::Receives);
+    assert!(!destination.route(Position(1), u32::MAX), "nothing waited there");
+    assert!(destination.route(Position(2), 1));
+    destination.execute(Position(2));
+    assert!(!destination.route(Position(3), 1));
+    // The whole of it counts, whatever of it does.
+    assert_eq!(destination.change_pace(Pace::Waits), []);
+    assert!(!destination.route(Position(4), 1));
+    destination.change_pace(Pace::Executes);
+    assert!(destination.route(Position(5), 1));
+    assert_eq!(destination.execute(Position(5))[..], [Position(5)]);
 }
