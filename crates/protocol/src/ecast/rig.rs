@@ -96,18 +96,7 @@ impl Routers {
     /// Three routers that are a domain, which the first of them founded with these members.
     pub(super) fn founded_with(members: &[u64]) -> Routers {
         let config = |node| if node == 1 { members } else { &[] };
-        let routers = (1..=ROUTERS).map(|node| (process(node), router(node, ROUTERS, config(node))));
-        let mut domain = Routers {
-            routers: routers.collect(),
-            queue: VecDeque::new(),
-            silent: None,
-            cut: BTreeSet::new(),
-            said: Vec::new(),
-            ended: Vec::new(),
-            sought: Vec::new(),
-            tickets: (1..=ROUTERS).map(|node| (process(node), Ticket(0))).collect(),
-            now: Time::ZERO,
-        };
+        let mut domain = Routers::of((1..=ROUTERS).map(|node| (node, router(node, ROUTERS, config(node)))));
         for one in 1..=ROUTERS {
             for other in (1..=ROUTERS).filter(|other| *other != one) {
                 domain.link(process(one), process(other));
@@ -117,6 +106,26 @@ impl Routers {
             |it: &Routers| it.routers.values().all(|router| router.log().members().len() == ROUTERS as usize);
         domain.run_until(complete);
         domain
+    }
+
+    /// A router that has just started, by this node, and that nobody feeds.
+    pub(super) fn fresh(node: u64) -> Routers {
+        Routers::of([(node, router(node, 1, &[]))])
+    }
+
+    fn of(routers: impl IntoIterator<Item = (u64, Router<Toy>)>) -> Routers {
+        let routers: BTreeMap<_, _> = routers.into_iter().map(|(node, it)| (process(node), it)).collect();
+        Routers {
+            tickets: routers.keys().map(|router| (*router, Ticket(0))).collect(),
+            routers,
+            queue: VecDeque::new(),
+            silent: None,
+            cut: BTreeSet::new(),
+            said: Vec::new(),
+            ended: Vec::new(),
+            sought: Vec::new(),
+            now: Time::ZERO,
+        }
     }
 
     pub(super) fn give(&mut self, to: ProcessId, input: Input<Router<Toy>>) {

@@ -203,6 +203,19 @@ mod tests {
         }
     }
 
+    /// A snapshot may come from anybody.
+    #[test]
+    fn a_stretch_has_its_open_positions_where_they_belong() {
+        let is_sound = |base: u64, recent: usize, stragglers: &[u64]| {
+            let recent = VecDeque::from(vec![(); recent]);
+            let stragglers = stragglers.iter().map(|at| (*at, ())).collect();
+            Stretch { base, recent, stragglers, recent_max: 0 }.checked(7).is_some()
+        };
+        assert!(is_sound(5, 2, &[1, 5]) && is_sound(0, 0, &[]));
+        assert!(!is_sound(5, 2, &[0]) && !is_sound(5, 2, &[6]) && !is_sound(5, 2, &[1, 6]));
+        assert!(is_sound(u64::MAX - 3, 2, &[]) && !is_sound(u64::MAX - 2, 2, &[]));
+    }
+
     #[test]
     fn runs_are_a_set() {
         for seed in 0..200 {
@@ -214,6 +227,8 @@ mod tests {
                 set.insert(number);
                 assert!((0..70).all(|number| runs.contains(number) == set.contains(&number)));
             }
+            let firsts = set.iter().filter(|number| !set.contains(&(**number - 1)));
+            assert_eq!(runs.count(), firsts.count(), "what follows on each other is one run");
             let through = draw(20);
             let mut end = through;
             while set.contains(&(end + 1)) {

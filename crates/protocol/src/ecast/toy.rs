@@ -9,7 +9,10 @@ use super::{
     entry::{LogEntry, RouteBlockBuilder},
     order::Order,
 };
-use crate::id::{Incarnation, ProcessId};
+use crate::{
+    admission::{NotAdmitted, Terms},
+    id::{Incarnation, ProcessId},
+};
 
 pub(super) struct Toy;
 
@@ -55,6 +58,10 @@ impl Routing for Toy {
             processes: Toy::members(config).iter().filter(only).copied().collect(),
             ..Destinations::default()
         })
+    }
+
+    fn not_admitted(_: &Self::Config, _: ProcessId, _: &Bytes) -> Option<NotAdmitted> {
+        Some(NotAdmitted::Terms(Terms::default()))
     }
 
     fn is_member(config: &Self::Config, process: ProcessId) -> bool {

@@ -494,3 +494,6 @@ impl Membership {
         [alive, self.member.deadline()].into_iter().flatten().min()
     }
 }
+
+#[cfg(test)]
+mod tests;

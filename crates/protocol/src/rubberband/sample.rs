@@ -71,11 +71,21 @@ pub(super) struct Said<P: Protocol> {
     /// What it wrote down, from ticket 1 on, and what of that it needs no more.
     pub(super) records: Vec<Record>,
     pub(super) collected: Option<Ticket>,
+    /// Links that it wants, and those that it wants no more.
+    pub(super) reached: Vec<ProcessId>,
+    pub(super) forgotten: Vec<ProcessId>,
 }
 
 impl<P: Protocol> Default for Said<P> {
     fn default() -> Self {
-        Said { sent: Vec::new(), events: Vec::new(), records: Vec::new(), collected: None }
+        Said {
+            sent: Vec::new(),
+            events: Vec::new(),
+            records: Vec::new(),
+            collected: None,
+            reached: Vec::new(),
+            forgotten: Vec::new(),
+        }
     }
 }
 
@@ -101,9 +111,13 @@ impl<P: Protocol<Message = Message, Record = Record>> Sink<P> for Said<P> {
         self.events.push(event);
     }
 
-    fn reach(&mut self, _: ProcessId, _: &str) {}
+    fn reach(&mut self, peer: ProcessId, _: &str) {
+        self.reached.push(peer);
+    }
 
-    fn forget(&mut self, _: ProcessId) {}
+    fn forget(&mut self, peer: ProcessId) {
+        self.forgotten.push(peer);
+    }
 }
 
 /// Bytes of a text.

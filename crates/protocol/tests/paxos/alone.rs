@@ -17,6 +17,8 @@ pub(super) struct Said {
     pub(super) records: Vec<Record>,
     pub(super) reached: Vec<ProcessId>,
     pub(super) forgotten: Vec<ProcessId>,
+    /// Everything that was written before this one is needless.
+    pub(super) collected: Option<Ticket>,
     ticket: u64,
 }
 
@@ -46,6 +48,10 @@ impl Sink<Paxos> for Said {
         self.records.push(record);
         self.ticket += 1;
         Ticket(self.ticket)
+    }
+
+    fn collect(&mut self, before: Ticket) {
+        self.collected = Some(before);
     }
 
     fn emit(&mut self, event: Event) {

@@ -5,6 +5,7 @@ mod bytes;
 mod decisions;
 mod random;
 mod recovery;
+mod reign;
 mod script;
 pub(crate) mod trace;
 mod world;

@@ -203,3 +203,16 @@ fn whom_a_router_reaches_is_told_to_one_router_at_a_time() {
     domain.run_until(|it| it.routers[&followers[0]].detours.told != Some(followers[1]));
     assert_eq!(domain.reach_told(followers[0], followers[1]).last(), Some(&vec![]));
 }
+
+/// Members that the next router towards the leader reaches are no news to it.
+#[test]
+fn a_router_is_not_told_of_those_that_it_reaches_itself() {
+    let mut domain = Routers::founded();
+    let (leader, followers) = (domain.leader(), domain.followers());
+    let reach = |node: u64| Message::Reach { members: vec![process(node)] };
+    domain.say(leader, followers[0], reach(8));
+    domain.say(followers[1], followers[0], reach(9));
+    domain.said.clear();
+    domain.run(A_WHILE);
+    assert_eq!(domain.reach_told(followers[0], leader), [[9]]);
+}

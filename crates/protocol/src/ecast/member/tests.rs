@@ -533,3 +533,91 @@ fn a_member_comes_back_with_its_numbers_and_with_what_it_has() {
     give(&mut member, Time::ZERO, Input::Command(MemberCommand::Durable { through: Position(8) }));
     assert_eq!(confirms(linked(&mut member)), None, "it is known");
 }
+
+#[test]
+fn a_generation_begins_with_one_router() {
+    let later = Generation::FIRST.next(process(SURVIVOR));
+    let mut member = Member::new(process(MEMBER), MemberSettings::default());
+    word(&mut member, ROUTER, &[ROUTER, SURVIVOR, 3], Some(ROUTER), 5);
+    tell(&mut member, SURVIVOR, Message::Gather { generation: later });
+    assert_eq!(routers(&member), [SURVIVOR], "the others are of the generation before");
+}
+
+/// A member that follows a founder tells whose answers counted when its generation began, whatever others say of theirs.
+#[test]
+fn whose_answers_counted_is_told_of_the_own_generation() {
+    let (own, next) = (Generation::FIRST.next(process(SURVIVOR)), process(ROUTER));
+    let counted =
+        |generation: Generation, node: u64| Message::Counted { generation, members: vec![process(node)] };
+    let mut member = member();
+    tell(&mut member, SURVIVOR, Message::Gather { generation: own });
+    tell(&mut member, SURVIVOR, lead(SURVIVOR, own));
+    tell(&mut member, SURVIVOR, counted(own, 7));
+    tell(&mut member, SURVIVOR, Message::Notice(Notice::default()));
+    let refused = member.refused();
+    tell(&mut member, 8, counted(Generation::FIRST, 8));
+    assert_eq!(member.refused(), refused + 1);
+    give(&mut member, Time::ZERO, Input::Unlinked { peer: process(SURVIVOR) });
+    tell(&mut member, next.node, Message::Call);
+    tell(&mut member, next.node, Message::Refound { generation: own.next(next) });
+    let Message::Witness(witness) = member.witness(Bytes::new()) else { panic!("it was asked for one") };
+    assert_eq!((witness.tail.before, witness.counted), (own, vec![process(7)]));
+}
+
+/// The founder may not have heard what was delivered here. Before it has nothing is submitted to it, unless nothing was delivered.
+#[test]
+fn a_founder_is_submitted_to_once_it_has_heard() {
+    let later = Generation::FIRST.next(process(SURVIVOR));
+    for delivered in [true, false] {
+        let mut member = match delivered {
+            true => member(),
+            false => Member::new(process(MEMBER), MemberSettings::default()),
+        };
+        give(&mut member, Time::ZERO, Input::Unlinked { peer: process(ROUTER) });
+        member.submit(1, Class::Control, Bytes::from_static(b"join"));
+        tell(&mut member, SURVIVOR, Message::Call);
+        let out = tell(&mut member, SURVIVOR, Message::Refound { generation: later });
+        assert_eq!(out.events, [MemberEvent::WitnessWanted { founder: process(SURVIVOR) }]);
+        // It may say so twice; a generation beside it is another's.
+        let out = tell(&mut member, SURVIVOR, Message::Refound { generation: later });
+        assert_eq!(out.events, [MemberEvent::WitnessWanted { founder: process(SURVIVOR) }]);
+        let beside = Generation::FIRST.next(process(ROUTER));
+        let out = tell(&mut member, SURVIVOR, Message::Refound { generation: beside });
+        assert_eq!(out.events, []);
+        tell(&mut member, SURVIVOR, lead(SURVIVOR, later));
+        assert_eq!(submits(&linked(&mut member)), !delivered);
+    }
+}
+
+/// What a survivor takes of these blocks, each of a position behind another, from one that has delivered up to 5.
+fn taken(behind: u64, blocks: &[(u64, u64)]) -> (Vec<u64>, bool) {
+    let (first, survivor) = (Generation::FIRST, process(SURVIVOR));
+    let mut gathering = Gathering::new(first, survivor, Position(behind), Time::ZERO, Vec::new());
+    let tail = |generation: Generation| Tail {
+        generation,
+        before: first,
+        delivered: Position(5),
+        acknowledged: 0,
+        blocks: blocks.iter().map(|&(at, previous)| block(at, previous)).collect(),
+    };
+    gathering.take(process(MEMBER), tail(first), true);
+    assert!(!gathering.is_complete(&[process(MEMBER)]), "it has not entered the generation");
+    gathering.take(process(MEMBER), tail(gathering.generation()), true);
+    assert!(gathering.is_complete(&[process(MEMBER)]));
+    let entry = gathering.finish().remove(0);
+    gathering.take(process(MEMBER + 1), tail(gathering.generation()), true);
+    assert!(!gathering.is_complete(&[process(MEMBER + 1)]), "too late");
+    let Ok(LogEntry::Recovered(recovery)) = LogEntry::decode(entry) else { panic!("a recovery comes first") };
+    let known = recovery.messages.iter().map(|(at, ..)| at.0).collect();
+    (known, recovery.reported.contains_key(&process(MEMBER)))
+}
+
+#[test]
+fn one_that_does_not_say_all_that_it_has_is_out() {
+    assert_eq!(taken(2, &[(3, 2), (5, 3)]), (vec![3, 5], true), "4 was not for it");
+    assert_eq!(taken(2, &[(1, 0), (2, 1), (3, 2), (5, 3)]), (vec![3, 5], true), "what the survivor has");
+    assert_eq!(taken(2, &[(5, 4)]), (vec![5], false), "something was for it at 4");
+    assert_eq!(taken(2, &[(3, 2)]), (vec![3], false));
+    assert_eq!(taken(5, &[(3, 2), (4, 3)]), (vec![], true), "it is not ahead");
+    assert_eq!(taken(2, &[(4, 2), (1, 0), (5, 4)]), (vec![4, 5], true), "in whatever order");
+}

@@ -254,6 +254,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_put_aside_is_sent_unless_it_was() {
+        let large = || Bytes::from_static(&[0; 100]);
+        let window_of = |before: bool| {
+            let mut window = Window::default();
+            (1..=3).for_each(|number| window.push(number, Class::Control, large()));
+            if before {
+                sent(&mut window);
+            }
+            for number in [2, 3] {
+                assert_eq!(window.answer(number), Some(number));
+            }
+            assert_eq!(window.open(), [1]);
+            assert!(window.advance(100).is_empty());
+            assert_eq!((window.aside(), window.open()), (vec![1], vec![1]));
+            window
+        };
+        assert_eq!(sent(&mut window_of(true)), []);
+        // One that came back from its disk hears of some before it has sent any again.
+        assert_eq!(sent(&mut window_of(false)), [(0, vec![1])]);
+    }
+
+    #[test]
     fn a_message_stands_aside_for_a_million_others() {
         let mut window = Window::default();
         let mut over = Vec::new();

@@ -212,3 +212,30 @@ fn random_bytes_never_panic() {
     }
     assert!(decoded > 1000, "the changed messages decode often enough to matter: {decoded}");
 }
+
+#[test]
+fn a_large_body_ends_its_block_unless_something_is_attached() {
+    let (small, large) = (Bytes::from_static(b"body"), Bytes::from(vec![7; 16 << 10]));
+    let attached = || Some(Bytes::from_static(b"attached"));
+    for (body, attachment, ends) in [
+        (&small, None, false),
+        (&small, attached(), false),
+        (&large, None, true),
+        (&large, attached(), false),
+    ] {
+        let delivery = Delivery {
+            kind: DeliveryKind::Control,
+            at: Position(5),
+            previous: Position(3),
+            sender: process(7),
+            number: 2,
+            body: body.clone(),
+            attachment,
+        };
+        let mut block = DeliverBlockBuilder::default();
+        block.push(&delivery);
+        assert_eq!(block.is_full(), ends, "{} bytes", body.len());
+        let items: Vec<_> = block.finish(Position(1)).into_items().collect();
+        assert_eq!(items, [Ok(delivery)]);
+    }
+}

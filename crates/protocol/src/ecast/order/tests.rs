@@ -1,5 +1,6 @@
 use super::*;
 use crate::{
+    admission::Terms,
     ecast::toy::{Toy, block, live, process, stable},
     id::Generation,
 };
@@ -38,6 +39,7 @@ fn who_departed_does_not_come_back() {
     assert!(order.is_departed(process(2)) && !order.is_departed(process(1)));
     let learned = order.learn(block(2, 1, &["*join"]));
     assert_eq!(learned.strangers, vec![process(2)], "a late copy of its join is answered");
+    assert!(learned.not_admitted.is_empty(), "and not refused");
     assert!(!order.config().contains(&process(2)), "and admits no ghost");
     learn(&mut order, &[block(1, 2, &["*-\u{2}", "*-\u{1}", "last"])]);
     assert_eq!(order.last(), Position(6), "who drops itself is not heard any more");
@@ -256,6 +258,10 @@ fn a_refusal_is_told_to_strangers_and_kept_of_members() {
     let learned = order.learn(block(1, 1, &["*join", "*what?", "a!", "*what!"]));
     assert_eq!(live(&order), "1:1.1 join, 2:1.2! what?, 3:1.3 a!, 4:1.4! what!");
     assert!(learned.not_admitted.is_empty(), "a member is in");
+    let learned = order.learn(block(2, 1, &["*what?"]));
+    assert_eq!(learned.not_admitted, [(process(2), NotAdmitted::Terms(Terms::default()))]);
+    let learned = order.learn(block(2, 1, &["a"]));
+    assert!(learned.not_admitted.is_empty(), "a stranger's data asks for nothing");
     // A refused message has not been said: whoever can may say it.
     learn(&mut order, &[block(1, 5, &["what!"])]);
     assert!(live(&order).ends_with("5:1.5 what!"), "{}", live(&order));

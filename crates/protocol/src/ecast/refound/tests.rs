@@ -1,6 +1,11 @@
 use super::*;
 use crate::{
-    ecast::toy::{Toy, process},
+    ecast::{
+        RouterCommand,
+        block::{DeliverBlockBuilder, Delivery, DeliveryKind},
+        rig::{Routers, peer},
+        toy::{Toy, process},
+    },
     wire::encode_body,
 };
 
@@ -57,6 +62,14 @@ fn who_lags_behind_what_others_keep_is_out() {
 }
 
 #[test]
+fn one_that_kept_all_behind_the_ground_stays() {
+    let all = &[7, 8];
+    let kept = |kept| chosen(&[(7, witness(30, 20, kept, all)), (8, witness(5, 0, 0, all))]);
+    assert_eq!(kept(20), Some((20, vec![7, 8], vec![7, 8])));
+    assert_eq!(kept(21), Some((30, vec![7, 8], vec![7])));
+}
+
+#[test]
 fn one_that_was_removed_and_does_not_know_has_no_say() {
     // The eighth stands at 10, and was removed behind that. Everything up to 20 is stable, for those who are members.
     let witnesses = [
@@ -80,4 +93,50 @@ fn who_has_not_heard_of_the_last_beginning_stays_if_it_counted() {
     let other = witness(10, 25, 0, &[7, 8]);
     assert_eq!(chosen(&[(7, heard(&[7])), (8, other.clone())]), Some((30, vec![7, 8], vec![7])));
     assert_eq!(chosen(&[(7, heard(&[7, 8])), (8, other)]), Some((20, vec![7, 8], vec![7, 8])));
+}
+
+/// Process 9 joined at position 6, behind the ground; only 7 was told.
+fn joining_of_9() -> Vec<crate::ecast::block::DeliverBlock> {
+    let mut block = DeliverBlockBuilder::default();
+    block.push(&Delivery {
+        kind: DeliveryKind::Control,
+        at: Position(6),
+        previous: Position(5),
+        sender: process(9),
+        number: 1,
+        body: Bytes::from_static(b"join"),
+        attachment: None,
+    });
+    vec![block.finish(Position(5))]
+}
+
+#[test]
+fn one_that_has_delivered_nothing_stays_if_it_joined_behind_the_ground() {
+    let patience = Duration::from_secs(3);
+    let (mut domain, founder) = (Routers::fresh(2), process(2));
+    let members = [7, 8, 9, 10].map(peer).to_vec();
+    let refound = RouterCommand::Refound { id: CommandId(1), before: Generation::FIRST, members, patience };
+    domain.give(founder, Input::Command(refound));
+    for node in 7..=10 {
+        domain.link(founder, process(node));
+        domain.say(process(node), founder, Message::Pledge(Pledge::Follows));
+    }
+    let generation = domain.routers[&founder].generation();
+    let nothing = || witness(0, 0, 0, &[]);
+    let mut told = witness(6, 5, 5, &[7, 8, 9, 10]);
+    told.tail.blocks = joining_of_9();
+    for (node, mut witness) in
+        [(7, told), (8, nothing()), (9, nothing()), (10, witness(5, 5, 0, &[7, 8, 10]))]
+    {
+        witness.tail.generation = generation;
+        domain.say(process(node), founder, Message::Witness(Box::new(witness)));
+    }
+    domain.run(patience);
+    assert_eq!(domain.ended, [(1, Ok(()))]);
+    let began = domain.routers[&founder].reformed().expect("a generation has begun");
+    // What 8 was told when it joined, before the ground, is nowhere.
+    assert_eq!(
+        (began.behind, began.through, &began.fenced[..]),
+        (Position(5), Position(6), &[process(8)][..])
+    );
 }

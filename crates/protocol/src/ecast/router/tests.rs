@@ -188,8 +188,9 @@ fn a_founder_says_once_what_the_domain_begins_with() {
         let mut cx = Context { now, me: process(1), random: &mut random };
         // Its disk is slow: what it proposed is not learned at once.
         founder.handle(&mut cx, Input::Deadline, &mut out);
-        founder.handle(&mut cx, Input::Drained, &mut out);
-        founder.handle(&mut cx, Input::Drained, &mut out);
+        for _ in 0..3 {
+            founder.handle(&mut cx, Input::Drained, &mut out);
+        }
         founder.handle(&mut cx, Input::Persisted(Ticket(out.0.len() as u64)), &mut out);
     }
     assert!(founder.is_leader() && founder.config().contains(&process(5)));
@@ -261,8 +262,14 @@ fn before_the_cut_nothing_is_ordered_and_nobody_taken_in() {
     let refound = RouterCommand::Refound { id: CommandId(2), before, members, patience: A_WHILE };
     domain.give(survivor, Input::Command(refound));
     assert_eq!(domain.ended, [(2, Err(RefoundRefusal::Underway.into()))]);
+    domain.ask(survivor, 3, paxos::Change::Add(peer(9)));
+    assert_eq!(domain.ended.last(), Some(&(3, Err(RouterRefusal::GenerationBegins))));
     domain.run(Duration::from_millis(500));
     assert!(domain.routers[&survivor].log().is_leader() && !domain.routers[&survivor].is_leader());
+    domain.say(process(7), survivor, Message::Route(block(7, 2, &["a"])));
+    // Nor is a member heard that has said what it has, as long as others have not.
+    let generation = domain.routers[&survivor].generation();
+    domain.say(process(7), survivor, tail(generation, last));
     domain.say(process(7), survivor, Message::Route(block(7, 2, &["a"])));
     domain.sought.clear();
     domain.link(survivor, process(9));
@@ -325,4 +332,21 @@ fn whoever_did_not_follow_is_told_nothing_but_that() {
     domain.say(process(9), survivor, tail(generation, last));
     let wedged = Notice { wedged: true, ..Notice::default() };
     assert_eq!(domain.heard(process(9)), [Message::Notice(wedged)]);
+}
+
+/// A member that was cut off before is asked like any other as the next generation begins: so it hears that it is out.
+#[test]
+fn one_that_is_out_is_asked_too_while_members_are_heard() {
+    let (mut domain, survivor) = gathering();
+    let (last, generation) = (domain.routers[&survivor].position(), domain.routers[&survivor].generation());
+    domain.say(process(7), survivor, tail(generation, last));
+    domain.run(A_WHILE + A_WHILE);
+    assert!(domain.routers[&survivor].order.is_fenced(process(8)));
+    let until = domain.now + A_WHILE;
+    let router = domain.routers.get_mut(&survivor).expect("it is left");
+    router.gathering = Some(Gathering::new(generation, survivor, last, until, Vec::new()));
+    domain.said.clear();
+    domain.link(survivor, process(8));
+    let asked = |message: &Message| matches!(message, Message::Gather { .. });
+    assert!(domain.heard(process(8)).iter().any(asked));
 }

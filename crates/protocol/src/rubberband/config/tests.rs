@@ -412,6 +412,22 @@ fn a_message_goes_to_a_table_that_is_there_and_under_an_id_that_is_known() {
 }
 
 #[test]
+fn a_message_that_names_a_key_twice_is_malformed() {
+    let (town, client) = with_client(&town(2, &[0, 10], "AA"), 77);
+    let to = |ranges: &[Range]| {
+        let header = DataHeader { table: DataHeader::NO_TABLE, ..write_header(ranges, true) };
+        let (id, body) = (MessageId { sender: client, number: 1 }, header.encode(b"operation"));
+        Rubberband::destinations(&town, id, Class::Data, &body).map(|to| to.processes.len())
+    };
+    assert_eq!(to(&[range(5, 9), range(0, 4)]), Ok(2));
+    for twice in
+        [[range(0, 4), range(4, 9)], [range(4, 9), range(0, 4)], [range(0, 9), range(2, 3)], [range(7, 7); 2]]
+    {
+        assert_eq!(to(&twice), Err(refusal::MALFORMED), "{twice:?}");
+    }
+}
+
+#[test]
 fn the_configuration_goes_with_a_joining_to_whoever_joins() {
     let town = town(2, &[0, 10], "AA");
     let (name, address) = (String::new(), String::new());

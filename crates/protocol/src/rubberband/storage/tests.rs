@@ -7,7 +7,8 @@ use smallvec::smallvec;
 
 use super::*;
 use crate::{
-    id::ProcessId,
+    ecast::Submissions,
+    id::{Generation, ProcessId},
     rubberband::{
         Control, DataHeader, DataKind, MemberInfo, ReplyContent, TableEntry, TransferCursor,
         config::State,
@@ -134,6 +135,30 @@ fn a_verdict_is_noted_on_what_is_not_settled_yet() {
         let verdict = Direct::Verdict { at: Position(at), ranges: vec![range(0, 9)], failure: None };
         hear(&mut storage, 1, verdict);
         assert_eq!(storage.verdicts.known(Position(at)).is_some(), noted, "{held:?} {at}");
+    }
+}
+
+/// All that was delivered counts for executed once nothing waits, and nothing is held.
+#[test]
+fn nothing_is_executed_before_what_waits() {
+    for (waits, held, executed) in [(false, false, 60), (true, false, 50), (false, true, 50)] {
+        let mut storage = storage("AAA");
+        let settings = MemberSettings { executes: true, ..MemberSettings::default() };
+        let submissions = Submissions { passed: 0, messages: Vec::new() };
+        let (me, delivered) = (process(2), Position(60));
+        storage.membership.member =
+            Member::recovered(me, settings, delivered, submissions, Generation::FIRST);
+        storage.executed = Position(50);
+        if waits {
+            let copy = vec![(range(10, 19), process(1))];
+            storage.import = Some(Import::new(Position(55), copy, vec![range(10, 19)]));
+            storage.queue.push_back(Step::Await { at: Position(55) });
+        }
+        if held {
+            hold(&mut storage, 55);
+        }
+        give(&mut storage, Input::Drained);
+        assert_eq!(storage.executed, Position(executed), "{waits} {held}");
     }
 }
 

@@ -289,3 +289,19 @@ fn too_many_that_are_stuck_hold_the_rest_back_and_are_not_counted_each_time() {
     client.number = 3_002;
     assert_eq!(forgets(&mut client, START), Some((3_002 - 32, vec![])));
 }
+
+/// Whoever answers for a range may be out of reach.
+#[test]
+fn a_write_is_asked_about_sooner_while_a_process_is_out_of_reach() {
+    let settings = ClientSettings::default();
+    assert!(settings.retry_after < settings.patience);
+    for (cut, after) in [(false, settings.patience), (true, settings.retry_after)] {
+        let mut client = gateway(2, &[0, 10], "AA", ClientSettings::default());
+        if cut {
+            said(&mut client, START, Input::Unlinked { peer: process(2) });
+        }
+        said(&mut client, START, write(1, None, false, range(0, 9)));
+        stable(&mut client, 1);
+        assert_eq!(client.look.first(), Some(&(START + after, 1)), "{cut}");
+    }
+}

@@ -1,0 +1,303 @@
+//! What a leader makes of newcomers, of those who go, and of those who lack more than the log.
+
+use bytes::Bytes;
+use quorate_protocol::{
+    Duration, Input, Session,
+    paxos::{Ballot, Change, ChangeRefusal, Command, Event, Message, Refusal, Settings, Slot, StateKind},
+};
+
+use super::{
+    alone::{Alone, Said, ballot, checkpoint},
+    world::{peer, process},
+};
+
+/// Router 1 of three, just elected. It has learned five slots, and does not know what the others hold.
+fn elected(settings: &Settings) -> (Alone, Ballot) {
+    let mut router = Alone::from("1", settings, checkpoint("1 2 3", ballot(1, "1"), 5, vec![]));
+    let own = router.stand();
+    router.hear("2", Message::PreVoted { ballot: own, better: None });
+    let promise = Message::Promise {
+        ballot: own,
+        accepted: ballot(1, "1"),
+        last: Slot(5),
+        chosen: Slot(5),
+        start: Slot(5),
+        values: vec![],
+    };
+    router.hear("2", promise);
+    assert_eq!(router.state(), StateKind::Leader);
+    router.persisted();
+    (router, own)
+}
+
+/// The same, and both others hold its log.
+fn leading(settings: &Settings) -> (Alone, Ballot) {
+    let (mut router, own) = elected(settings);
+    for other in ["2", "3"] {
+        follow(&mut router, own, other, Some(5), 5);
+    }
+    (router, own)
+}
+
+fn follow(router: &mut Alone, ballot: Ballot, from: &str, through: Option<u64>, chosen: u64) -> Said {
+    let (through, chosen) = (through.map(Slot), Slot(chosen));
+    router.hear(from, Message::Following { ballot, through, chosen, lacks: false })
+}
+
+fn join(router: &mut Alone, name: &str) -> Said {
+    router.hear(name, Message::Join { peer: peer(process(name)) })
+}
+
+/// A slot with one payload is chosen, by the votes of the leader and of 2.
+fn choose(router: &mut Alone, own: Ballot, bytes: usize) {
+    router.command(Command::Propose { payload: Bytes::from(vec![b'x'; bytes]) });
+    router.input(Input::Drained);
+    let through = Slot(router.last());
+    router.persisted();
+    router.hear("2", Message::Accepted { ballot: own, through });
+    assert_eq!(router.paxos.applied(), through);
+}
+
+fn is_not_member(message: &&Message) -> bool {
+    matches!(message, Message::NotMember { .. })
+}
+
+fn wanted(said: &Said) -> Vec<Slot> {
+    let wanted = said.events.iter().filter_map(|event| match event {
+        Event::SnapshotWanted { slot } => Some(*slot),
+        _ => None,
+    });
+    wanted.collect()
+}
+
+/// The offsets of the chunks of a snapshot that were sent to `to`.
+fn chunks(said: &Said, to: &str) -> Vec<u64> {
+    let chunks = said.to(to).into_iter().filter_map(|message| match message {
+        Message::Chunk { offset, .. } => Some(*offset),
+        _ => None,
+    });
+    chunks.collect()
+}
+
+fn roomy() -> Settings {
+    Settings { wanted: 7, ..Settings::default() }
+}
+
+#[test]
+fn a_newcomer_is_given_up_for_its_next_life() {
+    let (mut router, _) = leading(&roomy());
+    assert_eq!(join(&mut router, "4").reached, [process("4")]);
+    router.input(Input::Linked { peer: process("4"), session: Session(1) });
+    router.input(Input::Unlinked { peer: process("4") });
+    let said = join(&mut router, "4b");
+    assert_eq!((said.forgotten, said.reached), (vec![process("4")], vec![process("4b")]));
+}
+
+#[test]
+fn a_newcomer_that_is_silent_is_given_up_in_time() {
+    let settings = Settings { remove_after: Duration::from_secs(10), ..roomy() };
+    let (mut router, own) = leading(&settings);
+    join(&mut router, "4");
+    let begun = router.now;
+    let given_up = loop {
+        let said = router.wake();
+        if !said.forgotten.is_empty() {
+            break said.forgotten;
+        }
+        assert!(router.now.since(begun) < Duration::from_secs(20), "it is given up");
+        for other in ["2", "3"] {
+            follow(&mut router, own, other, Some(5), 5);
+        }
+    };
+    assert_eq!(given_up, [process("4")]);
+    assert!(router.now.since(begun) >= Duration::from_secs(10), "{:?}", router.now.since(begun));
+}
+
+#[test]
+fn a_newcomer_that_can_never_follow_is_told_so_once_the_leader_has_ground() {
+    let refused = |ballot, promised| Message::Refused { ballot, promised, refusal: Refusal::Outbid };
+    let (mut router, own) = elected(&roomy());
+    let above = ballot(own.round + 1, "4");
+    join(&mut router, "4");
+    let told = |router: &mut Alone, from: &str, promised| {
+        let said = router.hear(from, refused(own, promised));
+        said.to(from).iter().any(is_not_member)
+    };
+    assert!(!told(&mut router, "4", above), "a log that names it may go on");
+    follow(&mut router, own, "2", Some(5), 5);
+    assert!(told(&mut router, "4", above));
+    assert!(!told(&mut router, "4", own), "one that promised this very ballot follows");
+    assert!(!told(&mut router, "9", above), "a stranger is told nothing");
+}
+
+/// Has 3 voted out, and says what its leaving took.
+fn remove(router: &mut Alone, own: Ballot) {
+    router.command(Command::RemoveRouter(process("3")));
+    let said = router.input(Input::Drained);
+    assert!(said.to("2").iter().any(|message| matches!(message, Message::Accept { slot: Slot(6), .. })));
+    router.persisted();
+    router.hear("2", Message::Accepted { ballot: own, through: Slot(6) });
+    assert_eq!((router.paxos.applied(), router.paxos.members().len()), (Slot(6), 2));
+}
+
+#[test]
+fn one_that_was_voted_out_goes_when_a_majority_knows() {
+    let (mut router, own) = leading(&Settings::default());
+    remove(&mut router, own);
+    let linked = |router: &mut Alone| {
+        let said = router.input(Input::Linked { peer: process("3"), session: Session(2) });
+        said.to("3").iter().any(is_not_member)
+    };
+    // The others may need its vote to find it out, should this leader fail.
+    assert!(!linked(&mut router));
+    assert!(!router.wake().forgotten.contains(&process("3")), "and a link to it");
+    let said = follow(&mut router, own, "2", Some(6), 5);
+    assert!(!said.to("3").iter().any(is_not_member), "2 does not know yet");
+    let said = follow(&mut router, own, "2", Some(6), 6);
+    assert!(said.to("3").iter().any(is_not_member));
+    assert!(linked(&mut router), "what it was told may be lost");
+    assert_eq!(router.wake().forgotten, [process("3")]);
+}
+
+#[test]
+fn a_command_to_remove_ends_once() {
+    let (mut router, own) = leading(&Settings::default());
+    let refusals = |said: &Said| -> Vec<ChangeRefusal> {
+        let refused = said.events.iter().filter_map(|event| match event {
+            Event::ChangeRefused { reason, .. } => Some(*reason),
+            _ => None,
+        });
+        refused.collect()
+    };
+    remove(&mut router, own);
+    assert_eq!(refusals(&router.input(Input::Drained)), [], "it was done");
+    // One that was voted out does not come back.
+    let added = router.command(Command::AddRouter(peer(process("3"))));
+    assert_eq!(refusals(&added), [ChangeRefusal::Unreachable]);
+    let asked = router.hear("2", Message::Change(Change::Add(peer(process("3")))));
+    let reason = ChangeRefusal::Unreachable;
+    assert!(
+        asked
+            .to("2")
+            .iter()
+            .any(|it| matches!(it, Message::ChangeRefused { reason: told, .. } if *told == reason))
+    );
+}
+
+#[test]
+fn a_command_to_remove_waits_until_the_others_are_heard() {
+    let settings = Settings::default();
+    let (mut router, own) = leading(&settings);
+    router.now = router.now + settings.detector.interval * 3;
+    router.command(Command::RemoveRouter(process("3")));
+    assert!(router.input(Input::Drained).to("2").is_empty(), "2 was not heard just now");
+    follow(&mut router, own, "2", Some(5), 5);
+    let said = router.input(Input::Drained);
+    assert!(said.to("2").iter().any(|message| matches!(message, Message::Accept { slot: Slot(6), .. })));
+}
+
+#[test]
+fn nothing_learned_is_nothing_to_keep() {
+    let settings = Settings { checkpoint_bytes: Some(1), ..Settings::default() };
+    let mut router = Alone::joining("4", &settings);
+    let beat = Message::Heartbeat {
+        ballot: ballot(7, "1"),
+        chosen: Slot::ZERO,
+        collect: Slot::ZERO,
+        sent: Slot::ZERO,
+    };
+    let said = router.hear("1", beat);
+    assert!(!said.records.is_empty(), "it promises");
+    assert_eq!(wanted(&router.input(Input::Drained)), []);
+}
+
+#[test]
+fn what_a_checkpoint_replaces_goes_when_it_is_on_disk() {
+    let settings = Settings { checkpoint_bytes: Some(1), ..Settings::default() };
+    let mut router = Alone::founder(&settings);
+    router.persisted();
+    assert_eq!(wanted(&router.input(Input::Drained)), [Slot(1)]);
+    router.command(Command::Snapshot { slot: Slot(1), state: Bytes::new() });
+    assert!(router.persisted().collected.is_some());
+}
+
+/// A log of which a message holds one slot.
+fn small_messages() -> Settings {
+    Settings { chunk_bytes: 10, ..roomy() }
+}
+
+#[test]
+fn one_that_catches_up_is_fed_on_when_it_has_learned_what_was_sent() {
+    let (mut router, own) = leading(&small_messages());
+    for _ in 0..4 {
+        choose(&mut router, own, 10);
+    }
+    router.input(Input::Linked { peer: process("3"), session: Session(2) });
+    let fed = |said: &Said| -> Vec<Slot> {
+        let fed = said.to("3").into_iter().filter_map(|message| match message {
+            Message::CatchUp { start, .. } => Some(*start),
+            _ => None,
+        });
+        fed.collect()
+    };
+    let first = follow(&mut router, own, "3", Some(5), 5);
+    assert_eq!(fed(&first), [Slot(5)]);
+    assert_eq!(fed(&follow(&mut router, own, "3", Some(5), 5)), [], "it has not learned that");
+    let lacks = Message::Following { ballot: own, through: Some(Slot(5)), chosen: Slot(5), lacks: true };
+    assert_eq!(fed(&router.hear("3", lacks)), [Slot(5)], "it lost that");
+    assert_eq!(fed(&follow(&mut router, own, "3", Some(6), 6)), [Slot(6)]);
+}
+
+/// Newcomer 4 waits for a snapshot.
+fn waiting(router: &mut Alone, own: Ballot, name: &str) -> Said {
+    join(router, name);
+    router.input(Input::Linked { peer: process(name), session: Session(1) });
+    follow(router, own, name, None, 0)
+}
+
+fn snapshot(router: &mut Alone, slot: u64, bytes: usize) -> Said {
+    router.command(Command::Snapshot { slot: Slot(slot), state: Bytes::from(vec![b's'; bytes]) })
+}
+
+#[test]
+fn the_user_is_asked_once_for_all_that_wait() {
+    let settings = Settings { checkpoint_bytes: Some(1), ..small_messages() };
+    let (mut router, own) = leading(&settings);
+    assert_eq!(wanted(&waiting(&mut router, own, "4")), [Slot(5)]);
+    assert_eq!(wanted(&waiting(&mut router, own, "5")), []);
+    assert_eq!(wanted(&router.input(Input::Drained)), [], "nor for the disk");
+    let said = snapshot(&mut router, 5, 20);
+    assert_eq!((chunks(&said, "4"), chunks(&said, "5")), (vec![0, 10], vec![0, 10]));
+}
+
+#[test]
+fn a_snapshot_is_sent_as_it_is_taken() {
+    let (mut router, own) = leading(&small_messages());
+    waiting(&mut router, own, "4");
+    assert_eq!(chunks(&snapshot(&mut router, 5, 80), "4"), [0, 10, 20, 30]);
+    let taken = |router: &mut Alone, slot: u64, offset: u64| {
+        let said = router.hear("4", Message::ChunkTaken { ballot: own, slot: Slot(slot), offset });
+        chunks(&said, "4")
+    };
+    assert_eq!(taken(&mut router, 4, 10), [], "of another snapshot");
+    assert_eq!(taken(&mut router, 5, 50), [], "more than was sent");
+    assert_eq!(taken(&mut router, 5, 10), [40]);
+    // It lost what it had, or has it from another.
+    let lacks = Message::Following { ballot: own, through: None, chosen: Slot::ZERO, lacks: true };
+    assert_eq!(chunks(&router.hear("4", lacks), "4"), [0, 10, 20, 30]);
+    let said = follow(&mut router, own, "4", None, 5);
+    assert!(matches!(said.to("4")[..], [Message::Sync { start: Slot(5), .. }]), "{:?}", said.sent);
+}
+
+#[test]
+fn an_old_snapshot_is_no_use_where_the_log_behind_it_is_gone() {
+    let settings = Settings { log_bytes_kept: 10, ..small_messages() };
+    let (mut router, own) = leading(&settings);
+    waiting(&mut router, own, "4");
+    assert_eq!(chunks(&snapshot(&mut router, 5, 80), "4"), [0, 10, 20, 30]);
+    for _ in 0..9 {
+        choose(&mut router, own, 10);
+    }
+    let said = waiting(&mut router, own, "6");
+    assert_eq!((wanted(&said), chunks(&said, "6")), (vec![Slot(14)], vec![]));
+}
