@@ -24,7 +24,7 @@ mod destination;
 mod stability;
 
 pub(super) use destination::Watermarks;
-use destination::{Destination, Left, Settled};
+use destination::{Awaited, Destination, Left, Settled};
 use stability::Stability;
 
 /// Soft state of a leader.
@@ -158,7 +158,7 @@ impl Dispatch {
                     "groups cover at most 64 processes"
                 );
                 route.groups = found.groups;
-                for process in found.processes {
+                for (index, process) in found.processes.into_iter().enumerate() {
                     // One that has left since confirms no more.
                     if !R::is_member(order.config(), process) {
                         route.destinations.push(u32::MAX);
@@ -167,11 +167,16 @@ impl Dispatch {
                     let place = self.destination(process, order, linked);
                     route.destinations.push(place);
                     let destination = &mut self.destinations[place as usize];
-                    route.unexecuted += u32::from(destination.route(at, bytes));
-                    route.undurable += 1;
-                    route.unconfirmed += 1;
-                    if !std::mem::replace(&mut destination.dirty, true) {
-                        self.dirty.push(place);
+                    let Awaited { confirmation, execution, durability } = destination.route(at, bytes);
+                    route.unexecuted += u32::from(execution);
+                    route.undurable += u32::from(durability);
+                    if confirmation {
+                        route.unconfirmed += 1;
+                        if !std::mem::replace(&mut destination.dirty, true) {
+                            self.dirty.push(place);
+                        }
+                    } else {
+                        route.confirmed |= 1u64.checked_shl(index as u32).unwrap_or(0);
                     }
                 }
             }

@@ -87,6 +87,13 @@ struct Unexecuted {
     counts: bool,
 }
 
+/// What a message that was routed to a destination still waits for there.
+pub(super) struct Awaited {
+    pub(super) confirmation: bool,
+    pub(super) execution: bool,
+    pub(super) durability: bool,
+}
+
 /// What is waited for no more because the member has left.
 pub(super) struct Left {
     pub(super) unconfirmed: Vec<Position>,
@@ -118,20 +125,27 @@ impl Destination {
         }
     }
 
-    /// A message of so many bytes goes here. Says whether it counts for its submitter's credit.
-    pub(super) fn route(&mut self, at: Position, bytes: u32) -> bool {
-        // Whatever was learned is routed before anybody can confirm it, and confirmations beyond are refused.
-        assert!(at > self.confirmed, "{at} is routed to one that has confirmed {}", self.confirmed);
+    /// A message of so many bytes goes here.
+    pub(super) fn route(&mut self, at: Position, bytes: u32) -> Awaited {
         let previous = std::mem::replace(&mut self.last, at);
         let counts = match self.pace {
             Pace::Executes => true,
             Pace::Receives => self.behind > BEHIND_BYTES_MAX,
             Pace::Waits => false,
         };
-        self.behind += u64::from(bytes);
-        self.unexecuted.push_back(Unexecuted { at, bytes, counts });
-        self.queue.push_back(Item::Ordered(Ordered { at, previous, bytes }));
-        counts
+        let unexecuted = at > self.executed;
+        if unexecuted {
+            self.behind += u64::from(bytes);
+            self.unexecuted.push_back(Unexecuted { at, bytes, counts });
+        }
+        let item = Ordered { at, previous, bytes };
+        let (confirmation, durability) = (at > self.confirmed, at > self.durable);
+        if at > self.reached {
+            self.queue.push_back(Item::Ordered(item));
+        } else if durability {
+            self.kept.push_back(item);
+        }
+        Awaited { confirmation, execution: unexecuted && counts, durability }
     }
 
     /// Whether something without a position of its own may be put behind what goes here.
@@ -154,12 +168,8 @@ impl Destination {
         let before = self.confirmed;
         self.confirmed = before.max(through);
         let mut settled = SmallVec::new();
-        while let Some(&Item::Ordered(item)) = self.queue.front() {
+        while let Some(item) = self.next_confirmed() {
             // What was not sent on this link can not be confirmed by it, but an earlier leader may have sent it.
-            if item.at > self.reached {
-                break;
-            }
-            self.queue.pop_front();
             if self.sent > 0 {
                 self.sent -= 1;
                 self.sent_bytes -= item.bytes as usize;
@@ -176,6 +186,21 @@ impl Destination {
             self.drop_injected();
         }
         settled
+    }
+
+    /// Takes the first ordered item off the queue if the member has it, and whatever was injected in front of it: the member is past
+    /// that place, and would not take it.
+    fn next_confirmed(&mut self) -> Option<Ordered> {
+        let is_ordered = |item: &Item| matches!(item, Item::Ordered(_));
+        let place = self.queue.iter().position(is_ordered)?;
+        let &Item::Ordered(item) = &self.queue[place] else { unreachable!("just seen") };
+        if item.at > self.reached {
+            return None;
+        }
+        (0..=place).for_each(|_| drop(self.queue.pop_front()));
+        self.injected -= place;
+        self.sent -= place.min(self.sent);
+        Some(item)
     }
 
     /// The member has come back with what goes here through this position, and no more: the rest is to be sent again.

@@ -148,6 +148,38 @@ fn what_was_lost_and_is_durable_when_it_is_confirmed_again_is_logged() {
     assert_eq!(leader.dispatch.stable_entry(), Some(stable(&[(3, 1)])));
 }
 
+/// A router that comes back from its disk in the middle of a reform learns in one piece what members have confirmed.
+#[test]
+fn what_is_confirmed_before_it_is_routed_is_not_waited_for() {
+    let mut leader = Leader::new(order());
+    leader.flush();
+    leader.order.learn(block(1, 2, &["a"]));
+    leader.confirm(process(1), 3, 3);
+    leader.keeps(process(2), 3, 0);
+    leader.dispatch.route(&leader.order, &|_| true);
+    assert_eq!(leader.flush(), "1:2 stable");
+    assert_eq!(leader.dispatch.stable_entry(), None, "the other may still lose it");
+    leader.confirm(process(2), 3, 3);
+    assert_eq!(leader.dispatch.stable_entry(), Some(stable(&[(3, 1)])));
+    leader.learn(block(1, 3, &["b"]));
+    assert_eq!(leader.flush(), "1<-4(3), 2<-4(3)");
+}
+
+#[test]
+fn what_is_injected_in_front_of_what_was_confirmed_holds_nothing_back() {
+    let mut leader = Leader::new(order());
+    leader.flush();
+    assert!(leader.dispatch.inject(&leader.order, process(1), 9, &Bytes::new()));
+    leader.learn(block(1, 2, &["a"]));
+    // An earlier leader had delivered it.
+    leader.confirm(process(1), 3, 3);
+    leader.confirm(process(2), 3, 3);
+    assert_eq!(leader.flush(), "1:2 stable", "the reads have no place any more");
+    assert_eq!(leader.dispatch.stable_entry(), Some(stable(&[(3, 1)])));
+    leader.learn(block(1, 3, &["b"]));
+    assert_eq!(leader.flush(), "1<-4(3), 2<-4(3)");
+}
+
 #[test]
 fn one_that_leaves_need_not_have_it_durable() {
     let mut leader = Leader::new(order());
@@ -383,14 +415,15 @@ fn what_is_injected_stays_behind_what_was_sent_by_an_earlier_leader() {
 #[test]
 fn one_that_catches_up_counts_for_credit_when_too_much_waits_there() {
     let mut destination = Destination::new(process(1), true, Pace::Receives);
-    assert!(!destination.route(Position(1), u32::MAX), "nothing waited there");
-    assert!(destination.route(Position(2), 1));
+    let route = |destination: &mut Destination, at, bytes| destination.route(Position(at), bytes).execution;
+    assert!(!route(&mut destination, 1, u32::MAX), "nothing waited there");
+    assert!(route(&mut destination, 2, 1));
     destination.execute(Position(2));
-    assert!(!destination.route(Position(3), 1));
+    assert!(!route(&mut destination, 3, 1));
     // The whole of it counts, whatever of it does.
     assert_eq!(destination.change_pace(Pace::Waits), []);
-    assert!(!destination.route(Position(4), 1));
+    assert!(!route(&mut destination, 4, 1));
     destination.change_pace(Pace::Executes);
-    assert!(destination.route(Position(5), 1));
+    assert!(route(&mut destination, 5, 1));
     assert_eq!(destination.execute(Position(5))[..], [Position(5)]);
 }
