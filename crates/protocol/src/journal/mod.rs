@@ -32,8 +32,8 @@
 //! 2. *A segment is removed* once all its records come before one that is needed, oldest first.
 //! 3. *The owner*, domain and process, stands in each header: a journal of somebody else is refused.
 //!
-//! **Bounds.** A segment is at most [`Settings::segment_bytes`] long, unless one record is longer. A record has fewer than
-//! 2^32 bytes.
+//! **Bounds.** A segment is at most [`Settings::segment_bytes`] long, unless one record is longer; the first ones of each life
+//! are shorter ([`Settings::segment_length`]). A record has fewer than 2^32 bytes.
 //!
 //! **What is not told.** If the last records rot after a crash that came before their seal was durable, they are taken for
 //! torn. That takes two faults within one sync.
@@ -79,6 +79,18 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// The length at which the `nth` segment of a life ends, counted from 0. The first one is short and each next one twice as
+    /// long: hosts reserve segments ahead, and a process with little to keep takes little room.
+    pub fn segment_length(&self, nth: u64) -> u64 {
+        let doublings = nth.min(FIRST_SEGMENT_BYTES.leading_zeros().into());
+        (FIRST_SEGMENT_BYTES << doublings).min(self.segment_bytes)
+    }
+}
+
+/// No first segment of a life is longer.
+const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
+
 /// Bytes to be written, and made durable in the order in which they are handed out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
@@ -97,6 +109,8 @@ pub struct Journal {
     settings: Settings,
     /// The segments that are kept, oldest first: number and first ticket. The last one is being written.
     segments: VecDeque<(u64, Ticket)>,
+    /// The first segment of this life.
+    begun: u64,
     /// The length of the last segment, with what has not been handed out yet.
     length: u64,
     /// The last record.
@@ -134,6 +148,7 @@ impl Journal {
             owner,
             settings,
             segments,
+            begun: number,
             length: 0,
             last,
             durable: last,
@@ -175,8 +190,8 @@ impl Journal {
 
     /// Appends a record. It may be handed out from now on.
     pub fn append(&mut self, record: &impl Wire) -> Ticket {
-        if self.length >= self.settings.segment_bytes {
-            let (number, _) = *self.segments.back().expect("there is always one");
+        let (number, _) = *self.segments.back().expect("there is always one");
+        if self.length >= self.settings.segment_length(number - self.begun) {
             self.begin_segment(number + 1);
         }
         self.last = Ticket(self.last.0 + 1);

@@ -106,6 +106,16 @@ fn what_was_written_is_read() {
 }
 
 #[test]
+fn segments_of_a_life_grow_to_their_full_length() {
+    let lengths = |settings: Settings| (0..100).map(move |nth| settings.segment_length(nth));
+    let told: Vec<u64> = lengths(Settings::default()).map(|length| length >> 20).collect();
+    assert_eq!(told[..6], [4, 8, 16, 32, 64, 64]);
+    assert!(lengths(SMALL).all(|length| length == SMALL.segment_bytes));
+    let endless = Settings { segment_bytes: u64::MAX };
+    assert!(lengths(endless).is_sorted());
+}
+
+#[test]
 fn segments_go_once_nothing_in_them_is_needed() {
     let mut files = Files::default();
     let mut journal = Journal::create(owner(1), SMALL);

@@ -4,12 +4,14 @@ use std::{
     collections::BTreeMap,
     fmt::Debug,
     fs::{self, File, OpenOptions},
-    io::{self, IoSlice, Write as _},
+    io::{self, IoSlice, Read as _, Seek as _, Write as _},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
 use bytes::Bytes;
+#[cfg(target_os = "linux")]
+use rustix::fs::{SeekFrom, seek};
 use rustix::{
     fs::{FallocateFlags, fallocate},
     io::{Errno, pwritev},
@@ -19,7 +21,7 @@ use rustix::{
 pub trait Files: Debug + Send {
     /// The names of all files.
     fn list(&mut self) -> io::Result<Vec<String>>;
-    /// All of a file.
+    /// All of a file, without zeros at its end that are only reserved.
     fn read(&mut self, name: &str) -> io::Result<Vec<u8>>;
     /// Makes a file of that many zero bytes, durably. An earlier one of the name is gone.
     fn create(&mut self, name: &str, length: u64) -> io::Result<()>;
@@ -80,7 +82,12 @@ impl Files for Directory {
     }
 
     fn read(&mut self, name: &str) -> io::Result<Vec<u8>> {
-        fs::read(self.path.join(name))
+        let mut file = File::open(self.path.join(name))?;
+        let end = data_end(&file)?;
+        file.rewind()?;
+        let mut bytes = Vec::new();
+        file.take(end).read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     fn create(&mut self, name: &str, length: u64) -> io::Result<()> {
@@ -161,6 +168,25 @@ impl Files for Directory {
     }
 }
 
+/// The end of what was ever written to a file. Where the system does not say, the end of the file.
+fn data_end(file: &File) -> io::Result<u64> {
+    let length = file.metadata()?.len();
+    #[cfg(target_os = "linux")]
+    {
+        let mut end = 0;
+        while end < length {
+            match seek(file, SeekFrom::Data(end)) {
+                Ok(data) => end = seek(file, SeekFrom::Hole(data))?,
+                // No data behind it.
+                Err(Errno::NXIO) => return Ok(end),
+                Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(length),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(length)
+}
+
 /// Gives a file its room on the disk.
 fn reserve(file: &File, length: u64) -> io::Result<()> {
     match fallocate(file, FallocateFlags::empty(), 0, length) {
@@ -185,3 +211,26 @@ pub(super) fn segment_number(name: &str) -> Option<u64> {
 }
 
 const SEGMENT: &str = ".segment";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_that_is_only_reserved_is_not_read() {
+        let place = tempfile::tempdir().unwrap();
+        let mut files = Directory::create(place.path()).unwrap();
+        files.create("segment", 8 << 20).unwrap();
+        // The file system tells data by blocks, of which no common one is longer.
+        let within = |bytes: &[u8], least: usize| (least..least + (64 << 10)).contains(&bytes.len());
+        assert!(within(&files.read("segment").unwrap(), 0));
+        files.write("segment", 3, &[Bytes::from_static(b"some"), Bytes::from_static(b"thing")]).unwrap();
+        for synced in [false, true] {
+            let bytes = files.read("segment").unwrap();
+            assert!(bytes[..12] == *b"\0\0\0something" && within(&bytes, 12), "{synced}: {}", bytes.len());
+            files.sync("segment").unwrap();
+        }
+        files.truncate("segment", 7).unwrap();
+        assert_eq!(files.read("segment").unwrap(), b"\0\0\0some");
+    }
+}

@@ -13,7 +13,10 @@ use std::{
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use quorate_protocol::{Ticket, journal::Write};
+use quorate_protocol::{
+    Ticket,
+    journal::{self, Write},
+};
 
 use super::{DiskError, Files, Identity, files::segment_name};
 use crate::counters::Counters;
@@ -53,7 +56,7 @@ impl Writer {
     /// Starts the thread. `through` is durable already; `wake` is called when there is news.
     pub(crate) fn start(
         files: Box<dyn Files>,
-        (segment_bytes, through, numbers): (u64, Ticket, u32),
+        (settings, through, numbers): (journal::Settings, Ticket, u32),
         counters: Counters,
         wake: impl Fn() + Send + 'static,
     ) -> io::Result<Writer> {
@@ -67,7 +70,8 @@ impl Writer {
         let told = progress.clone();
         let thread = thread::Builder::new().name("disk".to_owned()).spawn(move || {
             let spare = VecDeque::new();
-            let mut tray = Tray { files, segment_bytes, ahead: 0, spare, progress: told, counters };
+            let mut tray =
+                Tray { files, settings, begun: None, ahead: 0, spare, progress: told, counters };
             tray.run(&waiting, wake);
         })?;
         Ok(Writer { jobs: Some(jobs), progress, thread: Some(thread), bytes: 0 })
@@ -158,7 +162,9 @@ impl Progress {
 /// State of the disk thread.
 struct Tray {
     files: Box<dyn Files>,
-    segment_bytes: u64,
+    settings: journal::Settings,
+    /// The first segment of this life.
+    begun: Option<u64>,
     /// The last segment that was created.
     ahead: u64,
     /// Segments that are needed no more and still there, the oldest ones. To write over what was written is less work for a
@@ -261,7 +267,8 @@ impl Tray {
         if number > self.ahead {
             let name = segment_name(number);
             // A segment ends behind the record with which it reaches its length.
-            let length = self.segment_bytes + SLACK_BYTES;
+            let begun = *self.begun.get_or_insert(number);
+            let length = self.settings.segment_length(number - begun) + SLACK_BYTES;
             let created = match self.spare.pop_front() {
                 // What it holds names another segment in its checksums, and is taken for nothing.
                 Some(old) => self.files.reuse(&segment_name(old), &name, length),

@@ -70,7 +70,7 @@ impl<M: Wire> Durable<M> {
     ) -> io::Result<Durable<M>> {
         let Disk { files, journal, identity, settings, lock, .. } = disk;
         let told = journal.last();
-        let begin = (settings.journal.segment_bytes, told, identity.numbers);
+        let begin = (settings.journal, told, identity.numbers);
         Ok(Durable {
             writer: Writer::start(files, begin, counters, wake)?,
             journal,

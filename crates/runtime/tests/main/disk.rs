@@ -464,7 +464,7 @@ fn late_files_tear() {
     let mut late = Late::new(Directory::create(place.path()).unwrap());
     late.create("a", 100).unwrap();
     late.write("a", 0, &[Bytes::from_static(b"one "), Bytes::from_static(b"two")]).unwrap();
-    assert_eq!(late.read("a").unwrap(), [0; 100]);
+    assert!(late.read("a").unwrap().iter().all(|byte| *byte == 0));
     late.sync("a").unwrap();
     assert_eq!(late.read("a").unwrap()[..8], *b"one two\0");
 }
