@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
+use quorate::node::DiskStatus;
 use quorate_protocol::{Role, role::State};
 use quorate_tables::status::{MemberStatus, ReformStatus, TableStatus};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -19,7 +20,8 @@ use crate::{
     quorum::{Gone, Quorum},
 };
 
-/// Shows who runs where, how far each process is in the total order, and how far behind it is.
+/// Shows who runs where, how far each process is in the total order, and how far behind it is; of those with a disk also what
+/// is on it, how long its syncs take, how old the last checkpoint is, and how much a restart would read.
 ///
 /// Exits with 1 when a majority of the routers does not answer: nothing can be written then. It says whether they are gone
 /// for good, and what going on without them would lose. Exits with 1 too when nobody answers who holds some range: its rows
@@ -90,6 +92,9 @@ pub(crate) struct Report {
     pub(crate) ranges: usize,
     #[serde(default)]
     pub(crate) replicas: u8,
+    /// How it stands with its disk, if it has one.
+    #[serde(default)]
+    pub(crate) disk: Option<DiskStatus>,
 }
 
 impl Report {
@@ -120,6 +125,8 @@ struct Row<'a> {
     incarnation: Option<String>,
     position: Option<u64>,
     lag: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk: Option<DiskStatus>,
 }
 
 /// How long a process may take to answer for itself.
@@ -140,6 +147,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     } else {
         writeln!(out, "domain {}, run by pid {}, in {}", cluster.domain, cluster.pid, directory.shown())?;
         writeln!(out, "{}", table(&rows))?;
+        if let Some(disks) = disks(&rows) {
+            writeln!(out, "\n{disks}\n")?;
+        }
         for Row { entry, hindrance, .. } in &rows {
             if let Some(why) = hindrance {
                 writeln!(out, "{}: {why}", entry.name)?;
@@ -224,6 +234,7 @@ impl Row<'_> {
             incarnation: Some(member.process.clone()),
             position: None,
             lag: None,
+            disk: None,
         }
     }
 }
@@ -239,6 +250,7 @@ fn rows<'a>(cluster: &'a Cluster, reports: &[Option<Report>]) -> Vec<Row<'a>> {
         },
         hindrance: report.as_ref().and_then(|report| report.hindrance.clone()),
         incarnation: report.as_ref().map(|report| report.incarnation.clone()),
+        disk: report.as_ref().and_then(|report| report.disk.clone()),
         position: report.as_ref().map(|report| report.position),
         lag: report.as_ref().and_then(|report| match report.role {
             // A router has every message; the others only what concerns them.
@@ -278,4 +290,43 @@ fn table(rows: &[Row<'_>]) -> Table {
         }
     }
     table
+}
+
+/// The processes that have a disk; none if no one has.
+fn disks(rows: &[Row<'_>]) -> Option<Table> {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["DISK OF", "USED", "RESTART READS", "SYNCS", "MEAN", "LONGEST", "CHECKPOINT"]);
+    for Row { entry, disk, .. } in rows {
+        let Some(disk) = disk else { continue };
+        table.add_row([
+            entry.name.clone(),
+            mebibytes(disk.used_bytes),
+            mebibytes(disk.restart_bytes),
+            disk.syncs.to_string(),
+            milliseconds(disk.sync_us_mean),
+            milliseconds(disk.sync_us_max),
+            disk.checkpoint_age_s.map_or_else(|| String::from("none yet"), ago),
+        ]);
+    }
+    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    (!table.is_empty()).then_some(table)
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+fn milliseconds(microseconds: u64) -> String {
+    format!("{:.1} ms", microseconds as f64 / 1000.0)
+}
+
+/// An age in its largest unit.
+fn ago(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s ago"),
+        120..7200 => format!("{} min ago", seconds / 60),
+        7200..172_800 => format!("{} h ago", seconds / 3600),
+        _ => format!("{} days ago", seconds / 86_400),
+    }
 }

@@ -47,6 +47,7 @@ fn a_cluster_goes_on_where_it_was() {
     // A flight less than the sample has: it is not loaded a second time.
     done(&place, &["sql", "delete from flights where month = 1 and day = 1"]);
     let before = told(&place);
+    disks_are_told(&place);
     only_the_owner_can_read(&place.data_dir());
 
     place.run(&["up", "--port", "0"]).failed(1, "a cluster runs here already");
@@ -84,6 +85,35 @@ fn contradictions_are_refused(place: &Place) {
     {
         place.run(&["up", "--detach", flag, value]).failed(2, &made_with(flag, made));
     }
+}
+
+/// Of each process that has one.
+fn disks_are_told(place: &Place) {
+    let mut disks = 0;
+    for row in status(place) {
+        let has_disk = matches!(row["role"].as_str(), Some("router" | "storage"));
+        let disk = row.get("disk");
+        assert_eq!(disk.is_some(), has_disk, "{row}");
+        let Some(disk) = disk else { continue };
+        let figure = |name: &str| disk[name].as_u64().unwrap_or_else(|| panic!("no {name}: {disk}"));
+        assert!(figure("restart_bytes") > 0 && figure("restart_bytes") <= figure("used_bytes"), "{disk}");
+        assert!(figure("syncs") > 0 && figure("sync_us_mean") <= figure("sync_us_max"), "{disk}");
+        let http = row["bound"]["http"].as_str().unwrap();
+        let metrics = ureq::get(format!("http://{http}/metrics")).call().unwrap();
+        let metrics = metrics.into_body().read_to_string().unwrap();
+        for name in [
+            "disk_used_bytes",
+            "disk_restart_bytes",
+            "disk_sync_seconds_bucket",
+            "disk_checkpoint_timestamp_seconds",
+        ] {
+            assert!(metrics.contains(&format!("\nquorate_{name}{{")), "{name} is not in:\n{metrics}");
+        }
+        disks += 1;
+    }
+    assert_eq!(disks, 8);
+    let shown = place.run(&["status"]).out;
+    assert!(shown.contains("RESTART READS") && shown.contains(" ms"), "{shown}");
 }
 
 fn only_the_owner_can_read(path: &Path) {

@@ -1,5 +1,7 @@
 //! What a reactor counts.
 
+use std::time::Duration;
+
 use crate::metrics::{Counter, Gauge, Histogram, Metrics};
 
 /// Handles to a reactor's counters; cheap to clone.
@@ -49,9 +51,32 @@ pub struct Counters {
     pub disk_bytes: Counter,
     /// Nanoseconds the disk thread wrote and synced.
     pub disk_busy_nanoseconds: Counter,
+    /// Seconds that a sync took.
+    pub disk_sync_seconds: Histogram,
+    /// Nanoseconds that all syncs together took.
+    pub disk_sync_nanoseconds: Counter,
+    /// Nanoseconds that the longest sync took.
+    pub disk_sync_nanoseconds_max: Gauge,
+    /// Bytes of the journal that are needed: a restart reads them.
+    pub disk_restart_bytes: Gauge,
+    /// Bytes that the directory takes on disk, as of the last look.
+    pub disk_used_bytes: Gauge,
+    /// When the last checkpoint became whole, in seconds of Unix time; 0: there is none.
+    pub disk_checkpoint_seconds: Gauge,
 }
 
 impl Counters {
+    /// Counts a sync of a segment.
+    pub(crate) fn synced(&self, took: Duration) {
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.disk_syncs.inc();
+        self.disk_sync_seconds.observe(took.as_secs_f64());
+        self.disk_sync_nanoseconds.inc_by(nanoseconds);
+        // The disk thread alone sets it.
+        let longest = self.disk_sync_nanoseconds_max.get();
+        self.disk_sync_nanoseconds_max.set(longest.max(i64::try_from(nanoseconds).unwrap_or(i64::MAX)));
+    }
+
     /// Registers all of them.
     pub(crate) fn new(metrics: &Metrics) -> Self {
         let counter = |name, help| metrics.counter(name, help);
@@ -80,6 +105,21 @@ impl Counters {
             disk_syncs: counter("disk_syncs", "Syncs of a segment of the journal"),
             disk_bytes: counter("disk_bytes", "Bytes of the journal made durable"),
             disk_busy_nanoseconds: counter("disk_busy_nanoseconds", "Time the disk thread wrote and synced"),
+            disk_sync_seconds: metrics.histogram(
+                "disk_sync_seconds",
+                "Time that a sync of a segment took",
+                [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0],
+            ),
+            disk_sync_nanoseconds: counter("disk_sync_nanoseconds", "Time that all syncs together took"),
+            disk_sync_nanoseconds_max: metrics
+                .gauge("disk_sync_nanoseconds_max", "Time that the longest sync took"),
+            disk_restart_bytes: metrics
+                .gauge("disk_restart_bytes", "Bytes of the journal that a restart would read"),
+            disk_used_bytes: metrics.gauge("disk_used_bytes", "Bytes that the directory takes on disk"),
+            disk_checkpoint_seconds: metrics.gauge(
+                "disk_checkpoint_timestamp_seconds",
+                "Unix time of the last whole checkpoint, 0 if there is none",
+            ),
             batch: metrics.histogram(
                 "batch",
                 "Inputs per turn of the protocol thread",

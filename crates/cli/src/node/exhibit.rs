@@ -79,11 +79,14 @@ impl quorate_server::http::Exhibit for Exhibit {
             fields.insert(String::from("domain"), json!(self.domain.to_string()));
             fields.insert(String::from("node"), json!(me.node));
             fields.insert(String::from("incarnation"), json!(format!("{:032x}", me.incarnation.0)));
+            fields.insert(String::from("disk"), json!(self.member.disk()));
         }
         status.to_string()
     }
 
     fn metrics(&self) -> String {
+        // Looks how much is on disk, for one of the gauges.
+        let _ = self.member.disk();
         // One text of two registries: the end is marked once.
         let doors = self.doors.render();
         doors.trim_end_matches("# EOF\n").to_owned() + &self.member.metrics().render()

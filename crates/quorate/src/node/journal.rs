@@ -126,6 +126,7 @@ impl Journal {
     }
 }
 
-fn place(directory: &Path, node: u64) -> PathBuf {
+/// Where the process of this node keeps its journal.
+pub(super) fn place(directory: &Path, node: u64) -> PathBuf {
     directory.join(format!("journal-{node}"))
 }

@@ -22,8 +22,9 @@ use tracing::{error, info, warn};
 
 use super::{
     builder::Setup,
+    disk::DiskStatus,
     founding::Beginning,
-    journal::Journal,
+    journal::{self, Journal},
     life::{Before, Former, Life},
 };
 use crate::{
@@ -142,6 +143,14 @@ impl Member {
     /// What SQL asks, if it is a client: for doors that speak to clients of their own.
     pub fn backend(&self) -> Option<Arc<ClusterBackend>> {
         self.0.inner.tables.clone()
+    }
+
+    /// How it stands with its disk, if it has one.
+    pub fn disk(&self) -> Option<DiskStatus> {
+        let Inner { setup, .. } = &*self.0.inner;
+        let place = journal::place(setup.journal.as_ref()?, setup.number);
+        let Current { process, .. } = self.0.inner.current();
+        Some(DiskStatus::of(process.port().node().counters(), &place))
     }
 
     /// The process that it is at present, for operators.

@@ -35,9 +35,11 @@
 //! | `life` | one of these: what it begins with, for each role |
 //! | `founding` | whether a router founds the domain or joins |
 //! | `directory` | whose directory it is |
+//! | `disk` | what is on its disk, for operators |
 
 mod builder;
 pub(crate) mod directory;
+mod disk;
 pub(crate) mod founding;
 mod journal;
 mod life;
@@ -56,6 +58,7 @@ pub(crate) use self::builder::{advertised, ask_domain, bind};
 use self::{builder::Place, directory::Claim};
 pub use self::{
     builder::{Builder, StorageOptions},
+    disk::DiskStatus,
     member::Member,
 };
 use crate::{

@@ -19,6 +19,7 @@
 //! | `files` | the files of one directory, as a trait with one real implementation |
 //! | `identity` | whose directory it is |
 //! | `writer` | the thread |
+//! | `checkpoint` | how old the last checkpoint is, for people |
 //! | `error` | what goes wrong, by who must act |
 //! | [`faults`] | files that fail, are slow, or forget what was not synced: for tests |
 //!
@@ -42,6 +43,7 @@
 //! instead of 1.5 to 4 ms on the machine of `docs/performance.md`, and a disk that is full is found before it matters. Those
 //! that are needed no more are written over as later ones.
 
+mod checkpoint;
 mod error;
 pub mod faults;
 mod files;
@@ -91,6 +93,10 @@ pub struct Disk {
     pub(crate) settings: Settings,
     /// The first number of a greeting.
     pub(crate) number: u32,
+    /// The segments that are kept, and how long they are.
+    pub(crate) lengths: BTreeMap<u64, u64>,
+    /// When the last checkpoint became whole, in seconds of Unix time; 0: there is none.
+    pub(crate) checkpoint: i64,
     /// Held until the process ends.
     pub(crate) lock: File,
 }
@@ -187,9 +193,9 @@ impl Disk {
                 if let Some(next) = before.reserved(NUMBERS_RESERVED) {
                     let Recovered { journal, records, torn_bytes, empty, lengths } = recovered;
                     // Else each life would leave a segment of full length.
-                    for (number, length) in lengths {
-                        let name = files::segment_name(number);
-                        files.truncate(&name, length).map_err(OpenError::System)?;
+                    for (number, length) in &lengths {
+                        let name = files::segment_name(*number);
+                        files.truncate(&name, *length).map_err(OpenError::System)?;
                     }
                     for number in empty {
                         files.remove(&files::segment_name(number)).map_err(OpenError::System)?;
@@ -197,8 +203,10 @@ impl Disk {
                     next.write(&mut *files).map_err(OpenError::System)?;
                     let process = next.process;
                     info!(%process, records = records.len(), torn_bytes, "goes on from its disk");
-                    let number = before.numbers;
-                    let disk = Disk { files, journal, identity: next, settings, number, lock };
+                    let (number, lengths) = (before.numbers, lengths.into_iter().collect());
+                    let checkpoint = checkpoint::read(&mut *files).map_err(OpenError::System)?;
+                    let identity = next;
+                    let disk = Disk { files, journal, identity, settings, number, lengths, checkpoint, lock };
                     return Ok(Opened { disk, records, found: Found::Records { torn_bytes } });
                 }
                 Found::Abandoned
@@ -243,8 +251,10 @@ impl Disk {
         // First: a crash behind it finds a journal of somebody else, and no process goes on from that.
         identity.write(&mut *files).map_err(OpenError::System)?;
         set_aside(&mut *files, path)?;
+        checkpoint::remove(&mut *files).map_err(OpenError::System)?;
         let journal = Journal::create(identity.owner(), settings.journal);
-        Ok(Disk { files, journal, identity, settings, number: 0, lock })
+        let lengths = BTreeMap::new();
+        Ok(Disk { files, journal, identity, settings, number: 0, lengths, checkpoint: 0, lock })
     }
 
     /// As whom the process goes on, or begins.

@@ -18,7 +18,7 @@ use quorate_protocol::{
     journal::{self, Write},
 };
 
-use super::{DiskError, Files, Identity, files::segment_name};
+use super::{DiskError, Files, Identity, checkpoint, files::segment_name};
 use crate::counters::Counters;
 
 /// The protocol thread's end. Dropping it lets the thread finish what waits, and waits for that.
@@ -50,6 +50,8 @@ enum Job {
     Remove(Vec<u64>),
     /// From now on this is the owner; told when it is durable.
     Own(Identity, Option<Sender<()>>),
+    /// A checkpoint became whole.
+    Checkpoint,
 }
 
 impl Writer {
@@ -70,8 +72,7 @@ impl Writer {
         let told = progress.clone();
         let thread = thread::Builder::new().name("disk".to_owned()).spawn(move || {
             let spare = VecDeque::new();
-            let mut tray =
-                Tray { files, settings, begun: None, ahead: 0, spare, progress: told, counters };
+            let mut tray = Tray { files, settings, begun: None, ahead: 0, spare, progress: told, counters };
             tray.run(&waiting, wake);
         })?;
         Ok(Writer { jobs: Some(jobs), progress, thread: Some(thread), bytes: 0 })
@@ -91,6 +92,11 @@ impl Writer {
     /// Lets segments go.
     pub(crate) fn remove(&mut self, segments: Vec<u64>) {
         self.hand_over(Job::Remove(segments));
+    }
+
+    /// Notes in the directory that a checkpoint became whole just now.
+    pub(crate) fn note_checkpoint(&mut self) {
+        self.hand_over(Job::Checkpoint);
     }
 
     /// Gives the directory another identity, some time.
@@ -238,6 +244,11 @@ impl Tray {
                     // The protocol thread has ended if it does not wait for this.
                     let _ = tell.map(|tell| tell.send(()));
                 }
+                Job::Checkpoint => {
+                    let now = checkpoint::write(&mut *self.files);
+                    let now = now.map_err(|error| DiskError::new("write", checkpoint::NAME, error))?;
+                    self.counters.disk_checkpoint_seconds.set(now);
+                }
             }
         }
         Ok(())
@@ -257,8 +268,9 @@ impl Tray {
         assert!(end > run[0].offset, "no write is empty");
         let pieces: Vec<Bytes> = run.iter().map(|write| write.bytes.clone()).collect();
         self.files.write(&name, run[0].offset, &pieces).map_err(failed("write"))?;
+        let begun = Instant::now();
         self.files.sync(&name).map_err(failed("sync"))?;
-        self.counters.disk_syncs.inc();
+        self.counters.synced(begun.elapsed());
         Ok(())
     }
 

@@ -31,6 +31,9 @@ pub(super) struct Durable<M> {
     settings: Settings,
     /// As it is on disk, or soon will be.
     identity: Identity,
+    counters: Counters,
+    /// The segments that are kept, and how long they are.
+    lengths: BTreeMap<u64, u64>,
     /// Up to which record the protocol knows that all is durable.
     told: Ticket,
     /// Messages that wait, by peer: the record that each needs, if any.
@@ -68,11 +71,14 @@ impl<M: Wire> Durable<M> {
         counters: Counters,
         wake: impl Fn() + Send + 'static,
     ) -> io::Result<Durable<M>> {
-        let Disk { files, journal, identity, settings, lock, .. } = disk;
+        let Disk { files, journal, identity, settings, lengths, checkpoint, lock, .. } = disk;
         let told = journal.last();
         let begin = (settings.journal, told, identity.numbers);
-        Ok(Durable {
-            writer: Writer::start(files, begin, counters, wake)?,
+        counters.disk_checkpoint_seconds.set(checkpoint);
+        let durable = Durable {
+            writer: Writer::start(files, begin, counters.clone(), wake)?,
+            counters,
+            lengths,
             journal,
             settings,
             identity,
@@ -83,7 +89,15 @@ impl<M: Wire> Durable<M> {
             seal_at: None,
             silenced: false,
             lock,
-        })
+        };
+        durable.count_restart();
+        Ok(durable)
+    }
+
+    /// Tells how much a restart would read.
+    fn count_restart(&self) {
+        let bytes: u64 = self.lengths.values().sum();
+        self.counters.disk_restart_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     // Outputs of the protocol.
@@ -93,11 +107,15 @@ impl<M: Wire> Durable<M> {
         self.journal.append(record)
     }
 
+    /// A checkpoint is whole, and what comes before this record is needed no more.
     pub(super) fn collect(&mut self, before: Ticket) {
         let segments = self.journal.collect(before);
+        self.lengths.retain(|number, _| !segments.contains(number));
+        self.count_restart();
         if !segments.is_empty() {
             self.writer.remove(segments);
         }
+        self.writer.note_checkpoint();
     }
 
     /// Shows this pass from now on, also after a crash. The one time that the protocol thread waits for its disk: nothing
@@ -229,6 +247,10 @@ impl<M: Wire> Durable<M> {
         if self.journal.last() > Ticket(0) {
             let writes = self.journal.take_writes();
             if !writes.is_empty() {
+                for write in &writes {
+                    self.lengths.insert(write.segment, write.offset + write.bytes.len() as u64);
+                }
+                self.count_restart();
                 self.writer.write(writes, self.journal.last());
             }
         }
