@@ -260,6 +260,7 @@ fn routers_with_journals_outlive_their_being_killed_all_at_once() {
         drop(routers);
         routers = all();
         wait_for("somebody leads", || routers.iter().any(|router| router.is("leading")));
+        wait_for("all answer", || names(&routers).iter().all(Value::is_string));
         assert_eq!(names(&routers), before, "they are who they were");
         wait_for("writes go on", || gateway.sql(&format!("insert into kept values (-{kill})")).is_ok());
         let there = format!("select 1 / (count(*) - {}) from kept", 2 * kill);

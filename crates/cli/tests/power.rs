@@ -89,5 +89,5 @@ fn every_row_is_there_after_all_processes_were_killed_at_once() {
         let sum = format!("select 1 / (sum(n) - {kill}) from kept");
         assert_eq!(cluster.gateway.sql(&sum), Err(String::from("22012")), "it was done once");
     }
-    assert!(cluster.routers.iter().all(Running::is_well));
+    wait_for("all routers are well", || cluster.routers.iter().all(Running::is_well));
 }
