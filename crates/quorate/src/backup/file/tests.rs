@@ -78,7 +78,7 @@ fn sections() -> Vec<(usize, Vec<Row>)> {
     ]
 }
 
-fn written(sections: &[(usize, Vec<Row>)]) -> Vec<u8> {
+fn written(sections: &[Section]) -> Vec<u8> {
     let mut writer = Writer::begin(Vec::new(), &contents()).unwrap();
     for section in sections {
         writer.rows(&Bytes::from(postcard::to_stdvec(section).unwrap())).unwrap();
@@ -88,7 +88,10 @@ fn written(sections: &[(usize, Vec<Row>)]) -> Vec<u8> {
     file
 }
 
-fn read(file: &[u8]) -> Result<(Vec<(usize, Vec<Row>)>, End), Unreadable> {
+/// Rows of a table, by its number.
+type Section = (usize, Vec<Row>);
+
+fn read(file: &[u8]) -> Result<(Vec<Section>, End), Unreadable> {
     let mut reader = Reader::open(Cursor::new(file))?;
     let mut sections = Vec::new();
     loop {
