@@ -236,7 +236,7 @@ impl Intent {
             charter.first_port = self.plan.first_port;
         }
         let processes = self.plan.processes()?;
-        check_ports(&processes, self.other_ports())?;
+        check_ports(&processes, self.goes_on)?;
         if let Some(charter) = &self.charter
             && !self.goes_on
         {
@@ -245,15 +245,6 @@ impl Intent {
             charter.write(directory)?;
         }
         Ok(processes)
-    }
-
-    /// Advice where another program has a port.
-    fn other_ports(&self) -> &'static str {
-        if self.goes_on {
-            "end that program; this cluster keeps its ports, because its processes know each other by them"
-        } else {
-            "choose other ports with --port"
-        }
     }
 }
 
@@ -266,7 +257,7 @@ fn new_domain() -> Result<DomainId> {
 /// Starts the supervisor in a session of its own and stays until the cluster answers.
 fn detach(args: &Args, intent: &Intent, directory: &Directory) -> Result<()> {
     // Ports that are drawn are drawn by the supervisor.
-    check_ports(&intent.plan.processes()?, intent.other_ports())?;
+    check_ports(&intent.plan.processes()?, intent.goes_on)?;
     directory.make()?;
     let log = directory.create("up.log")?;
     let mut command = Command::new(this_program()?);

@@ -34,8 +34,9 @@ pub(super) struct Plan {
 /// How many supers: one plans, the other is there when it dies (S14).
 const SUPERS: u16 = 2;
 
-/// How long a port may stay taken by a cluster that was just killed. Its processes may be in the middle of a sync.
-const PORT_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a port may stay taken by a cluster that was just killed; longer if its processes may be in the middle of a sync.
+const PORT_PATIENCE: Duration = Duration::from_secs(1);
+const SYNC_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Ports that are drawn for a cluster that keeps them: above those of services, below those that systems take for clients.
 const DRAWN: RangeInclusive<u16> = 10_000..=32_000;
@@ -135,13 +136,19 @@ impl Plan {
     }
 }
 
-/// Says at once which port is taken, rather than letting one of many processes fail. One that a cluster held which was just
-/// killed is free in a moment. `otherwise`: what to do about it.
-pub(super) fn check_ports(plan: &[NodeConfig], otherwise: &str) -> Result<()> {
+/// Says which port is taken, rather than letting one of many processes fail. One that a cluster held which was just killed is
+/// free in a moment.
+pub(super) fn check_ports(plan: &[NodeConfig], goes_on: bool) -> Result<()> {
+    let (patience, otherwise) = if goes_on {
+        let why = "this cluster keeps its ports, because its processes know each other by them";
+        (SYNC_PATIENCE, format!("end that program; {why}"))
+    } else {
+        (PORT_PATIENCE, String::from("choose other ports with --port"))
+    };
     let began = Instant::now();
     let listen = |address: &String| loop {
         match TcpListener::bind(address) {
-            Err(error) if error.kind() == ErrorKind::AddrInUse && began.elapsed() < PORT_PATIENCE => {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && began.elapsed() < patience => {
                 thread::sleep(Duration::from_millis(20));
             }
             bound => return bound,
