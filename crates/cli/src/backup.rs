@@ -42,7 +42,7 @@ pub(crate) struct Args {
 /// Brings tables back from a file that `quorate backup` wrote.
 ///
 /// The tables must not be there. All of the file is verified first; if any of it is damaged, nothing is done. Rows become visible
-/// a table at a time, once all of them are there. If it fails, the tables that it has made are dropped.
+/// a table at a time, once all of them are there. If it fails, tables that it has made and that are not whole are dropped.
 #[derive(clap::Args)]
 pub(crate) struct RestoreArgs {
     /// The file.

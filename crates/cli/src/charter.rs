@@ -103,13 +103,15 @@ impl Charter {
         Ok(toml::from_str(text)?)
     }
 
-    /// Without a charter there must be no journals: a new cluster would stand beside them, and their tables would seem gone.
+    /// Without a charter nothing may be kept: a new cluster would stand beside it, and its tables would seem gone. A mark or a lock
+    /// alone is of a process of `quorate node`, which may found its domain again if it loses the mark.
     fn missing(directory: &Directory) -> Result<Option<Charter>> {
-        if let Some(journal) = find_records(directory)? {
+        let marks = directory.names()?.into_iter().find(|name| is_kept(name) && !is_journal(name));
+        if let Some(kept) = find_records(directory)?.or(marks) {
             bail!(
                 "{} is there, and no {FILE}: this directory belongs to processes of `quorate node`, or to a cluster of which a \
                  part was removed; give another --data-dir, or remove what is left with `quorate down --destroy`",
-                directory.join(&journal).display()
+                directory.join(&kept).display()
             );
         }
         Ok(None)
@@ -123,7 +125,14 @@ impl Charter {
     /// Whether anybody may have been answered in this domain. Until then there is nothing to go on from: everything that a
     /// router says rests on records of its journal.
     pub(crate) fn has_begun(&self, directory: &Directory) -> Result<bool> {
-        Ok(self.sample == Sample::Loaded || find_records(directory)?.is_some())
+        let has_records = find_records(directory)?.is_some();
+        if self.sample == Sample::Loaded && !has_records {
+            bail!(
+                "{}: tables were kept here, and their journals are gone; put them back, or begin anew behind `quorate down --destroy`",
+                directory.shown()
+            );
+        }
+        Ok(has_records)
     }
 }
 

@@ -139,10 +139,15 @@ impl Directory {
     /// Makes it, if need be, and takes it for this process: at most one `up` a directory.
     pub(crate) fn acquire(&self) -> Result<File> {
         self.make()?;
-        let lock = self.lock_file()?;
+        let mut lock = self.lock_file()?;
         // Whoever asks whether a cluster runs here holds the lock for a moment: look more than once.
         for _ in 0..20 {
             match lock.try_lock() {
+                Ok(()) if !self.is_locked_by(&lock) => {
+                    // The directory was removed since it was opened.
+                    self.make()?;
+                    lock = self.lock_file()?;
+                }
                 Ok(()) => {
                     // What another cluster left says nothing about this one.
                     match fs::remove_file(self.path.join("cluster.json")) {

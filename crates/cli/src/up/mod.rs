@@ -325,7 +325,7 @@ fn welcome(
     let has_sample = runtime.block_on(async {
         let client = first_answer(directory, intent.plan.shape.storage.into(), alive).await?;
         bar.finish_and_clear();
-        load_sample(args, directory, &client).await
+        load_sample(args, intent, directory, &client).await
     })?;
     let cluster = directory.running()?;
     let (host, port) = cluster.sql()?.rsplit_once(':').context("the gateway's address has no port")?;
@@ -355,8 +355,10 @@ fn welcome(
 const MEMORY: &str = "Its tables live in memory: when it stops, they are gone.";
 
 /// Loads the sample if it is wanted and was not loaded before. Whether it was loaded, now or once.
-async fn load_sample(args: &Args, directory: &Directory, client: &Client) -> Result<bool> {
-    match Charter::read(directory)? {
+async fn load_sample(args: &Args, intent: &Intent, directory: &Directory, client: &Client) -> Result<bool> {
+    // A cluster in memory has nothing to do with what is kept in its directory.
+    let charter = if intent.charter.is_some() { Charter::read(directory)? } else { None };
+    match charter {
         None if args.empty => Ok(false),
         None => sample::load(client).await.map(|_| true),
         Some(Charter { sample: Sample::Loaded, .. }) => Ok(true),

@@ -89,7 +89,7 @@ pub(super) fn load(db: &Db, it: &Transfer) -> Result<Summary, Error> {
             return Err(SqlError::from(failure).into());
         }
     }
-    let mut made = Made { tables: &tables, all: Vec::new() };
+    let mut made = Made { tables: &tables, all: Vec::new(), unsure: Vec::new() };
     match made.bring_back(it, &verified, &chosen) {
         Ok(()) => Ok(Summary {
             tables: chosen.into_iter().map(|place| verified.tables[place].clone()).collect(),
@@ -103,6 +103,8 @@ pub(super) fn load(db: &Db, it: &Transfer) -> Result<Summary, Error> {
 struct Made<'a> {
     tables: &'a Arc<ClusterBackend>,
     all: Vec<Loading>,
+    /// Tables that may have been made, or may be yet.
+    unsure: Vec<String>,
 }
 
 /// A table that is being loaded.
@@ -113,6 +115,8 @@ struct Loading {
     table: TableId,
     load: LoadId,
     rows: u64,
+    /// All its rows are visible.
+    published: bool,
 }
 
 /// Rows of a table on their way.
@@ -131,15 +135,29 @@ impl Made<'_> {
             let schema = contents.tables.get(place).cloned().ok_or_else(changed)?;
             let (name, rows) = verified.tables[place].clone();
             let made = block_on(self.tables.create_table(self.tables.request_id(), schema, None));
-            made.map_err(fault::of_nameless)?;
+            if let Err(fault) = made {
+                self.unsure.extend(fault.is_open().then_some(name));
+                return Err(fault::of_nameless(fault).into());
+            }
             let table = self.tables.catalog().table(&name).map(|table| table.id);
             let table =
                 table.ok_or_else(|| Error::not_sent(format!("table \"{name}\" was dropped at once")))?;
             let RequestId { session, number } = self.tables.request_id();
-            self.all.push(Loading { place, name, table, load: LoadId(session, number), rows });
+            self.all.push(Loading {
+                place,
+                name,
+                table,
+                load: LoadId(session, number),
+                rows,
+                published: false,
+            });
         }
         self.stage(it, verified.bytes)?;
-        self.all.iter().try_for_each(|loading| self.publish(loading))
+        for index in 0..self.all.len() {
+            self.publish(&self.all[index])?;
+            self.all[index].published = true;
+        }
+        Ok(())
     }
 
     /// Puts all rows aside.
@@ -221,20 +239,26 @@ impl Made<'_> {
         }
     }
 
-    /// Drops what was made, and says so if that comes to nothing.
+    /// Drops what was made and is not whole. Whatever stays is named.
     fn undo(self, error: Error) -> Error {
-        let mut stay = Vec::new();
-        for Loading { name, table, .. } in self.all {
-            if block_on(self.tables.drop_table(self.tables.request_id(), table)).is_err() {
-                stay.push(name);
+        let (mut whole, mut empty) = (Vec::new(), Vec::new());
+        for Loading { name, table, published, .. } in self.all {
+            if published {
+                whole.push(name);
+            } else if block_on(self.tables.drop_table(self.tables.request_id(), table)).is_err() {
+                empty.push(name);
             }
         }
-        match stay.is_empty() {
-            true => error,
-            false => Error::not_sent(format!(
-                "{error}; the tables that it had made could not be dropped, and have no rows, or all of theirs: {}",
-                stay.join(", ")
-            )),
-        }
+        let left = [
+            ("tables that are restored stay", whole),
+            ("tables that it had made could not be dropped", empty),
+            ("it is not known whether it has made", self.unsure),
+        ];
+        let left: Vec<String> = left
+            .into_iter()
+            .filter(|(_, names)| !names.is_empty())
+            .map(|(what, names)| format!("{what}: {}", names.join(", ")))
+            .collect();
+        if left.is_empty() { error } else { Error::rejected(format!("{error}; {}", left.join("; "))) }
     }
 }

@@ -19,7 +19,8 @@
 //! gives the version up because it keeps too much (256 MiB of overwritten rows), the backup fails, and nothing is left of it.
 //!
 //! A restore makes the tables anew, in whatever cluster: their rows find their places there. It puts all rows aside first, as COPY
-//! does, and publishes a table at a time once all of them are there. If it fails it drops the tables that it has made.
+//! does, and publishes a table at a time once all of them are there. If it fails it drops the tables
+//! that it has made and that are not whole.
 //!
 //! | file | subject |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! Writing a backup.
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, File, OpenOptions},
     io::{self, BufWriter},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
@@ -10,6 +10,7 @@ use std::{
 };
 
 use quorate_protocol::ecast::Position;
+use quorate_runtime::chance;
 use quorate_sql::{
     backend::{Backend as _, Fault, Piece, Table, next_of},
     error::SqlError,
@@ -100,27 +101,17 @@ struct Unfinished {
 }
 
 impl Unfinished {
-    /// Makes it, readable by its owner alone. One that a process left which was killed is written over.
+    /// Makes it, under a name that nobody else has, and readable by its owner alone.
     fn create(place: &Path) -> Result<(File, Unfinished), Error> {
-        let exists = || Error::file(place, "it exists already");
         if fs::symlink_metadata(place).is_ok() {
-            return Err(exists());
+            return Err(Error::file(place, "it exists already"));
         }
         let mut path = place.as_os_str().to_owned();
-        path.push(".unfinished");
+        path.push(format!(".{:016x}.unfinished", chance::incarnation().0 as u64));
         let path = PathBuf::from(path);
-        let of_path = |error: io::Error| Error::file(&path, error);
         let mut options = OpenOptions::new();
-        options.create(true).truncate(false).write(true).mode(0o600);
-        let file = options.open(&path).map_err(of_path)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::file(&path, "another backup is being written to it"));
-            }
-            Err(TryLockError::Error(error)) => return Err(of_path(error)),
-        }
-        file.set_len(0).map_err(of_path)?;
+        options.create_new(true).write(true).mode(0o600);
+        let file = options.open(&path).map_err(|error| Error::file(&path, error))?;
         Ok((file, Unfinished { path, finished: false }))
     }
 
@@ -128,12 +119,20 @@ impl Unfinished {
     fn finish(mut self, file: &File, place: &Path) -> Result<(), Error> {
         let of_place = |error: io::Error| Error::file(place, error);
         file.sync_all().map_err(of_place)?;
-        // A link, unlike a rename, takes nobody's place.
-        fs::hard_link(&self.path, place).map_err(of_place)?;
-        fs::remove_file(&self.path).map_err(of_place)?;
+        // A link, unlike a rename, takes nobody's place. Some file systems have none.
+        match fs::hard_link(&self.path, place) {
+            Ok(()) => fs::remove_file(&self.path).map_err(of_place)?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(of_place(error)),
+            Err(_) => fs::rename(&self.path, place).map_err(of_place)?,
+        }
         self.finished = true;
         let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all()).map_err(of_place)
+        let synced = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
+        synced.map_err(|error| {
+            // Nobody knows whether it would survive: it is not there.
+            let _ = fs::remove_file(place);
+            of_place(error)
+        })
     }
 }
 
