@@ -7,5 +7,6 @@ mod random;
 mod recovery;
 mod reign;
 mod script;
+mod snapshots;
 pub(crate) mod trace;
 mod world;

@@ -1,4 +1,4 @@
-//! What a leader makes of newcomers, of those who go, and of those who lack more than the log.
+//! What a leader makes of newcomers, of those who go, and of what confirms its reign.
 
 use bytes::Bytes;
 use quorate_protocol::{
@@ -7,12 +7,12 @@ use quorate_protocol::{
 };
 
 use super::{
-    alone::{Alone, Said, ballot, checkpoint},
+    alone::{Alone, Said, ballot, checkpoint, members},
     world::{peer, process},
 };
 
 /// Router 1 of three, just elected. It has learned five slots, and does not know what the others hold.
-fn elected(settings: &Settings) -> (Alone, Ballot) {
+pub(super) fn elected(settings: &Settings) -> (Alone, Ballot) {
     let mut router = Alone::from("1", settings, checkpoint("1 2 3", ballot(1, "1"), 5, vec![]));
     let own = router.stand();
     router.hear("2", Message::PreVoted { ballot: own, better: None });
@@ -31,7 +31,7 @@ fn elected(settings: &Settings) -> (Alone, Ballot) {
 }
 
 /// The same, and both others hold its log.
-fn leading(settings: &Settings) -> (Alone, Ballot) {
+pub(super) fn leading(settings: &Settings) -> (Alone, Ballot) {
     let (mut router, own) = elected(settings);
     for other in ["2", "3"] {
         follow(&mut router, own, other, Some(5), 5);
@@ -39,17 +39,23 @@ fn leading(settings: &Settings) -> (Alone, Ballot) {
     (router, own)
 }
 
-fn follow(router: &mut Alone, ballot: Ballot, from: &str, through: Option<u64>, chosen: u64) -> Said {
+pub(super) fn follow(
+    router: &mut Alone,
+    ballot: Ballot,
+    from: &str,
+    through: Option<u64>,
+    chosen: u64,
+) -> Said {
     let (through, chosen) = (through.map(Slot), Slot(chosen));
     router.hear(from, Message::Following { ballot, through, chosen, lacks: false })
 }
 
-fn join(router: &mut Alone, name: &str) -> Said {
+pub(super) fn join(router: &mut Alone, name: &str) -> Said {
     router.hear(name, Message::Join { peer: peer(process(name)) })
 }
 
 /// A slot with one payload is chosen, by the votes of the leader and of 2.
-fn choose(router: &mut Alone, own: Ballot, bytes: usize) {
+pub(super) fn choose(router: &mut Alone, own: Ballot, bytes: usize) {
     router.command(Command::Propose { payload: Bytes::from(vec![b'x'; bytes]) });
     router.input(Input::Drained);
     let through = Slot(router.last());
@@ -62,24 +68,7 @@ fn is_not_member(message: &&Message) -> bool {
     matches!(message, Message::NotMember { .. })
 }
 
-fn wanted(said: &Said) -> Vec<Slot> {
-    let wanted = said.events.iter().filter_map(|event| match event {
-        Event::SnapshotWanted { slot } => Some(*slot),
-        _ => None,
-    });
-    wanted.collect()
-}
-
-/// The offsets of the chunks of a snapshot that were sent to `to`.
-fn chunks(said: &Said, to: &str) -> Vec<u64> {
-    let chunks = said.to(to).into_iter().filter_map(|message| match message {
-        Message::Chunk { offset, .. } => Some(*offset),
-        _ => None,
-    });
-    chunks.collect()
-}
-
-fn roomy() -> Settings {
+pub(super) fn roomy() -> Settings {
     Settings { wanted: 7, ..Settings::default() }
 }
 
@@ -196,33 +185,8 @@ fn a_command_to_remove_waits_until_the_others_are_heard() {
     assert!(said.to("2").iter().any(|message| matches!(message, Message::Accept { slot: Slot(6), .. })));
 }
 
-#[test]
-fn nothing_learned_is_nothing_to_keep() {
-    let settings = Settings { checkpoint_bytes: Some(1), ..Settings::default() };
-    let mut router = Alone::joining("4", &settings);
-    let beat = Message::Heartbeat {
-        ballot: ballot(7, "1"),
-        chosen: Slot::ZERO,
-        collect: Slot::ZERO,
-        sent: Slot::ZERO,
-    };
-    let said = router.hear("1", beat);
-    assert!(!said.records.is_empty(), "it promises");
-    assert_eq!(wanted(&router.input(Input::Drained)), []);
-}
-
-#[test]
-fn what_a_checkpoint_replaces_goes_when_it_is_on_disk() {
-    let settings = Settings { checkpoint_bytes: Some(1), ..Settings::default() };
-    let mut router = Alone::founder(&settings);
-    router.persisted();
-    assert_eq!(wanted(&router.input(Input::Drained)), [Slot(1)]);
-    router.command(Command::Snapshot { slot: Slot(1), state: Bytes::new() });
-    assert!(router.persisted().collected.is_some());
-}
-
 /// A log of which a message holds one slot.
-fn small_messages() -> Settings {
+pub(super) fn small_messages() -> Settings {
     Settings { chunk_bytes: 10, ..roomy() }
 }
 
@@ -248,56 +212,45 @@ fn one_that_catches_up_is_fed_on_when_it_has_learned_what_was_sent() {
     assert_eq!(fed(&follow(&mut router, own, "3", Some(6), 6)), [Slot(6)]);
 }
 
-/// Newcomer 4 waits for a snapshot.
-fn waiting(router: &mut Alone, own: Ballot, name: &str) -> Said {
-    join(router, name);
-    router.input(Input::Linked { peer: process(name), session: Session(1) });
-    follow(router, own, name, None, 0)
-}
-
-fn snapshot(router: &mut Alone, slot: u64, bytes: usize) -> Said {
-    router.command(Command::Snapshot { slot: Slot(slot), state: Bytes::from(vec![b's'; bytes]) })
-}
-
+/// A change that ends the log needs a majority of those whom it makes.
 #[test]
-fn the_user_is_asked_once_for_all_that_wait() {
-    let settings = Settings { checkpoint_bytes: Some(1), ..small_messages() };
-    let (mut router, own) = leading(&settings);
-    assert_eq!(wanted(&waiting(&mut router, own, "4")), [Slot(5)]);
-    assert_eq!(wanted(&waiting(&mut router, own, "5")), []);
-    assert_eq!(wanted(&router.input(Input::Drained)), [], "nor for the disk");
-    let said = snapshot(&mut router, 5, 20);
-    assert_eq!((chunks(&said, "4"), chunks(&said, "5")), (vec![0, 10], vec![0, 10]));
-}
-
-#[test]
-fn a_snapshot_is_sent_as_it_is_taken() {
-    let (mut router, own) = leading(&small_messages());
-    waiting(&mut router, own, "4");
-    assert_eq!(chunks(&snapshot(&mut router, 5, 80), "4"), [0, 10, 20, 30]);
-    let taken = |router: &mut Alone, slot: u64, offset: u64| {
-        let said = router.hear("4", Message::ChunkTaken { ballot: own, slot: Slot(slot), offset });
-        chunks(&said, "4")
-    };
-    assert_eq!(taken(&mut router, 4, 10), [], "of another snapshot");
-    assert_eq!(taken(&mut router, 5, 50), [], "more than was sent");
-    assert_eq!(taken(&mut router, 5, 10), [40]);
-    // It lost what it had, or has it from another.
-    let lacks = Message::Following { ballot: own, through: None, chosen: Slot::ZERO, lacks: true };
-    assert_eq!(chunks(&router.hear("4", lacks), "4"), [0, 10, 20, 30]);
-    let said = follow(&mut router, own, "4", None, 5);
-    assert!(matches!(said.to("4")[..], [Message::Sync { start: Slot(5), .. }]), "{:?}", said.sent);
-}
-
-#[test]
-fn an_old_snapshot_is_no_use_where_the_log_behind_it_is_gone() {
-    let settings = Settings { log_bytes_kept: 10, ..small_messages() };
-    let (mut router, own) = leading(&settings);
-    waiting(&mut router, own, "4");
-    assert_eq!(chunks(&snapshot(&mut router, 5, 80), "4"), [0, 10, 20, 30]);
-    for _ in 0..9 {
-        choose(&mut router, own, 10);
+fn a_reign_is_settled_when_all_that_it_began_with_is_chosen() {
+    let record = checkpoint("1 2 3", ballot(1, "1"), 5, vec![members("1 2 3 4")]);
+    let mut router = Alone::from("1", &Settings::default(), record);
+    let own = router.stand();
+    for other in ["2", "3"] {
+        router.hear(other, Message::PreVoted { ballot: own, better: None });
     }
-    let said = waiting(&mut router, own, "6");
-    assert_eq!((wanted(&said), chunks(&said, "6")), (vec![Slot(14)], vec![]));
+    for other in ["2", "3"] {
+        let (accepted, last, chosen, start) = (ballot(1, "1"), Slot(6), Slot(5), Slot(5));
+        router.hear(other, Message::Promise { ballot: own, accepted, last, chosen, start, values: vec![] });
+    }
+    assert_eq!(router.state(), StateKind::Leader);
+    router.persisted();
+    let settled = |said: Said| said.events.iter().any(|event| matches!(event, Event::Settled { .. }));
+    assert!(!settled(follow(&mut router, own, "2", Some(6), 5)), "two of four");
+    assert!(settled(follow(&mut router, own, "3", Some(6), 5)));
+}
+
+/// Whether a question that confirms the reign was sent.
+fn asks(said: &Said, to: &str) -> bool {
+    said.to(to).iter().any(|message| matches!(message, Message::Confirm { .. }))
+}
+
+#[test]
+fn a_reign_is_confirmed_by_its_voters_once_it_is_settled() {
+    let (mut router, own) = elected(&roomy());
+    join(&mut router, "4");
+    router.command(Command::Confirm { ballot: own, through: 1 });
+    assert!(!asks(&router.input(Input::Drained), "2"), "it has no ground");
+    follow(&mut router, own, "2", Some(5), 5);
+    let said = router.input(Input::Drained);
+    assert_eq!((asks(&said, "2"), asks(&said, "3"), asks(&said, "4")), (true, true, false));
+    for (other, again) in [("3", true), ("4", false)] {
+        let linked = Input::Linked { peer: process(other), session: Session(2) };
+        assert_eq!(asks(&router.input(linked), other), again, "{other}");
+    }
+    let said = router.hear("2", Message::Confirmed { ballot: own, round: 1 });
+    assert!(said.events.contains(&Event::Confirmed { ballot: own, through: 1 }));
+    assert_eq!(router.paxos.followed(), None, "a leader follows nobody");
 }

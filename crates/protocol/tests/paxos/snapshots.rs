@@ -1,0 +1,221 @@
+//! Snapshots: when the user is asked for one, to whom it is sent, and what is taken of one that comes.
+
+use bytes::Bytes;
+use quorate_protocol::{
+    Input, Session,
+    paxos::{Ballot, Command, Event, Message, Record, Settings, Slot},
+};
+
+use super::{
+    alone::{Alone, Said, ballot, checkpoint, peers},
+    reign::{choose, follow, join, leading, small_messages},
+    world::process,
+};
+
+fn wanted(said: &Said) -> Vec<Slot> {
+    let wanted = said.events.iter().filter_map(|event| match event {
+        Event::SnapshotWanted { slot } => Some(*slot),
+        _ => None,
+    });
+    wanted.collect()
+}
+
+/// The offsets of the chunks of a snapshot that were sent to `to`.
+fn chunks(said: &Said, to: &str) -> Vec<u64> {
+    let chunks = said.to(to).into_iter().filter_map(|message| match message {
+        Message::Chunk { offset, .. } => Some(*offset),
+        _ => None,
+    });
+    chunks.collect()
+}
+
+#[test]
+fn nothing_learned_is_nothing_to_keep() {
+    let settings = Settings { checkpoint_bytes: Some(1), ..Settings::default() };
+    let mut router = Alone::joining("4", &settings);
+    let beat = Message::Heartbeat {
+        ballot: ballot(7, "1"),
+        chosen: Slot::ZERO,
+        collect: Slot::ZERO,
+        sent: Slot::ZERO,
+    };
+    let said = router.hear("1", beat);
+    assert!(!said.records.is_empty(), "it promises");
+    assert_eq!(wanted(&router.input(Input::Drained)), []);
+}
+
+#[test]
+fn what_a_checkpoint_replaces_goes_when_it_is_on_disk() {
+    let settings = Settings { checkpoint_bytes: Some(1), ..Settings::default() };
+    let mut router = Alone::founder(&settings);
+    router.persisted();
+    assert_eq!(wanted(&router.input(Input::Drained)), [Slot(1)]);
+    router.command(Command::Snapshot { slot: Slot(1), state: Bytes::new() });
+    assert!(router.persisted().collected.is_some());
+}
+
+/// A newcomer waits for a snapshot.
+fn waiting(router: &mut Alone, own: Ballot, name: &str) -> Said {
+    join(router, name);
+    router.input(Input::Linked { peer: process(name), session: Session(1) });
+    follow(router, own, name, None, 0)
+}
+
+fn snapshot(router: &mut Alone, slot: u64, bytes: usize) -> Said {
+    router.command(Command::Snapshot { slot: Slot(slot), state: Bytes::from(vec![b's'; bytes]) })
+}
+
+#[test]
+fn the_user_is_asked_once_for_all_that_wait() {
+    let settings = Settings { checkpoint_bytes: Some(1), ..small_messages() };
+    let (mut router, own) = leading(&settings);
+    assert_eq!(wanted(&waiting(&mut router, own, "4")), [Slot(5)]);
+    assert_eq!(wanted(&waiting(&mut router, own, "5")), []);
+    assert_eq!(wanted(&router.input(Input::Drained)), [], "nor for the disk");
+    let said = snapshot(&mut router, 5, 20);
+    assert_eq!((chunks(&said, "4"), chunks(&said, "5")), (vec![0, 10], vec![0, 10]));
+}
+
+#[test]
+fn a_snapshot_is_sent_as_it_is_taken() {
+    let (mut router, own) = leading(&small_messages());
+    waiting(&mut router, own, "4");
+    assert_eq!(chunks(&snapshot(&mut router, 5, 80), "4"), [0, 10, 20, 30]);
+    let taken = |router: &mut Alone, slot: u64, offset: u64| {
+        let said = router.hear("4", Message::ChunkTaken { ballot: own, slot: Slot(slot), offset });
+        chunks(&said, "4")
+    };
+    assert_eq!(taken(&mut router, 4, 10), [], "of another snapshot");
+    assert_eq!(taken(&mut router, 5, 50), [], "more than was sent");
+    assert_eq!(taken(&mut router, 5, 10), [40]);
+    // It lost what it had, or has it from another.
+    let lacks = Message::Following { ballot: own, through: None, chosen: Slot::ZERO, lacks: true };
+    assert_eq!(chunks(&router.hear("4", lacks), "4"), [0, 10, 20, 30]);
+    let said = follow(&mut router, own, "4", None, 5);
+    assert!(matches!(said.to("4")[..], [Message::Sync { start: Slot(5), .. }]), "{:?}", said.sent);
+}
+
+#[test]
+fn an_old_snapshot_is_no_use_where_the_log_behind_it_is_gone() {
+    let settings = Settings { log_bytes_kept: 10, ..small_messages() };
+    let (mut router, own) = leading(&settings);
+    waiting(&mut router, own, "4");
+    assert_eq!(chunks(&snapshot(&mut router, 5, 80), "4"), [0, 10, 20, 30]);
+    for _ in 0..9 {
+        choose(&mut router, own, 10);
+    }
+    let said = waiting(&mut router, own, "6");
+    assert_eq!((wanted(&said), chunks(&said, "6")), (vec![Slot(14)], vec![]));
+    // The next one is for all, from its start.
+    let said = snapshot(&mut router, 14, 20);
+    assert_eq!((chunks(&said, "4"), chunks(&said, "6")), (vec![0, 10], vec![0, 10]));
+}
+
+#[test]
+fn the_log_behind_a_snapshot_is_kept_longer() {
+    let settings = Settings { log_bytes_kept: 200, ..small_messages() };
+    let (mut router, own) = leading(&settings);
+    waiting(&mut router, own, "4");
+    snapshot(&mut router, 5, 80);
+    router.wake();
+    for _ in 0..3 {
+        choose(&mut router, own, 10);
+    }
+    let said = waiting(&mut router, own, "6");
+    assert_eq!((wanted(&said), chunks(&said, "6")), (vec![], vec![0, 10, 20, 30]));
+}
+
+#[test]
+fn a_snapshot_that_everybody_has_is_let_go() {
+    let (mut router, own) = leading(&small_messages());
+    waiting(&mut router, own, "4");
+    snapshot(&mut router, 5, 20);
+    router.hear("4", Message::ChunkTaken { ballot: own, slot: Slot(5), offset: 20 });
+    router.wake();
+    assert_eq!(wanted(&waiting(&mut router, own, "5")), [Slot(5)]);
+}
+
+#[test]
+fn a_state_that_comes_late_is_of_use_where_its_members_are_known() {
+    // Without a disk it is the one that was asked for, however late, and nothing is written.
+    let (mut router, own) = leading(&small_messages());
+    waiting(&mut router, own, "4");
+    choose(&mut router, own, 10);
+    assert_eq!(chunks(&snapshot(&mut router, 5, 20), "4"), [0, 10]);
+    let (mut router, own) = leading(&small_messages());
+    waiting(&mut router, own, "4");
+    let said = snapshot(&mut router, 5, 20);
+    assert_eq!((chunks(&said, "4"), said.records.len()), (vec![0, 10], 0));
+
+    // With one it may have been meant for the disk: the user is asked again.
+    let settings = Settings { checkpoint_bytes: Some(1), ..small_messages() };
+    let (mut router, own) = leading(&settings);
+    waiting(&mut router, own, "4");
+    choose(&mut router, own, 10);
+    let said = snapshot(&mut router, 5, 20);
+    assert_eq!((chunks(&said, "4"), wanted(&said)), (vec![], vec![Slot(6)]));
+}
+
+#[test]
+fn a_state_that_is_gathered_for_the_disk_is_sent_to_those_that_came_to_wait() {
+    let settings = Settings { checkpoint_bytes: Some(1), ..small_messages() };
+    for waits in [true, false] {
+        let (mut router, own) = leading(&settings);
+        assert_eq!(wanted(&router.input(Input::Drained)), [Slot(5)]);
+        router.command(Command::SnapshotLater { slot: Slot(5) });
+        choose(&mut router, own, 10);
+        if waits {
+            assert_eq!(wanted(&waiting(&mut router, own, "4")), [Slot(6)]);
+        }
+        let said = snapshot(&mut router, 5, 20);
+        assert!(matches!(said.records[..], [Record::Checkpoint { slot: Slot(5), .. }]));
+        assert_eq!(chunks(&said, "4"), if waits { vec![0, 10] } else { vec![] });
+        if !waits {
+            assert_eq!(wanted(&waiting(&mut router, own, "4")), [Slot(6)], "nobody waited for that");
+        }
+    }
+}
+
+fn parts_wanted(said: &Said) -> usize {
+    said.events.iter().filter(|event| matches!(event, Event::SnapshotPartWanted { .. })).count()
+}
+
+#[test]
+fn parts_are_asked_for_one_at_a_time() {
+    let (mut router, own) = leading(&small_messages());
+    let begins = || Command::SnapshotBegins { slot: Slot(5) };
+    let unwanted = router.command(begins()).events;
+    assert_eq!(unwanted, [Event::SnapshotUnwanted { slot: Slot(5) }], "nobody waits");
+    waiting(&mut router, own, "4");
+    assert_eq!(parts_wanted(&router.command(begins())), 1);
+    assert_eq!(parts_wanted(&waiting(&mut router, own, "5")), 0, "it waits for the same");
+}
+
+#[test]
+fn the_parts_of_a_snapshot_that_comes_must_follow_each_other() {
+    for checkpoint_bytes in [None, Some(1)] {
+        let settings = Settings { checkpoint_bytes, ..Settings::default() };
+        let record = checkpoint("1 2 3", ballot(1, "1"), 5, vec![]);
+        let mut router = Alone::from("3", &settings, record);
+        let mut hear = |slot: u64, number: u64, last: bool| {
+            let (members, bytes) = (peers("1 2 3"), Bytes::from_static(b"part"));
+            router.hear(
+                "1",
+                Message::Part { ballot: ballot(7, "1"), slot: Slot(slot), members, number, last, bytes },
+            )
+        };
+        let taken = |said: &Said| said.events.iter().any(|event| matches!(event, Event::InstallPart { .. }));
+        assert!(!taken(&hear(5, 0, false)), "it knows as much");
+        assert!(!taken(&hear(9, 1, false)), "it does not begin");
+        assert!(taken(&hear(9, 0, false)));
+        assert!(!taken(&hear(9, 2, false)), "one is missing");
+        assert!(!taken(&hear(8, 1, false)), "of another");
+        let said = hear(9, 1, true);
+        let state = said.records.iter().find_map(|record| match record {
+            Record::Installed { state, .. } => Some(state.len()),
+            _ => None,
+        });
+        // What is told of the parts is with the user; a disk is to have them, too.
+        assert_eq!((taken(&said), state), (true, Some(if checkpoint_bytes.is_some() { 8 } else { 0 })));
+    }
+}
