@@ -23,9 +23,9 @@
 //! | S14 suspicion | `Change::depart` refuses; the twin of the routing; checker *S14* (`check::holders`), which knows who holds all rows | unit tests of the configuration; `suspects_are_judged_together`, `suspicions_are_withdrawn`, `a_bad_moment_of_a_super`, `unreachable_is_waited_for`, `unreachable_is_replaced`, `lost_for_good`, `keeper_is_dismissed`, `keeper_is_taken_up`, `the_later_keeper_is_taken_up`, `keeper_dies` | `LossUndeclared`, `SuspectsOneByOne`, `StaleSuspicionObeyed` |
 //! | S14 reads that kill | nothing in product code; checker *query of death* (`system::table::deadly`) | `a_read_that_kills`, `a_read_that_kills_one_of_two`, `a_read_of_all_that_kills`, `a_read_is_probed`, `a_cut_is_no_death` | `ReadAskedAgain` |
 //! | S15 statements are atomic | published only what is favourable here (`Storage::decide`) | `atomic_or_void`, `verdict_of_the_dead`, `verdict_from_memory` | `VoidedPublished`, `VerdictUnanswered`, `WriteSkipped`, `ImportLost`, `RetryAnswered` |
-//! | S16 reads of services | every change that a read saw is chosen, a round covers what came before it (`service::reads`) | `a_read_is_confirmed`, `a_read_waits_for_what_it_saw`, `a_new_leader_waits_until_it_is_settled`, `a_told_read_is_asked_for`, `a_stale_leader_is_told_nothing` | `AnsweredUnchosen`, `ReadUnconfirmed`, `AnsweredUnsettled` |
-//! | services: one line of states | a change rests on the state that it was computed in (`Replica::learn`); checker *same states* | `deposed_with_a_full_pipeline`, `deposed_while_the_host_executes`, `a_joiner_gets_a_checkpoint` | `LeftUnreverted`, `ExecutedByBackups` |
-//! | services: transactions | what one touched stands until it ends (`service::locks`), what it changed goes when it is aborted; checkers *serializable*, *together* | `a_transaction_commits`, `a_deposed_leader_reverts_transactions`, `plain_calls_wait_for_transactions`, `a_transaction_that_reads_is_confirmed` | `LocksIgnored`, `AbortUnreverted`, `CommitUnconfirmed` |
+//! | S16 reads of services | every change that a read saw is chosen, a round covers what came before it (`service::reads`) | `a_read_is_confirmed`, `a_read_waits_for_what_it_saw`, `a_new_leader_waits_until_it_is_settled`, `a_told_read_is_asked_for`, `a_stale_leader_is_told_nothing` | `AnsweredUnchosen`, `ReadUnconfirmed`, `AnsweredUnsettled`, `ReadUnchosen`, `ConfirmedBefore`, `ToldBefore` |
+//! | services: one line of states | a change rests on the state that it was computed in (`Replica::learn`); checker *same states* | `deposed_with_a_full_pipeline`, `deposed_while_the_host_executes`, `a_joiner_gets_a_checkpoint` | `LeftUnreverted`, `ExecutedByBackups`, `ForwardedDelta` |
+//! | services: transactions | what one touched stands until it ends (`service::locks`), what it changed goes when it is aborted; checkers *serializable*, *together* | `a_transaction_commits`, `a_deposed_leader_reverts_transactions`, `plain_calls_wait_for_transactions`, `a_transaction_that_reads_is_confirmed` | `LocksIgnored`, `AbortUnreverted`, `CheckpointUncommitted`, `CommitUnconfirmed` |
 //! | S6 ids of calls | a call takes effect once (`service::sessions`); checker *exactly once* | `a_reply_is_lost`, `the_same_call_twice`, `a_session_ends` | `CallsForgotten`, `CalledUnderNewName` |
 //! | maps: stamps | above every stamp that was told, never issued twice (`partial::operation`, `partial::clock`); checker *quorum* | `a_quorum_write_goes_above_the_stamp_of_a_fast_clock`, `a_clock_that_is_too_far_ahead_writes_nothing`; random schedules | `StampNotRaised`, `SkewUnbounded` |
 //! | maps: quorums meet | an owner counts once (`partial::ring::Share`); checker *quorum* | `quorums_meet`, `a_read_leaves_what_it_saw_at_a_quorum`; random schedules | `ReplicaCountedTwice`, `DigestMismatchIgnored` |
@@ -131,6 +131,16 @@ pub enum Mutation {
     ReadUnconfirmed,
     /// A new leader answers reads before it is settled (S16).
     AnsweredUnsettled,
+    /// A leader answers a read that is confirmed, though a change that it saw is not chosen (S16).
+    ReadUnchosen,
+    /// A leader takes a confirmation that it got before it asked for this read's (S16).
+    ConfirmedBefore,
+    /// A leader takes it that replicas follow which told so before they were told of this read (S16).
+    ToldBefore,
+    /// A leader proposes what another one executed, which has been deposed (services).
+    ForwardedDelta,
+    /// A checkpoint is taken before what aborted transactions have changed is taken back (services).
+    CheckpointUncommitted,
     /// A host keeps what a reign that has ended changed and had not chosen (services).
     LeftUnreverted,
     /// A backup draws lots anew when it applies a change (services).
@@ -184,7 +194,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 67] = [
+    pub const ALL: [Mutation; 72] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -229,6 +239,11 @@ impl Mutation {
         Mutation::AnsweredUnchosen,
         Mutation::ReadUnconfirmed,
         Mutation::AnsweredUnsettled,
+        Mutation::ReadUnchosen,
+        Mutation::ConfirmedBefore,
+        Mutation::ToldBefore,
+        Mutation::ForwardedDelta,
+        Mutation::CheckpointUncommitted,
         Mutation::LeftUnreverted,
         Mutation::ExecutedByBackups,
         Mutation::CallsForgotten,
@@ -296,10 +311,12 @@ impl Mutation {
             | Mutation::ExecutedByBackups
             | Mutation::CallsForgotten
             | Mutation::CalledUnderNewName => "service",
-            Mutation::AnsweredUnsettled => "service_far",
-            Mutation::LocksIgnored | Mutation::AbortUnreverted | Mutation::CommitUnconfirmed => {
-                "service_transactions"
-            }
+            Mutation::AnsweredUnsettled | Mutation::ReadUnchosen | Mutation::ForwardedDelta => "service_far",
+            Mutation::ConfirmedBefore | Mutation::ToldBefore => "service_reads",
+            Mutation::LocksIgnored
+            | Mutation::AbortUnreverted
+            | Mutation::CheckpointUncommitted
+            | Mutation::CommitUnconfirmed => "service_transactions",
             Mutation::DeliversLate
             | Mutation::PredecessorsForgotten
             | Mutation::StreamTorn

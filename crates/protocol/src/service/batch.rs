@@ -34,7 +34,7 @@ pub enum Instance {
         done: u64,
         /// The reply, which nobody can compute again.
         reply: Bytes,
-        /// The change, if there is one; as the log mode has it.
+        /// The change, if there is one; as the log mode has it. A whole state is empty if a later one in its batch takes its place.
         change: Option<Bytes>,
     },
     /// A transaction that was committed.
@@ -53,10 +53,15 @@ pub enum Instance {
 pub(super) struct Builder {
     bytes: BytesMut,
     count: u32,
+    /// Where the last change stands, if it is a whole state, and how long it is.
+    state: Option<(usize, usize)>,
 }
 
 /// Where the count of instances stands: behind the ballot and the first number.
 const COUNT_AT: usize = 32 + 8;
+
+/// The length before the bytes of a change.
+const LENGTH_BYTES: usize = 4;
 
 const OPEN: u8 = 0;
 const CALL: u8 = 1;
@@ -72,8 +77,20 @@ impl Builder {
             ballot.encode(&mut self.bytes);
             self.bytes.put_u64_le(first);
             self.bytes.put_u32_le(0);
+            self.state = None;
         }
         self.count += 1;
+    }
+
+    /// The change that was added last is a whole state, and takes the place of the one before.
+    pub(super) fn supersede(&mut self, bytes: usize) {
+        let end = self.bytes.len();
+        if let Some((at, length)) = self.state.take() {
+            self.bytes.copy_within(at + LENGTH_BYTES + length..end, at + LENGTH_BYTES);
+            self.bytes[at..at + LENGTH_BYTES].fill(0);
+            self.bytes.truncate(end - length);
+        }
+        self.state = Some((self.bytes.len() - bytes - LENGTH_BYTES, bytes));
     }
 
     pub(super) fn open(&mut self, ballot: Ballot, number: u64) {
@@ -188,5 +205,51 @@ impl Wire for Batch {
             return Err(WireError::Trailing(input.len()));
         }
         Ok(Batch { ballot, first, instances })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_whole_states_the_last_alone_is_carried() {
+        let ballot = Ballot::ZERO;
+        let mut builder = Builder::default();
+        let id = |number| CallId { session: SessionId(1), number };
+        let mut add = |number, reply: &[u8], change: Option<&[u8]>| {
+            builder.call(ballot, number, id(number), 0, reply, change);
+            if let Some(change) = change {
+                builder.supersede(change.len());
+            }
+        };
+        add(1, b"one", Some(b"first state"));
+        add(2, b"two", None);
+        add(3, b"three", Some(b"second"));
+        add(4, b"four", Some(b"the third"));
+        add(5, b"five", None);
+        for round in 0..2 {
+            let batch = Batch::decode(&mut builder.finish().unwrap()).unwrap();
+            let found: Vec<_> = (batch.instances.iter())
+                .map(|instance| match instance {
+                    Instance::Call { reply, change, .. } => (&reply[..], change.as_deref()),
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            let expected: [(&[u8], Option<&[u8]>); 5] = [
+                (b"one", Some(b"")),
+                (b"two", None),
+                (b"three", Some(b"")),
+                (b"four", Some(b"the third")),
+                (b"five", None),
+            ];
+            match round {
+                0 => assert_eq!(found, expected),
+                // The next batch begins anew.
+                _ => assert_eq!(found, [(&b"six"[..], Some(&b"fourth"[..]))]),
+            }
+            builder.call(ballot, 6, id(6), 0, b"six", Some(b"fourth"));
+            builder.supersede(6);
+        }
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Giving {
     table: Bytes,
     /// With a disk all of it is gathered.
     whole: Option<BytesMut>,
+    /// The host's part, if the host need not be asked.
+    state: Option<Bytes>,
 }
 
 /// The first byte of a piece: of what it is one. Its length and its bytes come behind.
@@ -45,20 +47,40 @@ impl Replica {
         self.checkpoints += 1;
         let checkpoint = self.checkpoints;
         out.emit(Event::Checkpoint { checkpoint });
-        let mut table = BytesMut::new();
-        table.extend_from_slice(&self.chosen.to_le_bytes());
-        self.ballot.encode(&mut table);
-        self.sessions.encode(&mut table);
-        let (table, mut whole) = (table.freeze(), self.on_disk().then(BytesMut::new));
+        let (table, mut whole) = (self.table(), self.on_disk().then(BytesMut::new));
         if let Some(whole) = &mut whole {
             put_piece(whole, TABLE, &table);
             out.emit(Event::CheckpointPartWanted { checkpoint, bytes: self.settings.log.chunk_bytes });
         }
-        self.giving = Some(Giving { checkpoint, slot: self.slot, table, whole });
+        self.giving = Some(Giving { checkpoint, slot: self.slot, table, whole, state: None });
         match self.on_disk() {
             true => paxos::Command::SnapshotLater { slot: self.slot },
             false => paxos::Command::SnapshotBegins { slot: self.slot },
         }
+    }
+
+    fn table(&self) -> Bytes {
+        let mut table = BytesMut::new();
+        table.extend_from_slice(&self.chosen.to_le_bytes());
+        self.ballot.encode(&mut table);
+        self.sessions.encode(&mut table);
+        table.freeze()
+    }
+
+    /// Gives the whole state that was chosen last, of which the host need not know.
+    pub(super) fn give_latest(&mut self, state: Bytes) -> paxos::Command {
+        let (slot, table) = (self.slot, self.table());
+        if self.on_disk() {
+            let mut whole = BytesMut::new();
+            put_piece(&mut whole, TABLE, &table);
+            put_piece(&mut whole, HOST, &state);
+            return paxos::Command::Snapshot { slot, state: whole.freeze() };
+        }
+        // Not the host's: parts that it may still give belong to another one.
+        self.checkpoints += 1;
+        let checkpoint = self.checkpoints;
+        self.giving = Some(Giving { checkpoint, slot, table, whole: None, state: Some(state) });
+        paxos::Command::SnapshotBegins { slot }
     }
 
     /// The host gives a part of its checkpoint.
@@ -95,6 +117,13 @@ impl Replica {
         out: &mut impl Sink<Self>,
     ) -> Option<paxos::Command> {
         let giving = self.giving.as_mut().filter(|giving| giving.slot == slot)?;
+        if giving.table.is_empty()
+            && let Some(state) = &mut giving.state
+        {
+            let some = state.split_to(bytes.min(state.len()));
+            let last = state.is_empty();
+            return Some(paxos::Command::SnapshotPart { slot, bytes: piece(HOST, &some), last });
+        }
         if giving.table.is_empty() {
             out.emit(Event::CheckpointPartWanted { checkpoint: giving.checkpoint, bytes });
             return None;
@@ -138,6 +167,7 @@ impl Replica {
             return self.fail(error, out);
         }
         self.slot = slot;
+        self.latest = None;
         out.emit(Event::Restore { through: self.chosen });
     }
 

@@ -52,6 +52,12 @@
 //! *delta*, a whole *state*, or a *witness* (the request, with the clock and the random bits that it was given) that
 //! backups execute again.
 //!
+//! **Whole states** ([`Settings::whole_states`]). Of a batch's states the last alone is carried, and applied. A chosen state is a
+//! checkpoint: a replica keeps the latest, and gives that to those that lag, without waiting for its host or for what is not
+//! chosen. So little of the log behind it is kept, and with one proposal at a time what a candidate is told holds one state that it may
+//! lack (003 §VI.A.2). A state holds what open transactions have changed. So they lock everything, whatever the keys of calls: then no
+//! state is proposed while another transaction than the one that commits has changed anything.
+//!
 //! **Attacks considered.**
 //!
 //! - *A leader deposed with a full pipeline.* It is told before it learns anything else. It reverts what was not chosen, also what the
@@ -83,6 +89,11 @@
 //!   would never get a checkpoint. After some ticks the leader stands back: it reverts what is not chosen, takes the checkpoint, learns what it
 //!   had proposed like a backup, and executes again when all of that is chosen (random schedules found that).
 //! - *A joiner of an older set of the same name.* Every message names its set by the random number drawn at founding.
+//!
+//! - *A change cannot be applied at the leader.* It is never proposed. Its request is refused, which tells of the state like a read. So
+//!   the leader goes on for a moment without executing ([`Command::Resign`]): until what it had executed is chosen and the refusal is
+//!   confirmed, or ten ticks have passed. Then it leaves the set, without a disk, so that the others elect at once and a spare takes
+//!   its place. With a disk it only ends: made again from its records it has a whole state.
 //!
 //! **Where we differ, and why.** Batches, speculation and the reply in the instance (above). Only the leader has a call's
 //! bytes unless the log mode carries them: backups need what came of a call, not the call. The accept phase of a new
@@ -165,6 +176,9 @@ pub struct Settings {
     pub log: paxos::Settings,
     /// How writes follow each other.
     pub pipelining: Pipelining,
+    /// Whether each change is the whole state that it comes to, in the bytes of a checkpoint: the latest takes the place of all before
+    /// it. The same at all replicas.
+    pub whole_states: bool,
     /// Requests, and what came of them until it is chosen, beyond which calls wait, in bytes.
     pub in_flight_bytes_max: usize,
     /// Calls that wait beyond this are refused, in bytes.
@@ -201,6 +215,7 @@ impl Default for Settings {
         Settings {
             log: paxos::Settings::default(),
             pipelining: Pipelining::Speculative,
+            whole_states: false,
             in_flight_bytes_max: 32 << 20,
             waiting_bytes_max: 64 << 20,
             sessions_max: 65_536,
@@ -240,6 +255,9 @@ pub enum Command {
     RemoveReplica(ProcessId),
     /// More processes to ask for admission, while joining: those that were found where replicas should be.
     Seeds(Vec<Peer>),
+    /// The host can do nothing more: nobody knows what its state is. The replica executes nothing from now on. What it has
+    /// executed is agreed on, and what it has refused is told to its client, if that comes soon. Ends in [`Event::Resigned`].
+    Resign,
 }
 
 /// The result of a request.
@@ -348,4 +366,6 @@ pub enum Event {
     },
     /// The log or a checkpoint does not decode: this replica cannot go on.
     Corrupt(String),
+    /// This replica has told all that it could, as [`Command::Resign`] asks. It is to be taken away.
+    Resigned,
 }

@@ -179,6 +179,12 @@ impl Reads {
         self.waiting.push_back(Waiting { seen, question, client, id, outcome });
     }
 
+    /// Whether there are answers that wait.
+    pub(super) fn owe(&self) -> bool {
+        let executed = self.told.values().any(|told| told.result.is_some());
+        executed || !self.waiting.is_empty() || !self.sure.is_empty()
+    }
+
     /// The reign stood when the questions up to this one were put.
     pub(super) fn confirmed(&mut self, through: u64) {
         self.confirmed = self.confirmed.max(through);

@@ -29,11 +29,15 @@ pub(super) struct Reign {
     pub(super) pausing: bool,
     /// Ticks since then.
     paused_ticks: u32,
+    /// Whether the host can do nothing more.
+    stopped: bool,
     /// Calls that have not been looked at.
     waiting: VecDeque<Asked>,
     waiting_bytes: usize,
     /// Works at the host.
     executing: VecDeque<Work>,
+    /// Whether changes are whole states.
+    whole_states: bool,
     /// Instances that gather for a proposal.
     builder: Builder,
     gathering: Vec<Entry>,
@@ -132,13 +136,15 @@ pub(super) enum EntryOf {
 }
 
 impl Reign {
-    pub(super) fn new(ballot: Ballot, start: Slot) -> Reign {
+    pub(super) fn new(ballot: Ballot, start: Slot, settings: &Settings) -> Reign {
         Reign {
+            whole_states: settings.whole_states,
             ballot,
             start,
             settled: false,
             pausing: false,
             paused_ticks: 0,
+            stopped: false,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             executing: VecDeque::new(),
@@ -166,6 +172,17 @@ impl Reign {
         Ok(())
     }
 
+    /// The host executes nothing more, not even what it was given.
+    pub(super) fn stop_executing(&mut self) {
+        self.stopped = true;
+        self.executing.clear();
+    }
+
+    /// Whether all that was executed is chosen, and all refusals and reads of it are told.
+    pub(super) fn is_through(&self) -> bool {
+        self.is_quiet() && !self.reads.owe()
+    }
+
     /// Everything before `next` is chosen, and the reign may begin to execute.
     pub(super) fn settle(&mut self, chosen: u64) {
         self.settled = true;
@@ -175,7 +192,8 @@ impl Reign {
     /// Time has passed. Says whether a checkpoint has been waited for in vain.
     pub(super) fn tick(&mut self) -> bool {
         self.reads.tick();
-        self.paused_ticks = if self.settled && self.pausing { self.paused_ticks + 1 } else { 0 };
+        self.paused_ticks =
+            if self.settled && self.pausing && !self.stopped { self.paused_ticks + 1 } else { 0 };
         self.paused_ticks >= PAUSED_TICKS_MAX
     }
 
@@ -196,6 +214,7 @@ impl Reign {
 
     pub(super) fn has_room(&self, settings: &Settings) -> bool {
         match settings.pipelining {
+            _ if self.stopped => false,
             Pipelining::Speculative => self.in_flight_bytes < settings.in_flight_bytes_max,
             Pipelining::OneAtATime => self.is_quiet(),
         }
@@ -397,6 +416,9 @@ impl Reign {
         change: Option<&[u8]>,
     ) {
         self.builder.call(self.ballot, self.next, id, done, reply, change);
+        if let Some(state) = change.filter(|_| self.whole_states) {
+            self.builder.supersede(state.len());
+        }
         self.next += 1;
         let bytes = ASKED_BYTES + reply.len() + change.map_or(0, <[u8]>::len);
         self.in_flight_bytes += bytes;
@@ -412,8 +434,14 @@ impl Reign {
         done: u64,
         transaction: TransactionId,
     ) {
-        let changes = self.transactions.committed(transaction);
+        let mut changes = self.transactions.committed(transaction);
+        if self.whole_states {
+            changes.drain(..changes.len() - 1);
+        }
         self.builder.transaction(self.ballot, self.next, id, done, &changes);
+        if let ([state], true) = (&changes[..], self.whole_states) {
+            self.builder.supersede(state.len());
+        }
         self.next += 1;
         let bytes = ASKED_BYTES + changes.iter().map(Bytes::len).sum::<usize>();
         self.in_flight_bytes += bytes;

@@ -40,12 +40,16 @@ pub struct Replica {
     pub(super) works: u64,
     /// Answers to be sent at the end of the batch of inputs.
     answers: BTreeMap<(ProcessId, SessionId), Vec<(u64, Outcome)>>,
+    /// Whether the last input was the end of a batch, or only said what that one's records came to.
+    drained: bool,
     /// Reads that clients told this replica of, for the leader.
     told: Vec<CallId>,
     /// Checkpoints that the host was asked for.
     pub(super) checkpoints: u64,
     /// The checkpoint that is being given.
     pub(super) giving: Option<Giving>,
+    /// The whole state of the last instance that changed it, if it is known.
+    pub(super) latest: Option<Bytes>,
     /// Another replica's table of sessions, as far as it came.
     pub(super) coming: BytesMut,
     /// Whether parts of another replica's state have come.
@@ -54,6 +58,18 @@ pub struct Replica {
     refused: u64,
     /// The log does not decode: nothing is done any more.
     pub(super) corrupt: bool,
+    resigning: Option<Resigning>,
+}
+
+/// How far a replica is whose host can do nothing more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Resigning {
+    /// So many ticks ago its reign went on without executing.
+    Leading(u32),
+    /// It asks to be removed, since so many ticks.
+    Leaving(u32),
+    /// It has told its host.
+    Done,
 }
 
 /// A ballot in which a replica leads and executes nothing.
@@ -122,13 +138,16 @@ impl Replica {
             ballot: Ballot::ZERO,
             works: 0,
             answers: BTreeMap::new(),
+            drained: false,
             told: Vec::new(),
             checkpoints: 0,
             giving: None,
+            latest: None,
             coming: BytesMut::new(),
             parts_come: false,
             refused: 0,
             corrupt: false,
+            resigning: None,
             settings,
         }
     }
@@ -169,12 +188,15 @@ impl Protocol for Replica {
         if self.corrupt {
             return;
         }
+        let (is_drained, is_persisted) =
+            (matches!(input, Input::Drained), matches!(input, Input::Persisted(_)));
         match input {
             Input::Receive { from, message } => self.receive(cx, from, message, out),
             Input::Command(command) => self.command(cx, command, out),
             Input::Drained => {
                 self.flush(cx, out);
                 self.drive(cx, Input::Drained, out);
+                self.leave(cx, out);
                 self.tell(out);
                 self.send_answers(out);
             }
@@ -187,7 +209,9 @@ impl Protocol for Replica {
                         self.end_idle_sessions(cx.now);
                         self.abort_idle(cx.now, out);
                         self.reassure();
+                        self.resign_in_time();
                     }
+                    (Input::Deadline, None) => self.resign_in_time(),
                     (Input::Unlinked { peer }, Some(reign)) => {
                         reign.callers.remove(peer);
                         self.abort_of(*peer, out);
@@ -201,6 +225,11 @@ impl Protocol for Replica {
                 self.drive(cx, input, out);
             }
         }
+        // In memory records are complete at once, behind the end of the batch. A sole replica has its proposals chosen by that.
+        if is_persisted && self.drained {
+            self.send_answers(out);
+        }
+        self.drained = is_drained || self.drained && is_persisted;
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -229,7 +258,11 @@ impl Replica {
             Body::Paxos(paxos::Message::Forward { .. }) => self.refused += 1,
             Body::Paxos(message) => self.drive(cx, Input::Receive { from, message }, out),
             Body::Open { nonce } => self.asked(from, [Wish::Open { nonce }], out),
-            Body::Calls { session, done, calls } => {
+            Body::Calls { session, done, mut calls } => {
+                if self.settings.whole_states {
+                    // A state holds everything.
+                    calls.iter_mut().filter_map(|call| call.scope.as_mut()).for_each(|it| it.keys.clear());
+                }
                 if let Some(reign) = &mut self.reign {
                     reign.transactions.now = cx.now;
                     if self.sessions.is_open(session) {
@@ -371,6 +404,12 @@ impl Replica {
                 self.drive(cx, Input::Command(paxos::Command::RemoveRouter(process)), out);
             }
             Command::Seeds(seeds) => self.drive(cx, Input::Command(paxos::Command::Seeds(seeds)), out),
+            Command::Resign => {
+                self.resigning.get_or_insert(Resigning::Leading(0));
+                if let Some(reign) = &mut self.reign {
+                    reign.stop_executing();
+                }
+            }
         }
     }
 
@@ -381,6 +420,40 @@ impl Replica {
         {
             let command = paxos::Command::ProposeIn { ballot: reign.ballot, payload };
             self.drive(cx, Input::Command(command), out);
+        }
+    }
+
+    /// Time has passed for one that resigns: nobody is waited for without end.
+    fn resign_in_time(&mut self) {
+        if let Some(Resigning::Leading(ticks) | Resigning::Leaving(ticks)) = &mut self.resigning {
+            *ticks += 1;
+        }
+    }
+
+    /// Leaves, once a reign without a host has nothing more to tell.
+    fn leave(&mut self, cx: &mut Context<'_>, out: &mut impl Sink<Self>) {
+        match self.resigning {
+            Some(Resigning::Leading(ticks)) => {
+                let is_through = self.reign.as_ref().is_none_or(Reign::is_through);
+                if !is_through && ticks < RESIGNING_TICKS_MAX {
+                    return;
+                }
+                self.resigning = Some(Resigning::Leaving(0));
+                if self.on_disk() || self.paxos.members().len() < 2 {
+                    return self.resigned(out);
+                }
+                let me = self.paxos.me();
+                self.drive(cx, Input::Command(paxos::Command::RemoveRouter(me)), out);
+            }
+            Some(Resigning::Leaving(ticks)) if ticks >= RESIGNING_TICKS_MAX => self.resigned(out),
+            _ => {}
+        }
+    }
+
+    fn resigned(&mut self, out: &mut impl Sink<Self>) {
+        if self.resigning.replace(Resigning::Done) != Some(Resigning::Done) {
+            self.send_answers(out);
+            out.emit(Event::Resigned);
         }
     }
 
@@ -437,7 +510,10 @@ impl Replica {
             }
             paxos::Event::Reign { ballot, start } => {
                 assert!(self.reign.is_none(), "a reign begins after the one before has ended");
-                self.reign = Some(Reign::new(ballot, start));
+                let reign = self.reign.insert(Reign::new(ballot, start, &self.settings));
+                if self.resigning.is_some() {
+                    reign.stop_executing();
+                }
             }
             paxos::Event::Settled { ballot } => {
                 let reign = self.reign.as_mut().expect("a reign begins before it is settled");
@@ -460,6 +536,10 @@ impl Replica {
             paxos::Event::Refused { .. } | paxos::Event::Detour(_) => {}
             // One that is being gathered for the disk will do.
             paxos::Event::SnapshotWanted { .. } if self.on_disk() && self.giving.is_some() => {}
+            paxos::Event::SnapshotWanted { .. } if let Some(state) = &self.latest => {
+                let state = state.clone();
+                return Some(self.give_latest(state));
+            }
             paxos::Event::SnapshotWanted { .. } => {
                 if let Some(reign) = &mut self.reign {
                     reign.pausing = true;
@@ -484,7 +564,9 @@ impl Replica {
                     self.tell_members(reign.callers.iter().copied(), out);
                 }
             }
+            paxos::Event::Removed if self.resigning.is_some() => self.resigned(out),
             paxos::Event::Removed => out.emit(Event::Removed),
+            paxos::Event::ChangeRefused { .. } if self.resigning.is_some() => self.resigned(out),
             paxos::Event::ChangeRefused { change, reason } => {
                 out.emit(Event::ChangeRefused { change, reason });
             }
@@ -526,6 +608,7 @@ impl Replica {
                 }
                 Instance::Close(session) => self.sessions.close(session),
                 Instance::Call { id, done, reply, change } => {
+                    self.note_state(change.as_ref());
                     self.sessions.record(self.chosen, id, done, reply.clone());
                     match entry {
                         Some((Some(client), EntryOf::Call { work, .. })) => {
@@ -536,6 +619,7 @@ impl Replica {
                     }
                 }
                 Instance::Transaction { id, done, changes: together } => {
+                    self.note_state(together.last());
                     self.sessions.record(self.chosen, id, done, Bytes::new());
                     match entry {
                         Some((Some(client), EntryOf::Call { work, .. })) => {
@@ -550,6 +634,9 @@ impl Replica {
         if let Some(work) = last_work {
             out.emit(Event::Chosen { work });
         }
+        if self.settings.whole_states {
+            changes = changes.into_iter().rfind(|state| !state.is_empty()).into_iter().collect();
+        }
         if !changes.is_empty() {
             out.emit(Event::Apply { through: self.chosen, changes });
         }
@@ -559,6 +646,15 @@ impl Replica {
             it.left -= 1;
         }
         self.step_forward(out);
+    }
+
+    /// An instance is learned, with this change.
+    fn note_state(&mut self, change: Option<&Bytes>) {
+        if self.settings.whole_states
+            && let Some(state) = change.filter(|state| !state.is_empty())
+        {
+            self.latest = Some(state.clone());
+        }
     }
 
     /// A checkpoint is wanted, and what was proposed is not chosen: perhaps those who are to accept it need the checkpoint first. So what is
@@ -576,7 +672,7 @@ impl Replica {
 
     fn step_forward(&mut self, out: &mut impl Sink<Self>) {
         if let Some(it) = self.standing_back.take_if(|it| it.left == 0) {
-            let mut reign = Reign::new(it.ballot, self.slot);
+            let mut reign = Reign::new(it.ballot, self.slot, &self.settings);
             reign.settle(self.chosen);
             // A confirmation of what was asked before says nothing of calls that come now.
             reign.reads.go_on_behind(it.asked);
@@ -608,6 +704,9 @@ fn fitting(answers: &[(u64, Outcome)]) -> usize {
     });
     fit.count().max(1).min(answers.len())
 }
+
+/// For so many ticks a replica without a host waits for the others.
+const RESIGNING_TICKS_MAX: u32 = 10;
 
 /// Answers in one message, unless one alone is longer, in bytes.
 const ANSWERS_BYTES: usize = 256 << 10;

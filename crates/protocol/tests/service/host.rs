@@ -87,7 +87,8 @@ impl Host {
             | Event::Serving
             | Event::Members(_)
             | Event::Removed
-            | Event::ChangeRefused { .. } => {}
+            | Event::ChangeRefused { .. }
+            | Event::Resigned => {}
             Event::Corrupt(error) => panic!("corrupt: {error}"),
         }
         None

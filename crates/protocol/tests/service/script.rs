@@ -75,6 +75,8 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
         ["abandon", client, transaction, "at", id] => {
             world.abandon(process(client), process(id), transaction.parse().expect("a number"));
         }
+        // Its host can do nothing more.
+        ["resign", id] => world.resign(process(id)),
         ["done", client, number] => world.done(process(client), number.parse().expect("a number")),
         ["slow", id] => world.set_slow(process(id), true),
         ["fast", id] => world.set_slow(process(id), false),
@@ -147,4 +149,6 @@ scripts! { check:
     a_commit_is_repeated_at_the_next_leader
     a_key_stands_for_one_call
     strangers
+    a_leader_without_a_host_resigns
+    a_backup_without_a_host_leaves
 }

@@ -305,6 +305,11 @@ impl World {
         self.replicas().into_iter().map(|id| (id, self.replica(id).status().log)).collect()
     }
 
+    /// A host says that it can do nothing more.
+    pub(crate) fn resign(&mut self, id: ProcessId) {
+        self.command(id, Asked::Replica(service::Command::Resign));
+    }
+
     /// Has a host do nothing until it is told to go on.
     pub(crate) fn set_slow(&mut self, id: ProcessId, slow: bool) {
         self.hosts.get_mut(&id).expect("it lives").slow = slow;
@@ -416,6 +421,7 @@ fn shown(event: &Event) -> String {
         Event::Serving => "serves".to_owned(),
         Event::Members(members) => format!("has members {}", names(members)),
         Event::Removed => "is removed".to_owned(),
+        Event::Resigned => "has resigned".to_owned(),
         Event::ChangeRefused { reason, .. } => format!("is refused a change: {reason:?}"),
         Event::Corrupt(error) => format!("is corrupt: {error}"),
     }

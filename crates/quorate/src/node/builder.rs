@@ -77,6 +77,8 @@ pub struct Builder {
     pub(super) services: String,
     pub(super) call_wait: Duration,
     pub(super) log_bytes_kept: usize,
+    pub(super) checks: bool,
+    pub(super) one_at_a_time: bool,
 }
 
 /// Where a node listens.
@@ -135,6 +137,8 @@ impl Default for Builder {
             services: String::from(service::DOMAIN),
             call_wait: ClientSettings::default().wait,
             log_bytes_kept: paxos::Settings::default().log_bytes_kept,
+            checks: false,
+            one_at_a_time: false,
         }
     }
 }
@@ -272,6 +276,22 @@ impl Builder {
     /// each time. Other roles have nothing to keep.
     pub fn durable(mut self) -> Self {
         self.durable = true;
+        self
+    }
+
+    /// As a host of services it has its leaders execute a write when the one before is agreed on, as 003 (§VI.A.2) does, rather than on what
+    /// they have executed already. To be compared with: it is slower.
+    pub fn one_at_a_time(mut self) -> Self {
+        self.one_at_a_time = true;
+        self
+    }
+
+    /// As a host of services it checks them, for tests: each change is applied, reverted, and applied again as its bytes say, and the
+    /// states are compared byte by byte. A wrong [`revert`](crate::service::Service::revert), or a delta that is another one behind its
+    /// bytes, makes the request a refusal that says so, and ends the replica. The state is serialised four times for each change, and
+    /// must come to the same bytes whenever it is the same: one with hash maps does not.
+    pub fn check_services(mut self) -> Self {
+        self.checks = true;
         self
     }
 

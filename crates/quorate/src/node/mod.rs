@@ -52,7 +52,7 @@ use std::{
     time::Instant,
 };
 
-use quorate_protocol::{DomainId, Role};
+use quorate_protocol::{DomainId, Role, service::Pipelining};
 
 pub(crate) use self::builder::{advertised, ask_domain, bind};
 use self::{builder::Place, directory::Claim};
@@ -219,6 +219,11 @@ impl Node {
             insecure: settings.insecure,
             seeds: settings.seeds.clone(),
             log_bytes_kept: settings.log_bytes_kept,
+            checks: settings.checks,
+            pipelining: match settings.one_at_a_time {
+                true => Pipelining::OneAtATime,
+                false => Pipelining::Speculative,
+            },
             directory: settings.hosts_directory(claim.as_deref()),
             http: settings.http.clone(),
         };

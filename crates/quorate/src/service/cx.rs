@@ -1,14 +1,40 @@
 //! What the world lends to a service while it executes a request.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    slice,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use quorate_runtime::chance::Chance;
 
 /// Clock and chance, for [`Service::execute`](super::Service::execute). What it reads here reaches the backups through the change.
 #[derive(Debug)]
 pub struct Cx<'a> {
-    pub(super) clock: &'a mut Clock,
-    pub(super) chance: &'a mut Chance,
+    pub(super) source: Source<'a>,
+}
+
+/// Where clock and chance come from.
+#[derive(Debug)]
+pub(super) enum Source<'a> {
+    /// The machine. A witness notes what was drawn.
+    Machine { clock: &'a mut Clock, chance: &'a mut Chance, noted: Option<&'a mut Vec<u64>> },
+    /// The leader, which drew this.
+    Again(slice::Iter<'a, u64>),
+}
+
+impl Source<'_> {
+    fn draw(&mut self, from: impl FnOnce(&mut Clock, &mut Chance) -> u64) -> u64 {
+        match self {
+            Source::Machine { clock, chance, noted } => {
+                let drawn = from(clock, chance);
+                if let Some(noted) = noted {
+                    noted.push(drawn);
+                }
+                drawn
+            }
+            Source::Again(drawn) => *drawn.next().expect("it draws as often as at the leader"),
+        }
+    }
 }
 
 impl Cx<'_> {
@@ -16,12 +42,12 @@ impl Cx<'_> {
     /// whatever replica, for changes carry it. If some machine's clock is ahead, the service's time stands still until the others
     /// have come up to it.
     pub fn clock(&mut self) -> SystemTime {
-        UNIX_EPOCH + Duration::from_nanos(self.clock.read())
+        UNIX_EPOCH + Duration::from_nanos(self.source.draw(|clock, _| clock.read()))
     }
 
     /// 64 random bits; never for secrets.
     pub fn random(&mut self) -> u64 {
-        self.chance.bits()
+        self.source.draw(|_, chance| chance.bits())
     }
 
     /// A random number below `end`, each as likely as the others.
@@ -35,7 +61,7 @@ impl Cx<'_> {
         // whose lower half is among the surplus is drawn again.
         let surplus = end.wrapping_neg() % end;
         loop {
-            let product = u128::from(self.chance.bits()) * u128::from(end);
+            let product = u128::from(self.random()) * u128::from(end);
             if product as u64 >= surplus {
                 return (product >> 64) as u64;
             }
@@ -72,23 +98,27 @@ impl Clock {
 mod tests {
     use super::*;
 
+    fn machine<'a>(clock: &'a mut Clock, chance: &'a mut Chance) -> Cx<'a> {
+        Cx { source: Source::Machine { clock, chance, noted: None } }
+    }
+
     #[test]
     fn the_clock_does_not_go_behind_what_another_one_showed() {
         let (mut clock, mut chance) = (Clock::default(), Chance::new());
-        let mut cx = Cx { clock: &mut clock, chance: &mut chance };
+        let mut cx = machine(&mut clock, &mut chance);
         let first = cx.clock();
         assert!(cx.clock() >= first && first > UNIX_EPOCH);
         let ahead = clock.latest() + 3_600_000_000_000;
         clock.advance(ahead);
         clock.advance(5);
-        let mut cx = Cx { clock: &mut clock, chance: &mut chance };
+        let mut cx = machine(&mut clock, &mut chance);
         assert_eq!(cx.clock(), UNIX_EPOCH + Duration::from_nanos(ahead), "time stands still");
     }
 
     #[test]
     fn numbers_below_a_bound_are_below_it_and_all_come() {
         let (mut clock, mut chance) = (Clock::default(), Chance::new());
-        let mut cx = Cx { clock: &mut clock, chance: &mut chance };
+        let mut cx = machine(&mut clock, &mut chance);
         let mut seen = [false; 6];
         for _ in 0..1000 {
             seen[cx.below(6) as usize] = true;

@@ -3,14 +3,23 @@
 //! Orders come in batches, as the protocol thread gathered them in a turn, and are carried out in their order. Results leave in
 //! batches, too, but none waits behind a slow request ([`Outlet`]).
 //!
+//! A service that is short ([`Service::SHORT`]) has no such thread: the endpoint carries its orders out itself, in the turn in which
+//! they come up (`inline`). A [`Performer`] is all that either needs to know of a service.
+//!
 //! **What may go wrong.** A panic in `execute` rejects the request: the state was only lent. A panic in `apply` leaves a state
 //! that nobody knows, so this replica ends, and says why. At a leader the request is rejected first, so that it does not end the
-//! next leader in the same way: it was never proposed. Bytes that do not decode end the replica, too, if they came from
-//! another replica, and are rejected if they came from a client.
+//! next leader in the same way: it was never proposed. The replica resigns then ([`service::Command::Resign`]), which has that told.
+//! Bytes that do not decode end the replica, too, if they came from another replica, and are rejected if they came from a client.
 //!
-//! **Bytes.** A change is the clock of the leader and the delta; a checkpoint is the clock, the number of changes and the state.
+//! **Bytes.** A change is the clock of the leader and, behind it, what [`Service::CARRIES`] says: the delta; or the [`Witness`]; or the
+//! number of changes and the state, which is what a checkpoint is, too.
+//!
+//! **Checks.** A host may be told to check its services. Then each change at the leader is applied, taken back, and applied again as its bytes
+//! say. The states before and after are compared byte by byte: a wrong `revert`, and a delta that is another one behind its bytes, make the request a
+//! refusal, and the replica ends.
 
 use std::{
+    borrow::Cow,
     collections::VecDeque,
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -18,20 +27,21 @@ use std::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
-    thread,
     time::{Duration, Instant},
+    vec,
 };
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use crossbeam_channel::Receiver;
 use quorate_node::panic_message;
 use quorate_protocol::service::{self, Event, TransactionId};
 use quorate_runtime::chance::Chance;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 
 use super::{
-    Executed, Service,
-    cx::{Clock, Cx},
+    Carries, Executed, Service,
+    cx::{Clock, Cx, Source},
+    press::{ITEM_BYTES_MAX, Press, opened},
 };
 
 /// Figures that an executor shows to other threads.
@@ -49,8 +59,17 @@ pub(super) struct Tally {
 pub(super) trait Outlet {
     /// These results, in this order. `false`: nobody wants them any more.
     fn results(&self, results: Vec<service::Command>) -> bool;
-    /// The replica cannot go on.
-    fn ended(&self, why: String);
+    /// The replica cannot go on: it is to resign.
+    fn broken(&self, why: String);
+}
+
+/// Whatever carries out the orders of a replica.
+pub(super) trait Performer: Send {
+    /// Carries out an order.
+    fn perform(&mut self, order: Event, results: &mut Results) -> Result<(), Broken>;
+
+    /// Carries out what comes, until nobody orders any more.
+    fn run(self: Box<Self>, orders: Receiver<Vec<Event>>, outlet: &dyn Outlet);
 }
 
 /// A service, and what is needed to execute, revert and copy it.
@@ -68,6 +87,18 @@ pub(super) struct Executor<S: Service> {
     /// Another replica's, as far as it came.
     coming: BytesMut,
     tally: Arc<Tally>,
+    /// Whether each change is checked.
+    checks: bool,
+}
+
+/// What a change carries if it is executed again: all that the leader drew, and a print of what came of it.
+#[derive(Serialize, Deserialize)]
+struct Witness<'a> {
+    #[serde(borrow)]
+    request: Cow<'a, [u8]>,
+    drawn: Vec<u64>,
+    /// Of the delta.
+    print: u64,
 }
 
 /// A change that is not chosen.
@@ -80,10 +111,38 @@ struct Unchosen<U> {
 
 /// Why a replica ends.
 #[derive(Debug, PartialEq, Eq)]
-struct Broken(String);
+pub(super) struct Broken(pub(super) String);
+
+impl<S: Service> Performer for Executor<S> {
+    fn perform(&mut self, order: Event, results: &mut Results) -> Result<(), Broken> {
+        catch_unwind(AssertUnwindSafe(|| self.carry_out(order, results)))
+            .unwrap_or_else(|panic| Err(Broken(format!("its executor panicked: {}", panic_message(&*panic)))))
+    }
+
+    fn run(mut self: Box<Self>, orders: Receiver<Vec<Event>>, outlet: &dyn Outlet) {
+        let mut results = Results::default();
+        for batch in orders {
+            for event in batch {
+                let bytes = weight(&event);
+                let performed = self.perform(event, &mut results);
+                self.tally.backlog.fetch_sub(bytes, Ordering::Relaxed);
+                if let Err(Broken(why)) = performed {
+                    results.leave(outlet);
+                    return outlet.broken(why);
+                }
+                if results.are_due() && !results.leave(outlet) {
+                    return;
+                }
+            }
+            if !results.leave(outlet) {
+                return;
+            }
+        }
+    }
+}
 
 impl<S: Service> Executor<S> {
-    pub(super) fn new(state: S, tally: Arc<Tally>) -> Self {
+    pub(super) fn new(state: S, tally: Arc<Tally>, checks: bool) -> Self {
         Executor {
             state,
             undo: VecDeque::new(),
@@ -94,37 +153,11 @@ impl<S: Service> Executor<S> {
             checkpoint: Bytes::new(),
             coming: BytesMut::new(),
             tally,
+            checks,
         }
     }
 
-    /// Carries out what comes, until nobody orders any more.
-    pub(super) fn run(mut self, orders: Receiver<Vec<Event>>, outlet: impl Outlet) {
-        let mut results = Results::default();
-        for batch in orders {
-            for event in batch {
-                let bytes = weight(&event);
-                let performed = catch_unwind(AssertUnwindSafe(|| self.perform(event, &mut results)));
-                let performed = performed.unwrap_or_else(|panic| {
-                    Err(Broken(format!("its executor panicked: {}", panic_message(&*panic))))
-                });
-                self.tally.backlog.fetch_sub(bytes, Ordering::Relaxed);
-                if let Err(Broken(why)) = performed {
-                    results.leave(&outlet);
-                    // A rejection is confirmed by the others before it is told.
-                    thread::sleep(REJECTION_PAUSE);
-                    return outlet.ended(why);
-                }
-                if results.are_due() && !results.leave(&outlet) {
-                    return;
-                }
-            }
-            if !results.leave(&outlet) {
-                return;
-            }
-        }
-    }
-
-    fn perform(&mut self, event: Event, results: &mut Results) -> Result<(), Broken> {
+    fn carry_out(&mut self, event: Event, results: &mut Results) -> Result<(), Broken> {
         match event {
             Event::Execute { work, request, read, transaction } => {
                 let (result, broken) = match self.execute(work, transaction, &request, read) {
@@ -146,7 +179,7 @@ impl<S: Service> Executor<S> {
             Event::Apply { through, changes } => self.apply(through, changes)?,
             Event::Checkpoint { .. } => {
                 assert!(self.undo.is_empty(), "a checkpoint holds what is chosen");
-                self.checkpoint = self.take_checkpoint()?;
+                self.checkpoint = self.take_state(0)?;
             }
             Event::CheckpointPartWanted { checkpoint, bytes } => {
                 let bytes = self.checkpoint.split_to(bytes.min(self.checkpoint.len()));
@@ -167,7 +200,8 @@ impl<S: Service> Executor<S> {
             | Event::Members(_)
             | Event::Removed
             | Event::ChangeRefused { .. }
-            | Event::Corrupt(_) => {}
+            | Event::Corrupt(_)
+            | Event::Resigned => {}
         }
         Ok(())
     }
@@ -185,11 +219,29 @@ impl<S: Service> Executor<S> {
         })?;
         let Found { reply, change } = found;
         let Some((delta, change)) = change else { return Ok(service::Executed::Unchanged { reply }) };
-        let applied = catch_unwind(AssertUnwindSafe(|| self.state.apply(&delta)));
+        let applied = catch_unwind(AssertUnwindSafe(|| match self.checks {
+            true => self.rehearse(&delta, &change),
+            false => Ok(self.state.apply(&delta)),
+        }));
         let undo = applied.map_err(|panic| {
             let words = panic_message(&*panic);
             Refused::Torn(format!("apply panicked at the leader, before its change was proposed: {words}"))
         })?;
+        let undo = undo.map_err(Refused::Torn)?;
+        let change = match S::CARRIES {
+            Carries::Delta | Carries::Witness => change,
+            Carries::State => match self.take_state(1) {
+                Ok(state) if state.len() <= ITEM_BYTES_MAX => state,
+                taken => {
+                    self.state.revert(undo);
+                    let why = match taken {
+                        Ok(state) => format!("a state of {} bytes: {ITEM_BYTES_MAX} at most", state.len()),
+                        Err(Broken(why)) => why,
+                    };
+                    return Err(Refused::Whole(why));
+                }
+            },
+        };
         self.uncommitted += usize::from(transaction.is_some());
         self.undo.push_back(Unchosen { work, transaction, undo });
         self.tally.changes.fetch_add(1, Ordering::Relaxed);
@@ -198,11 +250,13 @@ impl<S: Service> Executor<S> {
 
     /// The result of a request. It changes no more of the state than `execute` can, which is lent it.
     fn find_out(&mut self, request: &Bytes, read: bool) -> Result<Found<S>, Refused> {
-        let request: S::Request = opened(request)
+        let parsed: S::Request = opened(request)
             .map_err(|why| Refused::Whole(format!("the request is none of this service: {why}")))?;
         let Executor { state, clock, chance, press, .. } = self;
-        let mut cx = Cx { clock, chance };
-        match state.execute(&request, &mut cx) {
+        let mut drawn = Vec::new();
+        let noted = (S::CARRIES == Carries::Witness).then_some(&mut drawn);
+        let mut cx = Cx { source: Source::Machine { clock, chance, noted } };
+        match state.execute(&parsed, &mut cx) {
             Executed::Unchanged(reply) => Ok(Found { reply: press.seal(&[], &reply)?, change: None }),
             Executed::Rejected(reason) => Err(Refused::Whole(reason)),
             Executed::Changed(..) if read => {
@@ -210,9 +264,64 @@ impl<S: Service> Executor<S> {
             }
             Executed::Changed(reply, delta) => {
                 let reply = press.seal(&[], &reply)?;
-                let change = press.seal(&clock.latest().to_le_bytes(), &delta)?;
+                let front = clock.latest().to_le_bytes();
+                let change = match S::CARRIES {
+                    Carries::Delta => press.seal(&front, &delta)?,
+                    Carries::Witness => {
+                        let print = print(&delta).map_err(|error| error.to_string())?;
+                        let request = Cow::Borrowed(&request[..]);
+                        press.seal(&front, &Witness { request, drawn, print })?
+                    }
+                    // It is made of what the state will be.
+                    Carries::State => Bytes::new(),
+                };
                 Ok(Found { reply, change: Some((delta, change)) })
             }
+        }
+    }
+
+    /// Applies a change, takes it back, and applies it again as its bytes say.
+    fn rehearse(&mut self, delta: &S::Delta, change: &[u8]) -> Result<S::Undo, String> {
+        let before = self.bytes()?;
+        let undo = self.state.apply(delta);
+        let after = self.bytes()?;
+        self.state.revert(undo);
+        same(&before, &self.bytes()?)
+            .map_err(|why| format!("check: the state is another one when a change was reverted: {why}"))?;
+        if S::CARRIES == Carries::State {
+            return Ok(self.state.apply(delta));
+        }
+        let delta = split_clock(change).ok_or("it is cut off").and_then(|(_, rest)| {
+            self.delta(rest).map_err(|_| "check: a change does not come back from its bytes")
+        })?;
+        let undo = self.state.apply(&delta);
+        same(&after, &self.bytes()?).map_err(|why| {
+            format!("check: a change that comes from its bytes has another effect at backups: {why}")
+        })?;
+        Ok(undo)
+    }
+
+    fn bytes(&self) -> Result<Vec<u8>, String> {
+        postcard::to_stdvec(&self.state).map_err(|error| format!("the state does not serialise: {error}"))
+    }
+
+    /// The delta of a change that another replica executed.
+    fn delta(&self, bytes: &[u8]) -> Result<S::Delta, String> {
+        if S::CARRIES == Carries::Delta {
+            return opened(bytes).map_err(|error| error.to_string());
+        }
+        let Witness { request, drawn, print: expected } =
+            postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
+        let request: S::Request = opened(&request).map_err(|error| error.to_string())?;
+        let mut cx = Cx { source: Source::Again(drawn.iter()) };
+        let found = catch_unwind(AssertUnwindSafe(|| self.state.execute(&request, &mut cx)));
+        let found =
+            found.map_err(|panic| format!("execute panicked with a witness: {}", panic_message(&*panic)))?;
+        match found {
+            Executed::Changed(_, delta) if print(&delta) == Ok(expected) => Ok(delta),
+            _ => Err(String::from(
+                "executed again it comes to something else: beside clock and chance of `Cx` it must depend on nothing",
+            )),
         }
     }
 
@@ -259,8 +368,12 @@ impl<S: Service> Executor<S> {
         assert!(self.undo.is_empty(), "a backup has nothing that is not chosen");
         for change in changes {
             let broken = |why| Broken(format!("a change up to instance {through}: {why}"));
-            let (clock, delta) = split_clock(&change).ok_or_else(|| broken("it is cut off".to_owned()))?;
-            let delta: S::Delta = opened(delta).map_err(|why| broken(why.to_string()))?;
+            if S::CARRIES == Carries::State {
+                self.take_over(&change).map_err(broken)?;
+                continue;
+            }
+            let (clock, rest) = split_clock(&change).ok_or_else(|| broken("it is cut off".to_owned()))?;
+            let delta = self.delta(rest).map_err(broken)?;
             self.clock.advance(clock);
             catch_unwind(AssertUnwindSafe(|| drop(self.state.apply(&delta))))
                 .map_err(|panic| broken(format!("apply panicked: {}", panic_message(&*panic))))?;
@@ -269,30 +382,45 @@ impl<S: Service> Executor<S> {
         Ok(())
     }
 
-    fn take_checkpoint(&self) -> Result<Bytes, Broken> {
-        let taken = catch_unwind(AssertUnwindSafe(|| postcard::to_stdvec(&self.state)));
+    /// The state with so many more changes than are counted.
+    fn take_state(&self, more: u64) -> Result<Bytes, Broken> {
+        let taken = catch_unwind(AssertUnwindSafe(|| self.bytes()));
         let taken = taken
             .map_err(|panic| Broken(format!("serialising the state panicked: {}", panic_message(&*panic))))?;
-        let state = taken.map_err(|error| Broken(format!("the state does not serialise: {error}")))?;
-        let (clock, changes) = (self.clock.latest(), self.tally.changes.load(Ordering::Relaxed));
+        let state = taken.map_err(Broken)?;
+        let (clock, changes) = (self.clock.latest(), self.tally.changes.load(Ordering::Relaxed) + more);
         Ok([&clock.to_le_bytes()[..], &changes.to_le_bytes(), &state].concat().into())
+    }
+
+    /// Another replica's state takes the place of this one's.
+    fn take_over(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let split = split_clock(bytes).and_then(|(clock, rest)| Some((clock, split_clock(rest)?)));
+        let (clock, (changes, state)) = split.ok_or_else(|| String::from("it is cut off"))?;
+        let state = catch_unwind(|| opened(state).map_err(|error| error.to_string()));
+        self.state =
+            state.unwrap_or_else(|panic| Err(format!("restoring panicked: {}", panic_message(&*panic))))?;
+        self.clock.advance(clock);
+        self.tally.changes.store(changes, Ordering::Relaxed);
+        Ok(())
     }
 
     fn restore(&mut self, through: u64) -> Result<(), Broken> {
         assert!(self.undo.is_empty(), "a backup has nothing that is not chosen");
         let coming = mem::take(&mut self.coming);
-        let broken = |why: String| Broken(format!("the checkpoint of instance {through}: {why}"));
-        let split = split_clock(&coming).and_then(|(clock, rest)| Some((clock, split_clock(rest)?)));
-        let (clock, (changes, state)) = split.ok_or_else(|| broken(String::from("it is cut off")))?;
-        let state = catch_unwind(|| opened(state).map_err(|error| error.to_string()));
-        let state =
-            state.unwrap_or_else(|panic| Err(format!("restoring panicked: {}", panic_message(&*panic))));
-        self.state = state.map_err(broken)?;
-        self.clock.advance(clock);
-        self.tally.changes.store(changes, Ordering::Relaxed);
+        self.take_over(&coming)
+            .map_err(|why| Broken(format!("the checkpoint of instance {through}: {why}")))?;
         self.tally.restored.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// Where two states differ, if they do.
+fn same(one: &[u8], other: &[u8]) -> Result<(), String> {
+    if one == other {
+        return Ok(());
+    }
+    let at = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+    Err(format!("{} and {} bytes, which differ from byte {at} on", one.len(), other.len()))
 }
 
 /// The result of a request, in bytes.
@@ -309,12 +437,9 @@ enum Refused {
     Torn(String),
 }
 
-/// How long a replica that ends waits so that its last rejection is told.
-const REJECTION_PAUSE: Duration = Duration::from_millis(300);
-
 /// Results that wait to be handed over together.
 #[derive(Default)]
-struct Results {
+pub(super) struct Results {
     waiting: Vec<service::Command>,
     bytes: usize,
     /// When the first of them was there.
@@ -341,7 +466,13 @@ impl Results {
         late || self.waiting.len() >= RESULTS_MAX || self.bytes >= RESULTS_BYTES
     }
 
-    fn leave(&mut self, outlet: &impl Outlet) -> bool {
+    /// Takes them, and keeps their memory.
+    pub(super) fn drain(&mut self) -> vec::Drain<'_, service::Command> {
+        (self.bytes, self.since) = (0, None);
+        self.waiting.drain(..)
+    }
+
+    fn leave(&mut self, outlet: &dyn Outlet) -> bool {
         (self.bytes, self.since) = (0, None);
         let results = mem::take(&mut self.waiting);
         results.is_empty() || outlet.results(results)
@@ -371,65 +502,6 @@ pub(super) fn print(state: &impl Serialize) -> Result<u64, postcard::Error> {
     Ok(xxhash_rust::xxh3::xxh3_64(&postcard::to_stdvec(state)?))
 }
 
-/// The bytes of values, one behind another in memory that they share.
-#[derive(Default)]
-pub(super) struct Press(BytesMut);
-
-impl Press {
-    /// A value's bytes behind others; refused if they are too many.
-    pub(super) fn seal(&mut self, front: &[u8], value: &impl Serialize) -> Result<Bytes, String> {
-        if self.0.capacity() < PRESS_BYTES_LEFT {
-            self.0.reserve(PRESS_BYTES);
-        }
-        self.0.extend_from_slice(front);
-        let sealed = postcard::serialize_with_flavor(value, Ink(&mut self.0));
-        let bytes = self.0.split().freeze();
-        sealed.map_err(|error| format!("it does not serialise: {error}"))?;
-        match bytes.len() {
-            length if length > ITEM_BYTES_MAX => Err(format!(
-                "{length} bytes are too many for a request, a reply or a change: {ITEM_BYTES_MAX} at most"
-            )),
-            _ => Ok(bytes),
-        }
-    }
-}
-
-/// Memory that values share, and what is left of it when other memory is taken, in bytes.
-const PRESS_BYTES: usize = 32 << 10;
-const PRESS_BYTES_LEFT: usize = 512;
-
-/// Where postcard writes.
-struct Ink<'a>(&'a mut BytesMut);
-
-impl postcard::ser_flavors::Flavor for Ink<'_> {
-    type Output = ();
-
-    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
-        self.0.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
-        self.0.put_u8(byte);
-        Ok(())
-    }
-
-    fn finalize(self) -> postcard::Result<()> {
-        Ok(())
-    }
-}
-
-/// The value that these bytes are, all of them.
-pub(super) fn opened<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, postcard::Error> {
-    match postcard::take_from_bytes(bytes)? {
-        (value, []) => Ok(value),
-        _ => Err(postcard::Error::DeserializeBadEncoding),
-    }
-}
-
-/// No request, reply or change is longer, in bytes.
-pub(super) const ITEM_BYTES_MAX: usize = 4 << 20;
-
 impl From<String> for Refused {
     fn from(reason: String) -> Refused {
         Refused::Whole(reason)
@@ -450,183 +522,4 @@ fn split_clock(bytes: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-
-    use serde::Deserialize;
-
-    use super::*;
-
-    /// Words, of which each is a change.
-    #[derive(Default, Serialize, Deserialize)]
-    struct Words(Vec<String>);
-
-    impl Service for Words {
-        type Request = String;
-        type Reply = usize;
-        type Delta = String;
-        type Undo = ();
-
-        fn execute(&self, word: &String, cx: &mut Cx<'_>) -> Executed<Self> {
-            cx.clock();
-            assert!(!word.is_empty(), "no word");
-            Executed::Changed(self.0.len() + 1, word.clone())
-        }
-
-        fn apply(&mut self, word: &String) {
-            assert!(word != "poison", "no such word");
-            self.0.push(word.clone());
-        }
-
-        fn revert(&mut self, (): ()) {
-            self.0.pop();
-        }
-    }
-
-    fn executor() -> Executor<Words> {
-        Executor::new(Words::default(), Arc::default())
-    }
-
-    fn order(work: u64, word: &str) -> Event {
-        Event::Execute {
-            work,
-            request: Press::default().seal(&[], &word).unwrap(),
-            read: false,
-            transaction: None,
-        }
-    }
-
-    /// The change that an order comes to.
-    fn change(executor: &mut Executor<Words>, order: Event) -> Bytes {
-        let mut results = Results::default();
-        executor.perform(order, &mut results).unwrap();
-        match &results.waiting[..] {
-            [service::Command::Executed { result: service::Executed::Changed { change, .. }, .. }] => {
-                change.clone()
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn perform(executor: &mut Executor<Words>, event: Event) -> Result<Vec<service::Command>, Broken> {
-        let mut results = Results::default();
-        executor.perform(event, &mut results)?;
-        Ok(results.waiting)
-    }
-
-    #[test]
-    fn what_is_not_chosen_is_taken_back_and_what_is_chosen_stays() {
-        let mut executor = executor();
-        for (work, word) in [(1, "a"), (2, "b"), (3, "c")] {
-            change(&mut executor, order(work, word));
-        }
-        perform(&mut executor, Event::Chosen { work: 2 }).unwrap();
-        perform(&mut executor, Event::Revert).unwrap();
-        assert_eq!(executor.state.0, ["a", "b"]);
-        assert_eq!(executor.tally.changes.load(Ordering::Relaxed), 2);
-    }
-
-    #[test]
-    fn an_aborted_transaction_is_taken_back_and_a_committed_one_goes_with_its_commit() {
-        let transaction = |number| TransactionId { session: service::SessionId(1), number };
-        let mut executor = executor();
-        for (work, word, number) in [(1, "a", 1), (2, "b", 0), (3, "c", 2), (4, "d", 1)] {
-            let Event::Execute { work, request, read, .. } = order(work, word) else { unreachable!() };
-            let transaction = (number > 0).then(|| transaction(number));
-            change(&mut executor, Event::Execute { work, request, read, transaction });
-        }
-        perform(&mut executor, Event::Chosen { work: 2 }).unwrap();
-        // What revert takes back here is the last word, whichever it is: that is what default keys allow.
-        perform(&mut executor, Event::Abort { transaction: transaction(1) }).unwrap();
-        assert_eq!((executor.state.0.len(), executor.uncommitted), (2, 1));
-        perform(&mut executor, Event::Commit { work: 5, transaction: transaction(2) }).unwrap();
-        perform(&mut executor, Event::Chosen { work: 4 }).unwrap();
-        assert_eq!(executor.undo.len(), 1, "its commit is not chosen");
-        perform(&mut executor, Event::Revert).unwrap();
-        assert_eq!((executor.state.0.len(), executor.uncommitted), (1, 0));
-    }
-
-    #[test]
-    fn a_backup_and_a_joiner_come_to_the_same_state_and_clock() {
-        let (mut leader, mut backup, mut joiner) = (executor(), executor(), executor());
-        let changes = vec![change(&mut leader, order(1, "a")), change(&mut leader, order(2, "b"))];
-        perform(&mut backup, Event::Apply { through: 2, changes }).unwrap();
-        assert_eq!(backup.clock.latest(), leader.clock.latest());
-        perform(&mut backup, Event::Checkpoint { checkpoint: 1 }).unwrap();
-        let mut first = true;
-        loop {
-            let wanted = Event::CheckpointPartWanted { checkpoint: 1, bytes: 7 };
-            let given = perform(&mut backup, wanted).unwrap();
-            let [service::Command::CheckpointPart { bytes, last, .. }] = &given[..] else {
-                panic!("{given:?}")
-            };
-            let part = Event::RestorePart { first, bytes: bytes.clone() };
-            perform(&mut joiner, part).unwrap();
-            first = false;
-            if *last {
-                break;
-            }
-        }
-        perform(&mut joiner, Event::Restore { through: 2 }).unwrap();
-        assert_eq!(joiner.state.0, ["a", "b"]);
-        assert_eq!(joiner.clock.latest(), leader.clock.latest());
-        assert_eq!(joiner.tally.changes.load(Ordering::Relaxed), 2);
-    }
-
-    #[test]
-    fn what_does_not_decode_is_refused_to_a_client_and_ends_a_backup() {
-        let mut executor = executor();
-        let bytes = Bytes::from_static(&[200]);
-        let execute = Event::Execute { work: 1, request: bytes.clone(), read: false, transaction: None };
-        let given = perform(&mut executor, execute).unwrap();
-        assert!(
-            matches!(
-                &given[..],
-                [service::Command::Executed { result: service::Executed::Rejected { .. }, .. }]
-            ),
-            "{given:?}"
-        );
-        let changes = vec![bytes.clone()];
-        assert!(perform(&mut executor, Event::Apply { through: 1, changes }).is_err());
-        perform(&mut executor, Event::RestorePart { first: true, bytes }).unwrap();
-        assert!(perform(&mut executor, Event::Restore { through: 1 }).is_err());
-        assert!(executor.state.0.is_empty());
-    }
-
-    struct Ear(Arc<Mutex<(Vec<service::Command>, Option<String>)>>);
-
-    impl Outlet for Ear {
-        fn results(&self, results: Vec<service::Command>) -> bool {
-            self.0.lock().unwrap().0.extend(results);
-            true
-        }
-
-        fn ended(&self, why: String) {
-            self.0.lock().unwrap().1 = Some(why);
-        }
-    }
-
-    #[test]
-    fn a_panic_in_execute_is_a_refusal_and_one_in_apply_is_the_end_behind_a_refusal() {
-        let (orders, waiting) = crossbeam_channel::unbounded();
-        let (executor, heard) = (executor(), Arc::new(Mutex::default()));
-        let tally = executor.tally.clone();
-        let batch = vec![order(1, ""), order(2, "a"), order(3, "poison"), order(4, "b")];
-        tally.backlog.fetch_add(batch.iter().map(weight).sum(), Ordering::Relaxed);
-        orders.send(batch).unwrap();
-        executor.run(waiting, Ear(heard.clone()));
-        let heard = heard.lock().unwrap();
-        let works = heard.0.iter().map(|command| match command {
-            service::Command::Executed { work, result } => {
-                (*work, matches!(result, service::Executed::Rejected { .. }))
-            }
-            other => panic!("{other:?}"),
-        });
-        assert_eq!(
-            works.collect::<Vec<_>>(),
-            [(1, true), (2, false), (3, true)],
-            "none behind it is executed"
-        );
-        assert!(heard.1.as_ref().unwrap().contains("no such word"), "{heard:?}");
-    }
-}
+mod tests;

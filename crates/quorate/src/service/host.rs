@@ -4,21 +4,24 @@ use std::{
     net::{SocketAddr, TcpListener},
     path::PathBuf,
     sync::{Arc, Mutex, atomic::Ordering},
-    thread,
     time::Duration,
 };
 
 use crossbeam_channel::unbounded;
-use quorate_protocol::{Peer, ProcessId, Ticket, service::GroupId};
+use quorate_protocol::{
+    Peer, ProcessId, Ticket,
+    service::{GroupId, Pipelining},
+};
 use quorate_runtime::{chance::Chance, clock};
 
 use super::{
     Service,
     directory::Directory,
-    executor::{Executor, Tally, print},
-    hosted::{Hosted, Set, Terms, Unrecovered},
+    executor::{Executor, Performer, Tally, print},
+    hosted::{Hosted, Keeping, Set, Terms, Unrecovered},
     http::Door,
-    process::{Hosting, Process, Seat, Side, config, lock},
+    inline::Inline,
+    process::{self, Hosting, Process, Seat, Side, config, lock},
 };
 use crate::error::Error;
 
@@ -28,6 +31,9 @@ pub(crate) struct Host {
     address: String,
     asks: bool,
     log_bytes_kept: usize,
+    /// Whether it checks what its services do.
+    checks: bool,
+    pipelining: Pipelining,
     /// With a disk.
     directory: Option<Directory>,
     door: Option<Door>,
@@ -46,6 +52,10 @@ pub(crate) struct HostSettings {
     pub(crate) seeds: Vec<String>,
     /// Bytes of agreed changes that are kept for replicas that lag.
     pub(crate) log_bytes_kept: usize,
+    /// Has each change applied, reverted and applied again, and the states compared.
+    pub(crate) checks: bool,
+    /// How writes follow each other.
+    pub(crate) pipelining: Pipelining,
     /// Where its replicas keep their logs, and the node's number there; none: in memory.
     pub(crate) directory: Option<(PathBuf, u64)>,
     /// Where it listens for calls over HTTP.
@@ -77,6 +87,8 @@ pub struct Standing {
     pub leader: Option<ProcessId>,
     /// Whether this one executes calls.
     pub serving: bool,
+    /// Whether the service is executed by the thread that serves the links ([`Service::SHORT`]).
+    pub inline: bool,
     /// The replicas and where they listen. This process is among them once it is taken in and not spare.
     pub replicas: Vec<(ProcessId, String)>,
     /// How many changes its state holds; at a leader some may not be agreed on yet.
@@ -90,8 +102,18 @@ pub struct Standing {
 impl Host {
     /// Starts it: it listens, and serves nothing yet.
     pub(crate) fn start(settings: HostSettings) -> Result<Host, Error> {
-        let HostSettings { domain, listener, advertised, insecure, seeds, log_bytes_kept, directory, http } =
-            settings;
+        let HostSettings {
+            domain,
+            listener,
+            advertised,
+            insecure,
+            seeds,
+            log_bytes_kept,
+            checks,
+            pipelining,
+            directory,
+            http,
+        } = settings;
         let mut config = config(&domain);
         config.listening = vec![listener];
         (config.insecure, config.advertise) = (insecure, Some(advertised.clone()));
@@ -101,7 +123,7 @@ impl Host {
         let hosts = seeds.iter().cloned().chain([advertised.clone()]).collect();
         let process = Process::start(config, seeds, directory.as_ref().zip(disk))?;
         let door = http.map(|http| Door::open(&http, insecure, (&process, hosts, &domain))).transpose()?;
-        Ok(Host { process, address: advertised, asks, log_bytes_kept, directory, door })
+        Ok(Host { process, address: advertised, asks, log_bytes_kept, checks, pipelining, directory, door })
     }
 
     /// Hosts a replica: [`Node::serve`](crate::Node::serve).
@@ -128,54 +150,59 @@ impl Host {
         })?;
         let terms = Terms { beginning, replicas, durable: self.directory.is_some() };
         let me = Peer { id: self.process.me(), address: self.address.clone() };
+        let (log_bytes_kept, pipelining) = (self.log_bytes_kept, self.pipelining);
+        let keeping = Keeping { log_bytes_kept, pipelining, carries: S::CARRIES };
+        let tally = Arc::new(Tally::default());
+        let performer: Box<dyn Performer> = Box::new(Executor::new(state, tally.clone(), self.checks));
+        let (performer, inline) = match S::SHORT {
+            true => (None, Some(Box::new(Inline::new(performer)))),
+            false => (Some(performer), None),
+        };
         let Some((log, place)) = log.zip(self.directory.as_ref()) else {
             let founds = begin != Begin::Join;
-            let hosted = Hosted::replica(me, self.log_bytes_kept);
-            let seat = self.begin(name, state, (terms, founds), hosted, None)?;
+            let hosted = Hosted::replica(me, keeping, inline);
+            let seat = self.begin::<S>(name, (performer, tally), (terms, founds), hosted, None)?;
             return if founds { self.found(&seat, terms) } else { Ok(()) };
         };
-        let (set, hosted) = Hosted::recovered(&me, log, self.log_bytes_kept, clock::now())
+        let (set, hosted) = Hosted::recovered(&me, log, (keeping, inline), clock::now())
             .map_err(|error| unrecovered(name, &me.address, error))?;
         if let Some(why) = terms.differ(set.terms) {
             return Err(Error::start(format!("`{name}`: {why}")));
         }
-        self.begin(name, state, (set.terms, false), hosted, Some((set, place.first)))?;
+        self.begin::<S>(name, (performer, tally), (set.terms, false), hosted, Some((set, place.first)))?;
         place.goes_on(channel);
         Ok(())
     }
 
-    /// Takes a replica in, and starts its executor.
+    /// Takes a replica in, and starts the thread of its service, if that has one.
     fn begin<S: Service>(
         &self,
         name: &str,
-        state: S,
+        (performer, tally): (Option<Box<dyn Performer>>, Arc<Tally>),
         (terms, founds): (Terms, bool),
         hosted: Hosted,
         recovered: Option<(Set, Ticket)>,
     ) -> Result<Arc<Seat>, Error> {
         let (orders, waiting) = unbounded();
-        let tally = Arc::new(Tally::default());
-        let standing = Mutex::default();
-        let hosting = Hosting { terms, founds, orders, tally: tally.clone(), standing };
+        let (inline, thread) = match performer {
+            None => (Some(waiting), None),
+            Some(performer) => (None, Some((performer, waiting))),
+        };
+        let (inline, standing) = (Mutex::new(inline), Mutex::default());
+        let hosting = Hosting { terms, founds, orders, inline, tally, standing };
         let side = Side::Replica(Box::new(hosting));
         let added = self.process.add(name, side, hosted, recovered);
         let seat = added.map_err(|there| refusal(&self.process, name, &there))?;
-        let (executor, results) = (Executor::new(state, tally), self.process.results(&seat));
-        let spawned = thread::Builder::new()
-            .name(String::from("service"))
-            .spawn(move || executor.run(waiting, results));
-        match spawned {
-            Ok(_) => {
-                if let Some(door) = &self.door {
-                    door.admit::<S>(name);
-                }
-                Ok(seat)
-            }
-            Err(error) => {
-                self.process.remove(&seat);
-                Err(Error::start(error))
-            }
+        if let Some((performer, waiting)) = thread
+            && let Err(error) = process::spawn(performer, waiting, self.process.results(&seat))
+        {
+            self.process.remove(&seat);
+            return Err(Error::start(error));
         }
+        if let Some(door) = &self.door {
+            door.admit::<S>(name);
+        }
+        Ok(seat)
     }
 
     /// Founds the set, unless one of the seeds shows one.
@@ -250,6 +277,7 @@ fn standing(process: &Process, seat: &Seat) -> Standing {
     Standing {
         me: Some(process.me()),
         set: seat.set().map(|set| set.group.0),
+        inline: lock(&hosting.inline).is_some(),
         changes: hosting.tally.changes.load(Ordering::Relaxed),
         restored: hosting.tally.restored.load(Ordering::Relaxed),
         ..lock(&hosting.standing).clone()

@@ -17,10 +17,17 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_protocol::{
     Context, Destination, Duration, Input, Peer, Policy, ProcessId, Protocol, Sink, Ticket, Time, paxos,
     service::{
-        self, Abort, Client, ClientCommand, ClientEvent, ClientSettings, Fate, GroupId, Message, Replica,
-        Settings,
+        self, Abort, Client, ClientCommand, ClientEvent, ClientSettings, Fate, GroupId, Message, Pipelining,
+        Replica, Settings,
     },
     wire::{Wire, WireError, need},
+};
+
+use super::{
+    Carries,
+    executor::Performer,
+    inline::{Inline, Upshot},
+    press::ITEM_BYTES_MAX,
 };
 
 /// What the members of a set show: which it is, and what all replicas of it must agree in.
@@ -84,23 +91,32 @@ impl Set {
         pass.freeze()
     }
 
-    /// How replicas of it behave on a host that keeps so many bytes of log for those that lag.
-    fn settings(self, log_bytes_kept: usize) -> Settings {
+    /// How replicas of it behave on a host that keeps them so.
+    fn settings(self, keeping: Keeping) -> Settings {
         let mut log = paxos::Settings {
             wanted: usize::from(self.terms.replicas),
-            log_bytes_kept,
+            log_bytes_kept: keeping.log_bytes_kept,
             ..paxos::Settings::default()
         };
+        let whole_states = keeping.carries == Carries::State;
+        if whole_states {
+            // The latest state is all that anybody needs, beside what comes while that is given.
+            (log.window_min, log.window_max) = (1, 1);
+            log.log_bytes_kept = log.log_bytes_kept.min(STATES_BYTES_KEPT);
+        }
         if self.terms.durable {
             log.checkpoint_bytes = Some(CHECKPOINT_BYTES);
             log.remove_after = REMOVE_DURABLE_AFTER;
         }
-        Settings { log, ..Settings::default() }
+        Settings { log, whole_states, pipelining: keeping.pipelining, ..Settings::default() }
     }
 }
 
 /// A replica with a disk writes its whole state once so much of its log has been written, and forgets what was before.
 const CHECKPOINT_BYTES: usize = 64 << 20;
+
+/// Where a log carries whole states, no more of it is kept.
+const STATES_BYTES_KEPT: usize = 2 * ITEM_BYTES_MAX;
 
 /// A replica with a disk may come back as the one that it was, so it is given longer than one without.
 const REMOVE_DURABLE_AFTER: Duration = Duration::from_secs(30);
@@ -176,8 +192,26 @@ const REPLICA_PASS_BYTES: usize = 18;
 /// An endpoint of a service.
 pub(super) enum Hosted {
     Seeker(Seeker),
-    Replica(Set, Box<Replica>),
+    Replica(Box<Seated>),
     Client(Box<Client>),
+}
+
+/// A replica of a set.
+pub(super) struct Seated {
+    set: Set,
+    replica: Replica,
+    /// The service, if it is executed here.
+    inline: Option<Box<Inline>>,
+}
+
+/// How a host keeps a replica.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Keeping {
+    /// Bytes of log for those that lag.
+    pub(super) log_bytes_kept: usize,
+    pub(super) pipelining: Pipelining,
+    /// What the service's log carries.
+    pub(super) carries: Carries,
 }
 
 /// An endpoint that does not know its set yet.
@@ -192,7 +226,7 @@ pub(super) struct Seeker {
 
 /// The kind of endpoint that a seeker is going to be.
 enum Wanted {
-    Replica { me: Peer, log_bytes_kept: usize },
+    Replica { me: Peer, keeping: Keeping, inline: Option<Box<Inline>> },
     Client(ClientSettings),
 }
 
@@ -215,12 +249,16 @@ pub(super) enum Command {
 pub(super) enum Event {
     Replica(service::Event),
     Client(ClientEvent),
+    /// The service, which was executed here, cannot go on, for this reason. Its replica resigns.
+    Broken(String),
+    /// The service was executed here, and takes too long for that. It is to be given a thread, to which what comes from now on goes.
+    Long(Box<dyn Performer>),
 }
 
 impl Hosted {
-    /// A replica to be, which founds or joins a set.
-    pub(super) fn replica(me: Peer, log_bytes_kept: usize) -> Hosted {
-        Hosted::seeker(Wanted::Replica { me, log_bytes_kept })
+    /// A replica to be, which founds or joins a set. The service may be executed by it.
+    pub(super) fn replica(me: Peer, keeping: Keeping, inline: Option<Box<Inline>>) -> Hosted {
+        Hosted::seeker(Wanted::Replica { me, keeping, inline })
     }
 
     /// A client to be.
@@ -232,7 +270,7 @@ impl Hosted {
     pub(super) fn recovered(
         me: &Peer,
         records: Vec<Bytes>,
-        log_bytes_kept: usize,
+        (keeping, inline): (Keeping, Option<Box<Inline>>),
         now: Time,
     ) -> Result<(Set, Hosted), Unrecovered> {
         let mut sets = Vec::new();
@@ -247,13 +285,13 @@ impl Hosted {
         let [set] = sets[..] else {
             return Err(Unrecovered::Corrupt(format!("it is the log of {} sets", sets.len())));
         };
-        let replica = Replica::recover(set.group, me.clone(), set.settings(log_bytes_kept), logs, now)
+        let replica = Replica::recover(set.group, me.clone(), set.settings(keeping), logs, now)
             .map_err(|error| Unrecovered::Corrupt(error.to_string()))?
             .expect("there are records");
         let known = replica.log().members().iter().find(|peer| peer.id == me.id);
         match known {
             Some(known) if known.address != me.address => Err(Unrecovered::Moved(known.address.clone())),
-            _ => Ok((set, Hosted::Replica(set, Box::new(replica)))),
+            _ => Ok((set, Hosted::Replica(Box::new(Seated { set, replica, inline })))),
         }
     }
 
@@ -301,15 +339,15 @@ impl Hosted {
         let peers = peers.into_iter().map(|(id, address)| Peer { id, address }).collect();
         let waiting = std::mem::take(&mut seeker.waiting);
         let policy: Arc<dyn Policy>;
-        *self = match &seeker.wanted {
-            Wanted::Replica { me, log_bytes_kept } => {
+        *self = match &mut seeker.wanted {
+            Wanted::Replica { me, keeping, inline } => {
                 policy = Arc::new(Member(set));
-                let (me, settings) = (me.clone(), set.settings(*log_bytes_kept));
+                let (me, settings, inline) = (me.clone(), set.settings(*keeping), inline.take());
                 let replica = match founded {
                     true => Replica::found(set.group, me, settings, cx.now),
                     false => Replica::join(set.group, me, peers, settings, cx.now),
                 };
-                Hosted::Replica(set, Box::new(replica))
+                Hosted::Replica(Box::new(Seated { set, replica, inline }))
             }
             Wanted::Client(settings) => {
                 policy = Arc::new(Caller(set.group));
@@ -323,13 +361,27 @@ impl Hosted {
     }
 
     fn give(&mut self, cx: &mut Context<'_>, input: Input<Replica>, out: &mut impl Sink<Self>) {
-        let Hosted::Replica(set, replica) = self else { unreachable!("it is asked as a replica") };
-        replica.handle(cx, input, &mut Below { out, set: Some(*set), event: Event::Replica });
+        let Hosted::Replica(seated) = self else { unreachable!("it is asked as a replica") };
+        let Seated { set, replica, inline } = &mut **seated;
+        let Some(executed) = inline else {
+            let emit = |out: &mut _, event| Sink::emit(out, Event::Replica(event));
+            return replica.handle(cx, input, &mut Below { out, set: Some(*set), emit });
+        };
+        let upshot = executed.give(cx, (*set, replica, input), out);
+        if let Upshot::Broken(why) = &upshot {
+            out.emit(Event::Broken(why.clone()));
+        }
+        if matches!(upshot, Upshot::Long)
+            && let Some(inline) = inline.take()
+        {
+            out.emit(Event::Long(inline.into_performer()));
+        }
     }
 
     fn give_client(&mut self, cx: &mut Context<'_>, input: Input<Client>, out: &mut impl Sink<Self>) {
         let Hosted::Client(client) = self else { unreachable!("it is asked as a client") };
-        client.handle(cx, input, &mut Below { out, set: None, event: Event::Client });
+        let emit = |out: &mut _, event| Sink::emit(out, Event::Client(event));
+        client.handle(cx, input, &mut Below { out, set: None, emit });
     }
 }
 
@@ -343,18 +395,19 @@ pub(super) enum Unrecovered {
 }
 
 /// The sink of a replica or a client.
-struct Below<'a, S, E> {
-    out: &'a mut S,
+pub(super) struct Below<'a, S, E> {
+    pub(super) out: &'a mut S,
     /// The set whose log is written.
-    set: Option<Set>,
-    event: E,
+    pub(super) set: Option<Set>,
+    /// Where events go.
+    pub(super) emit: E,
 }
 
 impl<C, S, E> Sink<C> for Below<'_, S, E>
 where
     C: Protocol<Message = Message, Record = paxos::Record>,
     S: Sink<Hosted>,
-    E: Fn(C::Event) -> Event,
+    E: FnMut(&mut S, C::Event),
 {
     fn send(&mut self, to: Destination, message: Message, after: Option<Ticket>) {
         self.out.send(to, message, after);
@@ -373,7 +426,7 @@ where
     }
 
     fn emit(&mut self, event: C::Event) {
-        self.out.emit((self.event)(event));
+        (self.emit)(self.out, event);
     }
 
     fn reach(&mut self, peer: ProcessId, address: &str) {
@@ -411,7 +464,7 @@ impl Protocol for Hosted {
     fn deadline(&self) -> Option<Time> {
         match self {
             Hosted::Seeker(seeker) => seeker.waiting.front().map(|waiting| waiting.end),
-            Hosted::Replica(_, replica) => replica.deadline(),
+            Hosted::Replica(seated) => seated.replica.deadline(),
             Hosted::Client(client) => client.deadline(),
         }
     }
@@ -419,14 +472,14 @@ impl Protocol for Hosted {
     fn gathering(&self) -> Duration {
         match self {
             Hosted::Seeker(_) => Duration::ZERO,
-            Hosted::Replica(_, replica) => replica.gathering(),
+            Hosted::Replica(seated) => seated.replica.gathering(),
             Hosted::Client(client) => client.gathering(),
         }
     }
 
     fn policy(&self) -> Arc<dyn Policy> {
         match self {
-            Hosted::Replica(set, _) => Arc::new(Member(*set)),
+            Hosted::Replica(seated) => Arc::new(Member(seated.set)),
             // It adopts another policy with its set.
             Hosted::Seeker(_) | Hosted::Client(_) => Arc::new(Stranger),
         }

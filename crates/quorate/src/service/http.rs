@@ -60,8 +60,8 @@ use tracing::warn;
 
 use super::{
     CallId, Service, Stub, Transaction,
-    executor::ITEM_BYTES_MAX,
     host::{self, Standing},
+    press::ITEM_BYTES_MAX,
     process::{Process, lock},
     stub::Connection,
 };

@@ -26,8 +26,8 @@
 //! - *All replicas of a set began in the same state*: a joiner whose first state has another print ends before it is one.
 //! - *The state changes in `apply` and `revert` alone*, at the leader as at its backups: `execute` is lent it.
 //! - *A state of which nobody knows what it is is not used*: a panic in `apply` or `revert` ends the replica.
-//! - *User code never holds the protocol thread up*: that thread hands orders over without waiting, and a replica whose executor falls
-//!   256 MiB behind ends.
+//! - *User code holds the protocol thread up only if it says that it is short*, and no longer than it is (`inline`). Otherwise that thread
+//!   hands orders over without waiting, and a replica whose executor falls 256 MiB behind ends.
 //! - *A process that ended a replica does not begin another of that set*: what it promised is gone with it.
 //!
 //! **Attacks considered.**
@@ -35,8 +35,8 @@
 //! - *A service is founded twice.* The second founder asks its seeds first, and is refused if one shows a set. If none
 //!   could be reached there are two sets; no replica or client of one is linked with the other, and each logs that it met it.
 //! - *A host founds, is killed, and is started with the same line.* The same: its seeds show the set, which goes on without it.
-//! - *A request that panics the leader's `apply`.* It was not proposed. It is rejected before the replica ends, and is not tried at the
-//!   next leader, which would end, too.
+//! - *A request that panics the leader's `apply`.* It was not proposed. The replica resigns: it is rejected before the replica ends, and is
+//!   not tried at the next leader, which would end, too.
 //! - *A caller sends a write as a read.* The executor looks at what came of it, and rejects what would change something.
 //! - *A clock that jumps back, or a new leader whose clock is behind.* Changes and checkpoints carry the clock, and
 //!   [`Cx::clock`] never shows less than what it has seen.
@@ -52,6 +52,8 @@ mod executor;
 pub(crate) mod host;
 mod hosted;
 mod http;
+mod inline;
+mod press;
 mod process;
 pub(crate) mod stub;
 mod transaction;
@@ -104,6 +106,14 @@ pub trait Service: Serialize + DeserializeOwned + Send + 'static {
     /// All that is needed to take a change back.
     type Undo: Send;
 
+    /// What an instance of the log carries of a request, beside the reply.
+    const CARRIES: Carries = Carries::Delta;
+
+    /// Whether a request takes some microseconds, to be executed or applied. Then the thread that serves the links does it, which spares two
+    /// wake-ups for each call. That thread does nothing else meanwhile. So a service whose requests take longer than 50 µs again and
+    /// again is given a thread of its own after all, and its host logs that.
+    const SHORT: bool = false;
+
     /// Finds out what a request comes to, in the present state. Called at the leader alone, once or, after a failure, again at
     /// another one, which then is in the state in which it should be. It may use clock, chance and threads; what it finds goes into the
     /// reply and the delta. A panic rejects the request.
@@ -129,6 +139,20 @@ pub trait Service: Serialize + DeserializeOwned + Send + 'static {
         let _ = request;
         Kind::Write
     }
+}
+
+/// What an instance of a service's log carries of a request that changed something (003 §VI.A.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carries {
+    /// The change.
+    Delta,
+    /// The request, and what the leader drew from clock and chance: every replica executes it again. Worth while where a request is
+    /// shorter than its change. [`Service::execute`] must depend on nothing but the state, the request and [`Cx`]; a replica at which it comes to
+    /// something else ends.
+    Witness,
+    /// The whole state that it comes to, 4 MiB at most: for small states whose changes are hard to tell apart. A state takes the place of those
+    /// before it. Transactions and plain calls exclude each other, whatever their keys.
+    State,
 }
 
 /// Whether a request may change the state.

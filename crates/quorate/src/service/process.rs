@@ -1,7 +1,7 @@
 //! A process of services: one node on a reactor, and the thread that looks for others.
 //!
 //! ```text
-//!   protocol thread ── orders of a turn ──▶ executor of each replica ── results ──▶ protocol thread
+//!   protocol thread ── orders of a turn ──▶ executor of each replica that has one ── results ──▶ protocol thread
 //!                   ── fates of a turn ───▶ whoever waits for them
 //!   seeking thread  ── who listens at the addresses ──▶ protocol thread
 //! ```
@@ -10,16 +10,17 @@
 
 use std::{
     collections::BTreeMap,
-    mem,
+    io, mem,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use quorate_node::{self as node, Channel, EndpointId, Newcomer, Node};
 use quorate_protocol::{
     CommandId, DomainId, ProcessId, Ticket, Time,
@@ -36,7 +37,7 @@ use tracing::{info, warn};
 
 use super::{
     directory::Directory,
-    executor::{Outlet, Tally, weight},
+    executor::{Outlet, Performer, Tally, weight},
     host::Standing,
     hosted::{Command, Event, Hosted, Set, Terms},
 };
@@ -88,6 +89,8 @@ pub(super) struct Hosting {
     /// Whether it founds a set rather than joining one.
     pub(super) founds: bool,
     pub(super) orders: Sender<Vec<service::Event>>,
+    /// The other end of its orders, as long as the endpoint carries them out itself.
+    pub(super) inline: Mutex<Option<Receiver<Vec<service::Event>>>>,
     pub(super) tally: Arc<Tally>,
     pub(super) standing: Mutex<Standing>,
 }
@@ -324,6 +327,18 @@ impl Seat {
     }
 }
 
+/// Gives a service a thread of its own.
+pub(super) fn spawn(
+    performer: Box<dyn Performer>,
+    orders: Receiver<Vec<service::Event>>,
+    results: Results,
+) -> io::Result<()> {
+    thread::Builder::new()
+        .name(String::from("service"))
+        .spawn(move || performer.run(orders, &results))
+        .map(drop)
+}
+
 impl Shared {
     fn handle(&self) -> &Handle<Node<Hosted>> {
         self.handle.get().expect("set before anybody else has it")
@@ -346,11 +361,12 @@ impl Outlet for Results {
         self.shared.handle().command(seat.home(Command::Results(results))).is_ok()
     }
 
-    fn ended(&self, why: String) {
+    fn broken(&self, why: String) {
         if let Some(seat) = self.seat.upgrade() {
             seat.end(why);
             // Untaken only if the process has ended.
-            let _ = self.shared.handle().command(node::Command::Remove(seat.channel));
+            let resign = Command::Results(vec![service::Command::Resign]);
+            let _ = self.shared.handle().command(seat.home(resign));
         }
     }
 }
@@ -388,6 +404,8 @@ impl Door {
             Event::Replica(event) => {
                 let Side::Replica(hosting) = &place.seat.side else { unreachable!("a replica's event") };
                 match note(hosting, &event) {
+                    // The endpoint has carried it out.
+                    Note::Order if lock(&hosting.inline).is_some() => return,
                     Note::Order => {
                         place.bytes += weight(&event);
                         place.orders.push(event);
@@ -400,9 +418,28 @@ impl Door {
                 }
             }
             Event::Client(event) => place.fates.push(event),
+            Event::Broken(why) => {
+                place.seat.end(why);
+                return;
+            }
+            Event::Long(performer) => return self.give_thread(channel, performer),
         }
         if is_first {
             self.told.push(channel.endpoint);
+        }
+    }
+
+    /// A service takes too long to be executed by its endpoint.
+    fn give_thread(&mut self, channel: Channel, performer: Box<dyn Performer>) {
+        let shared = self.shared.clone();
+        let Some(place) = self.place(channel) else { return };
+        let Side::Replica(hosting) = &place.seat.side else { unreachable!("a replica's event") };
+        let Some(orders) = lock(&hosting.inline).take() else { unreachable!("it was executed there") };
+        warn!(service = place.seat.name, "its requests are not short: it is given a thread of its own");
+        let results = Results { shared, seat: Arc::downgrade(&place.seat) };
+        if let Err(error) = spawn(performer, orders, results) {
+            place.seat.end(format!("no thread for its executor: {error}"));
+            self.remove(channel);
         }
     }
 
@@ -522,6 +559,7 @@ fn note(hosting: &Hosting, event: &service::Event) -> Note {
                 "the others went on without this process, which they took for failed",
             ));
         }
+        service::Event::Resigned => return Note::End(String::from("its service cannot go on")),
         service::Event::Corrupt(why) => {
             return Note::End(format!("what another replica sent does not decode: {why}"));
         }

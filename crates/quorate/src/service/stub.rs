@@ -12,8 +12,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     CallId, Kind, Service, Transaction,
-    executor::{Press, opened},
     hosted::Hosted,
+    press::{Press, opened},
     process::{Calling, Process, Seat, Side, config},
 };
 use crate::{

@@ -4,7 +4,7 @@ use std::fmt;
 
 use quorate_protocol::{CommandId, service::ClientCommand};
 
-use super::{Kind, Service, Stub, executor::Press, process::Process};
+use super::{Kind, Service, Stub, press::Press, process::Process};
 use crate::error::Error;
 
 /// Calls that take effect together, at the commit, or not at all. Dropped without one, it is aborted.

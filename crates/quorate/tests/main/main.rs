@@ -9,3 +9,4 @@ mod local;
 mod node;
 mod scan;
 mod service;
+mod ways;

@@ -4,9 +4,9 @@
 //! show what call wrote them. Calls take effect once, are linearizable, and leave replicas in the same states.
 
 mod calls;
-mod party;
+pub(crate) mod party;
 mod settings;
-mod store;
+pub(crate) mod store;
 mod tamper;
 
 pub use settings::Settings;
@@ -86,7 +86,7 @@ impl Workload for Callers {
             return Party::client(client, tamper);
         }
         let replica = self.replica(stage, world, machine, id);
-        let host = Host::new(self.settings.execute_max(stage.seed), stage.mutation);
+        let host = Host::new(self.settings.pace(stage.seed), self.service.whole_states, stage.mutation);
         Party::replica(replica, host, tamper)
     }
 
@@ -190,7 +190,7 @@ fn hosted(world: &World, machine: usize) -> Option<&Hosted> {
     }
 }
 
-const GROUP: GroupId = GroupId(7);
+pub(crate) const GROUP: GroupId = GroupId(7);
 /// How often clients look for replicas.
 const LOOK: Duration = Duration::from_millis(500);
 /// States are compared every so many instances.

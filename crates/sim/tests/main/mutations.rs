@@ -6,8 +6,17 @@ use quorate_sim::{Mutation, Scenario, graphs, mutation::SEEDS_MAX, run, sweep};
 
 #[test]
 fn every_mutation_is_caught() {
+    each_is_caught(|scenario| scenario != "graphs" && !scenario.starts_with("service"));
+}
+
+#[test]
+fn every_mutation_of_services_is_caught() {
+    each_is_caught(|scenario| scenario.starts_with("service"));
+}
+
+fn each_is_caught(of: impl Fn(&str) -> bool) {
     let jobs = thread::available_parallelism().map_or(1, usize::from);
-    for mutation in Mutation::ALL.into_iter().filter(|mutation| mutation.scenario() != "graphs") {
+    for mutation in Mutation::ALL.into_iter().filter(|mutation| of(mutation.scenario())) {
         let scenario =
             Scenario::named(mutation.scenario()).expect("mutations name scenarios that come along");
         // A seed that fails without the mutation shows nothing about it.

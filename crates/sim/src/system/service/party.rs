@@ -93,11 +93,11 @@ pub(super) fn look_for_replicas(stage: &Stage, world: &mut World) {
 }
 
 impl Party {
-    pub(super) fn replica(replica: Replica, host: Host, tamper: Option<Tamper>) -> Self {
+    pub(crate) fn replica(replica: Replica, host: Host, tamper: Option<Tamper>) -> Self {
         Party::Replica(Box::new(Hosted { replica, host, members_changed: false, tamper }))
     }
 
-    pub(super) fn client(client: Client, tamper: Option<Tamper>) -> Self {
+    pub(crate) fn client(client: Client, tamper: Option<Tamper>) -> Self {
         Party::Client(Box::new(Caller { client, tamper }))
     }
 }
@@ -144,10 +144,13 @@ impl Hosted {
             // It may be the host's.
             (Input::Deadline, _) if self.replica.deadline().is_none_or(|due| due > cx.now) => {}
             (Input::Receive { from, message }, Some(tamper)) => {
-                let message = tamper.received(from, message, &self.replica, &self.host, out);
+                let message = tamper.received(from, message, &self.replica, &mut self.host, out);
                 self.give(cx, Input::Receive { from, message }, out);
             }
             (input, _) => self.give(cx, input, out),
+        }
+        if let Some(tamper) = &mut self.tamper {
+            tamper.forward(&mut self.host, &self.replica, out);
         }
         // Results that come of the end of a batch are a batch of their own.
         while self.work(cx, out) && ends {

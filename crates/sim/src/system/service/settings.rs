@@ -9,6 +9,8 @@ use quorate_protocol::{
 use quorate_world::DiskSettings;
 use serde::{Deserialize, Serialize};
 
+use super::store::Pace;
+
 /// The scenarios that come along.
 pub(super) const SCENARIOS: &[(&str, &str)] = &[
     ("service", include_str!("../../../../../scenarios/service.toml")),
@@ -73,21 +75,29 @@ impl Default for Settings {
 impl Settings {
     /// How the replicas of this seed behave.
     pub(super) fn service(&self, seed: u64) -> service::Settings {
+        let whole_states = self.whole_states(seed);
         service::Settings {
             log: paxos::Settings {
                 wanted: self.replicas,
                 log_bytes_kept: self.log_bytes_kept,
                 chunk_bytes: 1 << 10,
                 batch_bytes_max: 2 << 10,
-                window_max: 8,
+                window_min: if whole_states { 1 } else { 2 },
+                window_max: if whole_states { 1 } else { 8 },
                 checkpoint_bytes: self.disk.map(|_| CHECKPOINT_BYTES),
                 ..paxos::Settings::default()
             },
             pipelining: if seed % 8 == 7 { Pipelining::OneAtATime } else { Pipelining::Speculative },
+            whole_states,
             sessions_max: self.sessions_max,
             transaction_idle: TRANSACTION_IDLE,
             ..service::Settings::default()
         }
+    }
+
+    /// Whether changes of this seed are whole states.
+    pub(super) fn whole_states(&self, seed: u64) -> bool {
+        seed % 8 == 5
     }
 
     /// How the clients of this seed behave.
@@ -99,9 +109,9 @@ impl Settings {
         }
     }
 
-    /// How long a call takes the hosts of this seed, at most.
-    pub(super) fn execute_max(&self, seed: u64) -> Duration {
-        Duration::from_micros(if seed % 2 == 1 { self.execute_micros_max } else { 0 })
+    /// How long a call takes the hosts of this seed.
+    pub(super) fn pace(&self, seed: u64) -> Pace {
+        Pace::UpTo(Duration::from_micros(if seed % 2 == 1 { self.execute_micros_max } else { 0 }))
     }
 }
 

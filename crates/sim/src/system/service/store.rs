@@ -67,6 +67,14 @@ impl Effect {
     }
 }
 
+/// A change of the state, as backups apply it. It rests on the state in which it was computed: it names the value that it replaces.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Change {
+    key: u64,
+    written: Written,
+    before: Option<Written>,
+}
+
 /// What reverts a change.
 struct Undo {
     work: u64,
@@ -78,10 +86,9 @@ struct Undo {
 }
 
 impl Store {
-    fn apply(&mut self, key: u64, (call, chance): Written) -> Option<Written> {
-        let before = self.values.insert(key, (call, chance));
+    fn apply(&mut self, Change { key, written: (call, chance), before }: Change) {
+        self.values.insert(key, (call, chance));
         self.effects.entry(call).or_default().push(Effect { chance, key, before });
-        before
     }
 
     fn revert(&mut self, undo: &Undo) {
@@ -107,14 +114,39 @@ impl Store {
     }
 }
 
+/// How long a host takes over a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pace {
+    /// Always as long.
+    Exactly(Duration),
+    /// As chance has it, and no longer.
+    UpTo(Duration),
+}
+
+impl Pace {
+    fn span(self, chance: u64) -> Duration {
+        match self {
+            Pace::Exactly(span) => span,
+            Pace::UpTo(most) => most.mul_f64((chance % 1000) as f64 / 1e3),
+        }
+    }
+
+    /// Whether it answers in the turn in which it is asked.
+    fn is_instant(self) -> bool {
+        let (Pace::Exactly(most) | Pace::UpTo(most)) = self;
+        most.is_zero()
+    }
+}
+
 /// Executes and applies, in the order in which it is told.
 pub(crate) struct Host {
     pub(crate) store: Store,
     /// What was changed and is not chosen, oldest first.
     undo: VecDeque<Undo>,
     pub(crate) queue: VecDeque<Event>,
-    /// How long a request takes, at most.
-    execute_max: Duration,
+    pace: Pace,
+    /// Whether a change is the whole state.
+    whole_states: bool,
     /// The call that was executed last.
     pub(super) latest: u64,
     /// When the request at which it is will be executed.
@@ -123,26 +155,36 @@ pub(crate) struct Host {
     checkpoint: Bytes,
     coming: BytesMut,
     mutation: Option<Mutation>,
+    /// Changes that were reverted with their reign, for a replica that forwards them: a mutation.
+    pub(super) lost: Vec<(u64, Bytes)>,
+    /// Changes of other replicas' reigns, by call: a mutation.
+    pub(super) forwarded: BTreeMap<u64, Bytes>,
+    /// Changes of aborted transactions that are reverted behind the next checkpoint: a mutation.
+    held: Vec<Undo>,
 }
 
 impl Host {
-    pub(super) fn new(execute_max: Duration, mutation: Option<Mutation>) -> Self {
+    pub(crate) fn new(pace: Pace, whole_states: bool, mutation: Option<Mutation>) -> Self {
         Host {
             store: Store::default(),
             undo: VecDeque::new(),
             queue: VecDeque::new(),
-            execute_max,
+            pace,
+            whole_states,
             latest: 0,
             busy_until: None,
             checkpoint: Bytes::new(),
             coming: BytesMut::new(),
             mutation,
+            lost: Vec::new(),
+            forwarded: BTreeMap::new(),
+            held: Vec::new(),
         }
     }
 
     /// Whether its state is what its replica has learned.
     pub(super) fn is_quiet(&self) -> bool {
-        self.queue.is_empty() && self.undo.is_empty()
+        self.queue.is_empty() && self.undo.is_empty() && self.held.is_empty()
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
@@ -153,11 +195,10 @@ impl Host {
     pub(super) fn step(&mut self, cx: &mut Context<'_>) -> Option<Command> {
         loop {
             if let Some(Event::Execute { .. }) = self.queue.front()
-                && !self.execute_max.is_zero()
+                && !self.pace.is_instant()
             {
-                let share = (cx.random)() % 1000;
-                let end =
-                    *self.busy_until.get_or_insert(cx.now + self.execute_max.mul_f64(share as f64 / 1e3));
+                let span = self.pace.span((cx.random)());
+                let end = *self.busy_until.get_or_insert(cx.now + span);
                 if cx.now < end {
                     return None;
                 }
@@ -172,6 +213,9 @@ impl Host {
     }
 
     fn perform(&mut self, cx: &mut Context<'_>, event: Event) -> Option<Command> {
+        if !matches!(event, Event::Abort { .. } | Event::Chosen { .. } | Event::Checkpoint { .. }) {
+            self.let_go();
+        }
         match event {
             Event::Execute { work, request, read, transaction } => {
                 let result = self.execute(cx, (work, transaction), &request);
@@ -193,11 +237,19 @@ impl Host {
                 let (gone, kept) = std::mem::take(&mut self.undo)
                     .into_iter()
                     .partition::<VecDeque<_>, _>(|undo| undo.transaction == Some(transaction));
-                gone.iter().rev().for_each(|undo| self.store.revert(undo));
                 self.undo = kept;
+                self.held.extend(gone.into_iter().rev());
+                if self.mutation != Some(Mutation::CheckpointUncommitted) {
+                    self.let_go();
+                }
             }
             Event::Revert if self.mutation == Some(Mutation::LeftUnreverted) => self.undo.clear(),
             Event::Revert => {
+                if self.mutation == Some(Mutation::ForwardedDelta) && !self.whole_states {
+                    let lost =
+                        self.undo.iter().filter_map(|undo| Some((undo.call, undo.change(&self.store)?)));
+                    self.lost.extend(lost);
+                }
                 for undo in std::mem::take(&mut self.undo).iter().rev() {
                     self.store.revert(undo);
                 }
@@ -205,16 +257,21 @@ impl Host {
             Event::Apply { changes, .. } => {
                 assert!(self.undo.is_empty(), "a backup has nothing that is not chosen");
                 for change in changes {
-                    let (key, (call, mut chance)): (u64, Written) = opened(&change);
-                    if self.mutation == Some(Mutation::ExecutedByBackups) {
-                        chance = (cx.random)();
+                    if self.whole_states {
+                        self.store = opened(&change);
+                        continue;
                     }
-                    self.store.apply(key, (call, chance));
+                    let mut change: Change = opened(&change);
+                    if self.mutation == Some(Mutation::ExecutedByBackups) {
+                        change.written.1 = (cx.random)();
+                    }
+                    self.store.apply(change);
                 }
             }
             Event::Checkpoint { .. } => {
                 assert!(self.undo.is_empty(), "a checkpoint holds what is chosen");
                 self.checkpoint = sealed(&self.store);
+                self.let_go();
             }
             Event::CheckpointPartWanted { checkpoint, bytes } => {
                 let bytes = self.checkpoint.split_to(bytes.min(self.checkpoint.len()));
@@ -237,9 +294,17 @@ impl Host {
             | Event::Members(_)
             | Event::Removed
             | Event::ChangeRefused { .. }
-            | Event::Corrupt(_) => {}
+            | Event::Corrupt(_)
+            | Event::Resigned => {}
         }
         None
+    }
+
+    /// Takes back what aborted transactions have changed.
+    fn let_go(&mut self) {
+        for undo in self.held.drain(..) {
+            self.store.revert(&undo);
+        }
     }
 
     fn execute(
@@ -252,14 +317,27 @@ impl Host {
         self.latest = request.call();
         match request {
             Request::Put { key, call } => {
-                let written = (call, (cx.random)());
-                let before = self.store.apply(key, written);
+                let before = self.store.values.get(&key).copied();
+                let change = Change { key, written: (call, (cx.random)()), before };
+                let change = self.forwarded.remove(&call).map_or(change, |change| opened(&change));
+                self.store.apply(change);
                 self.undo.push_back(Undo { work, transaction, key, call, before });
-                Executed::Changed { reply: sealed(&written), change: sealed(&(key, written)) }
+                let reply = sealed(&change.written);
+                let change = if self.whole_states { sealed(&self.store) } else { sealed(&change) };
+                Executed::Changed { reply, change }
             }
             Request::Get { key, .. } => Executed::Unchanged { reply: self.store.look(key) },
             Request::Refuse { key, .. } => Executed::Rejected { reason: self.store.look(key) },
         }
+    }
+}
+
+impl Undo {
+    /// The change, if it was of no transaction.
+    fn change(&self, store: &Store) -> Option<Bytes> {
+        let effect = store.effects.get(&self.call).and_then(|them| them.last())?;
+        let change = Change { key: self.key, written: (self.call, effect.chance), before: effect.before };
+        self.transaction.is_none().then(|| sealed(&change))
     }
 }
 

@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     Destination, ProcessId, Sink,
-    paxos::{self, Value},
+    paxos::{self, Ballot, Value},
     service::{Batch, Body, Call, Command, Executed, Instance, Kind, Message, Outcome, Replica, SessionId},
     wire::Wire,
 };
 
 use super::{
+    GROUP,
     party::Party,
-    store::{Host, Request, opened},
+    store::{Host, Request, opened, sealed},
 };
 use crate::mutation::Mutation;
 
@@ -25,11 +26,25 @@ pub(crate) struct Tamper {
     readers: BTreeSet<(SessionId, u64)>,
     /// Calls that a client has sent.
     called: BTreeSet<(SessionId, u64)>,
+    /// The reign that somebody has said he follows.
+    followed: Option<Ballot>,
+    /// Reads that came when it was known that the reign had stood once.
+    known: BTreeSet<u64>,
+    /// Reads that were executed, and wait for anybody's word that the reign stands.
+    executed: Vec<(ProcessId, Message)>,
 }
 
 impl Tamper {
     pub(super) fn new(mutation: Mutation) -> Self {
-        Tamper { mutation, asked: BTreeMap::new(), readers: BTreeSet::new(), called: BTreeSet::new() }
+        Tamper {
+            mutation,
+            asked: BTreeMap::new(),
+            readers: BTreeSet::new(),
+            called: BTreeSet::new(),
+            followed: None,
+            known: BTreeSet::new(),
+            executed: Vec::new(),
+        }
     }
 
     /// What a replica receives instead of a message.
@@ -38,10 +53,29 @@ impl Tamper {
         from: ProcessId,
         message: Message,
         replica: &Replica,
-        host: &Host,
+        host: &mut Host,
         out: &mut impl Sink<Party>,
     ) -> Message {
         let Message { group, body } = message;
+        match &body {
+            Body::Told { ballot, .. } | Body::Paxos(paxos::Message::Confirmed { ballot, .. })
+                if replica.is_serving() && ballot.router == replica.log().me() =>
+            {
+                self.followed = Some(*ballot);
+                for (client, message) in self.executed.drain(..) {
+                    out.send(Destination::One(client), message, None);
+                }
+            }
+            Body::Paxos(paxos::Message::Forward { payloads, .. })
+                if self.mutation == Mutation::ForwardedDelta =>
+            {
+                host.forwarded.extend(payloads.iter().map(opened::<(u64, Bytes)>));
+            }
+            _ => {}
+        }
+        if !replica.is_serving() {
+            self.executed.clear();
+        }
         let body = match body {
             Body::Calls { session, done, mut calls } => {
                 let early = self.mutation == Mutation::AnsweredUnsettled
@@ -81,6 +115,17 @@ impl Tamper {
                         let reply = Outcome::Done(host.store.look(request.key()));
                         out.send(Destination::One(from), answer(reply), None);
                     }
+                    let before = match self.mutation {
+                        Mutation::ConfirmedBefore => call.kind == Kind::Read,
+                        Mutation::ToldBefore => call.kind == Kind::ToldRead,
+                        _ => false,
+                    };
+                    if before
+                        && replica.is_serving()
+                        && self.followed == Some(replica.log().status().promised)
+                    {
+                        self.known.insert(request.call());
+                    }
                     self.asked.insert(request.call(), (from, answer(Outcome::Full)));
                 }
                 Body::Calls { session, done, calls }
@@ -107,14 +152,35 @@ impl Tamper {
         };
         let reply = match (self.mutation, result) {
             (Mutation::AnsweredUnchosen, Executed::Changed { reply, .. })
-            | (Mutation::ReadUnconfirmed, Executed::Unchanged { reply }) => reply,
+            | (Mutation::ReadUnconfirmed | Mutation::ReadUnchosen, Executed::Unchanged { reply }) => reply,
+            (Mutation::ConfirmedBefore | Mutation::ToldBefore, Executed::Unchanged { reply })
+                if self.known.remove(&call) =>
+            {
+                reply
+            }
             _ => return,
         };
         let mut message = message.clone();
         if let Body::Answers { answers, .. } = &mut message.body {
             answers[0].1 = Outcome::Done(reply.clone());
         }
-        out.send(Destination::One(*client), message, None);
+        match self.mutation {
+            Mutation::ReadUnchosen => self.executed.push((*client, message)),
+            _ => out.send(Destination::One(*client), message, None),
+        }
+    }
+
+    /// A replica that was deposed hands on what it had executed, as if another one could propose it.
+    pub(super) fn forward(&self, host: &mut Host, replica: &Replica, out: &mut impl Sink<Party>) {
+        let payloads: Vec<Bytes> = host.lost.drain(..).map(|lost| sealed(&lost)).collect();
+        if payloads.is_empty() {
+            return;
+        }
+        let others =
+            replica.log().members().iter().map(|peer| peer.id).filter(|id| *id != replica.log().me());
+        let forward = paxos::Message::Forward { ballot: replica.log().status().promised, payloads };
+        let message = Message { group: GROUP, body: Body::Paxos(forward) };
+        out.send(Destination::Many(others.collect()), message, None);
     }
 
     /// What leaves a client instead of a message.

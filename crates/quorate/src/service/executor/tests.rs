@@ -1,0 +1,343 @@
+//! The executor, with a service of words.
+
+use std::sync::Mutex;
+
+use serde::Deserialize;
+
+use super::*;
+
+/// Words, of which each is a change.
+#[derive(Default, Serialize, Deserialize)]
+struct Words(Vec<String>);
+
+impl Service for Words {
+    type Request = String;
+    type Reply = usize;
+    type Delta = String;
+    type Undo = ();
+
+    fn execute(&self, word: &String, cx: &mut Cx<'_>) -> Executed<Self> {
+        cx.clock();
+        assert!(!word.is_empty(), "no word");
+        Executed::Changed(self.0.len() + 1, word.clone())
+    }
+
+    fn apply(&mut self, word: &String) {
+        assert!(word != "poison", "no such word");
+        self.0.push(word.clone());
+    }
+
+    fn revert(&mut self, (): ()) {
+        self.0.pop();
+    }
+}
+
+fn executor() -> Executor<Words> {
+    Executor::new(Words::default(), Arc::default(), false)
+}
+
+fn order(work: u64, word: &str) -> Event {
+    Event::Execute {
+        work,
+        request: Press::default().seal(&[], &word).unwrap(),
+        read: false,
+        transaction: None,
+    }
+}
+
+/// The change that an order comes to.
+fn change(executor: &mut Executor<Words>, order: Event) -> Bytes {
+    let mut results = Results::default();
+    executor.perform(order, &mut results).unwrap();
+    match &results.waiting[..] {
+        [service::Command::Executed { result: service::Executed::Changed { change, .. }, .. }] => {
+            change.clone()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn perform(executor: &mut Executor<Words>, event: Event) -> Result<Vec<service::Command>, Broken> {
+    let mut results = Results::default();
+    executor.perform(event, &mut results)?;
+    Ok(results.waiting)
+}
+
+#[test]
+fn what_is_not_chosen_is_taken_back_and_what_is_chosen_stays() {
+    let mut executor = executor();
+    for (work, word) in [(1, "a"), (2, "b"), (3, "c")] {
+        change(&mut executor, order(work, word));
+    }
+    perform(&mut executor, Event::Chosen { work: 2 }).unwrap();
+    perform(&mut executor, Event::Revert).unwrap();
+    assert_eq!(executor.state.0, ["a", "b"]);
+    assert_eq!(executor.tally.changes.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn an_aborted_transaction_is_taken_back_and_a_committed_one_goes_with_its_commit() {
+    let transaction = |number| TransactionId { session: service::SessionId(1), number };
+    let mut executor = executor();
+    for (work, word, number) in [(1, "a", 1), (2, "b", 0), (3, "c", 2), (4, "d", 1)] {
+        let Event::Execute { work, request, read, .. } = order(work, word) else { unreachable!() };
+        let transaction = (number > 0).then(|| transaction(number));
+        change(&mut executor, Event::Execute { work, request, read, transaction });
+    }
+    perform(&mut executor, Event::Chosen { work: 2 }).unwrap();
+    // What revert takes back here is the last word, whichever it is: that is what default keys allow.
+    perform(&mut executor, Event::Abort { transaction: transaction(1) }).unwrap();
+    assert_eq!((executor.state.0.len(), executor.uncommitted), (2, 1));
+    perform(&mut executor, Event::Commit { work: 5, transaction: transaction(2) }).unwrap();
+    perform(&mut executor, Event::Chosen { work: 4 }).unwrap();
+    assert_eq!(executor.undo.len(), 1, "its commit is not chosen");
+    perform(&mut executor, Event::Revert).unwrap();
+    assert_eq!((executor.state.0.len(), executor.uncommitted), (1, 0));
+}
+
+#[test]
+fn a_backup_and_a_joiner_come_to_the_same_state_and_clock() {
+    let (mut leader, mut backup, mut joiner) = (executor(), executor(), executor());
+    let changes = vec![change(&mut leader, order(1, "a")), change(&mut leader, order(2, "b"))];
+    perform(&mut backup, Event::Apply { through: 2, changes }).unwrap();
+    assert_eq!(backup.clock.latest(), leader.clock.latest());
+    perform(&mut backup, Event::Checkpoint { checkpoint: 1 }).unwrap();
+    let mut first = true;
+    loop {
+        let wanted = Event::CheckpointPartWanted { checkpoint: 1, bytes: 7 };
+        let given = perform(&mut backup, wanted).unwrap();
+        let [service::Command::CheckpointPart { bytes, last, .. }] = &given[..] else { panic!("{given:?}") };
+        let part = Event::RestorePart { first, bytes: bytes.clone() };
+        perform(&mut joiner, part).unwrap();
+        first = false;
+        if *last {
+            break;
+        }
+    }
+    perform(&mut joiner, Event::Restore { through: 2 }).unwrap();
+    assert_eq!(joiner.state.0, ["a", "b"]);
+    assert_eq!(joiner.clock.latest(), leader.clock.latest());
+    assert_eq!(joiner.tally.changes.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn what_does_not_decode_is_refused_to_a_client_and_ends_a_backup() {
+    let mut executor = executor();
+    let bytes = Bytes::from_static(&[200]);
+    let execute = Event::Execute { work: 1, request: bytes.clone(), read: false, transaction: None };
+    let given = perform(&mut executor, execute).unwrap();
+    assert!(
+        matches!(&given[..], [service::Command::Executed { result: service::Executed::Rejected { .. }, .. }]),
+        "{given:?}"
+    );
+    let changes = vec![bytes.clone()];
+    assert!(perform(&mut executor, Event::Apply { through: 1, changes }).is_err());
+    perform(&mut executor, Event::RestorePart { first: true, bytes }).unwrap();
+    assert!(perform(&mut executor, Event::Restore { through: 1 }).is_err());
+    assert!(executor.state.0.is_empty());
+}
+
+struct Ear(Arc<Mutex<(Vec<service::Command>, Option<String>)>>);
+
+impl Outlet for Ear {
+    fn results(&self, results: Vec<service::Command>) -> bool {
+        self.0.lock().unwrap().0.extend(results);
+        true
+    }
+
+    fn broken(&self, why: String) {
+        self.0.lock().unwrap().1 = Some(why);
+    }
+}
+
+#[test]
+fn a_panic_in_execute_is_a_refusal_and_one_in_apply_is_the_end_behind_a_refusal() {
+    let (orders, waiting) = crossbeam_channel::unbounded();
+    let (executor, heard) = (executor(), Arc::new(Mutex::default()));
+    let tally = executor.tally.clone();
+    let batch = vec![order(1, ""), order(2, "a"), order(3, "poison"), order(4, "b")];
+    tally.backlog.fetch_add(batch.iter().map(weight).sum(), Ordering::Relaxed);
+    orders.send(batch).unwrap();
+    Box::new(executor).run(waiting, &Ear(heard.clone()));
+    let heard = heard.lock().unwrap();
+    let works = heard.0.iter().map(|command| match command {
+        service::Command::Executed { work, result } => {
+            (*work, matches!(result, service::Executed::Rejected { .. }))
+        }
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(works.collect::<Vec<_>>(), [(1, true), (2, false), (3, true)], "none behind it is executed");
+    assert!(heard.1.as_ref().unwrap().contains("no such word"), "{heard:?}");
+}
+
+/// Counts, with a `revert` that forgets, and a delta that `serde` does not carry whole.
+#[derive(Default, Serialize, Deserialize)]
+struct Careless {
+    sum: u64,
+    times: u64,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Step {
+    more: u64,
+    #[serde(skip)]
+    hidden: u64,
+}
+
+impl Service for Careless {
+    type Request = (u64, u64);
+    type Reply = u64;
+    type Delta = Step;
+    type Undo = u64;
+
+    fn execute(&self, &(more, hidden): &(u64, u64), _: &mut Cx<'_>) -> Executed<Self> {
+        Executed::Changed(self.sum, Step { more, hidden })
+    }
+
+    fn apply(&mut self, step: &Step) -> u64 {
+        let before = self.sum;
+        self.sum += step.more + step.hidden;
+        self.times += step.more;
+        before
+    }
+
+    fn revert(&mut self, before: u64) {
+        self.sum = before;
+    }
+}
+
+#[test]
+fn checks_find_a_wrong_revert_and_a_delta_that_is_another_one_behind_its_bytes() {
+    let outcome = |request: (u64, u64), checks| {
+        let mut executor = Executor::new(Careless::default(), Arc::default(), checks);
+        let request = Press::default().seal(&[], &request).unwrap();
+        let execute = Event::Execute { work: 1, request, read: false, transaction: None };
+        let mut results = Results::default();
+        let broken = executor.perform(execute, &mut results).err().map(|Broken(why)| why);
+        let [service::Command::Executed { result, .. }] = &results.waiting[..] else { panic!("one result") };
+        assert_eq!(matches!(result, service::Executed::Rejected { .. }), broken.is_some());
+        broken.unwrap_or_default()
+    };
+    assert_eq!(outcome((1, 0), false), "");
+    assert!(outcome((1, 0), true).contains("when a change was reverted"), "{}", outcome((1, 0), true));
+    assert_eq!(outcome((0, 1), false), "");
+    assert!(outcome((0, 1), true).contains("another effect at backups"), "{}", outcome((0, 1), true));
+    assert_eq!(outcome((0, 0), true), "");
+}
+
+/// Draws, and keeps what it drew. Executed again it comes to the same, unless it is told to depend on something else.
+#[derive(Default, Serialize, Deserialize)]
+struct Draws(Vec<u64>);
+
+static ELSEWHERE: AtomicU64 = AtomicU64::new(0);
+
+impl Service for Draws {
+    type Request = bool;
+    type Reply = u64;
+    type Delta = u64;
+    type Undo = ();
+
+    const CARRIES: Carries = Carries::Witness;
+
+    fn execute(&self, honest: &bool, cx: &mut Cx<'_>) -> Executed<Self> {
+        let since = cx.clock().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+        let elsewhere = if *honest { 0 } else { ELSEWHERE.fetch_add(1, Ordering::Relaxed) };
+        let draw = cx.random() ^ since ^ elsewhere ^ self.0.len() as u64;
+        Executed::Changed(draw, draw)
+    }
+
+    fn apply(&mut self, draw: &u64) {
+        self.0.push(*draw);
+    }
+
+    fn revert(&mut self, (): ()) {
+        self.0.pop();
+    }
+}
+
+#[test]
+fn a_witness_is_executed_again() {
+    let ask = |honest: bool| Press::default().seal(&[], &honest).unwrap();
+    let mut leader = Executor::new(Draws::default(), Arc::default(), true);
+    let mut results = Results::default();
+    for work in 1..=3 {
+        let execute = Event::Execute { work, request: ask(true), read: false, transaction: None };
+        leader.perform(execute, &mut results).unwrap();
+    }
+    let change = |command: &service::Command| match command {
+        service::Command::Executed { result: service::Executed::Changed { change, .. }, .. } => {
+            change.clone()
+        }
+        other => panic!("{other:?}"),
+    };
+    let changes: Vec<Bytes> = results.drain().map(|command| change(&command)).collect();
+    let mut backup = Executor::new(Draws::default(), Arc::default(), false);
+    backup.perform(Event::Apply { through: 3, changes }, &mut results).unwrap();
+    assert_eq!((backup.state.0.len(), &backup.state.0), (3, &leader.state.0));
+    assert_eq!(backup.clock.latest(), leader.clock.latest());
+
+    let mut leader = Executor::new(Draws::default(), Arc::default(), false);
+    let execute = Event::Execute { work: 1, request: ask(false), read: false, transaction: None };
+    leader.perform(execute, &mut results).unwrap();
+    let changes = results.drain().map(|command| change(&command)).collect();
+    let mut backup = Executor::new(Draws::default(), Arc::default(), false);
+    let broken = backup.perform(Event::Apply { through: 1, changes }, &mut results);
+    assert!(matches!(&broken, Err(Broken(why)) if why.contains("comes to something else")), "{broken:?}");
+    assert!(backup.state.0.is_empty());
+}
+
+/// Words whose log carries whole states.
+#[derive(Default, Serialize, Deserialize)]
+struct Small(Vec<String>);
+
+impl Service for Small {
+    type Request = String;
+    type Reply = usize;
+    type Delta = String;
+    type Undo = ();
+
+    const CARRIES: Carries = Carries::State;
+
+    fn execute(&self, word: &String, cx: &mut Cx<'_>) -> Executed<Self> {
+        cx.clock();
+        Executed::Changed(self.0.len() + 1, word.clone())
+    }
+
+    fn apply(&mut self, word: &String) {
+        self.0.push(word.clone());
+    }
+
+    fn revert(&mut self, (): ()) {
+        self.0.pop();
+    }
+}
+
+#[test]
+fn a_whole_state_takes_the_place_of_another() {
+    let (mut leader, mut backup) = (
+        Executor::new(Small::default(), Arc::default(), true),
+        Executor::new(Small::default(), Arc::default(), false),
+    );
+    let mut results = Results::default();
+    for (work, word) in [(1, "a"), (2, "b"), (3, "c")] {
+        leader.perform(order(work, word), &mut results).unwrap();
+    }
+    let states: Vec<Bytes> = (results.drain())
+        .map(|command| match command {
+            service::Command::Executed { result: service::Executed::Changed { change, .. }, .. } => change,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    backup.perform(Event::Apply { through: 2, changes: vec![states[1].clone()] }, &mut results).unwrap();
+    assert_eq!(backup.state.0, ["a", "b"]);
+    assert_eq!(backup.tally.changes.load(Ordering::Relaxed), 2);
+    // It is a checkpoint, too.
+    let part = Event::RestorePart { first: true, bytes: states[2].clone() };
+    backup.perform(part, &mut results).unwrap();
+    backup.perform(Event::Restore { through: 3 }, &mut results).unwrap();
+    assert_eq!(backup.state.0, ["a", "b", "c"]);
+    assert_eq!(backup.clock.latest(), leader.clock.latest());
+    leader.perform(Event::Revert, &mut results).unwrap();
+    assert!(leader.state.0.is_empty());
+    assert_eq!(leader.tally.changes.load(Ordering::Relaxed), 0);
+}

@@ -1,0 +1,271 @@
+//! The ways in which a service can be hosted: what its log carries, which thread executes it, and checks.
+
+use std::{
+    collections::BTreeSet,
+    marker::PhantomData,
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate::{
+    Error, Node, Wait,
+    node::Builder,
+    service::{Begin, Carries, Cx, Executed, Kind, Service, Standing, Stub},
+};
+use serde::{Deserialize, Serialize};
+
+/// How [`Draws`] is hosted.
+trait Way: Send + 'static {
+    const CARRIES: Carries;
+    const SHORT: bool;
+}
+
+macro_rules! ways {
+    ($($name:ident: $carries:ident, $short:literal;)*) => {
+        $(struct $name;
+
+        impl Way for $name {
+            const CARRIES: Carries = Carries::$carries;
+            const SHORT: bool = $short;
+        })*
+    };
+}
+
+ways! {
+    ShortDelta: Delta, true;
+    Witnessed: Witness, false;
+    ShortWitness: Witness, true;
+    Whole: State, false;
+    ShortWhole: State, true;
+}
+
+/// Draws numbers, each once, and keeps them.
+#[derive(Serialize, Deserialize)]
+#[serde(bound = "")]
+struct Draws<W> {
+    drawn: Vec<u64>,
+    way: PhantomData<W>,
+}
+
+impl<W> Default for Draws<W> {
+    fn default() -> Self {
+        Draws { drawn: Vec::new(), way: PhantomData }
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum Ask {
+    Draw,
+    /// Takes its time over it.
+    DrawSlowly,
+    All,
+    PanicInApply,
+}
+
+const PANIC: u64 = u64::MAX;
+
+impl<W: Way> Service for Draws<W> {
+    type Request = Ask;
+    type Reply = Vec<u64>;
+    type Delta = u64;
+    type Undo = ();
+
+    const CARRIES: Carries = W::CARRIES;
+    const SHORT: bool = W::SHORT;
+
+    fn execute(&self, ask: &Ask, cx: &mut Cx<'_>) -> Executed<Self> {
+        let draw = match ask {
+            Ask::All => return Executed::Unchanged(self.drawn.clone()),
+            Ask::PanicInApply => PANIC,
+            Ask::Draw => cx.random() >> 1,
+            Ask::DrawSlowly => {
+                thread::sleep(Duration::from_millis(2));
+                cx.random() >> 1
+            }
+        };
+        Executed::Changed(vec![draw], draw)
+    }
+
+    fn apply(&mut self, draw: &u64) {
+        assert!(*draw != PANIC, "asked to panic in apply");
+        self.drawn.push(*draw);
+    }
+
+    fn revert(&mut self, (): ()) {
+        self.drawn.pop();
+    }
+
+    fn kind(ask: &Ask) -> Kind {
+        if matches!(ask, Ask::All) { Kind::Read } else { Kind::Write }
+    }
+}
+
+const NAME: &str = "draws";
+
+fn builder() -> Builder {
+    Node::builder().log_bytes_kept(4096)
+}
+
+fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while !is() {
+        assert!(Instant::now() < until, "{what}, in time");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn standings(hosts: &[Node]) -> Vec<Standing> {
+    hosts.iter().map(|host| host.standing(NAME).unwrap()).collect()
+}
+
+fn addresses(hosts: &[Node]) -> Vec<String> {
+    hosts.iter().map(|host| host.address().to_string()).collect()
+}
+
+/// Another replica.
+fn join<S: Service + Default>(hosts: &mut Vec<Node>) {
+    let host = builder().seeds(addresses(hosts)).start().wait().unwrap();
+    host.serve(NAME, S::default(), Begin::Join).wait().unwrap();
+    hosts.push(host);
+    let count = hosts.len();
+    wait_for("all are replicas", || standings(hosts).iter().all(|one| one.replicas.len() == count));
+}
+
+fn three<S: Service + Default>() -> Vec<Node> {
+    let first = builder().start().wait().unwrap();
+    first.serve(NAME, S::default(), Begin::Found { replicas: 3 }).wait().unwrap();
+    let mut hosts = vec![first];
+    join::<S>(&mut hosts);
+    join::<S>(&mut hosts);
+    hosts
+}
+
+fn take_leader(hosts: &mut Vec<Node>) -> Node {
+    wait_for("one leads", || standings(hosts).iter().any(|one| one.serving));
+    let leader = standings(hosts).iter().position(|one| one.serving).unwrap();
+    hosts.remove(leader)
+}
+
+/// Many draws at once.
+fn draw<W: Way>(stub: &Stub<Draws<W>>, count: usize) -> Vec<u64> {
+    let outcomes = stub.calls(&vec![Ask::Draw; count]).wait().unwrap();
+    outcomes.into_iter().flat_map(Result::unwrap).collect()
+}
+
+fn draws_outlive_their_leaders<W: Way>() {
+    let mut hosts = three::<Draws<W>>();
+    assert!(standings(&hosts).iter().all(|standing| standing.inline == W::SHORT));
+    let client = quorate::connect(addresses(&hosts)).wait().unwrap();
+    let stub = client.service::<Draws<W>>(NAME).unwrap();
+    let mut drawn = draw(&stub, 100);
+    let other = stub.clone();
+    let caller = thread::spawn(move || (0..20).flat_map(|_| draw(&other, 50)).collect::<Vec<u64>>());
+    drop(take_leader(&mut hosts));
+    drawn.extend(caller.join().unwrap());
+    wait_for("the dead one is out", || standings(&hosts).iter().all(|one| one.replicas.len() == 2));
+    // It needs a checkpoint, for little of the log is kept.
+    join::<Draws<W>>(&mut hosts);
+    drawn.extend(draw(&stub, 10));
+    let all: Vec<u64> = stub.call(&Ask::All).wait().unwrap();
+    assert_eq!(all.len(), drawn.len(), "each took effect once");
+    assert_eq!(all.iter().collect::<BTreeSet<_>>(), drawn.iter().collect::<BTreeSet<_>>());
+    wait_for("all have applied it", || {
+        standings(&hosts).iter().all(|standing| standing.changes == all.len() as u64)
+    });
+    // What the others have is the same: each of them leads in turn.
+    drop(take_leader(&mut hosts));
+    assert_eq!(stub.call(&Ask::All).wait().unwrap(), all);
+}
+
+#[test]
+fn short_services_outlive_their_leaders() {
+    draws_outlive_their_leaders::<ShortDelta>();
+}
+
+#[test]
+fn witnesses_outlive_their_leaders() {
+    draws_outlive_their_leaders::<Witnessed>();
+    draws_outlive_their_leaders::<ShortWitness>();
+}
+
+#[test]
+fn whole_states_outlive_their_leaders() {
+    draws_outlive_their_leaders::<Whole>();
+    draws_outlive_their_leaders::<ShortWhole>();
+}
+
+#[test]
+fn a_short_service_that_breaks_at_the_leader_refuses_and_another_one_leads() {
+    let hosts = three::<Draws<ShortDelta>>();
+    let client = quorate::connect(addresses(&hosts)).wait().unwrap();
+    let stub = client.service::<Draws<ShortDelta>>(NAME).unwrap();
+    let mut calls = vec![Ask::Draw; 20];
+    calls.push(Ask::PanicInApply);
+    let mut outcomes = stub.calls(&calls).wait().unwrap();
+    let refused = outcomes.pop().unwrap();
+    assert!(matches!(&refused, Err(Error::Rejected(why)) if why.message.contains("in apply")), "{refused:?}");
+    let drawn: BTreeSet<u64> = outcomes.into_iter().flat_map(Result::unwrap).collect();
+    assert_eq!(drawn.len(), 20);
+    let all: BTreeSet<u64> = stub.call(&Ask::All).wait().unwrap().into_iter().collect();
+    assert_eq!(all, drawn);
+    let ended = || standings(&hosts).into_iter().filter(|one| one.ended.is_some()).count();
+    wait_for("the leader ends", || ended() == 1);
+    wait_for("it is out", || {
+        standings(&hosts).iter().filter(|one| one.ended.is_none()).all(|one| one.replicas.len() == 2)
+    });
+}
+
+#[test]
+fn a_service_that_is_not_as_short_as_it_says_is_given_a_thread() {
+    let hosts = three::<Draws<ShortDelta>>();
+    let client = quorate::connect(addresses(&hosts)).wait().unwrap();
+    let stub = client.service::<Draws<ShortDelta>>(NAME).unwrap();
+    let mut drawn = 0;
+    let until = Instant::now() + Duration::from_secs(30);
+    while standings(&hosts).iter().all(|standing| standing.inline) {
+        assert!(Instant::now() < until, "it is found out");
+        stub.call(&Ask::DrawSlowly).wait().unwrap();
+        drawn += 1;
+    }
+    assert!(drawn > 30, "one long call is no reason: {drawn}");
+    drawn += draw(&stub, 100).len();
+    assert_eq!(stub.call(&Ask::All).wait().unwrap().len(), drawn);
+}
+
+/// Counts, and takes back one less than it should.
+#[derive(Default, Serialize, Deserialize)]
+struct Careless(u64);
+
+impl Service for Careless {
+    type Request = u64;
+    type Reply = u64;
+    type Delta = u64;
+    type Undo = u64;
+
+    fn execute(&self, more: &u64, _: &mut Cx<'_>) -> Executed<Self> {
+        Executed::Changed(self.0 + more, *more)
+    }
+
+    fn apply(&mut self, more: &u64) -> u64 {
+        self.0 += more;
+        more / 2 * 2
+    }
+
+    fn revert(&mut self, added: u64) {
+        self.0 -= added;
+    }
+}
+
+#[test]
+fn a_host_that_checks_finds_a_wrong_revert() {
+    let checked = builder().check_services().start().wait().unwrap();
+    checked.serve(NAME, Careless::default(), Begin::Found { replicas: 1 }).wait().unwrap();
+    let client = quorate::connect([checked.address().to_string()]).wait().unwrap();
+    let stub = client.service::<Careless>(NAME).unwrap();
+    assert_eq!(stub.call(&2).wait(), Ok(2));
+    let refused = stub.call(&3).wait();
+    let found = |error: &Error| error.to_string().contains("when a change was reverted");
+    assert!(refused.as_ref().is_err_and(found), "{refused:?}");
+    wait_for("it ends", || checked.standing(NAME).unwrap().ended.is_some());
+    assert!(checked.standing(NAME).unwrap().ended.unwrap().contains("when a change was reverted"));
+}
