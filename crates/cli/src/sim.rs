@@ -1,6 +1,7 @@
 //! `quorate sim`: a cluster in a virtual world where everything goes wrong, decided by a seed.
 
 mod graphs;
+mod latency;
 mod page;
 
 use std::{io::IsTerminal, ops::Range, path::Path, thread};
@@ -44,10 +45,11 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What is swept by cases rather than by seeds.
+/// What is not swept by seeds.
 #[derive(clap::Subcommand)]
 enum Apart {
     Graphs(graphs::Args),
+    Latency(latency::Args),
 }
 
 impl Args {
@@ -57,8 +59,10 @@ impl Args {
 }
 
 pub(crate) fn run_scenario(args: Args) -> Result<()> {
-    if let Some(Apart::Graphs(args)) = &args.apart {
-        return graphs::run(args);
+    match &args.apart {
+        Some(Apart::Graphs(args)) => return graphs::run(args),
+        Some(Apart::Latency(args)) => return latency::run(args),
+        None => {}
     }
     let scenario = scenario(args.name(), args.disk)?;
     let mutation = args.mutation.as_deref().map(mutation).transpose()?;

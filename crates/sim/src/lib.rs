@@ -11,6 +11,7 @@
 //! | [`scenario`] | files that say which cluster, which workload, which faults |
 //! | [`mod@run`] | one seed in two phases: safety under faults, then liveness |
 //! | [`graphs`] | the promise about partial partitions, for every graph of links |
+//! | [`latency`] | how long calls of a replicated service take where every delay is constant |
 //! | [`mutation`] | rules broken on purpose, which the seeds must catch |
 //!
 //! Machines, the network between them, chance and faults are the crate `quorate-world`'s.
@@ -19,6 +20,7 @@
 
 pub mod check;
 pub mod graphs;
+pub mod latency;
 pub mod mutation;
 pub mod run;
 pub mod scenario;

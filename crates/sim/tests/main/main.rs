@@ -2,4 +2,5 @@
 
 mod graphs;
 mod mutations;
+mod registers;
 mod scenarios;

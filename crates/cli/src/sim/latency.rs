@@ -1,0 +1,103 @@
+//! `quorate sim latency`: how long calls of a replicated service take where every delay is constant.
+
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use quorate_sim::latency::{self, Delays, Figure, Saving};
+
+/// Latencies of a replicated service by constant delays.
+///
+/// Single calls must take exactly what the source computes (003, VI.A.3). Transactions of three and of five requests are played with
+/// T-Paxos, with X-Paxos for their reads, and as writes alone.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Between a client and a replica (M), in microseconds.
+    #[arg(long, default_value_t = 100)]
+    client_micros: u64,
+    /// Between two replicas (m), in microseconds.
+    #[arg(long, default_value_t = 40)]
+    replica_micros: u64,
+    /// The execution of a request (E), in microseconds.
+    #[arg(long, default_value_t = 60)]
+    execute_micros: u64,
+    /// One JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let delays = Delays {
+        client: Duration::from_micros(args.client_micros),
+        replica: Duration::from_micros(args.replica_micros),
+        execute: Duration::from_micros(args.execute_micros),
+    };
+    let failed = |violation| anyhow!("{violation}");
+    let calls = latency::calls(delays).map_err(failed)?;
+    let hop = Duration::from_micros(args.client_micros.max(1));
+    let savings = latency::savings(hop).map_err(failed)?;
+    match args.json {
+        true => print_json(args, &calls, &savings, hop),
+        false => print(&calls, &savings, hop),
+    }
+    let missed = calls.iter().find(|figure| figure.measured != figure.promised);
+    match missed {
+        None => Ok(()),
+        Some(Figure { name, formula, promised, measured }) => {
+            bail!("{name} takes {measured:?}, and {formula} is {promised:?}")
+        }
+    }
+}
+
+fn micros(span: Duration) -> f64 {
+    span.as_secs_f64() * 1e6
+}
+
+fn hops(saving: &Saving, hop: Duration) -> [u128; 3] {
+    saving.took.map(|took| took.as_nanos() / hop.as_nanos())
+}
+
+fn print(calls: &[Figure], savings: &[Saving], hop: Duration) {
+    for Figure { name, formula, promised, measured } in calls {
+        let verdict = if measured == promised { "exactly" } else { "not" };
+        println!("{name:>12}: {:8.1} µs, {verdict} {formula}", micros(*measured));
+    }
+    println!("transactions, in hops with their commit: T-Paxos, reads by X-Paxos, writes alone");
+    for saving in savings {
+        let ([optimised, mixed, writes], [beside_mixed, beside_writes]) =
+            (hops(saving, hop), saving.shares());
+        println!(
+            "{:>2} requests, {} of them writes: {optimised}, {mixed}, {writes}: −{:.1} %, −{:.1} %",
+            saving.requests.0,
+            saving.requests.1,
+            beside_mixed * 100.0,
+            beside_writes * 100.0
+        );
+    }
+}
+
+fn print_json(args: &Args, calls: &[Figure], savings: &[Saving], hop: Duration) {
+    let figures: Vec<_> = (calls.iter())
+        .map(|figure| {
+            serde_json::json!({
+                "call": figure.name, "formula": figure.formula, "promised_us": micros(figure.promised),
+                "measured_us": micros(figure.measured), "exact": figure.measured == figure.promised,
+            })
+        })
+        .collect();
+    let transactions: Vec<_> = (savings.iter())
+        .map(|saving| {
+            let [beside_mixed, beside_writes] = saving.shares();
+            serde_json::json!({
+                "requests": saving.requests.0, "writes": saving.requests.1, "hops": hops(saving, hop),
+                "saved_beside_reads_and_writes": beside_mixed, "saved_beside_writes": beside_writes,
+            })
+        })
+        .collect();
+    println!(
+        "{}",
+        serde_json::json!({
+            "scenario": "latency", "client_us": args.client_micros, "replica_us": args.replica_micros,
+            "execute_us": args.execute_micros, "calls": figures, "transactions": transactions,
+        })
+    );
+}
