@@ -12,6 +12,7 @@
 mod disk;
 mod process;
 mod services;
+mod transactions;
 
 use std::{
     path::{Path, PathBuf},
@@ -52,6 +53,9 @@ pub(crate) struct Args {
     /// A directory on the disk to measure; a new one in it is used, and removed.
     #[arg(long, requires = "disk")]
     directory: Option<PathBuf>,
+    /// Measures transactions instead: with T-Paxos, as reads and writes, and as writes alone, of 1 to 16 clients.
+    #[arg(long, conflicts_with = "disk")]
+    transactions: bool,
     /// One JSON object.
     #[arg(long)]
     json: bool,
@@ -70,6 +74,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     );
     if args.disk {
         return disk::run(args);
+    }
+    if args.transactions {
+        return transactions::run(args);
     }
     let before = Machine::measure(args)?;
     let mut runs = Vec::with_capacity(args.runs);
@@ -212,6 +219,9 @@ const STORE: &str = "store writes";
 const READS: &str = "reads";
 const WRITE_ALONE: &str = "write alone";
 const READ_ALONE: &str = "read alone";
+const ORIGINAL: &str = "original writes";
+const ORIGINAL_ALONE: &str = "original write alone";
+const ONE_AT_A_TIME: &str = "one-at-a-time writes";
 
 /// One measurement: what all clients together were answered, and what each process took of the processors meanwhile.
 struct Measurement {
@@ -258,6 +268,23 @@ fn one_run(args: &Args) -> Result<Vec<Measurement>> {
         stage.measure(READ_ALONE, Work::StoreReads, 1, 1, 1)?,
     ];
     stage.compare()?;
+    drop(stage);
+    // What replication costs, and what it costs without pipelining.
+    let mut original = Stage::begin(args, None, (1, false))?;
+    let mut measurements = measurements;
+    measurements.push(original.measure(ORIGINAL, Work::EchoWrites, 1, args.in_flight, args.together)?);
+    measurements.push(original.measure(ORIGINAL_ALONE, Work::EchoWrites, 1, 1, 1)?);
+    original.compare()?;
+    drop(original);
+    let mut one_at_a_time = Stage::begin(args, None, (REPLICAS, true))?;
+    measurements.push(one_at_a_time.measure(
+        ONE_AT_A_TIME,
+        Work::EchoWrites,
+        1,
+        args.in_flight,
+        args.together,
+    )?);
+    one_at_a_time.compare()?;
     Ok(measurements)
 }
 
@@ -268,7 +295,7 @@ struct Stage<'a> {
     hosts: Vec<Child>,
     addresses: Vec<String>,
     /// Writes of each service that were answered.
-    written: [u64; 2],
+    written: [u64; 3],
     /// The number of the next write.
     number: u64,
 }
@@ -276,18 +303,28 @@ struct Stage<'a> {
 impl<'a> Stage<'a> {
     /// Starts the hosts, with directories in `place` if there is one.
     fn start(args: &'a Args, place: Option<&Path>) -> Result<Stage<'a>> {
+        Stage::begin(args, place, (REPLICAS, false))
+    }
+
+    /// So many hosts, whose leader pipelines writes or executes one at a time.
+    fn begin(
+        args: &'a Args,
+        place: Option<&Path>,
+        (replicas, one_at_a_time): (u8, bool),
+    ) -> Result<Stage<'a>> {
         let domain = format!("bench {:032x}", quorate_runtime::chance::domain().0);
         let mut stage =
-            Stage { args, domain, hosts: Vec::new(), addresses: Vec::new(), written: [0, 0], number: 0 };
-        for index in 0..REPLICAS {
+            Stage { args, domain, hosts: Vec::new(), addresses: Vec::new(), written: [0; 3], number: 0 };
+        for index in 0..replicas {
             let directory = place.map(|place| place.join(format!("host-{index}")));
-            let spec = Spec::Host { domain: stage.domain.clone(), seeds: stage.addresses.clone(), directory };
+            let (domain, seeds) = (stage.domain.clone(), stage.addresses.clone());
+            let spec = Spec::Host { domain, replicas, one_at_a_time, seeds, directory };
             let mut host = Child::start(format!("host {}", index + 1), "service-process", &spec)?;
             stage.addresses.push(host.line()?);
             stage.hosts.push(host);
         }
         stage.wait_until("all hosts are replicas", |standings| {
-            standings.iter().all(|standing| standing.replicas == usize::from(REPLICAS))
+            standings.iter().all(|standing| standing.replicas == usize::from(replicas))
         })?;
         Ok(stage)
     }
@@ -357,6 +394,7 @@ impl<'a> Stage<'a> {
             Work::EchoWrites => self.written[0] += all.answered,
             Work::StoreWrites => self.written[1] += all.answered,
             Work::StoreReads => {}
+            Work::Transactions(transact) => self.written[2] += all.answered * transact.changes(),
         }
         Ok(Measurement { name, calls: all, cores })
     }

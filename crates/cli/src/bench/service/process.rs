@@ -18,7 +18,7 @@ use quorate::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::services::{Echo, Measured, Store};
+use super::services::{Accounts, Ask, Echo, Measured, Store};
 
 /// The part of a process of the bench.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -28,6 +28,10 @@ pub(super) enum Spec {
     /// Hosts a replica of each service.
     Host {
         domain: String,
+        /// How many replicas there should be.
+        replicas: u8,
+        /// One write is executed when the one before is chosen (003 §VI.A.2).
+        one_at_a_time: bool,
         /// Other hosts; the first has none, and founds.
         seeds: Vec<String>,
         /// With a disk.
@@ -56,6 +60,53 @@ pub(super) enum Work {
     EchoWrites,
     StoreWrites,
     StoreReads,
+    Transactions(Transact),
+}
+
+/// Transactions of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct Transact {
+    pub(super) requests: usize,
+    /// How many of them write, unless all do.
+    pub(super) writes: usize,
+    pub(super) mode: Mode,
+}
+
+/// How transactions are coordinated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) enum Mode {
+    /// The commit alone is agreed on.
+    Optimised,
+    /// Each request for itself, and the commit as one more write.
+    ReadWrite,
+    /// The same, and all requests are writes.
+    WriteOnly,
+}
+
+impl Transact {
+    /// The requests of transaction `number`; outside of T-Paxos the commit is the last of them.
+    fn asks(self, number: u64, bytes: usize) -> Vec<Ask> {
+        let Transact { requests, writes, mode } = self;
+        let total = requests + usize::from(mode != Mode::Optimised);
+        let reads = if mode == Mode::WriteOnly { 0 } else { requests - writes };
+        // Each transaction has keys of its own.
+        let key = |place: usize| number.wrapping_mul(8).wrapping_add(place as u64);
+        let ask = |place| match place < reads {
+            true => Accounts::look(key(place)),
+            false => Accounts::write(key(place), bytes),
+        };
+        (0..total).map(ask).collect()
+    }
+
+    /// Changes that a transaction comes to.
+    pub(super) fn changes(self) -> u64 {
+        let Transact { requests, writes, mode } = self;
+        (match mode {
+            Mode::Optimised => writes,
+            Mode::ReadWrite => writes + 1,
+            Mode::WriteOnly => requests + 1,
+        }) as u64
+    }
 }
 
 /// A client's figures, at its end.
@@ -77,7 +128,7 @@ pub(super) struct Standing {
     pub(super) serving: bool,
     pub(super) replicas: usize,
     /// Count and print of the changes of each service.
-    pub(super) applied: [(u64, u64); 2],
+    pub(super) applied: [(u64, u64); 3],
 }
 
 const WARM_UP: Duration = Duration::from_secs(1);
@@ -85,10 +136,13 @@ const WARM_UP: Duration = Duration::from_secs(1);
 pub(super) fn run(spec: Spec) -> Result<()> {
     match spec {
         Spec::Mirror => mirror(),
-        Spec::Host { domain, seeds, directory } => host(domain, seeds, directory),
+        Spec::Host { domain, replicas, one_at_a_time, seeds, directory } => {
+            host(domain, (replicas, one_at_a_time), seeds, directory)
+        }
         Spec::Client(spec) => match spec.work {
-            Work::EchoWrites => client::<Echo>(&spec),
-            Work::StoreWrites | Work::StoreReads => client::<Store>(&spec),
+            Work::EchoWrites => client::<Echo>(&spec, Load::call),
+            Work::StoreWrites | Work::StoreReads => client::<Store>(&spec, Load::call),
+            Work::Transactions(transact) => client::<Accounts>(&spec, move |load| load.transact(transact)),
         },
     }
 }
@@ -137,9 +191,15 @@ pub(super) fn round_trip(mirror: &str) -> Result<f64> {
 const MIRRORED_BYTES: usize = 100;
 const ROUND_TRIPS: u32 = 10_000;
 
-fn host(domain: String, seeds: Vec<String>, directory: Option<PathBuf>) -> Result<()> {
-    let begin = if seeds.is_empty() { Begin::Found { replicas: super::REPLICAS } } else { Begin::Join };
+fn host(
+    domain: String,
+    (replicas, one_at_a_time): (u8, bool),
+    seeds: Vec<String>,
+    directory: Option<PathBuf>,
+) -> Result<()> {
+    let begin = if seeds.is_empty() { Begin::Found { replicas } } else { Begin::Join };
     let builder = Node::builder().services(domain).seeds(seeds);
+    let builder = if one_at_a_time { builder.one_at_a_time() } else { builder };
     let builder = match directory {
         Some(directory) => builder.directory(directory).durable(),
         None => builder,
@@ -147,25 +207,29 @@ fn host(domain: String, seeds: Vec<String>, directory: Option<PathBuf>) -> Resul
     let host = builder.start().wait()?;
     host.serve(Echo::NAME, Echo::default(), begin).wait()?;
     host.serve(Store::NAME, Store::default(), begin).wait()?;
+    host.serve(Accounts::NAME, Accounts::default(), begin).wait()?;
     say(&host.address().to_string())?;
     while let Some(word) = hear()? {
         ensure!(word == "stand", "no such word: {word}");
         let of = |name| host.standing(name).context("it serves both");
-        let (echo, store) = (of(Echo::NAME)?, of(Store::NAME)?);
-        if let Some(why) = echo.ended.or(store.ended) {
+        let all = [of(Echo::NAME)?, of(Store::NAME)?, of(Accounts::NAME)?];
+        if let Some(why) = all.iter().find_map(|one| one.ended.as_ref()) {
             bail!("a replica has ended: {why}");
         }
         let standing = Standing {
-            serving: echo.serving && store.serving,
-            replicas: echo.replicas.len().min(store.replicas.len()),
-            applied: [Echo::shown().now(), Store::shown().now()],
+            serving: all.iter().all(|one| one.serving),
+            replicas: all.iter().map(|one| one.replicas.len()).min().unwrap_or(0),
+            applied: [Echo::shown().now(), Store::shown().now(), Accounts::shown().now()],
         };
         say(&serde_json::to_string(&standing)?)?;
     }
     Ok(())
 }
 
-fn client<S: Measured>(spec: &ClientSpec) -> Result<()> {
+fn client<S: Measured>(
+    spec: &ClientSpec,
+    call: impl Fn(&mut Load<S>) -> Pin<Box<dyn Future<Output = Ended>>>,
+) -> Result<()> {
     let node = Node::builder().services(&spec.domain).seeds(&spec.hosts).start().wait()?;
     let mut load = Load::<S> {
         stub: node.service(S::NAME)?,
@@ -176,13 +240,13 @@ fn client<S: Measured>(spec: &ClientSpec) -> Result<()> {
         spans: Histogram::new(3)?,
     };
     // The service is found, and a session is open.
-    load.answered += load.call().wait()?.0;
+    load.answered += call(&mut load).wait()?.0;
     say("ready")?;
     ensure!(hear()?.as_deref() == Some("go"), "the bench has ended");
-    load.measure_until(Instant::now() + WARM_UP)?;
+    load.measure_until(Instant::now() + WARM_UP, &call)?;
     (load.measured, load.spans) = (0, Histogram::new(3)?);
     let begun = Instant::now();
-    load.measure_until(begun + Duration::from_secs_f64(spec.seconds))?;
+    load.measure_until(begun + Duration::from_secs_f64(spec.seconds), &call)?;
     let microseconds = |quantile| load.spans.value_at_quantile(quantile) as f64 / 1e3;
     let calls = Calls {
         measured: load.measured,
@@ -217,6 +281,7 @@ impl<S: Measured> Load<S> {
                 numbers.map(|number| S::write(number, self.spec.bytes)).collect()
             }
             Work::StoreReads => numbers.filter_map(S::read).collect(),
+            Work::Transactions(_) => unreachable!("transactions are made of calls"),
         };
         let (begun, calls) = (Instant::now(), self.stub.calls(&requests));
         Box::pin(async move {
@@ -229,10 +294,14 @@ impl<S: Measured> Load<S> {
     }
 
     /// Keeps calls in flight until then, and waits for their ends.
-    fn measure_until(&mut self, end: Instant) -> Result<()> {
+    fn measure_until(
+        &mut self,
+        end: Instant,
+        call: &impl Fn(&mut Self) -> Pin<Box<dyn Future<Output = Ended>>>,
+    ) -> Result<()> {
         let mut flying = FuturesUnordered::new();
         for _ in 0..(self.spec.in_flight / self.spec.together).max(1) {
-            flying.push(self.call());
+            flying.push(call(self));
         }
         while let Some(ended) = poll_fn(|cx| Pin::new(&mut flying).poll_next(cx)).wait() {
             let (calls, begun) = ended?;
@@ -241,9 +310,37 @@ impl<S: Measured> Load<S> {
             if now < end {
                 self.measured += calls;
                 self.spans.record((now - begun).as_nanos() as u64)?;
-                flying.push(self.call());
+                flying.push(call(self));
             }
         }
         Ok(())
+    }
+}
+
+impl Load<Accounts> {
+    /// A transaction.
+    fn transact(&mut self, transact: Transact) -> Pin<Box<dyn Future<Output = Ended>>> {
+        let asks = transact.asks(self.number, self.spec.bytes);
+        self.number += 1;
+        let (begun, stub) = (Instant::now(), self.stub.clone());
+        Box::pin(async move {
+            match transact.mode {
+                Mode::Optimised => {
+                    let mut transaction = stub.begin();
+                    for ask in &asks {
+                        let reply = transaction.call(ask).await?;
+                        ensure!(Accounts::answers(ask, &reply), "a call was given the answer of another");
+                    }
+                    transaction.commit().await?;
+                }
+                Mode::ReadWrite | Mode::WriteOnly => {
+                    for ask in &asks {
+                        let reply = stub.call(ask).await?;
+                        ensure!(Accounts::answers(ask, &reply), "a call was given the answer of another");
+                    }
+                }
+            }
+            Ok((1, begun))
+        })
     }
 }

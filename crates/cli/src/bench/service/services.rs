@@ -98,6 +98,8 @@ impl Service for Echo {
     type Delta = Bytes;
     type Undo = Applied;
 
+    const SHORT: bool = true;
+
     fn execute(&self, request: &Bytes, _: &mut Cx<'_>) -> Executed<Self> {
         Executed::Changed(request.clone(), request.clone())
     }
@@ -153,6 +155,8 @@ impl Service for Store {
     type Delta = (u64, Bytes);
     type Undo = (u64, Option<Bytes>, Applied);
 
+    const SHORT: bool = true;
+
     fn execute(&self, ask: &Ask, _: &mut Cx<'_>) -> Executed<Self> {
         match ask {
             Ask::Put(key, value) => Executed::Changed(value.clone(), (*key, value.clone())),
@@ -180,6 +184,84 @@ impl Service for Store {
         match ask {
             Ask::Put(..) => Kind::Write,
             Ask::Get(_) => Kind::Read,
+        }
+    }
+}
+
+/// Keys and values, of which each request touches one: transactions on different keys do not wait for each other.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Accounts {
+    values: HashMap<u64, Bytes>,
+    applied: Applied,
+}
+
+static ACCOUNTS: Shown = Shown::new();
+
+impl Accounts {
+    /// A read.
+    pub(super) fn look(key: u64) -> Ask {
+        Ask::Get(key % KEYS)
+    }
+}
+
+impl Service for Accounts {
+    type Request = Ask;
+    type Reply = Bytes;
+    type Delta = (u64, Bytes);
+    type Undo = (u64, Option<Bytes>, Applied);
+
+    const SHORT: bool = true;
+
+    fn execute(&self, ask: &Ask, _: &mut Cx<'_>) -> Executed<Self> {
+        match ask {
+            Ask::Put(key, value) => Executed::Changed(value.clone(), (*key, value.clone())),
+            Ask::Get(key) => Executed::Unchanged(self.values.get(key).cloned().unwrap_or_default()),
+        }
+    }
+
+    fn apply(&mut self, (key, value): &(u64, Bytes)) -> Self::Undo {
+        let before = self.applied.add(value, &ACCOUNTS);
+        (*key, self.values.insert(*key, value.clone()), before)
+    }
+
+    fn revert(&mut self, (key, value, before): Self::Undo) {
+        match value {
+            Some(value) => self.values.insert(key, value),
+            None => self.values.remove(&key),
+        };
+        self.applied.take_back(before, &ACCOUNTS);
+    }
+
+    fn kind(ask: &Ask) -> Kind {
+        Store::kind(ask)
+    }
+
+    fn keys(ask: &Ask) -> Vec<u64> {
+        match ask {
+            Ask::Put(key, _) | Ask::Get(key) => vec![*key],
+        }
+    }
+}
+
+impl Measured for Accounts {
+    const NAME: &'static str = "accounts";
+
+    fn shown() -> &'static Shown {
+        &ACCOUNTS
+    }
+
+    fn write(number: u64, bytes: usize) -> Ask {
+        Store::write(number, bytes)
+    }
+
+    fn read(number: u64) -> Option<Ask> {
+        Store::read(number)
+    }
+
+    fn answers(ask: &Ask, reply: &Bytes) -> bool {
+        match ask {
+            Ask::Get(_) if reply.is_empty() => true,
+            ask => Store::answers(ask, reply),
         }
     }
 }

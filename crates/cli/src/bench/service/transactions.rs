@@ -1,0 +1,120 @@
+//! Transactions: what T-Paxos spares them (003 §VI.C.2, table VI.1 and figure VI.8).
+//!
+//! A client makes one transaction at a time, of three requests of which one writes, or of five of which two write, and commits it. There are
+//! three ways: *optimised*, where the commit alone is agreed on; *read/write*, where each request is a call of its own, reads are told, and the commit is
+//! one more write, as the source counts it; *write-only*, where every request is a write of its own. Clients are tasks of one process.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use super::{
+    Args, Measurement, Stage, Work,
+    process::{Mode, Transact},
+};
+
+/// Clients at once, as in figure VI.8.
+const CLIENTS: [usize; 5] = [1, 2, 4, 8, 16];
+/// Requests of a transaction, and how many of them write.
+const SIZES: [(usize, usize); 2] = [(3, 1), (5, 2)];
+
+/// What hop counts spare the response of a transaction, beside read/write and beside write-only ones, in percent (`quorate sim latency`).
+const RESPONSE: [[f64; 2]; 2] = [[28.6, 37.5], [33.3, 41.7]];
+const RESPONSE_POINTS: f64 = 5.0;
+/// What throughput gains at least, in percent: the source's least, for 1 client with three requests beside read/write transactions.
+const GAIN_LEAST: f64 = 42.0;
+
+/// One size with so many clients: optimised, read/write, write-only.
+struct Row {
+    requests: usize,
+    clients: usize,
+    of: [Measurement; 3],
+}
+
+impl Row {
+    /// The gain in throughput beside the other two ways, in percent.
+    fn gains(&self) -> [f64; 2] {
+        let [optimised, plain @ ..] = &self.of;
+        [&plain[0], &plain[1]].map(|plain| (optimised.rate() / plain.rate() - 1.0) * 100.0)
+    }
+
+    /// How much sooner a transaction ends, at the median, in percent.
+    fn spared(&self) -> [f64; 2] {
+        let [optimised, plain @ ..] = &self.of;
+        [&plain[0], &plain[1]].map(|plain| (1.0 - optimised.calls.p50_us / plain.calls.p50_us) * 100.0)
+    }
+
+    fn json(&self) -> Value {
+        let [optimised, mixed, writes] = &self.of;
+        let one = |it: &Measurement| json!({ "per_second": it.rate().round(), "p50_us": it.calls.p50_us });
+        json!({
+            "requests": self.requests, "clients": self.clients, "optimised": one(optimised), "read_write": one(mixed),
+            "write_only": one(writes), "gain_percent": self.gains(), "response_spared_percent": self.spared(),
+        })
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let mut stage = Stage::start(args, None)?;
+    let mut rows = Vec::new();
+    for (requests, writes) in SIZES {
+        for clients in CLIENTS {
+            let mut measure = |mode| {
+                let work = Work::Transactions(Transact { requests, writes, mode });
+                stage.measure("transactions", work, 1, clients, 1)
+            };
+            let of = [measure(Mode::Optimised)?, measure(Mode::ReadWrite)?, measure(Mode::WriteOnly)?];
+            rows.push(Row { requests, clients, of });
+        }
+    }
+    stage.compare()?;
+    ensure!(!rows.is_empty(), "something was measured");
+    let verdict = verdicts(&rows);
+    if args.json {
+        let rows: Vec<Value> = rows.iter().map(Row::json).collect();
+        let told = json!({
+            "bench": "service", "transactions": rows, "seconds": args.seconds,
+            "verdict": verdict.iter().map(|(_, words)| words).collect::<Vec<_>>(),
+            "holds": verdict.iter().all(|(holds, _)| *holds),
+        });
+        println!("{told}");
+    } else {
+        for row in &rows {
+            let [optimised, mixed, writes] = row.of.each_ref().map(Measurement::rate);
+            let ([gain, gain_writes], [spared, spared_writes]) = (row.gains(), row.spared());
+            println!(
+                "{} requests, {:>2} clients: {optimised:.0}, {mixed:.0}, {writes:.0} transactions/s: {gain:+.0} %, {gain_writes:+.0} %; \
+                 response −{spared:.1} %, −{spared_writes:.1} %",
+                row.requests, row.clients
+            );
+        }
+        verdict.iter().for_each(|(_, words)| println!("{words}"));
+    }
+    Ok(())
+}
+
+fn verdicts(rows: &[Row]) -> Vec<(bool, String)> {
+    let mut verdicts = Vec::new();
+    for ((requests, _), expected) in SIZES.into_iter().zip(RESPONSE) {
+        let Some(alone) = rows.iter().find(|row| row.requests == requests && row.clients == 1) else {
+            continue;
+        };
+        for (beside, (spared, least)) in
+            ["read/write", "write-only"].into_iter().zip(alone.spared().into_iter().zip(expected))
+        {
+            let holds = spared >= least - RESPONSE_POINTS;
+            let word = if holds { "holds" } else { "misses" };
+            let words = format!(
+                "{word}: response of {requests} requests {spared:.1} % sooner than {beside}, at least {least:.1} − {RESPONSE_POINTS:.0}"
+            );
+            verdicts.push((holds, words));
+        }
+    }
+    let gains = rows.iter().flat_map(Row::gains);
+    let (least, most) =
+        gains.fold((f64::MAX, f64::MIN), |(least, most), gain| (least.min(gain), most.max(gain)));
+    let holds = least >= GAIN_LEAST;
+    let word = if holds { "holds" } else { "misses" };
+    let words = format!("{word}: throughput {least:+.0} % to {most:+.0} %, at least {GAIN_LEAST:+.0} %");
+    verdicts.push((holds, words));
+    verdicts
+}
