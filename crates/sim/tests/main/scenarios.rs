@@ -315,3 +315,10 @@ fn a_process_is_proven_for_the_ranges_that_it_told_alone() {
 fn a_keeper_that_is_dismissed_as_it_goes_out_ends() {
     check("accidents", 880..881);
 }
+
+/// All replicas of a range died that had voided a write there, and nobody alive had heard of it: it took effect where another
+/// replica was left, which did not hold any more what one of the dead had held of that range.
+#[test]
+fn who_is_left_is_not_measured_by_the_lost() {
+    check("accidents", 367..368);
+}

@@ -1,6 +1,11 @@
 //! What replicas hold: the same at equal positions, while everything goes on.
+//!
+//! One difference is the world's doing (S15). All replicas of a range may be lost, though they had voided a write that failed there,
+//! before anybody alive heard of it. Then nobody can know, and the write takes effect in the ranges that are left. One of
+//! the lost may have held such a range, too, and there it had voided the write as well: what it held from then on
+//! is no measure for those who are left. As long as anybody who voided it is a member it stays a measure, for a member would have told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_protocol::{
     ProcessId,
@@ -22,10 +27,14 @@ use crate::{check::RoutingCheck, mutation::Mutation};
 pub(super) struct Replicas {
     /// By range and the last position that may have changed it: who was the first there, and the hash of its rows.
     digests: BTreeMap<(u64, u64, u64), (ProcessId, u64)>,
+    /// Writes that were in the balance, by position: whether they were published, and by whom.
+    decided: BTreeMap<u64, (bool, BTreeSet<ProcessId>)>,
     /// The last write that each process executed.
     executed: BTreeMap<ProcessId, u64>,
     /// How often two replicas could be compared.
     pub(super) compared: u64,
+    /// How often a write took effect that the lost had voided.
+    pub(super) overruled: u64,
 }
 
 impl Replicas {
@@ -60,6 +69,33 @@ impl Replicas {
         Ok(())
     }
 
+    /// `who`, which is complete, settles writes that were in the balance. If it publishes one that the lost had voided, what they
+    /// held behind it is forgotten.
+    fn settle(&mut self, who: ProcessId, tasks: &[Task], twin: &TableTwin, check: &RoutingCheck) {
+        for task in tasks {
+            let TaskKind::Settle { publish } = task.kind else { continue };
+            let at = task.at.0;
+            let (published, by) = self.decided.entry(at).or_insert_with(|| (publish, BTreeSet::new()));
+            let lost = |&(key, last): &(u64, ProcessId)| twin.concerns(at, key) && check.is_for(at, last);
+            if publish
+                && !*published
+                && by.iter().all(|&it| !twin.has_member(it))
+                && twin.forsaken().iter().any(lost)
+            {
+                let overruled = |low: u64, touched: u64, it: &ProcessId| {
+                    touched >= at && by.contains(it) && twin.concerns(at, low)
+                };
+                self.digests.retain(|&(low, _, touched), (it, _)| !overruled(low, touched, it));
+                self.overruled += 1;
+                *published = true;
+                by.clear();
+            }
+            if *published == publish {
+                by.insert(who);
+            }
+        }
+    }
+
     /// The engine of `who` has done these tasks: what it holds of each range now is what any other replica held at that
     /// position.
     pub(super) fn done(
@@ -68,8 +104,19 @@ impl Replicas {
         config: &Config,
         tasks: &[Task],
         twin: &TableTwin,
+        check: &RoutingCheck,
         engine: &mut dyn Engine,
     ) -> Result<(), Violation> {
+        let is_complete = |at: u64| match config.storage.get(&who) {
+            Some(StorageState::Active | StorageState::Unreachable) => true,
+            // Behind the change that it imports, everything is there.
+            Some(StorageState::Receiving { change }) => at > change.0,
+            Some(StorageState::Standby | StorageState::Keeping(_)) | None => false,
+        };
+        let settles = |task: &&Task| matches!(task.kind, TaskKind::Settle { .. });
+        if tasks.iter().filter(settles).all(|task| is_complete(task.at.0)) {
+            self.settle(who, tasks, twin, check);
+        }
         // A held write is in the balance: what is staged is not what is published.
         if tasks.iter().any(|task| matches!(task.kind, TaskKind::Write { held: true, .. })) {
             return Ok(());
@@ -86,13 +133,7 @@ impl Replicas {
             )
         });
         let Some(at) = ordered.map(|task| task.at.0).max() else { return Ok(()) };
-        let complete = match config.storage.get(&who) {
-            Some(StorageState::Active | StorageState::Unreachable) => true,
-            // Behind the change that it imports, everything is there.
-            Some(StorageState::Receiving { change }) => at > change.0,
-            Some(StorageState::Standby | StorageState::Keeping(_)) | None => false,
-        };
-        if !complete {
+        if !is_complete(at) {
             return Ok(());
         }
         for range in config.ranges_of(who) {

@@ -67,7 +67,12 @@ impl Town {
         };
         let Some(Process::Storage(storage)) = role(world, machine) else { return Ok(()) };
         if let Some(config) = storage.config() {
-            self.replicas.done(me, config, &tasks, &self.order.twin, engine.as_mut())?;
+            let overruled = self.replicas.overruled;
+            let (twin, check) = (&self.order.twin, &self.order.check);
+            self.replicas.done(me, config, &tasks, twin, check, engine.as_mut())?;
+            if self.replicas.overruled > overruled {
+                world.count("published though the lost had voided it");
+            }
         }
         self.working.insert(machine);
         world.command_after(machine, cost, ask(Command::Storage(StorageCommand::Executed(results))));

@@ -96,6 +96,15 @@ impl TableTwin {
         last.map_or(0, |(&position, _)| position)
     }
 
+    /// Whether what is ordered at `position` may change rows of the stretch of the ring that a key lies in.
+    pub(super) fn concerns(&self, position: u64, key: u64) -> bool {
+        let mut ranges = self.touched.get(&position).into_iter().flatten();
+        let stretch = self.town.stretch(key);
+        ranges.any(|&(low, high)| {
+            self.town.samples(low, high).iter().any(|&it| self.town.stretch(it) == stretch)
+        })
+    }
+
     /// The hash of the operation that is written at `position`.
     pub(super) fn written(&self, position: u64) -> Option<u64> {
         self.writes.get(&position).copied()
