@@ -64,27 +64,20 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
-/// Connects to a gateway.
+/// Connects to a gateway. Errors of the connection come back to the statements that it carries.
 pub(crate) async fn connect(address: &str) -> Result<Client> {
-    let (client, connection) = open(address).await?;
-    tokio::spawn(connection);
-    Ok(client)
-}
-
-/// Connects to a gateway; the connection is there while the future that is handed out runs.
-pub(crate) async fn open(address: &str) -> Result<(Client, impl Future<Output = ()> + Send + use<>)> {
     let (host, port) = address.rsplit_once(':').with_context(|| format!("{address} is not host:port"))?;
     let mut config = tokio_postgres::Config::new();
     config.host(host.trim_matches(['[', ']'])).port(port.parse().with_context(|| address.to_string())?);
     config.user("quorate").dbname("quorate").connect_timeout(std::time::Duration::from_secs(5));
     let (client, connection) =
         config.connect(NoTls).await.with_context(|| format!("no gateway answers at {address}"))?;
-    let connection = async move {
+    tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!("the connection ended: {error}");
         }
-    };
-    Ok((client, connection))
+    });
+    Ok(client)
 }
 
 /// What the columns of a single statement are; empty where the server does not say, as for several at once.

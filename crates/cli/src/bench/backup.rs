@@ -15,9 +15,9 @@ use serde::Serialize;
 use super::{
     result::{self, Seen},
     spawned::Spawned,
+    sql,
     writers::Writers,
 };
-use crate::sql;
 
 /// Backs a table up again and again while clients write to another one, then verifies the last backup and brings it back.
 #[derive(clap::Args)]
@@ -64,23 +64,22 @@ struct Figures {
 const MIB: f64 = (1 << 20) as f64;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let spawned = Arc::new(Spawned::start(&[])?);
-    let cluster = spawned.cluster()?;
+    let spawned = Spawned::start(&[])?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let client = runtime.block_on(async {
-        let client = sql::connect(cluster.sql()?).await?;
+        let client = sql::connect(spawned.sql()?).await?;
         client
             .batch_execute("create table acknowledged (client int, n int) with (partition_by = 'hash(n)')")
             .await?;
         result::load(&client, args.rows, args.row_bytes).await?;
         anyhow::Ok(client)
     })?;
-    let routers = cluster.processes.iter().filter(|entry| entry.role == Role::Router);
+    let routers = spawned.processes().iter().filter(|entry| entry.role == Role::Router);
     let routers: Vec<String> =
         routers.filter_map(|entry| Some(entry.bound.as_ref()?.listen.clone())).collect();
     let db = quorate::connect(routers).wait()?;
 
-    let writers = Writers::start(&runtime, &spawned, args.writers);
+    let writers = Writers::start(&runtime, spawned.sql()?, args.writers);
     writers.wait_for_all_since(Instant::now() + Duration::from_secs(2))?;
     let alone = Instant::now();
     thread::sleep(Duration::from_secs(args.seconds));

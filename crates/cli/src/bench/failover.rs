@@ -12,22 +12,19 @@
 use std::{
     collections::BTreeMap,
     process::{Child, Command, Stdio},
-    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
 use quorate_protocol::{Role, role::State};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-use super::{spawned::Spawned, writers::Writers};
-use crate::{
-    cluster::{Cluster, Entry},
-    kill::signal,
-    sql, status,
-    status::Report,
+use super::{
+    spawned::{Process, Spawned},
+    sql,
+    writers::Writers,
 };
 
 /// Kills processes of a default cluster one after another and times how long writes stand still.
@@ -90,8 +87,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let spawned = Spawned::start(&[])?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(create(&spawned))?;
-    let spawned = Arc::new(spawned);
-    let writers = Writers::start(&runtime, &spawned, args.clients);
+    let writers = Writers::start(&runtime, spawned.sql()?, args.clients);
 
     let mut costs: BTreeMap<String, Vec<Cost>> = BTreeMap::new();
     let roles = match args.roles.as_slice() {
@@ -100,11 +96,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
     };
     for role in roles {
         for round in 0..args.kills {
-            let (cluster, reports) = mended(&spawned, &writers)?;
-            let (label, victim) = victim(&cluster, &reports, role, round)?;
-            let pid = victim.pid.context("a mended process has no pid")?;
+            let processes = mended(&spawned, &writers)?;
+            let (label, victim) = victim(&processes, role, round)?;
+            let pid = victim.pid.and_then(|pid| Pid::from_raw(pid as i32));
+            let pid = pid.context("a mended process has no pid")?;
             let killed = Instant::now();
-            signal(pid, Signal::KILL)?;
+            kill_process(pid, Signal::KILL)?;
             writers.wait_for_all_since(killed)?;
             mended(&spawned, &writers)?;
             let mended = killed.elapsed();
@@ -178,13 +175,7 @@ impl Times {
 }
 
 /// The next to be killed: leader and followers by turns among routers; storage processes that hold rows.
-fn victim<'a>(
-    cluster: &'a Cluster,
-    reports: &[Report],
-    role: Role,
-    round: usize,
-) -> Result<(String, &'a Entry)> {
-    let of_role = || cluster.processes.iter().zip(reports).filter(|(entry, _)| entry.role == role);
+fn victim(processes: &[Process], role: Role, round: usize) -> Result<(String, &Process)> {
     let (label, state) = match role {
         Role::Router if round.is_multiple_of(2) => ("router, leading", Some(State::Leading)),
         Role::Router => ("router, following", Some(State::Following)),
@@ -193,30 +184,24 @@ fn victim<'a>(
         Role::Gateway => ("gateway", None),
         Role::Cell => ("cell", Some(State::Serving)),
     };
-    let fitting: Vec<_> =
-        of_role().filter(|(_, report)| state.is_none_or(|state| report.state == state)).collect();
-    let (entry, _) =
-        fitting.get(round % fitting.len().max(1)).with_context(|| format!("there is no {label} to kill"))?;
-    Ok((label.into(), entry))
+    let fits = |process: &&Process| process.role == role && state.is_none_or(|state| process.state == state);
+    let fitting: Vec<&Process> = processes.iter().filter(fits).collect();
+    let process = fitting.get(round % fitting.len().max(1));
+    Ok((label.into(), process.with_context(|| format!("there is no {label} to kill"))?))
 }
 
 /// Waits until every process answers and has joined, storage is complete, and every client writes.
-fn mended(spawned: &Spawned, writers: &Writers) -> Result<(Cluster, Vec<Report>)> {
+fn mended(spawned: &Spawned, writers: &Writers) -> Result<Vec<Process>> {
     let began = Instant::now();
     loop {
-        let cluster = spawned.cluster()?;
-        let reports: Option<Vec<Report>> = status::reports(&cluster).into_iter().collect();
-        if let Some(reports) = reports {
-            let serves = |report: &&Report| report.role == Role::Storage && report.state == State::Serving;
-            let serving = reports.iter().filter(serves).count();
-            let leading = reports.iter().filter(|report| report.state == State::Leading).count();
-            if leading == 1
-                && serving >= STORAGE
-                && !reports.iter().any(|report| report.state == State::Joining)
-            {
-                writers.wait_for_all_since(Instant::now())?;
-                return Ok((cluster, reports));
-            }
+        let processes = spawned.status()?;
+        let lacks = |process: &Process| matches!(process.state, State::Joining | State::Silent | State::Down);
+        let leading = processes.iter().filter(|process| process.state == State::Leading).count();
+        let serves = |process: &&Process| process.role == Role::Storage && process.state == State::Serving;
+        let serving = processes.iter().filter(serves).count();
+        if leading == 1 && serving >= STORAGE && !processes.iter().any(lacks) {
+            writers.wait_for_all_since(Instant::now())?;
+            return Ok(processes);
         }
         ensure!(began.elapsed() < PATIENCE, "the cluster is not mended after {} s", PATIENCE.as_secs());
         thread::sleep(Duration::from_millis(20));
@@ -229,7 +214,7 @@ const STORAGE: usize = 4;
 async fn create(spawned: &Spawned) -> Result<()> {
     let began = Instant::now();
     loop {
-        let client = sql::connect(spawned.cluster()?.sql()?).await?;
+        let client = sql::connect(spawned.sql()?).await?;
         let table = "create table acknowledged (client int, number int) with (partition_by = 'hash(number)')";
         match client.batch_execute(table).await {
             Ok(()) => return Ok(()),
@@ -241,7 +226,7 @@ async fn create(spawned: &Spawned) -> Result<()> {
 
 /// Compares what was acknowledged with what is there: how many rows are lost, how many are there twice.
 async fn account(spawned: &Spawned, acknowledged: &[Vec<i32>]) -> Result<(u64, u64)> {
-    let connection = sql::connect(spawned.cluster()?.sql()?).await?;
+    let connection = sql::connect(spawned.sql()?).await?;
     let mut there: BTreeMap<(i32, i32), u64> = BTreeMap::new();
     for row in connection.query("select client, number from acknowledged", &[]).await? {
         *there.entry((row.get(0), row.get(1))).or_default() += 1;
@@ -255,12 +240,12 @@ async fn account(spawned: &Spawned, acknowledged: &[Vec<i32>]) -> Result<(u64, u
 
 /// Lets two processes spin, and counts who is another incarnation, in another state or gone afterwards.
 fn starve(spawned: &Spawned, writers: &Writers, time: Duration) -> Result<u64> {
-    let (_, before) = mended(spawned, writers)?;
+    let before = mended(spawned, writers)?;
     let spinning = [Spinning::start()?, Spinning::start()?];
     thread::sleep(time);
     drop(spinning);
-    let (_, after) = mended(spawned, writers)?;
-    let differs = |(before, after): &(&Report, &Report)| {
+    let after = mended(spawned, writers)?;
+    let differs = |(before, after): &(&Process, &Process)| {
         (&before.incarnation, &before.state) != (&after.incarnation, &after.state)
     };
     Ok(before.iter().zip(&after).filter(differs).count() as u64)

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use super::spawned::Spawned;
-use crate::{sql, up::sample};
+use super::{spawned::Spawned, sql};
+use crate::up::sample;
 
 /// Loads the 336,776 flights by COPY into a fresh cluster of the default size.
 #[derive(clap::Args)]
@@ -31,7 +31,7 @@ struct Figures {
 pub(crate) fn run(args: Args) -> Result<()> {
     let spawned = Spawned::start(&[])?;
     let mut seconds = sql::runtime()?.block_on(async {
-        let client = sql::connect(spawned.cluster()?.sql()?).await?;
+        let client = sql::connect(spawned.sql()?).await?;
         let mut seconds = Vec::new();
         for _ in 0..args.runs {
             seconds.push(sample::load(&client).await?.as_secs_f64());

@@ -18,6 +18,7 @@ mod result;
 mod scan;
 mod service;
 mod spawned;
+mod sql;
 mod tickets;
 mod wire;
 mod writers;

@@ -24,8 +24,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, RowStream};
 
-use super::{processor, spawned::Spawned};
-use crate::{cluster::Cluster, sql};
+use super::{processor, spawned::Spawned, sql};
 
 /// Reads a result of a gigabyte and more, and watches the memory of those it passes through.
 #[derive(clap::Args)]
@@ -67,15 +66,14 @@ struct Figures {
 
 pub(crate) fn run(args: Args) -> Result<()> {
     let spawned = Spawned::start(&[])?;
-    let cluster = spawned.cluster()?;
-    sql::runtime()?.block_on(stages(&args, &cluster))?;
+    sql::runtime()?.block_on(stages(&args, &spawned))?;
     spawned.passed();
     Ok(())
 }
 
 const SELECT: &str = "select n, t from long";
 
-async fn stages(args: &Args, cluster: &Cluster) -> Result<()> {
+async fn stages(args: &Args, cluster: &Spawned) -> Result<()> {
     let (client, _connection) = connect(args, cluster).await?;
     let rows = (u64::from(args.mib) << 20).div_ceil(u64::from(args.row_bytes));
     load(&client, rows, args.row_bytes).await?;
@@ -123,7 +121,7 @@ async fn stages(args: &Args, cluster: &Cluster) -> Result<()> {
     stage.end(read)
 }
 
-async fn connect(args: &Args, cluster: &Cluster) -> Result<(Client, Aborted)> {
+async fn connect(args: &Args, cluster: &Spawned) -> Result<(Client, Aborted)> {
     let (client, connection) = sql::open(cluster.sql()?).await?;
     let connection = Aborted(tokio::spawn(connection));
     client.batch_execute(&format!("set quorate.read = '{}'", args.read)).await?;
@@ -235,7 +233,7 @@ struct Middle {
 }
 
 impl Middle {
-    async fn reach(args: &Args, cluster: &Cluster, row: u64) -> Result<Middle> {
+    async fn reach(args: &Args, cluster: &Spawned, row: u64) -> Result<Middle> {
         let (client, connection) = connect(args, cluster).await?;
         let mut rows = Box::pin(select(&client).await?);
         for _ in 0..row {
@@ -246,11 +244,11 @@ impl Middle {
 }
 
 /// Waits until the gateway has so many requests under way, and each storage process as many answers.
-async fn come_to(cluster: &Cluster, count: u64) -> Result<()> {
+async fn come_to(cluster: &Spawned, count: u64) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         let mut under_way = Vec::new();
-        for entry in &cluster.processes {
+        for entry in cluster.processes() {
             let Some(bound) = &entry.bound else { continue };
             let status = || -> Result<Value> {
                 let text =
@@ -289,7 +287,7 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    fn begin(args: &'a Args, cluster: &Cluster, name: &'static str) -> Stage<'a> {
+    fn begin(args: &'a Args, cluster: &Spawned, name: &'static str) -> Stage<'a> {
         Stage { args, name, watch: Watch::begin(cluster), began: Instant::now() }
     }
 
@@ -335,9 +333,9 @@ struct Watch {
 }
 
 impl Watch {
-    fn begin(cluster: &Cluster) -> Watch {
+    fn begin(cluster: &Spawned) -> Watch {
         let watched: Vec<(Role, u32, u64)> = cluster
-            .processes
+            .processes()
             .iter()
             .filter(|entry| matches!(entry.role, Role::Gateway | Role::Storage))
             .filter_map(|entry| Some((entry.role, entry.pid?, processor::memory(entry.pid?).ok()?)))

@@ -1,4 +1,6 @@
 //! A cluster of separate processes for one bench, gone when it is dropped; its logs stay if the bench failed.
+//!
+//! It is `quorate up`'s, and known by what `quorate status --json` says of it.
 
 use std::{
     env, fs,
@@ -7,47 +9,100 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use quorate_protocol::{Role, role::State};
+use serde::Deserialize;
 
-use crate::cluster::{Cluster, Directory, DirectoryArgs};
-
-pub(crate) struct Spawned {
+pub(super) struct Spawned {
     place: PathBuf,
-    directory: Directory,
+    program: PathBuf,
+    /// As it stood when it was started. Processes are started again at the same addresses.
+    processes: Vec<Process>,
     passed: AtomicBool,
+}
+
+/// One of its processes.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Process {
+    pub(super) name: String,
+    pub(super) role: Role,
+    /// Its operating-system process, while it runs.
+    pub(super) pid: Option<u32>,
+    /// Where it listens, once it does.
+    pub(super) bound: Option<Bound>,
+    pub(super) state: State,
+    /// Which life of it, in hexadecimal; none if it does not answer.
+    pub(super) incarnation: Option<String>,
+}
+
+/// The addresses that a process listens on.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Bound {
+    /// For other processes.
+    pub(super) listen: String,
+    /// For `/metrics`, `/health` and `/status`.
+    pub(super) http: String,
+    /// For SQL clients; gateways only.
+    sql: Option<String>,
+    /// For Redis clients; cells only.
+    redis: Option<String>,
 }
 
 impl Spawned {
     /// Starts the default cluster, empty, in memory, on ports that are free. `flags` go to `quorate up`.
-    pub(crate) fn start(flags: &[&str]) -> Result<Spawned> {
+    pub(super) fn start(flags: &[&str]) -> Result<Spawned> {
         let place = env::temp_dir().join(format!("quorate-bench-{}", std::process::id()));
-        let directory = DirectoryArgs { data_dir: Some(place.clone()) }.directory()?;
-        let spawned = Spawned { place, directory, passed: AtomicBool::new(false) };
+        let program = env::current_exe()?;
+        let mut spawned = Spawned { place, program, processes: Vec::new(), passed: AtomicBool::new(false) };
         let output = spawned
             .quorate(&["up", "--detach", "--memory", "--empty", "--port", "0"])
             .args(flags)
             .output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+        spawned.processes = spawned.status()?;
         Ok(spawned)
     }
 
-    /// Who runs where, now.
-    pub(crate) fn cluster(&self) -> Result<Cluster> {
-        self.directory.running()
+    /// Its processes, as they were when it was started.
+    pub(super) fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    /// Its processes as they are now: each that is supervised, but no former life of one.
+    pub(super) fn status(&self) -> Result<Vec<Process>> {
+        // Its exit code says whether the cluster can work, which is for the bench to judge.
+        let output = self.quorate(&["status", "--json"]).output()?;
+        let lines = String::from_utf8(output.stdout)?;
+        // Whatever else it says of the cluster as a whole is no process.
+        let processes: Vec<Process> =
+            lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        ensure!(!processes.is_empty(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+        Ok(processes.into_iter().filter(|process| process.state != State::Unreachable).collect())
+    }
+
+    /// Where SQL is spoken.
+    pub(super) fn sql(&self) -> Result<&str> {
+        let mut doors = self.processes.iter().filter_map(|process| process.bound.as_ref()?.sql.as_deref());
+        doors.next().context("the cluster has no gateway")
+    }
+
+    /// Where the Redis protocol is spoken, in the order of the cells; empty if there are none.
+    pub(super) fn redis(&self) -> impl Iterator<Item = &str> {
+        self.processes.iter().filter_map(|process| process.bound.as_ref()?.redis.as_deref())
     }
 
     /// Where its logs are; a bench may keep files of its own there.
-    pub(crate) fn place(&self) -> &Path {
+    pub(super) fn place(&self) -> &Path {
         &self.place
     }
 
     /// The bench has what it wanted: nobody will ask for the logs.
-    pub(crate) fn passed(&self) {
+    pub(super) fn passed(&self) {
         self.passed.store(true, Ordering::Relaxed);
     }
 
     fn quorate(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env::current_exe().unwrap_or_else(|_| "quorate".into()));
+        let mut command = Command::new(&self.program);
         command.args(words).arg("--data-dir").arg(&self.place).stdin(Stdio::null());
         command
     }

@@ -13,8 +13,7 @@ use anyhow::{Result, bail, ensure};
 use tokio::{runtime::Runtime, task::JoinHandle};
 use tokio_postgres::{Client, Statement};
 
-use super::spawned::Spawned;
-use crate::sql;
+use super::sql;
 
 /// How long a client may wait for an acknowledgement before something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,11 +43,11 @@ struct Acknowledged {
 
 impl Writers {
     /// Starts so many, each writing into the table `acknowledged` as fast as it is answered.
-    pub(super) fn start(runtime: &Runtime, spawned: &Arc<Spawned>, clients: usize) -> Writers {
-        let stop = Arc::new(AtomicBool::new(false));
+    pub(super) fn start(runtime: &Runtime, at: &str, clients: usize) -> Writers {
+        let (at, stop): (Arc<str>, _) = (at.into(), Arc::new(AtomicBool::new(false)));
         let client = |client| {
             let acknowledged = Log::default();
-            let task = write(client, spawned.clone(), acknowledged.clone(), stop.clone());
+            let task = write(client, at.clone(), acknowledged.clone(), stop.clone());
             (acknowledged, runtime.spawn(task))
         };
         Writers { clients: (0..clients as i32).map(client).collect(), stop }
@@ -116,7 +115,7 @@ impl Writers {
 }
 
 /// One client: connects, again whenever it must, and inserts numbers.
-async fn write(client: i32, spawned: Arc<Spawned>, log: Log, stop: Arc<AtomicBool>) {
+async fn write(client: i32, at: Arc<str>, log: Log, stop: Arc<AtomicBool>) {
     let trouble = |what: String| {
         if let Ok(mut log) = log.lock() {
             log.trouble = what;
@@ -124,7 +123,7 @@ async fn write(client: i32, spawned: Arc<Spawned>, log: Log, stop: Arc<AtomicBoo
     };
     let mut number = 0;
     while !stop.load(Ordering::Relaxed) {
-        let (connection, insert) = match connect(&spawned).await {
+        let (connection, insert) = match connect(&at).await {
             Ok(connected) => connected,
             Err(error) => {
                 trouble(format!("{error:#}"));
@@ -147,8 +146,8 @@ async fn write(client: i32, spawned: Arc<Spawned>, log: Log, stop: Arc<AtomicBoo
     }
 }
 
-async fn connect(spawned: &Spawned) -> Result<(Client, Statement)> {
-    let connection = sql::connect(spawned.cluster()?.sql()?).await?;
+async fn connect(at: &str) -> Result<(Client, Statement)> {
+    let connection = sql::connect(at).await?;
     let insert = connection.prepare("insert into acknowledged values ($1, $2)").await?;
     Ok((connection, insert))
 }

@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(args.seconds > 0.0 && args.rate >= 0.0, "--seconds, --rate: above zero");
     let cells = args.cells.to_string();
     let spawned = Spawned::start(&["--cells", &cells])?;
-    let doors: Vec<String> = spawned.cluster()?.redis().map(str::to_owned).collect();
+    let doors: Vec<String> = spawned.redis().map(str::to_owned).collect();
     let keys = Keys::new(args.distribution, args.keys);
     let settings = args.p.iter().flat_map(|p| args.delay.iter().map(move |delay| (*p, *delay)));
     for (number, (p, delay)) in settings.enumerate() {

@@ -28,8 +28,11 @@ use self::{
     load::{Run, Slot, Spec},
     queries::Question,
 };
-use super::{processor, spawned::Spawned};
-use crate::{Usage, cluster::Entry, sql};
+use super::{
+    processor,
+    spawned::{Process, Spawned},
+    sql,
+};
 
 /// Measures ticket queries over the PostgreSQL protocol.
 #[derive(clap::Args)]
@@ -128,13 +131,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
         None => spawned.place().to_owned(),
     };
     fs::create_dir_all(&folder)?;
-    let address = spawned.cluster()?.sql()?.to_owned();
+    let address = spawned.sql()?.to_owned();
     let loading = fill(&args, &address, &folder)?;
-    let cluster = spawned.cluster()?;
     for &strength in &args.read {
-        let before = passes(&cluster.processes)?;
-        let (run, used) = measure(&args, &address, Some(strength), &folder, &cluster.processes)?;
-        let after = passes(&cluster.processes)?;
+        let before = passes(spawned.processes())?;
+        let (run, used) = measure(&args, &address, Some(strength), &folder, spawned.processes())?;
+        let after = passes(spawned.processes())?;
         tell(&args, Some(strength), run, used, Some((before, after)), Some(loading))?;
     }
     spawned.passed();
@@ -188,7 +190,7 @@ fn measure(
     address: &str,
     strength: Option<Strength>,
     folder: &Path,
-    processes: &[Entry],
+    processes: &[Process],
 ) -> Result<(Run, Vec<(String, Duration)>)> {
     let spec = Spec {
         address: address.to_owned(),
@@ -257,7 +259,7 @@ struct Passes {
     seconds: f64,
 }
 
-fn passes(processes: &[Entry]) -> Result<Passes> {
+fn passes(processes: &[Process]) -> Result<Passes> {
     let mut all = Passes::default();
     for process in processes.iter().filter(|process| process.role == Role::Storage) {
         let Some(bound) = &process.bound else { continue };
@@ -281,9 +283,7 @@ fn tell(
     passes: Option<(Passes, Passes)>,
     load_seconds: Option<f64>,
 ) -> Result<()> {
-    if run.executions == 0 {
-        return Err(Usage(String::from("--seconds: nothing was answered in that time")).into());
-    }
+    ensure!(run.executions > 0, "nothing was answered in {} s: give more --seconds", args.seconds);
     let executions = run.executions as f64;
     let per_query = |time: &Duration| time.as_secs_f64() * 1e6 / executions;
     let done = passes.map(|(before, after)| Passes {

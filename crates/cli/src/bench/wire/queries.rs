@@ -22,7 +22,7 @@ use quorate_table::{
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::bench::tickets::{self, TABLE, Tickets};
+use super::super::tickets::{self, TABLE, Tickets};
 
 /// The conditions of each template, and the types of their parameters.
 const TEMPLATES: [(&str, &[Type]); 8] = [
