@@ -9,17 +9,16 @@ use indicatif::{ProgressBar, ProgressStyle};
 use quorate_history::format::Format;
 use quorate_history::format::edn::FailedCas;
 use quorate_history::{History, Options, Report, Stream, Verdict};
+use quorate_lab::judge::{fewest, judge};
 use serde::Serialize;
 
 use crate::Usage;
 
 mod html;
 mod input;
-mod judge;
 mod table;
 
 use input::Source;
-pub(crate) use judge::judge;
 
 /// Says whether a recorded history was atomic (linearizable), how many of its operations were inconsistent, by how much time,
 /// and which operations show it.
@@ -94,7 +93,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         println!("{}", serde_json::to_string(&answer(&report, seconds))?);
     } else {
         print!("{}", table::table(&report, left_out, clock_error, args.top, seconds));
-        if let Some(fewest) = history.as_ref().and_then(|history| judge::fewest(history, &report)) {
+        if let Some(fewest) = history.as_ref().and_then(|history| fewest(history, &report)) {
             println!("at least {fewest} operations have to go, taken singly, for the rest to be atomic");
         }
     }

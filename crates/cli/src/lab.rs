@@ -5,7 +5,7 @@ use std::{env, fs, path::PathBuf};
 use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
 use comfy_table::{Table, presets};
-use quorate_lab::{Bench, figures, record, report, source};
+use quorate_lab::{Setting, figures, record, report, source};
 
 use crate::Usage;
 
@@ -128,11 +128,11 @@ fn run_figure(args: &RunArgs) -> Result<()> {
     if !(args.phase >= 1.0 && args.phase <= 600.0) {
         return Err(Usage(format!("--phase is 1 to 600 seconds, not {}", args.phase)).into());
     }
-    let bench =
-        Bench { program: env::current_exe()?, phase_seconds: args.phase, clients: args.clients.max(1) };
+    let setting =
+        Setting { program: env::current_exe()?, phase_seconds: args.phase, clients: args.clients.max(1) };
     let mut wrong = 0;
     for _ in 0..args.runs {
-        let record = figure.run(&bench)?;
+        let record = figure.run(&setting)?;
         record::append(&args.results.results, &record)?;
         wrong += u64::from(!record.account.is_right());
         if args.json {

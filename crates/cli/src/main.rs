@@ -1,9 +1,8 @@
 //! The quorate command: a local cluster of real processes, one process of a cluster, and the instruments.
 //!
-//! One file a subcommand; each has its `Args` and a `run`. Exit codes: 0, 1 (failed), 2 (usage); `check` adds 3 (unknown).
+//! One file a subcommand; each has its `Args` and a `run`. Those of `bench` are the laboratory's. Exit codes: 0, 1 (failed), 2 (usage); `check` adds 3 (unknown).
 
 mod backup;
-mod bench;
 mod charter;
 mod check;
 mod cluster;
@@ -60,7 +59,7 @@ enum Command {
     Node(node::Args),
     Check(check::Args),
     Sim(sim::Args),
-    Bench(bench::Args),
+    Bench(quorate_lab::bench::Args),
     Lab(lab::Args),
 }
 
@@ -95,7 +94,7 @@ fn main() -> ExitCode {
         Command::Group(args) => group::run(args),
         Command::Node(args) => node::run_configured(args),
         Command::Sim(args) => sim::run_scenario(args),
-        Command::Bench(args) => bench::run(args),
+        Command::Bench(args) => quorate_lab::bench::run(args),
         Command::Lab(args) => lab::run(args),
     };
     match result {

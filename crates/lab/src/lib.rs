@@ -1,4 +1,4 @@
-//! The laboratory: figures of the five sources as experiments.
+//! The laboratory: figures of the five sources as experiments, and measurements of Quorate itself.
 //!
 //! **Promise.** A figure is run by one command on real processes, its results are kept as one JSON object a line, and each
 //! claim that its source makes is judged against what was measured: *matched*, *beaten*, *differs*, *undecided* or *missing*.
@@ -15,20 +15,26 @@
 //! | [`source`] | values that a source gives |
 //! | [`cluster`] | real processes of a cluster, killed and started again one by one |
 //! | [`report`] | one page with all of it, without anything that would have to be fetched |
+//! | [`bench`] | `quorate bench`: measurements of Quorate itself, one file or folder each |
+//! | [`judge`] | how consistent a history was, found on several threads within a time |
+//! | [`sample`] | a table of flights, loaded by COPY |
 
+pub mod bench;
 pub mod claim;
 pub mod cluster;
 pub mod figures;
+pub mod judge;
 pub mod record;
 pub mod report;
+pub mod sample;
 pub mod source;
 mod writers;
 
 use std::path::PathBuf;
 
-/// What an experiment is lent.
+/// How a figure is run.
 #[derive(Clone, Debug)]
-pub struct Bench {
+pub struct Setting {
     /// The `quorate` program that it starts its processes with.
     pub program: PathBuf,
     /// How long each phase of an experiment takes, in seconds.

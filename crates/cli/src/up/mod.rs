@@ -8,14 +8,12 @@
 //! | `supervisor` | keeps them running |
 //! | `cells` | what a domain of maps has instead of tables |
 //! | `records` | what is on disk of who runs where |
-//! | `sample` | loads what there is to ask about |
 //!
 //! With `--detach` a second `quorate up` in a session of its own supervises, and this one only waits, loads and leaves.
 
 mod cells;
 mod plan;
 mod records;
-pub(crate) mod sample;
 mod supervisor;
 
 use std::{
@@ -29,6 +27,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use quorate_lab::sample;
 use quorate_protocol::{DomainId, Role, role::State, rubberband::RING_MAX};
 use quorate_server::resp;
 use rustix::process::Signal;

@@ -4,7 +4,7 @@ mod router_failures;
 
 use anyhow::Result;
 
-use crate::{Bench, claim::Claim, record::Record};
+use crate::{Setting, claim::Claim, record::Record};
 
 /// An experiment.
 pub trait Figure: Sync {
@@ -19,7 +19,7 @@ pub trait Figure: Sync {
     /// What the source says of it.
     fn claims(&self) -> &'static [Claim];
     /// Runs it once.
-    fn run(&self, bench: &Bench) -> Result<Record>;
+    fn run(&self, setting: &Setting) -> Result<Record>;
     /// The names of the axes: the first, and that of the curves.
     fn axes(&self) -> (&'static str, &'static str);
 }

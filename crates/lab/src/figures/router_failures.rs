@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use super::Figure;
 use crate::{
-    Bench,
+    Setting,
     claim::{Claim, Compared},
     cluster::Cluster,
     record::{self, Machine, Record},
@@ -74,14 +74,14 @@ impl Figure for RouterFailures {
         ("seconds", "acknowledged writes a second")
     }
 
-    fn run(&self, bench: &Bench) -> Result<Record> {
+    fn run(&self, setting: &Setting) -> Result<Record> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let mut cluster = Cluster::start(bench.program.clone(), 3, STORAGE)?;
-        let writers = runtime.block_on(Writers::start(cluster.sql(), bench.clients))?;
+        let mut cluster = Cluster::start(setting.program.clone(), 3, STORAGE)?;
+        let writers = runtime.block_on(Writers::start(cluster.sql(), setting.clients))?;
         // Connections, caches and the detector's habits settle first.
         thread::sleep(Duration::from_secs(1));
         let began = Instant::now();
-        let phase = Duration::from_secs_f64(bench.phase_seconds);
+        let phase = Duration::from_secs_f64(setting.phase_seconds);
         let until =
             |phases: u32| thread::sleep((began + phase * phases).saturating_duration_since(Instant::now()));
 
@@ -133,13 +133,13 @@ impl Figure for RouterFailures {
             command: format!(
                 "quorate lab run {} --phase {} --clients {}",
                 self.id(),
-                bench.phase_seconds,
-                bench.clients
+                setting.phase_seconds,
+                setting.clients
             ),
             machine: Machine::here(),
             setting: BTreeMap::from([
-                (String::from("clients"), bench.clients as f64),
-                (String::from("phase_seconds"), bench.phase_seconds),
+                (String::from("clients"), setting.clients as f64),
+                (String::from("phase_seconds"), setting.phase_seconds),
             ]),
             values: values.map(|(name, value)| (name.to_owned(), value)).into(),
             series: BTreeMap::from([(String::from("writes"), written.curve(began, ended))]),

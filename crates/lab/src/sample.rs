@@ -13,14 +13,17 @@ use lzma_rust2::XzReader;
 use tokio_postgres::{Client, error::SqlState};
 
 /// The file, as it lies in `data/nycflights13`.
-const FLIGHTS: &[u8] = include_bytes!("../../../../data/nycflights13/flights.csv.xz");
+const FLIGHTS: &[u8] = include_bytes!("../../../data/nycflights13/flights.csv.xz");
 /// Its size when unpacked, for the bar.
 const FLIGHTS_BYTES: u64 = 31_053_850;
 /// Its rows.
-pub(crate) const FLIGHTS_ROWS: u64 = 336_776;
+pub const FLIGHTS_ROWS: u64 = 336_776;
+
+/// How long a fresh cluster may take until it takes tables.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The table. Its rows are spread by flight number, which every row has.
-pub(crate) const TABLE: &str = "create table flights (
+pub const TABLE: &str = "create table flights (
     year int, month int, day int,
     dep_time int, sched_dep_time int, dep_delay int,
     arr_time int, sched_arr_time int, arr_delay int,
@@ -29,11 +32,11 @@ pub(crate) const TABLE: &str = "create table flights (
 ) with (partition_by = 'hash(flight)')";
 
 /// What to ask first.
-pub(crate) const QUESTION: &str = "select carrier, count(*), avg(dep_delay) from flights where dest = 'LAX' group by carrier \
+pub const QUESTION: &str = "select carrier, count(*), avg(dep_delay) from flights where dest = 'LAX' group by carrier \
      order by 2 desc";
 
 /// Creates the table, waiting for storage to be there, and copies the flights into it. The time that the copy took.
-pub(crate) async fn load(client: &Client) -> Result<Duration> {
+pub async fn load(client: &Client) -> Result<Duration> {
     create(client).await?;
     let bar = ProgressBar::new(FLIGHTS_BYTES).with_style(ProgressStyle::with_template(
         "loading the flights of 2013 {wide_bar} {percent} % {bytes_per_sec}",
@@ -58,7 +61,7 @@ pub(crate) async fn load(client: &Client) -> Result<Duration> {
 }
 
 /// The same where an earlier attempt may have been interrupted: a COPY is done whole or not at all, and is not done twice.
-pub(crate) async fn load_once(client: &Client) -> Result<()> {
+pub async fn load_once(client: &Client) -> Result<()> {
     create(client).await?;
     let rows: i64 = client.query_one("select count(*) from flights", &[]).await?.get(0);
     match rows {
@@ -76,7 +79,7 @@ async fn create(client: &Client) -> Result<()> {
             Ok(()) => return Ok(()),
             // An attempt whose answer was lost may have been applied.
             Err(error) if error.code() == Some(&SqlState::DUPLICATE_TABLE) => return Ok(()),
-            Err(error) if began.elapsed() > super::PATIENCE || error.is_closed() => return Err(error.into()),
+            Err(error) if began.elapsed() > PATIENCE || error.is_closed() => return Err(error.into()),
             Err(error) => tracing::debug!("no table yet: {error}"),
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -28,7 +28,7 @@ use clap::Subcommand;
 
 /// Measures; each starts the processes it needs.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     #[command(subcommand)]
     bench: Bench,
 }
@@ -60,7 +60,11 @@ enum Bench {
     WireLoad(wire::LoadArgs),
 }
 
-pub(crate) fn run(args: Args) -> Result<()> {
+/// Runs the one that was asked for, and prints its figures.
+///
+/// # Errors
+/// If it could not be run, or what it saw must not be: something lost, doubled or larger than it may be.
+pub fn run(args: Args) -> Result<()> {
     match args.bench {
         Bench::Backup(args) => backup::run(&args),
         Bench::Load(args) => load::run(args),

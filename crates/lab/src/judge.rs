@@ -11,12 +11,7 @@ const STEPS_BETWEEN_LOOKS: u64 = 20_000;
 
 /// Checks all keys on `threads` threads. Searches that are not done at the deadline, or once another key has settled the
 /// verdict, answer "unknown".
-pub(crate) fn judge(
-    history: &History,
-    options: &Options,
-    threads: usize,
-    deadline: Option<Instant>,
-) -> Report {
+pub fn judge(history: &History, options: &Options, threads: usize, deadline: Option<Instant>) -> Report {
     let report = Mutex::new(Report::new());
     let open = Mutex::new(Vec::new());
     let settled = AtomicBool::new(false);
@@ -59,7 +54,7 @@ pub(crate) fn judge(
 }
 
 /// The fewest operations, taken singly, without which all is atomic; only where that is quickly found.
-pub(super) fn fewest(history: &History, report: &Report) -> Option<u64> {
+pub fn fewest(history: &History, report: &Report) -> Option<u64> {
     const OPERATIONS_MAX: usize = 200;
     const STEPS: u64 = 2_000;
     if report.verdict != Verdict::NotAtomic || report.suspects.len() > 100 {

@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::{spawned::Spawned, sql};
-use crate::up::sample;
+use crate::sample;
 
 /// Loads the 336,776 flights by COPY into a fresh cluster of the default size.
 #[derive(clap::Args)]

@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use serde::Serialize;
 
-use crate::check::judge;
+use crate::judge::judge;
 
 /// Measures how fast recorded histories are judged.
 #[derive(clap::Args)]
