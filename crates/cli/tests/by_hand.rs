@@ -497,9 +497,8 @@ fn who_founded_a_domain_joins_it_when_started_again_from_the_same_file() {
 
 /// So many gateways are cut off at once.
 const GATEWAYS: usize = 10;
-/// The next statement of a client is answered within this time of its gateway's being back: two seconds, after which a question
-/// that was lost on the way is asked again, and twice what the others took.
-const BACK_WITHIN: Duration = Duration::from_secs(3);
+/// The next statement of a client is answered within this time of its gateway's being back.
+const BACK_WITHIN: Duration = Duration::from_secs(2);
 
 #[test]
 fn gateways_that_were_given_up_at_once_come_back_and_keep_their_clients() {

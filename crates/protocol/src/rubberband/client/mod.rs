@@ -425,6 +425,7 @@ impl Protocol for Client {
                 if let Some(config) = self.membership.config().cloned() {
                     self.revive(&config);
                 }
+                self.reached(cx.now, peer);
                 self.member_input(cx, Input::Linked { peer, session }, out);
             }
             Input::Progress { .. } => {}

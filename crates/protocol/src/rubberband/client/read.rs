@@ -141,6 +141,12 @@ impl Read {
         self.expected.contains(&process) || self.parts.iter().any(|part| part.from == process)
     }
 
+    /// Whether its attempt may be answered by `process`, of which nothing has come.
+    pub(super) fn may_await(&self, process: ProcessId) -> bool {
+        let expected = self.expected.is_empty() || self.expected.contains(&process);
+        !self.void && expected && self.parts.iter().all(|part| part.from != process)
+    }
+
     /// Whether `process` may be at it.
     fn is_at(&self, process: ProcessId) -> bool {
         self.concerns(process) && !self.has_ended(process) || self.silent.contains(&process)

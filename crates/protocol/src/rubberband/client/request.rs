@@ -215,6 +215,34 @@ impl Client {
         }
     }
 
+    /// A link to a storage process stands from now on. What that said before was lost on the way, and is asked for soon: a
+    /// request may have been made, ordered and answered before. The first requests of a gateway that comes back as a new
+    /// process are: its users bind statements against what the former one knew.
+    pub(super) fn reached(&mut self, now: Time, process: ProcessId) {
+        if self.membership.config().is_some_and(|config| !config.storage.contains_key(&process)) {
+            return;
+        }
+        let soon = now + self.settings.retry_after;
+        let mut sooner = Vec::new();
+        for (&token, request) in &mut self.requests {
+            let concerned = match &mut request.kind {
+                Kind::Write(write) => {
+                    write.doubted = true;
+                    true
+                }
+                Kind::Read(read) => read.may_await(process),
+                Kind::Control => false,
+            };
+            // Those that are not looked after have no place in the order yet.
+            if concerned && request.look_at.is_some_and(|at| at > soon) {
+                sooner.push(token);
+            }
+        }
+        for token in sooner {
+            self.look_later(token, soon);
+        }
+    }
+
     /// Takes back that processes have died which are linked, and serve: links to them were cut.
     pub(super) fn revive(&mut self, config: &Config) {
         let lives = |process: &ProcessId| {

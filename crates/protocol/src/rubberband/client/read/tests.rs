@@ -3,9 +3,12 @@
 use smallvec::smallvec;
 
 use super::*;
-use crate::rubberband::{
-    client::tests::{START, direct, failed, gateway, piece, read, reply, said, within},
-    sample::{process, range},
+use crate::{
+    rubberband::{
+        client::tests::{START, direct, failed, gateway, piece, read, reply, said, within},
+        sample::{process, range},
+    },
+    seam::Session,
 };
 
 /// A read of one range that began at the start.
@@ -36,6 +39,31 @@ fn two_halves(strength: Strength) -> Client {
     let mut client = gateway(1, &[0, 10], "AA", ClientSettings::default());
     said(&mut client, START, read(1, strength, &[range(0, 19)]));
     client
+}
+
+#[test]
+fn a_process_that_is_linked_while_a_read_is_under_way_is_asked_whether_it_is_at_it() {
+    let mut client = two_halves(Strength::Sequential);
+    let now = START + Duration::from_millis(100);
+    let linked = || Input::Linked { peer: process(1), session: Session(7) };
+    said(&mut client, now, linked());
+    let soon = now + client.settings.retry_after;
+    let said = said(&mut client, soon, Input::Deadline);
+    let to: Vec<u64> = direct(&said)
+        .into_iter()
+        .map(|(to, message)| {
+            assert!(matches!(message, Direct::AskRead { .. }), "{message:?}");
+            to
+        })
+        .collect();
+    assert_eq!(to, [1, 2]);
+    // One that has begun to answer was heard.
+    let mut client = two_halves(Strength::Basic);
+    let whole = piece(&client, 1, 0, true, range(0, 9));
+    reply(&mut client, START, 1, whole);
+    let before = client.look.clone();
+    self::said(&mut client, now, linked());
+    assert_eq!(client.look, before);
 }
 
 #[test]

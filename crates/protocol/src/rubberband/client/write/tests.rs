@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use super::*;
 use crate::{
     ecast::{self, Outcome},
+    id::Peer,
     rubberband::{
         client::{
             ClientSettings,
@@ -12,7 +13,7 @@ use crate::{
         },
         sample::{Said, process, range},
     },
-    seam::Input,
+    seam::{Input, Session},
 };
 
 const SESSION: u128 = ME.incarnation.0;
@@ -45,6 +46,32 @@ fn maybe(client: &Client) -> Vec<u64> {
 
 fn asked(said: &Said<Client>) -> usize {
     direct(said).iter().filter(|(_, message)| matches!(message, Direct::Ask { .. })).count()
+}
+
+#[test]
+fn what_was_answered_before_the_link_stood_is_asked_for_soon() {
+    // The users of a gateway that comes back as a new process know the configuration, which that does not know yet.
+    let mut client = Client::new(
+        Peer { id: ME, address: String::new() },
+        String::from("gateway-1"),
+        ClientSettings::default(),
+    );
+    said(&mut client, START, write(1, None, false, range(0, 9)));
+    client.membership.know(gateway(1, &[0], "A", ClientSettings::default()).config().unwrap().clone());
+    stable(&mut client, 1);
+    let linked = |peer| Input::Linked { peer: process(peer), session: Session(peer) };
+    let now = START + Duration::from_millis(100);
+    said(&mut client, now, linked(60));
+    assert!(client.look.first().is_some_and(|(at, _)| *at > now + Duration::from_secs(1)), "no storage");
+    said(&mut client, now, linked(1));
+    let soon = now + client.settings.retry_after;
+    assert_eq!(asked(&said(&mut client, soon, Input::Deadline)), 1);
+    // One that gets its place in the order only then is doubted as well.
+    let mut client = self::client();
+    said(&mut client, START, write(2, None, false, range(0, 9)));
+    said(&mut client, START, linked(1));
+    stable(&mut client, 2);
+    assert_eq!(client.look.first(), Some(&(START + client.settings.retry_after, 2)));
 }
 
 #[test]
