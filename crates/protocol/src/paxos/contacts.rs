@@ -356,6 +356,9 @@ impl Paxos {
     /// When to stand for leader, after `patience`. One that cannot be elected, as far as it knows, tries all the same, but
     /// seldom: what it knows of the members may be old.
     pub(super) fn stand_after(&mut self, cx: &mut Context<'_>, patience: Duration) {
+        if self.pausing {
+            return;
+        }
         let from = cx.now + patience;
         if self.core.is_electable(cx.now) {
             self.ready_from = None;

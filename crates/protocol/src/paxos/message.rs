@@ -184,6 +184,15 @@ pub enum Message {
         /// Its ballot.
         ballot: Ballot,
     },
+    /// The leader goes, and would be followed by this router, which lacks nothing: others let it stand first.
+    HandOver {
+        /// The leader's ballot.
+        ballot: Ballot,
+        /// Who is to lead.
+        successor: ProcessId,
+    },
+    /// The sender, a router with a disk, stops for a moment and comes back: do not vote it out for that.
+    Away,
     /// Make me a router.
     Join {
         /// The sender and its address.
@@ -327,6 +336,8 @@ enum Rare {
     NotMember(Slot, Vec<Peer>),
     NodeInUse(Peer),
     Pulse(Pulse),
+    HandOver(Ballot, ProcessId),
+    Away,
 }
 
 impl Wire for Message {
@@ -432,6 +443,8 @@ impl Wire for Message {
                 put_rare(out, &Rare::Refused(*ballot, *promised, *refusal))
             }
             Message::Resign { ballot } => put_rare(out, &Rare::Resign(*ballot)),
+            Message::HandOver { ballot, successor } => put_rare(out, &Rare::HandOver(*ballot, *successor)),
+            Message::Away => put_rare(out, &Rare::Away),
             Message::Join { peer } => put_rare(out, &Rare::Join(peer.clone())),
             Message::Refer { leader, members } => put_rare(out, &Rare::Refer(*leader, members.clone())),
             Message::Change(change) => put_rare(out, &Rare::Change(change.clone())),
@@ -527,6 +540,8 @@ impl From<Rare> for Message {
             Rare::Prepare(prepare) => Message::Prepare(prepare),
             Rare::Refused(ballot, promised, refusal) => Message::Refused { ballot, promised, refusal },
             Rare::Resign(ballot) => Message::Resign { ballot },
+            Rare::HandOver(ballot, successor) => Message::HandOver { ballot, successor },
+            Rare::Away => Message::Away,
             Rare::Join(peer) => Message::Join { peer },
             Rare::Refer(leader, members) => Message::Refer { leader, members },
             Rare::Change(change) => Message::Change(change),

@@ -140,6 +140,7 @@ mod follower;
 mod leader;
 mod log;
 mod message;
+mod pause;
 mod record;
 mod reform;
 mod snapshot;
@@ -200,6 +201,8 @@ pub struct Paxos {
     tell_again: bool,
     /// While joining: the process of this one's node that is in its way.
     namesake: Option<Peer>,
+    /// It is about to stop, and leads no more.
+    pausing: bool,
 }
 
 /// What a router is at present, and what it needs to know in that.
@@ -245,6 +248,7 @@ impl Paxos {
             confirmation_due: None,
             tell_again: false,
             namesake: None,
+            pausing: false,
         }
     }
 
@@ -471,6 +475,8 @@ impl Paxos {
                     self.lose_leader(cx, Duration::ZERO, out);
                 }
             }
+            Message::HandOver { ballot, successor } => self.succeed(cx, from, ballot, successor, out),
+            Message::Away => self.others_pause(from, cx.now),
             Message::Dropped { ballot } => {
                 self.tell_again |= self.core.leader == Some(ballot) && from == ballot.router;
             }
@@ -576,6 +582,7 @@ impl Paxos {
             (Command::Confirm { ballot, .. }, _) => out.emit(Event::Deposed { ballot }),
             (Command::AddRouter(peer), _) => self.change(cx, cx.me, Change::Add(peer), out),
             (Command::RemoveRouter(process), _) => self.change(cx, cx.me, Change::Remove(process), out),
+            (Command::Pause, _) => self.pause(cx, out),
             (Command::Reform, _) => self.reform(cx, out),
             (Command::Found, _) => self.found_anew(cx, out),
             (Command::Snapshot { slot, state }, _) => self.snapshot(slot, state, out),
@@ -600,6 +607,7 @@ impl Paxos {
         let leads = self.leader() == Some(peer);
         match &mut self.state {
             State::Leader(reign) => {
+                reign.returned(peer);
                 reign.probe(&self.core, peer, out);
                 reign.tell_departed(&self.core, peer, out);
                 reign.ask_again(&self.core, peer, out);

@@ -22,6 +22,8 @@ pub struct Settings {
     pub wanted: usize,
     /// How long a router stays suspected before it is removed.
     pub remove_after: Duration,
+    /// The same for one that said that it stops for a moment.
+    pub away_max: Duration,
     /// No slot holds more bytes of payload, unless one payload alone does.
     pub batch_bytes_max: usize,
     /// The window never closes further than to this many slots in flight.
@@ -47,6 +49,7 @@ impl Default for Settings {
             detector: detector::Settings::default(),
             wanted: 3,
             remove_after: Duration::from_secs(1),
+            away_max: Duration::from_secs(30),
             batch_bytes_max: 256 << 10,
             window_min: 2,
             window_max: 32,
@@ -94,6 +97,9 @@ pub enum Command {
     /// Remove this router, which may be this one. Ends in [`Event::Members`], [`Event::Removed`] or
     /// [`Event::ChangeRefused`].
     RemoveRouter(ProcessId),
+    /// This process is about to stop for a moment. If it leads it has another router lead, which lacks nothing, and stands for
+    /// leader no more. The others do not vote it out for [`Settings::away_max`] if it has a disk to come back from.
+    Pause,
     /// Go on as the only member: an operator says that a majority of the others is gone for good. To be given only when
     /// [`Paxos::can_reform`] allows it.
     Reform,

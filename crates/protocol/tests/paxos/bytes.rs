@@ -141,6 +141,8 @@ fn samples() -> Vec<(Message, &'static str)> {
             Message::NotMember { chosen: Slot(8), members: vec![peer.clone()] },
             "0c0a0000000a080103ab0103683a31",
         ),
+        (Message::HandOver { ballot, successor: router }, "0c080000000d0203ab0103ab01"),
+        (Message::Away, "0c010000000e"),
         (Message::Pulse(pulse), "0c140000000c05020301010203ab0103ab01010103ab010401"),
     ]
 }

@@ -115,6 +115,10 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             world.trace.clear();
             world.say(&format!("({learned} times a slot is learned)"));
         }
+        ["pause", id] => {
+            world.input(process(id), Input::Command(Command::Pause));
+            world.input(process(id), Input::Drained);
+        }
         ["add", id, new] => {
             let peer = peer(process(new));
             world.input(process(id), Input::Command(Command::AddRouter(peer)));
@@ -156,6 +160,7 @@ scripts! { check:
     old_incarnation
     forwarded_in_order
     leader_leaves
+    lead_handed_over
     newcomer_alone_holds_the_change
     newcomer_whose_change_is_gone
     newcomer_that_lost_the_change_answers

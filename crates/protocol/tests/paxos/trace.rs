@@ -84,6 +84,8 @@ pub(crate) fn brief(message: &Message) -> Option<String> {
             format!("Refused {}: {refusal:?}, promised {}", b(ballot), b(promised))
         }
         Message::Resign { ballot } => format!("Resign {}", b(ballot)),
+        Message::HandOver { ballot, successor } => format!("HandOver {} to {}", b(ballot), name(*successor)),
+        Message::Away => String::from("Away"),
         Message::Join { peer } => format!("Join {}", name(peer.id)),
         Message::Refer { leader, members } => {
             format!("Refer {:?} of {}", leader.map(name), names(members))
