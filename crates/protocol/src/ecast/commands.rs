@@ -32,6 +32,12 @@ pub enum RouterCommand {
         /// What.
         change: Change,
     },
+    /// This router is about to stop for a moment: should it lead, another one is to. Ends in [`RouterEvent::Ended`] once another
+    /// router leads.
+    Pause {
+        /// The asker's name for it.
+        id: CommandId,
+    },
     /// Begin the next generation alone: an operator says that a majority of the routers is gone for good ([`Reformed`]).
     /// Ends in [`RouterEvent::Ended`], behind [`RouterEvent::Reformed`] if it begins.
     Reform {
@@ -96,6 +102,9 @@ pub enum RouterRefusal {
     /// Only routers ask for changes of the routers.
     #[error("this router does not belong to the domain, or was taken out of it")]
     NotRouter,
+    /// No other router could lead now.
+    #[error("no other router could lead now: none has all that this one has, and is heard")]
+    NoSuccessor,
     /// Too many commands are under way.
     #[error("too many changes of the routers are under way")]
     TooMany,
@@ -107,6 +116,8 @@ pub(super) struct Commands {
     changes: Vec<(CommandId, Change)>,
     /// The one that has a generation begin here.
     pub(super) generation: Option<CommandId>,
+    /// The one that has this router stop for a moment.
+    pub(super) pause: Option<CommandId>,
     /// The leader that was asked last.
     leader: Option<ProcessId>,
     /// The leader is to be asked again.

@@ -5,6 +5,7 @@
 //! until all have executed it, when the submitter has credit for another, and until it is durable at all, when the log says that
 //! it is stable and routers may forget it. A destination that is waited for, or catches
 //! up, does not count for credit ([`Pace`](super::Pace)): one replica that can not be reached holds back nobody's other messages.
+//! One that is away holds back nobody at all, and what it missed is kept for it.
 
 use std::collections::VecDeque;
 
@@ -167,16 +168,15 @@ impl Dispatch {
                     let place = self.destination(process, order, linked);
                     route.destinations.push(place);
                     let destination = &mut self.destinations[place as usize];
-                    let Awaited { confirmation, execution, durability } = destination.route(at, bytes);
+                    let Awaited { confirmed, confirmation, execution, durability } =
+                        destination.route(at, bytes);
                     route.unexecuted += u32::from(execution);
                     route.undurable += u32::from(durability);
-                    if confirmation {
-                        route.unconfirmed += 1;
-                        if !std::mem::replace(&mut destination.dirty, true) {
-                            self.dirty.push(place);
-                        }
-                    } else {
+                    route.unconfirmed += u32::from(confirmation);
+                    if confirmed {
                         route.confirmed |= 1u64.checked_shl(index as u32).unwrap_or(0);
+                    } else if !std::mem::replace(&mut destination.dirty, true) {
+                        self.dirty.push(place);
                     }
                 }
             }
@@ -356,6 +356,16 @@ impl Dispatch {
         }
     }
 
+    /// One destination of a message is not waited for any more, which has not confirmed it.
+    fn excused(&mut self, at: Position) {
+        let route = self.route_at(at).expect("what is not confirmed is still routed");
+        route.unconfirmed -= 1;
+        if route.unconfirmed == 0 {
+            self.tell_stable(at);
+            self.routes.let_go(at, Route::is_done);
+        }
+    }
+
     fn trim(&mut self) {
         self.routes.collect(Route::is_done);
     }
@@ -374,12 +384,7 @@ impl Dispatch {
         let Some(place) = destination else { return };
         let Left { unconfirmed, unexecuted, undurable } = self.destinations[place as usize].leave();
         for at in unconfirmed {
-            let route = self.route_at(at).expect("what is not confirmed is still routed");
-            route.unconfirmed -= 1;
-            if route.unconfirmed == 0 {
-                self.tell_stable(at);
-                self.routes.let_go(at, Route::is_done);
-            }
+            self.excused(at);
         }
         for at in undurable {
             self.kept(at);
@@ -390,15 +395,20 @@ impl Dispatch {
         self.trim();
     }
 
-    /// The configuration has changed: who does not count for credit now gives back what waits for it.
+    /// The configuration has changed: who does not count now gives back what waits for it.
     pub(super) fn reconfigured<R: Routing>(&mut self, order: &Order<R>) {
-        let mut freed = Vec::new();
+        let (mut freed, mut excused) = (Vec::new(), Vec::new());
         for destination in &mut self.destinations {
             // The departed keep their places until no route names them, and none is routed to.
             let pace = R::pace(order.config(), destination.process);
             if pace != destination.pace() {
-                freed.extend(destination.change_pace(pace));
+                let waived = destination.change_pace(pace);
+                freed.extend(waived.unexecuted);
+                excused.extend(waived.unconfirmed);
             }
+        }
+        for at in excused {
+            self.excused(at);
         }
         for at in freed {
             self.executed(at);

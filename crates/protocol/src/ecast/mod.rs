@@ -39,8 +39,10 @@
 //!   without a disk that is all that it delivered. Routers keep a message until that is so at every destination: only then
 //!   does the log say that it is stable. Nobody waits for it: it decides what is collected, and nothing else. A process that
 //!   comes back from its disk confirms less than before, and is sent what is behind.
-//! - *Stability* is a fact once every destination has confirmed or has left by an ordered message. The leader tells the
-//!   submitter at once and logs it later, per message; the log keeps a watermark and a sparse set per sender.
+//! - *Stability* is a fact once every destination has confirmed, has left by an ordered message, or is away by one
+//!   ([`Pace::Away`]). The leader tells the
+//!   submitter at once and logs it later, per message; the log keeps a watermark and a sparse set per sender. It logs nothing
+//!   that a process which is away does not have durable yet.
 //! - *Adrift.* A member whose routers in reach have known no leader for longer than an election takes says so. Nothing that
 //!   it submitted or will submit is ordered until one leads, so its users need not wait to learn that. It is a guess and
 //!   decides nothing: what was sent keeps its place in the window, and may still be ordered.
@@ -81,6 +83,7 @@ mod fence;
 mod member;
 mod message;
 mod order;
+mod pause;
 mod reform;
 mod refound;
 #[cfg(test)]
@@ -183,6 +186,9 @@ pub enum Pace {
     Receives,
     /// It is waited for and may not return: nothing counts. It is sent nothing that needs credits.
     Waits,
+    /// It stopped for a moment, of its own will and with a disk: nothing counts for credit, and nobody waits for its
+    /// confirmations. What goes there meanwhile is kept until it is durable there.
+    Away,
 }
 
 /// The application's part: a deterministic, versioned function from history to destinations (002 §5.6 "Config").

@@ -370,6 +370,7 @@ impl<R: Routing> Router<R> {
         // Whoever hears of a leader, or hears again, resends what is not stable: proposals may have been lost.
         self.tell_lead(self.linked.iter().copied().collect(), out);
         out.emit(RouterEvent::Leader(leader));
+        self.paused(out);
     }
 
     /// Tells who leads. Until the cut nobody hears of it: whoever does, and was not asked what it has, is out.
@@ -723,6 +724,7 @@ impl<R: Routing> Protocol for Router<R> {
         match input {
             Input::Receive { from, message } => self.receive(cx, from, message, out),
             Input::Command(RouterCommand::Change { id, change }) => self.change(cx, id, change, out),
+            Input::Command(RouterCommand::Pause { id }) => self.pause(cx, id, out),
             Input::Command(RouterCommand::Reform { id, patience }) => self.reform(cx, id, patience, out),
             Input::Command(RouterCommand::Refound { id, before, members, patience }) => {
                 self.refound(cx, id, (before, members), patience, out);

@@ -18,6 +18,8 @@ pub(super) struct Toy;
 
 /// With this number added to its own, a member stands in the configuration as one that is waited for.
 const WAITED_FOR: u64 = 1000;
+/// And those that are away.
+const AWAY: u64 = 2 * WAITED_FOR;
 
 impl Routing for Toy {
     type Config = BTreeSet<ProcessId>;
@@ -41,6 +43,8 @@ impl Routing for Toy {
             [b'-', node] => after.remove(&process(u64::from(*node))),
             [b'?', node] => after.insert(process(WAITED_FOR + u64::from(*node))),
             [b'!', node] => after.remove(&process(WAITED_FOR + u64::from(*node))),
+            [b'~', node] => after.insert(process(AWAY + u64::from(*node))),
+            [b'=', node] => after.remove(&process(AWAY + u64::from(*node))),
             _ => return Err(Refusal(1)),
         };
         Ok(Some(after))
@@ -74,7 +78,11 @@ impl Routing for Toy {
 
     fn pace(config: &Self::Config, process: ProcessId) -> Pace {
         let waited_for = config.contains(&self::process(WAITED_FOR + process.node));
-        if waited_for { Pace::Waits } else { Pace::Executes }
+        match (waited_for, config.contains(&self::process(AWAY + process.node))) {
+            (true, _) => Pace::Waits,
+            (false, true) => Pace::Away,
+            (false, false) => Pace::Executes,
+        }
     }
 
     fn attachment(_: &Self::Config, _: MessageId, _: &Bytes, _: ProcessId) -> Option<Bytes> {

@@ -60,6 +60,8 @@ struct Ordered {
     at: Position,
     previous: Position,
     bytes: u32,
+    /// Somebody waits for its confirmation.
+    awaited: bool,
 }
 
 /// How far a member is: all that was destined to it up to these positions.
@@ -89,9 +91,19 @@ struct Unexecuted {
 
 /// What a message that was routed to a destination still waits for there.
 pub(super) struct Awaited {
+    /// It has been confirmed already.
+    pub(super) confirmed: bool,
     pub(super) confirmation: bool,
     pub(super) execution: bool,
     pub(super) durability: bool,
+}
+
+/// What is waited for no more because the member's pace has changed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Waived {
+    pub(super) unconfirmed: Vec<Position>,
+    /// What counted for credit until now.
+    pub(super) unexecuted: Vec<Position>,
 }
 
 /// What is waited for no more because the member has left.
@@ -131,21 +143,22 @@ impl Destination {
         let counts = match self.pace {
             Pace::Executes => true,
             Pace::Receives => self.behind > BEHIND_BYTES_MAX,
-            Pace::Waits => false,
+            Pace::Waits | Pace::Away => false,
         };
         let unexecuted = at > self.executed;
         if unexecuted {
             self.behind += u64::from(bytes);
             self.unexecuted.push_back(Unexecuted { at, bytes, counts });
         }
-        let item = Ordered { at, previous, bytes };
-        let (confirmation, durability) = (at > self.confirmed, at > self.durable);
+        let (confirmed, durability) = (at <= self.confirmed, at > self.durable);
+        let confirmation = !confirmed && self.pace != Pace::Away;
+        let item = Ordered { at, previous, bytes, awaited: confirmation };
         if at > self.reached {
             self.queue.push_back(Item::Ordered(item));
         } else if durability {
             self.kept.push_back(item);
         }
-        Awaited { confirmation, execution: unexecuted && counts, durability }
+        Awaited { confirmed, confirmation, execution: unexecuted && counts, durability }
     }
 
     /// Whether something without a position of its own may be put behind what goes here.
@@ -175,12 +188,14 @@ impl Destination {
                 self.sent_bytes -= item.bytes as usize;
             }
             let is_durable = item.at <= durable;
-            if item.at > before {
+            let settles = item.at > before && item.awaited;
+            if settles {
                 settled.push(Settled { at: item.at, durable: is_durable });
             }
-            // One that was confirmed before it was lost is settled no more, and `keep` is to tell that it is durable.
-            let was_lost = item.at <= before && item.at > self.durable;
-            if !is_durable || was_lost {
+            // What nobody waited for, or what was confirmed before it was lost, is not settled now. `keep` is to tell that it is
+            // durable.
+            let is_told = settles || item.at <= self.durable;
+            if !is_durable || !is_told {
                 self.kept.push_back(item);
             }
             self.drop_injected();
@@ -226,14 +241,26 @@ impl Destination {
         self.reached
     }
 
-    /// Its pace changes. Tells what counted for credit and does not any more; what did not count is not counted later.
-    pub(super) fn change_pace(&mut self, pace: Pace) -> Vec<Position> {
+    /// Its pace changes. Tells what counted and does not any more; what did not count is not counted later.
+    pub(super) fn change_pace(&mut self, pace: Pace) -> Waived {
         self.pace = pace;
+        let mut waived = Waived::default();
         if pace == Pace::Executes {
-            return Vec::new();
+            return waived;
+        }
+        if pace == Pace::Away {
+            for item in &mut self.queue {
+                if let Item::Ordered(item) = item
+                    && std::mem::take(&mut item.awaited)
+                    && item.at > self.confirmed
+                {
+                    waived.unconfirmed.push(item.at);
+                }
+            }
         }
         let counted = |item: &mut Unexecuted| std::mem::take(&mut item.counts).then_some(item.at);
-        self.unexecuted.iter_mut().filter_map(counted).collect()
+        waived.unexecuted = self.unexecuted.iter_mut().filter_map(counted).collect();
+        waived
     }
 
     pub(super) fn pace(&self) -> Pace {
@@ -284,16 +311,23 @@ impl Destination {
         self.gone = true;
         (self.sent, self.sent_bytes, self.injected) = (0, 0, 0);
         let queued = std::mem::take(&mut self.queue).into_iter().filter_map(|item| match item {
-            Item::Ordered(item) => Some(item.at),
+            Item::Ordered(item) => Some(item),
             Item::Injected { .. } => None,
         });
-        let queued: Vec<Position> = queued.collect();
+        let queued: Vec<Ordered> = queued.collect();
         let kept = std::mem::take(&mut self.kept).into_iter().map(|item| item.at);
         let unexecuted = std::mem::take(&mut self.unexecuted).into_iter().filter(|item| item.counts);
         Left {
             unexecuted: unexecuted.map(|item| item.at).collect(),
-            unconfirmed: queued.iter().copied().filter(|at| *at > self.confirmed).collect(),
-            undurable: kept.chain(queued).filter(|at| *at > self.durable).collect(),
+            unconfirmed: queued
+                .iter()
+                .filter(|item| item.at > self.confirmed && item.awaited)
+                .map(|item| item.at)
+                .collect(),
+            undurable: kept
+                .chain(queued.iter().map(|item| item.at))
+                .filter(|at| *at > self.durable)
+                .collect(),
         }
     }
 
@@ -306,7 +340,7 @@ impl Destination {
         let (mut block, base) = (DeliverBlockBuilder::default(), order.base());
         while self.sent < self.queue.len() && self.sent_bytes < UNCONFIRMED_BYTES_MAX {
             match &self.queue[self.sent] {
-                Item::Ordered(Ordered { at, previous, bytes }) => {
+                Item::Ordered(Ordered { at, previous, bytes, .. }) => {
                     let flight = order.flight(*at).expect("what is not confirmed is kept");
                     let kind = match flight.class {
                         Class::Data => DeliveryKind::Data,

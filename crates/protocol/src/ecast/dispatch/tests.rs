@@ -103,6 +103,55 @@ fn deliveries_are_chained_and_sent_again_on_a_new_link() {
 }
 
 #[test]
+fn one_that_is_away_holds_nobody_back_and_gets_what_it_missed() {
+    let mut leader = Leader::new(order());
+    leader.flush();
+    // One message was sent to it, and another comes when it is away.
+    leader.learn(block(1, 2, &["a"]));
+    leader.flush();
+    leader.confirm(process(1), 3, 3);
+    assert_eq!(leader.flush(), "");
+    leader.learn(block(1, 3, &["*~\u{2}"]));
+    assert_eq!(leader.flush(), "1<-4(3), 2<-4(3), 1:2 stable");
+    leader.dispatch.link(process(2), false);
+    leader.learn(block(1, 4, &["b"]));
+    assert_eq!(leader.flush(), "1<-5(4)");
+    leader.confirm(process(1), 5, 5);
+    assert_eq!(leader.flush(), "1:3 stable, 1:4 stable");
+    assert!(!leader.dispatch.has_stable(), "what is not durable at one that is away is not logged");
+    // It has no more than the first, and its disk less.
+    leader.dispatch.link(process(2), true);
+    assert_eq!(leader.flush(), "2<-3(0), 2<-4(3), 2<-5(4)");
+    leader.keeps(process(2), 5, 3);
+    assert!(leader.dispatch.has_stable(), "the first is durable everywhere");
+    leader.learn(block(1, 5, &["*=\u{2}", "c"]));
+    assert_eq!(leader.flush(), "1<-6(5), 1<-7(6), 2<-6(5), 2<-7(6)");
+    leader.confirm(process(1), 7, 7);
+    assert_eq!(leader.flush(), "", "it is waited for again");
+    leader.keeps(process(2), 7, 7);
+    assert_eq!(leader.flush(), "1:5 stable, 1:6 stable");
+    let logged = leader.dispatch.stable_entry().expect("all is durable");
+    leader.order.learn(logged);
+    assert_eq!(leader.order.base(), Position(7), "each once, and all of them");
+}
+
+#[test]
+fn one_that_is_away_and_dies_is_waited_for_no_more() {
+    let mut leader = Leader::new(order());
+    leader.flush();
+    leader.learn(block(1, 2, &["*~\u{2}", "a"]));
+    leader.confirm(process(1), 4, 4);
+    leader.flush();
+    assert!(!leader.dispatch.has_stable());
+    leader.learn(block(1, 4, &["*-\u{2}"]));
+    leader.confirm(process(1), 5, 5);
+    leader.flush();
+    let logged = leader.dispatch.stable_entry().expect("nobody else is waited for");
+    leader.order.learn(logged);
+    assert_eq!(leader.order.base(), Position(5));
+}
+
+#[test]
 fn what_is_not_durable_is_sent_again_to_one_that_comes_back() {
     let mut leader = Leader::new(order());
     leader.flush();
@@ -421,7 +470,7 @@ fn one_that_catches_up_counts_for_credit_when_too_much_waits_there() {
     destination.execute(Position(2));
     assert!(!route(&mut destination, 3, 1));
     // The whole of it counts, whatever of it does.
-    assert_eq!(destination.change_pace(Pace::Waits), []);
+    assert_eq!(destination.change_pace(Pace::Waits).unexecuted, []);
     assert!(!route(&mut destination, 4, 1));
     destination.change_pace(Pace::Executes);
     assert!(route(&mut destination, 5, 1));
