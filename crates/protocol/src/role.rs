@@ -96,6 +96,8 @@ pub enum State {
     Unreachable,
     /// A storage process that keeps the rows of a former life until others have them.
     Keeping,
+    /// A storage process that stopped for a moment, or is back and catches up.
+    Away,
     /// A router of maps that knows no leader with a majority.
     Leaderless,
     /// A cell without keys: it joined when there were maps already.
@@ -122,6 +124,7 @@ impl State {
             State::Serving => "serving",
             State::Unreachable => "unreachable",
             State::Keeping => "keeping",
+            State::Away => "away",
             State::Leaderless => "leaderless",
             State::Spare => "spare",
             State::Arriving => "arriving",

@@ -76,6 +76,12 @@ pub enum Command {
         /// The asker's name for it.
         id: CommandId,
     },
+    /// Have it stop for a moment, so that nobody waits for it. Answered by [`Event::Operated`] once it may stop, or with the reason
+    /// why others will notice.
+    Pause {
+        /// The asker's name for it.
+        id: CommandId,
+    },
     /// For a router.
     Router(RouterCommand),
     /// For a storage process.
@@ -96,7 +102,7 @@ pub enum Event {
         /// Where it stands.
         status: Box<Status>,
     },
-    /// The answer to [`Command::Operate`] and [`Command::Leave`].
+    /// The answer to [`Command::Operate`], [`Command::Leave`] and [`Command::Pause`].
     Operated {
         /// The asker's name for it.
         id: CommandId,
@@ -161,6 +167,7 @@ fn of_router(event: RouterEvent<Config>) -> Event {
 fn of_storage(event: StorageEvent) -> Event {
     match event {
         StorageEvent::Left { id, result } => ended(id, result),
+        StorageEvent::Paused { id, result } => ended(id, result),
         event => Event::Storage(event),
     }
 }
@@ -235,6 +242,7 @@ impl Protocol for Process {
                 Ok(command) => Input::Command(command),
                 Err(why) => return out.emit(Event::Operated { id, result: Err(why) }),
             },
+            Input::Command(Command::Pause { id }) => Input::Command(self.pause(id)),
             input => input,
         };
         let refused = is_refusal(&input);

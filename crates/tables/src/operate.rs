@@ -69,6 +69,16 @@ impl Process {
         }
     }
 
+    /// The command that has the process stop for a moment. One that has nothing to come back to leaves.
+    pub(crate) fn pause(&self, id: CommandId) -> Command {
+        match self {
+            Process::Router(_) => Command::Router(RouterCommand::Pause { id }),
+            Process::Storage(_) => Command::Storage(StorageCommand::Pause { id }),
+            Process::Super(_) => Command::Super(SuperCommand::Leave { id }),
+            Process::Client(_) => Command::Client(ClientCommand::Leave { id }),
+        }
+    }
+
     /// The command that brings an operation about, or why it cannot be.
     pub(crate) fn plan(&self, id: CommandId, operation: Operation) -> Result<Command, String> {
         let change = |change| Ok(Command::Router(RouterCommand::Change { id, change }));

@@ -126,6 +126,7 @@ fn of_storage(state: StorageState) -> State {
         StorageState::Active => State::Serving,
         StorageState::Unreachable => State::Unreachable,
         StorageState::Keeping(_) => State::Keeping,
+        StorageState::Away { .. } => State::Away,
     }
 }
 

@@ -98,6 +98,12 @@ pub enum StorageState {
     Unreachable,
     /// On no ring: it keeps the rows of a former life until others have them ([keeping](super::keeping)).
     Keeping(Keeps),
+    /// It stopped for a moment, of its own will, and comes back from its disk ([away](super::away)). It takes writes, which
+    /// routers keep for it, and serves no reads.
+    Away {
+        /// On the ring, and complete once it has caught up. Otherwise in reserve.
+        on_ring: bool,
+    },
 }
 
 /// A table.
@@ -315,7 +321,9 @@ impl Change {
     /// Takes `process` out, or, while that would lose rows (S14), only calls it unreachable, which it may refute.
     fn depart(&mut self, process: ProcessId, at: Position) {
         match self.state.storage.get(&process) {
-            Some(StorageState::Active | StorageState::Unreachable) if !self.state.can_lose(process) => {
+            Some(StorageState::Active | StorageState::Unreachable | StorageState::Away { on_ring: true })
+                if !self.state.can_lose(process) =>
+            {
                 self.state.suspected.entry(process).or_insert(at);
                 let before = self.state.storage.insert(process, StorageState::Unreachable);
                 self.placement |= before != Some(StorageState::Unreachable);
@@ -555,6 +563,31 @@ impl Routing for Rubberband {
                 state.storage.insert(process, StorageState::Standby);
                 change.placement = true;
             }
+            Control::Away => {
+                let on_ring = match state.storage.get(&sender) {
+                    Some(StorageState::Active)
+                        if state.can_lose(sender) && config.receiving().next().is_none() =>
+                    {
+                        true
+                    }
+                    Some(StorageState::Standby) => false,
+                    Some(_) => return Ok(None),
+                    None => return Err(refusal::NOT_ALLOWED),
+                };
+                state.storage.insert(sender, StorageState::Away { on_ring });
+                change.placement = true;
+            }
+            Control::Back { caught_up } => {
+                let Some(StorageState::Away { on_ring }) = state.storage.get(&sender).copied() else {
+                    return Ok(None);
+                };
+                if !caught_up {
+                    return Ok(None);
+                }
+                let stands = if on_ring { StorageState::Active } else { StorageState::Standby };
+                state.storage.insert(sender, stands);
+                change.placement = true;
+            }
         }
         let changed = change.state != config.state || change.placement;
         Ok(changed.then(|| change.finish()))
@@ -626,6 +659,7 @@ impl Routing for Rubberband {
     fn pace(config: &Config, process: ProcessId) -> Pace {
         match config.storage.get(&process) {
             Some(_) if config.is_waited_for(process) => Pace::Waits,
+            Some(StorageState::Away { .. }) => Pace::Away,
             Some(StorageState::Receiving { .. }) => Pace::Receives,
             Some(_) | None => Pace::Executes,
         }

@@ -102,6 +102,15 @@ pub enum Control {
         /// Which.
         process: ProcessId,
     },
+    /// The sender, a storage process with a disk, stops for a moment and comes back ([away](super::away)). Of no effect where
+    /// a range would be without another complete replica.
+    Away,
+    /// The sender, which is away, runs again. With `caught_up` it has all that was delivered before, and serves as before;
+    /// without, this only tells it how far the order is.
+    Back {
+        /// Whether it has caught up.
+        caught_up: bool,
+    },
 }
 
 /// One process that is to be removed.

@@ -25,7 +25,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) enum Delivered {
     /// The configuration has changed (or was handed over on joining): `before` is what it was.
-    Control { at: Position, control: Control, before: Option<Config> },
+    Control { at: Position, sender: ProcessId, control: Control, before: Option<Config> },
     /// A data message.
     Data { at: Position, id: MessageId, header: DataHeader, operation: Bytes },
     /// A data message past the log, stamped `at`.
@@ -191,7 +191,7 @@ impl Membership {
     }
 
     /// Submits of its own accord. Nobody waits for what becomes of it.
-    fn say(&mut self, control: Control) {
+    pub(super) fn say(&mut self, control: Control) {
         if !self.is_replaying() {
             let body = control.encode();
             self.note_submission(INTERNAL, &body);
@@ -446,7 +446,7 @@ impl Membership {
         if id.sender == self.me && control == Control::Leave {
             self.further = self.left(Err(LeaveRefusal::Needed));
         }
-        Some(Delivered::Control { at, control, before })
+        Some(Delivered::Control { at, sender: id.sender, control, before })
     }
 
     /// Whether a process of role `other` is one that we talk to without being asked first.

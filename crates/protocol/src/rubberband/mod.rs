@@ -65,6 +65,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `config`, `control`, `placement` | the configuration, what changes it, and who holds which range by it |
+//! | [`away`] | a process that stops of its own will, and comes back from its disk |
 //! | [`keeping`] | a process that was removed keeps its rows until others have them |
 //! | `made_up` | ids that applications make up: one statement each, until they expire |
 //! | `message` | what travels in the order and beside it |
@@ -74,6 +75,7 @@
 //! | [`suspicion`] | from one process's guess to a removal |
 //! | `superior` | a super: watching, and replacement |
 
+pub mod away;
 mod client;
 mod config;
 mod control;
@@ -104,8 +106,8 @@ pub use self::{
     operator::{SuperCommand, SuperEvent, SuperRefusal},
     placement::{Assignment, Range, Segment},
     storage::{
-        Remains, Storage, StorageCommand, StorageEvent, StorageSettings, StorageStatus, Task, TaskKind,
-        TaskResult,
+        PauseRefusal, Remains, Storage, StorageCommand, StorageEvent, StorageSettings, StorageStatus, Task,
+        TaskKind, TaskResult,
     },
     superior::{Super, SuperSettings},
 };

@@ -98,9 +98,15 @@ impl Config {
         matches!(self.storage.get(&process), Some(StorageState::Active))
     }
 
-    /// Whether writes to `process` are delivered: it is complete, or will be once its import is done.
+    /// Whether writes to `process` are delivered: it is complete, or will be once its import is done, or it is back.
     fn takes_writes(&self, process: ProcessId) -> bool {
-        matches!(self.storage.get(&process), Some(StorageState::Active | StorageState::Receiving { .. }))
+        let takes = |state: &StorageState| {
+            matches!(
+                state,
+                StorageState::Active | StorageState::Receiving { .. } | StorageState::Away { on_ring: true }
+            )
+        };
+        self.storage.get(&process).is_some_and(takes)
     }
 
     /// Whether every segment that one of `risked` replicates has a complete replica beside them and those that have `died`.
@@ -124,7 +130,13 @@ impl Config {
     /// Whether no replica of a segment has its rows, or will have them again: an operator declared the last one lost.
     pub(super) fn is_lost(&self, segment: &Segment) -> bool {
         let waits = |replica| {
-            matches!(self.storage.get(replica), Some(StorageState::Active | StorageState::Unreachable))
+            let has_rows = |state: &StorageState| {
+                matches!(
+                    state,
+                    StorageState::Active | StorageState::Unreachable | StorageState::Away { on_ring: true }
+                )
+            };
+            self.storage.get(replica).is_some_and(has_rows)
         };
         !segment.replicas.iter().any(waits)
     }

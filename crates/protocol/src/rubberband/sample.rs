@@ -25,7 +25,7 @@ pub(super) fn range(low: u64, high: u64) -> Range {
 }
 
 /// A ring of processes 1, 2, 3, … at `keys`, each in the state that its letter names: `A`ctive, `R`eceiving,
-/// `U`nreachable, or `D`ead.
+/// `U`nreachable, `S`tandby, a`W`ay, or `D`ead.
 pub(super) fn ring(factor: u8, keys: &[u64], states: &str) -> Config {
     assert_eq!(keys.len(), states.len(), "a state for each key");
     let mut state = State::from(Config::new(factor));
@@ -35,6 +35,8 @@ pub(super) fn ring(factor: u8, keys: &[u64], states: &str) -> Config {
             'A' => StorageState::Active,
             'R' => StorageState::Receiving { change: Position(9) },
             'U' => StorageState::Unreachable,
+            'S' => StorageState::Standby,
+            'W' => StorageState::Away { on_ring: true },
             'D' => continue,
             other => panic!("no state is called {other}"),
         };

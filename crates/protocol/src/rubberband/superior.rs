@@ -35,6 +35,8 @@ pub struct SuperSettings {
     pub terms: Option<Terms>,
     /// How long a super waits for those before it in rank.
     pub rank_delay: Duration,
+    /// How long a storage process may be [away](super::away) before it is suspected as others are.
+    pub away_max: Duration,
     /// How long the replies to a departed gateway's writes are kept, and those to writes under ids that applications made
     /// up, counted from an id's first use. The latter up to a tenth longer.
     pub retention: Duration,
@@ -47,6 +49,7 @@ impl Default for SuperSettings {
             patience: Patience::default(),
             terms: None,
             rank_delay: Duration::from_millis(500),
+            away_max: Duration::from_secs(30),
             retention: Duration::from_secs(600),
         }
     }
@@ -73,6 +76,8 @@ pub struct Super {
     announced: BTreeMap<ProcessId, (Option<Position>, Time)>,
     /// Keepers that others have made up for, and when they are dismissed.
     dismissals: BTreeMap<ProcessId, Time>,
+    /// Members that are away, and until when nobody is to suspect them.
+    away: BTreeMap<ProcessId, Time>,
     /// The placement version that waits for a change, and when we make it.
     due: Option<(u64, Time)>,
     /// Sessions of departed gateways, and when they end.
@@ -104,6 +109,7 @@ impl Super {
             hearing: 0,
             announced: BTreeMap::new(),
             dismissals: BTreeMap::new(),
+            away: BTreeMap::new(),
             due: None,
             sessions: BTreeMap::new(),
             passed: VecDeque::new(),
@@ -166,6 +172,16 @@ impl Super {
             self.detector.unwatch(process);
             self.hearings.remove(&process);
             self.announced.remove(&process);
+        }
+        let is_away =
+            |process: &ProcessId| matches!(config.storage.get(process), Some(StorageState::Away { .. }));
+        for process in self.away.extract_if(.., |process, _| !is_away(process)).map(|(process, _)| process) {
+            // It is back, and its silence says nothing.
+            self.detector.unwatch(process);
+            self.detector.watch(process, cx.now);
+        }
+        for &process in config.storage.keys().filter(|process| is_away(process)) {
+            self.away.entry(process).or_insert(cx.now + self.settings.away_max);
         }
         // Sessions without a gateway end after a while. One that we did not see depart has the full time from here.
         let live: BTreeSet<u128> = config.role(Role::Gateway).map(|process| process.incarnation.0).collect();
@@ -248,7 +264,8 @@ impl Super {
     fn hear(&mut self, now: Time, out: &mut impl Sink<Self>) {
         let Some(config) = self.membership.config() else { return };
         for process in self.detector.watched() {
-            if !self.detector.suspects(process, now) {
+            let excused = self.away.get(&process).is_some_and(|until| *until > now);
+            if excused || !self.detector.suspects(process, now) {
                 self.hearings.remove(&process);
                 self.announced.remove(&process);
                 continue;

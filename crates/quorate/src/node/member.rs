@@ -81,6 +81,8 @@ struct Current {
 enum Stop {
     /// The others are told.
     Leave,
+    /// The others are told that it comes back.
+    Pause,
     /// As if it had been killed.
     Abandon,
 }
@@ -171,6 +173,12 @@ impl Member {
     /// Leaves the cluster: the others are told, and take over what it held. Ready once they took note, or did not in time.
     pub async fn leave(self) {
         self.finish(Stop::Leave).await;
+    }
+
+    /// Stops for a moment, to be started again: nobody waits for it meanwhile, and one with a disk comes back as who it is. Ready
+    /// once the others took note, or did not in time.
+    pub async fn pause(self) {
+        self.finish(Stop::Pause).await;
     }
 
     /// Stops without a word, as if it had been killed: the others find out.
@@ -327,11 +335,20 @@ impl Inner {
     }
 
     fn stop(&self, life: &Life, how: Stop) {
-        // A router that goes is found out; its set changes one at a time, and it may be the only one.
-        let tells = how == Stop::Leave && self.setup.role != Role::Router;
-        // When the whole cluster goes down, nobody tells it that it is out.
-        if tells && let Err(why) = life.process.leave(LEAVE_PATIENCE) {
-            info!(%why, "it stops without having left");
+        match how {
+            // A router that goes is found out; its set changes one at a time, and it may be the only one.
+            Stop::Leave if self.setup.role == Role::Router => {}
+            // When the whole cluster goes down, nobody tells it that it is out.
+            Stop::Leave => {
+                if let Err(why) = life.process.leave(LEAVE_PATIENCE) {
+                    info!(%why, "it stops without having left");
+                }
+            }
+            Stop::Pause => match life.process.pause(LEAVE_PATIENCE) {
+                Ok(()) => info!("nobody waits for it: it stops"),
+                Err(why) => info!(%why, "it stops, and the others notice"),
+            },
+            Stop::Abandon => {}
         }
         life.process.stop();
         let _ = self.last.set(String::from("it was stopped"));

@@ -269,6 +269,18 @@ impl Node {
         }
     }
 
+    /// Stops for a moment, to be started again with the same settings: its member has others do its work meanwhile, and if it has a
+    /// disk it comes back as who it is. Its groups know that it left, and its replicas end. Ready once the others took note,
+    /// or did not in time.
+    pub async fn pause(self) {
+        drop(lock(&self.0.host).take());
+        self.0.groups.clone().leave().await;
+        let member = self.member();
+        if let Some(member) = member {
+            member.pause().await;
+        }
+    }
+
     /// Stops without a word, as if it had been killed: the others find out.
     pub async fn abandon(self) {
         drop(lock(&self.0.host).take());

@@ -224,6 +224,12 @@ impl Process {
         self.ended_within(patience, |id| Command::Leave { id })
     }
 
+    /// Has the others not wait for this process, which is about to stop for a moment, and waits until they do not. An error says
+    /// why they will notice.
+    pub fn pause(&self, patience: Duration) -> Result<(), String> {
+        self.ended_within(patience, |id| Command::Pause { id })
+    }
+
     fn ended_within(
         &self,
         patience: Duration,
@@ -374,7 +380,9 @@ impl Host<Relay<tables::Process>> for NodeHost {
                 self.end(End::Wedged);
             }
             Event::Storage(StorageEvent::Withdraw { task }) => self.withdrawals.add(task),
-            Event::Storage(StorageEvent::Left { .. }) => unreachable!("told as operated"),
+            Event::Storage(StorageEvent::Left { .. } | StorageEvent::Paused { .. }) => {
+                unreachable!("told as operated")
+            }
             Event::Super(SuperEvent::Suspected(process)) => warn!(%process, "suspected, others are asked"),
             Event::Super(SuperEvent::Removing { process, witnesses }) => {
                 let witnesses: Vec<String> = witnesses.iter().map(ProcessId::to_string).collect();

@@ -45,6 +45,8 @@ pub(crate) enum Timer {
     Watch,
     /// All that hold the doomed range die.
     Bereave,
+    /// This process stops, as it said, and is started again.
+    Stop(ProcessId),
     /// A process that has just begun is told of routers.
     Seed(usize),
 }
@@ -101,6 +103,7 @@ impl Workload for Town {
                 stage.after(world, Duration::from_millis(250), Timer::Watch);
             }
             Timer::Bereave => self.bereave(stage, world),
+            Timer::Stop(process) => self.stop(world, process),
             Timer::Seed(machine) => self.seed(stage, world, machine),
         }
         Ok(())

@@ -234,6 +234,11 @@ impl Client {
                     if !config.storage.contains_key(process) {
                         self.lost(cx, *process, control == Control::Leave);
                         self.lose_ranges(&config);
+                    } else if control == Control::Away
+                        && is_away(&config, *process)
+                        && !self.linked.contains(process)
+                    {
+                        self.lost(cx, *process, true);
                     }
                 }
                 self.revive(&config);
@@ -392,6 +397,11 @@ impl Client {
     }
 }
 
+/// Whether a storage process stopped of its own will, and so has not died of what it was asked.
+fn is_away(config: &Config, process: ProcessId) -> bool {
+    matches!(config.storage.get(&process), Some(StorageState::Away { .. }))
+}
+
 impl Protocol for Client {
     type Message = Message;
     type Record = Record;
@@ -431,10 +441,12 @@ impl Protocol for Client {
             Input::Progress { .. } => {}
             Input::Unlinked { peer } => {
                 self.linked.remove(&peer);
+                let mut away = false;
                 if let Some(config) = self.membership.config().cloned() {
                     self.note_unreached(cx.now, &config);
+                    away = is_away(&config, peer);
                 }
-                self.lost(cx, peer, false);
+                self.lost(cx, peer, away);
                 self.member_input(cx, Input::Unlinked { peer }, out);
             }
             Input::Drained => {

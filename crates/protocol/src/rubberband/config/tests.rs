@@ -3,11 +3,12 @@ use crate::rubberband::sample::{SUPER, process, range, town, write_header};
 
 const ROUTER: u64 = 8;
 
-/// Processes as text: `2!` is unreachable, `2?` suspected, and the dead are left out.
+/// Processes as text: `2!` is unreachable, `2~` away, `2?` suspected, and the dead are left out.
 fn standing(config: &Config) -> String {
     let one = |(&it, state): (&ProcessId, &StorageState)| {
         let mark = match state {
             StorageState::Unreachable => "!",
+            StorageState::Away { .. } => "~",
             _ if config.suspected.contains_key(&it) => "?",
             _ => "",
         };
@@ -17,7 +18,8 @@ fn standing(config: &Config) -> String {
 }
 
 /// What follows from messages, the first at 100: `?12` a super suspects 1 and 2, `-12@100` it removes those that are
-/// suspected since 100, `1@100` process 1 refutes that, `L1` process 1 leaves, `X1` it is declared lost.
+/// suspected since 100, `1@100` process 1 refutes that, `L1` process 1 leaves, `X1` it is declared lost, `A1` it goes away, `b1` it
+/// runs again, `B1` it has caught up.
 fn after(config: &Config, messages: &str) -> Config {
     let mut config = config.clone();
     for (at, message) in (100..).map(Position).zip(messages.split_whitespace()) {
@@ -35,6 +37,9 @@ fn after(config: &Config, messages: &str) -> Config {
                 (process(SUPER), Control::Remove { removals })
             }
             "L" => (named[0], Control::Leave),
+            "A" => (named[0], Control::Away),
+            "b" => (named[0], Control::Back { caught_up: false }),
+            "B" => (named[0], Control::Back { caught_up: true }),
             "X" => (process(SUPER), Control::DeclareLost { process: named[0] }),
             node => (process(node.parse().expect("a node")), Control::Refute { suspected }),
         };
@@ -96,6 +101,57 @@ fn who_leaves_with_the_last_rows_stays() {
     assert_eq!(standing(&after(&town, "L1")), "2");
     assert_eq!(standing(&after(&town, "?1 L2")), "1? 2!");
     assert_eq!(standing(&after(&town, "?1 L2 2@101")), "1? 2", "it is told, and lives on");
+}
+
+#[test]
+fn one_that_is_away_is_a_replica_and_no_ground() {
+    let (pair, three) = (town(2, &[0, 10, 20, 30], "AAAA"), town(3, &[0, 10, 20, 30], "AAAA"));
+    for (town, messages, expected) in [
+        (&pair, "A1", "1~ 2 3 4"),
+        (&pair, "A1 b1", "1~ 2 3 4"),
+        (&pair, "A1 b1 B1", "1 2 3 4"),
+        (&pair, "B1", "1 2 3 4"),
+        // A neighbour is needed, one that shares no range is not.
+        (&pair, "A1 A2", "1~ 2 3 4"),
+        (&pair, "A1 A3", "1~ 2 3~ 4"),
+        (&pair, "?2 A1", "1 2? 3 4"),
+        (&three, "A1 A2 A3", "1~ 2~ 3 4"),
+        // Nobody is removed in reliance on it; nor is it, while it may be the last.
+        (&pair, "A1 ?2 -2@101", "1~ 2! 3 4"),
+        (&pair, "A1 ?2 -2@101 ?1 -1@103", "1! 2! 3 4"),
+        (&pair, "A1 ?1 -1@101", "2 3 4"),
+        // Back, and the other can be removed.
+        (&pair, "A1 ?2 -2@101 B1 -2@101", "1 3 4"),
+        // It says that it lives, as anybody.
+        (&pair, "A1 ?2 -2@101 ?1 -1@103 1@103", "1 2! 3 4"),
+    ] {
+        assert_eq!(standing(&after(town, messages)), expected, "{messages}");
+    }
+    let standby = after(&self::town(2, &[0, 10, 20], "AAS"), "A3");
+    assert_eq!(standby.storage[&process(3)], StorageState::Away { on_ring: false });
+    assert_eq!(after(&standby, "B3").storage[&process(3)], StorageState::Standby);
+    let moving = self::town(2, &[0, 10, 20], "ARA");
+    assert_eq!(standing(&after(&moving, "A1")), "1 2 3", "rows are moving");
+    let stranger = Rubberband::apply(&pair, Position(1), process(SUPER), &Control::Away.encode());
+    assert_eq!(stranger, Err(refusal::NOT_ALLOWED));
+}
+
+#[test]
+fn one_that_is_away_takes_writes_and_is_waited_for_by_nobody() {
+    let away = after(&town(2, &[0, 10, 20, 30], "AAAA"), "A1");
+    let found = away.write_destinations(&[Range { low: 0, high: 9 }]).expect("2 has it");
+    assert_eq!(found.processes[..], [process(1), process(2)]);
+    assert_eq!(found.groups[..], [0b10], "one is enough, and it is not the one that is away");
+    for offset in 0..2 {
+        let readers = away.readers(&[Range { low: 0, high: 9 }], offset).expect("2 has it");
+        assert_eq!(readers[..], [process(2)]);
+        let assigned = away.assign_write(&[Range { low: 0, high: 9 }], offset).expect("2 has it");
+        let answers: Vec<_> =
+            assigned.iter().filter(|it| !it.answers.is_empty()).map(|it| it.process).collect();
+        assert_eq!((assigned.len(), answers), (2, vec![process(2)]));
+    }
+    assert_eq!(Rubberband::pace(&away, process(1)), Pace::Away);
+    assert!(away.segments().iter().all(|segment| !away.is_lost(segment)));
 }
 
 #[test]

@@ -161,7 +161,11 @@ impl Walk<'_> {
             Some(StorageState::Active) => 'A',
             Some(StorageState::Receiving { .. }) => 'R',
             Some(StorageState::Unreachable) => 'U',
-            Some(StorageState::Standby | StorageState::Keeping(_)) | None => 'D',
+            Some(StorageState::Away { on_ring: true }) => 'W',
+            Some(
+                StorageState::Standby | StorageState::Keeping(_) | StorageState::Away { on_ring: false },
+            )
+            | None => 'D',
         }
     }
 
@@ -185,7 +189,7 @@ fn placement_is_what_a_walk_along_the_ring_finds() {
         let turn = random(keys.len() as u64) as usize;
         keys.rotate_left(turn);
         let states: String =
-            keys.iter().map(|_| ['A', 'A', 'A', 'R', 'U', 'D'][random(6) as usize]).collect();
+            keys.iter().map(|_| ['A', 'A', 'A', 'R', 'U', 'D', 'W'][random(7) as usize]).collect();
         let config = ring(1 + random(4) as u8, &keys, &states);
         let low = random(40);
         let mut ranges = vec![range(low, low + random(10))];
@@ -214,7 +218,7 @@ fn check_against_walk(config: &Config, ranges: &[Range], offset: u32) {
     let found = config.write_destinations(ranges);
     assert_eq!(found.is_ok(), writable, "{config:?} {ranges:?}");
     if let Ok(found) = found {
-        let everybody: BTreeSet<ProcessId> = keys.iter().flat_map(|&key| walk.those(key, "AR")).collect();
+        let everybody: BTreeSet<ProcessId> = keys.iter().flat_map(|&key| walk.those(key, "ARW")).collect();
         assert_eq!(found.processes.iter().copied().collect::<BTreeSet<_>>(), everybody);
         assert_eq!(found.processes.len(), everybody.len(), "nobody is named twice");
         let members = |group: &u64| -> BTreeSet<ProcessId> {
@@ -231,7 +235,7 @@ fn check_against_walk(config: &Config, ranges: &[Range], offset: u32) {
         let written = written.as_ref().expect("just compared");
         let holders = |assignment: &&Assignment| on(&assignment.held, key);
         let holders: BTreeSet<_> = written.iter().filter(holders).map(|holder| holder.process).collect();
-        assert_eq!(holders, walk.those(key, "AR"), "key {key} of {config:?}");
+        assert_eq!(holders, walk.those(key, "ARW"), "key {key} of {config:?}");
         let answering: Vec<ProcessId> =
             walk.replicas(key).into_iter().filter(|p| walk.state(*p) == 'A').collect();
         let expected = answering[offset as usize % answering.len()];

@@ -22,6 +22,7 @@ mod direct;
 mod import;
 mod migration;
 mod outbox;
+mod pause;
 mod recovery;
 mod remains;
 mod replies;
@@ -44,12 +45,14 @@ use self::{
     import::Import,
     migration::{COMPLETION, Fetch},
     outbox::Outboxes,
+    pause::{AWAY, Pause},
     replies::{Pinned, REMEMBERED_BYTES_MAX, Replies},
     steps::Step,
     verdicts::Verdicts,
     write::{Evaluated, Write},
 };
 pub use self::{
+    pause::PauseRefusal,
     remains::Remains,
     task::{Task, TaskKind, TaskResult},
 };
@@ -120,6 +123,11 @@ pub enum StorageCommand {
         /// The asker's name for it.
         id: CommandId,
     },
+    /// Have the process stop for a moment ([away](crate::rubberband::away)). Ends in [`StorageEvent::Paused`].
+    Pause {
+        /// The asker's name for it.
+        id: CommandId,
+    },
 }
 
 /// What a storage process tells.
@@ -139,6 +147,14 @@ pub enum StorageEvent {
         id: CommandId,
         /// The outcome.
         result: Result<(), LeaveRefusal>,
+    },
+    /// The end of the command to stop for a moment: nobody waits for this process, and it may stop; or the reason why somebody
+    /// will.
+    Paused {
+        /// The asker's name for it.
+        id: CommandId,
+        /// The outcome.
+        result: Result<(), PauseRefusal>,
     },
     /// This process is out and must stop; it may come back as a new one.
     Wedged,
@@ -226,6 +242,7 @@ pub struct Storage {
     before: Option<Config>,
     /// It was asked to leave.
     leaving: bool,
+    pause: Pause,
     /// It is out, and hands over what it leaves as soon as its engine is idle.
     parting: bool,
     repeated: u64,
@@ -278,6 +295,7 @@ impl Storage {
             keeps,
             before: None,
             leaving: false,
+            pause: Pause::default(),
             parting: false,
             repeated: 0,
             refused: 0,
@@ -326,7 +344,10 @@ impl Storage {
 
     fn on_delivered(&mut self, cx: &mut Context<'_>, item: Delivered, out: &mut impl Sink<Self>) {
         match item {
-            Delivered::Control { at, control, before } => self.on_control(cx, at, control, before, out),
+            Delivered::Control { at, sender, control, before } => {
+                self.note_pause(at, sender, &control);
+                self.on_control(cx, at, control, before, out);
+            }
             Delivered::Data { at, id, header, operation } => {
                 self.on_data(cx.now, at, id.sender, header, operation);
             }
@@ -342,6 +363,9 @@ impl Storage {
             Delivered::NotSent { token: COMPLETION }
             | Delivered::Outcome { token: COMPLETION, outcome: Outcome::MaybeApplied } => {
                 self.complete_again(cx, out);
+            }
+            Delivered::NotSent { token: AWAY } | Delivered::Outcome { token: AWAY, .. } => {
+                self.away_ended(out)
             }
             Delivered::NotSent { token }
             | Delivered::NotInjected { token }
@@ -403,6 +427,7 @@ impl Protocol for Storage {
                     out.emit(StorageEvent::Left { id, result });
                 }
             }
+            Input::Command(StorageCommand::Pause { id }) => self.pause(cx, id, out),
             Input::Deadline => {
                 self.member_input(cx, Input::Deadline, out);
                 self.on_deadline(cx, out);
@@ -422,6 +447,7 @@ impl Protocol for Storage {
             Input::Drained => {
                 self.begin_checkpoint(out);
                 self.execute(cx, out);
+                self.tend_pause(cx, out);
                 self.member_input(cx, Input::Drained, out);
             }
         }

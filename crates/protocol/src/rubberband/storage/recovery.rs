@@ -81,6 +81,7 @@ impl Storage {
             }
         }
         self.membership.replayed();
+        self.replayed();
         let stands = self.config().and_then(|config| config.storage.get(&self.membership.me)).copied();
         if let Some(StorageState::Receiving { change }) = stands
             && self.received == Some(change)

@@ -82,10 +82,10 @@ impl Storage {
         }
         let (me, config) = (self.membership.me, self.membership.config()?);
         let held = match config.storage.get(&me)? {
-            StorageState::Active | StorageState::Unreachable => true,
+            StorageState::Active | StorageState::Unreachable | StorageState::Away { on_ring: true } => true,
             // That it is complete may have been ordered and not been delivered here.
             StorageState::Receiving { .. } => self.import.is_none(),
-            StorageState::Standby | StorageState::Keeping(_) => false,
+            StorageState::Standby | StorageState::Keeping(_) | StorageState::Away { on_ring: false } => false,
         };
         let (&place, _) = config.ring.iter().find(|(_, process)| **process == me).filter(|_| held)?;
         Some(Keeps { former: me, place, through: self.membership.member.delivered() })

@@ -203,7 +203,10 @@ impl Storage {
             Control::Replace { new, .. } => {
                 let mut moving = config.ranges_of(new);
                 moving.retain(|range| config.ranges_of(me).contains(range));
-                if config.storage.get(&me) == Some(&StorageState::Active) && !moving.is_empty() {
+                let stands = config.storage.get(&me);
+                let has_rows =
+                    matches!(stands, Some(StorageState::Active | StorageState::Away { on_ring: true }));
+                if has_rows && !moving.is_empty() {
                     self.pins_due.insert(at);
                     self.queue.push_back(Step::Pin { at, ranges: moving });
                 }

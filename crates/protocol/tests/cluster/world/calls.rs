@@ -176,6 +176,7 @@ impl World {
                     self.say(&format!("{} @{at} is waited for no more", name(id)));
                 }
                 StorageEvent::Left { result, .. } => self.left(id, result),
+                StorageEvent::Paused { .. } => unreachable!("nobody has a disk here"),
                 StorageEvent::Wedged => self.wedge(id),
                 StorageEvent::Out(remains) => {
                     self.count("keeps");

@@ -2,7 +2,8 @@
 //!
 //! In some runs all that hold a range die at once, for good: its rows are lost, and the operator says so
 //! once it has seen that the last of them is unreachable and will not return. It declares nobody lost while somebody lives
-//! who holds all rows, unless that one offers them to the others. Sometimes it has a standby take the place of a process that is well.
+//! who holds all rows, unless that one offers them to the others. Sometimes it has a standby take the place of a process that is well,
+//! and sometimes it has one with a disk stop for a moment, which ends whether it has said so by then or not.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -70,6 +71,7 @@ impl Town {
         if self.operator.doomed.is_some_and(|(_, at)| at <= world.now()) {
             self.bereave(stage, world);
         }
+        self.pause(stage, world);
         let Some(config) = newest_config(world).cloned() else { return };
         let supers: Vec<usize> = (self.supers.iter().copied())
             .filter(
@@ -111,6 +113,32 @@ impl Town {
             world.count("operator: replaced who was well");
             let command = SuperCommand::Replace { id: command_id(world), process: old };
             world.command(asked, ask(Command::Super(command)));
+        }
+    }
+
+    /// Has a storage process stop for a moment.
+    pub(super) fn pause(&mut self, stage: &mut Stage, world: &mut World) {
+        if !self.has_disks() || stage.is_healed() || !self.operator.chance.happens(PAUSES) {
+            return;
+        }
+        let mut running: Vec<ProcessId> =
+            self.storage.iter().filter_map(|&machine| world.id(machine)).collect();
+        running.retain(|id| world.alive(*id));
+        let Some(process) = self.operator.chance.pick(&running) else { return };
+        world.count("operator: had a process stop for a moment");
+        let command = Command::Pause { id: command_id(world) };
+        world.command(process.node as usize, ask(command));
+        let soon = self.operator.chance.between(Duration::ZERO, PAUSE_MAX);
+        stage.after(world, soon, Timer::Stop(process));
+    }
+
+    /// A process that was asked to stop does, and is started again.
+    pub(super) fn stop(&mut self, world: &mut World, process: ProcessId) {
+        let machine = process.node as usize;
+        if world.id(machine) == Some(process) && world.alive(process) {
+            world.crash(machine, Crash::Killed);
+            let down = self.operator.chance.between(Duration::ZERO, DOWN_MAX);
+            world.restart_after(machine, down);
         }
     }
 
@@ -162,3 +190,6 @@ const TOLD: Duration = Duration::from_millis(2);
 /// How long an operator waits until it believes that a process will not return.
 const BELIEF: Duration = Duration::from_millis(1_500);
 const DOWN_MAX: Duration = Duration::from_millis(500);
+/// How often, of the times that the operator looks, a process is to stop for a moment; and how long it takes at most.
+const PAUSES: f64 = 0.05;
+const PAUSE_MAX: Duration = Duration::from_millis(150);

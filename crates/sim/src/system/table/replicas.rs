@@ -108,10 +108,15 @@ impl Replicas {
         engine: &mut dyn Engine,
     ) -> Result<(), Violation> {
         let is_complete = |at: u64| match config.storage.get(&who) {
-            Some(StorageState::Active | StorageState::Unreachable) => true,
+            Some(StorageState::Active | StorageState::Unreachable | StorageState::Away { on_ring: true }) => {
+                true
+            }
             // Behind the change that it imports, everything is there.
             Some(StorageState::Receiving { change }) => at > change.0,
-            Some(StorageState::Standby | StorageState::Keeping(_)) | None => false,
+            Some(
+                StorageState::Standby | StorageState::Keeping(_) | StorageState::Away { on_ring: false },
+            )
+            | None => false,
         };
         let settles = |task: &&Task| matches!(task.kind, TaskKind::Settle { .. });
         if tasks.iter().filter(settles).all(|task| is_complete(task.at.0)) {

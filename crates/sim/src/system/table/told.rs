@@ -54,7 +54,7 @@ impl Town {
             }
             Event::Super(SuperEvent::Replacing { .. }) => world.count("replacement ordered"),
             Event::Super(SuperEvent::Config(_) | SuperEvent::Ended { .. })
-            | Event::Storage(StorageEvent::Left { .. }) => {}
+            | Event::Storage(StorageEvent::Left { .. } | StorageEvent::Paused { .. }) => {}
             Event::NotAdmitted(_) => world.count("not admitted"),
             Event::Client(ClientEvent::Config(config)) => {
                 self.deadly.told(machine, world.now());

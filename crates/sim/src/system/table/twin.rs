@@ -25,6 +25,9 @@ enum State {
     Unreachable,
     /// It keeps the rows of this place on the ring, up to a position, from a life that was removed.
     Keeping(u64, u64),
+    /// It said that it stops for a moment, and stood so.
+    AwayActive,
+    AwayStandby,
 }
 
 /// What follows from the control messages so far.
@@ -156,6 +159,8 @@ impl TableTwin {
             ],
             Control::Join { keeps: Some(_), .. } => &[(true, "rows kept")],
             Control::Dismiss { .. } => &[(true, "keeper dismissed")],
+            Control::Away => &[(self.town.may_go(sender), "went away")],
+            Control::Back { caught_up } => &[(*caught_up && self.town.is_away(sender), "came back")],
             Control::Replace { copy, .. } => &[(copy.iter().any(|(_, source)| keeps(source)), TAKEN_UP)],
             Control::Refute { .. } => {
                 &[(self.town.is(sender, State::Unreachable), "returned from being unreachable")]
@@ -284,6 +289,16 @@ impl Town {
             .all(|holders| !holders.contains(&process) || holders.iter().any(|&other| keeps(other)))
     }
 
+    /// Whether a process may stop for a moment: nothing moves, and others have what it has.
+    fn may_go(&self, process: ProcessId) -> bool {
+        let moves = self.storage.values().any(|state| matches!(state, State::Receiving(_)));
+        self.is(process, State::Standby) || self.is(process, State::Active) && !moves && self.spares(process)
+    }
+
+    fn is_away(&self, process: ProcessId) -> bool {
+        self.is(process, State::AwayActive) || self.is(process, State::AwayStandby)
+    }
+
     /// Whether a process of this node belongs to the town, is not given up, and does not make way.
     fn is_in_use(&self, node: u64, role: Role) -> bool {
         let stays = |process: ProcessId, its: Role| !self.is_awaited(process) && !makes_way(role, its);
@@ -329,7 +344,7 @@ impl Town {
     /// Says whether the placement changed.
     fn part(&mut self, process: ProcessId, position: u64) -> bool {
         match self.storage.get(&process) {
-            Some(State::Active | State::Unreachable) if !self.spares(process) => {
+            Some(State::Active | State::Unreachable | State::AwayActive) if !self.spares(process) => {
                 self.doubted.entry(process).or_insert(position);
                 self.storage.insert(process, State::Unreachable) != Some(State::Unreachable)
             }
@@ -373,6 +388,28 @@ impl Town {
                 (self.is_made_up_for(process) == Some(true)).then_some(())?;
                 self.storage.insert(process, State::Standby);
                 true
+            }
+            Control::Away => {
+                (role == Some(Role::Storage)).then_some(())?;
+                let goes = self.may_go(sender);
+                if goes {
+                    let away =
+                        if self.is(sender, State::Active) { State::AwayActive } else { State::AwayStandby };
+                    self.storage.insert(sender, away);
+                }
+                goes
+            }
+            Control::Back { caught_up } => {
+                let back = match self.storage.get(&sender) {
+                    Some(State::AwayActive) => Some(State::Active),
+                    Some(State::AwayStandby) => Some(State::Standby),
+                    _ => None,
+                };
+                let back = back.filter(|_| caught_up);
+                if let Some(state) = back {
+                    self.storage.insert(sender, state);
+                }
+                back.is_some()
             }
             Control::Leave => self.part(sender, position),
             Control::Suspect { processes } => {
@@ -445,7 +482,9 @@ impl Town {
                             _ => return None,
                         };
                         let gone = !holders.iter().any(|&holder| {
-                            self.is(holder, State::Active) || self.is(holder, State::Unreachable)
+                            [State::Active, State::Unreachable, State::AwayActive]
+                                .into_iter()
+                                .any(|state| self.is(holder, state))
                         });
                         let alone = !holders.iter().any(|&holder| {
                             holder != new && matches!(self.storage.get(&holder), Some(State::Receiving(_)))
