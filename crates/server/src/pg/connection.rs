@@ -56,6 +56,8 @@ pub(super) struct Connection<'a> {
     pub(super) applied: usize,
     /// The statement that is executed and not counted yet.
     pub(super) running: Option<Running>,
+    /// It has ended here to go on in another process.
+    pub(super) parting: bool,
 }
 
 impl Connection<'_> {
@@ -140,17 +142,23 @@ impl Connection<'_> {
 
     /// The next message. Before waiting for it, everything that was answered is written.
     pub(super) async fn next(&mut self) -> io::Result<Frame> {
-        if self.frames.is_ready() && self.output.buffer.len() < BUFFER_BYTES {
+        let is_between = self.cancel.hands_over() && self.is_between();
+        if !is_between && self.frames.is_ready() && self.output.buffer.len() < BUFFER_BYTES {
             return self.frames.next().await;
         }
         self.output.flush().await?;
+        let is_between = self.is_between();
         let mut next = pin!(self.frames.next());
-        let frame = poll_fn(|cx| match self.cancel.poll_stopping(cx) {
+        let frame = poll_fn(|cx| match self.cancel.poll_stopping(cx, is_between) {
             true => Poll::Ready(None),
             false => next.as_mut().poll(cx).map(Some),
         });
         if let Some(frame) = frame.await {
             return frame;
+        }
+        if !self.cancel.is_stopping() {
+            self.parting = true;
+            return Ok(Frame::Closed);
         }
         let error =
             SqlError::new(code::ADMIN_SHUTDOWN, "terminating connection: the gateway is shutting down");

@@ -74,6 +74,10 @@ impl Portals {
         if name.is_empty() { self.unnamed.take() } else { self.named.remove(name) }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.unnamed.is_none() && self.named.is_empty()
+    }
+
     pub(super) fn clear(&mut self) {
         self.unnamed = None;
         self.named.clear();

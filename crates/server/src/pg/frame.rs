@@ -84,6 +84,17 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         Frames { stream, buffer: BytesMut::new(), ahead: READ_BYTES, skip: 0, context }
     }
 
+    /// Messages of a stream of which something was read before: of that, what is no whole message yet, and how much of what comes
+    /// next is to be skipped.
+    pub fn resumed(stream: R, unread: &[u8], skip: usize) -> Self {
+        Frames { buffer: BytesMut::from(unread), skip, ..Frames::new(stream) }
+    }
+
+    /// The stream, and what [`Frames::resumed`] needs.
+    pub fn into_parts(self) -> (R, BytesMut, usize) {
+        (self.stream, self.buffer, self.skip)
+    }
+
     async fn fill(&mut self) -> io::Result<bool> {
         if self.buffer.is_empty() && self.buffer.capacity() > KEPT_BYTES {
             self.buffer = BytesMut::new();

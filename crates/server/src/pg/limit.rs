@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep_until};
 pub(super) struct Cancel {
     asked: AtomicBool,
     stopping: AtomicBool,
+    handing: AtomicBool,
     waits: AtomicWaker,
 }
 
@@ -43,10 +44,25 @@ impl Cancel {
         self.waits.wake();
     }
 
-    /// Whether the server stops; if it does later, the task is woken.
-    pub(super) fn poll_stopping(&self, cx: &Context<'_>) -> bool {
-        self.waits.register(cx.waker());
+    /// Tells that the connection is to go on elsewhere.
+    pub(super) fn hand_over(&self) {
+        self.handing.store(true, Ordering::Release);
+        self.waits.wake();
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
+    }
+
+    pub(super) fn hands_over(&self) -> bool {
+        self.handing.load(Ordering::Acquire)
+    }
+
+    /// Whether the server stops, or the connection, which may be between two statements, is to go on elsewhere; if so later,
+    /// the task is woken.
+    pub(super) fn poll_stopping(&self, cx: &Context<'_>, is_between: bool) -> bool {
+        self.waits.register(cx.waker());
+        self.is_stopping() || is_between && self.hands_over()
     }
 
     fn take(&self) -> bool {

@@ -5,6 +5,7 @@
 //! waits for the socket, and the ranges wait for it.
 
 mod bulk;
+mod carry;
 pub mod connection;
 mod extended;
 pub mod frame;
@@ -18,20 +19,22 @@ use std::{
     io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI32, Ordering},
+        atomic::{AtomicBool, AtomicI32, Ordering},
     },
+    time::Duration,
 };
 
 use quorate_sql::{backend::Backend, cache::Cache};
 use rand::RngExt;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     sync::{Notify, Semaphore, watch},
     task::JoinSet,
 };
 
+pub use self::carry::{Carried, Closing, Door, Handed};
+use self::limit::Cancel;
 use crate::metrics::Metrics;
-use limit::Cancel;
 
 /// Connections at a time, unless said otherwise.
 pub const CONNECTIONS_MAX: usize = 1_000;
@@ -47,6 +50,8 @@ pub struct Server {
     openings: Openings,
     connections: Semaphore,
     metrics: Arc<Metrics>,
+    /// There was a process before whose connections it took over.
+    follows: AtomicBool,
 }
 
 /// The sessions, which can be cancelled and are told when the server stops.
@@ -62,6 +67,8 @@ struct Open {
     sessions: BTreeMap<i32, (i32, Arc<Cancel>)>,
     /// Whoever comes now is told at once.
     stopping: bool,
+    /// The same for those who are to go on elsewhere.
+    handing: bool,
 }
 
 impl Server {
@@ -79,47 +86,108 @@ impl Server {
             openings: Openings::default(),
             connections: Semaphore::new(connections_max),
             metrics,
+            follows: AtomicBool::new(false),
         })
     }
 
     /// Takes connections until `shutdown`, then lets every statement that runs come to its end.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, shutdown: impl Future<Output = ()>) {
+        let closing = async {
+            shutdown.await;
+            Closing::Drain
+        };
+        self.serve_at(listener, None, closing).await;
+    }
+
+    /// Takes connections, and goes on with those that were handed over if there was a process before, until the door is to close.
+    /// Returns it if its connections are to go on in another process.
+    pub async fn serve_at(
+        self: Arc<Self>,
+        listener: TcpListener,
+        handed: Option<Vec<Handed>>,
+        closing: impl Future<Output = Closing>,
+    ) -> Option<Door> {
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        tokio::pin!(shutdown);
-        loop {
+        self.follows.store(handed.is_some(), Ordering::Release);
+        for handed in handed.into_iter().flatten() {
+            let server = self.clone();
+            tasks.spawn(async move { server.counted(carry::resume(&server, handed)).await });
+        }
+        tokio::pin!(closing);
+        let closing = loop {
             tokio::select! {
-                () = &mut shutdown => break,
+                closing = &mut closing => break closing,
                 Some(_) = tasks.join_next() => {}
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => {
                         let (server, stopped) = (self.clone(), stopped.clone());
-                        tasks.spawn(async move { server.connection(stream, stopped).await });
+                        tasks.spawn(async move {
+                            server.metrics.connections.inc();
+                            server.counted(startup::serve(&server, stream, stopped)).await
+                        });
                     }
                     Err(error) => {
                         // Out of descriptors, mostly: wait for some to come back.
                         tracing::warn!(%error, "a connection could not be accepted");
-                        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                        tokio::time::sleep(Duration::from_millis(50)).await;
                     }
                 }
             }
+        };
+        let mut handed = Vec::new();
+        if let Closing::HandOver(within) = closing {
+            stop.send_replace(true);
+            self.sessions.hand_over();
+            if tokio::time::timeout(within, gather(&mut tasks, &mut handed)).await.is_err() {
+                self.sessions.stop();
+                // What does not end then ends with this process.
+                let _ = tokio::time::timeout(LAST_WORDS, gather(&mut tasks, &mut handed)).await;
+            }
+            return match listener.into_std() {
+                Ok(listener) => Some(Door { listener, connections: handed }),
+                Err(error) => {
+                    tracing::warn!(%error, "the door cannot be handed over");
+                    None
+                }
+            };
         }
         drop(listener);
         stop.send_replace(true);
         self.sessions.stop();
-        while tasks.join_next().await.is_some() {}
+        gather(&mut tasks, &mut handed).await;
+        None
     }
 
-    async fn connection(&self, stream: TcpStream, stopped: watch::Receiver<bool>) {
-        self.metrics.connections.inc();
+    /// Whether there was a process before whose connections it took over.
+    fn follows(&self) -> bool {
+        self.follows.load(Ordering::Acquire)
+    }
+
+    /// Talks to a client, which is counted meanwhile.
+    async fn counted(&self, talk: impl Future<Output = io::Result<Option<Handed>>>) -> Option<Handed> {
         self.metrics.sessions.inc();
-        let ended = startup::serve(self, stream, stopped).await;
+        let ended = talk.await;
         self.metrics.sessions.dec();
-        if let Err(error) = ended
-            && !matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
-        {
-            tracing::debug!(%error, "a connection ended");
+        match ended {
+            Ok(handed) => handed,
+            Err(error) => {
+                if !matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) {
+                    tracing::debug!(%error, "a connection ended");
+                }
+                None
+            }
         }
+    }
+}
+
+/// How long clients whose connections end may take to be told.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Waits for all connections to end, and takes those that are to go on elsewhere.
+async fn gather(tasks: &mut JoinSet<Option<Handed>>, handed: &mut Vec<Handed>) {
+    while let Some(ended) = tasks.join_next().await {
+        handed.extend(ended.ok().flatten());
     }
 }
 
@@ -171,11 +239,23 @@ struct Registration<'a> {
 impl Sessions {
     fn register(&self) -> Registration<'_> {
         let pid = self.next.fetch_add(1, Ordering::Relaxed).wrapping_add(1) & i32::MAX;
-        let secret = rand::rng().random();
+        self.enter(pid, rand::rng().random())
+    }
+
+    /// One that the process before has registered.
+    fn register_again(&self, pid: i32, secret: i32) -> Registration<'_> {
+        self.next.fetch_max(pid, Ordering::Relaxed);
+        self.enter(pid, secret)
+    }
+
+    fn enter(&self, pid: i32, secret: i32) -> Registration<'_> {
         let cancel = Arc::new(Cancel::default());
         let mut open = self.lock();
         if open.stopping {
             cancel.stop();
+        }
+        if open.handing {
+            cancel.hand_over();
         }
         open.sessions.insert(pid, (secret, cancel.clone()));
         drop(open);
@@ -189,6 +269,13 @@ impl Sessions {
         {
             cancel.ask();
         }
+    }
+
+    /// Has every session go on elsewhere as soon as it is between two statements.
+    fn hand_over(&self) {
+        let mut open = self.lock();
+        open.handing = true;
+        open.sessions.values().for_each(|(_, cancel)| cancel.hand_over());
     }
 
     /// Has every session end behind the statement that it executes.

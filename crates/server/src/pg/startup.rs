@@ -22,6 +22,7 @@ use tokio::{
 
 use super::{
     Server,
+    carry::Handed,
     connection::Connection,
     extended::Portals,
     frame::{Frames, Opening},
@@ -43,7 +44,7 @@ pub(super) async fn serve(
     server: &Server,
     stream: TcpStream,
     stopped: watch::Receiver<bool>,
-) -> io::Result<()> {
+) -> io::Result<Option<Handed>> {
     stream.set_nodelay(true)?;
     let (read, write) = stream.into_split();
     let mut frames = Frames::new(read);
@@ -53,30 +54,31 @@ pub(super) async fn serve(
         let opened = tokio::select! {
             biased;
             opened = timeout(STARTUP, open(&mut frames, &mut output, server)) => opened,
-            () = opening.displaced.notified() => return Ok(()),
-            () = stop(stopped) => return Ok(()),
+            () = opening.displaced.notified() => return Ok(None),
+            () = stop(stopped) => return Ok(None),
         };
-        let Ok(opened) = opened else { return Ok(()) };
-        let Some(startup) = opened? else { return Ok(()) };
+        let Ok(opened) = opened else { return Ok(None) };
+        let Some(startup) = opened? else { return Ok(None) };
         startup
     };
     let Ok(_permit) = server.connections.try_acquire() else {
         output.fatal(&SqlError::new("53300", "sorry, too many clients already"));
-        return output.flush().await;
+        return output.flush().await.map(|()| None);
     };
-    if !server.backend.is_ready() {
+    let is_ready = server.backend.is_ready() || server.follows() && server.becomes_ready().await;
+    if !is_ready {
         let error = SqlError::new("57P03", "the gateway is starting; it has not heard from the cluster yet");
         output.fatal(
             &error.hint("Connect again in a moment; `quorate status` shows whether the cluster is well."),
         );
-        return output.flush().await;
+        return output.flush().await.map(|()| None);
     }
     let registration = server.sessions.register();
     let session = match begin(&startup, server, registration.pid) {
         Ok(session) => session,
         Err(error) => {
             output.fatal(&error);
-            return output.flush().await;
+            return output.flush().await.map(|()| None);
         }
     };
     let mut connection = Connection {
@@ -90,9 +92,11 @@ pub(super) async fn serve(
         skipping: false,
         applied: 0,
         running: None,
+        parting: false,
     };
     connection.greet(&startup, registration.pid, registration.secret);
-    connection.run().await
+    connection.run().await?;
+    if connection.parting { connection.hand_over(registration.secret).map(Some) } else { Ok(None) }
 }
 
 /// The way to a startup packet; `None` when the connection is over without one.

@@ -9,6 +9,7 @@
 
 mod block;
 mod bulk;
+pub mod carry;
 mod cursor;
 mod explain;
 mod read;

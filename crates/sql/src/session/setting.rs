@@ -43,6 +43,18 @@ impl Settings {
         removed
     }
 
+    /// All that was set.
+    pub(super) fn values(&self) -> &BTreeMap<String, String> {
+        &self.values
+    }
+
+    /// Settings with these values, as [`Settings::values`] tells them.
+    pub(super) fn of(values: BTreeMap<String, String>) -> Settings {
+        let mut settings = Settings { values, ..Settings::default() };
+        settings.read();
+        settings
+    }
+
     fn read(&mut self) {
         let milliseconds = self.get("statement_timeout").and_then(|value| settings::milliseconds(value));
         self.timeout = milliseconds.filter(|milliseconds| *milliseconds > 0).map(Duration::from_millis);
