@@ -2,7 +2,7 @@
 //!
 //! A supervised process holds the reading end of a pipe as its standard input. The pipe closes when the supervisor ends,
 //! however it ends, so that no orphan survives it. SIGTERM and Ctrl-C ask politely: drain, leave, exit 0; asked twice,
-//! the process ends at once.
+//! the process ends at once. SIGUSR2 has a process of `quorate node` restart in its place.
 
 use std::{
     io::{self, Read, Write},
@@ -10,10 +10,10 @@ use std::{
 };
 
 use anyhow::Result;
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, bounded, unbounded};
 use serde::{Deserialize, Serialize};
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGINT, SIGTERM, SIGUSR2},
     iterator::Signals,
 };
 
@@ -42,6 +42,15 @@ impl Bound {
     }
 }
 
+/// What a process may be asked by a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// End.
+    Stop,
+    /// End, and begin anew in the same place.
+    Restart,
+}
+
 /// Yields one message when the process is asked to stop.
 pub(crate) fn stop_requests(supervised: bool) -> Result<Receiver<()>> {
     let (asked, requests) = bounded(1);
@@ -51,9 +60,39 @@ pub(crate) fn stop_requests(supervised: bool) -> Result<Receiver<()>> {
         signals.next();
         let _ = asked.send(());
         signals.next();
-        tracing::warn!("asked to stop a second time: ending at once");
-        process::exit(1);
+        end_at_once();
     })?;
+    watch_supervisor(supervised)?;
+    Ok(requests)
+}
+
+/// Yields what the process is asked; nothing after it was asked to stop.
+pub(crate) fn requests(supervised: bool) -> Result<Receiver<Request>> {
+    let (asked, requests) = unbounded();
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR2])?;
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut stopping = false;
+        for signal in signals.forever() {
+            if signal == SIGUSR2 {
+                let _ = asked.send(Request::Restart);
+            } else if std::mem::replace(&mut stopping, true) {
+                end_at_once();
+            } else {
+                let _ = asked.send(Request::Stop);
+            }
+        }
+    })?;
+    watch_supervisor(supervised)?;
+    Ok(requests)
+}
+
+fn end_at_once() -> ! {
+    tracing::warn!("asked to stop a second time: ending at once");
+    process::exit(1);
+}
+
+/// Ends with the supervisor, if there is one.
+fn watch_supervisor(supervised: bool) -> Result<()> {
     if supervised {
         thread::Builder::new().name("lifeline".into()).spawn(|| {
             // Nobody writes into the pipe; whatever ends the read, the supervisor is gone.
@@ -62,5 +101,5 @@ pub(crate) fn stop_requests(supervised: bool) -> Result<Receiver<()>> {
             process::exit(0);
         })?;
     }
-    Ok(requests)
+    Ok(())
 }

@@ -16,6 +16,7 @@ mod lifeline;
 mod node;
 mod operate;
 mod quorum;
+mod restart;
 mod router;
 mod sim;
 mod sql;
@@ -49,6 +50,7 @@ enum Command {
     Down(down::Args),
     Status(status::Args),
     Kill(kill::Args),
+    Restart(restart::Args),
     Sql(sql::Args),
     Router(router::Args),
     Storage(storage::Args),
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
         Command::Down(args) => down::run(args),
         Command::Status(args) => status::run(args),
         Command::Kill(args) => kill::run(args),
+        Command::Restart(args) => restart::run(args),
         Command::Sql(args) => sql::run(args),
         Command::Router(args) => router::run(args),
         Command::Storage(args) => storage::run(args),

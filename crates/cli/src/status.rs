@@ -95,6 +95,9 @@ pub(crate) struct Report {
     /// How it stands with its disk, if it has one.
     #[serde(default)]
     pub(crate) disk: Option<DiskStatus>,
+    /// When its program began, in milliseconds of Unix time.
+    #[serde(default)]
+    pub(crate) started: u64,
 }
 
 impl Report {

@@ -18,5 +18,6 @@ mod power;
 mod reads;
 mod records;
 mod remembering;
+mod restart;
 mod retries;
 mod streaming;

@@ -12,6 +12,7 @@
 //! | `link` | one connection for each pair of processes, made again when it breaks |
 //! | `hello` | who speaks on a new connection, or why it is refused |
 //! | `frame` | streams cut into frames, payloads shared, writes gathered |
+//! | [`inherit`] | descriptors that are left to the program that takes this one's place |
 //! | [`worker`] | threads for what would hold the protocol thread up |
 //! | [`discover`] | who listens at an address |
 //! | [`calls`] | threads that wait for what a command ends in |
@@ -99,6 +100,7 @@ pub mod disk;
 pub mod door;
 mod frame;
 mod hello;
+pub mod inherit;
 mod link;
 pub mod metrics;
 mod port;

@@ -1,6 +1,6 @@
 //! What a process shows over HTTP.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorate::node::Member;
 use quorate_protocol::DomainId;
@@ -29,11 +29,21 @@ pub(crate) struct Exhibit {
     member: Member,
     /// What its doors count.
     doors: Metrics,
+    /// In milliseconds of Unix time.
+    started: u64,
 }
 
 impl Exhibit {
     pub(crate) fn new(config: &NodeConfig, member: Member, doors: Metrics) -> Self {
-        Exhibit { name: config.name.clone(), role: config.role.name(), domain: config.domain, member, doors }
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Exhibit {
+            name: config.name.clone(),
+            role: config.role.name(),
+            domain: config.domain,
+            member,
+            doors,
+            started: started.as_millis() as u64,
+        }
     }
 }
 
@@ -79,6 +89,7 @@ impl quorate_server::http::Exhibit for Exhibit {
             fields.insert(String::from("domain"), json!(self.domain.to_string()));
             fields.insert(String::from("node"), json!(me.node));
             fields.insert(String::from("incarnation"), json!(format!("{:032x}", me.incarnation.0)));
+            fields.insert(String::from("started"), json!(self.started));
             fields.insert(String::from("disk"), json!(self.member.disk()));
         }
         status.to_string()

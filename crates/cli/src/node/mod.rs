@@ -1,9 +1,10 @@
 //! `quorate node`: one process of a cluster, in the foreground.
 
+mod again;
 mod exhibit;
 mod maps;
 
-use std::{env, fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{env, fs, os::fd::RawFd, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, anyhow};
 use crossbeam_channel::{Receiver, select};
@@ -14,22 +15,27 @@ use quorate::{
 };
 use quorate_protocol::Role;
 use quorate_runtime::metrics::Metrics;
-use quorate_server::{http, metrics::Metrics as SqlMetrics, pg};
+use quorate_server::{
+    http,
+    metrics::Metrics as SqlMetrics,
+    pg::{self, Closing, Door},
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tracing::{error, info, warn};
 
-use self::exhibit::Exhibit;
+use self::{again::Program, exhibit::Exhibit};
 use crate::{
     Usage,
     config::{NodeConfig, Orders},
-    lifeline::{self, Bound},
+    lifeline::{self, Bound, Request},
 };
 
 /// Runs one process of a cluster, in the foreground.
 ///
 /// It logs to standard error and, once it listens, prints its addresses on standard output as one line of JSON. SIGTERM
-/// and Ctrl-C let it drain, leave the cluster and exit. One that listens at all addresses of its machine (`0.0.0.0`,
+/// and Ctrl-C let it drain, leave the cluster and exit. SIGUSR2 has it do so and begin anew in the same operating-system process, with
+/// the program that is under its path then: others do its work meanwhile, and a gateway's clients stay connected. One that listens at all addresses of its machine (`0.0.0.0`,
 /// `[::]`), as in a container, is also told where the others reach it: `advertise`, host:port.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -39,6 +45,9 @@ pub(crate) struct Args {
     /// Overrides a key of the configuration, as QUORATE_NODE_KEY in the environment does; can be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// The door that the program before left to this one, which follows it in the same process.
+    #[arg(long, hide = true)]
+    door: Option<RawFd>,
 }
 
 /// How long statements under way may take when a process leaves.
@@ -53,16 +62,18 @@ pub(crate) fn run_configured(args: Args) -> Result<()> {
         .map_err(|error| Usage(format!("{path}: {}", format!("{error:#}").trim_end())))?;
     crate::log_to_stderr();
     let name = config.name.clone();
-    run(config).with_context(|| name)
+    run(config, args.door).with_context(|| name)
 }
 
 /// Runs the process until it is asked to stop, or can not go on. While it is cut off its doors stay open.
-pub(crate) fn run(config: NodeConfig) -> Result<()> {
-    let stop = lifeline::stop_requests(config.supervised)?;
+fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
     raise_descriptors();
     if config.role == Role::Cell || config.orders == Orders::Maps {
+        let stop = lifeline::stop_requests(config.supervised)?;
         return maps::run(config, &stop);
     }
+    let program = Program::of(config.supervised)?;
+    let requests = lifeline::requests(config.supervised)?;
     let node = builder(&config)?.start().wait()?;
     let member = node.member().context("it has a role")?;
     let role = config.role.name();
@@ -71,10 +82,10 @@ pub(crate) fn run(config: NodeConfig) -> Result<()> {
 
     let threads =
         tokio::runtime::Builder::new_multi_thread().worker_threads(door_threads()).enable_all().build()?;
-    let (stopping, stopped) = tokio::sync::watch::channel(false);
-    let until = |mut stopped: tokio::sync::watch::Receiver<bool>| async move {
+    let (closing, closed) = tokio::sync::watch::channel(None);
+    let until = |mut closed: tokio::sync::watch::Receiver<Option<Closing>>| async move {
         // An error means that the sender is gone, which is a stop as well.
-        let _ = stopped.wait_for(|stop| *stop).await;
+        closed.wait_for(Option::is_some).await.ok().and_then(|how| *how).unwrap_or(Closing::Drain)
     };
     // What the doors count lasts longer than a life of the process.
     let doors = Metrics::new([("process", config.name.clone()), ("role", role.to_owned())]);
@@ -86,30 +97,49 @@ pub(crate) fn run(config: NodeConfig) -> Result<()> {
         redis: None,
     };
     let exhibit = Exhibit::new(&config, member.clone(), doors.clone());
-    threads.spawn(http::serve(listener, Arc::new(exhibit), until(stopped.clone())));
+    let until_closed = until(closed.clone());
+    threads.spawn(http::serve(listener, Arc::new(exhibit), async {
+        until_closed.await;
+    }));
     let mut sql = None;
     if let (Some(address), Some(backend)) = (&config.sql_listen, member.backend()) {
-        let listener = threads.block_on(bind(address))?;
+        let (listener, handed) = threads.block_on(async {
+            match left.map(again::take).transpose()? {
+                Some(Door { listener, connections }) => {
+                    anyhow::Ok((TcpListener::from_std(listener)?, Some(connections)))
+                }
+                None => Ok((bind(address).await?, None)),
+            }
+        })?;
         bound.sql = Some(listener.local_addr()?.to_string());
         let server = pg::Server::with(backend, pg::CONNECTIONS_MAX, Arc::new(SqlMetrics::new(&doors)));
-        sql = Some(threads.spawn(server.serve(listener, until(stopped.clone()))));
+        sql = Some(threads.spawn(server.serve_at(listener, handed, until(closed.clone()))));
     }
     bound.announce()?;
 
-    let ended = wait(&stop, member.ended());
+    let ended = wait(&config, &requests, member.ended());
+    drop(member);
+    let restarts = matches!(ended, Ok(Request::Restart));
     // No new work; then what is under way; then out of the cluster.
-    let _ = stopping.send(true);
+    let _ = closing.send(Some(if restarts { Closing::HandOver(LEAVE_PATIENCE) } else { Closing::Drain }));
+    let mut door = None;
     if let Some(sql) = sql {
-        let _ = threads.block_on(async { tokio::time::timeout(LEAVE_PATIENCE, sql).await });
+        let patience = if restarts { 2 * LEAVE_PATIENCE } else { LEAVE_PATIENCE };
+        let closed = threads.block_on(async { tokio::time::timeout(patience, sql).await });
+        door = closed.ok().and_then(Result::ok).flatten();
     }
-    if config.durable && config.role == Role::Storage {
-        // It comes back with its rows; who is not to come back is replaced.
+    if restarts && config.role == Role::Gateway {
+        // Its next life takes its place by joining.
         node.abandon().wait();
+    } else if config.durable || restarts {
+        // It comes back; who is not to come back is replaced.
+        node.pause().wait();
     } else {
         node.leave().wait();
     }
     threads.shutdown_timeout(Duration::from_millis(200));
-    match ended {
+    match ended.err() {
+        None if restarts => Err(program.execute(&bound, door)),
         None => {
             info!("stopped");
             Ok(())
@@ -171,14 +201,22 @@ fn door_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |processors| processors.get() / 2).clamp(1, 8)
 }
 
-/// Waits for a reason to stop; `None` when asked to.
-fn wait(stop: &Receiver<()>, ended: &Receiver<End>) -> Option<End> {
-    select! {
-        recv(stop) -> _ => None,
-        recv(ended) -> end => {
-            let end = end.unwrap_or(End::Broken(String::from("its thread is gone")));
-            error!(?end, "cannot go on");
-            Some(end)
+/// Waits for a reason to stop: what it was asked, or why it cannot go on.
+fn wait(config: &NodeConfig, requests: &Receiver<Request>, ended: &Receiver<End>) -> Result<Request, End> {
+    let keeps = matches!(config.role, Role::Router | Role::Storage);
+    loop {
+        select! {
+            recv(requests) -> request => match request {
+                Ok(Request::Restart) if keeps && !config.durable => {
+                    warn!("asked to restart, and it has no disk: it would be another process. It goes on");
+                }
+                request => return Ok(request.unwrap_or(Request::Stop)),
+            },
+            recv(ended) -> end => {
+                let end = end.unwrap_or(End::Broken(String::from("its thread is gone")));
+                error!(?end, "cannot go on");
+                return Err(end);
+            }
         }
     }
 }

@@ -191,7 +191,7 @@ fn victim(processes: &[Process], role: Role, round: usize) -> Result<(String, &P
 }
 
 /// Waits until every process answers and has joined, storage is complete, and every client writes.
-fn mended(spawned: &Spawned, writers: &Writers) -> Result<Vec<Process>> {
+pub(super) fn mended(spawned: &Spawned, writers: &Writers) -> Result<Vec<Process>> {
     let began = Instant::now();
     loop {
         let processes = spawned.status()?;
@@ -211,7 +211,7 @@ fn mended(spawned: &Spawned, writers: &Writers) -> Result<Vec<Process>> {
 /// How many storage processes hold rows in the default cluster.
 const STORAGE: usize = 4;
 
-async fn create(spawned: &Spawned) -> Result<()> {
+pub(super) async fn create(spawned: &Spawned) -> Result<()> {
     let began = Instant::now();
     loop {
         let client = sql::connect(spawned.sql()?).await?;
@@ -225,7 +225,7 @@ async fn create(spawned: &Spawned) -> Result<()> {
 }
 
 /// Compares what was acknowledged with what is there: how many rows are lost, how many are there twice.
-async fn account(spawned: &Spawned, acknowledged: &[Vec<i32>]) -> Result<(u64, u64)> {
+pub(super) async fn account(spawned: &Spawned, acknowledged: &[Vec<i32>]) -> Result<(u64, u64)> {
     let connection = sql::connect(spawned.sql()?).await?;
     let mut there: BTreeMap<(i32, i32), u64> = BTreeMap::new();
     for row in connection.query("select client, number from acknowledged", &[]).await? {

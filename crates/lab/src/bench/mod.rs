@@ -14,6 +14,7 @@ mod load;
 mod paxos;
 mod processor;
 mod quorum;
+mod restart;
 mod result;
 mod scan;
 mod service;
@@ -39,6 +40,7 @@ enum Bench {
     Load(load::Args),
     Result(result::Args),
     Failover(failover::Args),
+    Restart(restart::Args),
     Check(check::Args),
     Scan(scan::Args),
     Ecast(ecast::Args),
@@ -70,6 +72,7 @@ pub fn run(args: Args) -> Result<()> {
         Bench::Load(args) => load::run(args),
         Bench::Result(args) => result::run(args),
         Bench::Failover(args) => failover::run(args),
+        Bench::Restart(args) => restart::run(&args),
         Bench::Check(args) => check::run(&args),
         Bench::Scan(args) => scan::run(&args),
         Bench::Ecast(args) => ecast::run(args),

@@ -51,13 +51,26 @@ pub(super) struct Bound {
 impl Spawned {
     /// Starts the default cluster, empty, in memory, on ports that are free. `flags` go to `quorate up`.
     pub(super) fn start(flags: &[&str]) -> Result<Spawned> {
+        Spawned::up(&[&["--memory"], flags].concat())
+    }
+
+    /// The same on disk.
+    pub(super) fn on_disk() -> Result<Spawned> {
+        Spawned::up(&[])
+    }
+
+    /// Restarts one of its processes, and says how that went: an object of JSON.
+    pub(super) fn restart(&self, process: &str) -> Result<String> {
+        let output = self.quorate(&["restart", "--json", process]).output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+        Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned())
+    }
+
+    fn up(flags: &[&str]) -> Result<Spawned> {
         let place = env::temp_dir().join(format!("quorate-bench-{}", std::process::id()));
         let program = env::current_exe()?;
         let mut spawned = Spawned { place, program, processes: Vec::new(), passed: AtomicBool::new(false) };
-        let output = spawned
-            .quorate(&["up", "--detach", "--memory", "--empty", "--port", "0"])
-            .args(flags)
-            .output()?;
+        let output = spawned.quorate(&["up", "--detach", "--empty", "--port", "0"]).args(flags).output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
         spawned.processes = spawned.status()?;
         Ok(spawned)
@@ -110,7 +123,11 @@ impl Spawned {
 
 impl Drop for Spawned {
     fn drop(&mut self) {
-        let stopped = self.quorate(&["down", "--yes"]).output().is_ok_and(|output| output.status.success());
+        let mut down = vec!["down", "--yes"];
+        if self.passed.load(Ordering::Relaxed) {
+            down.push("--destroy");
+        }
+        let stopped = self.quorate(&down).output().is_ok_and(|output| output.status.success());
         if stopped && self.passed.load(Ordering::Relaxed) {
             let _ = fs::remove_dir_all(&self.place);
         } else {

@@ -33,6 +33,9 @@ struct Journal {
     acknowledged: Vec<Acknowledged>,
     /// What it was last told when something was not.
     trouble: String,
+    /// Statements that failed, and connections that were made.
+    failed: u64,
+    connections: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -101,6 +104,14 @@ impl Writers {
         (next_write, silence)
     }
 
+    /// Statements that failed, and connections that had to be made anew, over all clients.
+    pub(super) fn troubles(&self) -> (u64, u64) {
+        let logs = self.clients.iter().filter_map(|(log, _)| log.lock().ok());
+        logs.fold((0, 0), |(failed, again), log| {
+            (failed + log.failed, again + log.connections.saturating_sub(1))
+        })
+    }
+
     /// Ends them; the numbers acknowledged to each.
     pub(super) async fn stop(self) -> Vec<Vec<i32>> {
         self.stop.store(true, Ordering::Relaxed);
@@ -131,6 +142,9 @@ async fn write(client: i32, at: Arc<str>, log: Log, stop: Arc<AtomicBool>) {
                 continue;
             }
         };
+        if let Ok(mut log) = log.lock() {
+            log.connections += 1;
+        }
         while !stop.load(Ordering::Relaxed) && !connection.is_closed() {
             number += 1;
             match connection.execute(&insert, &[&client, &number]).await {
@@ -140,7 +154,12 @@ async fn write(client: i32, at: Arc<str>, log: Log, stop: Arc<AtomicBool>) {
                     }
                 }
                 // Not sent, or perhaps applied: the next number is another row either way.
-                Err(error) => trouble(format!("at number {number}: {error:?}")),
+                Err(error) => {
+                    trouble(format!("at number {number}: {error:?}"));
+                    if let Ok(mut log) = log.lock() {
+                        log.failed += 1;
+                    }
+                }
             }
         }
     }

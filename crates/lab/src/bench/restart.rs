@@ -1,0 +1,128 @@
+//! `quorate bench restart`: all processes of a durable cluster restarted one after another while clients write.
+//!
+//! Clients insert numbered rows one at a time, each as soon as the one before is acknowledged, on connections that they keep.
+//! `quorate restart --rolling` restarts everything meanwhile. No statement may fail, no connection end, and every process with a
+//! disk be who it was; afterwards every acknowledged row must be there, once. The figure is the longest time that any client
+//! waited between two acknowledgements.
+
+use std::{sync::Arc, time::Instant};
+
+use anyhow::{Result, ensure};
+use quorate_protocol::Role;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    failover::{account, create, mended},
+    spawned::Spawned,
+    writers::Writers,
+};
+
+/// Restarts all processes of a durable cluster one after another under writers, and times how long writes stand still.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How many clients write.
+    #[arg(long, default_value_t = 16)]
+    clients: usize,
+    /// How many times everything is restarted.
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    bench: &'static str,
+    clients: usize,
+    restarts: usize,
+    seconds: f64,
+    acknowledged: u64,
+    failed_statements: u64,
+    /// Connections that clients had to make anew.
+    reconnects: u64,
+    /// Acknowledged rows that are not there, and rows that are there twice.
+    lost: u64,
+    doubled: u64,
+    /// Processes with a disk that came back as others.
+    replaced: u64,
+    /// The longest time between two acknowledgements of one client.
+    silence_ms_max: f64,
+    /// The same by what was restarted meanwhile.
+    silences: Vec<Silence>,
+}
+
+#[derive(Serialize)]
+struct Silence {
+    process: String,
+    back_ms: f64,
+    silence_ms: f64,
+}
+
+/// What `quorate restart --json` says of one process.
+#[derive(Deserialize)]
+struct Restarted {
+    process: String,
+    role: Role,
+    seconds: f64,
+    same_incarnation: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let spawned = Spawned::on_disk()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(create(&spawned))?;
+    let spawned = Arc::new(spawned);
+    let writers = Writers::start(&runtime, &spawned, args.clients);
+    let processes = mended(&spawned, &writers)?;
+    let (mut silences, mut replaced) = (Vec::new(), 0);
+    let began = Instant::now();
+    for _ in 0..args.rounds {
+        for process in &processes {
+            let since = Instant::now();
+            let restarted: Restarted = serde_json::from_str(&spawned.restart(&process.name)?)?;
+            writers.wait_for_all_since(Instant::now())?;
+            let (_, silence) = writers.stood_still(since);
+            let has_disk = matches!(restarted.role, Role::Router | Role::Storage);
+            replaced += u64::from(has_disk && !restarted.same_incarnation);
+            let (back_ms, silence_ms) = (restarted.seconds * 1000.0, silence.as_secs_f64() * 1000.0);
+            eprintln!("{}: back after {back_ms:.0} ms, silence {silence_ms:.0} ms", restarted.process);
+            silences.push(Silence { process: restarted.process, back_ms, silence_ms });
+        }
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let (_, silence) = writers.stood_still(began);
+    let (failed_statements, reconnects) = writers.troubles();
+    let acknowledged = runtime.block_on(writers.stop());
+    let (lost, doubled) = runtime.block_on(account(&spawned, &acknowledged))?;
+    let figures = Figures {
+        bench: "restart",
+        clients: args.clients,
+        restarts: silences.len(),
+        seconds,
+        acknowledged: acknowledged.iter().map(|numbers| numbers.len() as u64).sum(),
+        failed_statements,
+        reconnects,
+        lost,
+        doubled,
+        replaced,
+        silence_ms_max: silence.as_secs_f64() * 1000.0,
+        silences,
+    };
+    if args.json {
+        println!("{}", serde_json::to_string(&figures)?);
+    } else {
+        println!(
+            "{} restarts in {seconds:.1} s under {} clients: longest silence {:.0} ms, {failed_statements} of {} statements failed, \
+             {reconnects} connections ended, {replaced} processes with a disk came back as others",
+            figures.restarts, args.clients, figures.silence_ms_max, figures.acknowledged
+        );
+        println!("{} rows acknowledged, {lost} lost, {doubled} doubled", figures.acknowledged);
+    }
+    ensure!(lost == 0 && doubled == 0, "{lost} acknowledged rows are lost and {doubled} are there twice");
+    ensure!(failed_statements == 0, "{failed_statements} statements failed");
+    ensure!(reconnects == 0, "{reconnects} connections ended");
+    ensure!(replaced == 0, "{replaced} processes with a disk came back as others");
+    spawned.passed();
+    Ok(())
+}
