@@ -5,7 +5,7 @@
 //! disk be who it was; afterwards every acknowledged row must be there, once. The figure is the longest time that any client
 //! waited between two acknowledgements.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use quorate_protocol::Role;
@@ -72,8 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let spawned = Spawned::on_disk()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(create(&spawned))?;
-    let spawned = Arc::new(spawned);
-    let writers = Writers::start(&runtime, &spawned, args.clients);
+    let writers = Writers::start(&runtime, spawned.sql()?, args.clients);
     let processes = mended(&spawned, &writers)?;
     let (mut silences, mut replaced) = (Vec::new(), 0);
     let began = Instant::now();
